@@ -1,0 +1,44 @@
+"""Plain dicts to ArviZ: InferenceData on ArviZ 0.x, DataTree on ArviZ 1.x."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+
+def arviz() -> ModuleType:
+    """ArviZ, imported without its notice about the coming version."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        import arviz as az
+    return az
+
+
+def to_arviz(
+    groups: Mapping[str, Mapping[str, np.ndarray]],
+    coords: Mapping[str, Sequence[Any]],
+    dims: Mapping[str, Sequence[str]],
+    attrs: Mapping[str, Any],
+    library: ModuleType | None = None,
+) -> Any:
+    """``groups`` ({"posterior": {name: [chain, draw, ...]}, "observed_data": {name: [...]}, ...}) as ArviZ's own object.
+
+    ``library`` is the module with ``from_dict`` (ArviZ itself by default; ``arviz_base`` serves too).
+    """
+    az = library if library is not None else arviz()
+    groups = {g: {k: np.asarray(v) for k, v in values.items()} for g, values in groups.items() if values}
+    used = {name for values in groups.values() for name in values}
+    kept = {name: list(d) for name, d in dims.items() if name in used}
+    major = int(str(az.__version__).split(".")[0])
+    modern = major >= 1 or az.__name__ == "arviz_base"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # more chains than draws, which one point estimate has
+        if modern:
+            tree = az.from_dict(groups, coords=dict(coords), dims=kept)
+            tree.attrs.update(attrs)
+            return tree
+        return az.from_dict(**groups, coords=dict(coords), dims=kept, attrs=dict(attrs))

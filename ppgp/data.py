@@ -1,0 +1,269 @@
+"""Dataset: a checked table of inputs and targets; Scaler: its standardisation and back."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .errors import DataError, DataWarning, SettingError, UnknownName
+
+__all__ = ["Dataset", "Scaler"]
+
+
+def as_tensor(values: Any, what: str, dtype: torch.dtype | None = None) -> Tensor:
+    """A finite-or-not float tensor from an array, a list, a frame or a tensor; a float tensor keeps its dtype.
+
+    Raises:
+        DataError: if the values are not numbers.
+    """
+    if isinstance(values, Tensor):
+        tensor = values if values.is_floating_point() else values.to(torch.float64)
+        return tensor if dtype is None else tensor.to(dtype)
+    array = np.asarray(values)
+    if array.dtype.kind in "OUSM":
+        try:
+            array = array.astype(float)
+        except (TypeError, ValueError):
+            odd = next((v for v in array.ravel().tolist() if not isinstance(v, int | float)), array.ravel()[:1])
+            raise DataError(
+                f"numbers in {what}", f"{odd!r}", "encode categories as numbers (one column a category), or drop the column"
+            ) from None
+    if array.dtype.kind == "c":
+        raise DataError(f"real numbers in {what}", "complex ones", "pass real and imaginary parts as two columns")
+    tensor = torch.from_numpy(np.array(array, dtype=np.float32 if array.dtype == np.float32 else np.float64))
+    return tensor if dtype is None else tensor.to(dtype)
+
+
+def check_inputs(X: Any, feature_names: Sequence[str] | None = None, dtype: torch.dtype | None = None) -> Tensor:
+    """X as a finite [n, d] tensor.
+
+    Raises:
+        DataError: naming the rows and columns that are NaN or infinite, or the shape that does not fit.
+    """
+    X = as_tensor(X, "X", dtype)
+    if X.ndim != 2:
+        shape = list(X.shape)
+        do = "reshape one column as X[:, None], one row as X[None, :]" if X.ndim == 1 else "flatten each row"
+        raise DataError("X with shape [n, d]", f"shape {shape}", do)
+    if X.shape[1] == 0:
+        raise DataError("at least one column in X", f"shape {list(X.shape)}", "pass a column; a constant one fits an intercept alone")
+    bad = ~torch.isfinite(X)
+    if bool(bad.any()):
+        rows, columns = torch.nonzero(bad, as_tuple=True)
+        names = [feature_names[c] if feature_names else int(c) for c in columns.unique().tolist()]
+        raise DataError(
+            "finite numbers in X",
+            f"NaN or infinity in {_few(rows.unique().tolist(), 'row')}, {_few(names, 'column')}",
+            "drop or impute them first",
+        )
+    return X
+
+
+def _few(items: Sequence[Any], noun: str, limit: int = 5) -> str:
+    shown = ", ".join(map(str, items[:limit])) + (f", ... ({len(items)} in all)" if len(items) > limit else "")
+    return f"{noun}{'s' if len(items) > 1 else ''} {shown}"
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Inputs X [n, d] and targets y [n], finite, of one dtype (float64 unless the arrays say otherwise) on one device.
+
+    Labels (strings, booleans) become codes 0 .. K-1 in y, with their names in ``classes``.
+
+    Raises:
+        DataError: for NaN or infinity (rows and columns named), 1-D X, lengths that differ, text, no rows.
+    """
+
+    X: Tensor
+    y: Tensor
+    feature_names: tuple[str, ...] | None = None
+    target_name: str | None = None
+    classes: tuple[Any, ...] | None = None
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        feature_names: Sequence[str] | None = None,
+        target_name: str | None = None,
+        classes: Sequence[Any] | None = None,
+    ) -> None:
+        X = check_inputs(X, feature_names)
+        if feature_names is not None and len(feature_names) != X.shape[1]:
+            raise DataError(f"{X.shape[1]} feature names", f"{len(feature_names)}", "give one a column")
+        if len(X) == 0:
+            raise DataError("at least one row", "n = 0", "check the filter or the split that made the table")
+        codes, classes = _encode(y, classes)
+        codes = codes.to(X)
+        if codes.ndim == 2 and codes.shape[1] == 1:
+            codes = codes[:, 0]
+        if codes.ndim != 1:
+            raise DataError("y with shape [n]", f"shape {list(codes.shape)}", "pass one target column")
+        if len(codes) != len(X):
+            raise DataError(f"as many targets as rows of X ({len(X)})", f"{len(codes)}", "align X and y")
+        bad = torch.nonzero(~torch.isfinite(codes)).flatten().tolist()
+        if bad:
+            raise DataError("finite targets", f"NaN or infinity in {_few(bad, 'row')} of y", "drop those rows")
+        for name, value in (
+            ("X", X),
+            ("y", codes),
+            ("feature_names", None if feature_names is None else tuple(map(str, feature_names))),
+            ("target_name", target_name),
+            ("classes", classes),
+        ):
+            object.__setattr__(self, name, value)
+
+    @property
+    def n(self) -> int:
+        return self.X.shape[0]
+
+    @property
+    def d(self) -> int:
+        return self.X.shape[1]
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __repr__(self) -> str:
+        kind = f"{len(self.classes)} classes" if self.classes else "numbers"
+        return f"<Dataset n={self.n} d={self.d} target={self.target_name or 'y'} ({kind})>"
+
+    @classmethod
+    def from_frame(cls, frame: Any, target: str) -> Dataset:
+        """From a pandas DataFrame: ``target`` is y, every other column an input.
+
+        Raises:
+            UnknownName: if there is no such column (the nearest one is offered).
+            DataError: if an input column holds text.
+        """
+        if target not in frame.columns:
+            raise UnknownName("target column", target, map(str, frame.columns))
+        inputs = frame.drop(columns=[target])
+        text = [str(c) for c in inputs.columns if inputs[c].dtype.kind not in "fiub"]
+        if text:
+            raise DataError(
+                "numbers in every input column",
+                f"text or dates in {_few(text, 'column')}",
+                "encode categories as numbers (pandas.get_dummies), or drop the column",
+            )
+        y = frame[target]
+        return cls(inputs.to_numpy(dtype=float), y.to_numpy(), [str(c) for c in inputs.columns], str(target))
+
+    def rows(self, index: Any) -> Dataset:
+        """The same table with some of its rows (indices, a slice or a mask)."""
+        return self._with(self.X[index], self.y[index])
+
+    def _with(self, X: Tensor, y: Tensor) -> Dataset:
+        return Dataset(X, y, self.feature_names, self.target_name, self.classes)
+
+    def split(self, *fractions: float, seed: int = 0) -> tuple[Dataset, ...]:
+        """Disjoint random parts, one a fraction; ``split(0.8)`` gives two, the rest being the last part.
+
+        Raises:
+            SettingError: if the fractions are not in (0, 1], sum past 1, or leave a part without rows.
+        """
+        total = sum(fractions)
+        if not fractions or any(not 0 < f <= 1 for f in fractions) or total > 1 + 1e-9:
+            raise SettingError("fractions in (0, 1] with a sum of at most 1", f"{fractions}", "for example split(0.6, 0.2, 0.2)")
+        generator = torch.Generator().manual_seed(seed)
+        order = torch.randperm(self.n, generator=generator).to(self.X.device)
+        complete = abs(total - 1) < 1e-9
+        edges = [round(self.n * sum(fractions[: i + 1])) for i in range(len(fractions))]
+        edges = [0, *edges] if complete else [0, *edges, self.n]
+        if any(a == b for a, b in zip(edges, edges[1:], strict=False)):
+            raise SettingError("at least one row in every part", f"{self.n} rows split as {fractions}", "use fewer or larger parts")
+        return tuple(self.rows(order[a:b]) for a, b in zip(edges, edges[1:], strict=False))
+
+    def to(self, *where: Any) -> Dataset:
+        """The same table on another device or in another float dtype, as ``Tensor.to`` takes them."""
+        return self._with(self.X.to(*where), self.y.to(*where))
+
+    def standardised(self, scale_y: bool = True, scale_X: bool = True) -> tuple[Dataset, Scaler]:
+        """Columns with mean 0 and standard deviation 1, and the Scaler that made them.
+
+        A constant column keeps its spread of 0 and is only centred; a warning names it.
+        """
+        scaler = Scaler.of(self, scale_X=scale_X, scale_y=scale_y)
+        return self._with(scaler.inputs(self.X), scaler.targets(self.y)), scaler
+
+
+def _encode(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, tuple[Any, ...] | None]:
+    """Targets as numbers: labels become codes in the order of ``classes`` (sorted where not given)."""
+    if classes is None:
+        if isinstance(y, Tensor):
+            return (y.to(torch.float64), (False, True)) if y.dtype == torch.bool else (as_tensor(y, "y"), None)
+        array = np.asarray(y)
+        if array.dtype.kind not in "OUSb":
+            return as_tensor(array, "y"), None
+        try:
+            labels = sorted(set(array.ravel().tolist()))
+        except TypeError:
+            raise DataError("labels of one kind in y", "text and numbers mixed", "convert them to one kind") from None
+        if array.dtype.kind == "O" and all(isinstance(v, int | float) and not isinstance(v, bool) for v in labels):
+            return as_tensor(array.astype(float), "y"), None
+        classes = labels
+        codes = {label: i for i, label in enumerate(labels)}
+        return torch.tensor([codes[v] for v in array.ravel().tolist()], dtype=torch.float64).reshape(array.shape), tuple(labels)
+    codes = as_tensor(y, "y")
+    stray = sorted({v for v in codes.flatten().tolist() if v != int(v) or not 0 <= v < len(classes)})
+    if stray:
+        raise DataError(f"labels 0 .. {len(classes) - 1} in y, one for each of classes", f"{stray[:5]}", "recode them, or leave classes out")
+    return codes, tuple(classes)
+
+
+@dataclass(frozen=True, eq=False)
+class Scaler:
+    """Standardisation and back: x -> (x - x_mean) / x_sd by column, y -> (y - y_mean) / y_sd."""
+
+    x_mean: Tensor
+    x_sd: Tensor
+    y_mean: Tensor
+    y_sd: Tensor
+
+    @classmethod
+    def of(cls, data: Dataset, scale_X: bool = True, scale_y: bool = True) -> Scaler:
+        X, y = data.X, data.y
+        x_mean, x_sd = torch.zeros_like(X[0]), torch.ones_like(X[0])
+        y_mean, y_sd = torch.zeros_like(y[0]), torch.ones_like(y[0])
+        if scale_X:
+            x_mean, x_sd = X.mean(0), X.std(0, correction=0)
+            constant = _negligible(x_sd, x_mean)
+            if bool(constant.any()):
+                which = torch.nonzero(constant).flatten().tolist()
+                names = [data.feature_names[i] if data.feature_names else i for i in which]
+                warnings.warn(f"{_few(names, 'column')} of X constant: centred, not scaled; it tells the model nothing", DataWarning, stacklevel=3)
+            x_sd = torch.where(constant, torch.ones_like(x_sd), x_sd)
+        if scale_y:
+            y_mean, y_sd = y.mean(), y.std(correction=0)
+            if bool(_negligible(y_sd, y_mean)):
+                warnings.warn("y is constant: centred, not scaled; every model will predict that constant", DataWarning, stacklevel=3)
+                y_sd = torch.ones_like(y_sd)
+        return cls(x_mean, x_sd, y_mean, y_sd)
+
+    def inputs(self, X: Tensor) -> Tensor:
+        """X [n, d] on the standardised scale.
+
+        Raises:
+            DataError: if X has another number of columns than the training data.
+        """
+        if X.shape[-1] != len(self.x_mean):
+            raise DataError(f"{len(self.x_mean)} columns, as in training", f"{X.shape[-1]}", "pass the same columns in the same order")
+        return (X - self.x_mean) / self.x_sd
+
+    def targets(self, y: Tensor) -> Tensor:
+        """y on the standardised scale."""
+        return (y - self.y_mean) / self.y_sd
+
+    def to(self, *where: Any) -> Scaler:
+        return replace(self, **{k: getattr(self, k).to(*where) for k in ("x_mean", "x_sd", "y_mean", "y_sd")})
+
+
+def _negligible(sd: Tensor, mean: Tensor) -> Tensor:
+    """A spread that is rounding error alone."""
+    return sd <= 8 * torch.finfo(sd.dtype).eps * mean.abs()

@@ -1,0 +1,80 @@
+"""Whether chains have converged, and how far draws lie from other draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from scipy.stats import wasserstein_distance
+from torch import Tensor
+
+from .arviz_bridge import arviz
+from .posterior import Posterior
+
+__all__ = ["ess", "ess_quantity", "mcse", "rhat", "scalars", "troubles", "wasserstein"]
+
+RHAT_LIMIT = 1.01  # Vehtari et al. (2021)
+ESS_A_CHAIN = 100
+
+
+def scalars(draws: dict[str, Tensor]) -> Iterator[tuple[str, np.ndarray]]:
+    """Every scalar of every site: its name (``weight[3]``) and its draws [chain, draw] in float64."""
+    for name, value in draws.items():
+        array = value.detach().double().cpu().numpy()
+        for index in np.ndindex(*array.shape[2:]):
+            label = name + (f"[{', '.join(map(str, index))}]" if index else "")
+            yield label, array[(slice(None), slice(None), *index)]
+
+
+def ess(x: np.ndarray) -> float:
+    """Bulk effective sample size of draws [chain, draw]."""
+    return float(arviz().ess(x, method="bulk"))
+
+
+def ess_quantity(x: np.ndarray, quantity: str) -> float:
+    """Effective sample size for the "mean" or the "sd"."""
+    return float(arviz().ess(x, method=quantity))
+
+
+def rhat(x: np.ndarray) -> float:
+    """Rank-normalised split R-hat of draws [chain, draw]; NaN for a single chain is for the reader to see."""
+    return float(arviz().rhat(x))
+
+
+def mcse(x: np.ndarray, quantity: str, independent: bool = False) -> float:
+    """Monte Carlo standard error of the mean or the sd; by the number of draws where they are independent."""
+    if independent:
+        n = x.size
+        if n < 2:
+            return 0.0
+        sd = float(x.std(ddof=1))
+        if quantity == "mean" or sd == 0:
+            return sd / np.sqrt(n)
+        kurtosis = float(((x - x.mean()) ** 4).mean()) / sd**4
+        return sd * np.sqrt(max(kurtosis - 1, 0.0) / (4 * n))
+    return float(arviz().mcse(x, method=quantity))
+
+
+def wasserstein(a: np.ndarray, b: np.ndarray) -> float:
+    """Wasserstein-1 distance between two samples."""
+    return float(wasserstein_distance(a.ravel(), b.ravel()))
+
+
+def troubles(posterior: Posterior) -> list[str]:
+    """One sentence for each thing that says the chains have not converged; none for a method without chains."""
+    if not posterior.mcmc:
+        return []
+    table = posterior.summary()
+    found = []
+    chains, draws = next(iter(posterior.draws.values())).shape[:2]
+    if chains < 2:
+        found.append("one chain cannot show that it has converged: run at least two, better four")
+    elif draws >= 4:
+        bad = table[table["r_hat"] > RHAT_LIMIT]["r_hat"]
+        if len(bad):
+            found.append(f"R-hat is {bad.max():.2f} for {bad.idxmax()} (wanted below {RHAT_LIMIT}): raise warmup and draws")
+        few = table["ess_bulk"].min()
+        if few < ESS_A_CHAIN * chains:
+            where = table["ess_bulk"].idxmin()
+            found.append(f"the effective sample size of {where} is {few:.0f} (wanted {ESS_A_CHAIN} a chain): raise draws")
+    return found

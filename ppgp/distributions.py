@@ -1,0 +1,56 @@
+"""The few Pyro distributions that the models need and Pyro does not have in this form."""
+
+from __future__ import annotations
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from .linalg import cholesky, gaussian_log_density
+
+__all__ = ["GPMarginal"]
+
+
+class GPMarginal(dist.TorchDistribution):
+    """N(loc, covariance) over all rows at once, its log density with the analytic gradient of ``linalg``.
+
+    Args:
+        loc: [*batch, n]
+        covariance: [*batch, n, n], noise included
+    """
+
+    arg_constraints = {"loc": constraints.real_vector}
+    support = constraints.real_vector
+    has_rsample = True
+
+    def __init__(self, loc: Tensor, covariance: Tensor, validate_args: bool | None = None) -> None:
+        self.loc, self.covariance_matrix = loc, covariance
+        batch = torch.broadcast_shapes(loc.shape[:-1], covariance.shape[:-2])
+        super().__init__(batch, loc.shape[-1:], validate_args=validate_args)
+
+    def expand(self, batch_shape: torch.Size, _instance: object = None) -> GPMarginal:
+        batch_shape = torch.Size(batch_shape)
+        loc = self.loc.expand(batch_shape + self.event_shape)
+        covariance = self.covariance_matrix.expand(batch_shape + 2 * self.event_shape)
+        return GPMarginal(loc, covariance, validate_args=False)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        return self.covariance_matrix.diagonal(dim1=-2, dim2=-1)
+
+    def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
+        shape = self._extended_shape(torch.Size(sample_shape))
+        noise = torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device)
+        L = cholesky(self.covariance_matrix, "covariance of the prior draw")
+        return self.loc + (L @ noise.unsqueeze(-1)).squeeze(-1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        residual = value - self.loc
+        return gaussian_log_density(self.covariance_matrix, residual)

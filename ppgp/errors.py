@@ -1,0 +1,60 @@
+"""The mistakes a user can make, one class a kind; every message says what was expected, what came, what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PpgpError(Exception):
+    """A mistake described in one sentence: what was expected, what came, what to do about it."""
+
+    def __init__(self, expected: str, got: str, do: str) -> None:
+        super().__init__(f"expected {expected}, got {got}: {do}")
+        self.expected, self.got, self.do = expected, got, do
+
+
+class DataError(PpgpError, ValueError):
+    """The data cannot be used as they stand: NaN, wrong shape, strings, no rows."""
+
+
+class SettingError(PpgpError, ValueError):
+    """An option lies outside its range: a level of 95, a negative scale, a mini-batch larger than the data."""
+
+
+class UnknownName(PpgpError, LookupError):
+    """A name that is not in the list; the list, and the nearest name in it, are shown."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        known = list(known)
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]!r}? known" if near else "known"
+        super().__init__(f"the name of a {kind}", repr(name), f"{hint}: {', '.join(known) or 'none'}")
+
+
+class NotApplicable(PpgpError, TypeError):
+    """This model cannot do that; the message names the one that can."""
+
+
+class StorageError(PpgpError, ValueError):
+    """A file that this library did not write, or that needs a class it may not look up."""
+
+
+class NumericalError(PpgpError, ArithmeticError):
+    """A computation broke down; the message names the rows or the hyperparameter that cause it."""
+
+
+class PpgpWarning(UserWarning):
+    """The parent of every warning of this library."""
+
+
+class DataWarning(PpgpWarning):
+    """The data can be used, but something in them deserves a look."""
+
+
+class NumericalWarning(PpgpWarning):
+    """A computation was helped along (jitter, an eager fallback); the message says by how much."""
+
+
+class ConvergenceWarning(PpgpWarning):
+    """An inference ended before its answer can be trusted."""

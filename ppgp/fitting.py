@@ -1,0 +1,82 @@
+"""fit: a model, data and a method in; a Posterior out."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from .data import Dataset
+from .diagnostics import troubles
+from .errors import ConvergenceWarning, DataError, NotApplicable
+from .inference import NUTS, Inference
+from .models import Model, Program
+from .posterior import Posterior
+from .target import Target
+
+__all__ = ["fit"]
+
+FEW_ROWS = 3
+
+
+def fit(
+    model_or_program: Model | Callable[..., Any],
+    data: Dataset | Mapping[str, Any],
+    how: Inference | None = None,
+    *,
+    seed: int = 0,
+    progress: bool = True,
+    standardise: bool = True,
+    init: Posterior | Tensor | None = None,
+) -> Posterior:
+    """Fit a model to data by a method; everything it does is reproducible from ``seed``.
+
+    Args:
+        model_or_program: a model of the zoo, or any Pyro program.
+        data: a Dataset for a model; ``{argument: value}`` for a program.
+        how: an inference record; None: ``NUTS()``.
+        standardise: put the data on the scale that the model's default priors are meant for (each model says what may be
+            scaled). Predictions are in the units of the data all the same. A program's arguments are never touched.
+        init: a Posterior over the same sites, or z, to start from.
+
+    Returns:
+        A Posterior. A run that went badly returns too, with ``posterior.warnings`` (also issued as ConvergenceWarning).
+
+    Raises:
+        DataError, SettingError: if the data do not fit the model.
+        NotApplicable: if the method cannot fit this model; the message names one that can.
+    """
+    how = NUTS() if how is None else how
+    if not isinstance(how, Inference):
+        raise NotApplicable("an inference record such as inference.NUTS()", repr(how), "pass an instance, not a class or a name")
+    if isinstance(model_or_program, type):
+        raise NotApplicable("a model", f"the class {model_or_program.__name__}", f"call it: {model_or_program.__name__}()")
+    if isinstance(model_or_program, Model):
+        if not isinstance(data, Dataset):
+            raise DataError(f"a Dataset for {type(model_or_program).__name__}", type(data).__name__, "use ppgp.Dataset(X, y)")
+        model, data, scaler = _prepared(model_or_program, data, standardise)
+    elif callable(model_or_program):
+        if isinstance(data, Dataset) or not isinstance(data, Mapping):
+            raise DataError("a dict of the program's arguments", type(data).__name__, "pass dict(X=..., y=...)")
+        model, scaler = Program(model_or_program), None
+    else:
+        raise NotApplicable("a model of ppgp.models or a Pyro program", type(model_or_program).__name__, "pass a callable")
+    target = Target(model, data, optimise_params=how.optimises_params)
+    posterior = how(target, seed=seed, progress=progress, init=init)
+    posterior = replace(posterior, scaler=scaler, warnings=(*posterior.warnings, *troubles(posterior)))
+    for sentence in posterior.warnings:
+        warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
+    return posterior
+
+
+def _prepared(model: Model, data: Dataset, standardise: bool) -> tuple[Model, Dataset, Any]:
+    if data.n < FEW_ROWS:
+        raise DataError(f"at least {FEW_ROWS} rows to fit a model", f"n = {data.n}", "collect more rows, or use Target directly")
+    scaler = None
+    if standardise and model.scales:
+        model.prepare(data)  # what does not fit is said about the data as they are
+        data, scaler = data.standardised(scale_y="y" in model.scales, scale_X="X" in model.scales)
+    return model.prepare(data), data, scaler

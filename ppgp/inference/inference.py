@@ -1,0 +1,108 @@
+"""The interface of every inference method, and how its draws become a Posterior."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from ..errors import NotApplicable, SettingError
+from ..posterior import Posterior
+from ..target import Target
+
+
+class Inference:
+    """A frozen record of options; ``how(target, seed=, progress=, init=)`` returns a Posterior.
+
+    A run that went badly returns, with warnings; only misuse raises. A new method gives ``__call__`` and ``quick``.
+    """
+
+    #: whether ``pyro.param`` values are part of what is searched (Target's ``optimise_params``)
+    optimises_params: ClassVar[bool] = False
+
+    def __call__(self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None) -> Posterior:
+        """Run it.
+
+        Args:
+            target: the density.
+            seed: every random number comes from it.
+            progress: show one progress bar.
+            init: where to start: a Posterior over the same sites (its mean), or z [p].
+        """
+        raise NotImplementedError
+
+    def quick(self) -> Self:
+        """The same method on a tiny budget: to see that a model runs, not what it says."""
+        raise NotImplementedError
+
+
+def check_counts(how: Inference, **counts: int | None) -> None:
+    """Raises SettingError where an option that counts something is not a positive whole number."""
+    for name, value in counts.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise SettingError(f"a positive whole number as {name} of {type(how).__name__}", repr(value), "change it")
+
+
+def check_batch(how: Inference, target: Target, batch_size: int | None) -> None:
+    """Refuse a mini-batch that the data or the model cannot give."""
+    if batch_size is None:
+        return
+    n = getattr(target.data, "n", None)
+    if n is None:
+        raise NotApplicable("a Dataset to take mini-batches from", "a program with its own arguments", "leave batch_size out")
+    if batch_size > n:
+        raise SettingError(f"batch_size of at most n = {n} in {type(how).__name__}", str(batch_size), "lower it, or leave it out")
+
+
+def starting_point(target: Target, init: Posterior | Tensor | None, seed: int, spread: float = 0.0, jacobian: bool = True) -> Tensor:
+    """z [p]: from ``init`` where given, else a point of finite density near the origin."""
+    if init is None:
+        return target.start(seed, spread, jacobian=jacobian)
+    if isinstance(init, Posterior):
+        return target.unconstrain(init.theta).mean(0)
+    z = torch.as_tensor(init)
+    if z.shape != (target.dim,):
+        raise SettingError(f"init with shape [{target.dim}]", f"shape {list(z.shape)}", "pass a Posterior or z")
+    return z
+
+
+def finish(
+    how: Inference,
+    target: Target,
+    z: Tensor,
+    started: float,
+    stats: Mapping[str, Any] | None = None,
+    notes: Sequence[str] = (),
+    params: Mapping[str, Tensor] | None = None,
+) -> Posterior:
+    """A Posterior from draws z [chain, draw, p]."""
+    with torch.no_grad():
+        values = target.constrain(z)
+    found = {name: v[0, 0] for name, v in values.items() if name in target.slices and target.slices[name].param}
+    draws = {name: v for name, v in values.items() if name not in found}
+    return from_draws(how, target, draws, started, stats, notes, {**found, **(params or {})})
+
+
+def from_draws(
+    how: Inference,
+    target: Target,
+    draws: dict[str, Tensor],
+    started: float,
+    stats: Mapping[str, Any] | None = None,
+    notes: Sequence[str] = (),
+    params: Mapping[str, Tensor] | None = None,
+) -> Posterior:
+    """A Posterior from draws on the natural scale, ``{site: [chain, draw, *event]}``."""
+    return Posterior(
+        model=target.model,
+        data=target.data,
+        draws=draws,
+        how=how,
+        params={**target.params, **(params or {})},
+        stats=dict(stats or {}),
+        seconds=time.perf_counter() - started,
+        warnings=(*target.notes, *notes),
+    )

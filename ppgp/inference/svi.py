@@ -1,0 +1,219 @@
+"""Stochastic variational inference: Gaussian guides on the compiled target, any other guide through Pyro."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyro
+import torch
+from pyro import optim
+from pyro.infer import SVI as PyroSVI
+from pyro.infer import Predictive, Trace_ELBO, autoguide
+from torch import Tensor
+
+from ..data import Dataset
+from ..errors import SettingError, UnknownName
+from ..posterior import Posterior
+from ..prediction import seeded
+from ..progress import bar
+from ..target import Target
+from .gaussian_guide import GaussianGuide
+from .inference import Inference, check_batch, check_counts, finish, from_draws, starting_point
+
+GUIDES = ("normal", "multivariate_normal", "lowrank", "iaf")
+START_SCALE = 0.1
+FINAL_RATE = 0.02  # the learning rate falls along a cosine to this fraction of itself
+AVERAGING = 0.99  # of the guide's parameters over the steps: takes the optimiser's jitter out
+
+
+@dataclass(frozen=True)
+class SVI(Inference):
+    """Maximises the ELBO, E_q[log p(z, y) - log q(z)], over a guide q; Hoffman et al. (2013), Kucukelbir et al. (2017).
+
+    Args:
+        guide: "normal" (mean field), "multivariate_normal" (full covariance), "lowrank", "iaf", a Pyro guide or an autoguide
+            class; None: the model's own guide, or else "multivariate_normal".
+        steps: at most so many.
+        learning_rate: of Adam at the start; it falls along a cosine.
+        particles: draws a step.
+        batch_size: rows a step; None: all.
+        patience: stop when the moving average of the ELBO (over as many steps) has not risen for so many steps.
+        draws: draws taken from the fitted guide.
+
+    Stats: ``elbo`` (of the fitted guide, estimated with its draws), ``elbo_history`` [steps], ``lp`` and ``log_q`` of the
+    draws where the guide is Gaussian.
+    """
+
+    guide: str | Callable[..., Any] | None = None
+    steps: int = 5000
+    learning_rate: float = 0.05
+    particles: int = 1
+    batch_size: int | None = None
+    patience: int = 500
+    draws: int = 1000
+    optimises_params = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.guide, str) and self.guide not in GUIDES:
+            raise UnknownName("guide", self.guide, GUIDES)
+        if not self.learning_rate > 0:
+            raise SettingError("a positive learning_rate in SVI", repr(self.learning_rate), "try 0.01")
+        counts = ("steps", "particles", "batch_size", "patience", "draws")
+        check_counts(self, **{name: getattr(self, name) for name in counts})
+
+    def quick(self) -> SVI:
+        return replace(self, steps=20, draws=20)
+
+    def __call__(self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None) -> Posterior:
+        started = time.perf_counter()
+        check_batch(self, target, self.batch_size)
+        guide = self.guide or target.model.guide or "multivariate_normal"
+        if guide in ("normal", "multivariate_normal") and not any(s.param for s in target.slices.values()):
+            return self._gaussian(target, guide == "multivariate_normal", seed, progress, init, started)
+        return self._pyro(target, guide, seed, progress, started)
+
+    # -- the loop that both kinds share --------------------------------------------------------------------------
+
+    def _train(self, step: Callable[[float], float], progress: bool) -> tuple[list[float], list[str]]:
+        """Call ``step(rate)`` until the moving average of its ELBO has not risen for ``patience`` steps."""
+        history: list[float] = []
+        notes: list[str] = []
+        window, best, best_at, total = self.patience, -math.inf, 0, 0.0
+        try:
+            with bar("SVI", self.steps, progress) as update:
+                for t in range(self.steps):
+                    rate = FINAL_RATE + (1 - FINAL_RATE) * 0.5 * (1 + math.cos(math.pi * t / self.steps))
+                    elbo = step(self.learning_rate * rate)
+                    history.append(elbo)
+                    total += (elbo if math.isfinite(elbo) else 0.0) - (_finite(history[t - window]) if t >= window else 0.0)
+                    average = total / min(t + 1, window)
+                    update(t + 1, elbo=average)
+                    if t + 1 >= window and average > best:
+                        best, best_at = average, t
+                    if t - best_at >= self.patience and t + 1 >= 2 * window:
+                        break
+                else:
+                    if self.steps >= 2 * window and best_at >= self.steps - window // 4:
+                        notes.append(f"the ELBO was still rising after {self.steps} steps: raise steps or the learning rate")
+        except KeyboardInterrupt:
+            notes.append(f"stopped by Ctrl-C after {len(history)} of {self.steps} steps; this is the guide reached")
+        if history and not all(map(math.isfinite, history[-window:])):
+            bad = sum(not math.isfinite(e) for e in history[-window:])
+            notes.append(f"the ELBO was not finite in {bad} of the last {min(window, len(history))} steps: check the priors")
+        return history, notes
+
+    def _batches(self, target: Target, seed: int) -> Iterator[Tensor | None]:
+        generator = torch.Generator().manual_seed(seed)
+        while True:
+            yield None if self.batch_size is None else torch.randperm(target.data.n, generator=generator)[: self.batch_size]
+
+    # -- Gaussian guides on the compiled gradient ----------------------------------------------------------------
+
+    def _gaussian(self, target: Target, correlated: bool, seed: int, progress: bool, init: Any, started: float) -> Posterior:
+        guide = GaussianGuide(starting_point(target, init, seed), START_SCALE, correlated)
+        averaged = GaussianGuide(guide.loc, START_SCALE, correlated)
+        # p^2 / 2 covariances that all move at once would overshoot at the rate of the p means
+        factors = [1.0, 1.0, target.dim**-0.5]
+        optimizer = torch.optim.Adam([{"params": [q], "factor": f} for q, f in zip(guide.parameters(), factors, strict=False)])
+        generator = torch.Generator().manual_seed(seed)
+        batches = self._batches(target, seed)
+        taken = 0
+
+        def noise(*shape: int) -> Tensor:
+            return torch.randn(*shape, target.dim, generator=generator, dtype=torch.float64).to(guide.loc)
+
+        def step(rate: float) -> float:
+            nonlocal taken
+            taken += 1
+            for group in optimizer.param_groups:
+                group["lr"] = rate * group["factor"]
+            optimizer.zero_grad()
+            elbos = [guide.set_gradients(target, e, next(batches)) for e in noise(self.particles)]
+            for parameter in guide.parameters():
+                parameter.grad /= self.particles  # type: ignore[operator]
+            optimizer.step()
+            keep = min(AVERAGING, 1 - 1 / taken)
+            for mean, now in zip(averaged.parameters(), guide.parameters(), strict=True):
+                mean.lerp_(now, 1 - keep)
+            return sum(elbos) / self.particles
+
+        history, notes = self._train(step, progress)
+        e = noise(self.draws)
+        z = averaged.draw(e)
+        graph = target.compiled()
+        with torch.no_grad():
+            lp = torch.stack([graph(point)[0] for point in z])
+        log_q = averaged.log_prob(e)
+        stats = {
+            "elbo": float((lp - log_q).mean()),
+            "elbo_history": torch.tensor(history, dtype=torch.float64),
+            "lp": lp[None],
+            "log_q": log_q[None],
+            "loc": averaged.loc,
+            "scale": averaged.log_scale.exp(),
+        }
+        return finish(self, target, z[None], started, stats, notes)
+
+    # -- any other guide, through Pyro ---------------------------------------------------------------------------
+
+    def _pyro(self, target: Target, guide: str | Callable[..., Any], seed: int, progress: bool, started: float) -> Posterior:
+        program = target.model.model
+        like = target.data.X if isinstance(target.data, Dataset) else torch.zeros((), dtype=torch.get_default_dtype())
+        batches = self._batches(target, seed)
+
+        def arguments(rows: Tensor | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            if not isinstance(target.data, Dataset):
+                return (), dict(target.data)
+            X, y = (target.data.X, target.data.y) if rows is None else (target.data.X[rows], target.data.y[rows])
+            return (X, y), {"total": target.data.n}
+
+        with seeded(seed, like.device), pyro.get_param_store().scope() as _, pyro.validation_enabled(False):
+            q = _autoguide(guide, program, like)
+            optimizer = optim.Adam({"lr": self.learning_rate})
+            loop = PyroSVI(program, q, optimizer, Trace_ELBO(num_particles=self.particles))
+
+            def step(rate: float) -> float:
+                for one in optimizer.optim_objs.values():
+                    one.param_groups[0]["lr"] = rate
+                args, kwargs = arguments(next(batches))
+                return -float(loop.step(*args, **kwargs))
+
+            history, notes = self._train(step, progress)
+            args, kwargs = arguments(None)
+            with torch.no_grad():
+                found = Predictive(q, num_samples=self.draws)(*args, **kwargs)
+            elbos = [-loop.evaluate_loss(*args, **kwargs) for _ in range(min(self.draws, 100))]
+            params = {name: p.detach().clone() for name, p in pyro.get_param_store().items()}
+        sites = [name for name, s in target.slices.items() if not s.param]
+        draws = {name: found[name].detach().reshape(1, self.draws, *target.slices[name].event) for name in sites}
+        held = {name: p for name, p in params.items() if name in target.slices}
+        stats = {"elbo": sum(elbos) / len(elbos), "elbo_history": torch.tensor(history, dtype=torch.float64)}
+        return from_draws(self, target, draws, started, stats, notes, held)
+
+
+def _finite(x: float) -> float:
+    return x if math.isfinite(x) else 0.0
+
+
+def _autoguide(guide: str | Callable[..., Any], program: Callable[..., Any], like: Tensor) -> Callable[..., Any]:
+    if guide == "normal":
+        return autoguide.AutoNormal(program, init_scale=START_SCALE)
+    if guide == "multivariate_normal":
+        return autoguide.AutoMultivariateNormal(program, init_scale=START_SCALE)
+    if guide == "lowrank":
+        return autoguide.AutoLowRankMultivariateNormal(program, init_scale=START_SCALE)
+    if guide == "iaf":
+
+        def flow(dim: int) -> Any:
+            # AutoIAFNormal makes a float32 network whatever the model's dtype
+            return pyro.distributions.transforms.affine_autoregressive(dim, hidden_dims=[dim + 8, dim + 8]).to(like.dtype)
+
+        return autoguide.AutoNormalizingFlow(program, flow)
+    if isinstance(guide, type) and issubclass(guide, autoguide.AutoGuide):
+        return guide(program)
+    assert callable(guide)
+    return guide

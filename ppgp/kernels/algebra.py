@@ -1,0 +1,162 @@
+"""Kernels made of kernels: +, *, Scale, ARD, Subspace.
+
+Names: ``+`` and ``*`` flatten and number their children (``0.lengthscale``); the wrappers are transparent.
+"""
+
+from __future__ import annotations
+
+import torch
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add, mul
+
+from torch import Tensor
+
+from ..errors import NotApplicable, SettingError
+from ..priors import LogNormal, PriorLike, Site, prefixed, site, under, value_of
+from .kernel import Kernel, Theta
+
+
+@dataclass(frozen=True)
+class _Many(Kernel):
+    """Children combined entry by entry; a sum within a sum is flattened, and a product within a product."""
+
+    children: tuple[Kernel, ...]
+
+    def __post_init__(self) -> None:
+        flat: list[Kernel] = []
+        for child in self.children:
+            if not isinstance(child, Kernel):
+                raise SettingError("kernels on both sides of + and *", repr(child), "wrap a number as Constant or Scale")
+            flat.extend(child.children if isinstance(child, _Many) and type(child) is type(self) else [child])
+        object.__setattr__(self, "children", tuple(flat))
+
+    def sites(self, d: int) -> dict[str, Site]:
+        return {k: s for i, child in enumerate(self.children) for k, s in prefixed(str(i), child.sites(d)).items()}
+
+    def _each(self, theta: Theta) -> list[tuple[Kernel, dict[str, Tensor]]]:
+        return [(child, under(str(i), theta)) for i, child in enumerate(self.children)]
+
+
+@dataclass(frozen=True)
+class Sum(_Many):
+    """k1 + k2 + ...: independent functions added."""
+
+    def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        return reduce(add, [child(part, X1, X2) for child, part in self._each(theta)])
+
+    def diag(self, theta: Theta, X: Tensor) -> Tensor:
+        return reduce(add, [child.diag(part, X) for child, part in self._each(theta)])
+
+
+@dataclass(frozen=True)
+class Product(_Many):
+    """k1 * k2 * ...: covariances multiplied. Their variances are only identified as a product: fix all but one."""
+
+    def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        return reduce(mul, [child(part, X1, X2) for child, part in self._each(theta)])
+
+    def diag(self, theta: Theta, X: Tensor) -> Tensor:
+        return reduce(mul, [child.diag(part, X) for child, part in self._each(theta)])
+
+
+@dataclass(frozen=True)
+class Scale(Kernel):
+    """outputscale * kernel: one variance for a whole sum or product (a single kernel has its own)."""
+
+    kernel: Kernel
+    outputscale: PriorLike = LogNormal(0.0, 1.0)
+
+    def sites(self, d: int) -> dict[str, Site]:
+        inner = self.kernel.sites(d)
+        if "outputscale" in inner:
+            raise SettingError("one Scale around a kernel", "a Scale in a Scale", "keep the outer one")
+        return {"outputscale": site("outputscale", self.outputscale, positive=True), **inner}
+
+    def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        scale = value_of(theta, "outputscale", self.outputscale, X1)
+        return scale[..., None, None] * self.kernel(theta, X1, X2)
+
+    def diag(self, theta: Theta, X: Tensor) -> Tensor:
+        return value_of(theta, "outputscale", self.outputscale, X)[..., None] * self.kernel.diag(theta, X)
+
+
+@dataclass(frozen=True)
+class ARD(Kernel):
+    """One lengthscale a column ("automatic relevance determination", MacKay 1994; Neal 1996): site [d] in place of a scalar.
+
+    A number fixes all of them. Sums and products take it on each term: ``ARD(RBF()) + ARD(Matern())``.
+
+    Raises:
+        NotApplicable: if the kernel has no lengthscale that merely rescales the inputs.
+    """
+
+    kernel: Kernel
+
+    def __post_init__(self) -> None:
+        if not self._leaf().rescales:
+            raise NotApplicable(
+                "a kernel of |x - x'| / lengthscale inside ARD", repr(self.kernel), "put ARD around RBF, Matern, ... itself"
+            )
+
+    def _leaf(self) -> Kernel:
+        leaf = self.kernel
+        while isinstance(leaf, Scale):
+            leaf = leaf.kernel
+        return leaf
+
+    def sites(self, d: int) -> dict[str, Site]:
+        inner = self.kernel.sites(d)
+        return {k: site(k, s.prior, (d,), True) if k == "lengthscale" else s for k, s in inner.items()}
+
+    def _rescaled(self, theta: Theta, X: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        lengthscale = value_of(theta, "lengthscale", getattr(self._leaf(), "lengthscale"), X)
+        if lengthscale.ndim == 0:
+            lengthscale = lengthscale.expand(X.shape[-1])
+        if lengthscale.shape[-1] != X.shape[-1]:
+            raise SettingError(f"{lengthscale.shape[-1]} columns of X, one a lengthscale", f"{X.shape[-1]}", "pass the same columns")
+        return {**theta, "lengthscale": torch.ones_like(lengthscale[..., 0])}, lengthscale.unsqueeze(-2)
+
+    def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        inner, lengthscale = self._rescaled(theta, X1)
+        return self.kernel(inner, X1 / lengthscale, None if X2 is None else X2 / lengthscale)
+
+    def diag(self, theta: Theta, X: Tensor) -> Tensor:
+        inner, _ = self._rescaled(theta, X)
+        return self.kernel.diag(inner, X)
+
+
+@dataclass(frozen=True)
+class Subspace(Kernel):
+    """The kernel on some columns alone: ``Subspace(Periodic(), columns=[3])``.
+
+    Raises:
+        SettingError: if columns are none, repeated, or not whole numbers; on use, if X lacks one of them.
+    """
+
+    kernel: Kernel
+    columns: Sequence[int]
+
+    def __post_init__(self) -> None:
+        columns = tuple(self.columns)
+        if not columns or len(set(columns)) != len(columns) or not all(isinstance(c, int) and c >= 0 for c in columns):
+            raise SettingError("different column numbers, counted from 0, in Subspace", repr(self.columns), "list each once")
+        object.__setattr__(self, "columns", columns)
+
+    def _check(self, d: int) -> None:
+        if max(self.columns) >= d:
+            raise SettingError(f"X with at least {max(self.columns) + 1} columns for {self!r}", f"{d}", "name columns that exist")
+
+    def sites(self, d: int) -> dict[str, Site]:
+        self._check(d)
+        return self.kernel.sites(len(self.columns))
+
+    def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        self._check(X1.shape[-1])
+        columns = list(self.columns)
+        return self.kernel(theta, X1[..., columns], None if X2 is None else X2[..., columns])
+
+    def diag(self, theta: Theta, X: Tensor) -> Tensor:
+        self._check(X.shape[-1])
+        return self.kernel.diag(theta, X[..., list(self.columns)])

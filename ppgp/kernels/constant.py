@@ -1,0 +1,25 @@
+"""The constant kernel: one unknown level shared by all rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..priors import LogNormal, PriorLike
+from .kernel import Kernel, Theta, constant_variance
+
+
+@dataclass(frozen=True)
+class Constant(Kernel):
+    """variance, whatever the rows: f(x) = c with c ~ N(0, variance). Rasmussen & Williams (2006), section 4.2."""
+
+    variance: PriorLike = LogNormal(0.0, 1.0)
+    hyper = ("variance",)
+
+    def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
+        columns = (X1 if X2 is None else X2).shape[-2]
+        return h["variance"].expand(*h["variance"].shape[:-2], X1.shape[-2], columns)
+
+    def variances(self, h: Theta, X: Tensor) -> Tensor:
+        return constant_variance(h, X)

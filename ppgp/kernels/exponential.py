@@ -1,0 +1,30 @@
+"""The exponential kernel, of Ornstein and Uhlenbeck."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..priors import LogNormal, PriorLike
+from .distance import distance, squared_distance
+from .kernel import Kernel, Theta, constant_variance
+
+
+@dataclass(frozen=True)
+class Exponential(Kernel):
+    """variance * exp(-|x - x'| / lengthscale): rough paths, and the default of geostatistics.
+
+    Rasmussen & Williams (2006), equation 4.18 with gamma = 1.
+    """
+
+    variance: PriorLike = LogNormal(0.0, 1.0)
+    lengthscale: PriorLike = LogNormal(0.0, 1.0)
+    hyper = ("variance", "lengthscale")
+    rescales = True
+
+    def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
+        return h["variance"] * (-distance(squared_distance(X1, X2, h["lengthscale"]))).exp()
+
+    def variances(self, h: Theta, X: Tensor) -> Tensor:
+        return constant_variance(h, X)

@@ -1,0 +1,72 @@
+"""The interface of every kernel: priors plus a pure function of (theta, X1, X2).
+
+Shapes: theta holds ``{name: [*batch]}`` (``[*batch, d]`` under ARD), X1 is [n1, d], X2 is [n2, d], and
+``kernel(theta, X1, X2)`` is [*batch, n1, n2]: all draws of the hyperparameters at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from ..priors import Site, site, value_of
+
+if TYPE_CHECKING:
+    from .algebra import Product, Sum
+
+Theta = Mapping[str, Tensor]
+
+
+class Kernel:
+    """A covariance function. A new one gives ``hyper``, ``gram`` and ``variances``; the rest follows.
+
+    ``hyper`` names the fields that are hyperparameters, all positive: each a prior, or a number that fixes it.
+    ``gram(h, X1, X2)`` is the covariance and ``variances(h, X)`` its diagonal, where ``h[name]`` is [*batch, 1, 1]
+    for ``gram`` and [*batch, 1] for ``variances``; X2 is None where both sides are the same rows.
+    """
+
+    hyper: ClassVar[tuple[str, ...]] = ()
+    #: whether X enters through X / lengthscale alone, so that ARD can give each column its own
+    rescales: ClassVar[bool] = False
+
+    def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
+        raise NotImplementedError
+
+    def variances(self, h: Theta, X: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def sites(self, d: int) -> dict[str, Site]:
+        """{name: Site} of the hyperparameters for inputs of d columns."""
+        return {name: site(f"{type(self).__name__}.{name}", getattr(self, name), positive=True) for name in self.hyper}
+
+    def _values(self, theta: Theta, like: Tensor, axes: int) -> dict[str, Tensor]:
+        lift = (...,) + (None,) * axes
+        return {name: value_of(theta, name, getattr(self, name), like)[lift] for name in self.hyper}
+
+    def __call__(
+        self, theta: Theta, X1: Float[Tensor, "*b n1 d"], X2: Float[Tensor, "*b n2 d"] | None = None
+    ) -> Float[Tensor, "*batch n1 n2"]:
+        """k(X1, X2), [*batch, n1, n2]; X2 left out means X1 (and then White adds its variance)."""
+        return self.gram(self._values(theta, X1, 2), X1, X2)
+
+    def diag(self, theta: Theta, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*batch n"]:
+        """The diagonal of k(X, X), [*batch, n], without the matrix."""
+        return self.variances(self._values(theta, X, 1), X)
+
+    def __add__(self, other: Kernel) -> Sum:
+        from .algebra import Sum
+
+        return Sum((self, other))
+
+    def __mul__(self, other: Kernel) -> Product:
+        from .algebra import Product
+
+        return Product((self, other))
+
+
+def constant_variance(h: Theta, X: Tensor) -> Tensor:
+    """The diagonal of a kernel that has ``variance`` there: [*batch, n]."""
+    return h["variance"].expand(*h["variance"].shape[:-1], X.shape[-2])

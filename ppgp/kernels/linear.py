@@ -1,0 +1,27 @@
+"""The linear kernel: Bayesian linear regression through the origin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..priors import LogNormal, PriorLike
+from .kernel import Kernel, Theta
+
+
+@dataclass(frozen=True)
+class Linear(Kernel):
+    """variance * x'x: f(x) = w'x with w ~ N(0, variance I). Rasmussen & Williams (2006), section 2.1.
+
+    Add ``Constant`` for an intercept.
+    """
+
+    variance: PriorLike = LogNormal(0.0, 1.0)
+    hyper = ("variance",)
+
+    def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
+        return h["variance"] * (X1 @ (X1 if X2 is None else X2).mT)
+
+    def variances(self, h: Theta, X: Tensor) -> Tensor:
+        return h["variance"] * X.square().sum(-1)

@@ -1,0 +1,36 @@
+"""The periodic kernel."""
+
+from __future__ import annotations
+
+import math
+import torch
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..priors import LogNormal, PriorLike
+from .kernel import Kernel, Theta, constant_variance
+
+
+@dataclass(frozen=True)
+class Periodic(Kernel):
+    """variance * exp(-2 sum_k sin^2(pi (x_k - x'_k) / period) / lengthscale^2). MacKay (1998), equation 47.
+
+    Several columns multiply: each repeats with the same period. For one column among many use ``Subspace``.
+    """
+
+    variance: PriorLike = LogNormal(0.0, 1.0)
+    lengthscale: PriorLike = LogNormal(0.0, 1.0)
+    period: PriorLike = LogNormal(0.0, 1.0)
+    hyper = ("variance", "lengthscale", "period")
+
+    def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
+        other = X1 if X2 is None else X2
+        total = torch.zeros((), dtype=X1.dtype, device=X1.device)
+        for k in range(X1.shape[-1]):
+            difference = X1[..., :, None, k] - other[..., None, :, k]
+            total = total + torch.sin(math.pi * difference / h["period"]).square()
+        return h["variance"] * torch.exp(-2.0 * total / h["lengthscale"].square())
+
+    def variances(self, h: Theta, X: Tensor) -> Tensor:
+        return constant_variance(h, X)

@@ -1,0 +1,35 @@
+"""The polynomial kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..errors import SettingError
+from ..priors import LogNormal, PriorLike
+from .kernel import Kernel, Theta
+
+
+@dataclass(frozen=True)
+class Polynomial(Kernel):
+    """variance * (x'x + offset)^degree. Rasmussen & Williams (2006), section 4.2.2.
+
+    Raises:
+        SettingError: if degree is not a positive whole number.
+    """
+
+    degree: int = 2
+    variance: PriorLike = LogNormal(0.0, 1.0)
+    offset: PriorLike = LogNormal(0.0, 1.0)
+    hyper = ("variance", "offset")
+
+    def __post_init__(self) -> None:
+        if isinstance(self.degree, bool) or not isinstance(self.degree, int) or self.degree < 1:
+            raise SettingError("a whole degree of 1 or more in Polynomial", repr(self.degree), "use 2 or 3")
+
+    def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
+        return h["variance"] * (X1 @ (X1 if X2 is None else X2).mT + h["offset"]).pow(self.degree)
+
+    def variances(self, h: Theta, X: Tensor) -> Tensor:
+        return h["variance"] * (X.square().sum(-1) + h["offset"]).pow(self.degree)

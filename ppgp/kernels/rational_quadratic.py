@@ -1,0 +1,33 @@
+"""The rational-quadratic kernel."""
+
+from __future__ import annotations
+
+import torch
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..priors import LogNormal, PriorLike
+from .distance import squared_distance
+from .kernel import Kernel, Theta, constant_variance
+
+
+@dataclass(frozen=True)
+class RationalQuadratic(Kernel):
+    """variance * (1 + |x - x'|^2 / (2 alpha lengthscale^2))^-alpha: RBFs of many lengthscales.
+
+    Rasmussen & Williams (2006), equation 4.19.
+    """
+
+    variance: PriorLike = LogNormal(0.0, 1.0)
+    lengthscale: PriorLike = LogNormal(0.0, 1.0)
+    alpha: PriorLike = LogNormal(0.0, 1.0)
+    hyper = ("variance", "lengthscale", "alpha")
+    rescales = True
+
+    def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
+        r2 = squared_distance(X1, X2, h["lengthscale"])
+        return h["variance"] * torch.exp(-h["alpha"] * torch.log1p(0.5 * r2 / h["alpha"]))
+
+    def variances(self, h: Theta, X: Tensor) -> Tensor:
+        return constant_variance(h, X)

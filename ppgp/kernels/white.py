@@ -1,0 +1,30 @@
+"""White noise as a kernel."""
+
+from __future__ import annotations
+
+import torch
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..priors import LogNormal, PriorLike
+from .kernel import Kernel, Theta, constant_variance
+
+
+@dataclass(frozen=True)
+class White(Kernel):
+    """variance where both sides are the same row, else 0: a nugget that belongs to f, not to the observation.
+
+    Rows are the same when X2 is left out and the index is the same: two measurements at one place are two rows.
+    """
+
+    variance: PriorLike = LogNormal(-2.0, 1.0)
+    hyper = ("variance",)
+
+    def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
+        if X2 is None:
+            return h["variance"] * torch.eye(X1.shape[-2], dtype=X1.dtype, device=X1.device)
+        return torch.zeros_like(h["variance"]) * X1.new_zeros(X1.shape[-2], X2.shape[-2])
+
+    def variances(self, h: Theta, X: Tensor) -> Tensor:
+        return constant_variance(h, X)

@@ -1,0 +1,131 @@
+"""Exact Gaussian-process regression."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from ..data import Dataset
+from ..distributions import GPMarginal
+from ..errors import DataError
+from ..kernels import RBF, Kernel
+from ..linalg import add_diagonal, cholesky
+from ..priors import LogNormal, PriorLike, Site, prefixed, site, under
+from .model import Model, Theta, draw, full_batch_only, number_of_draws
+
+MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of predict
+ROWS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True)
+class GP(Model):
+    """y ~ N(mean, K + noise I), K = kernel(X, X): exact GP regression. Rasmussen & Williams (2006), chapter 2.
+
+    Args:
+        kernel: any member of ``ppgp.kernels``, or a sum, product or wrapping of them.
+        noise: prior (or number) for the noise variance, on the scale that the model sees; 0 interpolates.
+        mean: prior or number for the constant mean.
+
+    After NUTS the prediction is the mixture over hyperparameter draws, evaluated in batches of draws within
+    ``MEMORY_BUDGET`` bytes. O(n^3) time a draw, O(n^2) memory; all rows at once.
+    """
+
+    kernel: Kernel = field(default_factory=RBF)
+    noise: PriorLike = LogNormal(-2.0, 1.0)
+    mean: PriorLike = 0.0
+
+    def sites(self, d: int) -> dict[str, Site]:
+        return {
+            **prefixed("kernel", self.kernel.sites(d)),
+            "noise": site("noise", self.noise, positive=True, zero=True),
+            "mean": site("mean", self.mean),
+        }
+
+    def prepare(self, data: Dataset) -> GP:
+        """Raises DataError for duplicate rows under a noise of exactly 0, which no covariance can have."""
+        self.sites(data.d)
+        if self.noise == 0:
+            unique, inverse, counts = torch.unique(data.X, dim=0, return_inverse=True, return_counts=True)
+            if len(unique) < data.n:
+                twins = torch.nonzero(counts[inverse] > 1).flatten().tolist()
+                raise DataError(
+                    "different rows of X where the noise is fixed to 0",
+                    f"duplicates in rows {', '.join(map(str, twins[:6]))}",
+                    "give the noise a prior, or merge those rows",
+                )
+        return self
+
+    def _covariance(self, theta: Theta, X: Tensor) -> Tensor:
+        noise = self.value(theta, "noise", X)
+        return add_diagonal(self.kernel(under("kernel", theta), X), noise[..., None])
+
+    def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
+        full_batch_only(self, X, total, "use the full batch, or a model with a rows plate (LinearRegression)")
+        theta = draw(self.sites(X.shape[-1]), X)
+        loc = self.value(theta, "mean", X).expand(len(X))
+        return pyro.sample("y", GPMarginal(loc, self._covariance(theta, X)), obs=y)
+
+    def _chunks(self, theta: Theta, n: int, m: int, itemsize: int) -> Iterator[dict[str, Tensor]]:
+        draws = number_of_draws(theta)
+        size = max(1, MEMORY_BUDGET // (itemsize * (4 * n * n + 4 * n * m)))
+        for i in range(0, draws, size):
+            yield {k: v[i : i + size] for k, v in theta.items()}
+
+    def _conditional(self, theta: Theta, X: Tensor, train: Dataset, joint: bool) -> tuple[Tensor, Tensor]:
+        """Mean [draw, m] and covariance [draw, m, m] (joint) or variance [draw, m] of f at X given the training rows."""
+        means, spreads = [], []
+        width = len(X) if joint else min(len(X), ROWS_AT_ONCE)
+        for part in self._chunks(theta, train.n, width, X.element_size()):
+            hyper = under("kernel", part)
+            mean = self.value(part, "mean", X)[..., None]
+            L = cholesky(self._covariance(part, train.X), "covariance of the training rows")
+            w = torch.linalg.solve_triangular(L, (train.y - mean).unsqueeze(-1).expand(*L.shape[:-1], 1), upper=False)
+            mean_blocks, spread_blocks = [], []
+            for block in X.split(width):
+                V = torch.linalg.solve_triangular(L, self.kernel(hyper, train.X, block), upper=False)
+                mean_blocks.append(mean + (V.mT @ w).squeeze(-1))
+                if joint:
+                    spread_blocks.append(self.kernel(hyper, block) - V.mT @ V)
+                else:
+                    prior = self.kernel.diag(hyper, block)
+                    tiny = torch.finfo(prior.dtype).eps * prior
+                    spread_blocks.append(torch.maximum(prior - V.square().sum(-2), tiny))
+            means.append(torch.cat(mean_blocks, -1).reshape(-1, len(X)))
+            spread = torch.cat(spread_blocks, -1)
+            spreads.append(spread.reshape(-1, *spread.shape[-2:] if joint else spread.shape[-1:]))
+        return torch.cat(means), torch.cat(spreads)
+
+    def predict(self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False) -> Distribution:
+        mean, spread = self._conditional(theta, X, train, joint)
+        noise = self.value(theta, "noise", X)[..., None]
+        if joint:
+            return dist.MultivariateNormal(mean, scale_tril=cholesky(add_diagonal(spread, noise), "predictive covariance"))
+        return dist.Normal(mean, (spread + noise).sqrt())
+
+    def latent(self, theta: Theta, X: Tensor, train: Dataset) -> Distribution:
+        """The law of f at X, without the noise: batch [draw, m]."""
+        mean, variance = self._conditional(theta, X, train, False)
+        return dist.Normal(mean, variance.sqrt())
+
+    def loo(self, theta: Theta, train: Dataset) -> Distribution:
+        """y_i given the other rows, batch [draw, n]: mean y_i - a_i / d_i, variance 1 / d_i, with a = C^-1 (y - mean),
+        d = diag C^-1. Rasmussen & Williams (2006), equations 5.10 to 5.12."""
+        means, variances = [], []
+        for part in self._chunks(theta, train.n, train.n, train.X.element_size()):
+            inverse = torch.cholesky_inverse(cholesky(self._covariance(part, train.X), "covariance of the training rows"))
+            residual = train.y - self.value(part, "mean", train.X)[..., None]
+            a = (inverse @ residual.unsqueeze(-1).expand(*inverse.shape[:-1], 1)).squeeze(-1)
+            d = inverse.diagonal(dim1=-2, dim2=-1)
+            means.append((train.y - a / d).reshape(-1, train.n))
+            variances.append((1 / d).reshape(-1, train.n))
+        return dist.Normal(torch.cat(means), torch.cat(variances).sqrt())
+
+    def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
+        """The likelihood is joint; pointwise it is the leave-one-out density."""
+        return {"y": self.loo(theta, data).log_prob(data.y)}

@@ -1,0 +1,112 @@
+"""The interface of every model, and how its sites become Pyro statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self
+
+import pyro
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, Independent
+
+from ..data import Dataset
+from ..errors import NotApplicable, SettingError
+from ..priors import Site, value_of
+
+Theta = Mapping[str, Tensor]
+
+
+class Model:
+    """A recipe: priors and structure, frozen; no data, no mode, no fitted tensors. Plain Pyro accepts it.
+
+    A new model gives ``sites``, and ``law`` where its rows are independent given theta; otherwise ``model`` and
+    ``predict`` themselves. ``theta`` is ``{site: [draw, *event]}``. What only some models can do is an optional
+    method, None here.
+    """
+
+    #: what may be standardised: "Xy", "X" (counts, classes) or "" (where units mean something)
+    scales: ClassVar[str] = "Xy"
+    #: sites that predict integrates out in closed form when their params are there
+    collapsed: ClassVar[tuple[str, ...]] = ()
+    #: a Pyro guide (X, y=None, *, total=None); None: an autoguide serves
+    guide: Callable[..., Any] | None = None
+    #: (theta, X, train) -> Distribution of f, batch [draw, n]
+    latent: Callable[..., Distribution] | None = None
+    #: (theta, train) -> Distribution of each y given the others, batch [draw, n]
+    loo: Callable[..., Distribution] | None = None
+    #: (draws, scaler) -> coefficients in the units of the data
+    coefficients: Callable[..., dict[str, Tensor]] | None = None
+
+    def sites(self, d: int) -> dict[str, Site]:
+        """{name: Site} for inputs of d columns."""
+        raise NotImplementedError
+
+    def prepare(self, data: Dataset) -> Self:
+        """This recipe made ready for these data; raises where they do not fit it."""
+        return self
+
+    def law(self, theta: Theta, X: Tensor) -> Distribution:
+        """The law of each y given theta, batch [*draw, n]: the likelihood, row by row."""
+        raise NotImplementedError
+
+    def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
+        """The Pyro program: X [n, d], y [n]; ``total`` is the number of rows that a mini-batch was taken from."""
+        theta = draw(self.sites(X.shape[-1]), X)
+        with pyro.plate("rows", total or len(X), subsample=X):
+            return pyro.sample("y", self.law(theta, X), obs=y)
+
+    def predict(self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False) -> Distribution:
+        """The law of y at X, batch [draw, n]; ``joint``: batch [draw], event [n]."""
+        law = self.law(theta, X)
+        law = law if len(law.batch_shape) == 2 else law.expand(torch.Size([1, len(X)]))
+        return Independent(law, 1) if joint else law
+
+    def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
+        """{"y": log p(y_i given theta), [draw, n]}."""
+        return {"y": self.predict(theta, data.X, data).log_prob(data.y)}
+
+    def value(self, theta: Theta, name: str, like: Tensor) -> Tensor:
+        """theta[name], or the number that this recipe fixes the field ``name`` to."""
+        return value_of(theta, name, getattr(self, name), like)
+
+
+def draw(sites: Mapping[str, Site], like: Tensor) -> dict[str, Tensor]:
+    """One pyro.sample a site that has a prior; the fixed ones are left to the recipe."""
+    return {name: pyro.sample(name, s.distribution(like)) for name, s in sites.items() if not s.fixed}
+
+
+def full_batch_only(model: Model, X: Tensor, total: int | None, instead: str) -> None:
+    """Refuse a mini-batch where the likelihood is one joint law of all rows.
+
+    Raises:
+        NotApplicable: naming what can be mini-batched.
+    """
+    if total is not None and total != len(X):
+        raise NotApplicable(f"all {total} rows at once for {type(model).__name__}", f"a mini-batch of {len(X)}", instead)
+
+
+def linear(weight: Tensor, bias: Tensor, X: Tensor) -> Tensor:
+    """X weight + bias, [*draw, n], from weight [*draw, d] (or one number for all) and bias [*draw]."""
+    return weight.expand(*weight.shape[:-1], X.shape[-1]) @ X.mT + bias[..., None]
+
+
+def number_of_draws(theta: Theta) -> int:
+    return next(iter(theta.values())).shape[0] if theta else 1
+
+
+def check_labels(model: Model, data: Dataset, classes: int) -> None:
+    """Refuse targets that are not the codes 0 .. classes - 1.
+
+    Raises:
+        SettingError: naming the values found.
+    """
+    values = torch.unique(data.y).tolist()
+    if any(v not in range(classes) for v in values) or (data.classes is not None and len(data.classes) > classes):
+        shown = ", ".join(f"{v:g}" for v in values[:6]) + (", ..." if len(values) > 6 else "")
+        raise SettingError(
+            f"labels {' and '.join(map(str, range(classes)))} in y for {type(model).__name__}",
+            f"{len(values)} values: {shown}",
+            "recode y to those labels, or choose a model for such targets",
+        )
+

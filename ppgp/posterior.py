@@ -1,0 +1,199 @@
+"""Posterior: what any inference returns; one concrete class for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import arviz_bridge, storage
+from .data import Dataset, Scaler, check_inputs
+from .errors import NotApplicable
+from .prediction import Prediction
+
+__all__ = ["Posterior"]
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Draws of every uncertain site, and the model and data they are conditional on.
+
+    Attributes:
+        model: the prepared recipe (or the wrapped program).
+        data: the training data on the scale that the model saw.
+        draws: ``{site: [chain, draw, *event]}`` on the natural scale, always filled; MAP is one draw.
+        params: ``{name: tensor}``, what was optimised rather than inferred.
+        stats: what the inference recorded; entries of shape [chain, draw] become ArviZ's sample_stats.
+        how: the inference record that made it.
+        seconds: wall time, compiling included.
+        warnings: sentences on what went badly; an inference that went badly returns, with warnings.
+        scaler: how the data of the user became ``data`` (None: untouched). Draws are on the scaled side.
+    """
+
+    model: Any
+    data: Any
+    draws: dict[str, Tensor]
+    how: Any
+    params: dict[str, Tensor] = field(default_factory=dict)
+    stats: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    warnings: tuple[str, ...] = ()
+    scaler: Scaler | None = None
+
+    @property
+    def chains(self) -> int:
+        return next(iter(self.draws.values())).shape[0] if self.draws else 1
+
+    @property
+    def mcmc(self) -> bool:
+        """Whether the draws come from Markov chains, so that R-hat and ESS mean something."""
+        return bool(getattr(self.how, "chains", 0))
+
+    @property
+    def theta(self) -> dict[str, Tensor]:
+        """``{site: [chain * draw, *event]}`` and the params, as models take them."""
+        return {**self.params, **{k: v.reshape(-1, *v.shape[2:]) for k, v in self.draws.items()}}
+
+    def __repr__(self) -> str:
+        shape = "no sites" if not self.draws else " x ".join(map(str, next(iter(self.draws.values())).shape[:2]))
+        troubles = f", {len(self.warnings)} warning{'s' if len(self.warnings) > 1 else ''}" if self.warnings else ""
+        return f"<Posterior of {type(self.model).__name__} by {type(self.how).__name__}: {shape} draws, {self.seconds:.1f} s{troubles}>"
+
+    def _new_rows(self, X: Any) -> Tensor:
+        names = self.data.feature_names
+        X = check_inputs(X, names if names and len(names) == getattr(X, "shape", (0, 0))[-1] else None).to(self.data.X)
+        if self.scaler is not None:
+            return self.scaler.inputs(X)
+        return Scaler.of(self.data, scale_X=False, scale_y=False).inputs(X)  # checks the number of columns
+
+    def _prediction(self, law: Any, X: Tensor | None) -> Prediction:
+        offset, scale = (0.0, 1.0) if self.scaler is None else (self.scaler.y_mean, self.scaler.y_sd)
+        return Prediction(law, offset, scale, self.data.classes, None if X is None else _seen(X, self.data.X))
+
+    def predict(self, X: Any = None, *, joint: bool = False, **arguments: Any) -> Any:
+        """The law of y at rows X [m, d], in the units of the data; ``joint=True``: one joint law over the rows.
+
+        For a user's own program: ``predict(**arguments)`` runs it again at each draw; an argument left out is None
+        (not observed), and the answer is a Prediction (``{site: Prediction}`` where several sites are unobserved).
+
+        Raises:
+            DataError: if X has NaN or another number of columns than the training data.
+        """
+        if not isinstance(self.data, Dataset):
+            if X is not None:
+                raise NotApplicable("the program's own arguments by name", "one table", "call predict(name=value, ...)")
+            return self.model.predict(self.theta, **arguments)
+        rows = self._new_rows(X)
+        with torch.no_grad():
+            law = self.model.predict(self.theta, rows, self.data, joint=joint)
+        return self._prediction(law, rows)
+
+    def _capability(self, name: str, instead: str) -> Any:
+        method = getattr(self.model, name, None)
+        if method is None:
+            raise NotApplicable(f"a model with {name}", type(self.model).__name__, instead)
+        return method
+
+    def latent(self, X: Any) -> Prediction:
+        """The law of f(x), without the noise of y, in the units of the data.
+
+        Raises:
+            NotApplicable: if the model has no latent function.
+        """
+        method = self._capability("latent", "use predict, the law of y")
+        rows = self._new_rows(X)
+        with torch.no_grad():
+            return self._prediction(method(self.theta, rows, self.data), rows)
+
+    def loo(self) -> Prediction:
+        """Leave-one-out predictions of the training rows in closed form (hyperparameters as fitted on all of them).
+
+        Raises:
+            NotApplicable: if the model does not know them in closed form.
+        """
+        method = self._capability("loo", "use PSIS-LOO: arviz.loo(posterior.to_arviz())")
+        with torch.no_grad():
+            return self._prediction(method(self.theta, self.data), None)
+
+    def log_likelihood(self) -> Tensor | dict[str, Tensor]:
+        """log p(y_i given the draw), pointwise [chain, draw, n], in the units of the data.
+
+        For a joint likelihood (an exact GP) it is log p(y_i given the other rows, and the draw): the closed-form
+        leave-one-out density. A program with several observed sites gives ``{site: [chain, draw, n]}``.
+        """
+        each = self._pointwise()
+        return next(iter(each.values())) if len(each) == 1 else each
+
+    def _pointwise(self) -> dict[str, Tensor]:
+        with torch.no_grad():
+            each = self.model.log_likelihood(self.theta, self.data)
+        shift = 0.0 if self.scaler is None else self.scaler.y_sd.log()
+        shape = next(iter(self.draws.values())).shape[:2]
+        return {k: (v - shift).reshape(*shape, -1) for k, v in each.items()}
+
+    def coefficients(self) -> dict[str, Tensor]:
+        """Weights and bias in the units of the data, ``{name: [chain, draw, ...]}``.
+
+        Raises:
+            NotApplicable: if the model is not linear.
+        """
+        return self._capability("coefficients", "read posterior.draws")(self.draws, self.scaler)
+
+    def to_arviz(self) -> Any:
+        """ArviZ's object (InferenceData on 0.x, DataTree on 1.x): posterior, log_likelihood, sample_stats, observed_data."""
+        shape = next(iter(self.draws.values())).shape[:2]
+        stats = {k: v for k, v in self.stats.items() if isinstance(v, Tensor) and v.shape == shape}
+        dims, coords = self._dims()
+        groups: dict[str, Mapping[str, Any]] = {"posterior": {k: v.cpu().numpy() for k, v in self.draws.items()}}
+        groups["log_likelihood"] = {k: v.cpu().numpy() for k, v in self._pointwise().items()}
+        groups["sample_stats"] = {k: v.cpu().numpy() for k, v in stats.items()}
+        if isinstance(self.data, Dataset):
+            groups["observed_data"] = {"y": self.data.y.cpu().numpy()}
+        attrs = {"inference_library": "ppgp", "inference": repr(self.how), "sampling_time": self.seconds}
+        return arviz_bridge.to_arviz(groups, coords, dims, attrs)
+
+    def _dims(self) -> tuple[dict[str, list[str]], dict[str, list[Any]]]:
+        dims: dict[str, list[str]] = {}
+        coords: dict[str, list[Any]] = {}
+        if isinstance(self.data, Dataset):
+            dims["y"], coords["row"] = ["row"], list(range(self.data.n))
+            coords["feature"] = list(self.data.feature_names or range(self.data.d))
+            dims |= {k: ["feature"] for k, v in self.draws.items() if tuple(v.shape[2:]) == (self.data.d,)}
+        return dims, coords
+
+    def summary(self) -> Any:
+        """A pandas DataFrame, one row a scalar: mean, sd, 5 %, 50 %, 95 %; for chains also MCSE, ESS and R-hat."""
+        import pandas as pd
+
+        rows, index = [], []
+        for name, value in self.draws.items():
+            flat = value.reshape(*value.shape[:2], -1)
+            for j in range(flat.shape[2]):
+                x = flat[..., j].flatten().double()
+                q = torch.quantile(x, torch.tensor([0.05, 0.5, 0.95], dtype=x.dtype, device=x.device))
+                spread = float(x.std()) if len(x) > 1 else float("nan")
+                rows.append([float(x.mean()), spread, *q.tolist()])
+                event = torch.unravel_index(torch.tensor(j), value.shape[2:]) if value.ndim > 2 else ()
+                index.append(name + (f"[{', '.join(str(int(i)) for i in event)}]" if value.ndim > 2 else ""))
+        table = pd.DataFrame(rows, index=index, columns=["mean", "sd", "5%", "50%", "95%"])
+        if self.mcmc:
+            az = arviz_bridge.arviz()
+            draws = {k: v.double().cpu().numpy() for k, v in self.draws.items()}
+            figures = az.summary(az.convert_to_dataset(draws), kind="diagnostics", round_to="none")
+            for column in ("mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "r_hat"):
+                table[column] = figures[column].to_numpy(dtype=float)
+        return table
+
+    def save(self, path: str | Path) -> Path:
+        """Write everything to one file (safetensors + JSON); read it back with ``ppgp.load_posterior``."""
+        return storage.save(path, self)
+
+
+def _seen(X: Tensor, train: Tensor) -> Tensor:
+    """[n] bool: rows of X that stand among the training rows, to the bit."""
+    known = {row.tobytes() for row in train.cpu().numpy()}
+    return torch.tensor([row.tobytes() in known for row in X.cpu().numpy()], dtype=torch.bool)

@@ -1,0 +1,39 @@
+"""One progress bar for every long run: steps, a few figures, time left; silent when not asked for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+REFRESH_SECONDS = 0.1  # redrawing more often costs more than the cheapest steps it would report
+
+
+@contextmanager
+def bar(title: str, total: int, show: bool) -> Iterator[Callable[..., None]]:
+    """Yield ``update(step, **figures)``; figures (loss, divergences, ...) stand behind the bar."""
+    if not show:
+        yield lambda step, **figures: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[figures]}"),
+    )
+    with Progress(*columns) as progress:
+        task = progress.add_task(title, total=total, figures="")
+        last = 0.0
+
+        def update(step: int, **figures: float) -> None:
+            nonlocal last
+            now = time.monotonic()
+            if now - last >= REFRESH_SECONDS or step >= total:
+                last = now
+                text = "  ".join(f"{name} {value:,.6g}" for name, value in figures.items())
+                progress.update(task, completed=step, figures=text)
+
+        yield update

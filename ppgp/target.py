@@ -1,0 +1,319 @@
+"""Target: a model meets data; one log density on R^p with its compiled gradient. All that samplers and optimisers see."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributions import biject_to
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from .data import Dataset
+from .errors import NotApplicable, NumericalError, NumericalWarning
+from .handlers import Run, is_deterministic, over_draws, quietly
+from .prediction import seeded
+from .priors import FlatDistribution
+
+__all__ = ["Target"]
+
+STARTS = 100  # places tried before a density is said to be finite nowhere
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Where a site lies in z, and how it gets there."""
+
+    start: int
+    stop: int
+    unconstrained: torch.Size
+    event: torch.Size
+    transform: Any
+    param: bool
+
+    def of(self, z: Tensor) -> Tensor:
+        return z[..., self.start : self.stop].reshape(z.shape[:-1] + self.unconstrained)
+
+
+class Target:
+    """log p(theta, y | X) as a function of z in R^p, the sites mapped to unconstrained space and laid end to end.
+
+    Args:
+        model: a model of the zoo, or a Program.
+        data: the Dataset that it is conditional on (on the scale that the model sees), or a program's arguments.
+        optimise_params: whether ``pyro.param`` values are part of z (MAP) or held where they are (samplers).
+        compile: trace value and gradient once and run the graph; otherwise run Pyro's handlers at every call.
+
+    Attributes:
+        dim: p.
+        slices: ``{site: Slice}``.
+        params: the values of the params that are held.
+
+    Raises:
+        NotApplicable: if a latent site is discrete, or the program has nothing to infer.
+    """
+
+    def __init__(self, model: Any, data: Any, optimise_params: bool = False, compile: bool = True) -> None:
+        self.model, self.data, self.optimise_params, self.compile = model, data, optimise_params, compile
+        self.slices: dict[str, Slice] = {}
+        self.params: dict[str, Tensor] = {}
+        self.notes: list[str] = []  # sentences that every Posterior from this target carries
+        self._graphs: dict[tuple[int | None, bool], Callable[..., tuple[Tensor, Tensor]]] = {}
+        self._traced = False
+        self._survey()
+
+    # -- the program ---------------------------------------------------------------------------------------------
+
+    def _call(self, tables: tuple[Tensor, ...]) -> None:
+        if isinstance(self.data, Dataset):
+            X, y = tables or (self.data.X, self.data.y)
+            self.model.model(X, y, total=self.data.n)
+        else:
+            self.model.model(**self.data)
+
+    def _survey(self) -> None:
+        """One run from the prior: which sites there are, and their shapes."""
+        with quietly(), seeded(0):
+            with Run({}) as run:
+                self._call(())
+            position = 0
+            for name, site in run.sites.items():
+                is_param = site["type"] == "param"
+                if site["type"] == "sample" and site["is_observed"]:
+                    continue
+                if is_param and not self.optimise_params:
+                    self.params[name] = site["value"].detach().clone()
+                    continue
+                support = site["kwargs"].get("constraint", torch.distributions.constraints.real) if is_param else site["fn"].support
+                if support.is_discrete:
+                    raise NotApplicable(
+                        "continuous latent sites", f"{name!r}, which is discrete", "sum it out in the program, or observe it"
+                    )
+                transform = biject_to(support)
+                free = transform.inv(site["value"].detach())
+                self.slices[name] = Slice(position, position + free.numel(), free.shape, site["value"].shape, transform, is_param)
+                position += free.numel()
+                self._like = free.reshape(-1)
+            self.dim = position
+            if not self.dim:
+                raise NotApplicable("a model with at least one uncertain site", "none", "give a hyperparameter a prior instead of a number")
+            self._has_deterministic = any(is_deterministic(s) for _, s in run.samples())
+            self._first = {name: site["value"].detach() for name, site in run.sites.items() if name in self.slices}
+        if self.params:
+            self.notes.append(f"held where they are: params {', '.join(self.params)} (MAP and SVI optimise them)")
+        self._static = self._supports_are_static()
+
+    def _supports_are_static(self) -> bool:
+        """Whether the transforms of the first run are those of every run."""
+        generator = torch.Generator().manual_seed(1)
+        z = torch.randn(self.dim, generator=generator, dtype=torch.float64).to(self._like)
+        with quietly(), Run(self._split(z), unconstrained=True) as run:
+            self._call(())
+        return all(torch.equal(run.sites[n]["value"], s.transform(s.of(z))) for n, s in self.slices.items())
+
+    def _split(self, z: Tensor) -> dict[str, Tensor]:
+        return {name: s.of(z) for name, s in self.slices.items()}
+
+    def _density(self, z: Tensor, tables: tuple[Tensor, ...], jacobian: bool) -> Tensor:
+        with quietly():
+            with Run(self._split(z), unconstrained=True, params=self.params) as run:
+                self._call(tables)
+            total = run.log_prob() + (run.log_jacobian if jacobian else 0.0)
+        return torch.as_tensor(total).reshape(())
+
+    # -- the density ---------------------------------------------------------------------------------------------
+
+    def _tables(self, rows: Tensor | None) -> tuple[Tensor, ...]:
+        if rows is None:
+            return ()
+        if not isinstance(self.data, Dataset):
+            raise NotApplicable("a Dataset to take mini-batches from", "a program with its own arguments", "use the full batch")
+        return self.data.X[rows], self.data.y[rows]
+
+    def log_density(self, z: Tensor, rows: Tensor | None = None, *, jacobian: bool = True) -> Tensor:
+        """The log joint density at z [p], a differentiable scalar; ``rows``: an unbiased estimate from those rows.
+
+        With ``jacobian`` it is the density of z; without, that of the sites on their natural scale.
+        """
+        return self._density(z, self._tables(rows), jacobian)
+
+    def value_and_grad(self, z: Tensor, rows: Tensor | None = None, *, jacobian: bool = True) -> tuple[Tensor, Tensor]:
+        """``log_density`` and its gradient [p], from the compiled graph; NaN where the density does not exist."""
+        graph = self.compiled(None if rows is None else len(rows), jacobian)
+        with torch.no_grad():
+            return graph(z.to(self._like), *self._tables(rows))
+
+    def hessian(self, z: Tensor, *, jacobian: bool = True) -> Tensor:
+        """Second derivatives of ``log_density``, [p, p]."""
+        z = z.detach().to(self._like).requires_grad_(True)
+        value = self._density(z, (), jacobian)
+        (gradient,) = torch.autograd.grad(value, z, create_graph=True)
+        if not gradient.requires_grad:
+            return torch.zeros(self.dim, self.dim).to(self._like)
+        rows = [torch.autograd.grad(g, z, retain_graph=True, materialize_grads=True)[0] for g in gradient]
+        H = torch.stack(rows).detach()
+        return 0.5 * (H + H.mT)
+
+    def callback(self, jacobian: bool = True) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+        """``value_and_grad`` on NumPy vectors in float64, with as little around the graph as possible."""
+        graph = self.compiled(None, jacobian)
+        like = self._like
+        plain = like.dtype == torch.float64 and like.device.type == "cpu"
+
+        def value_and_grad(z: np.ndarray) -> tuple[float, np.ndarray]:
+            with torch.no_grad():
+                point = torch.from_numpy(z)
+                value, gradient = graph(point if plain else point.to(like))
+            return value.item(), gradient.numpy() if plain else gradient.double().cpu().numpy()
+
+        return value_and_grad
+
+    # -- compiling -----------------------------------------------------------------------------------------------
+
+    def compiled(self, batch: int | None = None, jacobian: bool = True) -> Callable[..., tuple[Tensor, Tensor]]:
+        """(z) -> value, gradient for the full data, or (z, X, y) for mini-batches of ``batch`` rows."""
+        key = (batch, jacobian)
+        if key not in self._graphs:
+            self._graphs[key] = self._compile(batch, jacobian)
+        return self._graphs[key]
+
+    def _eager(self, jacobian: bool) -> Callable[..., tuple[Tensor, Tensor]]:
+        def value_and_grad(z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
+            with torch.enable_grad():
+                z = z.detach().requires_grad_(True)
+                value = self._density(z, tables, jacobian)
+                (gradient,) = torch.autograd.grad(value, z, materialize_grads=True)
+            return value.detach(), gradient
+
+        return value_and_grad
+
+    def _compile(self, batch: int | None, jacobian: bool) -> Callable[..., tuple[Tensor, Tensor]]:
+        eager = self._eager(jacobian)
+        if not self.compile:
+            return eager
+        tables = () if batch is None else self._tables(torch.arange(batch))
+        points = self._three_points()
+        try:
+            graph = _traced(eager, (points[0].clone(), *tables))
+            wrong = next((z for z in points if not _same(graph(z, *tables), eager(z, *tables))), None)
+            reason = None if wrong is None else "its graph depends on the values (an if, or random numbers in it)"
+        except KeyboardInterrupt:
+            raise
+        except Exception as error:  # whatever a stranger's program does inside a trace, running it eagerly is right
+            graph, reason = eager, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        if reason is None:
+            return graph
+        if not self._traced:
+            self._traced = True
+            note = f"the program could not be compiled ({reason}); it runs eagerly, several times slower"
+            self.notes.append(note)
+            warnings.warn(note, NumericalWarning, stacklevel=3)
+        return eager
+
+    def _three_points(self) -> list[Tensor]:
+        generator = torch.Generator().manual_seed(0)
+        steps = [torch.zeros(self.dim, dtype=torch.float64)]
+        steps += [0.5 * torch.randn(self.dim, generator=generator, dtype=torch.float64) for _ in range(2)]
+        return [self._origin() + step.to(self._like) for step in steps]
+
+    # -- points --------------------------------------------------------------------------------------------------
+
+    def _origin(self) -> Tensor:
+        """z = 0, but the starting value of sites whose prior names one, and of params."""
+        z = torch.zeros_like(self._like[:1]).repeat(self.dim)
+        with quietly(), seeded(0):
+            with Run({}) as run:
+                self._call(())
+        for name, s in self.slices.items():
+            base = run.sites[name].get("fn")
+            while hasattr(base, "base_dist"):
+                base = base.base_dist
+            if s.param or isinstance(base, FlatDistribution):
+                z[s.start : s.stop] = s.transform.inv(self._first[name]).reshape(-1)
+        return z
+
+    def start(self, seed: int = 0, spread: float = 0.0, jacobian: bool = True) -> Tensor:
+        """A point z [p] of finite density: the origin moved by Uniform(-spread, spread), further and further if need be.
+
+        Raises:
+            NumericalError: if the density is finite at none of 100 places.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        origin = self._origin()
+        for attempt in range(STARTS):
+            reach = spread if attempt == 0 else max(spread, 0.05 * attempt)
+            step = (2 * torch.rand(self.dim, generator=generator, dtype=torch.float64) - 1) * reach
+            z = origin + step.to(origin)
+            value, gradient = self.value_and_grad(z, jacobian=jacobian)
+            if bool(torch.isfinite(value)) and bool(torch.isfinite(gradient).all()):
+                return z
+        raise NumericalError(
+            "a finite log density and gradient somewhere near the start",
+            f"NaN or infinity at all of {STARTS} places",
+            "check the likelihood against the data (values outside its support?), and the priors",
+        )
+
+    def constrain(self, z: Tensor) -> dict[str, Tensor]:
+        """``{site: [..., *event]}`` on the natural scale from z [..., p]; deterministic sites of the program included."""
+        z = z.to(self._like)
+        if self._static and not self._has_deterministic:
+            return {name: s.transform(s.of(z)) for name, s in self.slices.items()}
+        flat = z.reshape(-1, self.dim)
+
+        def one(values: dict[str, Tensor]) -> dict[str, Tensor]:
+            with Run(self._split(values["z"]), unconstrained=True, params=self.params) as run:
+                self._call(())
+            kept = {name: run.sites[name]["value"] for name in self.slices}
+            return kept | {name: s["value"] for name, s in run.samples() if is_deterministic(s)}
+
+        with quietly(), torch.no_grad():
+            values = over_draws(one, {"z": flat})
+        return {name: v.reshape(*z.shape[:-1], *v.shape[1:]) for name, v in values.items()}
+
+    def unconstrain(self, draws: Mapping[str, Tensor]) -> Tensor:
+        """z [..., p] from ``{site: [..., *event]}``.
+
+        Raises:
+            NotApplicable: if a site is missing, or its support moves with another site.
+        """
+        missing = [name for name in self.slices if name not in draws]
+        if missing:
+            raise NotApplicable(f"a value for each of {list(self.slices)}", f"none for {missing}", "pass all sites")
+        if not self._static:
+            raise NotApplicable("sites of fixed support", "a support that depends on another site", "start from z instead")
+        parts = []
+        for name, s in self.slices.items():
+            free = s.transform.inv(draws[name].to(self._like))
+            parts.append(free.reshape(*free.shape[: free.ndim - len(s.unconstrained)], -1))
+        return torch.cat(parts, -1)
+
+
+def _traced(function: Callable[..., tuple[Tensor, Tensor]], example: tuple[Tensor, ...]) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Pyro's handlers, autograd and all, run once: make_fx records the operations, TorchScript runs them."""
+    graph = make_fx(function)(*example)
+    for node in list(graph.graph.nodes):
+        if node.target is torch.ops.aten.detach.default:
+            node.replace_all_uses_with(node.args[0])
+            graph.graph.erase_node(node)
+    graph.recompile()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.jit's notices of deprecation; nothing else runs a small graph as fast
+        script = torch.jit.trace(graph, example, check_trace=False)
+        return torch.jit.freeze(script.eval())  # type: ignore[return-value]
+
+
+def _same(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> bool:
+    tolerance = 1e-8 if a[0].dtype == torch.float64 else 1e-3
+    for x, y in zip(a, b, strict=True):
+        size = float(torch.nan_to_num(y.abs(), nan=0.0, posinf=0.0).max()) if y.numel() else 0.0
+        if not torch.allclose(x, y, rtol=tolerance, atol=tolerance * (1 + size), equal_nan=True):
+            return False
+    return True
+
+
+
+
