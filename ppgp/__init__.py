@@ -1,1 +1,64 @@
-"""x"""
+"""ppgp: write a model once as a Pyro program, fit it any way, see which answer to trust, get intervals with a guarantee.
+
+Everything public is imported on first use, so that ``import ppgp`` and ``ppgp --help`` do not wait for torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_NAMES = {
+    "Comparison": "comparison",
+    "Dataset": "data",
+    "Posterior": "posterior",
+    "Prediction": "prediction",
+    "Region": "region",
+    "Target": "target",
+    "calibrate": "conformal",
+    "compare": "comparison",
+    "fit": "fitting",
+    "load": "loading",
+    "load_posterior": "loading",
+}
+_MODULES = (
+    "conformal",
+    "data",
+    "diagnostics",
+    "errors",
+    "inference",
+    "kernels",
+    "metrics",
+    "models",
+    "plots",
+    "priors",
+    "target",
+)
+
+__all__ = [*_NAMES, *_MODULES]
+
+if TYPE_CHECKING:
+    from . import conformal, data, diagnostics, errors, inference, kernels, metrics, models, plots, priors, target
+    from .comparison import Comparison, compare
+    from .conformal import calibrate
+    from .data import Dataset
+    from .fitting import fit
+    from .loading import load, load_posterior
+    from .posterior import Posterior
+    from .prediction import Prediction
+    from .region import Region
+    from .target import Target
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMES:
+        return getattr(importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,9 @@ def check_inputs(X: Any, feature_names: Sequence[str] | None = None, dtype: torc
         do = "reshape one column as X[:, None], one row as X[None, :]" if X.ndim == 1 else "flatten each row"
         raise DataError("X with shape [n, d]", f"shape {shape}", do)
     if X.shape[1] == 0:
-        raise DataError("at least one column in X", f"shape {list(X.shape)}", "pass a column; a constant one fits an intercept alone")
+        raise DataError(
+            "at least one column in X", f"shape {list(X.shape)}", "pass a column; a constant one fits an intercept alone"
+        )
     bad = ~torch.isfinite(X)
     if bool(bad.any()):
         rows, columns = torch.nonzero(bad, as_tuple=True)
@@ -170,15 +173,19 @@ class Dataset:
         """
         total = sum(fractions)
         if not fractions or any(not 0 < f <= 1 for f in fractions) or total > 1 + 1e-9:
-            raise SettingError("fractions in (0, 1] with a sum of at most 1", f"{fractions}", "for example split(0.6, 0.2, 0.2)")
+            raise SettingError(
+                "fractions in (0, 1] with a sum of at most 1", f"{fractions}", "for example split(0.6, 0.2, 0.2)"
+            )
         generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(self.n, generator=generator).to(self.X.device)
         complete = abs(total - 1) < 1e-9
         edges = [round(self.n * sum(fractions[: i + 1])) for i in range(len(fractions))]
         edges = [0, *edges] if complete else [0, *edges, self.n]
-        if any(a == b for a, b in zip(edges, edges[1:], strict=False)):
-            raise SettingError("at least one row in every part", f"{self.n} rows split as {fractions}", "use fewer or larger parts")
-        return tuple(self.rows(order[a:b]) for a, b in zip(edges, edges[1:], strict=False))
+        if any(a == b for a, b in pairwise(edges)):
+            raise SettingError(
+                "at least one row in every part", f"{self.n} rows split as {fractions}", "use fewer or larger parts"
+            )
+        return tuple(self.rows(order[a:b]) for a, b in pairwise(edges))
 
     def to(self, *where: Any) -> Dataset:
         """The same table on another device or in another float dtype, as ``Tensor.to`` takes them."""
@@ -213,7 +220,9 @@ def _encode(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, tuple[Any, .
     codes = as_tensor(y, "y")
     stray = sorted({v for v in codes.flatten().tolist() if v != int(v) or not 0 <= v < len(classes)})
     if stray:
-        raise DataError(f"labels 0 .. {len(classes) - 1} in y, one for each of classes", f"{stray[:5]}", "recode them, or leave classes out")
+        raise DataError(
+            f"labels 0 .. {len(classes) - 1} in y, one for each of classes", f"{stray[:5]}", "recode them, or leave classes out"
+        )
     return codes, tuple(classes)
 
 
@@ -237,12 +246,18 @@ class Scaler:
             if bool(constant.any()):
                 which = torch.nonzero(constant).flatten().tolist()
                 names = [data.feature_names[i] if data.feature_names else i for i in which]
-                warnings.warn(f"{_few(names, 'column')} of X constant: centred, not scaled; it tells the model nothing", DataWarning, stacklevel=3)
+                warnings.warn(
+                    f"{_few(names, 'column')} of X constant: centred, not scaled; it tells the model nothing",
+                    DataWarning,
+                    stacklevel=3,
+                )
             x_sd = torch.where(constant, torch.ones_like(x_sd), x_sd)
         if scale_y:
             y_mean, y_sd = y.mean(), y.std(correction=0)
             if bool(_negligible(y_sd, y_mean)):
-                warnings.warn("y is constant: centred, not scaled; every model will predict that constant", DataWarning, stacklevel=3)
+                warnings.warn(
+                    "y is constant: centred, not scaled; every model will predict that constant", DataWarning, stacklevel=3
+                )
                 y_sd = torch.ones_like(y_sd)
         return cls(x_mean, x_sd, y_mean, y_sd)
 
@@ -253,7 +268,9 @@ class Scaler:
             DataError: if X has another number of columns than the training data.
         """
         if X.shape[-1] != len(self.x_mean):
-            raise DataError(f"{len(self.x_mean)} columns, as in training", f"{X.shape[-1]}", "pass the same columns in the same order")
+            raise DataError(
+                f"{len(self.x_mean)} columns, as in training", f"{X.shape[-1]}", "pass the same columns in the same order"
+            )
         return (X - self.x_mean) / self.x_sd
 
     def targets(self, y: Tensor) -> Tensor:

@@ -20,8 +20,8 @@ class GPMarginal(dist.TorchDistribution):
         covariance: [*batch, n, n], noise included
     """
 
-    arg_constraints = {"loc": constraints.real_vector}
-    support = constraints.real_vector
+    arg_constraints = {"loc": constraints.real_vector}  # type: ignore[assignment]
+    support = constraints.real_vector  # type: ignore[assignment]
     has_rsample = True
 
     def __init__(self, loc: Tensor, covariance: Tensor, validate_args: bool | None = None) -> None:

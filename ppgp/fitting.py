@@ -51,7 +51,9 @@ def fit(
     """
     how = NUTS() if how is None else how
     if not isinstance(how, Inference):
-        raise NotApplicable("an inference record such as inference.NUTS()", repr(how), "pass an instance, not a class or a name")
+        raise NotApplicable(
+            "an inference record such as inference.NUTS()", repr(how), "pass an instance, not a class or a name"
+        )
     if isinstance(model_or_program, type):
         raise NotApplicable("a model", f"the class {model_or_program.__name__}", f"call it: {model_or_program.__name__}()")
     if isinstance(model_or_program, Model):
@@ -74,7 +76,9 @@ def fit(
 
 def _prepared(model: Model, data: Dataset, standardise: bool) -> tuple[Model, Dataset, Any]:
     if data.n < FEW_ROWS:
-        raise DataError(f"at least {FEW_ROWS} rows to fit a model", f"n = {data.n}", "collect more rows, or use Target directly")
+        raise DataError(
+            f"at least {FEW_ROWS} rows to fit a model", f"n = {data.n}", "collect more rows, or use Target directly"
+        )
     scaler = None
     if standardise and model.scales:
         model.prepare(data)  # what does not fit is said about the data as they are

@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyro
+import pyro.distributions as dist
 import torch
 from pyro.distributions.util import scale_and_mask
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
-from torch.distributions import biject_to
+from torch.distributions import biject_to, constraints
 
 
 class Run(Messenger):
@@ -22,7 +23,9 @@ class Run(Messenger):
     its support, whatever that is in this run, and the log-Jacobians are added up in ``log_jacobian``.
     """
 
-    def __init__(self, values: Mapping[str, Tensor], unconstrained: bool = False, params: Mapping[str, Tensor] | None = None) -> None:
+    def __init__(
+        self, values: Mapping[str, Tensor], unconstrained: bool = False, params: Mapping[str, Tensor] | None = None
+    ) -> None:
         super().__init__()
         self.values, self.unconstrained, self.params = values, unconstrained, params or {}
         self.sites: dict[str, dict[str, Any]] = {}
@@ -49,7 +52,7 @@ class Run(Messenger):
     def _pyro_param(self, msg: Any) -> None:
         name = msg["name"]
         if name in self.values:
-            msg["value"] = self._mapped(name, msg["kwargs"].get("constraint", torch.distributions.constraints.real))
+            msg["value"] = self._mapped(name, msg["kwargs"].get("constraint", constraints.real))
             msg["done"] = True
         elif name in self.params:
             msg["value"], msg["done"] = self.params[name], True
@@ -86,7 +89,7 @@ def is_deterministic(s: Mapping[str, Any]) -> bool:
 
 
 def is_factor(s: Mapping[str, Any]) -> bool:
-    return isinstance(s["fn"], pyro.distributions.Unit)
+    return isinstance(s["fn"], dist.Unit)
 
 
 @contextmanager
@@ -96,7 +99,9 @@ def quietly() -> Iterator[None]:
         yield
 
 
-def over_draws(function: Callable[[dict[str, Tensor]], dict[str, Tensor]], draws: Mapping[str, Tensor], chunk: int = 500) -> dict[str, Tensor]:
+def over_draws(
+    function: Callable[[dict[str, Tensor]], dict[str, Tensor]], draws: Mapping[str, Tensor], chunk: int = 500
+) -> dict[str, Tensor]:
     """``function`` of one draw, applied to all: ``{name: [draw, ...]}`` in and out; vmap where it can, else a loop."""
     names = list(draws)
     total = len(draws[names[0]])

@@ -110,6 +110,6 @@ def gaussian_log_density(C: Float[Tensor, "*batch n n"], r: Float[Tensor, "*batc
     return _GaussianLogDensity.apply(C, r)[0]  # type: ignore[index]
 
 
-def add_diagonal(K: Float[Tensor, "*batch n n"], value: Float[Tensor, "..."]) -> Float[Tensor, "*batch n n"]:
+def add_diagonal(K: Float[Tensor, "*batch n n"], value: Float[Tensor, ...]) -> Float[Tensor, "*batch n n"]:
     """K + diag(value); ``value`` broadcasts against the diagonal [*batch, n]."""
     return K + torch.diag_embed(value.expand(K.shape[:-1]))

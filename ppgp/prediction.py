@@ -101,7 +101,9 @@ class Prediction:
     def _numbers(self, wanted: str) -> Distribution:
         if self.kind == "classes":
             raise NotApplicable(
-                f"a number for y to have a {wanted}", "classes", "use .probabilities, label sets (conformal.LAC), Brier or log loss"
+                f"a number for y to have a {wanted}",
+                "classes",
+                "use .probabilities, label sets (conformal.LAC), Brier or log loss",
             )
         return self._rows
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyro.distributions as dist
 import torch
+from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
-from torch.distributions import constraints
+from torch.distributions import Distribution, constraints
 
 from .errors import SettingError
 
@@ -37,11 +38,11 @@ class Prior:
 
     positive: bool = False
 
-    def distribution(self, like: Tensor) -> dist.TorchDistribution:
+    def distribution(self, like: Tensor) -> TorchDistributionMixin:
         """The Pyro distribution of one value, with the dtype and device of ``like``."""
         raise NotImplementedError
 
-    def _numbers(self, like: Tensor) -> list[Tensor]:
+    def _numbers(self, like: Tensor) -> list[Any]:
         return [torch.full((), getattr(self, f.name), dtype=like.dtype, device=like.device) for f in fields(self)]  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:
@@ -63,7 +64,7 @@ class Normal(Prior):
     loc: float = 0.0
     scale: float = 1.0
 
-    def distribution(self, like: Tensor) -> dist.TorchDistribution:
+    def distribution(self, like: Tensor) -> TorchDistributionMixin:
         return dist.Normal(*self._numbers(like))
 
 
@@ -75,7 +76,7 @@ class StudentT(Prior):
     loc: float = 0.0
     scale: float = 1.0
 
-    def distribution(self, like: Tensor) -> dist.TorchDistribution:
+    def distribution(self, like: Tensor) -> TorchDistributionMixin:
         return dist.StudentT(*self._numbers(like))
 
 
@@ -87,7 +88,7 @@ class LogNormal(Prior):
     scale: float = 1.0
     positive = True
 
-    def distribution(self, like: Tensor) -> dist.TorchDistribution:
+    def distribution(self, like: Tensor) -> TorchDistributionMixin:
         return dist.LogNormal(*self._numbers(like))
 
 
@@ -99,7 +100,7 @@ class Gamma(Prior):
     rate: float
     positive = True
 
-    def distribution(self, like: Tensor) -> dist.TorchDistribution:
+    def distribution(self, like: Tensor) -> TorchDistributionMixin:
         return dist.Gamma(*self._numbers(like))
 
 
@@ -111,7 +112,7 @@ class InverseGamma(Prior):
     rate: float
     positive = True
 
-    def distribution(self, like: Tensor) -> dist.TorchDistribution:
+    def distribution(self, like: Tensor) -> TorchDistributionMixin:
         return dist.InverseGamma(*self._numbers(like))
 
 
@@ -122,7 +123,7 @@ class Exponential(Prior):
     rate: float = 1.0
     positive = True
 
-    def distribution(self, like: Tensor) -> dist.TorchDistribution:
+    def distribution(self, like: Tensor) -> TorchDistributionMixin:
         return dist.Exponential(*self._numbers(like))
 
 
@@ -133,7 +134,7 @@ class HalfNormal(Prior):
     scale: float = 1.0
     positive = True
 
-    def distribution(self, like: Tensor) -> dist.TorchDistribution:
+    def distribution(self, like: Tensor) -> TorchDistributionMixin:
         return dist.HalfNormal(*self._numbers(like))
 
 
@@ -144,7 +145,7 @@ class HalfCauchy(Prior):
     scale: float = 1.0
     positive = True
 
-    def distribution(self, like: Tensor) -> dist.TorchDistribution:
+    def distribution(self, like: Tensor) -> TorchDistributionMixin:
         return dist.HalfCauchy(*self._numbers(like))
 
 
@@ -164,7 +165,7 @@ class Uniform(Prior):
     def positive(self) -> bool:  # type: ignore[override]
         return self.low >= 0
 
-    def distribution(self, like: Tensor) -> dist.TorchDistribution:
+    def distribution(self, like: Tensor) -> TorchDistributionMixin:
         return dist.Uniform(*self._numbers(like))
 
 
@@ -182,7 +183,7 @@ class Flat(Prior):
         if self.start is not None and not math.isfinite(self.start):
             raise SettingError("a finite number as start of Flat", repr(self.start), "change it")
 
-    def distribution(self, like: Tensor, positive: bool = False) -> dist.TorchDistribution:
+    def distribution(self, like: Tensor, positive: bool = False) -> TorchDistributionMixin:
         start = self.start if self.start is not None else (1.0 if positive else 0.0)
         support = constraints.positive if positive else constraints.real
         return FlatDistribution(torch.full((), start, dtype=like.dtype, device=like.device), support)
@@ -191,7 +192,7 @@ class Flat(Prior):
 class FlatDistribution(dist.TorchDistribution):
     """Log density 0 on its support; every draw is the starting value. Unlike Pyro's ImproperUniform it can be drawn from."""
 
-    arg_constraints = {}
+    arg_constraints = {}  # type: ignore[assignment]
     has_rsample = True
 
     def __init__(self, start: Tensor, support: constraints.Constraint) -> None:
@@ -224,13 +225,13 @@ class Site:
     def fixed(self) -> bool:
         return not isinstance(self.prior, Prior)
 
-    def distribution(self, like: Tensor) -> dist.TorchDistribution:
+    def distribution(self, like: Tensor) -> TorchDistributionMixin:
         assert isinstance(self.prior, Prior)
         if isinstance(self.prior, Flat):
             one = self.prior.distribution(like, positive=self.positive)
         else:
             one = self.prior.distribution(like)
-        return one.expand(torch.Size(self.shape)).to_event(len(self.shape))
+        return one.expand(torch.Size(self.shape)).to_event(len(self.shape))  # type: ignore[attr-defined]
 
 
 def site(name: str, prior: PriorLike, shape: tuple[int, ...] = (), positive: bool = False, zero: bool = False) -> Site:

@@ -23,7 +23,11 @@ def exact_level(level: float) -> Fraction:
         SettingError: if it does not lie strictly between 0 and 1.
     """
     if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
-        do = f"write {level / 100:g} for {level:g} %" if isinstance(level, int | float) and 1 < level < 100 else "for example 0.9"
+        do = (
+            f"write {level / 100:g} for {level:g} %"
+            if isinstance(level, int | float) and 1 < level < 100
+            else "for example 0.9"
+        )
         raise SettingError("a level in (0, 1)", repr(level), do)
     return Fraction(str(level))
 
@@ -54,7 +58,7 @@ class Region:
 
     def __iter__(self) -> Iterator[Tensor]:
         """``lower, upper = region``."""
-        return iter((self._ends()))
+        return iter(self._ends())
 
     def _ends(self) -> tuple[Tensor, Tensor]:
         if self.lower is None or self.upper is None:

@@ -47,8 +47,10 @@ def load(path: str | Path, table: Mapping[str, type], given: Mapping[str, Any] |
         with safe_open(str(path), "pt") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT or "record" not in metadata:
-                raise StorageError("a file written by posterior.save", f"{path.name}, another kind of file", "save the posterior again")
-            tensors = {key: file.get_tensor(key) for key in file.keys()}
+                raise StorageError(
+                    "a file written by posterior.save", f"{path.name}, another kind of file", "save the posterior again"
+                )
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         return _decode(json.loads(metadata["record"]), tensors, table, dict(given or {}))
     except (SafetensorError, json.JSONDecodeError, OSError, KeyError, TypeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -79,7 +81,10 @@ def _encode(value: Any, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, Mapping):
         return {"map": [[str(k), _encode(v, tensors)] for k, v in value.items()]}
     if is_dataclass(value) and not isinstance(value, type):
-        return {"class": type(value).__name__, "fields": {f.name: _encode(getattr(value, f.name), tensors) for f in fields(value)}}
+        return {
+            "class": type(value).__name__,
+            "fields": {f.name: _encode(getattr(value, f.name), tensors) for f in fields(value)},
+        }
     return {"missing": getattr(value, "__name__", type(value).__name__)}
 
 
@@ -101,7 +106,7 @@ def _decode(tree: Any, tensors: Mapping[str, Tensor], table: Mapping[str, type],
         if name in given:
             return given[name]
         raise StorageError(f"{name!r}, which no file can hold", "no model", f"pass it: load_posterior(path, model={name})")
-    name = tree.get("class")
+    name = str(tree.get("class"))
     if name not in table:
         raise StorageError("a class of ppgp in the file", repr(name), "the file is foreign, or of a newer version")
     return table[name](**{k: _decode(v, tensors, table, given) for k, v in tree["fields"].items()})

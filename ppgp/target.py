@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import biject_to
+from torch.distributions import biject_to, constraints
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from .data import Dataset
@@ -88,19 +88,23 @@ class Target:
                 if is_param and not self.optimise_params:
                     self.params[name] = site["value"].detach().clone()
                     continue
-                support = site["kwargs"].get("constraint", torch.distributions.constraints.real) if is_param else site["fn"].support
+                support = site["kwargs"].get("constraint", constraints.real) if is_param else site["fn"].support
                 if support.is_discrete:
                     raise NotApplicable(
                         "continuous latent sites", f"{name!r}, which is discrete", "sum it out in the program, or observe it"
                     )
                 transform = biject_to(support)
                 free = transform.inv(site["value"].detach())
-                self.slices[name] = Slice(position, position + free.numel(), free.shape, site["value"].shape, transform, is_param)
+                self.slices[name] = Slice(
+                    position, position + free.numel(), free.shape, site["value"].shape, transform, is_param
+                )
                 position += free.numel()
                 self._like = free.reshape(-1)
             self.dim = position
             if not self.dim:
-                raise NotApplicable("a model with at least one uncertain site", "none", "give a hyperparameter a prior instead of a number")
+                raise NotApplicable(
+                    "a model with at least one uncertain site", "none", "give a hyperparameter a prior instead of a number"
+                )
             self._has_deterministic = any(is_deterministic(s) for _, s in run.samples())
             self._first = {name: site["value"].detach() for name, site in run.sites.items() if name in self.slices}
         if self.params:
@@ -225,11 +229,10 @@ class Target:
     def _origin(self) -> Tensor:
         """z = 0, but the starting value of sites whose prior names one, and of params."""
         z = torch.zeros_like(self._like[:1]).repeat(self.dim)
-        with quietly(), seeded(0):
-            with Run({}) as run:
-                self._call(())
+        with quietly(), seeded(0), Run({}) as run:
+            self._call(())
         for name, s in self.slices.items():
-            base = run.sites[name].get("fn")
+            base: Any = run.sites[name].get("fn")
             while hasattr(base, "base_dist"):
                 base = base.base_dist
             if s.param or isinstance(base, FlatDistribution):
@@ -292,7 +295,9 @@ class Target:
         return torch.cat(parts, -1)
 
 
-def _traced(function: Callable[..., tuple[Tensor, Tensor]], example: tuple[Tensor, ...]) -> Callable[..., tuple[Tensor, Tensor]]:
+def _traced(
+    function: Callable[..., tuple[Tensor, Tensor]], example: tuple[Tensor, ...]
+) -> Callable[..., tuple[Tensor, Tensor]]:
     """Pyro's handlers, autograd and all, run once: make_fx records the operations, TorchScript runs them."""
     graph = make_fx(function)(*example)
     for node in list(graph.graph.nodes):
@@ -313,7 +318,3 @@ def _same(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> bool:
         if not torch.allclose(x, y, rtol=tolerance, atol=tolerance * (1 + size), equal_nan=True):
             return False
     return True
-
-
-
-

@@ -55,7 +55,9 @@ def cdf(d: Distribution, x: Tensor) -> Tensor:
         return d.cdf(x)
     except NotImplementedError:
         raise NotApplicable(
-            "a predictive law with a cdf", type(d).__name__, "use log_prob and sample, or a law that torch or SciPy has a cdf for"
+            "a predictive law with a cdf",
+            type(d).__name__,
+            "use log_prob and sample, or a law that torch or SciPy has a cdf for",
         ) from None
 
 
@@ -63,7 +65,9 @@ def _summed_mass(d: Distribution, x: Tensor) -> Tensor:
     finite = x[torch.isfinite(x)]
     top = int(finite.max().floor()) if finite.numel() else 0
     if top > MOST_COUNTS:
-        raise NotApplicable(f"counts up to {MOST_COUNTS}", str(top), "use a Poisson, whose cdf is closed, or rescale the counts")
+        raise NotApplicable(
+            f"counts up to {MOST_COUNTS}", str(top), "use a Poisson, whose cdf is closed, or rescale the counts"
+        )
     shape = torch.broadcast_shapes(d.batch_shape, x.shape)
     upto = x.expand(shape)
     total = torch.zeros(shape, dtype=x.dtype, device=x.device)
@@ -100,7 +104,7 @@ def parameters(d: Distribution) -> dict[str, Tensor]:
 
 def rebuilt(d: Distribution, new: dict[str, Tensor]) -> Distribution:
     """The same law with other parameters."""
-    constants = {"total_count": d.total_count} if hasattr(d, "total_count") and "total_count" not in new else {}
+    constants = {"total_count": d.total_count} if hasattr(d, "total_count") and "total_count" not in new else {}  # type: ignore[attr-defined]
     return type(d)(**new, **constants, validate_args=False)
 
 

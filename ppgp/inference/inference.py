@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -23,7 +23,9 @@ class Inference:
     #: whether ``pyro.param`` values are part of what is searched (Target's ``optimise_params``)
     optimises_params: ClassVar[bool] = False
 
-    def __call__(self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None) -> Posterior:
+    def __call__(
+        self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None
+    ) -> Posterior:
         """Run it.
 
         Args:
@@ -34,7 +36,7 @@ class Inference:
         """
         raise NotImplementedError
 
-    def quick(self) -> Self:
+    def quick(self) -> Inference:
         """The same method on a tiny budget: to see that a model runs, not what it says."""
         raise NotImplementedError
 
@@ -54,10 +56,14 @@ def check_batch(how: Inference, target: Target, batch_size: int | None) -> None:
     if n is None:
         raise NotApplicable("a Dataset to take mini-batches from", "a program with its own arguments", "leave batch_size out")
     if batch_size > n:
-        raise SettingError(f"batch_size of at most n = {n} in {type(how).__name__}", str(batch_size), "lower it, or leave it out")
+        raise SettingError(
+            f"batch_size of at most n = {n} in {type(how).__name__}", str(batch_size), "lower it, or leave it out"
+        )
 
 
-def starting_point(target: Target, init: Posterior | Tensor | None, seed: int, spread: float = 0.0, jacobian: bool = True) -> Tensor:
+def starting_point(
+    target: Target, init: Posterior | Tensor | None, seed: int, spread: float = 0.0, jacobian: bool = True
+) -> Tensor:
     """z [p]: from ``init`` where given, else a point of finite density near the origin."""
     if init is None:
         return target.start(seed, spread, jacobian=jacobian)

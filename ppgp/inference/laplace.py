@@ -37,33 +37,52 @@ class Laplace(Inference):
     def quick(self) -> Laplace:
         return replace(self, draws=20)
 
-    def __call__(self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None) -> Posterior:
+    def __call__(
+        self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None
+    ) -> Posterior:
         started = time.perf_counter()
-        mode, stats, notes = find_mode(target, starting_point(target, init, seed), progress, jacobian=True, steps=self.steps)
-        values, vectors = torch.linalg.eigh(-target.hessian(mode))
-        floor = 1e-8 * float(values.abs().max())
-        if bool((values <= floor).any()):
-            count = int((values <= floor).sum())
-            notes.append(
-                f"the Hessian at the mode is not negative definite in {count} of {target.dim} directions (a ridge or a saddle); "
-                "the spread along them is made up and the evidence is not to be used"
-            )
-            values = values.abs().clamp_min(max(floor, torch.finfo(values.dtype).tiny))
-        root = vectors * values.rsqrt()
+        peak = expand(target, starting_point(target, init, seed), progress, self.steps)
         generator = torch.Generator().manual_seed(seed)
-        noise = torch.randn(self.draws, target.dim, generator=generator, dtype=torch.float64).to(mode)
-        z = mode + noise @ root.mT
-        half_log_det = 0.5 * values.log().sum()
-        log_q = half_log_det - 0.5 * target.dim * LOG_2PI - 0.5 * noise.square().sum(-1)
+        noise = torch.randn(self.draws, target.dim, generator=generator, dtype=torch.float64).to(peak.mode)
+        z = peak.mode + noise @ peak.root.mT
+        log_q = -peak.half_log_det_covariance - 0.5 * target.dim * LOG_2PI - 0.5 * noise.square().sum(-1)
         graph = target.compiled()
         with torch.no_grad():
             lp = torch.stack([graph(point)[0] for point in z])
         stats = {
-            "log_evidence": stats["log_density"] + 0.5 * target.dim * LOG_2PI - float(half_log_det),
-            "mode": mode,
-            "covariance": root @ root.mT,
+            "log_evidence": peak.log_density + 0.5 * target.dim * LOG_2PI + peak.half_log_det_covariance,
+            "mode": peak.mode,
+            "covariance": peak.root @ peak.root.mT,
             "lp": lp[None],
             "log_q": log_q[None],
-            "steps": stats["steps"],
+            "steps": peak.steps,
         }
-        return finish(self, target, z[None], started, stats, notes)
+        return finish(self, target, z[None], started, stats, peak.notes)
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The mode of the unconstrained density, its height, and a root of the inverse of minus its Hessian there."""
+
+    mode: Tensor
+    log_density: float
+    root: Tensor
+    half_log_det_covariance: float
+    steps: int
+    notes: tuple[str, ...]
+
+
+def expand(target: Target, z0: Tensor, progress: bool, steps: int) -> Peak:
+    """Climb to the mode by L-BFGS and expand to second order; directions that do not curve down are noted and made up."""
+    mode, stats, notes = find_mode(target, z0, progress, jacobian=True, steps=steps)
+    values, vectors = torch.linalg.eigh(-target.hessian(mode))
+    floor = 1e-8 * float(values.abs().max())
+    flat = values <= floor
+    if bool(flat.any()):
+        notes.append(
+            f"the Hessian at the mode is not negative definite in {int(flat.sum())} of {target.dim} directions (a ridge or a "
+            "saddle); the spread along them is made up and the evidence is not to be used"
+        )
+        values = values.abs().clamp_min(max(floor, torch.finfo(values.dtype).tiny))
+    root = vectors * values.rsqrt()
+    return Peak(mode, stats["log_density"], root, -0.5 * float(values.log().sum()), stats["steps"], tuple(notes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -55,7 +55,9 @@ class MAP(Inference):
     def quick(self) -> MAP:
         return replace(self, steps=20)
 
-    def __call__(self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None) -> Posterior:
+    def __call__(
+        self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None
+    ) -> Posterior:
         started = time.perf_counter()
         check_batch(self, target, self.batch_size)
         z0 = starting_point(target, init, seed, jacobian=False)
@@ -91,12 +93,13 @@ class _Search:
 
 def _scipy(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool) -> tuple[Tensor, dict, list[str]]:
     search = _Search(target, jacobian)
-    hessian: Callable[[np.ndarray], np.ndarray] | None = None
-    if how.optimizer == "newton":
-        method, options = "trust-exact", {"gtol": 1e-8, "maxiter": how.steps}
 
-        def hessian(z: np.ndarray) -> np.ndarray:
-            return -target.hessian(torch.from_numpy(z), jacobian=jacobian).double().cpu().numpy()
+    def curvature(z: np.ndarray) -> np.ndarray:
+        return -target.hessian(torch.from_numpy(z), jacobian=jacobian).double().cpu().numpy()
+
+    newton = how.optimizer == "newton"
+    if newton:
+        method, options = "trust-exact", {"gtol": 1e-8, "maxiter": how.steps}
     else:
         method, options = "L-BFGS-B", {"maxiter": how.steps, "maxfun": 4 * how.steps, "maxcor": 20, "ftol": 1e-13, "gtol": 1e-7}
     notes: list[str] = []
@@ -109,15 +112,30 @@ def _scipy(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jaco
             update(iterations, loss=-search.best)
 
         try:
-            optimize.minimize(search, z0.double().cpu().numpy(), jac=True, hess=hessian, method=method, options=options, callback=after)
+            optimize.minimize(
+                search,
+                z0.double().cpu().numpy(),
+                jac=True,
+                hess=curvature if newton else None,
+                method=method,
+                options=options,
+                callback=after,
+            )
         except KeyboardInterrupt:
             notes.append(f"stopped by Ctrl-C after {iterations} iterations; this is the best point so far")
     z = torch.from_numpy(search.best_z) if search.best_z is not None else z0
     value, gradient = target.value_and_grad(z, jacobian=jacobian)
     slope = float(gradient.abs().max())
     if iterations >= how.steps or slope > 1e-3 * max(1.0, abs(float(value)) ** 0.5):
-        notes.append(f"the search ended after {iterations} iterations with a gradient of {slope:.2g}: raise steps, or check the priors")
-    stats = {"log_density": float(value), "gradient": slope, "steps": iterations, "losses": torch.tensor(search.losses, dtype=torch.float64)}
+        notes.append(
+            f"the search ended after {iterations} iterations with a gradient of {slope:.2g}: raise steps, or check the priors"
+        )
+    stats = {
+        "log_density": float(value),
+        "gradient": slope,
+        "steps": iterations,
+        "losses": torch.tensor(search.losses, dtype=torch.float64),
+    }
     return z, stats, notes
 
 
@@ -142,7 +160,9 @@ def _adam(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacob
                 batch = None if how.batch_size is None else torch.randperm(target.data.n, generator=generator)[: how.batch_size]
                 value, gradient = target.value_and_grad(z, batch, jacobian=jacobian)
                 if not bool(torch.isfinite(gradient).all()):
-                    notes.append(f"the gradient was not finite at step {step}; this is the point before it: lower the learning rate")
+                    notes.append(
+                        f"the gradient was not finite at step {step}; this is the point before it: lower the learning rate"
+                    )
                     break
                 if how.batch_size is None and float(value) > best:
                     best, best_z = float(value), z.clone()

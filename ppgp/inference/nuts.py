@@ -64,7 +64,9 @@ class NUTS(Inference):
     def quick(self) -> NUTS:
         return replace(self, draws=20, warmup=30, chains=2, max_depth=5)
 
-    def __call__(self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None) -> Posterior:
+    def __call__(
+        self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None
+    ) -> Posterior:
         run = _nutpie if self.engine == "nutpie" else _pyro
         return run(self, target, seed, progress, init, time.perf_counter())
 
@@ -74,7 +76,9 @@ def _starts(how: NUTS, target: Target, seed: int, init: Posterior | Tensor | Non
         return [target.start(seed + 1000 * chain, SPREAD) for chain in range(how.chains)]
     centre = starting_point(target, init, seed)
     generator = torch.Generator().manual_seed(seed)
-    return [centre + 0.01 * torch.randn(target.dim, generator=generator, dtype=torch.float64).to(centre) for _ in range(how.chains)]
+    return [
+        centre + 0.01 * torch.randn(target.dim, generator=generator, dtype=torch.float64).to(centre) for _ in range(how.chains)
+    ]
 
 
 @contextmanager
@@ -178,7 +182,9 @@ def _nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, sta
             raw = sampler.abort()
         except (RuntimeError, ValueError) as error:
             cause = failures[0] if failures else error
-            raise NumericalError("a density that can be sampled", f"{type(cause).__name__}: {cause}", "check the model") from cause
+            raise NumericalError(
+                "a density that can be sampled", f"{type(cause).__name__}: {cause}", "check the model"
+            ) from cause
     if failures:
         raise failures[0]
     return _from_nutpie(how, target, raw, started)
@@ -217,7 +223,9 @@ def _from_nutpie(how: NUTS, target: Target, raw: Any, started: float) -> Posteri
         raise KeyboardInterrupt("stopped before the warm-up was over; there is no draw to return")
     z = np.stack([_column(d, "z").reshape(-1, target.dim)[~t][:kept] for d, t in zip(draws, tuning, strict=True)])
     figures = {
-        ours: torch.from_numpy(np.stack([_column(s, theirs)[~t][:kept].astype(float) for s, t in zip(stats, tuning, strict=True)]))
+        ours: torch.from_numpy(
+            np.stack([_column(s, theirs)[~t][:kept].astype(float) for s, t in zip(stats, tuning, strict=True)])
+        )
         for ours, theirs in NUTPIE_STATS.items()
     }
     figures["diverging"] = figures["diverging"].bool()
@@ -233,7 +241,11 @@ def _pyro(how: NUTS, target: Target, seed: int, progress: bool, init: Any, start
     chains: list[dict[str, Tensor]] = []
     diverging = torch.zeros(how.chains, how.draws, dtype=torch.bool)
     total = how.chains * (how.draws + how.warmup)
-    with pyro.get_param_store().scope(), pyro.validation_enabled(False), bar(f"NUTS (pyro), {how.chains} chains", total, progress) as update:
+    with (
+        pyro.get_param_store().scope(),
+        pyro.validation_enabled(False),
+        bar(f"NUTS (pyro), {how.chains} chains", total, progress) as update,
+    ):
         try:
             for chain, z in enumerate(_starts(how, target, seed, init)):
                 initial = {name: s.of(z) for name, s in target.slices.items()}
@@ -246,7 +258,14 @@ def _pyro(how: NUTS, target: Target, seed: int, progress: bool, init: Any, start
                     update(chain * (how.draws + how.warmup) + count, chain=chain + 1)
 
                 with seeded(seed + chain, z.device):
-                    run = MCMC(kernel, num_samples=how.draws, warmup_steps=how.warmup, initial_params=initial, disable_progbar=True, hook_fn=seen)
+                    run = MCMC(
+                        kernel,
+                        num_samples=how.draws,
+                        warmup_steps=how.warmup,
+                        initial_params=initial,
+                        disable_progbar=True,
+                        hook_fn=seen,
+                    )
                     run.run(*args, **kwargs)
                 chains.append(run.get_samples())
                 diverging[chain, run.diagnostics()["divergences"]["chain 0"]] = True

@@ -10,9 +10,10 @@ from typing import Any
 
 import pyro
 import torch
-from pyro import optim
+from pyro.distributions import transforms
 from pyro.infer import SVI as PyroSVI
 from pyro.infer import Predictive, Trace_ELBO, autoguide
+from pyro.optim import Adam  # type: ignore[attr-defined]
 from torch import Tensor
 
 from ..data import Dataset
@@ -23,9 +24,11 @@ from ..progress import bar
 from ..target import Target
 from .gaussian_guide import GaussianGuide
 from .inference import Inference, check_batch, check_counts, finish, from_draws, starting_point
+from .laplace import expand
 
 GUIDES = ("normal", "multivariate_normal", "lowrank", "iaf")
 START_SCALE = 0.1
+CLIMB = 500  # iterations of L-BFGS before the guide starts
 FINAL_RATE = 0.02  # the learning rate falls along a cosine to this fraction of itself
 AVERAGING = 0.99  # of the guide's parameters over the steps: takes the optimiser's jitter out
 
@@ -50,7 +53,7 @@ class SVI(Inference):
 
     guide: str | Callable[..., Any] | None = None
     steps: int = 5000
-    learning_rate: float = 0.05
+    learning_rate: float = 0.02
     particles: int = 1
     batch_size: int | None = None
     patience: int = 500
@@ -68,7 +71,9 @@ class SVI(Inference):
     def quick(self) -> SVI:
         return replace(self, steps=20, draws=20)
 
-    def __call__(self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None) -> Posterior:
+    def __call__(
+        self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None
+    ) -> Posterior:
         started = time.perf_counter()
         check_batch(self, target, self.batch_size)
         guide = self.guide or target.model.guide or "multivariate_normal"
@@ -114,8 +119,8 @@ class SVI(Inference):
     # -- Gaussian guides on the compiled gradient ----------------------------------------------------------------
 
     def _gaussian(self, target: Target, correlated: bool, seed: int, progress: bool, init: Any, started: float) -> Posterior:
-        guide = GaussianGuide(starting_point(target, init, seed), START_SCALE, correlated)
-        averaged = GaussianGuide(guide.loc, START_SCALE, correlated)
+        origin, root = self._frame(target, correlated, starting_point(target, init, seed))
+        guide, averaged = GaussianGuide(origin, root, correlated), GaussianGuide(origin, root, correlated)
         # p^2 / 2 covariances that all move at once would overshoot at the rate of the p means
         factors = [1.0, 1.0, target.dim**-0.5]
         optimizer = torch.optim.Adam([{"params": [q], "factor": f} for q, f in zip(guide.parameters(), factors, strict=False)])
@@ -153,10 +158,18 @@ class SVI(Inference):
             "elbo_history": torch.tensor(history, dtype=torch.float64),
             "lp": lp[None],
             "log_q": log_q[None],
-            "loc": averaged.loc,
-            "scale": averaged.log_scale.exp(),
         }
         return finish(self, target, z[None], started, stats, notes)
+
+    def _frame(self, target: Target, correlated: bool, start: Tensor) -> tuple[Tensor, Tensor]:
+        """Where the guide starts, and the coordinates it moves in: the Laplace approximation's, on the full batch."""
+        if self.batch_size is not None:
+            return start, START_SCALE * torch.eye(target.dim).to(start)
+        peak = expand(target, start, False, CLIMB)
+        if correlated:
+            return peak.mode, peak.root
+        curvature = torch.linalg.inv(peak.root @ peak.root.mT).diagonal()  # the best diagonal Gaussian has 1 / H_ii
+        return peak.mode, torch.diag(curvature.rsqrt())
 
     # -- any other guide, through Pyro ---------------------------------------------------------------------------
 
@@ -173,20 +186,20 @@ class SVI(Inference):
 
         with seeded(seed, like.device), pyro.get_param_store().scope() as _, pyro.validation_enabled(False):
             q = _autoguide(guide, program, like)
-            optimizer = optim.Adam({"lr": self.learning_rate})
+            optimizer = Adam({"lr": self.learning_rate})
             loop = PyroSVI(program, q, optimizer, Trace_ELBO(num_particles=self.particles))
 
             def step(rate: float) -> float:
                 for one in optimizer.optim_objs.values():
                     one.param_groups[0]["lr"] = rate
                 args, kwargs = arguments(next(batches))
-                return -float(loop.step(*args, **kwargs))
+                return -float(loop.step(*args, **kwargs))  # type: ignore[arg-type]
 
             history, notes = self._train(step, progress)
             args, kwargs = arguments(None)
             with torch.no_grad():
                 found = Predictive(q, num_samples=self.draws)(*args, **kwargs)
-            elbos = [-loop.evaluate_loss(*args, **kwargs) for _ in range(min(self.draws, 100))]
+            elbos = [-float(loop.evaluate_loss(*args, **kwargs)) for _ in range(min(self.draws, 100))]  # type: ignore[arg-type]
             params = {name: p.detach().clone() for name, p in pyro.get_param_store().items()}
         sites = [name for name, s in target.slices.items() if not s.param]
         draws = {name: found[name].detach().reshape(1, self.draws, *target.slices[name].event) for name in sites}
@@ -210,7 +223,7 @@ def _autoguide(guide: str | Callable[..., Any], program: Callable[..., Any], lik
 
         def flow(dim: int) -> Any:
             # AutoIAFNormal makes a float32 network whatever the model's dtype
-            return pyro.distributions.transforms.affine_autoregressive(dim, hidden_dims=[dim + 8, dim + 8]).to(like.dtype)
+            return transforms.affine_autoregressive(dim, hidden_dims=[dim + 8, dim + 8]).to(like.dtype)
 
         return autoguide.AutoNormalizingFlow(program, flow)
     if isinstance(guide, type) and issubclass(guide, autoguide.AutoGuide):

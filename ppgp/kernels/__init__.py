@@ -1,9 +1,8 @@
 """Covariance functions: one kernel a file, and the algebra that combines them."""
 
-from .algebra import ARD, Product, Scale, Subspace, Sum
 from .constant import Constant
 from .exponential import Exponential
-from .kernel import Kernel
+from .kernel import Kernel, Product, Sum
 from .linear import Linear
 from .matern import Matern
 from .periodic import Periodic
@@ -11,9 +10,11 @@ from .polynomial import Polynomial
 from .rational_quadratic import RationalQuadratic
 from .rbf import RBF
 from .white import White
+from .wrappers import ARD, Scale, Subspace
 
 __all__ = [
     "ARD",
+    "RBF",
     "Constant",
     "Exponential",
     "Kernel",
@@ -22,7 +23,6 @@ __all__ = [
     "Periodic",
     "Polynomial",
     "Product",
-    "RBF",
     "RationalQuadratic",
     "Scale",
     "Subspace",

@@ -1,21 +1,23 @@
-"""The interface of every kernel: priors plus a pure function of (theta, X1, X2).
+"""The interface of every kernel, priors plus a pure function of (theta, X1, X2); and the sums and products of kernels.
 
 Shapes: theta holds ``{name: [*batch]}`` (``[*batch, d]`` under ARD), X1 is [n1, d], X2 is [n2, d], and
 ``kernel(theta, X1, X2)`` is [*batch, n1, n2]: all draws of the hyperparameters at once.
+Names: ``+`` and ``*`` flatten and number their children (``0.lengthscale``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
+from functools import reduce
+from operator import add, mul
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor
 
-from ..priors import Site, site, value_of
-
-if TYPE_CHECKING:
-    from .algebra import Product, Sum
+from ..errors import SettingError
+from ..priors import Site, prefixed, site, under, value_of
 
 Theta = Mapping[str, Tensor]
 
@@ -57,14 +59,53 @@ class Kernel:
         return self.variances(self._values(theta, X, 1), X)
 
     def __add__(self, other: Kernel) -> Sum:
-        from .algebra import Sum
-
         return Sum((self, other))
 
     def __mul__(self, other: Kernel) -> Product:
-        from .algebra import Product
-
         return Product((self, other))
+
+
+@dataclass(frozen=True)
+class _Many(Kernel):
+    """Children combined entry by entry; a sum within a sum is flattened, and a product within a product."""
+
+    children: tuple[Kernel, ...]
+
+    def __post_init__(self) -> None:
+        flat: list[Kernel] = []
+        for child in self.children:
+            if not isinstance(child, Kernel):
+                raise SettingError("kernels on both sides of + and *", repr(child), "wrap a number as Constant or Scale")
+            flat.extend(child.children if isinstance(child, _Many) and type(child) is type(self) else [child])
+        object.__setattr__(self, "children", tuple(flat))
+
+    def sites(self, d: int) -> dict[str, Site]:
+        return {k: s for i, child in enumerate(self.children) for k, s in prefixed(str(i), child.sites(d)).items()}
+
+    def _each(self, theta: Theta) -> list[tuple[Kernel, dict[str, Tensor]]]:
+        return [(child, under(str(i), theta)) for i, child in enumerate(self.children)]
+
+
+@dataclass(frozen=True)
+class Sum(_Many):
+    """k1 + k2 + ...: independent functions added."""
+
+    def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        return reduce(add, [child(part, X1, X2) for child, part in self._each(theta)])
+
+    def diag(self, theta: Theta, X: Tensor) -> Tensor:
+        return reduce(add, [child.diag(part, X) for child, part in self._each(theta)])
+
+
+@dataclass(frozen=True)
+class Product(_Many):
+    """k1 * k2 * ...: covariances multiplied. Their variances are only identified as a product: fix all but one."""
+
+    def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        return reduce(mul, [child(part, X1, X2) for child, part in self._each(theta)])
+
+    def diag(self, theta: Theta, X: Tensor) -> Tensor:
+        return reduce(mul, [child.diag(part, X) for child, part in self._each(theta)])
 
 
 def constant_variance(h: Theta, X: Tensor) -> Tensor:

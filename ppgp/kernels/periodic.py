@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import torch
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ..priors import LogNormal, PriorLike

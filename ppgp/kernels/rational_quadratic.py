@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ..priors import LogNormal, PriorLike

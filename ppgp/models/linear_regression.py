@@ -8,7 +8,7 @@ import pyro.distributions as dist
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data import Dataset, Scaler
+from ..data import Scaler
 from ..priors import LogNormal, Normal, PriorLike, Site, site
 from .model import Model, Theta, linear
 

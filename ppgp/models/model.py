@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import pyro
 import torch
@@ -42,7 +42,7 @@ class Model:
         """{name: Site} for inputs of d columns."""
         raise NotImplementedError
 
-    def prepare(self, data: Dataset) -> Self:
+    def prepare(self, data: Dataset) -> Model:
         """This recipe made ready for these data; raises where they do not fit it."""
         return self
 
@@ -54,7 +54,7 @@ class Model:
         """The Pyro program: X [n, d], y [n]; ``total`` is the number of rows that a mini-batch was taken from."""
         theta = draw(self.sites(X.shape[-1]), X)
         with pyro.plate("rows", total or len(X), subsample=X):
-            return pyro.sample("y", self.law(theta, X), obs=y)
+            return pyro.sample("y", self.law(theta, X), obs=y)  # type: ignore[arg-type]
 
     def predict(self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False) -> Distribution:
         """The law of y at X, batch [draw, n]; ``joint``: batch [draw], event [n]."""
@@ -109,4 +109,3 @@ def check_labels(model: Model, data: Dataset, classes: int) -> None:
             f"{len(values)} values: {shown}",
             "recode y to those labels, or choose a model for such targets",
         )
-

@@ -1,64 +1,16 @@
-"""Kernels made of kernels: +, *, Scale, ARD, Subspace.
-
-Names: ``+`` and ``*`` flatten and number their children (``0.lengthscale``); the wrappers are transparent.
-"""
+"""Kernels around a kernel: Scale, ARD, Subspace. Their names are transparent: ``ARD(RBF())`` has a ``lengthscale``."""
 
 from __future__ import annotations
 
-import torch
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import add, mul
 
+import torch
 from torch import Tensor
 
 from ..errors import NotApplicable, SettingError
-from ..priors import LogNormal, PriorLike, Site, prefixed, site, under, value_of
+from ..priors import LogNormal, PriorLike, Site, site, value_of
 from .kernel import Kernel, Theta
-
-
-@dataclass(frozen=True)
-class _Many(Kernel):
-    """Children combined entry by entry; a sum within a sum is flattened, and a product within a product."""
-
-    children: tuple[Kernel, ...]
-
-    def __post_init__(self) -> None:
-        flat: list[Kernel] = []
-        for child in self.children:
-            if not isinstance(child, Kernel):
-                raise SettingError("kernels on both sides of + and *", repr(child), "wrap a number as Constant or Scale")
-            flat.extend(child.children if isinstance(child, _Many) and type(child) is type(self) else [child])
-        object.__setattr__(self, "children", tuple(flat))
-
-    def sites(self, d: int) -> dict[str, Site]:
-        return {k: s for i, child in enumerate(self.children) for k, s in prefixed(str(i), child.sites(d)).items()}
-
-    def _each(self, theta: Theta) -> list[tuple[Kernel, dict[str, Tensor]]]:
-        return [(child, under(str(i), theta)) for i, child in enumerate(self.children)]
-
-
-@dataclass(frozen=True)
-class Sum(_Many):
-    """k1 + k2 + ...: independent functions added."""
-
-    def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        return reduce(add, [child(part, X1, X2) for child, part in self._each(theta)])
-
-    def diag(self, theta: Theta, X: Tensor) -> Tensor:
-        return reduce(add, [child.diag(part, X) for child, part in self._each(theta)])
-
-
-@dataclass(frozen=True)
-class Product(_Many):
-    """k1 * k2 * ...: covariances multiplied. Their variances are only identified as a product: fix all but one."""
-
-    def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        return reduce(mul, [child(part, X1, X2) for child, part in self._each(theta)])
-
-    def diag(self, theta: Theta, X: Tensor) -> Tensor:
-        return reduce(mul, [child.diag(part, X) for child, part in self._each(theta)])
 
 
 @dataclass(frozen=True)
@@ -111,11 +63,13 @@ class ARD(Kernel):
         return {k: site(k, s.prior, (d,), True) if k == "lengthscale" else s for k, s in inner.items()}
 
     def _rescaled(self, theta: Theta, X: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        lengthscale = value_of(theta, "lengthscale", getattr(self._leaf(), "lengthscale"), X)
+        lengthscale = value_of(theta, "lengthscale", self._leaf().lengthscale, X)  # type: ignore[attr-defined]
         if lengthscale.ndim == 0:
             lengthscale = lengthscale.expand(X.shape[-1])
         if lengthscale.shape[-1] != X.shape[-1]:
-            raise SettingError(f"{lengthscale.shape[-1]} columns of X, one a lengthscale", f"{X.shape[-1]}", "pass the same columns")
+            raise SettingError(
+                f"{lengthscale.shape[-1]} columns of X, one a lengthscale", f"{X.shape[-1]}", "pass the same columns"
+            )
         return {**theta, "lengthscale": torch.ones_like(lengthscale[..., 0])}, lengthscale.unsqueeze(-2)
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
@@ -146,7 +100,9 @@ class Subspace(Kernel):
 
     def _check(self, d: int) -> None:
         if max(self.columns) >= d:
-            raise SettingError(f"X with at least {max(self.columns) + 1} columns for {self!r}", f"{d}", "name columns that exist")
+            raise SettingError(
+                f"X with at least {max(self.columns) + 1} columns for {self!r}", f"{d}", "name columns that exist"
+            )
 
     def sites(self, d: int) -> dict[str, Site]:
         self._check(d)

@@ -1,0 +1,41 @@
+PYTHON ?= python3.11
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
+
+.PHONY: demo test lint bench notebooks clean
+
+demo: .venv/demo
+	$(BIN)/ppgp compare diabetes --target target --models gp,linear --how map,laplace,svi,nuts --level 0.9 --out report/
+
+test: lint
+	$(BIN)/python -m pytest -n 2
+
+lint: .venv/test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/basedpyright
+
+bench: .venv/bench
+	$(BIN)/python -m pytest tests/bench --benchmark-only -q -s -p no:xdist
+
+notebooks: .venv/test
+	$(BIN)/python -m notebooks.build
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/demo: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) --editable .
+	touch $@
+
+.venv/test: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) --editable ".[test]"
+	touch $@ .venv/demo
+
+.venv/bench: pyproject.toml constraints.txt | .venv/bin/python
+	$(PIP) --editable ".[test,bench]"
+	touch $@
+
+clean:
+	rm -rf .venv report build dist

@@ -1,0 +1,280 @@
+"""The command line: ``ppgp compare | fit | predict | reproduce | list``. Torch is imported only once a command needs it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from . import __version__, zoo
+from .errors import NotApplicable, PpgpError, SettingError, UnknownName
+
+if TYPE_CHECKING:
+    from .data import Dataset
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Gaussian processes and Bayesian regression in Pyro: fit any way, see which answer to trust, get intervals with a guarantee.",
+)
+
+FRACTIONS = (0.6, 0.2, 0.2)
+
+Data = Annotated[
+    str, typer.Argument(help="a name (diabetes, breast_cancer, openml:NAME, ...) or a .csv, .tsv or .parquet file")
+]
+Target = Annotated[str | None, typer.Option(help="the column that is y; needed for a file")]
+Level = Annotated[float, typer.Option(help="level of the intervals, in (0, 1)")]
+Seed = Annotated[int, typer.Option(help="every random number comes from it")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="an option of a model or method: kernel.lengthscale=2, nuts.draws=200, noise='LogNormal(0, 1)'"),
+]
+Progress = Annotated[bool, typer.Option(help="show progress bars")]
+
+
+@app.callback(invoke_without_command=True)
+def _about(version: Annotated[bool, typer.Option("--version", help="print the version and stop")] = False) -> None:
+    if version:
+        typer.echo(f"ppgp {__version__}")
+        raise typer.Exit
+
+
+def _names(text: str) -> list[str]:
+    """A comma-separated list in which commas inside brackets belong to a recipe."""
+    parts, depth, start = [], 0, 0
+    for i, c in enumerate(text):
+        depth += (c in "([") - (c in ")]")
+        if c == "," and depth == 0:
+            parts.append(text[start:i])
+            start = i + 1
+    return list(dict.fromkeys(p.strip() for p in [*parts, text[start:]] if p.strip()))
+
+
+def _recipes(models: list[str], hows: list[str], settings: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The records named, with ``--set`` applied to each that has the option; ``name.option`` applies to that one alone."""
+    built = {name: zoo.build_model(name) for name in models}
+    ways = {name: zoo.build_how(name) for name in hows}
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if not equals:
+            raise SettingError("--set option=value", repr(setting), "for example --set kernel.lengthscale=2")
+        head, _, rest = path.partition(".")
+        taken, refused = 0, None
+        for group in (built, ways):
+            for name in group:
+                try:
+                    group[name] = zoo.changed(group[name], rest if rest and head == name else path, text)
+                    taken += 1
+                except UnknownName as error:
+                    refused = error
+        if not taken and refused is not None:
+            raise refused
+    return built, ways
+
+
+def _load(data: str, target: str | None) -> Dataset:
+    from .loading import load
+
+    return load(data, target)
+
+
+@app.command()
+def compare(
+    data: Data,
+    target: Target = None,
+    models: Annotated[str | None, typer.Option(help="names or recipes, comma-separated; see `ppgp list`")] = None,
+    how: Annotated[str, typer.Option(help="methods, comma-separated")] = "map,laplace,svi,nuts",
+    level: Level = 0.9,
+    out: Annotated[Path, typer.Option(help="folder of the report")] = Path("report"),
+    seed: Seed = 0,
+    settings: Settings = None,
+    progress: Progress = True,
+) -> None:
+    """Fit models by several methods, predict, calibrate, and say which answer to trust."""
+    from .comparison import compare as compare_posteriors
+    from .fitting import fit
+    from .region import exact_level
+    from .report import rows_of, write_report
+
+    exact_level(level)
+    table = _load(data, target)
+    chosen = _names(models) if models else (["logistic"] if table.classes else ["gp", "linear"])
+    built, ways = _recipes(chosen, _names(how), settings or [])
+    train, calibration, test = table.split(*FRACTIONS, seed=seed)
+    posteriors, names, refused = {}, {}, []
+    for m, model in built.items():
+        for h, way in ways.items():
+            _say(f"{m} by {h}", progress)
+            try:
+                posteriors[f"{m} {h}"] = fit(model, train, way, seed=seed, progress=progress)
+            except NotApplicable as error:
+                refused.append(f"{m} by {h}: {error}")
+                continue
+            names[f"{m} {h}"] = (m, h)
+    if not posteriors:
+        raise NotApplicable("at least one model and method that fit together", "; ".join(refused), "see `ppgp list`")
+    comparison = compare_posteriors(posteriors, test=test, calibration=calibration, level=level)
+    about = {
+        "data": data,
+        "rows": f"{train.n} to fit, {calibration.n} to calibrate, {test.n} to test",
+        "level": level,
+        "seed": seed,
+        "version": __version__,
+    }
+    about["split"] = about.pop("rows")
+    page = write_report(out, comparison, posteriors, names, test, **about)
+    _print_table(rows_of(comparison, posteriors, names), f"{data}: {about['split']}; {level:.0%} intervals")
+    for sentence in refused:
+        typer.echo(f"not run: {sentence}", err=True)
+    typer.echo(f"report: {page}")
+
+
+@app.command()
+def fit(
+    data: Data,
+    target: Target = None,
+    model: Annotated[str, typer.Option(help="a name or recipe; see `ppgp list`")] = "gp",
+    how: Annotated[str, typer.Option(help="a method")] = "nuts",
+    out: Annotated[Path, typer.Option(help="file to save the posterior in")] = Path("posterior.safetensors"),
+    seed: Seed = 0,
+    settings: Settings = None,
+    progress: Progress = True,
+) -> None:
+    """Fit one model by one method and save the posterior."""
+    from .fitting import fit as fit_posterior
+
+    table = _load(data, target)
+    built, ways = _recipes([model], [how], settings or [])
+    posterior = fit_posterior(built[model], table, ways[how], seed=seed, progress=progress)
+    _print_table(
+        [{"site": site, **row} for site, row in posterior.summary().to_dict("index").items()],
+        f"{model} by {how}, {posterior.seconds:.1f} s",
+    )
+    typer.echo(f"saved: {posterior.save(out)}")
+
+
+@app.command()
+def predict(
+    posterior: Annotated[Path, typer.Argument(help="a file that `ppgp fit` wrote")],
+    data: Annotated[Path, typer.Argument(help="new rows: a .csv, .tsv or .parquet file")],
+    calibration: Annotated[
+        Path | None, typer.Option(help="a file with rows that the fit has not seen, and their target")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="the target column of the calibration file (and of data, if it has one)")
+    ] = None,
+    level: Level = 0.9,
+    out: Annotated[Path, typer.Option(help="file to write, .csv or .parquet")] = Path("predictions.csv"),
+) -> None:
+    """Predict new rows; with calibration rows, the intervals carry a guarantee."""
+    import pandas as pd
+
+    from .conformal import LAC, Normalized, calibrate
+    from .loading import load_posterior, read_frame
+
+    fitted = load_posterior(posterior)
+    wanted = fitted.data.feature_names
+    name = target or fitted.data.target_name
+
+    def inputs(frame: pd.DataFrame) -> Any:
+        columns = list(wanted) if wanted else [c for c in frame.columns if c != name]
+        missing = [c for c in columns if c not in frame.columns]
+        if missing:
+            raise UnknownName("column", missing[0], map(str, frame.columns))
+        return frame[columns].to_numpy(dtype=float)
+
+    prediction = fitted.predict(inputs(read_frame(data)))
+    classes = prediction.kind == "classes"
+    region = None if classes else prediction.interval(level)
+    if calibration is not None:
+        known = read_frame(calibration)
+        if name not in known.columns:
+            raise UnknownName("target column", str(name), map(str, known.columns))
+        score = LAC() if classes else Normalized()
+        region = calibrate(score, fitted.predict(inputs(known)), known[name].to_numpy())(prediction, level=level)
+    if classes:
+        labels = fitted.data.classes or (0, 1)
+        table = pd.DataFrame(prediction.probabilities.numpy(), columns=[f"p({label})" for label in labels])
+        if region is not None and region.labels is not None:
+            table["set"] = [" ".join(str(labels[k]) for k, kept in enumerate(row) if kept) for row in region.labels.tolist()]
+    else:
+        assert region is not None
+        lower, upper = region
+        table = pd.DataFrame({"mean": prediction.mean, "sd": prediction.std, "lower": lower, "upper": upper})
+    table.to_parquet(out) if out.suffix == ".parquet" else table.to_csv(out, index=False)
+    typer.echo(f"wrote: {out} ({len(table)} rows)")
+    if region is not None:
+        typer.echo(f"{level:.0%} sets: {region.guarantee}")
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="an experiment; see `ppgp list`")],
+    out: Annotated[Path | None, typer.Option(help="folder for results.json and figures; default: the name")] = None,
+    seed: Seed = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="a small version, to see that it runs")] = False,
+) -> None:
+    """Run a published experiment again and print its table."""
+    from .experiments import experiment
+    from .report import write_results
+
+    run = experiment(name)
+    folder = out or Path(name)
+    rows = run(folder, seed=seed, quick=quick)
+    path = write_results(folder, rows, experiment=name, seed=seed, quick=quick, version=__version__)
+    _print_table(rows, name)
+    typer.echo(f"results: {path}")
+
+
+@app.command(name="list")
+def list_members() -> None:
+    """The models, methods and experiments that go by a name."""
+    from .experiments import EXPERIMENTS
+
+    for title, members in (("models", zoo.MODELS), ("methods (--how)", zoo.HOWS)):
+        _print_table([{"name": n, "recipe": r, "what it is": w} for n, (r, w) in members.items()], title)
+    _print_table([{"name": n, "what it shows": w} for n, (_, w) in EXPERIMENTS.items()], "experiments (ppgp reproduce)")
+
+
+def _say(text: str, show: bool) -> None:
+    if show and not sys.stderr.isatty():
+        typer.echo(text, err=True)
+
+
+def _print_table(rows: list[dict[str, Any]], title: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    hidden = ("warnings", "guarantee", "reason", "brier")
+    columns = [c for c in rows[0] if c not in hidden]
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(
+            column.replace("conformal_", "conf. ").replace("_", " "),
+            justify="left" if isinstance(rows[0][column], str) else "right",
+        )
+    for row in rows:
+        table.add_row(*[f"{row[c]:.4g}" if isinstance(row[c], float) else str(row[c]) for c in columns])
+    console = Console()
+    # a table in a pipe or a narrow terminal keeps its columns rather than its margins
+    console = Console(width=max(console.width, 120)) if not console.is_terminal else console
+    console.print(table)
+
+
+def main() -> None:
+    """Run the command line; a mistake of the user's is one sentence and exit code 2."""
+    import warnings
+
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"  # type: ignore[assignment]
+    try:
+        app()
+    except PpgpError as error:
+        typer.echo(f"ppgp: {error}", err=True)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        typer.echo("ppgp: stopped", err=True)
+        raise SystemExit(130) from None

@@ -1,0 +1,228 @@
+"""compare: the same latents under several inferences, their predictions on test rows, and a verdict on each."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import diagnostics, metrics
+from .conformal import LAC, Calibrator, Normalized, Score, calibrate
+from .data import Dataset
+from .errors import NotApplicable, SettingError, UnknownName
+from .posterior import Posterior
+from .prediction import Prediction
+from .region import Region, exact_level
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Comparison", "compare"]
+
+MEAN_TOLERANCE = 0.1  # sds of the reference: a shift that moves a central 90 % interval's coverage by under one point
+SPREAD_TOLERANCE = 0.05  # of the ratio of sds
+UNUSABLE_SHIFT = 1.0  # sds: most of the approximation lies outside the central half of the reference
+ERRORS = 3.0  # Monte Carlo standard errors that a difference must exceed before it counts
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What ``compare`` found.
+
+    Attributes:
+        latents: one row a posterior and scalar: ``difference`` of means in reference sds and ``ratio`` of sds, each with
+            its Monte Carlo standard error, ``wasserstein`` in reference sds, and ``ess_per_second``.
+        predictive: one row a posterior: rmse, nll, crps (accuracy, nll, brier for classes), coverage and width of the
+            model's own interval and of the conformal one, seconds.
+        verdicts: ``{name: word}``: "reference", "agrees", "biased" (a mean is off), "overconfident" or "underconfident"
+            (means agree, spread does not), "unusable" (more than one sd off, or not finite), "unjudged".
+        reasons: ``{name: sentence}``, the figure that says so.
+        regions, predictions: of the test rows, by name, where there are any.
+    """
+
+    latents: pd.DataFrame
+    predictive: pd.DataFrame
+    verdicts: dict[str, str]
+    reasons: dict[str, str]
+    predictions: dict[str, Prediction] = field(default_factory=dict)
+    regions: dict[str, Region] = field(default_factory=dict)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a posterior: the predictive figures, seconds, verdict and reason."""
+        table = self.predictive.copy()
+        table["verdict"] = [self.verdicts[name] for name in table.index]
+        table["reason"] = [self.reasons[name] for name in table.index]
+        return table
+
+    def __repr__(self) -> str:
+        return self.to_frame().drop(columns="reason").to_string(float_format=lambda v: f"{v:.4g}")
+
+
+def compare(
+    posteriors: Mapping[str, Posterior],
+    reference: str | Posterior | None = None,
+    *,
+    test: Dataset | None = None,
+    calibration: Dataset | None = None,
+    level: float = 0.9,
+    score: Score | None = None,
+) -> Comparison:
+    """Compare posteriors with a reference and, where there are test rows, their predictions.
+
+    Args:
+        posteriors: by name. Sites are compared between posteriors of the same model.
+        reference: whose draws are taken for the truth: a name, a Posterior, or None (for each model, its NUTS
+            posterior with most draws).
+        test: rows to score predictions on, in the units of the data.
+        calibration: rows that no fit has seen, for conformal intervals at ``level``.
+        score: the conformal score; None: ``Normalized()``, or ``LAC()`` for classes.
+
+    Raises:
+        SettingError: if there is nothing to compare, or level does not lie in (0, 1).
+        UnknownName: if ``reference`` is no name among the posteriors.
+        NotApplicable: if a reference given by hand shares no site with any posterior.
+    """
+    exact_level(level)
+    if not posteriors:
+        raise SettingError("at least one posterior to compare", "none", "pass {name: posterior}")
+    if isinstance(reference, str) and reference not in posteriors:
+        raise UnknownName("reference", reference, posteriors)
+    latent_rows: list[dict[str, Any]] = []
+    verdicts: dict[str, str] = {}
+    reasons: dict[str, str] = {}
+    for name, posterior in posteriors.items():
+        standard = _reference_of(posterior, posteriors, reference)
+        rows, verdicts[name], reasons[name] = _judge(name, posterior, standard)
+        latent_rows += rows
+    if isinstance(reference, Posterior) and not latent_rows:
+        raise NotApplicable("a reference of the same model", f"sites {sorted(reference.draws)}", "pass one with the same sites")
+    rows, predictions, regions = [], {}, {}
+    for name, posterior in posteriors.items():
+        row: dict[str, Any] = {"name": name}
+        if test is not None:
+            figures, predictions[name], regions[name] = _predictive(posterior, test, calibration, level, score)
+            row |= figures
+        rows.append(row | {"seconds": posterior.seconds})
+    import pandas as pd
+
+    predictive = pd.DataFrame(rows).set_index("name")
+    return Comparison(
+        pd.DataFrame(latent_rows), predictive, verdicts, reasons, predictions, {k: r for k, r in regions.items() if r}
+    )
+
+
+def _same_model(a: Posterior, b: Posterior) -> bool:
+    shapes = ({k: v.shape[2:] for k, v in p.draws.items()} for p in (a, b))
+    return type(a.model) is type(b.model) and next(shapes) == next(shapes)
+
+
+def _reference_of(
+    posterior: Posterior, posteriors: Mapping[str, Posterior], reference: str | Posterior | None
+) -> Posterior | None:
+    if isinstance(reference, Posterior):
+        candidates = [reference]
+    elif isinstance(reference, str):
+        candidates = [posteriors[reference]]
+    else:
+        chains = [p for p in posteriors.values() if p.mcmc]
+        candidates = sorted(chains, key=lambda p: -next(iter(p.draws.values()))[..., None].shape[:2].numel())
+    return next((p for p in candidates if _same_model(posterior, p)), None)
+
+
+def _judge(name: str, posterior: Posterior, standard: Posterior | None) -> tuple[list[dict[str, Any]], str, str]:
+    if standard is None:
+        return [], "unjudged", "no reference draws of this model: fit it by NUTS too"
+    if standard is posterior:
+        trouble = "; ".join(posterior.warnings)
+        return [], "reference", f"but: {trouble}" if trouble else "chains converged"
+    if not all(bool(np.isfinite(x).all()) for _, x in diagnostics.scalars(posterior.draws)):
+        return [], "unusable", "its draws are not finite"
+    rows = [
+        _scalar(name, site, x, y, posterior, standard)
+        for (site, x), (_, y) in zip(_ordered(posterior, standard), _ordered(standard, standard), strict=True)
+    ]
+    word, reason = _verdict(rows)
+    if standard.warnings and word != "unusable":
+        reason += " (the reference has warnings of its own)"
+    return rows, word, reason
+
+
+def _ordered(posterior: Posterior, order: Posterior) -> list[tuple[str, np.ndarray]]:
+    return list(diagnostics.scalars({k: posterior.draws[k] for k in order.draws}))
+
+
+def _scalar(name: str, site: str, x: np.ndarray, y: np.ndarray, posterior: Posterior, standard: Posterior) -> dict[str, Any]:
+    """One scalar under the approximation (x) and the reference (y), differences in sds of the reference."""
+    sd = float(y.std(ddof=1))
+    point = x.size == 1
+    shift = (float(x.mean()) - float(y.mean())) / sd
+    spread = 0.0 if point else float(x.std(ddof=1)) / sd
+    errors = {}
+    for quantity in ("mean", "sd"):
+        own = 0.0 if point else diagnostics.mcse(x, quantity, independent=not posterior.mcmc)
+        errors[quantity] = math.hypot(own, diagnostics.mcse(y, quantity, independent=not standard.mcmc)) / sd
+    size = x.size if not posterior.mcmc else diagnostics.ess(x)
+    return {
+        "name": name,
+        "site": site,
+        "mean": float(x.mean()),
+        "reference_mean": float(y.mean()),
+        "difference": shift,
+        "difference_error": errors["mean"],
+        "ratio": spread,
+        "ratio_error": errors["sd"],
+        "wasserstein": diagnostics.wasserstein(x, y) / sd,
+        "ess_per_second": float("nan") if point else size / max(posterior.seconds, 1e-9),
+    }
+
+
+def _verdict(rows: list[dict[str, Any]]) -> tuple[str, str]:
+    """The first that holds: unusable, biased, overconfident, underconfident, agrees. Differences within 3 errors do not count."""
+    shifted = max(rows, key=lambda r: abs(r["difference"]) - ERRORS * r["difference_error"])
+    sure = abs(shifted["difference"]) - ERRORS * shifted["difference_error"]
+    figure = f"{shifted['site']}: mean {abs(shifted['difference']):.2f} sd off (+-{shifted['difference_error']:.2f})"
+    if not math.isfinite(sure) or sure > UNUSABLE_SHIFT:
+        return "unusable", figure
+    if sure > MEAN_TOLERANCE:
+        return "biased", figure
+    narrow = min(rows, key=lambda r: r["ratio"] + ERRORS * r["ratio_error"])
+    wide = max(rows, key=lambda r: r["ratio"] - ERRORS * r["ratio_error"])
+    for word, row, beyond in (
+        ("overconfident", narrow, 1 - SPREAD_TOLERANCE - (narrow["ratio"] + ERRORS * narrow["ratio_error"])),
+        ("underconfident", wide, (wide["ratio"] - ERRORS * wide["ratio_error"]) - 1 - SPREAD_TOLERANCE),
+    ):
+        if beyond > 0:
+            return word, f"{row['site']}: sd {row['ratio']:.2f} of the reference's (+-{row['ratio_error']:.2f})"
+    return "agrees", f"largest shift, {figure}"
+
+
+def _predictive(
+    posterior: Posterior, test: Dataset, calibration: Dataset | None, level: float, score: Score | None
+) -> tuple[dict[str, float], Prediction, Region | None]:
+    """Figures on the test rows; one prediction serves both tables, as most of its cost does not depend on the rows."""
+    import torch
+
+    X = test.X if calibration is None else torch.cat([test.X, calibration.X])
+    both = posterior.predict(X)
+    prediction = both[: test.n]
+    classes = prediction.kind == "classes"
+    if classes:
+        figures = {"accuracy": metrics.accuracy(prediction, test.y), "nll": metrics.nll(prediction, test.y)}
+        figures["brier"] = metrics.brier(prediction, test.y)
+    else:
+        own = prediction.interval(level)
+        figures = {"rmse": metrics.rmse(prediction, test.y), "nll": metrics.nll(prediction, test.y)}
+        figures |= {"crps": metrics.mean_crps(prediction, test.y)}
+        figures |= {"coverage": metrics.coverage(own, test.y), "width": metrics.mean_width(own)}
+    if calibration is None:
+        return figures, prediction, None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # rows of both tables may coincide; the Region's sentence says so
+        calibrator: Calibrator = calibrate(score or (LAC() if classes else Normalized()), both[test.n :], calibration.y)
+    region = calibrator(prediction, level=level)
+    figures |= {"conformal_coverage": metrics.coverage(region, test.y), "conformal_width": metrics.mean_width(region)}
+    return figures, prediction, region

@@ -1,0 +1,51 @@
+"""The interface of every conformal score: how strange y is under a prediction, and the set of y that is not stranger than q."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ..errors import NotApplicable
+from ..prediction import Prediction
+from ..region import Region
+
+
+class Score:
+    """A pair that keeps one law: ``y in region(prediction, q, level)  <=>  score(prediction, y, level) <= q`` in every column.
+
+    A new score gives ``score`` and ``region``. Both take the level, as some scores need it; larger means stranger.
+    """
+
+    #: the kinds of Prediction it is for
+    kinds: ClassVar[tuple[str, ...]] = ("continuous", "count")
+    #: columns of the score: 2 for one a side
+    sides: ClassVar[int] = 1
+    #: whether the set can only grow beyond the model's own, so that coverage has no upper bound
+    conservative: ClassVar[bool] = False
+
+    def score(self, prediction: Prediction, y: Tensor, level: float) -> Tensor:
+        """[n], or [n, 2] with one column a side."""
+        raise NotImplementedError
+
+    def region(self, prediction: Prediction, q: Tensor, level: float) -> Region:
+        """The set of y with a score of at most q; q is a scalar, or [n] with one threshold a row."""
+        raise NotImplementedError
+
+    def check(self, prediction: Prediction) -> None:
+        """Raises NotApplicable where the score is not for such a y."""
+        if prediction.kind not in self.kinds:
+            advice = (
+                "use conformal.LAC()"
+                if prediction.kind == "classes"
+                else "use conformal.Absolute(), Normalized() or Quantile()"
+            )
+            raise NotApplicable(f"a law of {' or '.join(self.kinds)} y for {type(self).__name__}", prediction.kind, advice)
+
+
+def interval(lower: Tensor, upper: Tensor, level: float) -> Region:
+    """An interval; where the ends have crossed it is empty, and both are NaN."""
+    crossed = lower > upper
+    nan = torch.full_like(lower, torch.nan)
+    return Region(level, "", torch.where(crossed, nan, lower), torch.where(crossed, nan, upper))

@@ -1,0 +1,148 @@
+"""Figures, drawn on matplotlib's object interface: nothing global is touched, and every function returns its Figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from scipy.stats import gaussian_kde
+
+from . import diagnostics
+from .comparison import Comparison
+from .data import as_tensor
+from .errors import SettingError
+from .posterior import Posterior
+from .prediction import Prediction
+from .region import Region
+
+__all__ = ["differences", "intervals", "marginals", "reliability", "trace"]
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe & Ito (2008)
+MOST_SITES = 12
+
+
+def _figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, np.ndarray]:
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for axis in axes.flat:
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def intervals(prediction: Prediction, y: Any, region: Region, own: Region | None = None, title: str = "") -> Figure:
+    """The rows in the order of their predicted mean: y, the mean, the region, and the model's own interval behind it."""
+    mean = prediction.mean.cpu().numpy()
+    y = as_tensor(y, "y").cpu().numpy()
+    order = np.argsort(mean)
+    x = np.arange(len(mean))
+    figure, axes = _figure(8, 3.6)
+    axis = axes[0, 0]
+    covered = region.covers(y).cpu().numpy()
+    for r, colour, label, width in ((own, "#BBBBBB", "model's own", 4.5), (region, COLOURS[0], "conformal", 1.6)):
+        if r is not None:
+            lower, upper = (e.cpu().numpy()[order] for e in r)
+            if np.isfinite(lower).all() and np.isfinite(upper).all():
+                share = float(r.covers(y).double().mean())
+                axis.vlines(
+                    x, lower, upper, color=colour, lw=width, label=f"{label}: covers {share:.0%}", zorder=1 if r is own else 2
+                )
+    axis.plot(x, mean[order], color="black", lw=1, label="predictive mean", zorder=3)
+    inside = covered[order]
+    axis.scatter(x[inside], y[order][inside], s=14, color=COLOURS[2], label="y, covered", zorder=4)
+    axis.scatter(x[~inside], y[order][~inside], s=18, color=COLOURS[1], marker="x", label="y, not covered", zorder=4)
+    axis.set(
+        xlabel="test rows, by predicted mean", ylabel="y", title=title or f"{region.level:.0%} intervals: {region.guarantee}"
+    )
+    axis.title.set_fontsize(10)
+    axis.legend(frameon=False, fontsize=8, ncols=3, loc="upper left")
+    low, high = axis.get_ylim()
+    axis.set_ylim(low, high + 0.22 * (high - low))
+    return figure
+
+
+def marginals(posteriors: Mapping[str, Posterior], sites: int = MOST_SITES) -> Figure:
+    """The marginal of each scalar under each posterior (of one model); a single draw is a vertical line."""
+    if not posteriors:
+        raise SettingError("at least one posterior to draw", "none", "pass {name: posterior}")
+    draws = {name: dict(diagnostics.scalars(p.draws)) for name, p in posteriors.items()}
+    names = list(next(iter(draws.values())))[:sites]
+    columns = min(4, len(names))
+    figure, axes = _figure(2.6 * columns, 2.0 * -(-len(names) // columns) + 0.5, -(-len(names) // columns), columns)
+    for axis, site in zip(axes.flat, names, strict=False):
+        for colour, (name, scalars) in zip(COLOURS * 3, draws.items(), strict=False):
+            values = scalars[site].ravel()
+            if len(values) < 2 or np.ptp(values) == 0:
+                axis.axvline(values[0], color=colour, lw=1.2, ls="--", label=name)
+                continue
+            low, high = np.quantile(values, [0.002, 0.998])
+            grid = np.linspace(low - 0.1 * (high - low), high + 0.1 * (high - low), 200)
+            axis.plot(grid, gaussian_kde(values)(grid), color=colour, lw=1.4, label=name)
+        axis.set_title(site, fontsize=9)
+        axis.set_yticks([])
+        axis.tick_params(labelsize=7)
+    for axis in axes.flat[len(names) :]:
+        axis.set_visible(False)
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False, fontsize=8)
+    return figure
+
+
+def differences(comparison: Comparison) -> Figure:
+    """Every scalar's shift of the mean (reference sds) and ratio of sds, with three Monte Carlo standard errors."""
+    table = comparison.latents
+    if table.empty:
+        raise SettingError("a comparison with a reference", "none", "add a NUTS posterior of the same model")
+    names = list(dict.fromkeys(table["name"]))
+    sites = max(len(group) for _, group in table.groupby("name"))
+    figure, axes = _figure(8, 2.2 + 0.05 * sites, 1, 2)
+    panels = (
+        ("difference", "difference_error", 0.0, "mean - reference mean, in its sds"),
+        ("ratio", "ratio_error", 1.0, "sd / reference sd"),
+    )
+    for axis, (column, error, centre, label) in zip(axes.flat, panels, strict=True):
+        axis.axvline(centre, color="black", lw=0.8)
+        for k, (name, colour) in enumerate(zip(names, COLOURS * 5, strict=False)):
+            part = table[table["name"] == name]
+            offset = k + np.linspace(-0.3, 0.3, len(part)) if len(part) > 1 else np.array([float(k)])
+            bars = 3 * np.asarray(part[error])
+            axis.errorbar(part[column], offset, xerr=bars, fmt="o", ms=3, lw=0.8, color=colour, alpha=0.8)
+        axis.set_yticks(range(len(names)), names, fontsize=8)
+        axis.set_xlabel(label, fontsize=9)
+        axis.invert_yaxis()
+    return figure
+
+
+def trace(posterior: Posterior, sites: int = 6) -> Figure:
+    """Draws of each chain in their order, and their density: what a converged sampler's look like grass and agree."""
+    scalars = list(diagnostics.scalars(posterior.draws))[:sites]
+    figure, axes = _figure(8, 1.3 * len(scalars) + 0.3, len(scalars), 2)
+    for (left, right), (name, values) in zip(axes, scalars, strict=True):
+        for colour, chain in zip(COLOURS * 10, values, strict=False):
+            left.plot(chain, color=colour, lw=0.5, alpha=0.8)
+            if np.ptp(chain) > 0:
+                grid = np.linspace(values.min(), values.max(), 150)
+                right.plot(grid, gaussian_kde(chain)(grid), color=colour, lw=1)
+        left.set_ylabel(name, fontsize=8)
+        right.set_yticks([])
+        for axis in (left, right):
+            axis.tick_params(labelsize=7)
+    return figure
+
+
+def reliability(prediction: Prediction, y: Any, bins: int = 10) -> Figure:
+    """How often the most probable label was right against how probable it was said to be, in bins of equal size."""
+    p = prediction.probabilities.cpu()
+    confidence, label = (t.numpy() for t in p.max(-1))
+    right = label == as_tensor(y, "y").cpu().numpy()
+    groups = np.array_split(np.argsort(confidence), min(bins, len(confidence)))
+    said, came, sizes = zip(*[(confidence[g].mean(), right[g].mean(), len(g)) for g in groups], strict=True)
+    error = [np.sqrt(max(c * (1 - c), 1 / n) / n) for c, n in zip(came, sizes, strict=True)]
+    figure, axes = _figure(3.8, 3.6)
+    axis = axes[0, 0]
+    start = min(*said, *came) - 0.05
+    axis.plot([start, 1], [start, 1], color="black", lw=0.8)
+    axis.errorbar(said, came, yerr=error, fmt="o-", color=COLOURS[0], ms=4, lw=1)
+    axis.set(xlabel="probability said", ylabel="share right", title="reliability", ylim=(start, 1.03))
+    return figure

@@ -1,0 +1,116 @@
+"""Named recipes as plain strings, and the reader that turns a string into a record without running it.
+
+Nothing here imports torch until a recipe is built.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from .errors import SettingError, UnknownName
+
+__all__ = ["HOWS", "MODELS", "build_how", "build_model", "changed"]
+
+#: name -> (recipe, what it is)
+MODELS: dict[str, tuple[str, str]] = {
+    "gp": ("GP(ARD(RBF()))", "exact Gaussian process, one lengthscale a column"),
+    "linear": ("LinearRegression()", "Bayesian linear regression, unknown noise"),
+    "logistic": ("LogisticRegression()", "Bayesian logistic regression, two classes"),
+}
+
+HOWS: dict[str, tuple[str, str]] = {
+    "map": ("MAP()", "the mode, by L-BFGS"),
+    "laplace": ("Laplace()", "a Gaussian at the mode of the unconstrained density"),
+    "svi": ("SVI()", "a full-covariance Gaussian guide, or the model's own"),
+    "nuts": ("NUTS(draws=500, warmup=500)", "the No-U-Turn sampler, four chains"),
+}
+
+
+def build_model(name_or_recipe: str) -> Any:
+    """A model from its name in the zoo, or from a recipe such as ``GP(Matern(1.5) + Linear())``."""
+    from . import kernels, models, priors
+
+    return _build("model", name_or_recipe, MODELS, [models, kernels, priors], models.Model)
+
+
+def build_how(name_or_recipe: str) -> Any:
+    """An inference record from its name, or from a recipe such as ``NUTS(draws=200)``."""
+    from . import inference
+
+    return _build("method", name_or_recipe, HOWS, [inference], inference.Inference)
+
+
+def _build(kind: str, text: str, named: Mapping[str, tuple[str, str]], families: list[Any], wanted: type) -> Any:
+    if text not in named and "(" not in text:
+        raise UnknownName(kind, text, named)
+    members = {name: getattr(family, name) for family in families for name in family.__all__}
+    built = read(named[text][0] if text in named else text, members)
+    if not isinstance(built, wanted):
+        raise SettingError(f"a {kind}", text, f"name one of {', '.join(named)}, or write its recipe")
+    return built
+
+
+def read(text: str, members: Mapping[str, type]) -> Any:
+    """Evaluate calls of ``members``, literals, + and *: nothing else, and no code.
+
+    Raises:
+        SettingError: for anything else.
+    """
+    try:
+        return _value(ast.parse(text.strip(), mode="eval").body, members)
+    except SyntaxError:
+        raise SettingError("a recipe such as GP(RBF())", repr(text), "close its brackets and quotes") from None
+    except TypeError as error:
+        raise SettingError("a recipe with the right arguments", repr(text), str(error)) from None
+
+
+def _value(node: ast.expr, members: Mapping[str, type]) -> Any:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        if node.func.id not in members:
+            raise UnknownName("class in a recipe", node.func.id, members)
+        arguments = [_value(a, members) for a in node.args]
+        return members[node.func.id](*arguments, **{k.arg: _value(k.value, members) for k in node.keywords if k.arg})
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mult):
+        left, right = _value(node.left, members), _value(node.right, members)
+        return left + right if isinstance(node.op, ast.Add) else left * right
+    if isinstance(node, ast.List | ast.Tuple):
+        return tuple(_value(e, members) for e in node.elts)
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        raise SettingError("calls, numbers, + and * in a recipe", ast.unparse(node), "see `ppgp list`") from None
+
+
+def changed(record: Any, path: str, text: str) -> Any:
+    """The record with the option at ``path`` (``kernel.lengthscale``) set to ``text``: a number, a word, or a prior.
+
+    Wrappers are transparent: ``kernel.lengthscale`` of ``GP(ARD(RBF()))`` is that of the RBF.
+
+    Raises:
+        UnknownName: if there is no such option; those that there are, are listed.
+    """
+    head, _, rest = path.partition(".")
+    if isinstance(record, tuple):
+        if not head.isdigit() or int(head) >= len(record):
+            raise UnknownName("term", head, map(str, range(len(record))))
+        return tuple(changed(r, rest, text) if i == int(head) else r for i, r in enumerate(record))
+    names = [f.name for f in fields(record)] if is_dataclass(record) else []
+    if head in names:
+        value = getattr(record, head)
+        return replace(record, **{head: changed(value, rest, text) if rest else _option(text)})  # type: ignore[type-var]
+    for inner in ("kernel", "children"):
+        if inner in names:
+            return replace(record, **{inner: changed(getattr(record, inner), path, text)})  # type: ignore[type-var]
+    raise UnknownName(f"option of {type(record).__name__}", head, names)
+
+
+def _option(text: str) -> Any:
+    from . import kernels, priors
+
+    members = {name: getattr(family, name) for family in (priors, kernels) for name in family.__all__}
+    if text.isidentifier() and text not in ("None", "True", "False"):
+        return text
+    return read(text, members)
