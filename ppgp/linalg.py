@@ -65,6 +65,12 @@ def _diagnose(C: Float[Tensor, "n n"]) -> str:
     return "raise the noise, or shorten the lengthscale"
 
 
+def _factor_or_nan(C: Tensor) -> Tensor:
+    """The Cholesky factor, NaN throughout where there is none: a zero left on its diagonal would make the inverse raise."""
+    L, info = torch.linalg.cholesky_ex(C)
+    return L.masked_fill((info != 0)[..., None, None], math.nan)
+
+
 class _GaussianLogDensity(torch.autograd.Function):
     """log N(r; 0, C) with d/dC = (a a' - C^-1) / 2 and d/dr = -a, a = C^-1 r.
 
@@ -77,11 +83,11 @@ class _GaussianLogDensity(torch.autograd.Function):
 
     @staticmethod
     def forward(C: Tensor, r: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
-        L, info = torch.linalg.cholesky_ex(C)
+        L = _factor_or_nan(C)
         a = torch.cholesky_solve(r.unsqueeze(-1), L).squeeze(-1)
         half_log_det = L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         value = -0.5 * (r * a).sum(-1) - half_log_det - 0.5 * r.shape[-1] * LOG_2PI
-        return torch.where(info == 0, value, torch.nan), L, a
+        return value, L, a
 
     @staticmethod
     def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
@@ -94,7 +100,7 @@ class _GaussianLogDensity(torch.autograd.Function):
     def backward(ctx, grad, _grad_L, _grad_a):  # type: ignore[no-untyped-def]
         C, r, L, a = ctx.saved_tensors
         if torch.is_grad_enabled():
-            inverse = torch.cholesky_inverse(torch.linalg.cholesky_ex(C).L)
+            inverse = torch.cholesky_inverse(_factor_or_nan(C))
             a = (inverse @ r.unsqueeze(-1)).squeeze(-1)
         else:
             inverse = torch.cholesky_inverse(L)
@@ -110,6 +116,6 @@ def gaussian_log_density(C: Float[Tensor, "*batch n n"], r: Float[Tensor, "*batc
     return _GaussianLogDensity.apply(C, r)[0]  # type: ignore[index]
 
 
-def add_diagonal(K: Float[Tensor, "*batch n n"], value: Float[Tensor, ...]) -> Float[Tensor, "*batch n n"]:
+def add_diagonal(K: Float[Tensor, "*batch n n"], value: Tensor) -> Float[Tensor, "*batch n n"]:
     """K + diag(value); ``value`` broadcasts against the diagonal [*batch, n]."""
     return K + torch.diag_embed(value.expand(K.shape[:-1]))

@@ -1,0 +1,205 @@
+"""Laws of every covariance function; a new member of ``ppgp.kernels`` is picked up from ``__all__``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ppgp import kernels, priors
+from ppgp.kernels import ARD, RBF, Kernel, Linear, Matern, Periodic, Polynomial, Scale, Subspace, White
+
+BUILD: dict[str, Callable[[], Kernel]] = {
+    "ARD": lambda: ARD(RBF()),
+    "Scale": lambda: Scale(RBF()),
+    "Subspace": lambda: Subspace(RBF(), [0]),
+    "Sum": lambda: RBF() + Linear(),
+    "Product": lambda: RBF() * Periodic(),
+}
+MEMBERS: dict[str, Kernel] = {n: BUILD.get(n, getattr(kernels, n))() for n in kernels.__all__ if n != "Kernel"}
+COMPOUNDS: dict[str, Kernel] = {
+    "Matern12": Matern(0.5),
+    "Matern32": Matern(1.5),
+    "ARD-Scale": ARD(Scale(Matern(1.5, variance=1.0))),
+    "Scale-ARD": Scale(ARD(Matern(0.5))),
+    "three": Scale(ARD(RBF()) * Subspace(Periodic(), [0]) + Linear()) + White(),
+    "cubic": Polynomial(3) * RBF(),
+}
+each = pytest.mark.parametrize("k", (MEMBERS | COMPOUNDS).values(), ids=(MEMBERS | COMPOUNDS).keys())
+member = pytest.mark.parametrize("k", MEMBERS.values(), ids=MEMBERS.keys())
+sizes = given(n=st.integers(1, 7), d=st.integers(1, 5), seed=st.integers(0, 10**6))
+
+
+def inputs(n: int, d: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def draws(k: Kernel, d: int, seed: int = 0, batch: tuple[int, ...] = ()) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = {name: batch + site.shape for name, site in k.sites(d).items()}
+    return {name: torch.exp(0.4 * torch.randn(s, generator=generator, dtype=torch.float64)) for name, s in shapes.items()}
+
+
+def has_white(k: Kernel) -> bool:
+    return "White" in repr(k)
+
+
+@each
+@sizes
+def test_symmetric(k: Kernel, n: int, d: int, seed: int) -> None:
+    K = k(draws(k, d, seed), inputs(n, d, seed))
+    assert K.shape == (n, n)
+    torch.testing.assert_close(K, K.mT, rtol=1e-12, atol=1e-12)
+
+
+@each
+@sizes
+def test_positive_semidefinite(k: Kernel, n: int, d: int, seed: int) -> None:
+    K = k(draws(k, d, seed), inputs(n, d, seed))
+    jitter = 1e-8 * K.diagonal().mean() * torch.eye(n, dtype=K.dtype)
+    assert int(torch.linalg.cholesky_ex(K + jitter).info) == 0
+
+
+@each
+@sizes
+def test_diag_is_the_diagonal(k: Kernel, n: int, d: int, seed: int) -> None:
+    theta, X = draws(k, d, seed), inputs(n, d, seed)
+    torch.testing.assert_close(k.diag(theta, X), k(theta, X).diagonal(), rtol=1e-12, atol=1e-12)
+
+
+@each
+@sizes
+def test_permuting_rows_permutes_the_matrix(k: Kernel, n: int, d: int, seed: int) -> None:
+    theta, X = draws(k, d, seed), inputs(n, d, seed)
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    torch.testing.assert_close(k(theta, X[order]), k(theta, X)[order][:, order], rtol=1e-12, atol=1e-12)
+
+
+@each
+@sizes
+def test_cross_covariance_is_a_block_of_the_whole(k: Kernel, n: int, d: int, seed: int) -> None:
+    theta, X = draws(k, d, seed), inputs(n + 2, d, seed)
+    block = k(theta, X[:n], X[n:])
+    assert block.shape == (n, 2)
+    torch.testing.assert_close(block, k(theta, X)[:n, n:], rtol=1e-9, atol=1e-9)
+
+
+@each
+def test_leaving_X2_out_means_X1_where_there_is_no_white_noise(k: Kernel) -> None:
+    theta, X = draws(k, 4), inputs(6, 4, 1)
+    same = torch.allclose(k(theta, X), k(theta, X, X.clone()), rtol=0, atol=1e-6)
+    assert same != has_white(k)
+
+
+@each
+@pytest.mark.parametrize("other", [Matern(1.5), Linear()], ids=["Matern", "Linear"])
+def test_sums_and_products_are_those_of_gram_matrices(k: Kernel, other: Kernel) -> None:
+    X, Z = inputs(6, 3, 2), inputs(4, 3, 3)
+    for combined, combine in ((k + other, torch.add), (k * other, torch.mul)):
+        theta = draws(combined, 3)
+        children = combined.children
+        parts = [priors.under(str(i), theta) for i in range(len(children))]
+        assert len(children) >= 2
+        for call in (lambda c, t: c(t, X), lambda c, t: c(t, X, Z), lambda c, t: c.diag(t, X)):
+            expected = call(children[0], parts[0])
+            for child, part in zip(children[1:], parts[1:], strict=True):
+                expected = combine(expected, call(child, part))
+            torch.testing.assert_close(call(combined, theta), expected, rtol=1e-13, atol=0)
+
+
+@each
+@pytest.mark.parametrize("d", [1, 5])
+def test_float32_agrees_with_float64(k: Kernel, d: int) -> None:
+    theta, X = draws(k, d), inputs(8, d, 4)
+    K = k(theta, X)
+    single = k({name: v.float() for name, v in theta.items()}, X.float())
+    assert single.dtype == torch.float32
+    torch.testing.assert_close(single.double(), K, rtol=1e-4, atol=1e-4 * float(K.abs().max()))
+
+
+@each
+@pytest.mark.parametrize("d", [2, 5])
+def test_gradients_are_finite_at_duplicate_rows(k: Kernel, d: int) -> None:
+    theta = {name: v.requires_grad_() for name, v in draws(k, d).items()}
+    X = torch.cat([inputs(4, d, 5), inputs(2, d, 5)[:1]]).requires_grad_()
+    Z = X.detach()[[0, 0, 2]].clone().requires_grad_()
+    total = k(theta, X).square().sum() + k(theta, X, Z).square().sum() + k.diag(theta, X).sum()
+    gradients = torch.autograd.grad(total, [*theta.values(), X, Z], allow_unused=True)
+    assert all(g is not None for g in gradients[: len(theta)])
+    assert all(bool(torch.isfinite(g).all()) for g in gradients if g is not None)
+
+
+@each
+def test_gradient_of_hyperparameters_is_that_of_finite_differences(k: Kernel) -> None:
+    theta, X = draws(k, 2), inputs(4, 2, 6)
+    names = list(theta)
+
+    def matrix(*values: Tensor) -> Tensor:
+        return k(dict(zip(names, values, strict=True)), X)
+
+    assert torch.autograd.gradcheck(matrix, [theta[name].requires_grad_() for name in names])
+
+
+@each
+@pytest.mark.parametrize("batch", [(3,), (2, 2)], ids=str)
+def test_a_batch_of_thetas_is_a_loop(k: Kernel, batch: tuple[int, ...]) -> None:
+    d = 4
+    theta, X, Z = draws(k, d, batch=batch), inputs(6, d, 7), inputs(3, d, 8)
+    square, cross, diagonal = k(theta, X), k(theta, X, Z), k.diag(theta, X)
+    assert square.shape == (*batch, 6, 6)
+    assert cross.shape == (*batch, 6, 3)
+    assert diagonal.shape == (*batch, 6)
+    for index in torch.cartesian_prod(*(torch.arange(b) for b in batch)).reshape(-1, len(batch)).tolist():
+        one = {name: v[tuple(index)] for name, v in theta.items()}
+        torch.testing.assert_close(square[tuple(index)], k(one, X), rtol=1e-11, atol=1e-11)
+        torch.testing.assert_close(cross[tuple(index)], k(one, X, Z), rtol=1e-11, atol=1e-11)
+        torch.testing.assert_close(diagonal[tuple(index)], k.diag(one, X), rtol=1e-11, atol=1e-11)
+
+
+@each
+def test_every_site_is_positive_and_can_be_drawn(k: Kernel) -> None:
+    like = inputs(2, 3, 9)
+    for name, site in k.sites(3).items():
+        assert site.positive
+        if site.fixed:
+            continue
+        law = site.distribution(like)
+        assert law.event_shape == site.shape, name
+        assert bool((law.sample((20,)) > 0).all())
+
+
+@each
+def test_repr_evaluates_back(k: Kernel) -> None:
+    names = {n: getattr(m, n) for m in (kernels, priors) for n in m.__all__}
+    assert eval(repr(k), names) == k
+    assert hash(k) == hash(eval(repr(k), names))
+
+
+@member
+def test_docstring_says_what_it_is_and_where_it_comes_from(k: Kernel) -> None:
+    doc = type(k).__doc__ or ""
+    cites = re.search(r"(19|20)\d\d|equation|section", doc)
+    assert cites or len(doc.split()) >= 8, doc
+
+
+@member
+def test_a_fixed_number_is_respected(k: Kernel) -> None:
+    """Written into the record it gives what the same value gives in theta, and it is no longer drawn."""
+    X = inputs(5, 3, 10)
+    assert is_dataclass(k)
+    priced = [f.name for f in fields(k) if isinstance(getattr(k, f.name), priors.Prior)]
+    for name in priced:
+        fixed: Any = replace(k, **{name: 0.7})
+        theta = draws(k, 3)
+        theta[name] = torch.full_like(theta[name], 0.7)
+        rest = {key: v for key, v in theta.items() if key != name}
+        assert fixed.sites(3)[name].fixed
+        torch.testing.assert_close(fixed(rest, X), k(theta, X), rtol=1e-13, atol=0)
+        torch.testing.assert_close(fixed.diag(rest, X), k.diag(theta, X), rtol=1e-13, atol=0)

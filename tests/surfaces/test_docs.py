@@ -1,0 +1,76 @@
+"""README, CONTRIBUTING and notebooks say what is so."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jupytext
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
+
+
+def run(code: str, cwd: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=600, cwd=cwd, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_first_lines_run_and_print_what_is_shown(tmp_path: Path) -> None:
+    """To two digits: the last ones depend on the processor."""
+    shown = re.search(r"```text\n(.*?)```", README, re.DOTALL)
+    assert shown is not None
+    number = re.compile(r"-?\d+\.\d+")
+    printed, wanted = run(BLOCKS[0], tmp_path), shown.group(1)
+    assert number.sub("#", printed).split() == number.sub("#", wanted).split()
+    pairs = zip(number.findall(printed), number.findall(wanted), strict=True)
+    assert all(abs(float(a) - float(b)) <= 0.01 * abs(float(b)) + 0.02 for a, b in pairs)
+
+
+@pytest.mark.parametrize("block", BLOCKS[1:])
+def test_the_other_blocks_run(block: str, tmp_path: Path) -> None:
+    assert run(block, tmp_path)
+
+
+def test_the_first_two_commands_are_demo_and_test() -> None:
+    commands = re.findall(r"^    (.+?)(?:\s{2,}#.*)?$", README, re.MULTILINE)
+    assert commands[:2] == ["make demo", "make test"]
+
+
+def test_every_member_is_named_in_the_readme() -> None:
+    from ppgp import conformal, inference, kernels, models
+
+    interfaces = {"Kernel", "Sum", "Product", "Model", "Program", "Inference", "Score", "Calibrator", "calibrate"}
+    for family in (conformal, inference, kernels, models):
+        missing = [name for name in family.__all__ if name not in interfaces and name not in README]
+        assert not missing
+
+
+def test_the_skeletons_of_contributing_are_python() -> None:
+    for block in re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL):
+        compile(block, "CONTRIBUTING.md", "exec")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_runs_to_its_last_assert(source: Path, tmp_path: Path) -> None:
+    text = source.read_text()
+    assert text.rstrip().splitlines()[-1].startswith("assert ")
+    run(text, tmp_path)
+
+
+@pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_built_notebook_is_that_of_its_source(source: Path) -> None:
+    """And it carries outputs: run ``make notebooks`` after a change."""
+    built, wanted = jupytext.read(source.with_suffix(".ipynb")), jupytext.read(source)
+    assert [(c.cell_type, c.source) for c in built.cells] == [(c.cell_type, c.source) for c in wanted.cells]
+    assert any(c.get("outputs") for c in built.cells)
