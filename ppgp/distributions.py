@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyro.distributions as dist
 import torch
 from torch import Tensor
@@ -29,7 +31,7 @@ class GPMarginal(dist.TorchDistribution):
         batch = torch.broadcast_shapes(loc.shape[:-1], covariance.shape[:-2])
         super().__init__(batch, loc.shape[-1:], validate_args=validate_args)
 
-    def expand(self, batch_shape: torch.Size, _instance: object = None) -> GPMarginal:
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> GPMarginal:
         batch_shape = torch.Size(batch_shape)
         loc = self.loc.expand(batch_shape + self.event_shape)
         covariance = self.covariance_matrix.expand(batch_shape + 2 * self.event_shape)
@@ -43,7 +45,7 @@ class GPMarginal(dist.TorchDistribution):
     def variance(self) -> Tensor:
         return self.covariance_matrix.diagonal(dim1=-2, dim2=-1)
 
-    def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(torch.Size(sample_shape))
         noise = torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device)
         L = cholesky(self.covariance_matrix, "covariance of the prior draw")

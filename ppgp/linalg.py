@@ -26,7 +26,7 @@ def cholesky(C: Float[Tensor, "*batch n n"], what: str = "covariance") -> Float[
     L, info = torch.linalg.cholesky_ex(C)
     if not bool(info.any()):
         return L
-    scale = C.diagonal(dim1=-2, dim2=-1).mean(-1)
+    scale, failed = C.diagonal(dim1=-2, dim2=-1).mean(-1), info
     for relative in LADDER[1:]:
         jitter = torch.where(info != 0, relative * scale, torch.zeros_like(scale))
         trial, failed = torch.linalg.cholesky_ex(C + torch.diag_embed(jitter.unsqueeze(-1).expand(C.shape[:-1])))
@@ -38,7 +38,7 @@ def cholesky(C: Float[Tensor, "*batch n n"], what: str = "covariance") -> Float[
                 stacklevel=2,
             )
             return trial
-    worst = C.reshape(-1, *C.shape[-2:])[int(info.reshape(-1).argmax())]
+    worst = C.reshape(-1, *C.shape[-2:])[int(failed.reshape(-1).argmax())]
     raise NumericalError(
         f"a positive definite {what}",
         f"one that fails even with {LADDER[-1]:g} of its mean diagonal added",
@@ -68,7 +68,7 @@ def _diagnose(C: Float[Tensor, "n n"]) -> str:
 def _factor_or_nan(C: Tensor) -> Tensor:
     """The Cholesky factor, NaN throughout where there is none: a zero left on its diagonal would make the inverse raise."""
     L, info = torch.linalg.cholesky_ex(C)
-    return L.masked_fill((info != 0)[..., None, None], math.nan)
+    return L * torch.where(info == 0, 1.0, math.nan)[..., None, None].to(L)  # a product, so that gradients are NaN too
 
 
 class _GaussianLogDensity(torch.autograd.Function):

@@ -119,8 +119,8 @@ def _online(name: str, fetch: Callable[[], Any]) -> Any:
 def _table() -> dict[str, type]:
     """Every class that a file may name: the members of the families, and the nouns."""
     families = (conformal, data, inference, kernels, models, posterior, priors)
-    members = {name: getattr(family, name) for family in families for name in family.__all__}
-    return {name: member for name, member in members.items() if isinstance(member, type)}
+    members = [getattr(family, name) for family in families for name in family.__all__]
+    return {storage.class_name(member): member for member in members if isinstance(member, type)}
 
 
 def load_posterior(path: str | Path, model: Any = None) -> Posterior:

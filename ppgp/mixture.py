@@ -13,6 +13,7 @@ from torch.distributions import Distribution, Normal
 
 from .univariate import cdf as component_cdf
 from .univariate import is_discrete, take
+from .univariate import log_prob as component_log_prob
 
 BUDGET = 8_000_000  # numbers in the largest temporary of one chunk (64 MB in float64)
 CLOSED_FORM_DRAWS = 256  # up to here the CRPS by pairs of draws is cheaper than the integral
@@ -26,7 +27,7 @@ def cdf(law: Distribution, x: Tensor) -> Tensor:
 
 
 def density(law: Distribution, x: Tensor) -> Tensor:
-    return law.log_prob(x.unsqueeze(-2)).exp().mean(-2)
+    return component_log_prob(law, x.unsqueeze(-2)).exp().mean(-2)
 
 
 def moments(law: Distribution) -> tuple[Tensor, Tensor]:
@@ -65,14 +66,10 @@ def quantile(law: Distribution, p: float) -> Tensor:
 
 
 def _bracket(law: Distribution, p: float, centre: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
-    """Ends with F(low) < p <= F(high), by doubling; a law on positive numbers is bracketed just as well."""
+    """Ends with F(low) < p <= F(high), by doubling."""
     low, high = centre - spread, centre + spread
-    lower_end = getattr(law.support, "lower_bound", None)
-    floor = torch.full_like(low, -math.inf if lower_end is None else float(lower_end))
     for k in range(2000):
-        low = torch.maximum(low, floor)
-        outside = low > floor
-        wrong = outside & (cdf(law, torch.where(outside, low, centre)) >= p)
+        wrong = cdf(law, low) >= p
         if not bool(wrong.any()):
             break
         low = torch.where(wrong, centre - spread * 2.0**k, low)

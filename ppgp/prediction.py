@@ -88,9 +88,10 @@ class Prediction:
         return self._rows.batch_shape[1]
 
     def __getitem__(self, index: Any) -> Prediction:
-        """The same law at some of the rows (a slice, indices or a mask)."""
+        """The same law at some of the rows (an index, several, a slice or a mask)."""
         if self.joint:
             raise NotApplicable("a law row by row", "a joint one", "predict the rows wanted, or predict without joint=True")
+        index = torch.arange(len(self))[index].reshape(-1)
         seen = None if self.seen is None else self.seen[index]
         return Prediction(univariate.take(self.distribution, index), self.offset, self.scale, self.classes, seen)
 
@@ -179,7 +180,7 @@ class Prediction:
         """Log density (or mass) of the mixture at y: [n], or a scalar where the law is joint."""
         y = self._inside(y)
         stretch = torch.log(torch.as_tensor(self.scale, dtype=y.dtype)) if self.kind == "continuous" else torch.zeros(())
-        each = self.distribution.log_prob(y) - stretch * (len(self) if self.joint else 1)
+        each = univariate.log_prob(self.distribution, y) - stretch * (len(self) if self.joint else 1)
         return torch.logsumexp(each, 0) - math.log(self.draws)
 
     def crps(self, y: Any) -> Tensor:

@@ -7,7 +7,7 @@ store as plain data; nothing here samples.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
@@ -203,10 +203,10 @@ class FlatDistribution(dist.TorchDistribution):
     def support(self) -> constraints.Constraint:  # type: ignore[override]
         return self._support
 
-    def expand(self, batch_shape: torch.Size, _instance: object = None) -> FlatDistribution:
-        return FlatDistribution(self.start.expand(batch_shape), self._support)
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> FlatDistribution:
+        return FlatDistribution(self.start.expand(torch.Size(batch_shape)), self._support)
 
-    def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         return self.start.expand(torch.Size(sample_shape) + self.batch_shape).clone()
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -24,6 +24,12 @@ from .errors import StorageError
 FORMAT = "ppgp-1"
 
 
+def class_name(kind: type) -> str:
+    """``family.Class``, as files and tables name it: a kernel and a prior may both be called Exponential."""
+    parts = kind.__module__.split(".")
+    return f"{(parts[1:] or parts)[0]}.{kind.__name__}"
+
+
 def save(path: str | Path, record: Any) -> Path:
     """Write one record (a dataclass of plain values, tensors and records) to ``path``; returns the path."""
     tensors: dict[str, Tensor] = {}
@@ -52,7 +58,9 @@ def load(path: str | Path, table: Mapping[str, type], given: Mapping[str, Any] |
                 )
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         return _decode(json.loads(metadata["record"]), tensors, table, dict(given or {}))
-    except (SafetensorError, json.JSONDecodeError, OSError, KeyError, TypeError) as error:
+    except StorageError:
+        raise
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise StorageError(
             "a file written by posterior.save", f"{path.name}, unreadable ({reason})", "it is damaged or foreign; save again"
@@ -82,7 +90,7 @@ def _encode(value: Any, tensors: dict[str, Tensor]) -> Any:
         return {"map": [[str(k), _encode(v, tensors)] for k, v in value.items()]}
     if is_dataclass(value) and not isinstance(value, type):
         return {
-            "class": type(value).__name__,
+            "class": class_name(type(value)),
             "fields": {f.name: _encode(getattr(value, f.name), tensors) for f in fields(value)},
         }
     return {"missing": getattr(value, "__name__", type(value).__name__)}

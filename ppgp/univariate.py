@@ -52,13 +52,33 @@ def cdf(d: Distribution, x: Tensor) -> Tensor:
     if is_discrete(d):
         return _summed_mass(d, x)
     try:
-        return d.cdf(x)
+        value = d.cdf(_nearest(d, x))
+        lower = getattr(d.support, "lower_bound", None)
+        return value if lower is None else torch.where(x <= lower, torch.zeros_like(value), value)
     except NotImplementedError:
         raise NotApplicable(
             "a predictive law with a cdf",
             type(d).__name__,
             "use log_prob and sample, or a law that torch or SciPy has a cdf for",
         ) from None
+
+
+def _nearest(d: Distribution, x: Tensor) -> Tensor:
+    """The point of the support next to x: outside it torch raises."""
+    lower, upper = (getattr(d.support, end, None) for end in ("lower_bound", "upper_bound"))
+    if lower is not None:
+        x = torch.maximum(x, torch.as_tensor(lower).to(x) + torch.finfo(x.dtype).tiny)
+    if upper is not None:
+        x = torch.minimum(x, torch.as_tensor(upper).to(x))
+    return x.floor() if is_discrete(d) else x
+
+
+def log_prob(d: Distribution, x: Tensor) -> Tensor:
+    """Log density (or mass) of each component; -inf, not an exception, for a number outside the support."""
+    if is_classes(d) or getattr(d.support, "lower_bound", None) is None:
+        return d.log_prob(x)
+    value = d.log_prob(_nearest(d, x))
+    return torch.where(d.support.check(x), value, torch.full_like(value, -torch.inf))  # type: ignore[union-attr]
 
 
 def _summed_mass(d: Distribution, x: Tensor) -> Tensor:

@@ -177,7 +177,7 @@ def test_every_site_is_positive_and_can_be_drawn(k: Kernel) -> None:
 
 @each
 def test_repr_evaluates_back(k: Kernel) -> None:
-    names = {n: getattr(m, n) for m in (kernels, priors) for n in m.__all__}
+    names = {n: getattr(m, n) for m in (priors, kernels) for n in m.__all__}
     assert eval(repr(k), names) == k
     assert hash(k) == hash(eval(repr(k), names))
 

@@ -1,0 +1,31 @@
+"""Timing in turn, A B A B ..., in one process: medians, and the ratio to the best peer."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+
+def alternate(work: Mapping[str, Callable[[], object]], rounds: int = 9, repeat: int = 1) -> dict[str, float]:
+    """Median seconds of each piece of work; every round runs all of them once, after one round that does not count."""
+    times: dict[str, list[float]] = {name: [] for name in work}
+    for round_number in range(rounds + 1):
+        for name, function in work.items():
+            started = time.perf_counter()
+            for _ in range(repeat):
+                function()
+            if round_number:
+                times[name].append((time.perf_counter() - started) / repeat)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def show(title: str, figures: Mapping[str, float], unit: str, scale: float, ours: str = "ppgp", smaller: bool = True) -> float:
+    """Print the table; returns ours over the best peer."""
+    peers = {name: value for name, value in figures.items() if name != ours and not name.startswith("(")}
+    best = (min if smaller else max)(peers.values())
+    print(f"\n{title}")
+    for name, value in figures.items():
+        print(f"  {name:<28} {value * scale:12.3f} {unit}   {figures[ours] / value:8.3f} = {ours} / this")
+    print(f"  {'ratio to the best peer':<28} {figures[ours] / best:12.3f}")
+    return figures[ours] / best

@@ -1,0 +1,107 @@
+"""Value and gradient of the GP log marginal likelihood: RBF with one lengthscale a column, float64, all threads."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from side_by_side import alternate, show
+
+from ppgp import kernels, models
+from ppgp.data import Dataset
+from ppgp.target import Target
+
+COLUMNS = 8
+
+
+@pytest.fixture(autouse=True)
+def all_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(os.cpu_count() or 1)
+    yield
+    torch.set_num_threads(before)
+
+
+def ours(X: torch.Tensor, y: torch.Tensor) -> Callable[[], object]:
+    target = Target(models.GP(kernels.ARD(kernels.RBF())), Dataset(X, y))
+    z = target.start()
+    target.value_and_grad(z)
+    return lambda: target.value_and_grad(z)
+
+
+def by_gpytorch(X: torch.Tensor, y: torch.Tensor) -> Callable[[], object]:
+    gpytorch = pytest.importorskip("gpytorch")
+
+    class Exact(gpytorch.models.ExactGP):
+        def __init__(self, likelihood: Any) -> None:
+            super().__init__(X, y, likelihood)
+            self.mean_module = gpytorch.means.ZeroMean()
+            self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=COLUMNS))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+    model = Exact(likelihood).double().train()
+    mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
+
+    def work() -> None:
+        with gpytorch.settings.fast_computations(False, False, False), gpytorch.settings.max_cholesky_size(10**6):
+            model.zero_grad()
+            mll(model(X), y).backward()
+
+    return work
+
+
+def by_pyro(X: torch.Tensor, y: torch.Tensor) -> Callable[[], object]:
+    from pyro.contrib import gp
+    from pyro.infer import Trace_ELBO
+
+    kernel = gp.kernels.RBF(COLUMNS, lengthscale=torch.ones(COLUMNS, dtype=X.dtype))
+    model = gp.models.GPRegression(X, y, kernel, noise=torch.tensor(0.1, dtype=X.dtype)).double()
+    loss = Trace_ELBO().differentiable_loss
+
+    def work() -> None:
+        model.zero_grad()
+        loss(model.model, model.guide).backward()
+
+    return work
+
+
+def by_scikit_learn(X: torch.Tensor, y: torch.Tensor) -> Callable[[], object]:
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+    kernel = ConstantKernel(1.0) * RBF(np.ones(COLUMNS)) + WhiteKernel(0.1)
+    model = GaussianProcessRegressor(kernel, optimizer=None).fit(X.numpy(), y.numpy())
+    theta = model.kernel_.theta
+    return lambda: model.log_marginal_likelihood(theta, eval_gradient=True, clone_kernel=False)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("n", [500, 1000, 2000])
+def test_value_and_gradient(n: int, benchmark: Any) -> None:
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(n, COLUMNS, generator=generator, dtype=torch.float64)
+    y = torch.sin(X[:, 0]) + 0.3 * torch.randn(n, generator=generator, dtype=torch.float64)
+    square = torch.randn(n, n, generator=generator, dtype=torch.float64)
+    work = {
+        "ppgp": ours(X, y),
+        "GPyTorch, Cholesky": by_gpytorch(X, y),
+        "Pyro contrib.gp": by_pyro(X, y),
+        "scikit-learn": by_scikit_learn(X, y),
+        "(2 n^3 flops, one GEMM)": lambda: square @ square,
+    }
+    figures = alternate(work, rounds=7)
+    figures["(n^3 flops at that rate)"] = 0.5 * figures.pop("(2 n^3 flops, one GEMM)")
+    ratio = show(f"GP value and gradient, n = {n}, d = {COLUMNS}", figures, "ms", 1e3)
+    benchmark.extra_info["ratio"] = ratio
+    benchmark.pedantic(work["ppgp"], rounds=3)
+    assert math.isfinite(ratio)
+    if n >= 1000:
+        assert ratio <= 0.45

@@ -1,0 +1,115 @@
+"""Each prior record against SciPy; dtype and device follow the data; bad arguments are one sentence."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from ppgp import priors
+from ppgp.errors import PpgpError, SettingError
+from ppgp.priors import Flat, Gamma, HalfNormal, LogNormal, Normal, Prior, Uniform, site, value_of
+
+LIKE = torch.zeros(1, dtype=torch.float64)
+SCIPY = {
+    priors.Normal(0.3, 1.7): stats.norm(0.3, 1.7),
+    priors.StudentT(4.0, 0.3, 1.7): stats.t(4.0, 0.3, 1.7),
+    priors.LogNormal(0.3, 0.7): stats.lognorm(0.7, scale=np.exp(0.3)),
+    priors.Gamma(2.5, 1.7): stats.gamma(2.5, scale=1 / 1.7),
+    priors.InverseGamma(2.5, 1.7): stats.invgamma(2.5, scale=1.7),
+    priors.Exponential(1.7): stats.expon(scale=1 / 1.7),
+    priors.HalfNormal(1.7): stats.halfnorm(scale=1.7),
+    priors.HalfCauchy(1.7): stats.halfcauchy(scale=1.7),
+    priors.Uniform(0.3, 1.7): stats.uniform(0.3, 1.4),
+}
+every = pytest.mark.parametrize("prior", [*SCIPY, Flat(), Flat(2.0)], ids=repr)
+
+
+def test_every_member_is_checked_against_scipy() -> None:
+    assert {type(p).__name__ for p in SCIPY} | {"Flat"} == set(priors.__all__)
+
+
+@pytest.mark.parametrize(("prior", "expected"), SCIPY.items(), ids=[repr(p) for p in SCIPY])
+def test_log_density_is_that_of_scipy(prior: Prior, expected: stats.rv_continuous) -> None:
+    x = expected.ppf(np.linspace(0.01, 0.99, 21))
+    ours = prior.distribution(LIKE).log_prob(torch.as_tensor(x))
+    np.testing.assert_allclose(ours.numpy(), expected.logpdf(x), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(("prior", "expected"), SCIPY.items(), ids=[repr(p) for p in SCIPY])
+def test_positive_tells_whether_every_draw_is(prior: Prior, expected: stats.rv_continuous) -> None:
+    assert prior.positive == (expected.support()[0] >= 0)
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_dtype_and_device_follow_the_data(prior: Prior, dtype: torch.dtype) -> None:
+    law = prior.distribution(torch.zeros(3, 2, dtype=dtype))
+    draw = law.sample((2,))
+    assert draw.dtype == dtype
+    assert law.log_prob(draw).dtype == dtype
+    if isinstance(prior, Flat):  # torch checks the arguments of the others by value, which "meta" has not
+        assert prior.distribution(torch.zeros(1, dtype=dtype, device="meta")).sample().device.type == "meta"
+
+
+@every
+def test_records_compare_print_and_freeze(prior: Prior) -> None:
+    assert eval(repr(prior), vars(priors)) == prior
+    assert hash(eval(repr(prior), vars(priors))) == hash(prior)
+    with pytest.raises(FrozenInstanceError):
+        prior.scale = 3.0  # type: ignore[attr-defined]
+
+
+def test_flat_has_density_zero_and_draws_its_start() -> None:
+    for flat, positive, start in ((Flat(), False, 0.0), (Flat(), True, 1.0), (Flat(2.5), False, 2.5), (Flat(2.5), True, 2.5)):
+        law = flat.distribution(LIKE, positive=positive).expand([3]).to_event(1)
+        assert torch.equal(law.sample((2,)), torch.full((2, 3), start, dtype=torch.float64))
+        assert float(law.log_prob(torch.tensor([1.0, 20.0, 3e5], dtype=torch.float64))) == 0.0
+        support = law.support.base_constraint if hasattr(law.support, "base_constraint") else law.support
+        assert support is (torch.distributions.constraints.positive if positive else torch.distributions.constraints.real)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        (Normal, (0.0, 0.0)),
+        (Normal, (float("nan"), 1.0)),
+        (LogNormal, (0.0, -1.0)),
+        (Gamma, (0.0, 1.0)),
+        (Gamma, (1.0, float("inf"))),
+        (HalfNormal, (-2.0,)),
+        (Uniform, (1.0, 1.0)),
+        (Uniform, (2.0, 1.0)),
+        (Flat, (float("inf"),)),
+    ],
+)
+def test_bad_arguments_are_refused_in_one_sentence(kind: type[Prior], arguments: tuple[float, ...]) -> None:
+    with pytest.raises(SettingError) as error:
+        kind(*arguments)
+    assert isinstance(error.value, PpgpError)
+    assert kind.__name__ in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_site_repeats_its_prior_over_its_shape() -> None:
+    law = site("weight", Normal(), (3, 2)).distribution(LIKE)
+    assert law.event_shape == (3, 2)
+    assert law.batch_shape == ()
+    assert float(law.log_prob(torch.zeros(3, 2).double())) == pytest.approx(6 * stats.norm.logpdf(0))
+
+
+def test_zero_is_allowed_only_where_the_site_says_so() -> None:
+    assert site("noise", 0.0, positive=True, zero=True).fixed
+    with pytest.raises(SettingError, match="positive number for noise"):
+        site("noise", 0.0, positive=True)
+
+
+def test_the_value_of_a_site_is_that_of_theta_then_the_fixed_number() -> None:
+    assert float(value_of({"noise": torch.tensor(3.0)}, "noise", 0.5, LIKE)) == 3.0
+    fixed = value_of({}, "noise", 0.5, LIKE)
+    assert (float(fixed), fixed.dtype) == (0.5, torch.float64)
+    with pytest.raises(SettingError, match="add 'noise' to theta"):
+        value_of({}, "noise", Normal(), LIKE)
