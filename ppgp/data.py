@@ -26,8 +26,13 @@ def as_tensor(values: Any, what: str, dtype: torch.dtype | None = None) -> Tenso
     if isinstance(values, Tensor):
         tensor = values if values.is_floating_point() else values.to(torch.float64)
         return tensor if dtype is None else tensor.to(dtype)
-    array = np.asarray(values)
-    if array.dtype.kind in "OUSM":
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise DataError(f"rows of one length in {what}", "rows of several lengths", "fill or cut them") from None
+    if array.dtype.kind in "mM":
+        raise DataError(f"numbers in {what}", "dates", "count days or seconds from a start date")
+    if array.dtype.kind in "OUS":
         try:
             array = array.astype(float)
         except (TypeError, ValueError):
@@ -143,10 +148,13 @@ class Dataset:
 
         Raises:
             UnknownName: if there is no such column (the nearest one is offered).
-            DataError: if an input column holds text.
+            DataError: if an input column holds text, or two columns share a name.
         """
         if target not in frame.columns:
             raise UnknownName("target column", target, map(str, frame.columns))
+        twice = sorted({str(c) for c in frame.columns[frame.columns.duplicated()]})
+        if twice:
+            raise DataError("different column names", f"{_few(twice, 'column')} more than once", "rename them")
         inputs = frame.drop(columns=[target])
         text = [str(c) for c in inputs.columns if inputs[c].dtype.kind not in "fiub"]
         if text:
@@ -218,7 +226,7 @@ def _encode(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, tuple[Any, .
         codes = {label: i for i, label in enumerate(labels)}
         return torch.tensor([codes[v] for v in array.ravel().tolist()], dtype=torch.float64).reshape(array.shape), tuple(labels)
     codes = as_tensor(y, "y")
-    stray = sorted({v for v in codes.flatten().tolist() if v != int(v) or not 0 <= v < len(classes)})
+    stray = sorted({v for v in codes.flatten().tolist() if not 0 <= v < len(classes) or v != int(v)})
     if stray:
         raise DataError(
             f"labels 0 .. {len(classes) - 1} in y, one for each of classes", f"{stray[:5]}", "recode them, or leave classes out"

@@ -104,8 +104,12 @@ class _GaussianLogDensity(torch.autograd.Function):
             a = (inverse @ r.unsqueeze(-1)).squeeze(-1)
         else:
             inverse = torch.cholesky_inverse(L)
-        weight = 0.5 * grad[..., None, None]
-        return (a.unsqueeze(-1) * a.unsqueeze(-2) - inverse) * weight, -a * grad.unsqueeze(-1)
+        column, row = a.unsqueeze(-1), a.unsqueeze(-2)
+        if inverse.ndim == 2:  # one pass over the matrix instead of three
+            slope = torch.addmm(inverse, column, row, beta=-0.5, alpha=0.5)
+        else:
+            slope = 0.5 * (column * row - inverse)
+        return slope * grad[..., None, None], -a * grad.unsqueeze(-1)
 
 
 def gaussian_log_density(C: Float[Tensor, "*batch n n"], r: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch"]:

@@ -10,11 +10,11 @@ TINY = 1e-36  # keeps the square root differentiable at distance 0, where every 
 
 
 def squared_distance(X1: Tensor, X2: Tensor | None, lengthscale: Tensor) -> Tensor:
-    """|x - x'|^2 / lengthscale^2, [*batch, n1, n2]; lengthscale is [*batch, 1, 1]; exact zeros on the diagonal of X2=None.
+    """|x - x'|^2 / lengthscale^2, [*batch, n1, n2]; lengthscale is [*batch, 1, 1].
 
-    With many columns it uses |a|^2 + |b|^2 - 2ab of centred rows: absolute error about 1e-15 times the squared spread of X.
+    With many columns it uses |a|^2 + |b|^2 - 2ab of centred rows: an absolute error of about 1e-15 times the squared spread
+    of X in lengthscales, of either sign, which a kernel smooth in r^2 does not see; for r itself use ``distance``.
     """
-    same = X2 is None
     other = X1 if X2 is None else X2
     if X1.shape[-1] <= FEW_COLUMNS:
         difference = X1[..., :, None, 0] - other[..., None, :, 0]
@@ -25,15 +25,14 @@ def squared_distance(X1: Tensor, X2: Tensor | None, lengthscale: Tensor) -> Tens
         return total / lengthscale.square()
     centre = other.mean(-2, keepdim=True)
     A = (X1 - centre) / lengthscale
-    B = A if same else (other - centre) / lengthscale
+    B = A if X2 is None else (other - centre) / lengthscale
     a, b = A.square().sum(-1, keepdim=True), B.square().sum(-1, keepdim=True)
-    augmented = torch.cat([-2.0 * A, a, torch.ones_like(a)], -1) @ torch.cat([B, torch.ones_like(b), b], -1).mT
-    total = augmented.clamp_min(0.0)
-    if same:
-        total = total * (1.0 - torch.eye(total.shape[-1], dtype=total.dtype, device=total.device))
-    return total
+    return torch.cat([-2.0 * A, a, torch.ones_like(a)], -1) @ torch.cat([B, torch.ones_like(b), b], -1).mT
 
 
-def distance(squared: Tensor) -> Tensor:
-    """The square root, with slope 0 (not infinity) at 0."""
+def distance(X1: Tensor, X2: Tensor | None, lengthscale: Tensor) -> Tensor:
+    """|x - x'| / lengthscale with slope 0 (not infinity) at 0, and exact zeros on the diagonal of X2=None."""
+    squared = squared_distance(X1, X2, lengthscale)
+    if X2 is None:
+        squared = squared * (1.0 - torch.eye(squared.shape[-1], dtype=squared.dtype, device=squared.device))
     return squared.clamp_min(TINY).sqrt()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..priors import LogNormal, PriorLike
-from .distance import distance, squared_distance
+from .distance import distance
 from .kernel import Kernel, Theta, constant_variance
 
 
@@ -24,7 +24,7 @@ class Exponential(Kernel):
     rescales = True
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
-        return h["variance"] * (-distance(squared_distance(X1, X2, h["lengthscale"]))).exp()
+        return h["variance"] * (-distance(X1, X2, h["lengthscale"])).exp()
 
     def variances(self, h: Theta, X: Tensor) -> Tensor:
         return constant_variance(h, X)

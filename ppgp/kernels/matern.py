@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..errors import SettingError
 from ..priors import LogNormal, PriorLike
-from .distance import distance, squared_distance
+from .distance import distance
 from .kernel import Kernel, Theta, constant_variance
 
 
@@ -32,7 +32,7 @@ class Matern(Kernel):
             raise SettingError("nu = 0.5, 1.5 or 2.5 in Matern", repr(self.nu), "use one of them, or RBF for infinity")
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
-        s = math.sqrt(2 * self.nu) * distance(squared_distance(X1, X2, h["lengthscale"]))
+        s = math.sqrt(2 * self.nu) * distance(X1, X2, h["lengthscale"])
         polynomial = {0.5: 1.0, 1.5: 1.0 + s, 2.5: 1.0 + s + s.square() / 3.0}[self.nu]
         return h["variance"] * polynomial * (-s).exp()
 

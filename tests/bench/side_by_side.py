@@ -6,12 +6,20 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 
+PAUSE = 0.1
+
 
 def alternate(work: Mapping[str, Callable[[], object]], rounds: int = 9, repeat: int = 1) -> dict[str, float]:
-    """Median seconds of each piece of work; every round runs all of them once, after one round that does not count."""
+    """Median seconds of each piece of work, in turn, after one round that does not count.
+
+    Each is timed after a pause and one run of its own: another library's threads may still spin (OpenBLAS waits for tens of
+    milliseconds), and whoever came next would pay for them.
+    """
     times: dict[str, list[float]] = {name: [] for name in work}
     for round_number in range(rounds + 1):
         for name, function in work.items():
+            time.sleep(PAUSE)
+            function()
             started = time.perf_counter()
             for _ in range(repeat):
                 function()

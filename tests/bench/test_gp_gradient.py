@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import pyro
 import pytest
 import torch
 from side_by_side import alternate, show
@@ -67,8 +68,9 @@ def by_pyro(X: torch.Tensor, y: torch.Tensor) -> Callable[[], object]:
     loss = Trace_ELBO().differentiable_loss
 
     def work() -> None:
-        model.zero_grad()
-        loss(model.model, model.guide).backward()
+        with pyro.get_param_store().scope():
+            model.zero_grad()
+            loss(model.model, model.guide).backward()
 
     return work
 

@@ -40,13 +40,14 @@ def test_log_prob_is_the_log_of_the_probability_of_the_label(law: Distribution) 
 
 
 @every
-@pytest.mark.parametrize("what", ["cdf", "quantile", "interval", "crps", "pit", "mean", "std", "variance", "epistemic", "aleatoric"])
+@pytest.mark.parametrize(
+    "what", ["cdf", "quantile", "interval", "crps", "pit", "mean", "std", "variance", "epistemic", "aleatoric"]
+)
 def test_what_only_numbers_have_is_refused_with_advice(law: Distribution, what: str) -> None:
-    arguments = {"cdf": [np.zeros(4)], "crps": [np.zeros(4)], "pit": [np.zeros(4)], "quantile": [0.5]}
+    arguments = {"cdf": [np.zeros(4)], "crps": [np.zeros(4)], "pit": [np.zeros(4)], "quantile": [0.5], "interval": []}
     prediction = Prediction(law)
     with pytest.raises(NotApplicable, match=r"use \.probabilities, label sets"):
-        found = getattr(prediction, what)
-        found(*arguments.get(what, []))
+        getattr(prediction, what)(*arguments[what]) if what in arguments else getattr(prediction, what)
 
 
 def test_probabilities_of_numbers_are_refused_with_advice() -> None:

@@ -48,7 +48,9 @@ def test_quantile_is_that_of_brute_force(m: Mixture) -> None:
 @given(p=st.floats(1e-4, 1 - 1e-4))
 def test_cdf_of_the_quantile_is_p(m: Mixture, p: float) -> None:
     prediction = Prediction(m.law)
-    torch.testing.assert_close(prediction.cdf(prediction.quantile(p)), torch.full((ROWS,), p, dtype=torch.float64), rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(
+        prediction.cdf(prediction.quantile(p)), torch.full((ROWS,), p, dtype=torch.float64), rtol=1e-8, atol=1e-9
+    )
 
 
 @counts
@@ -95,7 +97,12 @@ def test_a_million_to_one_mixture_of_scales_is_bracketed() -> None:
 def test_float32_stays_float32() -> None:
     law = torch.distributions.Normal(torch.zeros(4, 2), torch.ones(4, 2))
     prediction = Prediction(law)
-    assert prediction.quantile(0.3).dtype == prediction.cdf(np.zeros(2)).dtype == prediction.interval().lower.dtype == torch.float32
+    assert (
+        prediction.quantile(0.3).dtype
+        == prediction.cdf(np.zeros(2)).dtype
+        == prediction.interval().lower.dtype
+        == torch.float32
+    )
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0, -0.1, 95.0])

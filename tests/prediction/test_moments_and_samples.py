@@ -140,7 +140,10 @@ def test_a_joint_law_has_one_density_over_all_rows() -> None:
     mean, covariance = joint()
     prediction = Prediction(dist.MultivariateNormal(mean, covariance), OFFSET, SCALE)
     y = np.array([6.0, 7.0, 9.0])
-    each = [stats.multivariate_normal(OFFSET + SCALE * m.numpy(), SCALE**2 * c.numpy()).pdf(y) for m, c in zip(mean, covariance, strict=True)]
+    each = [
+        stats.multivariate_normal(OFFSET + SCALE * m.numpy(), SCALE**2 * c.numpy()).pdf(y)
+        for m, c in zip(mean, covariance, strict=True)
+    ]
     assert prediction.joint
     assert prediction.log_prob(y).shape == ()
     assert float(prediction.log_prob(y)) == pytest.approx(float(np.log(np.mean(each))), rel=1e-10)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -27,24 +29,35 @@ def test_log_prob_is_the_log_of_the_mean_density(m: Mixture, p: float) -> None:
     np.testing.assert_allclose(Prediction(m.law).log_prob(y).numpy(), theirs, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("name", ["Gamma", "LogNormal", "Uniform", "Poisson", "NegativeBinomial"])
+def test_what_cannot_happen_has_log_density_minus_infinity(name: str) -> None:
+    prediction = Prediction(ALL[name].law)
+    assert prediction.log_prob([-5.0] * ROWS).tolist() == [-np.inf] * ROWS
+    if ALL[name].discrete:
+        assert prediction.log_prob([0.5] * ROWS).tolist() == [-np.inf] * ROWS
+
+
 @every
 @pytest.mark.parametrize("p", P)
 def test_crps_is_the_integral_of_the_squared_difference_of_cdfs(m: Mixture, p: float) -> None:
     y = targets(m, p)
     ours = Prediction(m.law).crps(y).numpy()
     for i in range(ROWS):
+        rough = "StudentT" in repr(m.law) or "Uniform" in repr(m.law)  # tails without an end, or a cdf with corners
         if m.discrete:
             top = int(m.quantile(i, 1 - 1e-13)) + int(y[i]) + 2
             expected = sum((m.cdf(i, k) - (k >= y[i])) ** 2 for k in range(top))
         else:
             low, high = m.quantile(i, 1e-9), m.quantile(i, 1 - 1e-9)
-            knots = sorted({y[i], *(m.quantile(i, q) for q in (1e-6, 1e-4, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1 - 1e-4, 1 - 1e-6))})
+            knots = sorted(
+                {y[i], *(m.quantile(i, q) for q in (1e-6, 1e-4, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1 - 1e-4, 1 - 1e-6))}
+            )
+            precision = 1e-7 if "Uniform" in repr(m.law) else 1e-10
             edges = [low, *knots, high]
             expected = sum(
-                integrate.quad(lambda x, i=i, b=b: (m.cdf(i, x) - (b > y[i])) ** 2, a, b, epsabs=1e-10, limit=200)[0]
-                for a, b in zip(edges, edges[1:], strict=False)
+                integrate.quad(lambda x, i=i, b=b: (m.cdf(i, x) - (b > y[i])) ** 2, a, b, epsabs=precision, limit=200)[0]
+                for a, b in pairwise(edges)
             )
-        rough = "StudentT" in repr(m.law) or "Uniform" in repr(m.law)  # tails without an end, or a cdf with corners
         assert ours[i] == pytest.approx(expected, rel=1e-3 if rough else 1e-6, abs=1e-9)
 
 

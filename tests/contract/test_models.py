@@ -1,0 +1,162 @@
+"""Laws of every model, and every model with every method."""
+
+from __future__ import annotations
+
+import re
+
+import pyro
+import pytest
+import torch
+from pyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO
+from pyro.infer.autoguide import AutoNormal
+from pyro.optim import Adam  # type: ignore[attr-defined]
+
+import ppgp
+from ppgp import inference, kernels, models, priors
+from ppgp.data import Dataset
+from ppgp.errors import NotApplicable
+from ppgp.inference import Inference
+from ppgp.models import Model
+from ppgp.prediction import seeded
+from ppgp.target import Target
+
+MODELS = [getattr(models, n)() for n in models.__all__ if n not in ("Model", "Program")]
+HOWS = [getattr(inference, n)().quick() for n in inference.__all__ if n != "Inference"]
+NAMES = {name: getattr(family, name) for family in (models, kernels, priors) for name in family.__all__}
+quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
+every_model = pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
+
+
+def data_for(model: Model, n: int = 24, seed: int = 0) -> Dataset:
+    """y drawn from the model's own prior predictive."""
+    with seeded(seed), pyro.get_param_store().scope():
+        X = torch.randn(n, 2, dtype=torch.float64)
+        return Dataset(X, model.model(X))
+
+
+def row_wise(model: Model) -> bool:
+    data = data_for(model)
+    try:
+        Target(model, data).log_density(torch.zeros(Target(model, data).dim, dtype=torch.float64), torch.arange(4))
+    except NotApplicable:
+        return False
+    return True
+
+
+@every_model
+def test_prior_draws_lie_in_the_support(model: Model) -> None:
+    with seeded(0):
+        trace = pyro.poutine.trace(model.model).get_trace(torch.randn(5, 2, dtype=torch.float64))
+    for name, site in model.sites(2).items():
+        if not site.fixed:
+            assert bool(trace.nodes[name]["fn"].support.check(trace.nodes[name]["value"]).all())
+
+
+@every_model
+def test_the_density_is_finite_and_its_gradient_right(model: Model) -> None:
+    target = Target(model, data_for(model))
+    z = target.start(seed=3, spread=0.5)
+    _, gradient = target.value_and_grad(z)
+    step = 1e-5
+    for i, e in enumerate(torch.eye(target.dim, dtype=torch.float64)):
+        slope = (target.log_density(z + step * e) - target.log_density(z - step * e)) / (2 * step)
+        assert float(gradient[i]) == pytest.approx(float(slope), rel=1e-5, abs=1e-5)
+
+
+@every_model
+def test_mini_batches_are_unbiased_or_refused_with_advice(model: Model) -> None:
+    data = data_for(model)
+    target = Target(model, data)
+    z = target.start(seed=1, spread=0.3)
+    if not row_wise(model):
+        with pytest.raises(NotApplicable, match="use"):
+            target.log_density(z, torch.arange(6))
+        return
+    parts = [target.log_density(z, rows) for rows in torch.arange(data.n).split(6)]
+    torch.testing.assert_close(torch.stack(parts).mean(), target.log_density(z))
+    torch.testing.assert_close(target.value_and_grad(z, torch.arange(6))[0], parts[0])
+
+
+@every_model
+def test_the_order_of_rows_does_not_matter(model: Model) -> None:
+    data = data_for(model)
+    shuffled = data.rows(torch.randperm(data.n, generator=torch.Generator().manual_seed(0)))
+    z = Target(model, data).start(seed=1, spread=0.3)
+    torch.testing.assert_close(Target(model, data).log_density(z), Target(model, shuffled).log_density(z))
+
+
+@every_model
+def test_predict_and_the_likelihood_of_the_program_agree(model: Model) -> None:
+    """Row by row where rows are independent; for a joint likelihood, one-step conditionals multiply to it."""
+    data = data_for(model)
+    target = Target(model, data)
+    z = target.start(seed=2, spread=0.3)
+    theta = {k: v[None] for k, v in target.constrain(z).items()}
+    prior = sum(
+        (s.distribution(data.X).log_prob(theta[name][0]).sum() for name, s in model.sites(data.d).items() if not s.fixed),
+        start=torch.zeros((), dtype=torch.float64),
+    )
+    likelihood = target.log_density(z, jacobian=False) - prior
+    if row_wise(model):
+        total = model.predict(theta, data.X, data).log_prob(data.y).sum()
+    else:
+        total = torch.zeros((), dtype=torch.float64)
+        for i in range(1, data.n):
+            law = model.predict(theta, data.X[i : i + 1], data.rows(slice(0, i)))
+            total = total + law.log_prob(data.y[i])[0, 0]
+        first = Target(model, data.rows(slice(0, 1)))
+        total = total + first.log_density(z, jacobian=False) - prior
+    torch.testing.assert_close(total, likelihood)
+
+
+@every_model
+def test_a_joint_prediction_has_the_marginals_of_the_others(model: Model) -> None:
+    data = data_for(model)
+    theta = {k: v[None] for k, v in Target(model, data).constrain(Target(model, data).start(2, 0.3)).items()}
+    joint, alone = (model.predict(theta, data.X[:5] + 0.1, data, joint=j) for j in (True, False))
+    torch.testing.assert_close(joint.mean, alone.mean)
+    torch.testing.assert_close(joint.variance, alone.variance)
+
+
+@quiet
+@every_model
+def test_two_fits_with_one_seed_are_identical_and_leave_the_recipe(model: Model) -> None:
+    data, before = data_for(model), repr(model)
+    one, two = (ppgp.fit(model, data, inference.NUTS().quick(), seed=5, progress=False) for _ in range(2))
+    assert all(torch.equal(one.draws[k], two.draws[k]) for k in one.draws)
+    assert repr(model) == before
+
+
+@every_model
+def test_the_repr_builds_the_recipe_and_the_docstring_names_a_source(model: Model) -> None:
+    assert eval(repr(model), dict(NAMES)) == model
+    assert re.search(r"(19|20)\d\d", type(model).__doc__ or "")
+
+
+@every_model
+def test_plain_pyro_scripts_work(model: Model) -> None:
+    data = data_for(model)
+    with seeded(0), pyro.get_param_store().scope():
+        loop = SVI(model.model, model.guide or AutoNormal(model.model), Adam({"lr": 0.01}), Trace_ELBO())
+        assert torch.isfinite(torch.tensor(loop.step(data.X, data.y)))
+        chain = MCMC(NUTS(model.model, max_tree_depth=3), num_samples=3, warmup_steps=3, disable_progbar=True)
+        chain.run(data.X, data.y)
+        found = Predictive(model.model, chain.get_samples())(data.X[:4])
+        assert found["y"].shape == (3, 4)
+
+
+@quiet
+@pytest.mark.parametrize("how", HOWS, ids=lambda h: type(h).__name__)
+@every_model
+def test_every_model_with_every_method(model: Model, how: Inference) -> None:
+    data = data_for(model)
+    try:
+        posterior = ppgp.fit(model, data, how, progress=False)
+    except NotApplicable:  # cannot be built without advice
+        return
+    assert all(bool(torch.isfinite(v).all()) for v in posterior.draws.values())
+    prediction = posterior.predict(data.X[:3])
+    figure = prediction.probabilities if prediction.kind == "classes" else prediction.mean
+    assert bool(torch.isfinite(figure).all())
+    assert bool(torch.isfinite(prediction.log_prob(data.y[:3])).all())
+    assert posterior.seconds > 0

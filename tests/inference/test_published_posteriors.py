@@ -1,0 +1,89 @@
+"""NUTS against published posteriors: every mean and sd within four Monte Carlo standard errors, theirs and ours together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from programs import PROGRAMS, arguments
+
+import ppgp
+from ppgp import diagnostics, inference, models
+from ppgp.data import Dataset
+from ppgp.posterior import Posterior
+
+LIMIT = 4.0
+pytestmark = [pytest.mark.data, pytest.mark.slow]
+
+
+def worst(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> tuple[float, str]:
+    """The largest difference of a mean or sd, in joint standard errors."""
+    found = []
+    for name, y in theirs.items():
+        x = ours[name]
+        for quantity, of in (("mean", np.mean), ("sd", lambda v: np.std(v, ddof=1))):
+            error = np.hypot(diagnostics.mcse(x, quantity), diagnostics.mcse(y, quantity))
+            found.append((abs(float(of(x)) - float(of(y))) / error, f"{quantity} of {name}"))
+    return max(found)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_posteriordb(name: str, data_dir: Path) -> None:
+    folder = data_dir / "posteriordb"
+    data = json.loads((folder / f"{name}.data.json").read_text())
+    draws = 6000 if name.startswith("kidiq") else 2000  # its intercept and slope are correlated at -0.99
+    how = inference.NUTS(draws=draws, warmup=1000, target_accept=0.95)
+    posterior = ppgp.fit(PROGRAMS[name], arguments(data)["args"], how, seed=1, progress=False)
+    scalars = dict(diagnostics.scalars(posterior.draws))
+    reference = np.load(folder / f"{name}.draws.npz")
+    theirs = {k: reference[k] for k in reference.files}
+    # they count from 1
+    ours = {k: scalars[k if "[" not in k else f"{k.split('[')[0]}[{int(k.split('[')[1][:-1]) - 1}]"] for k in theirs}
+    size, where = worst(ours, theirs)
+    print(f"{name}: {size:.2f} standard errors, {where}")
+    assert size < LIMIT, where
+
+
+@pytest.fixture(scope="module")
+def german(data_dir: Path) -> tuple[Dataset, dict[str, np.ndarray]]:
+    raw = np.load(data_dir / "german_credit" / "german_credit.npz")
+    X = raw["X"].astype(float)
+    reference = json.loads((data_dir / "german_credit" / "reference.json").read_text())
+    data = Dataset((X - X.mean(0)) / X.std(0), raw["y"].astype(float))
+    return data, {k: np.asarray(v) for k, v in reference.items()}
+
+
+@pytest.fixture(scope="module")
+def credit(german: tuple[Dataset, dict[str, np.ndarray]]) -> dict[str, Posterior]:
+    ways = {"map": inference.MAP(), "laplace": inference.Laplace(draws=4000), "nuts": inference.NUTS(draws=2000)}
+    model = models.LogisticRegression()
+    return {k: ppgp.fit(model, german[0], how, seed=0, progress=False, standardise=False) for k, how in ways.items()}
+
+
+def test_german_credit(german: tuple[Dataset, dict[str, np.ndarray]], credit: dict[str, Posterior]) -> None:
+    """Their draws are independent enough that the error of an sd is sd / sqrt(2 n), with n from their error of the mean."""
+    reference = german[1]
+    draws = credit["nuts"].draws
+    both = torch.cat([draws["weight"], draws["bias"].unsqueeze(-1)], -1).numpy()
+    figures = []
+    for j in range(25):
+        x, sd = both[..., j], reference["IDENTITY_STANDARD_DEVIATION"][j]
+        mean_error = reference["IDENTITY_MEAN_STANDARD_ERROR"][j]
+        n = (sd / mean_error) ** 2
+        figures.append(abs(x.mean() - reference["IDENTITY_MEAN"][j]) / np.hypot(diagnostics.mcse(x, "mean"), mean_error))
+        figures.append(abs(x.std(ddof=1) - sd) / np.hypot(diagnostics.mcse(x, "sd"), sd / np.sqrt(2 * n)))
+    print(f"German credit: {max(figures):.2f} standard errors")
+    assert max(figures) < LIMIT
+
+
+def test_compare_tells_map_and_laplace_from_nuts_on_german_credit(credit: dict[str, Posterior]) -> None:
+    comparison = ppgp.compare(credit)
+    assert comparison.verdicts == {"map": "biased", "laplace": "biased", "nuts": "reference"}
+    laplace = comparison.latents[comparison.latents["name"] == "laplace"]
+    largest = laplace.loc[laplace["difference"].abs().idxmax()]
+    print(f"Laplace: {largest['site']} {largest['difference']:.2f} sd off; smallest ratio of sds {laplace['ratio'].min():.3f}")
+    assert abs(largest["difference"]) == pytest.approx(0.42, abs=0.05)
+    assert 0.93 < laplace["ratio"].min() < 0.98

@@ -1,0 +1,44 @@
+"""Every mistake is one class with one sentence: expected, got, do."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from ppgp import errors
+from ppgp.errors import PpgpError, PpgpWarning, UnknownName
+
+CLASSES = [c for c in vars(errors).values() if inspect.isclass(c) and c.__module__ == errors.__name__]
+ERRORS = [c for c in CLASSES if issubclass(c, PpgpError)]
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_a_message_says_expected_got_and_do_in_one_sentence(kind: type[PpgpError]) -> None:
+    error = (
+        kind("target column", "progresion", ["age"]) if kind is UnknownName else kind("a level in (0, 1)", "95", "write 0.95")
+    )
+    assert str(error) == f"expected {error.expected}, got {error.got}: {error.do}"
+    assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_every_class_is_an_error_or_a_warning_of_ours_and_says_what_it_is_for(kind: type) -> None:
+    assert issubclass(kind, PpgpError | PpgpWarning)
+    assert kind.__doc__
+
+
+@pytest.mark.parametrize("kind", [c for c in ERRORS if c is not PpgpError])
+def test_an_error_is_also_the_builtin_that_callers_know(kind: type[PpgpError]) -> None:
+    assert issubclass(kind, ValueError | TypeError | LookupError | ArithmeticError)
+
+
+def test_an_unknown_name_is_met_with_the_nearest_one() -> None:
+    assert str(UnknownName("data set", "diabtes", ["iris", "diabetes"])) == (
+        "expected the name of a data set, got 'diabtes': did you mean 'diabetes'? known: iris, diabetes"
+    )
+
+
+def test_a_name_like_no_other_is_met_with_the_list_alone() -> None:
+    assert str(UnknownName("data set", "zzz", ["iris"])).endswith("got 'zzz': known: iris")
+    assert str(UnknownName("data set", "zzz", [])).endswith("known: none")
