@@ -105,10 +105,9 @@ class _GaussianLogDensity(torch.autograd.Function):
         else:
             inverse = torch.cholesky_inverse(L)
         column, row = a.unsqueeze(-1), a.unsqueeze(-2)
-        if inverse.ndim == 2:  # one pass over the matrix instead of three
-            slope = torch.addmm(inverse, column, row, beta=-0.5, alpha=0.5)
-        else:
-            slope = 0.5 * (column * row - inverse)
+        # for a single matrix, one pass over it instead of three
+        single = inverse.ndim == 2
+        slope = torch.addmm(inverse, column, row, beta=-0.5, alpha=0.5) if single else 0.5 * (column * row - inverse)
         return slope * grad[..., None, None], -a * grad.unsqueeze(-1)
 
 

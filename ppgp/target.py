@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,11 @@ class Target:
                 )
                 position += free.numel()
                 self._like = free.reshape(-1)
+            # a program may draw float32 sites beside float64 data: z has the widest dtype there is
+            values = [s["value"] for _, s in run.samples() if isinstance(s["value"], Tensor) and s["value"].is_floating_point()]
+            widest = reduce(torch.promote_types, [v.dtype for v in values], torch.float32)
+            if position:
+                self._like = self._like.to(widest)
             self.dim = position
             if not self.dim:
                 raise NotApplicable(

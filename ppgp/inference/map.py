@@ -123,7 +123,7 @@ def _scipy(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jaco
             )
         except KeyboardInterrupt:
             notes.append(f"stopped by Ctrl-C after {iterations} iterations; this is the best point so far")
-    z = torch.from_numpy(search.best_z) if search.best_z is not None else z0
+    z = torch.from_numpy(search.best_z).to(z0) if search.best_z is not None else z0
     value, gradient = target.value_and_grad(z, jacobian=jacobian)
     slope = float(gradient.abs().max())
     if iterations >= how.steps or slope > 1e-3 * max(1.0, abs(float(value)) ** 0.5):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -71,14 +70,17 @@ class NUTS(Inference):
         return run(self, target, seed, progress, init, time.perf_counter())
 
 
-def _starts(how: NUTS, target: Target, seed: int, init: Posterior | Tensor | None) -> list[Tensor]:
+def _starter(target: Target, init: Posterior | Tensor | None, seed: int) -> Callable[[int], Tensor]:
+    """Where a chain starts, as a function of its own seed."""
     if init is None:
-        return [target.start(seed + 1000 * chain, SPREAD) for chain in range(how.chains)]
+        return lambda own: target.start(own % 2**63, SPREAD)
     centre = starting_point(target, init, seed)
-    generator = torch.Generator().manual_seed(seed)
-    return [
-        centre + 0.01 * torch.randn(target.dim, generator=generator, dtype=torch.float64).to(centre) for _ in range(how.chains)
-    ]
+
+    def near(own: int) -> Tensor:
+        generator = torch.Generator().manual_seed(own % 2**63)
+        return centre + 0.01 * torch.randn(target.dim, generator=generator, dtype=torch.float64).to(centre)
+
+    return near
 
 
 @contextmanager
@@ -130,8 +132,8 @@ def _nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, sta
     from nutpie.compiled_pyfunc import from_pyfunc
 
     callback = target.callback()
-    starts = {chain: z.double().cpu().numpy() for chain, z in enumerate(_starts(how, target, seed, init))}
-    waiting, lock = list(starts), threading.Lock()
+    start = _starter(target, init, seed)
+    start(seed)  # what is wrong with the density is said here, not inside a sampler's thread
     failures: list[BaseException] = []
 
     def make_logp() -> Callable[..., tuple[float, np.ndarray]]:
@@ -147,10 +149,6 @@ def _nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, sta
 
         return logp
 
-    def first(_: int) -> np.ndarray:
-        with lock:
-            return starts[waiting.pop(0) if waiting else 0]
-
     model = from_pyfunc(
         target.dim,
         make_logp,
@@ -158,7 +156,9 @@ def _nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, sta
         [np.dtype("float64")],  # type: ignore[list-item]
         [(target.dim,)],
         ["z"],
-        make_initial_point_fn=first,
+        make_initial_point_fn=lambda own: (
+            start(own).double().cpu().numpy()
+        ),  # own: the chain's seed, whatever thread comes first
     )
     with _one_thread_a_chain(how.chains):
         sampler: Any = nutpie.sample(
@@ -241,13 +241,15 @@ def _pyro(how: NUTS, target: Target, seed: int, progress: bool, init: Any, start
     chains: list[dict[str, Tensor]] = []
     diverging = torch.zeros(how.chains, how.draws, dtype=torch.bool)
     total = how.chains * (how.draws + how.warmup)
+    start = _starter(target, init, seed)
     with (
         pyro.get_param_store().scope(),
         pyro.validation_enabled(False),
         bar(f"NUTS (pyro), {how.chains} chains", total, progress) as update,
     ):
         try:
-            for chain, z in enumerate(_starts(how, target, seed, init)):
+            for chain in range(how.chains):
+                z = start(seed + chain)
                 initial = {name: s.of(z) for name, s in target.slices.items()}
                 kernel = PyroNUTS(target.model.model, target_accept_prob=how.target_accept, max_tree_depth=how.max_depth)
                 count = 0
