@@ -28,7 +28,6 @@ from .inference import Inference, check_counts, finish, starting_point
 
 ENGINES = ("nutpie", "pyro")
 SPREAD = 1.0  # chains start Uniform(-1, 1) around the origin of unconstrained space
-POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -138,6 +137,7 @@ def _nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, sta
 
     def make_logp() -> Callable[..., tuple[float, np.ndarray]]:
         def logp(z: np.ndarray, **_: Any) -> tuple[float, np.ndarray]:
+            gradients[0] += 1
             try:
                 value, gradient = callback(z)
             except BaseException as error:  # nutpie would turn it into a panic; it is raised again below
@@ -149,10 +149,20 @@ def _nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, sta
 
         return logp
 
+    done, gradients = [0], [0]
+
+    def make_expand(*_: Any) -> Callable[..., dict[str, np.ndarray]]:
+        def expand(z: np.ndarray, **__: Any) -> dict[str, np.ndarray]:  # called once a draw
+            done[0] += 1
+            update(done[0], gradients_a_draw=gradients[0] / done[0])
+            return {"z": z}
+
+        return expand
+
     model = from_pyfunc(
         target.dim,
         make_logp,
-        lambda *_: lambda z, **__: {"z": z},
+        make_expand,
         [np.dtype("float64")],  # type: ignore[list-item]
         [(target.dim,)],
         ["z"],
@@ -160,7 +170,8 @@ def _nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, sta
             start(own).double().cpu().numpy()
         ),  # own: the chain's seed, whatever thread comes first
     )
-    with _one_thread_a_chain(how.chains):
+    total = how.chains * (how.draws + how.warmup)
+    with _one_thread_a_chain(how.chains), bar(f"NUTS, {how.chains} chains", total, progress) as update:
         sampler: Any = nutpie.sample(
             model,
             draws=how.draws,
@@ -175,8 +186,6 @@ def _nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, sta
             maxdepth=how.max_depth,
         )
         try:
-            if progress:
-                _watch(sampler, how)
             raw = sampler.wait()
         except KeyboardInterrupt:
             raw = sampler.abort()
@@ -188,23 +197,6 @@ def _nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, sta
     if failures:
         raise failures[0]
     return _from_nutpie(how, target, raw, started)
-
-
-def _watch(sampler: Any, how: NUTS) -> None:
-    """Show draws and divergences until every chain has its draws."""
-    total = how.chains * (how.draws + how.warmup)
-    with bar(f"NUTS, {how.chains} chains", total, True) as update:
-        done = 0
-        while done < total:
-            time.sleep(POLL_SECONDS)
-            try:
-                if sampler.is_finished:
-                    return
-                stats = sampler.inspect().get_arrow_trace()[1]
-            except (TimeoutError, RuntimeError):  # the chains are just starting
-                continue
-            done = sum(chain.num_rows for chain in stats)
-            update(done, divergences=sum(int(_column(chain, "diverging").sum()) for chain in stats))
 
 
 def _column(batch: Any, name: str) -> np.ndarray:
