@@ -65,6 +65,7 @@ class Target:
         self.notes: list[str] = []  # sentences that every Posterior from this target carries
         self._graphs: dict[tuple[int | None, bool], Callable[..., tuple[Tensor, Tensor]]] = {}
         self._traced = False
+        self._at_origin: Tensor | None = None
         self._survey()
 
     # -- the program ---------------------------------------------------------------------------------------------
@@ -182,6 +183,11 @@ class Target:
 
         return value_and_grad
 
+    @property
+    def eager(self) -> bool:
+        """Whether the gradient runs Pyro's handlers, whose stack is global: one thread at a time."""
+        return self._traced or not self.compile
+
     # -- compiling -----------------------------------------------------------------------------------------------
 
     def compiled(self, batch: int | None = None, jacobian: bool = True) -> Callable[..., tuple[Tensor, Tensor]]:
@@ -234,6 +240,8 @@ class Target:
 
     def _origin(self) -> Tensor:
         """z = 0, but the starting value of sites whose prior names one, and of params."""
+        if self._at_origin is not None:
+            return self._at_origin.clone()
         z = torch.zeros_like(self._like[:1]).repeat(self.dim)
         with quietly(), seeded(0), Run({}) as run:
             self._call(())
@@ -243,7 +251,8 @@ class Target:
                 base = base.base_dist
             if s.param or isinstance(base, FlatDistribution):
                 z[s.start : s.stop] = s.transform.inv(self._first[name]).reshape(-1)
-        return z
+        self._at_origin = z  # Pyro's handler stack is global: samplers' threads must not run the program
+        return z.clone()
 
     def start(self, seed: int = 0, spread: float = 0.0, jacobian: bool = True) -> Tensor:
         """A point z [p] of finite density: the origin moved by Uniform(-spread, spread), further and further if need be.

@@ -177,7 +177,7 @@ def _nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, sta
             draws=how.draws,
             tune=how.warmup,
             chains=how.chains,
-            cores=min(how.chains, os.cpu_count() or 1),
+            cores=1 if target.eager else min(how.chains, os.cpu_count() or 1),
             seed=seed,
             progress_bar=False,
             return_raw_trace=True,
