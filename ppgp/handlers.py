@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -93,17 +92,10 @@ def is_factor(s: Mapping[str, Any]) -> bool:
     return isinstance(s["fn"], dist.Unit)
 
 
-_ONE_AT_A_TIME = threading.RLock()
-
-
 @contextmanager
 def quietly() -> Iterator[None]:
-    """No validation (it asks questions that a trace or vmap cannot answer), and no param left in the global store.
-
-    One thread at a time: Pyro's stack of handlers, its param store and the validation flag belong to the whole process,
-    and chains run in threads of their own.
-    """
-    with _ONE_AT_A_TIME, pyro.validation_enabled(False), pyro.get_param_store().scope():
+    """No validation (it asks questions that a trace or vmap cannot answer), and no param left in the global store."""
+    with pyro.validation_enabled(False), pyro.get_param_store().scope():
         yield
 
 
