@@ -77,7 +77,9 @@ def fit(
 def _prepared(model: Model, data: Dataset, standardise: bool) -> tuple[Model, Dataset, Any]:
     if data.n < FEW_ROWS:
         raise DataError(
-            f"at least {FEW_ROWS} rows to fit a model", f"n = {data.n}", "collect more rows, or use Target directly"
+            f"at least {FEW_ROWS} rows to fit a model",
+            f"{data.n} sample{'s' * (data.n != 1)}",
+            "collect more rows, or use Target directly",
         )
     scaler = None
     if standardise and model.scales:

@@ -70,6 +70,7 @@ class Peak:
     half_log_det_covariance: float
     steps: int
     notes: tuple[str, ...]
+    interrupted: bool
 
 
 def expand(target: Target, z0: Tensor, progress: bool, steps: int) -> Peak:
@@ -85,4 +86,6 @@ def expand(target: Target, z0: Tensor, progress: bool, steps: int) -> Peak:
         )
         values = values.abs().clamp_min(max(floor, torch.finfo(values.dtype).tiny))
     root = vectors * values.rsqrt()
-    return Peak(mode, stats["log_density"], root, -0.5 * float(values.log().sum()), stats["steps"], tuple(notes))
+    return Peak(
+        mode, stats["log_density"], root, -0.5 * float(values.log().sum()), stats["steps"], tuple(notes), stats["interrupted"]
+    )

@@ -33,7 +33,8 @@ class MAP(Inference):
         batch_size: rows a step of Adam; None: all.
 
     The density is that of the sites themselves (no log-Jacobian), as Pyro's AutoDelta and Stan's optimiser have it.
-    Stats: ``log_density`` at the mode, ``gradient`` (largest entry, unconstrained scale), ``steps``, ``losses``.
+    Stats: ``log_density`` at the mode, ``gradient`` (largest entry, unconstrained scale), ``steps``, ``losses``,
+    and ``interrupted`` (by Ctrl-C).
     """
 
     optimizer: str = "lbfgs"
@@ -103,7 +104,7 @@ def _scipy(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jaco
     else:
         method, options = "L-BFGS-B", {"maxiter": how.steps, "maxfun": 4 * how.steps, "maxcor": 20, "ftol": 1e-13, "gtol": 1e-7}
     notes: list[str] = []
-    iterations = 0
+    iterations, interrupted = 0, False
     with bar(f"MAP ({how.optimizer})", how.steps, progress) as update:
 
         def after(_: np.ndarray) -> None:
@@ -122,6 +123,7 @@ def _scipy(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jaco
                 callback=after,
             )
         except KeyboardInterrupt:
+            interrupted = True
             notes.append(f"stopped by Ctrl-C after {iterations} iterations; this is the best point so far")
     z = torch.from_numpy(search.best_z).to(z0) if search.best_z is not None else z0
     value, gradient = target.value_and_grad(z, jacobian=jacobian)
@@ -134,6 +136,7 @@ def _scipy(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jaco
         "log_density": float(value),
         "gradient": slope,
         "steps": iterations,
+        "interrupted": interrupted,
         "losses": torch.tensor(search.losses, dtype=torch.float64),
     }
     return z, stats, notes
@@ -152,7 +155,7 @@ def _adam(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacob
     optimizer = torch.optim.Adam([{"params": [piece], "lr": rates.get(name, rates.get(""))} for name, piece in pieces.items()])
     generator = torch.Generator().manual_seed(seed)
     losses: list[float] = []
-    best, best_z = -math.inf, z.clone()
+    best, best_z, interrupted = -math.inf, z.clone(), False
     notes: list[str] = []
     try:
         with bar("MAP (adam)", how.steps, progress) as update:
@@ -172,6 +175,7 @@ def _adam(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacob
                 losses.append(-float(value))
                 update(step, loss=losses[-1])
     except KeyboardInterrupt:
+        interrupted = True
         notes.append(f"stopped by Ctrl-C after {len(losses)} of {how.steps} steps; this is the point reached")
     value, gradient = target.value_and_grad(z, jacobian=jacobian)
     if not float(value) >= best and how.batch_size is None:
@@ -180,6 +184,7 @@ def _adam(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacob
         "log_density": float(value),
         "gradient": float(gradient.abs().max()),
         "steps": len(losses),
+        "interrupted": interrupted,
         "losses": torch.tensor(losses, dtype=torch.float64),
     }
     return z.detach(), stats, notes

@@ -207,12 +207,16 @@ def _column(batch: Any, name: str) -> np.ndarray:
 
 
 def _from_nutpie(how: NUTS, target: Target, raw: Any, started: float) -> Posterior:
-    """Chains cut to the length of the shortest, which matters only after Ctrl-C."""
+    """Chains of one length. After Ctrl-C they differ, and some may not have begun: as many as keep the most draws in all."""
     draws, stats = raw.get_arrow_trace()
     tuning = [_column(s, "tuning").astype(bool) for s in stats]
-    kept = min((int((~t).sum()) for t in tuning), default=0)
+    lengths = [int((~t).sum()) for t in tuning]
+    longest = sorted(lengths, reverse=True)
+    kept = longest[max(range(len(longest)), key=lambda k: (k + 1) * longest[k])] if longest else 0
     if kept == 0:
         raise KeyboardInterrupt("stopped before the warm-up was over; there is no draw to return")
+    chosen = [i for i, length in enumerate(lengths) if length >= kept]
+    draws, stats, tuning = ([x[i] for i in chosen] for x in (draws, stats, tuning))
     z = np.stack([_column(d, "z").reshape(-1, target.dim)[~t][:kept] for d, t in zip(draws, tuning, strict=True)])
     figures = {
         ours: torch.from_numpy(
@@ -221,7 +225,10 @@ def _from_nutpie(how: NUTS, target: Target, raw: Any, started: float) -> Posteri
         for ours, theirs in NUTPIE_STATS.items()
     }
     figures["diverging"] = figures["diverging"].bool()
-    return finish(how, target, torch.from_numpy(z), started, figures, _notes(figures["diverging"], kept, how.draws))
+    notes = _notes(figures["diverging"], kept, how.draws)
+    if len(chosen) < how.chains:
+        notes.append(f"stopped by Ctrl-C: {len(chosen)} of {how.chains} chains")
+    return finish(how, target, torch.from_numpy(z), started, figures, notes)
 
 
 # -- Pyro --------------------------------------------------------------------------------------------------------------

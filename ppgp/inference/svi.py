@@ -83,13 +83,20 @@ class SVI(Inference):
 
     # -- the loop that both kinds share --------------------------------------------------------------------------
 
-    def _train(self, step: Callable[[float], float], progress: bool) -> tuple[list[float], list[str]]:
-        """Call ``step(rate)`` until the moving average of its ELBO has not risen for ``patience`` steps."""
+    def _train(
+        self, step: Callable[[float], float], progress: bool, interrupted: bool = False
+    ) -> tuple[list[float], list[str]]:
+        """Call ``step(rate)`` until the moving average of its ELBO has not risen for ``patience`` steps.
+
+        ``interrupted``: Ctrl-C came before the first step, so none is taken.
+        """
         history: list[float] = []
         notes: list[str] = []
         window, best, best_at, total = self.patience, -math.inf, 0, 0.0
         try:
             with bar("SVI", self.steps, progress) as update:
+                if interrupted:
+                    raise KeyboardInterrupt
                 for t in range(self.steps):
                     rate = FINAL_RATE + (1 - FINAL_RATE) * 0.5 * (1 + math.cos(math.pi * t / self.steps))
                     elbo = step(self.learning_rate * rate)
@@ -119,7 +126,7 @@ class SVI(Inference):
     # -- Gaussian guides on the compiled gradient ----------------------------------------------------------------
 
     def _gaussian(self, target: Target, correlated: bool, seed: int, progress: bool, init: Any, started: float) -> Posterior:
-        origin, root = self._frame(target, correlated, starting_point(target, init, seed))
+        origin, root, interrupted = self._frame(target, correlated, starting_point(target, init, seed))
         guide, averaged = GaussianGuide(origin, root, correlated), GaussianGuide(origin, root, correlated)
         # p^2 / 2 covariances that all move at once would overshoot at the rate of the p means
         factors = [1.0, 1.0, target.dim**-0.5]
@@ -146,7 +153,7 @@ class SVI(Inference):
                 mean.lerp_(now, 1 - keep)
             return sum(elbos) / self.particles
 
-        history, notes = self._train(step, progress)
+        history, notes = self._train(step, progress, interrupted)
         e = noise(self.draws)
         z = averaged.draw(e)
         graph = target.compiled()
@@ -161,15 +168,18 @@ class SVI(Inference):
         }
         return finish(self, target, z[None], started, stats, notes)
 
-    def _frame(self, target: Target, correlated: bool, start: Tensor) -> tuple[Tensor, Tensor]:
-        """Where the guide starts, and the coordinates it moves in: the Laplace approximation's, on the full batch."""
+    def _frame(self, target: Target, correlated: bool, start: Tensor) -> tuple[Tensor, Tensor, bool]:
+        """Where the guide starts, and the coordinates it moves in: the Laplace approximation's, on the full batch.
+
+        And whether Ctrl-C came on the way there.
+        """
         if self.batch_size is not None:
-            return start, START_SCALE * torch.eye(target.dim).to(start)
+            return start, START_SCALE * torch.eye(target.dim).to(start), False
         peak = expand(target, start, False, CLIMB)
         if correlated:
-            return peak.mode, peak.root
+            return peak.mode, peak.root, peak.interrupted
         curvature = torch.linalg.inv(peak.root @ peak.root.mT).diagonal()  # the best diagonal Gaussian has 1 / H_ii
-        return peak.mode, torch.diag(curvature.rsqrt())
+        return peak.mode, torch.diag(curvature.rsqrt()), peak.interrupted
 
     # -- any other guide, through Pyro ---------------------------------------------------------------------------
 

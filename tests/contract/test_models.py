@@ -1,4 +1,4 @@
-"""Laws of every model, and every model with every method."""
+"""Laws of every model."""
 
 from __future__ import annotations
 
@@ -10,28 +10,18 @@ import torch
 from pyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO
 from pyro.infer.autoguide import AutoNormal
 from pyro.optim import Adam  # type: ignore[attr-defined]
+from samples import MODELS, data_for
 
 import ppgp
 from ppgp import inference, kernels, models, priors
-from ppgp.data import Dataset
 from ppgp.errors import NotApplicable
-from ppgp.inference import Inference
 from ppgp.models import Model
 from ppgp.prediction import seeded
 from ppgp.target import Target
 
-MODELS = [getattr(models, n)() for n in models.__all__ if n not in ("Model", "Program")]
-HOWS = [getattr(inference, n)().quick() for n in inference.__all__ if n != "Inference"]
 NAMES = {name: getattr(family, name) for family in (models, kernels, priors) for name in family.__all__}
 quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 every_model = pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
-
-
-def data_for(model: Model, n: int = 24, seed: int = 0) -> Dataset:
-    """y drawn from the model's own prior predictive."""
-    with seeded(seed), pyro.get_param_store().scope():
-        X = torch.randn(n, 2, dtype=torch.float64)
-        return Dataset(X, model.model(X))
 
 
 def row_wise(model: Model) -> bool:
@@ -143,20 +133,3 @@ def test_plain_pyro_scripts_work(model: Model) -> None:
         chain.run(data.X, data.y)
         found = Predictive(model.model, chain.get_samples())(data.X[:4])
         assert found["y"].shape == (3, 4)
-
-
-@quiet
-@pytest.mark.parametrize("how", HOWS, ids=lambda h: type(h).__name__)
-@every_model
-def test_every_model_with_every_method(model: Model, how: Inference) -> None:
-    data = data_for(model)
-    try:
-        posterior = ppgp.fit(model, data, how, progress=False)
-    except NotApplicable:  # cannot be built without advice
-        return
-    assert all(bool(torch.isfinite(v).all()) for v in posterior.draws.values())
-    prediction = posterior.predict(data.X[:3])
-    figure = prediction.probabilities if prediction.kind == "classes" else prediction.mean
-    assert bool(torch.isfinite(figure).all())
-    assert bool(torch.isfinite(prediction.log_prob(data.y[:3])).all())
-    assert posterior.seconds > 0

@@ -16,6 +16,8 @@ from ppgp.data import Dataset
 from ppgp.posterior import Posterior
 
 LIMIT = 4.0
+DRAWS = 1500
+ACCEPT = {"eight_schools-eight_schools_noncentered": 0.95}  # a few divergences at 0.8, where tau is near 0
 pytestmark = [pytest.mark.data, pytest.mark.slow]
 
 
@@ -34,8 +36,7 @@ def worst(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> tuple[f
 def test_posteriordb(name: str, data_dir: Path) -> None:
     folder = data_dir / "posteriordb"
     data = json.loads((folder / f"{name}.data.json").read_text())
-    draws = 6000 if name.startswith("kidiq") else 2000  # its intercept and slope are correlated at -0.99
-    how = inference.NUTS(draws=draws, warmup=1000, target_accept=0.95)
+    how = inference.NUTS(draws=DRAWS, target_accept=ACCEPT.get(name, 0.8))
     posterior = ppgp.fit(PROGRAMS[name], arguments(data)["args"], how, seed=1, progress=False)
     scalars = dict(diagnostics.scalars(posterior.draws))
     reference = np.load(folder / f"{name}.draws.npz")
@@ -77,13 +78,21 @@ def test_german_credit(german: tuple[Dataset, dict[str, np.ndarray]], credit: di
         figures.append(abs(x.std(ddof=1) - sd) / np.hypot(diagnostics.mcse(x, "sd"), sd / np.sqrt(2 * n)))
     print(f"German credit: {max(figures):.2f} standard errors")
     assert max(figures) < LIMIT
+    laplace_is_off(credit, reference)
 
 
-def test_compare_tells_map_and_laplace_from_nuts_on_german_credit(credit: dict[str, Posterior]) -> None:
+def laplace_is_off(credit: dict[str, Posterior], reference: dict[str, np.ndarray]) -> None:
+    """The mode lies 0.417 sd from the published mean (exact but for their standard error), and compare says so within its own."""
+    sd = reference["IDENTITY_STANDARD_DEVIATION"]
+    shift = (credit["laplace"].stats["mode"].numpy() - reference["IDENTITY_MEAN"]) / sd
+    worst_site = int(np.abs(shift).argmax())
+    theirs = LIMIT * float(reference["IDENTITY_MEAN_STANDARD_ERROR"][worst_site] / sd[worst_site])
+    assert abs(shift[worst_site]) == pytest.approx(0.417, abs=theirs)
+    ratio = np.sqrt(np.diag(credit["laplace"].stats["covariance"].numpy())) / sd
+    assert 0.94 < ratio.min() < ratio.max() < 1.0
     comparison = ppgp.compare(credit)
     assert comparison.verdicts == {"map": "biased", "laplace": "biased", "nuts": "reference"}
-    laplace = comparison.latents[comparison.latents["name"] == "laplace"]
-    largest = laplace.loc[laplace["difference"].abs().idxmax()]
-    print(f"Laplace: {largest['site']} {largest['difference']:.2f} sd off; smallest ratio of sds {laplace['ratio'].min():.3f}")
-    assert abs(largest["difference"]) == pytest.approx(0.42, abs=0.05)
-    assert 0.93 < laplace["ratio"].min() < 0.98
+    found = comparison.latents[comparison.latents["name"] == "laplace"]
+    largest = found.loc[found["difference"].abs().idxmax()]
+    print(f"Laplace: {largest['site']} {largest['difference']:.2f} sd off; smallest ratio of sds {found['ratio'].min():.3f}")
+    assert abs(largest["difference"]) == pytest.approx(abs(shift[worst_site]), abs=LIMIT * largest["difference_error"])

@@ -1,0 +1,33 @@
+"""Every model with every method: finite draws and a valid Prediction, or a refusal with advice."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from samples import MODELS, data_for
+
+import ppgp
+from ppgp import inference
+from ppgp.errors import NotApplicable
+from ppgp.inference import Inference
+from ppgp.models import Model
+
+HOWS = [getattr(inference, n)().quick() for n in inference.__all__ if n != "Inference"]
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
+@pytest.mark.parametrize("how", HOWS, ids=lambda h: type(h).__name__)
+@pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
+def test_every_model_with_every_method(model: Model, how: Inference) -> None:
+    data = data_for(model)
+    try:
+        posterior = ppgp.fit(model, data, how, progress=False)
+    except NotApplicable:  # cannot be built without advice
+        return
+    assert all(bool(torch.isfinite(v).all()) for v in posterior.draws.values())
+    prediction = posterior.predict(data.X[:3])
+    figure = prediction.probabilities if prediction.kind == "classes" else prediction.mean
+    assert len(figure) == 3
+    assert bool(torch.isfinite(figure).all())
+    assert bool(torch.isfinite(prediction.log_prob(data.y[:3])).all())
+    assert posterior.seconds > 0

@@ -1,0 +1,119 @@
+"""SVI: the bound on the evidence, every kind of guide, mini-batches, patience."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+import ppgp
+from ppgp import diagnostics, inference, models
+from ppgp.data import Dataset
+from ppgp.errors import NotApplicable
+
+NOISE = 0.16
+GENERATOR = torch.Generator().manual_seed(0)
+X = torch.randn(30, 2, generator=GENERATOR, dtype=torch.float64)
+Y = X[:, 0] - 0.5 * X[:, 1] + 0.4 * torch.randn(30, generator=GENERATOR, dtype=torch.float64)
+DATA = Dataset(X, Y)
+MODEL = models.LinearRegression(noise=NOISE)
+F = torch.cat([X, torch.ones(30, 1, dtype=torch.float64)], 1)
+COVARIANCE = torch.linalg.inv(F.mT @ F / NOISE + torch.eye(3, dtype=torch.float64))
+POSTERIOR_MEAN = COVARIANCE @ F.mT @ Y / NOISE
+EVIDENCE = float(
+    dist.MultivariateNormal(
+        torch.zeros(30, dtype=torch.float64), F @ F.mT + NOISE * torch.eye(30, dtype=torch.float64)
+    ).log_prob(Y)
+)
+quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
+
+
+def fitted(**options: Any) -> tuple[ppgp.Posterior, Tensor]:
+    posterior = ppgp.fit(MODEL, DATA, inference.SVI(**options), progress=False, standardise=False)
+    return posterior, torch.cat([posterior.draws["weight"][0], posterior.draws["bias"][0, :, None]], 1)
+
+
+def test_a_full_covariance_reaches_the_evidence() -> None:
+    """The posterior is Gaussian, so log p - log q is one number in the limit."""
+    posterior, draws = fitted()
+    gap = posterior.stats["lp"] - posterior.stats["log_q"]
+    error = float(gap.std()) / math.sqrt(gap.numel())
+    assert posterior.stats["elbo"] <= EVIDENCE + 4 * error
+    assert posterior.stats["elbo"] == pytest.approx(EVIDENCE, abs=0.01)
+    errors = (COVARIANCE.diagonal() / len(draws)).sqrt()
+    assert bool(((draws.mean(0) - POSTERIOR_MEAN).abs() < 5 * errors + 0.01).all())
+
+
+def test_a_mean_field_has_the_best_diagonal_and_the_bound_that_goes_with_it() -> None:
+    """For a Gaussian with precision P the best factors have variance 1 / P_ii; the bound falls short by their KL."""
+    posterior, draws = fitted(guide="normal")
+    precision = torch.linalg.inv(COVARIANCE)
+    assert torch.allclose(draws.std(0), precision.diagonal().rsqrt(), rtol=4 / math.sqrt(2 * len(draws)) + 0.02)
+    shortfall = 0.5 * float(precision.diagonal().log().sum() - torch.logdet(precision))
+    gap = posterior.stats["lp"] - posterior.stats["log_q"]
+    error = float(gap.std()) / math.sqrt(gap.numel())
+    assert shortfall > 0
+    assert posterior.stats["elbo"] == pytest.approx(EVIDENCE - shortfall, abs=4 * error + 0.01)
+
+
+@quiet
+def test_mini_batches_find_the_posterior_mean() -> None:
+    _, draws = fitted(batch_size=10, steps=6000, patience=3000, learning_rate=0.01)
+    sd = COVARIANCE.diagonal().sqrt()
+    # the optimiser's own jitter is a third of a posterior sd, at ten rows of thirty a step
+    assert bool(((draws.mean(0) - POSTERIOR_MEAN).abs() < sd / 3 + 4 * sd / math.sqrt(len(draws))).all())
+    with pytest.raises(NotApplicable, match="full batch"):
+        ppgp.fit(models.GP(), DATA, inference.SVI(batch_size=10), progress=False)
+
+
+def own_guide(X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> None:
+    """Named after the sites; the exact posterior is within its reach."""
+    loc = pyro.param("loc", torch.zeros(3, dtype=X.dtype))
+    scale = pyro.param("scale", 0.1 * torch.ones(3, dtype=X.dtype), constraint=constraints.positive)
+    pyro.sample("weight", dist.Normal(loc[:2], scale[:2]).to_event(1))
+    pyro.sample("bias", dist.Normal(loc[2], scale[2]))
+
+
+@quiet  # its ELBO, of two draws a step, may still be rising
+def test_a_guide_of_the_users_own_is_the_mean_field_it_describes() -> None:
+    posterior, draws = fitted(guide=own_guide, steps=3000, patience=1000, particles=2)
+    best = torch.linalg.inv(COVARIANCE).diagonal().rsqrt()
+    assert torch.allclose(draws.std(0), best, rtol=4 / math.sqrt(2 * len(draws)) + 0.15)
+    assert torch.allclose(draws.mean(0), POSTERIOR_MEAN, atol=0.04)
+    assert pyro.get_param_store().keys() == {}.keys()
+    assert math.isfinite(posterior.stats["elbo"])
+
+
+@quiet
+@pytest.mark.parametrize("guide", ["normal", "lowrank", "iaf", pyro.infer.autoguide.AutoNormal], ids=str)
+def test_every_kind_of_guide_gives_draws_of_the_right_shape_and_dtype(guide: Any) -> None:
+    posterior = ppgp.fit(models.LinearRegression(), DATA, inference.SVI(guide=guide, steps=30, draws=10), progress=False)
+    assert posterior.draws["weight"].shape == (1, 10, 2)
+    assert posterior.draws["noise"].shape == (1, 10)
+    assert posterior.draws["weight"].dtype == torch.float64
+    assert bool((posterior.draws["noise"] > 0).all())
+
+
+def test_it_stops_when_the_bound_has_not_risen_for_as_long_as_its_patience() -> None:
+    posterior, _ = fitted(steps=5000, patience=50)
+    assert 100 <= len(posterior.stats["elbo_history"]) < 5000
+
+
+def test_laplace_is_exact_where_the_posterior_is_gaussian() -> None:
+    laplace = ppgp.fit(MODEL, DATA, inference.Laplace(), progress=False, standardise=False)
+    torch.testing.assert_close(laplace.stats["mode"], POSTERIOR_MEAN, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(laplace.stats["covariance"], COVARIANCE, rtol=1e-6, atol=1e-8)
+    assert laplace.stats["log_evidence"] == pytest.approx(EVIDENCE, abs=1e-6)
+
+
+def test_nuts_agrees_with_the_closed_form() -> None:
+    posterior = ppgp.fit(MODEL, DATA, inference.NUTS(), progress=False, standardise=False)
+    for j, (_, x) in enumerate(diagnostics.scalars(posterior.draws)):
+        assert x.mean() == pytest.approx(float(POSTERIOR_MEAN[j]), abs=4 * diagnostics.mcse(x, "mean"))
+        assert x.std(ddof=1) == pytest.approx(float(COVARIANCE[j, j].sqrt()), abs=4 * diagnostics.mcse(x, "sd"))
