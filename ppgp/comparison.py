@@ -144,7 +144,10 @@ def _judge(name: str, posterior: Posterior, standard: Posterior | None) -> tuple
     rows = [
         _scalar(name, site, x, y, posterior, standard)
         for (site, x), (_, y) in zip(_ordered(posterior, standard), _ordered(standard, standard), strict=True)
+        if np.ptp(y) > 0  # a deterministic constant of a program has no sd to measure by
     ]
+    if not rows:
+        return [], "unjudged", "nothing varies in the reference draws"
     word, reason = _verdict(rows)
     if standard.warnings and word != "unusable":
         reason += " (the reference has warnings of its own)"

@@ -81,6 +81,13 @@ def _prepared(model: Model, data: Dataset, standardise: bool) -> tuple[Model, Da
             f"{data.n} sample{'s' * (data.n != 1)}",
             "collect more rows, or use Target directly",
         )
+    if "y" in model.scales and data.classes is not None:
+        labels = ", ".join(map(str, data.classes[:4])) + (", ..." if len(data.classes) > 4 else "")
+        raise DataError(
+            f"numbers in y for {type(model).__name__}",
+            f"the labels {labels}",
+            "use LogisticRegression, or a target with numbers",
+        )
     scaler = None
     if standardise and model.scales:
         model.prepare(data)  # what does not fit is said about the data as they are

@@ -83,10 +83,13 @@ class _GaussianLogDensity(torch.autograd.Function):
 
     @staticmethod
     def forward(C: Tensor, r: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
-        L = _factor_or_nan(C)
-        a = torch.cholesky_solve(r.unsqueeze(-1), L).squeeze(-1)
+        L, info = torch.linalg.cholesky_ex(C)
+        # NaN on the diagonal alone, where _factor_or_nan would read and write the whole matrix: all that follows is NaN
+        L.diagonal(dim1=-2, dim2=-1).mul_(torch.where(info == 0, 1.0, math.nan)[..., None].to(L))
+        w = torch.linalg.solve_triangular(L, r.unsqueeze(-1), upper=False)
+        a = torch.linalg.solve_triangular(L.mT, w, upper=True).squeeze(-1)  # cholesky_solve would copy L
         half_log_det = L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        value = -0.5 * (r * a).sum(-1) - half_log_det - 0.5 * r.shape[-1] * LOG_2PI
+        value = -0.5 * w.square().sum((-2, -1)) - half_log_det - 0.5 * r.shape[-1] * LOG_2PI
         return value, L, a
 
     @staticmethod
@@ -104,10 +107,10 @@ class _GaussianLogDensity(torch.autograd.Function):
             a = (inverse @ r.unsqueeze(-1)).squeeze(-1)
         else:
             inverse = torch.cholesky_inverse(L)
-        column, row = a.unsqueeze(-1), a.unsqueeze(-2)
-        # for a single matrix, one pass over it instead of three
-        single = inverse.ndim == 2
-        slope = torch.addmm(inverse, column, row, beta=-0.5, alpha=0.5) if single else 0.5 * (column * row - inverse)
+        if inverse.ndim == 2:  # one pass over the matrix instead of three
+            slope = torch.addr(inverse, a, a, beta=-0.5, alpha=0.5)
+        else:
+            slope = 0.5 * (a.unsqueeze(-1) * a.unsqueeze(-2) - inverse)
         return slope * grad[..., None, None], -a * grad.unsqueeze(-1)
 
 

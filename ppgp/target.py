@@ -16,6 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from .data import Dataset
 from .errors import NotApplicable, NumericalError, NumericalWarning
+from .graph import simplified
 from .handlers import Run, is_deterministic, over_draws, quietly
 from .prediction import seeded
 from .priors import FlatDistribution
@@ -314,12 +315,7 @@ def _traced(
     function: Callable[..., tuple[Tensor, Tensor]], example: tuple[Tensor, ...]
 ) -> Callable[..., tuple[Tensor, Tensor]]:
     """Pyro's handlers, autograd and all, run once: make_fx records the operations, TorchScript runs them."""
-    graph = make_fx(function)(*example)
-    for node in list(graph.graph.nodes):
-        if node.target is torch.ops.aten.detach.default:
-            node.replace_all_uses_with(node.args[0])
-            graph.graph.erase_node(node)
-    graph.recompile()
+    graph = simplified(make_fx(function)(*example))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.jit's notices of deprecation; nothing else runs a small graph as fast
         script = torch.jit.trace(graph, example, check_trace=False)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from jaxtyping import install_import_hook
 
-install_import_hook("ppgp", "typecheck.checked")
+if "--benchmark-only" not in sys.argv:  # what is timed is what users run
+    install_import_hook("ppgp", "typecheck.checked")
 
-import hypothesis  # noqa: E402
-import pyro  # noqa: E402
-import pytest  # noqa: E402
-import torch  # noqa: E402
+import hypothesis
+import pyro
+import pytest
+import torch
 
 torch.set_num_threads(1)  # xdist starts one process a core
 hypothesis.settings.register_profile("laws", derandomize=True, deadline=None, max_examples=25, database=None)

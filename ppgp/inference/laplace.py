@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ..errors import NumericalError
 from ..linalg import LOG_2PI
 from ..posterior import Posterior
 from ..target import Target
@@ -71,12 +72,24 @@ class Peak:
     steps: int
     notes: tuple[str, ...]
     interrupted: bool
+    definite: bool  # whether the density curves down in every direction
 
 
 def expand(target: Target, z0: Tensor, progress: bool, steps: int) -> Peak:
-    """Climb to the mode by L-BFGS and expand to second order; directions that do not curve down are noted and made up."""
+    """Climb to the mode by L-BFGS and expand to second order; directions that do not curve down are noted and made up.
+
+    Raises:
+        NumericalError: where the second derivatives are not finite.
+    """
     mode, stats, notes = find_mode(target, z0, progress, jacobian=True, steps=steps)
-    values, vectors = torch.linalg.eigh(-target.hessian(mode))
+    precision = -target.hessian(mode)
+    if not bool(torch.isfinite(precision).all()):
+        raise NumericalError(
+            "second derivatives at the mode",
+            "NaN or infinity",
+            "use SVI or NUTS, or priors that keep the mode off the boundary",
+        )
+    values, vectors = torch.linalg.eigh(precision)
     floor = 1e-8 * float(values.abs().max())
     flat = values <= floor
     if bool(flat.any()):
@@ -85,7 +98,13 @@ def expand(target: Target, z0: Tensor, progress: bool, steps: int) -> Peak:
             "saddle); the spread along them is made up and the evidence is not to be used"
         )
         values = values.abs().clamp_min(max(floor, torch.finfo(values.dtype).tiny))
-    root = vectors * values.rsqrt()
     return Peak(
-        mode, stats["log_density"], root, -0.5 * float(values.log().sum()), stats["steps"], tuple(notes), stats["interrupted"]
+        mode=mode,
+        log_density=stats["log_density"],
+        root=vectors * values.rsqrt(),
+        half_log_det_covariance=-0.5 * float(values.log().sum()),
+        steps=stats["steps"],
+        notes=tuple(notes),
+        interrupted=stats["interrupted"],
+        definite=not bool(flat.any()),
     )

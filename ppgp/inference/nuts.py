@@ -25,21 +25,29 @@ from ..prediction import seeded
 from ..progress import bar
 from ..target import Target
 from .inference import Inference, check_counts, finish, starting_point
+from .laplace import expand
 
-ENGINES = ("nutpie", "pyro")
+METRICS = {"nutpie": ("low_rank", "diagonal"), "pyro": ("diagonal", "dense")}  # the first is what the engine does unasked
+LOW_RANK_UP_TO = 200  # dimensions; its adaptation costs an eigendecomposition a window, whatever the density costs
+CLIMB = 200  # iterations of L-BFGS on the way to the Laplace approximation
+THREADS_PAY_FROM = 3e-4  # seconds a gradient; below, chains in threads wait longer for the interpreter's lock than they gain
 SPREAD = 1.0  # chains start Uniform(-1, 1) around the origin of unconstrained space
 
 
 @dataclass(frozen=True)
 class NUTS(Inference):
-    """Hoffman & Gelman (2014), with warm-up of step size and diagonal mass matrix.
+    """Hoffman & Gelman (2014), with warm-up of step size and mass matrix.
 
     Args:
         draws, warmup: a chain, kept and thrown away.
-        chains: how many; nutpie runs them in parallel threads.
+        chains: how many; nutpie runs them in parallel threads, unless the gradient is too cheap for that to pay.
         engine: "nutpie" (its Rust sampler on the compiled gradient), or "pyro" (``pyro.infer.NUTS`` on the program).
         target_accept: mean acceptance that the step size is tuned to; raise it against divergences.
         max_depth: at most 2^max_depth gradients a draw.
+        metric: what the mass matrix can be. nutpie: "low_rank" (in the coordinates of the Laplace approximation, where there
+            is one, a diagonal and those directions in which draws and gradients say that it is not enough; Seyboldt,
+            Carlson & Carpenter 2026) or "diagonal"; pyro: "diagonal" or "dense".
+            None: the first of these; for nutpie in more than 200 dimensions the second.
 
     Stats, [chain, draw]: ``diverging``, ``n_steps``, ``acceptance_rate``, ``lp``, ``energy``, ``tree_depth``, ``step_size``
     (nutpie), ``diverging`` (pyro).
@@ -51,10 +59,13 @@ class NUTS(Inference):
     engine: str = "nutpie"
     target_accept: float = 0.8
     max_depth: int = 10
+    metric: str | None = None
 
     def __post_init__(self) -> None:
-        if self.engine not in ENGINES:
-            raise UnknownName("engine", self.engine, ENGINES)
+        if self.engine not in METRICS:
+            raise UnknownName("engine", self.engine, METRICS)
+        if self.metric is not None and self.metric not in METRICS[self.engine]:
+            raise UnknownName(f"metric of {self.engine}", self.metric, METRICS[self.engine])
         check_counts(self, draws=self.draws, warmup=self.warmup, chains=self.chains, max_depth=self.max_depth)
         if not 0 < self.target_accept < 1:
             raise SettingError("target_accept in (0, 1)", repr(self.target_accept), "use 0.8, or 0.95 against divergences")
@@ -83,14 +94,24 @@ def _starter(target: Target, init: Posterior | Tensor | None, seed: int) -> Call
 
 
 @contextmanager
-def _one_thread_a_chain(chains: int) -> Iterator[None]:
-    """Chains run side by side; torch's own threads would only get in their way. The caller's number comes back after."""
+def _threads(number: int) -> Iterator[None]:
+    """torch with so many threads of its own; the caller's number comes back after."""
     before = torch.get_num_threads()
-    torch.set_num_threads(max(1, before // chains))
+    torch.set_num_threads(number)
     try:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _seconds_a_call(callback: Callable[[np.ndarray], object], z: Tensor, calls: int = 20) -> float:
+    point = z.double().cpu().numpy()
+    times = []
+    for _ in range(calls):
+        started = time.perf_counter()
+        callback(point)
+        times.append(time.perf_counter() - started)
+    return min(times)
 
 
 class _Recoverable(Exception):
@@ -125,6 +146,22 @@ NUTPIE_STATS = {
 }
 
 
+def _coordinates(target: Target, start: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """origin [p] and root [p, p], z = origin + root w: the Laplace approximation's, or z itself where it has none.
+
+    A linear change of variables leaves the posterior as it is, however poor the approximation.
+    """
+    try:
+        peak = expand(target, start, False, CLIMB)
+    except NumericalError:
+        return np.zeros(target.dim), np.eye(target.dim)
+    if peak.interrupted:
+        raise KeyboardInterrupt("stopped before the warm-up; there is no draw to return")
+    if not peak.definite:
+        return np.zeros(target.dim), np.eye(target.dim)
+    return peak.mode.double().cpu().numpy(), peak.root.double().cpu().numpy()
+
+
 def _nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, started: float) -> Posterior:
     arviz()  # nutpie imports it, with its notice
     import nutpie
@@ -132,32 +169,43 @@ def _nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, sta
 
     callback = target.callback()
     start = _starter(target, init, seed)
-    start(seed)  # what is wrong with the density is said here, not inside a sampler's thread
+    # what is wrong with the density is said by start, not inside a sampler's thread
+    first = start(seed)
+    cheap = _seconds_a_call(callback, first) < THREADS_PAY_FROM
+    cores = 1 if cheap or target.eager else min(how.chains, os.cpu_count() or 1)
+    threads = 1 if cheap else max(1, torch.get_num_threads() // cores)
+    metric = how.metric or METRICS["nutpie"][target.dim > LOW_RANK_UP_TO]
+    moved = metric == "low_rank"
+    origin, root = _coordinates(target, first) if moved else (np.zeros(0), np.zeros(0))
     failures: list[BaseException] = []
 
     def make_logp() -> Callable[..., tuple[float, np.ndarray]]:
-        def logp(z: np.ndarray, **_: Any) -> tuple[float, np.ndarray]:
+        def logp(w: np.ndarray, **_: Any) -> tuple[float, np.ndarray]:
             gradients[0] += 1
             try:
-                value, gradient = callback(z)
+                value, gradient = callback(origin + root @ w if moved else w)
             except BaseException as error:  # nutpie would turn it into a panic; it is raised again below
                 failures.append(error)
                 raise _Recoverable from None
             if not (math.isfinite(value) and np.isfinite(gradient).all()):
                 raise _Recoverable
-            return value, gradient
+            return value, gradient @ root if moved else gradient
 
         return logp
 
     done, gradients = [0], [0]
 
     def make_expand(*_: Any) -> Callable[..., dict[str, np.ndarray]]:
-        def expand(z: np.ndarray, **__: Any) -> dict[str, np.ndarray]:  # called once a draw
+        def expanded(w: np.ndarray, **__: Any) -> dict[str, np.ndarray]:  # called once a draw
             done[0] += 1
             update(done[0], gradients_a_draw=gradients[0] / done[0])
-            return {"z": z}
+            return {"z": origin + root @ w if moved else w}
 
-        return expand
+        return expanded
+
+    def initial_point(own: int) -> np.ndarray:  # own: the chain's seed, whatever thread comes first
+        z = start(own).double().cpu().numpy()
+        return np.linalg.solve(root, z - origin) if moved else z
 
     model = from_pyfunc(
         target.dim,
@@ -166,24 +214,23 @@ def _nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, sta
         [np.dtype("float64")],  # type: ignore[list-item]
         [(target.dim,)],
         ["z"],
-        make_initial_point_fn=lambda own: (
-            start(own).double().cpu().numpy()
-        ),  # own: the chain's seed, whatever thread comes first
+        make_initial_point_fn=initial_point,
     )
     total = how.chains * (how.draws + how.warmup)
-    with _one_thread_a_chain(how.chains), bar(f"NUTS, {how.chains} chains", total, progress) as update:
+    with _threads(threads), bar(f"NUTS, {how.chains} chains", total, progress) as update:
         sampler: Any = nutpie.sample(
             model,
             draws=how.draws,
             tune=how.warmup,
             chains=how.chains,
-            cores=1 if target.eager else min(how.chains, os.cpu_count() or 1),
+            cores=cores,
             seed=seed,
             progress_bar=False,
             return_raw_trace=True,
             blocking=False,
             target_accept=how.target_accept,
             maxdepth=how.max_depth,
+            low_rank_modified_mass_matrix=moved,
         )
         try:
             raw = sampler.wait()
@@ -250,7 +297,12 @@ def _pyro(how: NUTS, target: Target, seed: int, progress: bool, init: Any, start
             for chain in range(how.chains):
                 z = start(seed + chain)
                 initial = {name: s.of(z) for name, s in target.slices.items()}
-                kernel = PyroNUTS(target.model.model, target_accept_prob=how.target_accept, max_tree_depth=how.max_depth)
+                kernel = PyroNUTS(
+                    target.model.model,
+                    target_accept_prob=how.target_accept,
+                    max_tree_depth=how.max_depth,
+                    full_mass=how.metric == "dense",
+                )
                 count = 0
 
                 def seen(*_: Any, chain: int = chain) -> None:

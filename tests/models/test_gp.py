@@ -85,3 +85,6 @@ def test_rows_of_another_width_and_too_few_rows_are_one_sentence() -> None:
 def test_labels_that_are_not_classes_are_one_sentence() -> None:
     with pytest.raises(SettingError, match="labels 0 and 1"):
         ppgp.fit(models.LogisticRegression(), DATA, inference.MAP(), progress=False)
+    species = Dataset(X, ["cat", "dog", "cow", "dog", "cat"] * 5)
+    with pytest.raises(DataError, match=r"numbers in y for GP, got the labels cat, cow, dog: use LogisticRegression"):
+        ppgp.fit(models.GP(), species, inference.MAP(), progress=False)

@@ -1,0 +1,65 @@
+"""Every metric of NUTS samples the same posterior, a strongly correlated Gaussian known in closed form."""
+
+from __future__ import annotations
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import Tensor
+
+import ppgp
+from ppgp import diagnostics, inference
+from ppgp.errors import UnknownName
+
+MEAN = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
+ROOT = torch.tensor([[1.0, 0.0, 0.0], [0.99, 0.1, 0.0], [-5.0, 3.0, 20.0]], dtype=torch.float64)
+
+
+def correlated(mean: Tensor) -> None:
+    pyro.sample("x", dist.MultivariateNormal(mean, scale_tril=ROOT))
+
+
+def funnel(mean: Tensor) -> None:
+    v = pyro.sample("v", dist.Normal(mean[0], 3.0))
+    pyro.sample("x", dist.Normal(torch.zeros(2, dtype=torch.float64), torch.exp(v / 2)).to_event(1))
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        inference.NUTS(metric="low_rank"),
+        inference.NUTS(metric="diagonal"),
+        inference.NUTS(engine="pyro", metric="dense", draws=300, warmup=300, chains=2),
+    ],
+    ids=repr,
+)
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+def test_mean_and_sd_are_within_four_standard_errors(how: inference.NUTS) -> None:
+    posterior = ppgp.fit(correlated, {"mean": MEAN}, how, seed=2, progress=False)
+    sd = (ROOT @ ROOT.mT).diagonal().sqrt()
+    for j, (_, x) in enumerate(diagnostics.scalars(posterior.draws)):
+        assert abs(x.mean() - float(MEAN[j])) < 4 * diagnostics.mcse(x, "mean")
+        assert abs(x.std(ddof=1) - float(sd[j])) < 4 * diagnostics.mcse(x, "sd")
+
+
+def test_low_rank_needs_fewer_gradients_where_sites_are_correlated() -> None:
+    low_rank, diagonal = (
+        ppgp.fit(correlated, {"mean": MEAN}, inference.NUTS(metric=m, chains=2), seed=2, progress=False).stats["n_steps"]
+        for m in ("low_rank", "diagonal")
+    )
+    assert float(low_rank.mean()) < 0.5 * float(diagonal.mean())
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+def test_a_density_whose_mode_says_nothing_is_sampled_all_the_same() -> None:
+    """Neal's funnel: the scale at the mode is e^-20 of what it is elsewhere."""
+    posterior = ppgp.fit(funnel, {"mean": MEAN}, inference.NUTS(draws=200, warmup=300, chains=2), progress=False)
+    assert float(posterior.draws["x"].std()) > 0.1
+
+
+def test_a_metric_that_the_engine_does_not_have_is_refused_with_those_it_has() -> None:
+    with pytest.raises(UnknownName, match="low_rank, diagonal"):
+        inference.NUTS(metric="dense")
+    with pytest.raises(UnknownName, match="diagonal, dense"):
+        inference.NUTS(engine="pyro", metric="low_rank")

@@ -1,0 +1,91 @@
+"""The graph made small computes what the graph computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from ppgp.graph import simplified
+
+CONSTANT = torch.linspace(-1, 1, 6, dtype=torch.float64)
+
+
+def reshaped(z: Tensor) -> Tensor:
+    return (z.view(6).expand(6) + 0.0).view(2, 3).reshape(6) * 1.0
+
+
+def repeated(z: Tensor) -> Tensor:
+    return z.exp() / z.exp().sum() + torch.zeros_like(z)
+
+
+def of_constants(z: Tensor) -> Tensor:
+    return z * torch.exp(torch.full((6,), 2.0, dtype=z.dtype).log() * CONSTANT).cumsum(0)
+
+
+def in_place(z: Tensor) -> Tensor:
+    square = torch.zeros_like(z).view(2, 3)
+    square.add_(z.view(2, 3))
+    square.diagonal().mul_(2.0)
+    return square.view(6) + torch.zeros_like(z)
+
+
+def in_place_of_what_is_repeated(z: Tensor) -> Tensor:
+    first, second = 2.0 * z, 2.0 * z
+    first.mul_(3.0)
+    return first + second
+
+
+def reshaped_in_place(z: Tensor) -> Tensor:
+    return (z.view(1, 6).clone().squeeze_(0) * CONSTANT).unsqueeze_(0).squeeze(0)
+
+
+def broadcast_zero(z: Tensor) -> Tensor:
+    return (z.sum() + torch.zeros(6, dtype=z.dtype)) * torch.ones(6, dtype=z.dtype)
+
+
+def not_a_number(z: Tensor) -> Tensor:
+    return (z - 10.0).log() * 0.0 + z / 0.0
+
+
+@pytest.mark.parametrize(
+    "function",
+    [reshaped, repeated, of_constants, in_place, in_place_of_what_is_repeated, reshaped_in_place, broadcast_zero, not_a_number],
+    ids=lambda f: f.__name__,
+)
+def test_value_and_gradient_are_the_same_at_other_points(function: Callable[[Tensor], Tensor]) -> None:
+    def both(z: Tensor) -> tuple[Tensor, Tensor]:
+        z = z.detach().requires_grad_(True)
+        value = function(z)
+        (gradient,) = torch.autograd.grad(value.square().sum(), z)
+        return value.detach(), gradient
+
+    generator = torch.Generator().manual_seed(0)
+    points = [torch.randn(6, generator=generator, dtype=torch.float64) for _ in range(3)]
+    traced = make_fx(both)(points[0])
+    before = len(traced.graph.nodes)
+    graph = simplified(traced)
+    assert len(graph.graph.nodes) <= before
+    for z in points:
+        for found, wanted in zip(graph(z.clone()), both(z), strict=True):
+            torch.testing.assert_close(found, wanted, rtol=1e-14, atol=0, equal_nan=True)
+
+
+def operations(function: Callable[[Tensor], Tensor]) -> list[str]:
+    graph = simplified(make_fx(function)(torch.ones(6, dtype=torch.float64)))
+    return [str(n.target) for n in graph.graph.nodes if n.op == "call_function"]
+
+
+def test_what_computes_nothing_is_gone() -> None:
+    assert operations(lambda z: (z.exp().view(6).expand(6) + torch.zeros_like(z)) * 1.0) == ["aten.exp.default"]
+    assert operations(lambda z: z.exp() * z.exp()) == ["aten.exp.default", "aten.mul.Tensor"]
+    assert operations(lambda z: z * CONSTANT.exp().log()) == ["aten.mul.Tensor"]
+
+
+def test_random_numbers_stay_random() -> None:
+    graph = simplified(make_fx(lambda z: z + torch.randn(6) + torch.randn(6))(torch.zeros(6)))
+    assert sum("randn" in str(n.target) for n in graph.graph.nodes) == 2
+    assert not torch.equal(graph(torch.zeros(6)), graph(torch.zeros(6)))
