@@ -19,9 +19,13 @@ _NAMES = {
     "Target": "target",
     "calibrate": "conformal",
     "compare": "comparison",
+    "conformal_bayes": "calibration",
+    "cross_calibrate": "calibration",
     "fit": "fitting",
+    "full_conformal": "calibration",
     "load": "loading",
     "load_posterior": "loading",
+    "predictive_system": "conformal",
 }
 _MODULES = (
     "conformal",
@@ -41,8 +45,9 @@ __all__ = [*_NAMES, *_MODULES]
 
 if TYPE_CHECKING:
     from . import conformal, data, diagnostics, errors, inference, kernels, metrics, models, plots, priors, target
+    from .calibration import conformal_bayes, cross_calibrate, full_conformal
     from .comparison import Comparison, compare
-    from .conformal import calibrate
+    from .conformal import calibrate, predictive_system
     from .data import Dataset
     from .fitting import fit
     from .loading import load, load_posterior

@@ -36,15 +36,18 @@ def moments(law: Distribution) -> tuple[Tensor, Tensor]:
     return means.mean(0), variances.mean(0) + means.var(0, correction=0)
 
 
-def quantile(law: Distribution, p: float) -> Tensor:
-    """The true quantile of the mixture, [n]: a bracket that is sure, Newton inside it, bisection every third step."""
+def quantile(law: Distribution, p: float | Tensor) -> Tensor:
+    """The true quantile of the mixture, [n]: a bracket that is sure, Newton inside it, bisection every third step.
+
+    ``p``: one probability, or one a row.
+    """
     mean, variance = moments(law)
+    p = torch.as_tensor(p, dtype=mean.dtype, device=mean.device)
     centre = torch.where(torch.isfinite(mean), mean, torch.zeros_like(mean))
     spread = torch.where(torch.isfinite(variance) & (variance > 0), variance, torch.ones_like(variance)).sqrt()
     if is_discrete(law):
         return _count_quantile(law, p, centre + spread)
-    guess = float(torch.special.ndtri(torch.tensor(p, dtype=torch.float64)))
-    x = centre + guess * spread
+    x = centre + torch.special.ndtri(p) * spread
     if isinstance(law, Normal) and law.batch_shape[0] == 1:
         return x
     low, high = _bracket(law, p, centre, spread)
@@ -65,7 +68,7 @@ def quantile(law: Distribution, p: float) -> Tensor:
     return x
 
 
-def _bracket(law: Distribution, p: float, centre: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
+def _bracket(law: Distribution, p: Tensor, centre: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
     """Ends with F(low) < p <= F(high), by doubling."""
     low, high = centre - spread, centre + spread
     for k in range(2000):
@@ -81,7 +84,7 @@ def _bracket(law: Distribution, p: float, centre: Tensor, spread: Tensor) -> tup
     return low, high
 
 
-def _count_quantile(law: Distribution, p: float, start: Tensor) -> Tensor:
+def _count_quantile(law: Distribution, p: Tensor, start: Tensor) -> Tensor:
     low, high = torch.full_like(start, -1.0), start.ceil().clamp_min(1.0)
     while bool((short := cdf(law, high) < p).any()):
         low, high = torch.where(short, high, low), torch.where(short, high * 2 + 1, high)

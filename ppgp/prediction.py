@@ -160,15 +160,16 @@ class Prediction:
         """P(Y <= y), [..., n] for y [..., n]."""
         return mixture.cdf(self._numbers("cdf"), self._inside(y))
 
-    def quantile(self, p: float) -> Tensor:
-        """The p-quantile of the mixture, [n] (the smallest count with cdf >= p, for counts).
+    def quantile(self, p: float | Tensor) -> Tensor:
+        """The p-quantile of the mixture, [n] (the smallest count with cdf >= p, for counts); p is one number, or one a row.
 
         Raises:
             SettingError: if p lies outside (0, 1).
         """
-        if not 0 < p < 1:
+        each = torch.as_tensor(p, dtype=torch.float64)
+        if not bool(((each > 0) & (each < 1)).all()):
             raise SettingError("a probability in (0, 1)", repr(p), "for example 0.05")
-        return self.offset + self.scale * mixture.quantile(self._numbers("quantile"), float(p))
+        return self.offset + self.scale * mixture.quantile(self._numbers("quantile"), p)
 
     def interval(self, level: float = 0.9) -> Region:
         """The central interval of the law: it covers as often as it says only if the model is right."""

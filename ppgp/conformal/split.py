@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,14 +17,20 @@ from ..errors import DataError, DataWarning
 from ..prediction import Prediction
 from ..region import Region, exact_level
 from .score import Score
+from .weights import Decay, check_weights, weighted_threshold
 
 
-def rank(n: int, level: float) -> int:
+def side_level(level: float, sides: int = 1) -> Fraction:
+    """The level that each of so many sides is held to, for all of them to hold at ``level``: 1 - (1 - level) / sides, exactly."""
+    return 1 - (1 - exact_level(level)) / sides
+
+
+def rank(n: int, level: float, sides: int = 1) -> int:
     """k = ceil((n + 1) level) in exact arithmetic, from the level as written: the k-th smallest score is the threshold.
 
     In floating point it is off by one for 288 of the 49,995 pairs of n and level in steps of 0.01.
     """
-    return math.ceil((n + 1) * exact_level(level))
+    return math.ceil((n + 1) * side_level(level, sides))
 
 
 def smallest_n(level: float, sides: int = 1) -> int:
@@ -32,11 +39,14 @@ def smallest_n(level: float, sides: int = 1) -> int:
 
 
 def threshold(scores: Tensor, level: float) -> Tensor:
-    """The k-th smallest score, or +inf where k > n: never clipped to the largest score."""
-    k = rank(len(scores), level)
+    """The k-th smallest score, or +inf where k > n: never clipped to the largest score. [] for scores [n], [2] for [n, 2]."""
+    columns = scores.reshape(len(scores), -1)
+    k = rank(len(scores), level, columns.shape[1])
     if k > len(scores):
-        return torch.full((), torch.inf, dtype=scores.dtype, device=scores.device)
-    return scores.kthvalue(k).values
+        q = torch.full(columns.shape[1:], torch.inf, dtype=scores.dtype, device=scores.device)
+    else:
+        q = columns.kthvalue(k, 0).values
+    return q.reshape(scores.shape[1:])
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +59,8 @@ class Calibrator:
     score: Score
     prediction: Prediction
     y: Tensor
+    groups: np.ndarray | None = None
+    weights: Tensor | Decay | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -57,7 +69,7 @@ class Calibrator:
         return f"<Calibrator {self.score!r} on {len(self)} rows>"
 
     def scores(self, level: float) -> Tensor:
-        """The calibration scores [n]; +inf stays (it counts as strange), NaN is refused.
+        """The calibration scores [n] (or [n, 2], one column a side); +inf stays (it counts as strange), NaN is refused.
 
         Raises:
             DataError: naming the rows whose score is NaN.
@@ -68,50 +80,135 @@ class Calibrator:
             raise DataError("finite calibration scores", f"NaN in rows {bad[:5]}", "check the predictions of those rows")
         return scores
 
-    def __call__(self, new_prediction: Prediction, level: float = 0.9) -> Region:
+    def __call__(self, new_prediction: Prediction, level: float = 0.9, groups: Any = None, weights: Any = None) -> Region:
         """The set for each row of ``new_prediction``, with the sentence that is guaranteed.
+
+        Args:
+            level: at which the sets shall cover.
+            groups: one label a new row, where the calibration rows have labels (Mondrian): one threshold a group.
+            weights: one a new row, where the calibration rows have weights; or the pair (of the calibration rows, of the new).
 
         Raises:
             SettingError: if level does not lie in (0, 1).
+            DataError: if groups or weights do not fit, or a group has no calibration rows.
         """
         exact_level(level)
         self.score.check(new_prediction)
-        n = len(self)
-        q = threshold(self.scores(level), level)
+        scores, m = self.scores(level), len(new_prediction)
+        labels = self._labels(groups, m)
+        old, new = self._weights(weights, m)
+        if labels is None and old is None:
+            q = threshold(scores, level)
+        else:
+            q = scores.new_empty(m, *scores.shape[1:])
+            for label in [None] if labels is None else np.unique(labels):
+                here = slice(None) if labels is None else torch.as_tensor(labels == label)
+                ours = slice(None) if labels is None else torch.as_tensor(self.groups == label)
+                if old is None or new is None:
+                    q[here] = threshold(scores[ours], level)
+                else:
+                    q[here] = weighted_threshold(scores[ours], level, old[ours], new[here])
         region = self.score.region(new_prediction, q, level)
-        return replace(region, guarantee=self._guarantee(level), n_calibration=n)
+        return replace(region, guarantee=self._guarantee(level, old, weights), n_calibration=len(self))
 
-    def _guarantee(self, level: float) -> str:
+    def _labels(self, groups: Any, m: int) -> np.ndarray | None:
+        if (groups is None) != (self.groups is None):
+            here, there = ("new", "calibration") if groups is None else ("calibration", "new")
+            raise DataError(
+                "groups for both the calibration rows and the new ones",
+                f"none for the {here} rows",
+                f"pass groups as for the {there} ones",
+            )
+        if groups is None:
+            return None
+        labels = _one_a_row(np.asarray(groups), m, "group")
+        empty = sorted(set(labels.tolist()) - set(self.groups.tolist()), key=str)  # type: ignore[union-attr]
+        if empty:
+            raise DataError(
+                "calibration rows in every group",
+                f"none in {', '.join(map(str, empty[:5]))}",
+                "merge groups, or calibrate without them",
+            )
+        return labels
+
+    def _weights(self, weights: Any, m: int) -> tuple[Tensor | None, Tensor | None]:
+        old = self.weights
+        if isinstance(weights, tuple):
+            old, weights = check_weights(weights[0], len(self)), weights[1]
+        if isinstance(old, Decay):
+            if weights is not None:
+                raise DataError("no weights for the new rows, as Decay gives them 1", "some", "leave them out")
+            return old.of(len(self)).to(self.y), torch.ones(m).to(self.y)
+        if (weights is None) != (old is None):
+            raise DataError(
+                "weights for both the calibration rows and the new ones",
+                "one of the two",
+                "pass calibrate(..., weights=) and calibrator(..., weights=), or here the pair (calibration, new)",
+            )
+        if weights is None:
+            return None, None
+        return old.to(self.y), check_weights(weights, m, new=True).to(self.y)  # type: ignore[union-attr]
+
+    def _guarantee(self, level: float, weights: Tensor | None, given: Any) -> str:
         n, need = len(self), smallest_n(level, self.score.sides)
         seen = self.prediction.seen
         if seen is not None and bool(seen.any()):
             return f"heuristic: {int(seen.sum())} of {n} calibration rows were also used in the fit"
+        if weights is not None:
+            if isinstance(self.weights, Decay) and not isinstance(given, tuple):
+                return f"coverage >= {level:g} minus the rows' drift, weighted by {self.weights!r}"
+            size = float(weights.sum().square() / weights.square().sum())
+            sentence = f"marginal coverage >= {level:g} if the weights are exact (n_eff = {size:.0f} of {n})"
+            return sentence if self.groups is None else f"{sentence}, given the group"
+        if self.groups is not None:
+            names, counts = np.unique(self.groups, return_counts=True)
+            small = [str(name) for name, count in zip(names, counts, strict=True) if count < need]
+            sentence = f"coverage >= {level:g} given the group, groups fixed beforehand (exchangeable rows)"
+            if small:
+                sentence += f": infinite in {', '.join(small[:5])}, with fewer than the {need} rows a finite set needs"
+            return sentence
         sentence = f"marginal coverage >= {level:g} (exchangeable rows)"
         if n < need:
             return f"{sentence}: infinite, as {n} calibration rows are fewer than the {need} a finite set needs"
         return sentence
 
-    def coverage_band(self, level: float, confidence: float = 0.9) -> tuple[float, float]:
-        """Where the coverage given these calibration rows lies: the central band of Beta(k, n + 1 - k) (distinct scores, i.i.d. rows)."""
-        from scipy.stats import beta
+    def coverage_band(self, level: float, confidence: float = 0.9, rows: int | None = None) -> tuple[float, float]:
+        """Where the coverage lies given these calibration rows, for a score with one side (distinct scores, i.i.d. rows).
+
+        The central band of Beta(k, n + 1 - k); with ``rows``, that of the share covered among so many test rows, beta-binomial.
+        """
+        from scipy.stats import beta, betabinom
 
         n, k = len(self), rank(len(self), level)
         if k > n:
             return 1.0, 1.0
         tail = (1 - float(exact_level(confidence))) / 2
-        return float(beta.ppf(tail, k, n + 1 - k)), float(beta.ppf(1 - tail, k, n + 1 - k))
+        if rows is None:
+            return float(beta.ppf(tail, k, n + 1 - k)), float(beta.ppf(1 - tail, k, n + 1 - k))
+        return tuple(float(betabinom.ppf(p, rows, k, n + 1 - k)) / rows for p in (tail, 1 - tail))  # type: ignore[return-value]
 
 
-def calibrate(score: Score, prediction: Prediction, y: Any) -> Calibrator:
+def _one_a_row(values: np.ndarray, n: int, what: str) -> np.ndarray:
+    if values.shape != (n,):
+        raise DataError(f"one {what} a row ({n})", f"shape {list(values.shape)}", f"pass the {what}s of those rows")
+    return values
+
+
+def calibrate(score: Score, prediction: Prediction, y: Any, *, groups: Any = None, weights: Any = None) -> Calibrator:
     """Measure ``score`` on calibration rows: their predictions and their true y.
 
     The guarantee (coverage >= level, and <= level + 1/(n+1) where scores are distinct; Vovk et al. 2005, Lei et al. 2018)
     holds for rows exchangeable with the new ones that no part of the fit has seen. Rows that the fit was trained on are
     noticed: a warning, and the sentence of every Region says "heuristic".
 
+    Args:
+        groups: one label a row, fixed before y is seen: coverage is then guaranteed in each group. Vovk et al. (2005).
+        weights: one a row, the ratio of the density of new rows to that of these (covariate shift; Tibshirani et al. 2019), or
+            ``Decay`` for rows in the order of time (Barber et al. 2023).
+
     Raises:
         NotApplicable: if the score is not for such a y.
-        DataError: if y does not fit the prediction.
+        DataError: if y, groups or weights do not fit the prediction.
     """
     score.check(prediction)
     y = as_tensor(y, "y")
@@ -127,4 +224,7 @@ def calibrate(score: Score, prediction: Prediction, y: Any) -> Calibrator:
             DataWarning,
             stacklevel=2,
         )
-    return Calibrator(score, prediction, y)
+    labels = None if groups is None else _one_a_row(np.asarray(groups), len(y), "group")
+    if weights is not None and not isinstance(weights, Decay):
+        weights = check_weights(weights, len(y))
+    return Calibrator(score, prediction, y, labels, weights)

@@ -113,6 +113,13 @@ class GP(Model):
         mean, variance = self._conditional(theta, X, train, False)
         return dist.Normal(mean, variance.sqrt())
 
+    def gaussian(self, theta: Theta, X: Tensor, train: Dataset) -> tuple[Tensor, ...]:
+        """At one draw: covariance of y [n, n], y - mean [n], covariance with f at X [n, m], variance of y there [m], mean [m]."""
+        one = {name: value[0] for name, value in theta.items()}
+        hyper, mean = under("kernel", one), self.value(one, "mean", X)
+        variance = self.kernel.diag(hyper, X) + self.value(one, "noise", X)
+        return self._covariance(one, train.X), train.y - mean, self.kernel(hyper, train.X, X), variance, mean.expand(len(X))
+
     def loo(self, theta: Theta, train: Dataset) -> Distribution:
         """y_i given the other rows, batch [draw, n]: mean y_i - a_i / d_i, variance 1 / d_i, with a = C^-1 (y - mean),
         d = diag C^-1. Rasmussen & Williams (2006), equations 5.10 to 5.12."""

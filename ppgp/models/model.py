@@ -35,6 +35,8 @@ class Model:
     latent: Callable[..., Distribution] | None = None
     #: (theta, train) -> Distribution of each y given the others, batch [draw, n]
     loo: Callable[..., Distribution] | None = None
+    #: (theta of one draw, X, train) -> what ``conformal.deleted`` takes: covariances of a y that is jointly Gaussian
+    gaussian: Callable[..., tuple[Tensor, ...]] | None = None
     #: (draws, scaler) -> coefficients in the units of the data
     coefficients: Callable[..., dict[str, Tensor]] | None = None
 

@@ -1,0 +1,239 @@
+"""Conformal prediction one row after another, for sequences that drift: the level is steered by what was missed."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data import as_tensor
+from ..errors import DataError, NotApplicable, SettingError
+from ..prediction import Prediction
+from ..region import Region, exact_level
+from .score import Score
+
+
+@dataclass(frozen=True, eq=False)
+class Online:
+    """What an online method returns.
+
+    Attributes:
+        region: the set for each row in time, made before its y was seen.
+        errors: [T] bool, rows whose set missed y.
+        alphas: [T], the miscoverage that each set was made for (NaN for methods that steer the threshold itself).
+        thresholds: [T]
+    """
+
+    region: Region
+    errors: Tensor
+    alphas: Tensor
+    thresholds: Tensor
+
+    @property
+    def coverage(self) -> float:
+        """The share of rows covered."""
+        return 1.0 - float(self.errors.double().mean())
+
+
+class _Past:
+    """Scores seen so far (at most ``window`` of them), and their conformal threshold at any miscoverage."""
+
+    def __init__(self, scores: Sequence[float], window: int | None) -> None:
+        self.window = window
+        self.line: list[float] = []
+        self.ordered: list[float] = []
+        for s in scores:
+            self.add(s)
+
+    def add(self, score: float) -> None:
+        self.line.append(score)
+        bisect.insort(self.ordered, score)
+        if self.window is not None and len(self.line) > self.window:
+            del self.ordered[bisect.bisect_left(self.ordered, self.line.pop(0))]
+
+    def threshold(self, alpha: float) -> float:
+        """+inf at alpha <= 0 and -inf (nothing is covered) at alpha >= 1: the long-run bound needs both."""
+        if alpha <= 0:
+            return math.inf
+        if alpha >= 1:
+            return -math.inf
+        k = math.ceil((len(self.ordered) + 1) * (1 - Fraction(alpha)))
+        return self.ordered[k - 1] if k <= len(self.ordered) else math.inf
+
+
+def _start(score: Score, prediction: Prediction, y: Any, level: float, calibration: Any) -> tuple[Tensor, list[float]]:
+    """Scores of the sequence, and of the rows before it; the score itself stays at the nominal level throughout."""
+    score.check(prediction)
+    if score.sides != 1:
+        raise NotApplicable("a score with one side", repr(score), "use Absolute, Normalized, Quantile or PIT")
+    y = as_tensor(y, "y")
+    if y.shape != (len(prediction),):
+        raise DataError(
+            f"one y a row ({len(prediction)})", f"shape {list(y.shape)}", "pass the y of those rows, in their order"
+        )
+    scores = score.score(prediction, y, level)
+    bad = torch.nonzero(torch.isnan(scores)).flatten().tolist()
+    if bad:
+        raise DataError("finite scores", f"NaN in rows {bad[:5]}", "check the predictions of those rows")
+    return scores, [] if calibration is None else calibration.scores(level).tolist()
+
+
+def _finish(
+    score: Score, prediction: Prediction, scores: Tensor, q: list[float], alphas: list[float], level: float, text: str
+) -> Online:
+    thresholds = torch.tensor(q, dtype=torch.float64).to(scores)
+    lowest = torch.full_like(thresholds, -torch.inf)
+    region = score.region(
+        prediction, torch.where(torch.isneginf(thresholds), torch.full_like(lowest, -1e300), thresholds), level
+    )
+    errors = scores > thresholds
+    return Online(replace(region, guarantee=text), errors, torch.tensor(alphas, dtype=torch.float64), thresholds)
+
+
+@dataclass(frozen=True)
+class ACI:
+    """Adaptive conformal inference: alpha_{t+1} = alpha_t + rate (alpha - missed_t). Gibbs & Candes (2021), equation 2.
+
+    ``ACI(score, level)(prediction, y, calibration=None) -> Online``: rows in the order of time; each set uses earlier rows alone.
+    For any sequence whatever, |share missed - alpha| <= (max(alpha_1, 1 - alpha_1) + rate) / (rate T).
+
+    Args:
+        score: with one side; it stays at the nominal level, the threshold moves.
+        level: long-run coverage.
+        rate: how fast alpha_t moves.
+        window: how many past scores count; None: all.
+    """
+
+    score: Score
+    level: float = 0.9
+    rate: float = 0.01
+    window: int | None = None
+
+    def __post_init__(self) -> None:
+        exact_level(self.level)
+        _check_rates(self.rate)
+
+    def bound(self, rows: int) -> float:
+        """What |share missed - (1 - level)| cannot exceed after so many rows."""
+        alpha = float(1 - exact_level(self.level))
+        return (max(alpha, 1 - alpha) + self.rate) / (self.rate * rows)
+
+    def __call__(self, prediction: Prediction, y: Any, calibration: Any = None) -> Online:
+        """``calibration``: a Calibrator with the same score, whose rows come before the first."""
+        scores, before = _start(self.score, prediction, y, self.level, calibration)
+        past, alpha = _Past(before, self.window), float(1 - exact_level(self.level))
+        now, q, alphas = alpha, [], []
+        for s in scores.tolist():
+            q.append(past.threshold(now))
+            alphas.append(now)
+            now += self.rate * (alpha - (s > q[-1]))
+            past.add(s)
+        text = f"long-run coverage {self.level:g} +- {self.bound(len(scores)):.2g} over these {len(scores)} rows, whatever the sequence"
+        return _finish(self.score, prediction, scores, q, alphas, self.level, text)
+
+
+def _check_rates(*rates: float) -> None:
+    for rate in rates:
+        if not (isinstance(rate, int | float) and rate > 0 and math.isfinite(rate)):
+            raise SettingError("a rate above 0", repr(rate), "for example 0.01")
+
+
+@dataclass(frozen=True)
+class AgACI:
+    """ACI at several rates at once, their alphas averaged by how well each has done under the pinball loss. Zaffran et al. (2022).
+
+    Bernstein online aggregation (Wintenberger 2017) of the experts' alphas; no long-run bound is known.
+    """
+
+    score: Score
+    level: float = 0.9
+    rates: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1)
+    window: int | None = None
+
+    def __post_init__(self) -> None:
+        exact_level(self.level)
+        _check_rates(*self.rates)
+
+    def __call__(self, prediction: Prediction, y: Any, calibration: Any = None) -> Online:
+        scores, before = _start(self.score, prediction, y, self.level, calibration)
+        past, alpha = _Past(before, self.window), float(1 - exact_level(self.level))
+        experts = np.full(len(self.rates), alpha)
+        rates = np.array(self.rates)
+        regret, variance, largest = (np.zeros(len(rates)) for _ in range(3))
+        q, alphas = [], []
+        for s in scores.tolist():
+            eta = np.minimum(0.5 / np.maximum(largest, 1e-12), np.sqrt(np.log(len(rates) + 1) / np.maximum(variance, 1e-12)))
+            weights = eta * np.exp(eta * regret - (eta * regret).max())
+            weights /= weights.sum()
+            now = float(weights @ experts)
+            q.append(past.threshold(now))
+            alphas.append(now)
+            # the level at which this score would just have been covered: what the experts should have said
+            beta = 1.0 - bisect.bisect_left(past.ordered, s) / (len(past.ordered) + 1)
+            loss = (experts - beta) * ((beta < experts) - alpha)
+            excess = float(weights @ loss) - loss
+            variance += excess**2
+            largest = np.maximum(largest, np.abs(excess))
+            regret += excess * (1 - eta * excess)
+            experts = experts + rates * (alpha - np.array([s > past.threshold(a) for a in experts]))
+            past.add(s)
+        return _finish(
+            self.score,
+            prediction,
+            scores,
+            q,
+            alphas,
+            self.level,
+            "none: experts averaged, for sequences that drift (heuristic)",
+        )
+
+
+@dataclass(frozen=True)
+class PID:
+    """Conformal PID: the threshold itself follows the misses, q_{t+1} = q_t + rate_t (missed_t - alpha) + integral. Angelopoulos, Candes & Tibshirani (2023).
+
+    The proportional rate is ``rate`` times the range of the last ``window`` scores; the integrator is the paper's tangent with
+    constant ``saturation``. Its long-run coverage needs bounded scores.
+    """
+
+    score: Score
+    level: float = 0.9
+    rate: float = 0.1
+    window: int = 100
+    saturation: float | None = None
+
+    def __post_init__(self) -> None:
+        exact_level(self.level)
+        _check_rates(self.rate)
+
+    def __call__(self, prediction: Prediction, y: Any, calibration: Any = None) -> Online:
+        scores, before = _start(self.score, prediction, y, self.level, calibration)
+        alpha = float(1 - exact_level(self.level))
+        line = list(before)
+        track = _Past(before, None).threshold(alpha) if before else 0.0
+        track = track if math.isfinite(track) else max(before)
+        q, total = [], 0.0
+        for t, s in enumerate(scores.tolist(), start=1):
+            q.append(track + self._integral(total, t, line))
+            missed = float(s > q[-1])
+            line.append(s)
+            recent = [v for v in line[-self.window :] if math.isfinite(v)]
+            spread = (max(recent) - min(recent)) if len(recent) > 1 else abs(s) if math.isfinite(s) else 1.0
+            track += self.rate * spread * (missed - alpha)
+            total += missed - alpha
+        text = f"long-run coverage {self.level:g} if the scores are bounded"
+        return _finish(self.score, prediction, scores, q, [math.nan] * len(q), self.level, text)
+
+    def _integral(self, total: float, t: int, line: list[float]) -> float:
+        if self.saturation is None or not line:
+            return 0.0
+        x = total * math.log(t + 1) / (self.saturation * (t + 1))
+        scale = max(abs(v) for v in line[-self.window :] if math.isfinite(v))
+        return scale * (math.tan(x) if abs(x) < math.pi / 2 else math.copysign(1e6, x))

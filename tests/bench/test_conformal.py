@@ -1,0 +1,80 @@
+"""Full conformal prediction of a GP beside MAPIE's refits, and a million calibration rows."""
+
+from __future__ import annotations
+
+import resource
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import pyro.distributions as dist
+import pytest
+import torch
+from side_by_side import show
+
+from ppgp import conformal
+from ppgp.conformal import Score, calibrate, deleted, full_interval
+from ppgp.prediction import Prediction
+
+ROWS = 1_000_000
+CLOSED = [
+    conformal.Absolute(),
+    conformal.Normalized(),
+    conformal.Signed(),
+    conformal.Quantile(),
+    conformal.Quantile(unit="width"),
+    conformal.PIT(),
+    conformal.Density(),
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_full_conformal_of_a_gp(benchmark: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mapie = pytest.importorskip("mapie.regression")
+        scores = pytest.importorskip("mapie.conformity_scores")
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process import kernels as sk
+
+    rng = np.random.default_rng(0)
+    n = 400
+    X, new = rng.normal(size=(n, 2)), rng.normal(size=(50, 2))
+    y = np.sin(X[:, 0]) + 0.3 * rng.normal(size=n)
+    signal, noise = 1.3 * sk.RBF(0.7), 0.2
+
+    def ours() -> np.ndarray:
+        parts = deleted(
+            *(torch.as_tensor(v) for v in (signal(X) + noise * np.eye(n), y, signal(X, new), np.full(50, 1.3 + noise)))
+        )
+        return torch.stack(full_interval(parts, 0.9), 1).numpy()
+
+    started = time.perf_counter()
+    peer = mapie.CrossConformalRegressor(
+        GaussianProcessRegressor(signal + sk.WhiteKernel(noise), optimizer=None),
+        confidence_level=0.9,
+        conformity_score=scores.StdConformityScore(),
+        method="plus",
+        cv=n,
+    )
+    wanted = peer.fit_conformalize(X, y).predict_interval(new)[1][:, :, 0]
+    theirs = time.perf_counter() - started
+    found = benchmark.pedantic(ours, rounds=5, warmup_rounds=1)
+    np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-8)
+    ratio = show(f"full conformal GP, n = {n}, 50 new rows", {"ppgp": benchmark.stats["median"], "MAPIE": theirs}, "s", 1.0)
+    assert ratio <= 1 / 50
+
+
+@pytest.mark.parametrize("score", CLOSED, ids=repr)
+def test_a_million_calibration_rows_and_a_million_intervals(score: Score, benchmark: Any) -> None:
+    generator = torch.Generator().manual_seed(0)
+    mean = torch.randn(1, ROWS, generator=generator, dtype=torch.float64)
+    prediction = Prediction(dist.Normal(mean, 0.5 + mean.abs()))
+    y = mean[0] + torch.randn(ROWS, generator=generator, dtype=torch.float64)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    benchmark.pedantic(lambda: calibrate(score, prediction, y)(prediction, level=0.9), rounds=3, warmup_rounds=1)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    print(f"\n{score!r}: {benchmark.stats['median']:.2f} s for {ROWS} calibration rows and intervals, {grown:.0f} MB more")
+    assert benchmark.stats["median"] < 2.0
+    assert grown < 60 * ROWS * 8 / 2**20

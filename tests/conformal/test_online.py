@@ -1,0 +1,97 @@
+"""Online conformal prediction: the long-run bound on any sequence, and recovery after a shift."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pyro.distributions as dist
+import pytest
+import torch
+
+from ppgp.conformal import ACI, LAC, PID, Absolute, AgACI, Quantile, Signed, calibrate
+from ppgp.errors import DataError, NotApplicable, SettingError
+from ppgp.prediction import Prediction
+
+
+def standard(n: int) -> Prediction:
+    zeros = torch.zeros(1, n, dtype=torch.float64)
+    return Prediction(dist.Normal(zeros, torch.ones_like(zeros)))
+
+
+def adversary(aci: ACI, rows: int) -> torch.Tensor:
+    """y that the next finite set misses, and that lies inside whenever the set is everything: the worst there is."""
+    y: list[float] = []
+    for _ in range(rows):
+        trial = aci(standard(len(y) + 1), [*y, 0.0])
+        q = float(trial.thresholds[-1])
+        y.append(q + 1.0 if math.isfinite(q) else 0.0)
+    return torch.tensor(y, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.3])
+def test_the_bound_holds_on_an_adversarial_sequence(rate: float) -> None:
+    aci = ACI(Absolute(), 0.8, rate)
+    y = adversary(aci, 150)
+    for rows in (20, 80, 150):
+        online = aci(standard(rows), y[:rows])
+        assert abs(float(online.errors.double().mean()) - 0.2) <= aci.bound(rows) + 1e-12
+    assert torch.equal(online.region.covers(y), ~online.errors)
+
+
+@pytest.mark.parametrize("name", ["sorted", "heavy tails", "shift", "constant"])
+def test_the_bound_holds_on_sequences_of_every_kind(name: str) -> None:
+    rng = np.random.default_rng(0)
+    y = {
+        "sorted": np.sort(rng.normal(size=800)),
+        "heavy tails": rng.standard_cauchy(800),
+        "shift": np.concatenate([rng.normal(size=400), 10 * rng.normal(size=400)]),
+        "constant": np.zeros(800),
+    }[name]
+    for rate in (0.005, 0.05):
+        aci = ACI(Absolute(), 0.9, rate)
+        online = aci(standard(800), y)
+        assert abs(1 - online.coverage - 0.1) <= aci.bound(800)
+        assert f"{aci.bound(800):.2g}" in online.region.guarantee
+
+
+def test_alpha_outside_0_1_gives_everything_and_nothing() -> None:
+    online = ACI(Absolute(), 0.5, rate=0.9)(standard(40), torch.zeros(40))
+    assert bool((online.alphas > 1).any())
+    assert bool(online.region.empty[online.alphas >= 1].all())
+    assert bool(online.region.infinite[online.alphas <= 0].all())
+
+
+def test_every_method_recovers_after_a_change_of_scale_where_a_fixed_threshold_does_not() -> None:
+    rng = np.random.default_rng(1)
+    before, y = rng.normal(size=200), np.concatenate([rng.normal(size=500), 4 * rng.normal(size=1500)])
+    calibrator = calibrate(Absolute(), standard(200), before)
+    fixed = calibrator(standard(2000), level=0.9).covers(y)[500:]
+    assert float(fixed.double().mean()) < 0.6
+    for method in (ACI(Absolute(), 0.9, 0.02, window=300), AgACI(Absolute(), 0.9, window=300), PID(Absolute(), 0.9)):
+        online = method(standard(2000), y, calibration=calibrator)
+        late = float((~online.errors[1000:]).double().mean())
+        assert late == pytest.approx(0.9, abs=0.03), method
+
+
+def test_it_never_looks_ahead() -> None:
+    rng = np.random.default_rng(2)
+    y = rng.normal(size=120)
+    changed = y.copy()
+    changed[80:] = 50.0
+    for method in (ACI(Absolute()), AgACI(Absolute()), PID(Absolute()), ACI(Quantile())):
+        one, other = (method(standard(120), v).thresholds for v in (y, changed))
+        assert torch.equal(one[:81], other[:81])
+
+
+def test_what_it_cannot_do_is_one_sentence() -> None:
+    with pytest.raises(NotApplicable, match="one side"):
+        ACI(Signed())(standard(5), torch.zeros(5))
+    with pytest.raises(DataError, match="in their order"):
+        ACI(Absolute())(standard(5), torch.zeros(4))
+    with pytest.raises(SettingError, match="rate above 0"):
+        ACI(Absolute(), rate=0.0)
+    with pytest.raises(SettingError, match=r"level in \(0, 1\)"):
+        ACI(Absolute(), level=1.0)
+    with pytest.raises(NotApplicable):
+        ACI(LAC())(standard(5), torch.zeros(5))
