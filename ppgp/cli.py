@@ -1,4 +1,4 @@
-"""The command line: ``ppgp compare | fit | predict | reproduce | list``. Torch is imported only once a command needs it."""
+"""The command line: ``ppgp compare | fit | predict | calibrate | reproduce | list``. Torch is imported only once a command needs it."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def predict(
         if name not in known.columns:
             raise UnknownName("target column", str(name), map(str, known.columns))
         score = LAC() if classes else Normalized()
-        region = calibrate(score, fitted.predict(inputs(known)), known[name].to_numpy())(prediction, level=level)
+        region = calibrate(score, fitted.predict(inputs(known)), _targets(known[name], fitted))(prediction, level=level)
     if classes:
         labels = fitted.data.classes or (0, 1)
         table = pd.DataFrame(prediction.probabilities.numpy(), columns=[f"p({label})" for label in labels])
@@ -209,6 +209,77 @@ def predict(
     typer.echo(f"wrote: {out} ({len(table)} rows)")
     if region is not None:
         typer.echo(f"{level:.0%} sets: {region.guarantee}")
+
+
+def _targets(column: Any, fitted: Any) -> Any:
+    """A target column as numbers; labels as the codes of the fit."""
+    from .errors import DataError
+
+    classes = fitted.data.classes
+    if classes is None or set(column) <= set(range(len(classes))):
+        return column.to_numpy(dtype=float)
+    known = {str(label): code for code, label in enumerate(classes)}
+    strange = sorted({str(v) for v in column} - set(known))
+    if strange:
+        raise DataError(
+            f"labels among {', '.join(known)}", ", ".join(strange[:5]), "the fit has never seen them: drop those rows"
+        )
+    return column.map(lambda v: known[str(v)]).to_numpy(dtype=float)
+
+
+@app.command()
+def calibrate(
+    posterior: Annotated[Path, typer.Argument(help="a file that `ppgp fit` wrote")],
+    data: Annotated[Path, typer.Argument(help="rows that the fit has not seen, with their target")],
+    target: Annotated[str | None, typer.Option(help="the target column; default: that of the fit")] = None,
+    scores: Annotated[str | None, typer.Option(help="scores or recipes, comma-separated; see `ppgp list`")] = None,
+    group: Annotated[str | None, typer.Option(help="a column of groups: the guarantee then holds in each")] = None,
+    level: Level = 0.9,
+    seed: Seed = 0,
+) -> None:
+    """Calibrate on half of the rows by several scores, and say on the other half what each delivers."""
+    import torch
+
+    from . import conformal, metrics
+    from .loading import load_posterior, read_frame
+    from .region import exact_level
+
+    exact_level(level)
+    fitted, frame = load_posterior(posterior), read_frame(data)
+    name = target or str(fitted.data.target_name)
+    columns = list(fitted.data.feature_names or [c for c in frame.columns if c not in (name, group)])
+    for column in [*columns, name, *([group] if group else [])]:
+        if column not in frame.columns:
+            raise UnknownName("column", str(column), map(str, frame.columns))
+    order = torch.randperm(len(frame), generator=torch.Generator().manual_seed(seed)).numpy()
+    parts = [frame.iloc[rows] for rows in (order[: len(frame) // 2], order[len(frame) // 2 :])]
+    ours, new = (fitted.predict(part[columns].to_numpy(dtype=float)) for part in parts)
+    y, truth = (_targets(part[name], fitted) for part in parts)
+    labels = [part[group].to_numpy() if group else None for part in parts]
+    default = "lac,aps,raps" if new.kind == "classes" else "absolute,normalized,signed,quantile,pit,density"
+    rows: list[dict[str, Any]] = []
+    if new.kind != "classes":
+        own = new.interval(level)
+        rows.append({"score": "(the model's own)", "coverage": metrics.coverage(own, truth), "width": metrics.mean_width(own)})
+        rows[0] |= {"infinite": 0.0, "empty": 0.0, "guaranteed": own.guarantee}
+    for recipe in _names(scores or default):
+        region = conformal.calibrate(zoo.build_score(recipe), ours, y, groups=labels[0])(new, level=level, groups=labels[1])
+        rows.append(
+            {
+                "score": recipe,
+                "coverage": metrics.coverage(region, truth),
+                "width": metrics.mean_width(region),
+                "infinite": float(region.infinite.double().mean()),
+                "empty": float(region.empty.double().mean()),
+                "guaranteed": region.guarantee,
+            }
+        )
+    _print_table(rows, f"{level:.0%} sets: {len(y)} rows to calibrate, {len(truth)} to test")
+    if not group:
+        low, high = conformal.calibrate(zoo.build_score("lac" if new.kind == "classes" else "absolute"), ours, y).coverage_band(
+            level, 0.9, len(truth)
+        )
+        typer.echo(f"at {level:.0%} the coverage of {len(truth)} test rows lies in {low:.3f} .. {high:.3f}, nine times in ten")
 
 
 @app.command()
@@ -235,7 +306,7 @@ def list_members() -> None:
     """The models, methods and experiments that go by a name."""
     from .experiments import EXPERIMENTS
 
-    for title, members in (("models", zoo.MODELS), ("methods (--how)", zoo.HOWS)):
+    for title, members in (("models", zoo.MODELS), ("methods (--how)", zoo.HOWS), ("scores (--scores)", zoo.SCORES)):
         _print_table([{"name": n, "recipe": r, "what it is": w} for n, (r, w) in members.items()], title)
     _print_table([{"name": n, "what it shows": w} for n, (_, w) in EXPERIMENTS.items()], "experiments (ppgp reproduce)")
 

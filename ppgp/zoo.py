@@ -8,11 +8,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 from .errors import SettingError, UnknownName
 
-__all__ = ["HOWS", "MODELS", "build_how", "build_model", "changed"]
+__all__ = ["HOWS", "MODELS", "SCORES", "build_how", "build_model", "build_score", "changed"]
 
 #: name -> (recipe, what it is)
 MODELS: dict[str, tuple[str, str]] = {
@@ -28,6 +29,18 @@ HOWS: dict[str, tuple[str, str]] = {
     "nuts": ("NUTS(draws=500, warmup=500)", "the No-U-Turn sampler, four chains"),
 }
 
+SCORES: dict[str, tuple[str, str]] = {
+    "absolute": ("Absolute()", "one width for all rows"),
+    "normalized": ("Normalized()", "in units of the predictive sd"),
+    "signed": ("Signed(normalized=True)", "one threshold a side"),
+    "quantile": ("Quantile()", "the predictive quantiles moved (CQR)"),
+    "pit": ("PIT()", "a central interval of the predictive CDF"),
+    "density": ("Density()", "where the predictive density is highest"),
+    "lac": ("LAC()", "labels by probability: the smallest sets"),
+    "aps": ("APS()", "labels by cumulative probability: adaptive sets"),
+    "raps": ("RAPS()", "APS with a price on long sets"),
+}
+
 
 def build_model(name_or_recipe: str) -> Any:
     """A model from its name in the zoo, or from a recipe such as ``GP(Matern(1.5) + Linear())``."""
@@ -41,6 +54,15 @@ def build_how(name_or_recipe: str) -> Any:
     from . import inference
 
     return _build("method", name_or_recipe, HOWS, [inference], inference.Inference)
+
+
+def build_score(name_or_recipe: str) -> Any:
+    """A conformal score from its name, or from a recipe such as ``Quantile(unit="width")``."""
+    from . import conformal
+
+    members = {name for name in conformal.__all__ if isinstance(getattr(conformal, name), type)}
+    family = SimpleNamespace(__all__=sorted(members), **{name: getattr(conformal, name) for name in members})
+    return _build("score", name_or_recipe, SCORES, [family], conformal.Score)
 
 
 def _build(kind: str, text: str, named: Mapping[str, tuple[str, str]], families: list[Any], wanted: type) -> Any:

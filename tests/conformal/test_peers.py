@@ -75,7 +75,7 @@ def test_at_nine_rows_and_level_0_9_a_finite_set_is_valid_where_crepes_gives_the
     theirs = crepes.ConformalRegressor().fit((Y - MEAN)[:9]).predict_int(np.sin(NEW[:, 0]), confidence=0.9)
     assert bool(np.isinf(theirs).all())
     peer = mapie_regression.SplitConformalRegressor(Sine().fit(X, Y), confidence_level=0.9, prefit=True)
-    with pytest.raises(ValueError, match="[Nn]umber of samples|too low|confidence"):
+    with pytest.raises(ValueError, match=r"[Nn]umber of samples|too low|confidence"):
         peer.conformalize(X[:9], Y[:9]).predict_interval(NEW)
 
 

@@ -95,6 +95,27 @@ def test_fit_then_predict_with_calibration_rows(table: Path) -> None:
     assert np.corrcoef(predictions["mean"], truth)[0, 1] > 0.9
 
 
+def test_calibrate_says_what_each_score_delivers(table: Path) -> None:
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame(rng.normal(size=(300, 2)), columns=["a", "b"])
+    frame["y"] = frame["a"] - 2 * frame["b"] + 0.1 * rng.normal(size=300)
+    frame["site"] = np.where(rng.random(300) < 0.3, "north", "south")
+    frame[:100].drop(columns="site").to_csv(table / "fit.csv", index=False)
+    frame[100:].to_csv(table / "rest.csv", index=False)
+    done = ppgp("fit", "fit.csv", "--target", "y", "--model", "linear", "--how", "map", "--out", "m.safetensors", cwd=table)
+    assert done.returncode == 0, done.stderr
+    done = ppgp("calibrate", "m.safetensors", "rest.csv", "--level", "0.8", cwd=table)
+    assert done.returncode == 0, done.stderr
+    assert "100 rows to calibrate, 100 to test" in done.stdout
+    assert all(name in done.stdout for name in ("absolute", "signed", "density", "nine times in ten"))
+    done = ppgp("calibrate", "m.safetensors", "rest.csv", "--scores", "Quantile(unit='width')", "--group", "site", cwd=table)
+    assert done.returncode == 0, done.stderr
+    assert "given the group" in " ".join(done.stdout.split())
+    done = ppgp("calibrate", "m.safetensors", "rest.csv", "--scores", "absolut", cwd=table)
+    assert done.returncode == 2
+    assert "absolute" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

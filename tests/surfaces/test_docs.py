@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -16,9 +17,15 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
 
 
-def run(code: str, cwd: Path) -> str:
+def run(code: str, cwd: Path, **environment: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=600, cwd=cwd, check=False
+        [sys.executable, "-W", "ignore", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        cwd=cwd,
+        check=False,
+        env=os.environ | environment,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -53,10 +60,11 @@ def test_the_skeletons_of_contributing_are_python() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda p: p.stem)
-def test_a_notebook_runs_to_its_last_assert(source: Path, tmp_path: Path) -> None:
+def test_a_notebook_runs_to_its_last_assert(source: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     text = source.read_text()
     assert text.rstrip().splitlines()[-1].startswith("assert ")
-    run(text, tmp_path)
+    folder = request.getfixturevalue("data_dir") if "PPGP_DATA" in text else tmp_path
+    run(text, tmp_path, PPGP_DATA=str(folder))
 
 
 @pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda p: p.stem)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ppgp import inference, kernels, models, priors, zoo
+from ppgp import conformal, inference, kernels, models, priors, zoo
 from ppgp.errors import SettingError, UnknownName
 
 
@@ -16,6 +16,11 @@ def test_every_named_model_builds(name: str) -> None:
 @pytest.mark.parametrize("name", zoo.HOWS)
 def test_every_named_method_builds(name: str) -> None:
     assert isinstance(zoo.build_how(name), inference.Inference)
+
+
+@pytest.mark.parametrize("name", zoo.SCORES)
+def test_every_named_score_builds(name: str) -> None:
+    assert isinstance(zoo.build_score(name), conformal.Score)
 
 
 def test_a_recipe_reads_sums_products_and_keywords() -> None:
