@@ -64,7 +64,7 @@ class Target:
         self.slices: dict[str, Slice] = {}
         self.params: dict[str, Tensor] = {}
         self.notes: list[str] = []  # sentences that every Posterior from this target carries
-        self._graphs: dict[tuple[int | None, bool], Callable[..., tuple[Tensor, Tensor]]] = {}
+        self._graphs: dict[tuple[int | None, bool, int | None], Callable[..., tuple[Tensor, Tensor]]] = {}
         self._traced = False
         self._at_origin: Tensor | None = None
         self._survey()
@@ -159,6 +159,12 @@ class Target:
         with torch.no_grad():
             return graph(z.to(self._like), *self._tables(rows))
 
+    def side_by_side(self, z: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """``value_and_grad`` at several points at once, z [k, p]: values [k] and gradients [k, p] from one graph."""
+        graph = self.compiled(None if rows is None else len(rows), k=len(z))
+        with torch.no_grad():
+            return graph(z.to(self._like), *self._tables(rows))
+
     def hessian(self, z: Tensor, *, jacobian: bool = True) -> Tensor:
         """Second derivatives of ``log_density``, [p, p]."""
         z = z.detach().to(self._like).requires_grad_(True)
@@ -191,11 +197,13 @@ class Target:
 
     # -- compiling -----------------------------------------------------------------------------------------------
 
-    def compiled(self, batch: int | None = None, jacobian: bool = True) -> Callable[..., tuple[Tensor, Tensor]]:
-        """(z) -> value, gradient for the full data, or (z, X, y) for mini-batches of ``batch`` rows."""
-        key = (batch, jacobian)
+    def compiled(
+        self, batch: int | None = None, jacobian: bool = True, k: int | None = None
+    ) -> Callable[..., tuple[Tensor, Tensor]]:
+        """(z) -> value, gradient for the full data, or (z, X, y) for mini-batches of ``batch`` rows; with ``k``, z is [k, p]."""
+        key = (batch, jacobian, k)
         if key not in self._graphs:
-            self._graphs[key] = self._compile(batch, jacobian)
+            self._graphs[key] = self._compile(batch, jacobian, k)
         return self._graphs[key]
 
     def _eager(self, jacobian: bool) -> Callable[..., tuple[Tensor, Tensor]]:
@@ -208,28 +216,30 @@ class Target:
 
         return value_and_grad
 
-    def _compile(self, batch: int | None, jacobian: bool) -> Callable[..., tuple[Tensor, Tensor]]:
-        eager = self._eager(jacobian)
+    def _compile(self, batch: int | None, jacobian: bool, k: int | None) -> Callable[..., tuple[Tensor, Tensor]]:
+        one = self._eager(jacobian)
         if not self.compile:
-            return eager
+            return one if k is None else _looped(one)
         tables = () if batch is None else self._tables(torch.arange(batch))
         points = self._three_points()
         try:
-            graph = _traced(eager, (points[0].clone(), *tables))
-            wrong = next((z for z in points if not _same(graph(z, *tables), eager(z, *tables))), None)
+            graph = _traced(one, (points[0].clone(), *tables), k)
+            wrong = next((z for z in points if not _same(_first(graph, z, tables, k), one(z, *tables))), None)
             reason = None if wrong is None else "its graph depends on the values (an if, or random numbers in it)"
         except KeyboardInterrupt:
             raise
         except Exception as error:  # whatever a stranger's program does inside a trace, running it eagerly is right
-            graph, reason = eager, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            graph, reason = one, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         if reason is None:
             return graph
+        if k is not None:  # a graph of one point may serve where that of several does not
+            return _looped(self.compiled(batch, jacobian))
         if not self._traced:
             self._traced = True
             note = f"the program could not be compiled ({reason}); it runs eagerly, several times slower"
             self.notes.append(note)
             warnings.warn(note, NumericalWarning, stacklevel=3)
-        return eager
+        return one
 
     def _three_points(self) -> list[Tensor]:
         generator = torch.Generator().manual_seed(0)
@@ -312,14 +322,33 @@ class Target:
 
 
 def _traced(
-    function: Callable[..., tuple[Tensor, Tensor]], example: tuple[Tensor, ...]
+    function: Callable[..., tuple[Tensor, Tensor]], example: tuple[Tensor, ...], k: int | None = None
 ) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Pyro's handlers, autograd and all, run once: make_fx records the operations, TorchScript runs them."""
+    """Pyro's handlers, autograd and all, run once: make_fx records the operations, TorchScript runs them; k points abreast."""
     graph = simplified(make_fx(function)(*example))
+    if k is not None:
+        wide = torch.vmap(graph, in_dims=(0, *(None,) * (len(example) - 1)))
+        example = (example[0].expand(k, -1).clone(), *example[1:])
+        graph = simplified(make_fx(wide)(*example))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.jit's notices of deprecation; nothing else runs a small graph as fast
         script = torch.jit.trace(graph, example, check_trace=False)
         return torch.jit.freeze(script.eval())  # type: ignore[return-value]
+
+
+def _first(graph: Callable[..., tuple[Tensor, Tensor]], z: Tensor, tables: tuple[Tensor, ...], k: int | None) -> Any:
+    if k is None:
+        return graph(z, *tables)
+    values, gradients = graph(z.expand(k, -1).clone(), *tables)
+    return values[0], gradients[0]
+
+
+def _looped(graph: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor]]:
+    def each(z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
+        values, gradients = zip(*(graph(point, *tables) for point in z), strict=True)
+        return torch.stack(values), torch.stack(gradients)
+
+    return each
 
 
 def _same(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> bool:

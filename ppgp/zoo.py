@@ -26,6 +26,7 @@ HOWS: dict[str, tuple[str, str]] = {
     "map": ("MAP()", "the mode, by L-BFGS"),
     "laplace": ("Laplace()", "a Gaussian at the mode of the unconstrained density"),
     "svi": ("SVI()", "a full-covariance Gaussian guide, or the model's own"),
+    "hmc": ("HMC(draws=500, warmup=500)", "Hamiltonian Monte Carlo, four chains abreast"),
     "nuts": ("NUTS(draws=500, warmup=500)", "the No-U-Turn sampler, four chains"),
 }
 

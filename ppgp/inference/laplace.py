@@ -108,3 +108,18 @@ def expand(target: Target, z0: Tensor, progress: bool, steps: int) -> Peak:
         interrupted=stats["interrupted"],
         definite=not bool(flat.any()),
     )
+
+
+def laplace_frame(target: Target, start: Tensor, climb: int = 200) -> tuple[Tensor, Tensor]:
+    """origin [p] and root [p, p], z = origin + root w: the Laplace approximation's; z itself where it has none.
+
+    A linear change of variables leaves the posterior as it is, however poor the approximation.
+    """
+    unmoved = torch.zeros_like(start), torch.eye(target.dim, dtype=start.dtype, device=start.device)
+    try:
+        peak = expand(target, start, False, climb)
+    except NumericalError:
+        return unmoved
+    if peak.interrupted:
+        raise KeyboardInterrupt("stopped before the warm-up; there is no draw to return")
+    return (peak.mode, peak.root) if peak.definite else unmoved

@@ -25,11 +25,10 @@ from ..prediction import seeded
 from ..progress import bar
 from ..target import Target
 from .inference import Inference, check_counts, finish, starting_point
-from .laplace import expand
+from .laplace import laplace_frame
 
 METRICS = {"nutpie": ("low_rank", "diagonal"), "pyro": ("diagonal", "dense")}  # the first is what the engine does unasked
 LOW_RANK_UP_TO = 200  # dimensions; its adaptation costs an eigendecomposition a window, whatever the density costs
-CLIMB = 200  # iterations of L-BFGS on the way to the Laplace approximation
 THREADS_PAY_FROM = 3e-4  # seconds a gradient; below, chains in threads wait longer for the interpreter's lock than they gain
 SPREAD = 1.0  # chains start Uniform(-1, 1) around the origin of unconstrained space
 
@@ -146,22 +145,6 @@ NUTPIE_STATS = {
 }
 
 
-def _coordinates(target: Target, start: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """origin [p] and root [p, p], z = origin + root w: the Laplace approximation's, or z itself where it has none.
-
-    A linear change of variables leaves the posterior as it is, however poor the approximation.
-    """
-    try:
-        peak = expand(target, start, False, CLIMB)
-    except NumericalError:
-        return np.zeros(target.dim), np.eye(target.dim)
-    if peak.interrupted:
-        raise KeyboardInterrupt("stopped before the warm-up; there is no draw to return")
-    if not peak.definite:
-        return np.zeros(target.dim), np.eye(target.dim)
-    return peak.mode.double().cpu().numpy(), peak.root.double().cpu().numpy()
-
-
 def _nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, started: float) -> Posterior:
     arviz()  # nutpie imports it, with its notice
     import nutpie
@@ -176,7 +159,8 @@ def _nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, sta
     threads = 1 if cheap else max(1, torch.get_num_threads() // cores)
     metric = how.metric or METRICS["nutpie"][target.dim > LOW_RANK_UP_TO]
     moved = metric == "low_rank"
-    origin, root = _coordinates(target, first) if moved else (np.zeros(0), np.zeros(0))
+    frame = laplace_frame(target, first) if moved else (torch.zeros(0), torch.zeros(0))
+    origin, root = (x.double().cpu().numpy() for x in frame)
     failures: list[BaseException] = []
 
     def make_logp() -> Callable[..., tuple[float, np.ndarray]]:

@@ -1,31 +1,46 @@
-"""Bayesian linear regression with unknown noise."""
+"""Bayesian linear regression, and its exact posterior."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+import pyro
 import pyro.distributions as dist
+import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data import Scaler
-from ..priors import LogNormal, Normal, PriorLike, Site, site
-from .model import Model, Theta, linear
+from ..data import Dataset, Scaler
+from ..errors import NotApplicable, SettingError
+from ..priors import Flat, InverseGamma, LogNormal, Normal, Prior, PriorLike, Site, site
+from .exact_linear import Decomposition, conjugate_law, decompose, invert, noise_posterior
+from .model import Model, Theta, draw, linear
+
+EXACT = "exact."  # prefix of the params of the closed form
 
 
 @dataclass(frozen=True)
 class LinearRegression(Model):
     """y ~ N(X weight + bias, noise), weight_j, bias and noise with independent priors. Gelman et al. (2013), chapter 14.
 
+    Least squares is ``LinearRegression(Flat(), Flat(), Flat())``; ridge regression has ``Normal`` weights, a flat bias and
+    a number as noise.
+
     Args:
         weight: prior (or number) of each of the d weights.
         bias: prior or number of the intercept.
         noise: prior or number of the noise variance.
+        conjugate: whether the priors' standard deviations of weight and bias are in units of the noise sd; with
+            ``noise=InverseGamma(a, b)`` this is the Normal-inverse-gamma prior, whose predictive is Student's t.
     """
 
     weight: PriorLike = Normal(0.0, 1.0)
     bias: PriorLike = Normal(0.0, 1.0)
     noise: PriorLike = LogNormal(-1.0, 1.5)
+    conjugate: bool = False
+    collapsed = ("weight", "bias", "noise")
 
     def sites(self, d: int) -> dict[str, Site]:
         return {
@@ -38,6 +53,33 @@ class LinearRegression(Model):
         loc = linear(self.value(theta, "weight", X), self.value(theta, "bias", X), X)
         return dist.Normal(loc, self.value(theta, "noise", X).sqrt()[..., None])
 
+    def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
+        """The Pyro program: X [n, d], y [n]; ``total`` is the number of rows that a mini-batch was taken from."""
+        sites = self.sites(X.shape[-1])
+        if self.conjugate:
+            theta = draw({"noise": sites["noise"]}, X)
+            sd = self.value(theta, "noise", X).sqrt()
+            for name in ("weight", "bias"):
+                s, prior = sites[name], getattr(self, name)
+                if isinstance(prior, Normal):
+                    shape = torch.Size(s.shape)
+                    scaled = dist.Normal(sd * 0 + prior.loc, prior.scale * sd).expand(shape).to_event(len(s.shape))  # type: ignore[attr-defined]
+                    theta[name] = pyro.sample(name, scaled)
+                else:
+                    theta |= draw({name: s}, X)
+        else:
+            theta = draw(sites, X)
+        with pyro.plate("rows", total or len(X), subsample=X):
+            return pyro.sample("y", self.law(theta, X), obs=y)  # type: ignore[arg-type]
+
+    def prepare(self, data: Dataset) -> LinearRegression:
+        """Raises SettingError where ``conjugate`` has no meaning for the priors."""
+        if self.conjugate and any(isinstance(p, Prior) and not isinstance(p, Normal | Flat) for p in (self.weight, self.bias)):
+            raise SettingError(
+                "Normal or Flat priors on weight and bias with conjugate=True", f"{self.weight}, {self.bias}", "change them"
+            )
+        return self
+
     def coefficients(self, draws: Theta, scaler: Scaler | None) -> dict[str, Tensor]:
         """weight [chain, draw, d] (units of y over units of x_j) and bias [chain, draw] (units of y)."""
         weight, bias = draws["weight"], draws["bias"]
@@ -45,3 +87,138 @@ class LinearRegression(Model):
             return {"weight": weight, "bias": bias}
         weight = weight * scaler.y_sd / scaler.x_sd
         return {"weight": weight, "bias": scaler.y_mean + scaler.y_sd * bias - weight @ scaler.x_mean}
+
+    # -- the closed form -----------------------------------------------------------------------------------------
+
+    def _uncertain(self) -> list[str]:
+        return [name for name in ("weight", "bias") if isinstance(getattr(self, name), Prior)]
+
+    def _features(self, X: Tensor) -> Tensor:
+        """[n, p]: a column for each coefficient that is not fixed."""
+        columns = {"weight": X, "bias": torch.ones_like(X[:, :1])}
+        return torch.cat([columns[name] for name in self._uncertain()] or [X[:, :0]], 1)
+
+    def _fixed(self, X: Tensor) -> Tensor:
+        """[n]: the part of the mean that is fixed."""
+        fixed = {n: 0.0 if isinstance(getattr(self, n), Prior) else float(getattr(self, n)) for n in ("weight", "bias")}
+        return X.sum(1) * fixed["weight"] + fixed["bias"]
+
+    def _decomposition(self, train: Dataset) -> Decomposition:
+        precision, mean, names = [], [], []
+        for name in self._uncertain():
+            prior = getattr(self, name)
+            if not isinstance(prior, Normal | Flat):
+                raise NotApplicable(f"a Normal or Flat prior on {name} for the closed form", repr(prior), "use NUTS")
+            size = train.d if name == "weight" else 1
+            precision += [0.0 if isinstance(prior, Flat) else prior.scale**-2] * size
+            mean += [0.0 if isinstance(prior, Flat) else prior.loc] * size
+            names += list(train.feature_names or map(str, range(train.d))) if name == "weight" else ["the constant (bias)"]
+        like = {"dtype": train.X.dtype, "device": train.X.device}
+        return decompose(
+            self._features(train.X),
+            train.y - self._fixed(train.X),
+            torch.tensor(precision, **like),
+            torch.tensor(mean, **like),
+            names,
+        )
+
+    def exact(self, train: Dataset, draws: int, generator: torch.Generator) -> tuple[dict, dict, float]:
+        """Draws {site: [draw, *event]}, the params of the closed form, and the log evidence.
+
+        Given the noise the coefficients are Gaussian; the noise is fixed, inverse-gamma (conjugate), or integrated over on a
+        grid, its draws stratified.
+        """
+        d = self._decomposition(train)
+        like = train.X
+        e = torch.randn(draws, len(d.fit), generator=generator, dtype=torch.float64).to(like)
+        order = torch.randperm(draws, generator=generator, dtype=torch.int64)
+        u = ((order + torch.rand(draws, generator=generator, dtype=torch.float64)) / draws).to(like)
+        params = {"basis": d.basis, "fit": d.fit, "data": d.data, "prior": d.prior}
+        out: dict[str, Tensor] = {}
+        if not isinstance(self.noise, Prior):
+            noise = torch.full((draws,), float(self.noise)).to(like)
+            evidence = float(d.log_marginal(noise[:1], self.conjugate))
+        elif self.conjugate:
+            if not isinstance(self.noise, InverseGamma | Flat):
+                raise NotApplicable(
+                    "an InverseGamma prior on noise with conjugate=True", repr(self.noise), "use NUTS, or that prior"
+                )
+            start = (-1.0, 0.0) if isinstance(self.noise, Flat) else (self.noise.shape, self.noise.rate)
+            shape, rate, evidence = conjugate_law(d, *start)
+            params["noise"] = torch.tensor([shape, rate]).to(like)
+            noise = out["noise"] = _inverse_gamma(shape, rate, u)
+        else:
+            prior = self.sites(train.d)["noise"].distribution(like)
+            grid, cdf, evidence = noise_posterior(d, prior.log_prob, like)
+            noise = out["noise"] = invert(grid, cdf, u).exp()
+        mean, variance = d.coefficients(noise, self.conjugate)
+        w = (mean + variance.sqrt() * e) @ d.basis.mT
+        for name in self._uncertain():
+            out[name], w = (w[:, : train.d], w[:, train.d :]) if name == "weight" else (w[:, 0], w[:, 1:])
+        return out, {EXACT + name: value for name, value in params.items()}, evidence
+
+    def predict(self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False) -> Distribution:
+        """The law of y at X, batch [draw, n]; ``joint``: batch [draw], event [n].
+
+        With the closed form's params the coefficients are integrated out: Student's t, or a Normal for each noise.
+        """
+        if EXACT + "basis" not in theta or joint:
+            kept = {name: value for name, value in theta.items() if not name.startswith(EXACT)}
+            law = self.law(kept, X)
+            law = law if len(law.batch_shape) == 2 else law.expand(torch.Size([1, len(X)]))
+            return torch.distributions.Independent(law, 1) if joint else law
+        basis, fit, data, prior = (theta[EXACT + name] for name in ("basis", "fit", "data", "prior"))
+        features, fixed = self._features(X) @ basis, self._fixed(X)
+        if self.conjugate:
+            shape, rate = theta[EXACT + "noise"]
+            scale = (rate / shape * (1 + features.square().sum(1))).sqrt()
+            return dist.StudentT(2 * shape, (fixed + features @ (data + prior))[None], scale[None])
+        noise = theta["noise"] if "noise" in theta else torch.full((1,), float(self.noise)).to(X)  # type: ignore[arg-type]
+        q = fit / noise[:, None] + 1 - fit
+        loc = fixed + ((data / noise[:, None] + prior) / q) @ features.mT
+        return dist.Normal(loc, (noise[:, None] + (1 / q) @ features.square().mT).sqrt())
+
+    def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
+        """{"y": log p(y_i given theta), [draw, n]}."""
+        return {"y": self.law(theta, data.X).log_prob(data.y)}
+
+    # -- conditionals --------------------------------------------------------------------------------------------
+
+    def gibbs(self, train: Dataset) -> Callable[[Theta, torch.Generator], dict[str, Tensor]]:
+        """(theta [chain, *event], generator) -> theta: coefficients given the noise, then the noise given them.
+
+        Raises:
+            NotApplicable: unless weight and bias are Normal or Flat and noise is InverseGamma, Flat or a number.
+        """
+        if isinstance(self.noise, Prior) and not isinstance(self.noise, InverseGamma | Flat):
+            raise NotApplicable("an InverseGamma prior on noise for Gibbs", repr(self.noise), "use that prior, Exact, or NUTS")
+        d = self._decomposition(train)
+        flat = isinstance(self.noise, Flat)
+        shape, rate = (-1.0, 0.0) if flat else (getattr(self.noise, "shape", 0.0), getattr(self.noise, "rate", 0.0))
+
+        def step(theta: Theta, generator: torch.Generator) -> dict[str, Tensor]:
+            some = next(iter(theta.values()))
+            noise = theta["noise"] if "noise" in theta else torch.full((len(some),), float(self.noise)).to(some)  # type: ignore[arg-type]
+            mean, variance = d.coefficients(noise, self.conjugate)
+            e = torch.randn(mean.shape, generator=generator, dtype=torch.float64).to(mean)
+            v = mean + variance.sqrt() * e
+            w, new = v @ d.basis.mT, {}
+            for name in self._uncertain():
+                new[name], w = (w[:, : train.d], w[:, train.d :]) if name == "weight" else (w[:, 0], w[:, 1:])
+            if "noise" in theta:
+                residual, penalty = d.squares(v)
+                a = shape + 0.5 * (d.n + (d.proper if self.conjugate else 0))
+                b = rate + 0.5 * (residual + (penalty if self.conjugate else 0.0))
+                u = torch.rand(b.shape, generator=generator, dtype=torch.float64)
+                new["noise"] = b * _inverse_gamma(a, 1.0, u).to(b)
+            return new
+
+        return step
+
+
+def _inverse_gamma(shape: float, rate: float, u: Tensor) -> Tensor:
+    """Its quantiles at u; torch has no inverse of the incomplete gamma function."""
+    from scipy import special
+
+    gamma: Any = special.gammaincinv(shape, 1 - u.double().cpu().numpy())
+    return rate / torch.as_tensor(gamma, dtype=u.dtype, device=u.device)
