@@ -27,7 +27,7 @@ from .region import Region, exact_level
 
 __all__ = ["CrossCalibrator", "conformal_bayes", "cross_calibrate", "full_conformal", "full_system_of"]
 
-EXACT = "marginal coverage >= {level:g} (exchangeable rows)"
+EXACT = "marginal coverage >= {level} (exchangeable rows)"
 FITTED = "heuristic: no finite-sample guarantee, as the hyperparameters were fitted on the ranked rows"
 
 
@@ -218,7 +218,8 @@ def cross_calibrate(
 
 # -- conformal Bayes ---------------------------------------------------------------------------------------------------
 
-GRID = 64
+GRID = 113
+CENTRAL = 49  # of the grid's points, at percentiles of the predictive law
 REACH = 6.0  # predictive sds on either side of the grid's centre
 BISECTIONS = 40
 BUDGET = 16_000_000  # numbers in the largest temporary
@@ -231,8 +232,10 @@ class _AddOneIn:
         self.posterior, self.rows = posterior, rows
         model, data = posterior.model, posterior.data
         with torch.no_grad():
-            L = model.log_likelihood(posterior.theta, data)["y"]
-            self.law = model.predict(posterior.theta, rows, data)
+            theta = {name: v for name, v in posterior.theta.items() if not name.startswith("exact.")}
+            L = model.log_likelihood(theta, data)["y"]
+            law = model.law(theta, rows)  # given each draw, as the likelihood of the data is
+            self.law = law.expand(torch.Size([len(L), len(rows)]))
         self.top = L.max(0).values
         self.E = (L - self.top).exp()  # [T, n]
         self.base = _guide_correction(posterior)
@@ -257,7 +260,10 @@ class _AddOneIn:
     def k_hat(self, which: int, y: float) -> float:
         from .univariate import log_prob, take
 
-        each = log_prob(take(self.law, torch.tensor([which])), torch.tensor([y]).to(self.E))[:, 0] + self.base
+        each = (
+            log_prob(take(self.law, torch.tensor([which])), torch.tensor([y], dtype=self.E.dtype, device=self.E.device))[:, 0]
+            + self.base
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return float(arviz().psislw(each.double().cpu().numpy())[1])
@@ -312,7 +318,7 @@ def conformal_bayes(posterior: Posterior, X: Any, level: float = 0.9) -> Region:
     worst = int(ess.argmin()) if len(ess) else 0
     k = add.k_hat(int(which[worst]), float(y[worst])) if len(ess) else math.nan
     limit = min(1 - 1 / math.log10(T), 0.7)
-    sentence = f"coverage >= {level:g} as draws -> infinity (of {T}, worst effective number {float(ess.min()) if len(ess) else T:.0f}, k-hat {k:.2f})"
+    sentence = f"coverage >= {level} as draws -> infinity (of {T}, worst effective number {float(ess.min()) if len(ess) else T:.0f}, k-hat {k:.2f})"
     if k > limit:
         sentence = f"heuristic: weights unreliable, k-hat {k:.2f} above {limit:.2f}"
         warnings.warn(f"conformal_bayes: {sentence}; take more draws, or use calibrate", ConvergenceWarning, stacklevel=2)
@@ -340,18 +346,20 @@ def _search(add: _AddOneIn, prediction: Prediction, alpha: float, level: float) 
     reach = torch.full_like(sd, REACH)
     inside = torch.zeros(m, GRID, dtype=torch.bool)
     grid = torch.zeros(m, GRID).to(sd)
+    # evenly over the reach, and at the law's own percentiles, where a narrow set would slip between even points
+    middle = torch.stack([prediction.quantile(float(p)) for p in torch.linspace(0.02, 0.98, CENTRAL)], 1)
     stale = torch.ones(m, dtype=torch.bool)
     for _ in range(8):  # further out, until both ends of the grid are refused
         here = torch.nonzero(stale).flatten()
-        line = torch.linspace(-1, 1, GRID).to(sd)
-        grid[here] = centre[here, None] + (reach * sd)[here, None] * line
+        line = torch.linspace(-1, 1, GRID - CENTRAL).to(sd)
+        even = centre[here, None] + (reach * sd)[here, None] * line
+        grid[here] = torch.cat([even, middle[here]], 1).sort(1).values
         p, _ = add(here.repeat_interleave(GRID), grid[here].flatten())
         inside[here] = (p > alpha + 1e-12).reshape(-1, GRID)
         stale = inside[:, 0] | inside[:, -1]
         if not bool(stale.any()):
             break
         reach = torch.where(stale, 2 * reach, reach)
-    # a set narrower than the grid's step still holds the most probable value
     rows, cells = torch.nonzero(inside[:, :-1] != inside[:, 1:], as_tuple=True)
     start = inside[rows, cells]
     a, b = grid[rows, cells].clone(), grid[rows, cells + 1].clone()
@@ -371,8 +379,8 @@ def _search(add: _AddOneIn, prediction: Prediction, alpha: float, level: float) 
     for row in range(m):
         if not math.isnan(opened[row]):
             pieces[row].append((opened[row], math.inf))
-    lower = torch.tensor([p[0][0] if p else math.nan for p in pieces]).to(sd)
-    upper = torch.tensor([p[-1][1] if p else math.nan for p in pieces]).to(sd)
+    lower = torch.tensor([p[0][0] if p else math.nan for p in pieces], dtype=sd.dtype, device=sd.device)
+    upper = torch.tensor([p[-1][1] if p else math.nan for p in pieces], dtype=sd.dtype, device=sd.device)
     several = any(len(p) > 1 for p in pieces)
     ess = add(rows, ends)[1] if len(rows) else torch.empty(0)
     return Region(level, "", lower, upper, pieces=tuple(map(tuple, pieces)) if several else None), (rows, ends, ess)

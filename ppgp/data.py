@@ -16,6 +16,8 @@ from .errors import DataError, DataWarning, SettingError, UnknownName
 
 __all__ = ["Dataset", "Scaler"]
 
+LEVEL = "="  # between a column and its level in the name of a one-hot column
+
 
 def as_tensor(values: Any, what: str, dtype: torch.dtype | None = None) -> Tensor:
     """A finite-or-not float tensor from an array, a list, a frame or a tensor; a float tensor keeps its dtype.
@@ -143,8 +145,11 @@ class Dataset:
         return f"<Dataset n={self.n} d={self.d} target={self.target_name or 'y'} ({kind})>"
 
     @classmethod
-    def from_frame(cls, frame: Any, target: str) -> Dataset:
+    def from_frame(cls, frame: Any, target: str, one_hot: bool = False) -> Dataset:
         """From a pandas DataFrame: ``target`` is y, every other column an input.
+
+        Args:
+            one_hot: turn each column of text or categories into one column of 0 and 1 a level, named ``column=level``.
 
         Raises:
             UnknownName: if there is no such column (the nearest one is offered).
@@ -156,12 +161,14 @@ class Dataset:
         if twice:
             raise DataError("different column names", f"{_few(twice, 'column')} more than once", "rename them")
         inputs = frame.drop(columns=[target])
+        if one_hot:
+            inputs = _one_hot(inputs)
         text = [str(c) for c in inputs.columns if inputs[c].dtype.kind not in "fiub"]
         if text:
             raise DataError(
                 "numbers in every input column",
                 f"text or dates in {_few(text, 'column')}",
-                "encode categories as numbers (pandas.get_dummies), or drop the column",
+                "pass one_hot=True for a column of 0 and 1 a category, or drop the column",
             )
         y = frame[target]
         return cls(inputs.to_numpy(dtype=float), y.to_numpy(), [str(c) for c in inputs.columns], str(target))
@@ -206,6 +213,45 @@ class Dataset:
         """
         scaler = Scaler.of(self, scale_X=scale_X, scale_y=scale_y)
         return self._with(scaler.inputs(self.X), scaler.targets(self.y)), scaler
+
+
+def _one_hot(inputs: Any) -> Any:
+    import pandas as pd
+
+    text = [c for c in inputs.columns if inputs[c].dtype.kind not in "fiubmM"]
+    missing = [str(c) for c in text if bool(inputs[c].isna().any())]
+    if missing:
+        raise DataError(
+            "a category in every row", f"missing ones in {_few(missing, 'column')}", "drop those rows, or name them"
+        )
+    return pd.get_dummies(inputs, columns=text, prefix_sep=LEVEL, dtype=float)
+
+
+def inputs_of(frame: Any, names: Sequence[str]) -> Tensor:
+    """X [n, d] from a DataFrame, column by column; ``column=level`` is 1 where the column holds that level.
+
+    Raises:
+        UnknownName: if a column is missing.
+        DataError: if a column holds a level that ``names`` does not have.
+    """
+    columns, levels = [], {}
+    present = {str(c): c for c in frame.columns}
+    for name in names:
+        head, _, level = name.partition(LEVEL)
+        if name in present:
+            columns.append(as_tensor(frame[present[name]].to_numpy(), f"column {name}"))
+        elif level and head in present:
+            levels.setdefault(head, set()).add(level)
+            columns.append(as_tensor((frame[present[head]].astype(str) == level).to_numpy(dtype=float), name))
+        else:
+            raise UnknownName("column", head if level else name, present)
+    for head, known in levels.items():
+        new = sorted(set(frame[present[head]].astype(str)) - known)
+        if new:
+            raise DataError(
+                f"levels of {head} among {', '.join(sorted(known))}", _few(new, "level"), "the fit has never seen them"
+            )
+    return torch.stack(columns, 1)
 
 
 def _encode(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, tuple[Any, ...] | None]:

@@ -67,6 +67,9 @@ def troubles(posterior: Posterior) -> list[str]:
     table = posterior.summary()
     found = []
     chains, draws = next(iter(posterior.draws.values())).shape[:2]
+    moving = [np.ptp(x) > 0 for _, x in scalars(posterior.draws)]
+    if draws > 1 and not any(moving):
+        found.append("no draw differs from another: the sampler is stuck; start elsewhere, or change its steps")
     if chains < 2:
         found.append("one chain cannot show that it has converged: run at least two, better four")
     elif draws >= 4:

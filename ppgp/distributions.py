@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from .linalg import cholesky, gaussian_log_density
+from .linalg import LOG_2PI, cholesky, gaussian_log_density
 
-__all__ = ["GPMarginal"]
+__all__ = ["GPMarginal", "NormalMixture"]
 
 
 class GPMarginal(dist.TorchDistribution):
@@ -56,3 +56,52 @@ class GPMarginal(dist.TorchDistribution):
             self._validate_sample(value)
         residual = value - self.loc
         return gaussian_log_density(self.covariance_matrix, residual)
+
+
+class NormalMixture(dist.TorchDistribution):
+    """sum_k proportion_k N(loc_k, scale_k^2), with the cdf that a prediction needs.
+
+    Args:
+        proportion, loc, scale: [*batch, K] each.
+    """
+
+    arg_constraints = {  # type: ignore[assignment]
+        "proportion": constraints.simplex,
+        "loc": constraints.real_vector,
+        "scale": constraints.independent(constraints.positive, 1),
+    }
+    support = constraints.real  # type: ignore[assignment]
+
+    def __init__(self, proportion: Tensor, loc: Tensor, scale: Tensor, validate_args: bool | None = None) -> None:
+        self.proportion, self.loc, self.scale = torch.broadcast_tensors(proportion, loc, scale)
+        super().__init__(self.loc.shape[:-1], torch.Size(), validate_args=validate_args)
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> NormalMixture:
+        shape = torch.Size(batch_shape) + self.loc.shape[-1:]
+        return NormalMixture(*(x.expand(shape) for x in (self.proportion, self.loc, self.scale)), validate_args=False)
+
+    @property
+    def mean(self) -> Tensor:
+        return (self.proportion * self.loc).sum(-1)
+
+    @property
+    def variance(self) -> Tensor:
+        within = (self.proportion * self.scale.square()).sum(-1)
+        return within + (self.proportion * (self.loc - self.mean[..., None]).square()).sum(-1)
+
+    def component_log_prob(self, value: Tensor) -> Tensor:
+        """log of proportion_k N(value; loc_k, scale_k^2), [..., K]."""
+        z = (value[..., None] - self.loc) / self.scale
+        return self.proportion.log() - self.scale.log() - 0.5 * (z.square() + LOG_2PI)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return torch.logsumexp(self.component_log_prob(value), -1)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return (self.proportion * torch.special.ndtr((value[..., None] - self.loc) / self.scale)).sum(-1)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        with torch.no_grad():
+            k = torch.distributions.Categorical(self.proportion).sample(torch.Size(sample_shape))[..., None]
+            loc, scale = (x.expand(*k.shape[:-1], -1).gather(-1, k)[..., 0] for x in (self.loc, self.scale))
+            return loc + scale * torch.randn_like(loc)

@@ -6,7 +6,8 @@ import warnings
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
+from sklearn.cluster import KMeans
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -16,7 +17,7 @@ from .errors import ConvergenceWarning
 from .fitting import fit as fit_posterior
 from .prediction import Prediction
 
-__all__ = ["ProbabilisticClassifier", "ProbabilisticRegressor"]
+__all__ = ["ProbabilisticClassifier", "ProbabilisticRegressor", "RBFFeatures"]
 
 
 class _Probabilistic(BaseEstimator):
@@ -101,3 +102,44 @@ class ProbabilisticClassifier(ClassifierMixin, _Probabilistic):
         """The most probable label [n]."""
         chosen = self.predict_proba(X).argmax(1)
         return self.classes_[chosen]
+
+
+class RBFFeatures(TransformerMixin, BaseEstimator):
+    """exp(-|x - c_j|^2 / (2 l^2)) for k centres: with a linear model, radial basis function regression. Bishop (2006), 3.1.
+
+    For polynomials use scikit-learn's ``PolynomialFeatures``.
+
+    Args:
+        centres: k, placed by k-means.
+        lengthscale: l, in the units of X; None: the mean distance of a centre to its nearest one.
+        seed: of k-means.
+
+    Attributes:
+        centres_: [k, d].
+        lengthscale_: l.
+    """
+
+    def __init__(self, centres: Any = 10, lengthscale: Any = None, seed: Any = 0) -> None:
+        self.centres, self.lengthscale, self.seed = centres, lengthscale, seed
+
+    def fit(self, X: Any, y: Any = None) -> RBFFeatures:
+        """Place the centres."""
+        X = validate_data(self, X, dtype=np.float64)
+        k = min(int(self.centres), len(np.unique(X, axis=0)))
+        self.centres_ = KMeans(k, n_init="auto", random_state=self.seed).fit(X).cluster_centers_
+        gaps = np.linalg.norm(self.centres_[:, None] - self.centres_[None], axis=-1) + np.diag(np.full(k, np.inf))
+        nearest = float(gaps.min(1).mean()) if k > 1 else float(X.std()) or 1.0
+        self.lengthscale_ = nearest if self.lengthscale is None else float(self.lengthscale)
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """[n, k]"""
+        check_is_fitted(self, "centres_")
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        square = ((X[:, None] - self.centres_[None]) ** 2).sum(-1)
+        return np.exp(-0.5 * square / self.lengthscale_**2)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """rbf0, rbf1, ..."""
+        check_is_fitted(self, "centres_")
+        return np.array([f"rbf{j}" for j in range(len(self.centres_))], dtype=object)

@@ -68,7 +68,9 @@ def fit(
         raise NotApplicable("a model of ppgp.models or a Pyro program", type(model_or_program).__name__, "pass a callable")
     target = Target(model, data, optimise_params=how.optimises_params)
     posterior = how(target, seed=seed, progress=progress, init=init)
-    posterior = replace(posterior, scaler=scaler, warnings=(*posterior.warnings, *troubles(posterior)))
+    ask = getattr(model, "doubts", None)
+    doubts = [] if ask is None else ask(data)
+    posterior = replace(posterior, scaler=scaler, warnings=(*posterior.warnings, *doubts, *troubles(posterior)))
     for sentence in posterior.warnings:
         warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
     return posterior

@@ -71,11 +71,11 @@ class Run(Messenger):
         """The observed sample sites that are a likelihood (no deterministic values, no factors)."""
         return {name: s for name, s in self.samples() if s["is_observed"] and not is_deterministic(s) and not is_factor(s)}
 
-    def log_prob(self) -> Tensor | float:
-        """The sum of all sites' log densities, with plate scales and masks."""
+    def log_prob(self, likelihood: bool = True) -> Tensor | float:
+        """The sum of all sites' log densities, with plate scales and masks; without ``likelihood``, of the latent ones."""
         total: Tensor | float = 0.0
         for _, s in self.samples():
-            if not is_deterministic(s):
+            if not is_deterministic(s) and (likelihood or not s["is_observed"]):
                 total = total + scale_and_mask(site_log_prob(s), s["scale"], s["mask"]).sum()
         return total
 

@@ -43,6 +43,7 @@ def quantile(law: Distribution, p: float | Tensor) -> Tensor:
     """
     mean, variance = moments(law)
     p = torch.as_tensor(p, dtype=mean.dtype, device=mean.device)
+    p = p.clamp(torch.finfo(p.dtype).tiny, 1 - torch.finfo(p.dtype).eps / 2)  # a probability next to 1 rounds to 1 in float32
     centre = torch.where(torch.isfinite(mean), mean, torch.zeros_like(mean))
     spread = torch.where(torch.isfinite(variance) & (variance > 0), variance, torch.ones_like(variance)).sqrt()
     if is_discrete(law):
@@ -63,9 +64,19 @@ def quantile(law: Distribution, p: float | Tensor) -> Tensor:
         still = (high - low > tolerance * (x.abs() + spread)) & (excess != 0)
         still &= ~(fine & ((step - x).abs() <= tolerance * (x.abs() + spread)))
         if not bool(still.any()):
-            return torch.where(fine, step, x)
+            return _within(law, torch.where(fine, step, x))
         x = torch.where(still, new, x)
-    return x
+    return _within(law, x)
+
+
+def _within(law: Distribution, x: Tensor) -> Tensor:
+    """x, or the end of the support where rounding has put it beyond."""
+    lower = getattr(law.support, "lower_bound", None)
+    if lower is None:
+        return x
+    lowest = torch.as_tensor(lower).to(x)
+    lowest = lowest.amin(0) if lowest.ndim == 2 else lowest
+    return torch.maximum(x, lowest + torch.finfo(x.dtype).tiny)
 
 
 def _bracket(law: Distribution, p: Tensor, centre: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
@@ -114,7 +125,7 @@ def crps(law: Distribution, y: Tensor) -> Tensor:
 
 def _absolute_moment(mean: Tensor, variance: Tensor) -> Tensor:
     """E|Z| for Z ~ N(mean, variance)."""
-    sd = variance.sqrt()
+    sd = variance.sqrt().clamp_min(torch.finfo(mean.dtype).tiny)
     z = mean / sd
     pdf = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
     return 2 * sd * pdf + mean * (2 * torch.special.ndtr(z) - 1)
@@ -146,8 +157,9 @@ def integral(law: Distribution, y: Tensor) -> Tensor:
 
 def _count_crps(law: Distribution, y: Tensor) -> Tensor:
     top = int(torch.maximum(quantile(law, 1 - 1e-12), y).max()) + 1
-    total = torch.zeros_like(y)
+    total = (-y).clamp_min(0.0)  # between y and the first count F is 0 and y has passed
     for k in range(top + 1):
-        x = torch.full_like(y, float(k))
-        total = total + (cdf(law, x) - (x >= y).to(y)).square()
+        F = cdf(law, torch.full_like(y, float(k)))
+        before = (y - k).clamp(0.0, 1.0)  # the part of [k, k + 1) below y
+        total = total + before * F.square() + (1 - before) * (1 - F).square()
     return total

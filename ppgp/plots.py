@@ -19,7 +19,18 @@ from .posterior import Posterior
 from .prediction import Prediction
 from .region import Region
 
-__all__ = ["coverage", "differences", "function", "intervals", "marginals", "online", "reliability", "trace", "widths"]
+__all__ = [
+    "coverage",
+    "decision",
+    "differences",
+    "function",
+    "intervals",
+    "marginals",
+    "online",
+    "reliability",
+    "trace",
+    "widths",
+]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe & Ito (2008)
 MOST_SITES = 12
@@ -233,4 +244,46 @@ def online(runs: Mapping[str, Online], window: int = 200, level: float | None = 
     axis.axhline(wanted, color="black", lw=0.8, ls="--")
     axis.set(xlabel="row, in the order of time", ylabel=f"coverage of the last {window} rows")
     axis.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def decision(posterior: Posterior, features: tuple[int, int] = (0, 1), title: str = "", points: int = 120) -> Figure:
+    """The probability of each row of a plane, and where it crosses one half; training rows on top.
+
+    Two classes: p(second class). More: the largest probability, one colour a class. Inputs that are not drawn are held at
+    their training mean.
+    """
+    data, scaler = posterior.data, posterior.scaler
+    X = data.X if scaler is None else data.X * scaler.x_sd + scaler.x_mean
+    X = X.double().cpu().numpy()
+    i, j = features
+    low, high = X.min(0), X.max(0)
+    margin = 0.08 * (high - low)
+    xs, ys = (np.linspace(low[k] - margin[k], high[k] + margin[k], points) for k in (i, j))
+    plane = np.tile(X.mean(0), (points * points, 1))
+    plane[:, i], plane[:, j] = (g.ravel() for g in np.meshgrid(xs, ys))
+    p = posterior.predict(plane).probabilities.cpu().numpy().reshape(points, points, -1)
+    figure, axes = _figure(5.4, 4.4)
+    axis = axes[0, 0]
+    classes = p.shape[-1]
+    if classes == 2:
+        shown = axis.pcolormesh(xs, ys, p[..., 1], cmap="RdBu_r", vmin=0, vmax=1, shading="auto", rasterized=True)
+        axis.contour(xs, ys, p[..., 1], levels=[0.1, 0.5, 0.9], colors="black", linewidths=[0.7, 1.6, 0.7])
+        figure.colorbar(shown, label=f"p({(data.classes or (0, 1))[1]})")
+    else:
+        winner = p.argmax(-1)
+        for k in range(classes):
+            sure = np.where(winner == k, p[..., k], np.nan)
+            axis.contourf(xs, ys, sure, levels=np.linspace(1 / classes, 1, 8), colors=[COLOURS[k]], alpha=0.25)
+        axis.contour(xs, ys, winner, levels=np.arange(classes - 1) + 0.5, colors="black", linewidths=1.4)
+    names = data.feature_names or [f"x{k}" for k in range(data.d)]
+    for k in range(classes):
+        rows = data.y.cpu().numpy() == k
+        colour = ("#2166AC", "#B2182B")[k] if classes == 2 else COLOURS[k]
+        label = str((data.classes or range(classes))[k])
+        axis.scatter(X[rows, i], X[rows, j], s=18, color=colour, edgecolor="white", linewidth=0.5, label=label)
+    axis.legend(frameon=False, fontsize=8)
+    axis.set(
+        xlabel=names[i], ylabel=names[j], title=title or f"{type(posterior.model).__name__} by {type(posterior.how).__name__}"
+    )
     return figure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from . import arviz_bridge, storage
-from .data import Dataset, Scaler, check_inputs
+from .data import Dataset, Scaler, check_inputs, inputs_of
 from .errors import NotApplicable
 from .prediction import Prediction
 
@@ -65,6 +66,8 @@ class Posterior:
 
     def _new_rows(self, X: Any) -> Tensor:
         names = self.data.feature_names
+        if names and hasattr(X, "columns"):
+            X = inputs_of(X, names)
         X = check_inputs(X, names if names and len(names) == getattr(X, "shape", (0, 0))[-1] else None).to(self.data.X)
         if self.scaler is not None:
             return self.scaler.inputs(X)
@@ -74,8 +77,21 @@ class Posterior:
         offset, scale = (0.0, 1.0) if self.scaler is None else (self.scaler.y_mean, self.scaler.y_sd)
         return Prediction(law, offset, scale, self.data.classes, None if X is None else _seen(X, self.data.X))
 
+    def probit(self, X: Any) -> Prediction:
+        """The law of a binary y with the logits taken as Gaussian over the draws: no average over draws is needed.
+
+        Raises:
+            NotApplicable: if the model is not a logistic regression.
+        """
+        method = self._capability("probit", "use predict, the average over draws")
+        rows = self._new_rows(X)
+        with torch.no_grad():
+            return self._prediction(method(self.theta, rows), rows)
+
     def predict(self, X: Any = None, *, joint: bool = False, **arguments: Any) -> Any:
         """The law of y at rows X [m, d], in the units of the data; ``joint=True``: one joint law over the rows.
+
+        A DataFrame is read by its columns' names, one-hot columns included.
 
         For a user's own program: ``predict(**arguments)`` runs it again at each draw; an argument left out is None
         (not observed), and the answer is a Prediction (``{site: Prediction}`` where several sites are unobserved).
@@ -134,6 +150,49 @@ class Posterior:
         shift = 0.0 if self.scaler is None else self.scaler.y_sd.log()
         shape = next(iter(self.draws.values())).shape[:2]
         return {k: (v - shift).reshape(*shape, -1) for k, v in each.items()}
+
+    @property
+    def log_evidence(self) -> float:
+        """log p(y), in the units of the data; with flat priors, the integral against density 1.
+
+        Raises:
+            NotApplicable: if the method that made this posterior does not know it.
+        """
+        if "log_evidence" not in self.stats:
+            raise NotApplicable("a method that knows the evidence", type(self.how).__name__, "fit by Laplace or Exact")
+        return float(self.stats["log_evidence"]) - self._log_units()
+
+    @property
+    def bic(self) -> float:
+        """-2 log L + k log n at the mode, the usual sign and scale: smaller is better. Schwarz (1978); k counts free numbers.
+
+        L is the likelihood at the fitted mode: the maximum of the likelihood itself where priors are ``Flat``.
+
+        Raises:
+            NotApplicable: if the posterior was not made by MAP or Laplace.
+        """
+        log_likelihood, k, n = self._at_the_mode("bic")
+        return -2 * log_likelihood + k * math.log(n)
+
+    @property
+    def aic(self) -> float:
+        """-2 log L + 2 k at the mode, the usual sign and scale: smaller is better. Akaike (1974).
+
+        Raises:
+            NotApplicable: if the posterior was not made by MAP or Laplace.
+        """
+        log_likelihood, k, _ = self._at_the_mode("aic")
+        return -2 * log_likelihood + 2 * k
+
+    def _at_the_mode(self, what: str) -> tuple[float, int, int]:
+        if "log_likelihood" not in self.stats:
+            raise NotApplicable(f"a mode to compute the {what} at", type(self.how).__name__, "fit by MAP or Laplace")
+        figures = self.stats
+        return float(figures["log_likelihood"]) - self._log_units(), int(figures["parameters"]), int(figures["observations"])
+
+    def _log_units(self) -> float:
+        """What a log density of y loses on the way from the scale of the model to the units of the data."""
+        return 0.0 if self.scaler is None else self.data.n * float(self.scaler.y_sd.log())
 
     def coefficients(self) -> dict[str, Tensor]:
         """Weights and bias in the units of the data, ``{name: [chain, draw, ...]}``.

@@ -115,6 +115,15 @@ class Prediction:
         y = as_tensor(y, "y").to(like)
         if y.shape[-1:] != (len(self),):
             raise DataError(f"one y a row ({len(self)})", f"shape {list(y.shape)}", "pass y with shape [n]")
+        if self.kind == "classes":
+            known = univariate.probabilities(rows).shape[-1]
+            strange = y[~((y == y.round()) & (y >= 0) & (y < known))].unique().tolist()
+            if strange:
+                raise DataError(
+                    f"labels among the {known} that the fit has seen (codes 0 to {known - 1})",
+                    ", ".join(f"{v:g}" for v in strange[:5]),
+                    "drop those rows",
+                )
         return (y - self.offset) / self.scale
 
     @property
@@ -125,7 +134,7 @@ class Prediction:
     @property
     def variance(self) -> Tensor:
         """[n], in squared units: epistemic + aleatoric."""
-        return self.scale**2 * mixture.moments(self._numbers("variance"))[1]
+        return self.scale * self.scale * mixture.moments(self._numbers("variance"))[1]
 
     @property
     def std(self) -> Tensor:
@@ -138,12 +147,12 @@ class Prediction:
 
         (Where the model integrates the latent function in closed form, that part lies within a draw.)
         """
-        return self.scale**2 * self._numbers("variance").mean.var(0, correction=0)
+        return self.scale * self.scale * self._numbers("variance").mean.var(0, correction=0)
 
     @property
     def aleatoric(self) -> Tensor:
         """[n]: mean, over draws, of the variance of y given the draw."""
-        return self.scale**2 * self._numbers("variance").variance.mean(0)
+        return self.scale * self.scale * self._numbers("variance").variance.mean(0)
 
     @property
     def probabilities(self) -> Tensor:

@@ -20,6 +20,7 @@ from torch.distributions import constraints
 from .errors import SettingError
 
 __all__ = [
+    "Dirichlet",
     "Exponential",
     "Flat",
     "Gamma",
@@ -150,6 +151,17 @@ class HalfCauchy(Prior):
 
 
 @dataclass(frozen=True)
+class Dirichlet(Prior):
+    """Symmetric Dirichlet of proportions that sum to 1; ``Site`` gives how many there are."""
+
+    concentration: float = 1.0
+    positive = True
+
+    def distribution(self, like: Tensor, size: int = 2) -> TorchDistributionMixin:
+        return dist.Dirichlet(self._numbers(like)[0].expand(size).clone())
+
+
+@dataclass(frozen=True)
 class Uniform(Prior):
     """Uniform between ``low`` and ``high``."""
 
@@ -227,6 +239,8 @@ class Site:
 
     def distribution(self, like: Tensor) -> TorchDistributionMixin:
         assert isinstance(self.prior, Prior)
+        if isinstance(self.prior, Dirichlet):
+            return self.prior.distribution(like, self.shape[-1])
         if isinstance(self.prior, Flat):
             one = self.prior.distribution(like, positive=self.positive)
         else:

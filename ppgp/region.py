@@ -116,4 +116,4 @@ class Region:
         kind = "label sets" if self.labels is not None else "intervals"
         shares = f"{float(self.infinite.double().mean()):.1%} infinite, {float(self.empty.double().mean()):.1%} empty"
         calibrated = "" if self.n_calibration is None else f", {self.n_calibration} calibration rows"
-        return f"<Region {len(self)} {kind} at {self.level:g}: {self.guarantee}{calibrated}; {shares}>"
+        return f"<Region {len(self)} {kind} at {self.level}: {self.guarantee}{calibrated}; {shares}>"

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 from torch.distributions import biject_to, constraints
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -17,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from .data import Dataset
 from .errors import NotApplicable, NumericalError, NumericalWarning
 from .graph import simplified
-from .handlers import Run, is_deterministic, over_draws, quietly
+from .handlers import Run, is_deterministic, over_draws, quietly, site_log_prob
 from .prediction import seeded
 from .priors import FlatDistribution
 
@@ -130,11 +131,11 @@ class Target:
     def _split(self, z: Tensor) -> dict[str, Tensor]:
         return {name: s.of(z) for name, s in self.slices.items()}
 
-    def _density(self, z: Tensor, tables: tuple[Tensor, ...], jacobian: bool) -> Tensor:
+    def _density(self, z: Tensor, tables: tuple[Tensor, ...], jacobian: bool, likelihood: bool = True) -> Tensor:
         with quietly():
             with Run(self._split(z), unconstrained=True, params=self.params) as run:
                 self._call(tables)
-            total = run.log_prob() + (run.log_jacobian if jacobian else 0.0)
+            total = run.log_prob(likelihood) + (run.log_jacobian if jacobian else 0.0)
         return torch.as_tensor(total).reshape(())
 
     # -- the density ---------------------------------------------------------------------------------------------
@@ -175,6 +176,38 @@ class Target:
         rows = [torch.autograd.grad(g, z, retain_graph=True, materialize_grads=True)[0] for g in gradient]
         H = torch.stack(rows).detach()
         return 0.5 * (H + H.mT)
+
+    def curvature(self, z: Tensor, *, jacobian: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+        """Value, gradient [p] and Hessian [p, p] together; from the model's own formula where it has one."""
+        if not self.has_curvature:
+            return (*self.value_and_grad(z, jacobian=jacobian), self.hessian(z, jacobian=jacobian))
+        z = z.detach().to(self._like)
+        with torch.no_grad():
+            value, gradient, H = self.model.curvature(self._split(z), self.data)
+        z.requires_grad_(True)
+        first = self._tables(torch.zeros(1, dtype=torch.long))  # one row is enough to run the priors
+        prior = self._density(z, first, jacobian, likelihood=False) + 0.0 * z.sum()  # flat priors do not depend on z
+        (slope,) = torch.autograd.grad(prior, z, create_graph=True, materialize_grads=True)
+        if slope.requires_grad:
+            rows = [torch.autograd.grad(g, z, retain_graph=True, materialize_grads=True)[0] for g in slope]
+            H = H + torch.stack(rows).detach()
+        return value + prior.detach(), gradient + slope.detach(), H
+
+    @property
+    def has_curvature(self) -> bool:
+        """Whether the model knows its second derivatives, its sites all being on the real line."""
+        if getattr(self.model, "curvature", None) is None or not isinstance(self.data, Dataset):
+            return False
+        transforms = (getattr(s.transform, "base_transform", s.transform) for s in self.slices.values())
+        return all(getattr(t, "parts", None) == [] for t in transforms)
+
+    def log_likelihood(self, z: Tensor) -> tuple[float, int]:
+        """log p(y given theta) at z, and how many numbers were observed."""
+        with torch.no_grad(), quietly(), Run(self._split(z.to(self._like)), unconstrained=True, params=self.params) as run:
+            self._call(())
+        seen = run.observed()
+        total = sum(float(scale_and_mask(site_log_prob(s), s["scale"], s["mask"]).sum()) for s in seen.values())
+        return total, sum(s["value"].numel() for s in seen.values())
 
     def callback(self, jacobian: bool = True) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
         """``value_and_grad`` on NumPy vectors in float64, with as little around the graph as possible."""
@@ -245,12 +278,12 @@ class Target:
         generator = torch.Generator().manual_seed(0)
         steps = [torch.zeros(self.dim, dtype=torch.float64)]
         steps += [0.5 * torch.randn(self.dim, generator=generator, dtype=torch.float64) for _ in range(2)]
-        return [self._origin() + step.to(self._like) for step in steps]
+        return [self.origin() + step.to(self._like) for step in steps]
 
     # -- points --------------------------------------------------------------------------------------------------
 
-    def _origin(self) -> Tensor:
-        """z = 0, but the starting value of sites whose prior names one, and of params."""
+    def origin(self) -> Tensor:
+        """z = 0, but the starting value of sites whose prior or model names one, and of params."""
         if self._at_origin is not None:
             return self._at_origin.clone()
         z = torch.zeros_like(self._like[:1]).repeat(self.dim)
@@ -262,6 +295,14 @@ class Target:
                 base = base.base_dist
             if s.param or isinstance(base, FlatDistribution):
                 z[s.start : s.stop] = s.transform.inv(self._first[name]).reshape(-1)
+        begin = getattr(self.model, "start", None)
+        if begin is not None and isinstance(self.data, Dataset):
+            for name, value in begin(self.data).items():
+                if name in self.slices:
+                    s = self.slices[name]
+                    free = s.transform.inv(value.to(z)).reshape(-1)
+                    if bool(torch.isfinite(free).all()):  # else the prior does not reach there
+                        z[s.start : s.stop] = free
         self._at_origin = z  # Pyro's handler stack is global: samplers' threads must not run the program
         return z.clone()
 
@@ -272,7 +313,7 @@ class Target:
             NumericalError: if the density is finite at none of 100 places.
         """
         generator = torch.Generator().manual_seed(seed)
-        origin = self._origin()
+        origin = self.origin()
         for attempt in range(STARTS):
             reach = spread if attempt == 0 else max(spread, 0.05 * attempt)
             step = (2 * torch.rand(self.dim, generator=generator, dtype=torch.float64) - 1) * reach

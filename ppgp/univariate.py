@@ -92,7 +92,7 @@ def _summed_mass(d: Distribution, x: Tensor) -> Tensor:
     upto = x.expand(shape)
     total = torch.zeros(shape, dtype=x.dtype, device=x.device)
     for k in range(max(top, 0) + 1):
-        mass = d.log_prob(torch.full(d.batch_shape, float(k), dtype=x.dtype, device=x.device)).exp()
+        mass = log_prob(d, torch.full(d.batch_shape, float(k), dtype=x.dtype, device=x.device)).exp()
         total = total + torch.where(upto >= k, mass, torch.zeros_like(total))
     return torch.where(torch.isposinf(upto), torch.ones_like(total), total.clamp_max(1.0))
 

@@ -20,12 +20,17 @@ MODELS: dict[str, tuple[str, str]] = {
     "gp": ("GP(ARD(RBF()))", "exact Gaussian process, one lengthscale a column"),
     "linear": ("LinearRegression()", "Bayesian linear regression, unknown noise"),
     "logistic": ("LogisticRegression()", "Bayesian logistic regression, two classes"),
+    "mixture": ("GaussianMixture()", "a mixture of normal laws of y, the inputs not used"),
+    "softmax": ("SoftmaxRegression()", "Bayesian softmax regression, any number of classes"),
 }
 
 HOWS: dict[str, tuple[str, str]] = {
     "map": ("MAP()", "the mode, by L-BFGS"),
     "laplace": ("Laplace()", "a Gaussian at the mode of the unconstrained density"),
     "svi": ("SVI()", "a full-covariance Gaussian guide, or the model's own"),
+    "newton": ("MAP('newton')", "the mode, by Newton's method (IRLS where the model knows its curvature)"),
+    "exact": ("Exact()", "the posterior in closed form, where the model has one"),
+    "gibbs": ("Gibbs()", "Gibbs sampling, where the model has conditionals"),
     "hmc": ("HMC(draws=500, warmup=500)", "Hamiltonian Monte Carlo, four chains abreast"),
     "nuts": ("NUTS(draws=500, warmup=500)", "the No-U-Turn sampler, four chains"),
 }

@@ -13,6 +13,8 @@ from ..prediction import Prediction
 from ..region import Region
 from .score import Score
 
+HASHED_DIGITS = 6
+
 
 def row_uniforms(table: Tensor, seed: int) -> Tensor:
     """[n] numbers in (0, 1), each a hash of its row and the seed.
@@ -26,7 +28,8 @@ def row_uniforms(table: Tensor, seed: int) -> Tensor:
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return x ^ (x >> np.uint64(31))
 
-    bits = np.ascontiguousarray(table.detach().double().cpu().numpy()).view(np.uint64)
+    rounded = np.round(table.detach().double().cpu().numpy(), HASHED_DIGITS) + 0.0  # a sum may round otherwise in another batch
+    bits = np.ascontiguousarray(rounded).view(np.uint64)
     with np.errstate(over="ignore"):
         state = mixed(np.full(len(bits), seed % 2**64, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15))
         for column in bits.T:

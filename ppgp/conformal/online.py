@@ -42,6 +42,10 @@ class Online:
         return 1.0 - float(self.errors.double().mean())
 
 
+DENOMINATOR = 10**9  # alpha_1 is the level as written, not the double next to it
+LEAST_STEP = 0.1  # of PID, as a share of the largest recent score
+
+
 class _Past:
     """Scores seen so far (at most ``window`` of them), and their conformal threshold at any miscoverage."""
 
@@ -64,8 +68,13 @@ class _Past:
             return math.inf
         if alpha >= 1:
             return -math.inf
-        k = math.ceil((len(self.ordered) + 1) * (1 - Fraction(alpha)))
+        k = math.ceil((len(self.ordered) + 1) * (1 - Fraction(alpha).limit_denominator(DENOMINATOR)))
         return self.ordered[k - 1] if k <= len(self.ordered) else math.inf
+
+
+def _missed(score: float, threshold: float) -> float:
+    """1 where the row is not covered; a threshold of -inf covers nothing."""
+    return float(score > threshold or threshold == -math.inf)
 
 
 def _start(score: Score, prediction: Prediction, y: Any, level: float, calibration: Any) -> tuple[Tensor, list[float]]:
@@ -89,11 +98,17 @@ def _finish(
     score: Score, prediction: Prediction, scores: Tensor, q: list[float], alphas: list[float], level: float, text: str
 ) -> Online:
     thresholds = torch.tensor(q, dtype=torch.float64).to(scores)
-    lowest = torch.full_like(thresholds, -torch.inf)
-    region = score.region(
-        prediction, torch.where(torch.isneginf(thresholds), torch.full_like(lowest, -1e300), thresholds), level
-    )
-    errors = scores > thresholds
+    nothing = torch.isneginf(thresholds)  # a set that must be empty, whatever the score
+    region = score.region(prediction, torch.where(nothing, torch.zeros_like(thresholds), thresholds), level)
+    if region.labels is not None:
+        region = replace(region, labels=region.labels & ~nothing[:, None])
+    else:
+        ends = [torch.where(nothing, torch.full_like(end, torch.nan), end) for end in region]
+        pieces = region.pieces and tuple(
+            () if empty else row for row, empty in zip(region.pieces, nothing.tolist(), strict=True)
+        )
+        region = replace(region, lower=ends[0], upper=ends[1], pieces=pieces)
+    errors = (scores > thresholds) | nothing
     return Online(replace(region, guarantee=text), errors, torch.tensor(alphas, dtype=torch.float64), thresholds)
 
 
@@ -119,6 +134,7 @@ class ACI:
     def __post_init__(self) -> None:
         exact_level(self.level)
         _check_rates(self.rate)
+        _check_window(self.window)
 
     def bound(self, rows: int) -> float:
         """What |share missed - (1 - level)| cannot exceed after so many rows."""
@@ -133,10 +149,15 @@ class ACI:
         for s in scores.tolist():
             q.append(past.threshold(now))
             alphas.append(now)
-            now += self.rate * (alpha - (s > q[-1]))
+            now += self.rate * (alpha - _missed(s, q[-1]))
             past.add(s)
-        text = f"long-run coverage {self.level:g} +- {self.bound(len(scores)):.2g} over these {len(scores)} rows, whatever the sequence"
+        text = f"long-run coverage {self.level} +- {self.bound(len(scores)):.2g} over these {len(scores)} rows, whatever the sequence"
         return _finish(self.score, prediction, scores, q, alphas, self.level, text)
+
+
+def _check_window(window: int | None) -> None:
+    if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
+        raise SettingError("a window of at least one score, or None", repr(window), "for example 100")
 
 
 def _check_rates(*rates: float) -> None:
@@ -160,6 +181,7 @@ class AgACI:
     def __post_init__(self) -> None:
         exact_level(self.level)
         _check_rates(*self.rates)
+        _check_window(self.window)
 
     def __call__(self, prediction: Prediction, y: Any, calibration: Any = None) -> Online:
         scores, before = _start(self.score, prediction, y, self.level, calibration)
@@ -182,7 +204,7 @@ class AgACI:
             variance += excess**2
             largest = np.maximum(largest, np.abs(excess))
             regret += excess * (1 - eta * excess)
-            experts = experts + rates * (alpha - np.array([s > past.threshold(a) for a in experts]))
+            experts = experts + rates * (alpha - np.array([_missed(s, past.threshold(a)) for a in experts]))
             past.add(s)
         return _finish(
             self.score,
@@ -212,6 +234,7 @@ class PID:
     def __post_init__(self) -> None:
         exact_level(self.level)
         _check_rates(self.rate)
+        _check_window(self.window)
 
     def __call__(self, prediction: Prediction, y: Any, calibration: Any = None) -> Online:
         scores, before = _start(self.score, prediction, y, self.level, calibration)
@@ -222,18 +245,20 @@ class PID:
         q, total = [], 0.0
         for t, s in enumerate(scores.tolist(), start=1):
             q.append(track + self._integral(total, t, line))
-            missed = float(s > q[-1])
+            missed = _missed(s, q[-1])
             line.append(s)
             recent = [v for v in line[-self.window :] if math.isfinite(v)]
-            spread = (max(recent) - min(recent)) if len(recent) > 1 else abs(s) if math.isfinite(s) else 1.0
+            # equal scores have no range; a step of 0 would freeze the threshold for ever
+            spread = max(max(recent) - min(recent), LEAST_STEP * max(map(abs, recent))) if recent else 0.0
+            spread = spread or 1.0
             track += self.rate * spread * (missed - alpha)
             total += missed - alpha
-        text = f"long-run coverage {self.level:g} if the scores are bounded"
+        text = f"long-run coverage {self.level} if the scores are bounded"
         return _finish(self.score, prediction, scores, q, [math.nan] * len(q), self.level, text)
 
     def _integral(self, total: float, t: int, line: list[float]) -> float:
         if self.saturation is None or not line:
             return 0.0
         x = total * math.log(t + 1) / (self.saturation * (t + 1))
-        scale = max(abs(v) for v in line[-self.window :] if math.isfinite(v))
+        scale = max((abs(v) for v in line[-self.window :] if math.isfinite(v)), default=1.0)
         return scale * (math.tan(x) if abs(x) < math.pi / 2 else math.copysign(1e6, x))

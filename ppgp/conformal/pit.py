@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..prediction import Prediction
 from ..region import Region
-from .score import Score, interval
+from .score import ULPS, Score, eased, interval
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,11 @@ class PIT(Score):
         return (prediction.cdf(y) - 0.5).abs()
 
     def region(self, prediction: Prediction, q: Tensor, level: float) -> Region:
-        q = q.to(prediction.mean).expand(len(prediction))
+        q = eased(q.to(prediction.mean)).expand(len(prediction))
         whole, none = q >= 0.5, q < 0
         half = torch.where(whole | none, torch.zeros_like(q), q)
         above = (0.5 + half).clamp_max(1 - torch.finfo(q.dtype).eps / 2)
-        lower = torch.where(whole, -torch.inf, prediction.quantile(0.5 - half))
-        upper = torch.where(whole, torch.inf, prediction.quantile(above))
+        slack = ULPS * torch.finfo(q.dtype).eps * prediction.std  # a quantile of a mixture is found to so many
+        lower = torch.where(whole, -torch.inf, prediction.quantile(0.5 - half) - slack)
+        upper = torch.where(whole, torch.inf, prediction.quantile(above) + slack)
         return interval(lower.masked_fill(none, torch.nan), upper.masked_fill(none, torch.nan), level)

@@ -43,12 +43,13 @@ class Quantile(Score):
         """The interval's ends, and the unit of the score at each."""
         tail = float((1 - exact_level(level)) / 2)
         lower, upper = prediction.quantile(tail), prediction.quantile(1 - tail)
-        if self.unit == "median":
-            middle = prediction.quantile(0.5)
-            return lower, upper, middle - lower, upper - middle
-        if self.unit == "width":
-            return lower, upper, upper - lower, upper - lower
-        return lower, upper, 1.0, 1.0
+        if self.unit == "y":
+            return lower, upper, 1.0, 1.0
+        # an atom of the law can have no width: counts are then measured in counts, numbers in next to nothing
+        least = 1.0 if prediction.kind == "count" else float(torch.finfo(lower.dtype).tiny)
+        middle = prediction.quantile(0.5)
+        below, above = (middle - lower, upper - middle) if self.unit == "median" else (upper - lower, upper - lower)
+        return lower, upper, below.clamp_min(least), above.clamp_min(least)
 
     def score(self, prediction: Prediction, y: Tensor, level: float) -> Tensor:
         lower, upper, below, above = self._ends(prediction, level)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -47,8 +48,10 @@ def risk_control(losses: Any, parameters: Any, risk: float, bound: float = 1.0) 
     if not 0 < risk < bound:
         raise SettingError(f"a risk between 0 and bound = {bound:g}", repr(risk), "for example 0.1")
     n = len(table)
-    inflated = (n * table.mean(0) + bound) / (n + 1)
-    good = torch.nonzero(inflated <= risk).flatten()
+    sums = table.double().sum(0)
+    inflated = (sums + bound) / (n + 1)
+    allowed = Fraction(str(risk)) * (n + 1) - Fraction(str(bound))  # exactly: a bound that is met counts as met
+    good = [j for j, total in enumerate(sums.tolist()) if Fraction(total) <= allowed]
     if not len(good):
         return Controlled(
             float(grid[-1]),

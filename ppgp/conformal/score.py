@@ -44,8 +44,25 @@ class Score:
             raise NotApplicable(f"a law of {' or '.join(self.kinds)} y for {type(self).__name__}", prediction.kind, advice)
 
 
+ULPS = 8  # roundings that a score and its inverse may differ by
+
+
 def interval(lower: Tensor, upper: Tensor, level: float) -> Region:
-    """An interval; where the ends have crossed it is empty, and both are NaN."""
+    """An interval; where the ends have crossed it is empty, and both are NaN.
+
+    Each end is moved out by a few roundings: where y repeats, a threshold is the score of many rows, and an end one rounding
+    too far in would lose them all.
+    """
     crossed = lower > upper
+    size = torch.maximum(lower.abs(), upper.abs())
+    slack = (
+        ULPS * torch.finfo(lower.dtype).eps * torch.where(torch.isfinite(size), size, torch.minimum(lower.abs(), upper.abs()))
+    )
+    slack = torch.nan_to_num(slack, nan=0.0, posinf=0.0)
     nan = torch.full_like(lower, torch.nan)
-    return Region(level, "", torch.where(crossed, nan, lower), torch.where(crossed, nan, upper))
+    return Region(level, "", torch.where(crossed, nan, lower - slack), torch.where(crossed, nan, upper + slack))
+
+
+def eased(q: Tensor) -> Tensor:
+    """A threshold raised by a few roundings, for scores whose inverse is not simple arithmetic."""
+    return torch.where(torch.isfinite(q), q + ULPS * torch.finfo(q.dtype).eps * (1 + q.abs()), q)

@@ -156,18 +156,18 @@ class Calibrator:
             return f"heuristic: {int(seen.sum())} of {n} calibration rows were also used in the fit"
         if weights is not None:
             if isinstance(self.weights, Decay) and not isinstance(given, tuple):
-                return f"coverage >= {level:g} minus the rows' drift, weighted by {self.weights!r}"
+                return f"coverage >= {level} minus the rows' drift, weighted by {self.weights!r}"
             size = float(weights.sum().square() / weights.square().sum())
-            sentence = f"marginal coverage >= {level:g} if the weights are exact (n_eff = {size:.0f} of {n})"
+            sentence = f"marginal coverage >= {level} if the weights are exact (n_eff = {size:.0f} of {n})"
             return sentence if self.groups is None else f"{sentence}, given the group"
         if self.groups is not None:
             names, counts = np.unique(self.groups, return_counts=True)
             small = [str(name) for name, count in zip(names, counts, strict=True) if count < need]
-            sentence = f"coverage >= {level:g} given the group, groups fixed beforehand (exchangeable rows)"
+            sentence = f"coverage >= {level} given the group, groups fixed beforehand (exchangeable rows)"
             if small:
                 sentence += f": infinite in {', '.join(small[:5])}, with fewer than the {need} rows a finite set needs"
             return sentence
-        sentence = f"marginal coverage >= {level:g} (exchangeable rows)"
+        sentence = f"marginal coverage >= {level} (exchangeable rows)"
         if n < need:
             return f"{sentence}: infinite, as {n} calibration rows are fewer than the {need} a finite set needs"
         return sentence

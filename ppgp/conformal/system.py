@@ -102,7 +102,7 @@ class PredictiveSystem:
         low, high = math.floor((self.n + 1) * tail), math.ceil((self.n + 1) * (1 - tail))
         sentence = self.guarantee
         if not sentence.startswith("heuristic"):
-            sentence = f"marginal coverage >= {level:g} (exchangeable rows)"
+            sentence = f"marginal coverage >= {level} (exchangeable rows)"
             sentence += f": infinite, as {self.n} rows are too few for this level" if low < 1 else ""
         return replace(interval(self._step(low), self._step(high), level), guarantee=sentence, n_calibration=self.n)
 
@@ -138,9 +138,9 @@ def predictive_system(prediction: Prediction, y: Any) -> SplitSystem:
     if y.shape != (len(prediction),):
         raise DataError(f"one y a calibration row ({len(prediction)})", f"shape {list(y.shape)}", "pass the y of those rows")
     residuals = (y.to(prediction.mean) - prediction.mean) / prediction.std
-    bad = torch.nonzero(torch.isnan(residuals)).flatten().tolist()
+    bad = torch.nonzero(~torch.isfinite(residuals)).flatten().tolist()
     if bad:
-        raise DataError("finite residuals", f"NaN in rows {bad[:5]}", "check the predictions of those rows")
+        raise DataError("finite residuals", f"NaN or infinity in rows {bad[:5]}", "check the predictions of those rows")
     seen = prediction.seen is not None and bool(prediction.seen.any())
     return SplitSystem(residuals.sort().values, seen)
 

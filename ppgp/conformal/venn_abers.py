@@ -43,6 +43,10 @@ class VennAbers:
         upper = np.append(_fits(counts, ones), 1.0)
         lower = np.append(1.0 - _fits(counts[::-1], (counts - ones)[::-1])[::-1], 0.0)
         x = as_tensor(new, "scores").double().cpu().numpy()
+        if np.isnan(x).any():
+            raise DataError(
+                "new scores that are numbers", f"NaN in rows {np.flatnonzero(np.isnan(x))[:5].tolist()}", "drop them"
+            )
         # a row between two values is pooled with the next above where it is labelled 1, with the next below where 0
         p1 = upper[np.searchsorted(values, x, "left")]
         p0 = lower[np.searchsorted(values, x, "right") - 1]

@@ -69,13 +69,14 @@ def weighted_threshold(scores: Tensor, level: float, weights: Tensor, new: Tenso
         wanted = float(side) * (total[-1] + new)
         # equal weights must give the exact rank: a sum of n of them is right to n roundings
         index = torch.searchsorted(total, wanted * (1 - 4 * torch.finfo(total.dtype).eps))
+        index = torch.where(wanted > 0, index, len(ordered))  # no weight anywhere: nothing is known
         padded = torch.cat([ordered, ordered.new_full((1,), torch.inf)])
         result.append(padded[index])
     return torch.stack(result, -1).reshape(len(new), *scores.shape[1:])
 
 
 def shift_weights(X_calibration: Any, X_new: Any, X: Any) -> Tensor:
-    """Estimated density ratios at the rows X [k, d]: the odds that a logistic regression gives to "new" against "calibration".
+    """Estimated density ratios at the rows X [k, d], a function of each row alone: the odds that a logistic regression gives to "new" against "calibration".
 
     Bickel, Bruckner & Scheffer (2007); Tibshirani et al. (2019), section 2.3. Learn them on rows that calibration does not
     use: the guarantee then errs by at most half the mean absolute error of the normalised weights.
@@ -93,4 +94,4 @@ def shift_weights(X_calibration: Any, X_new: Any, X: Any) -> Tensor:
     classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     classifier.fit(torch.cat([a, b]).cpu().numpy(), labels.numpy())
     log_odds = torch.as_tensor(classifier.decision_function(check_inputs(X, None).cpu().numpy()))
-    return torch.exp(log_odds - log_odds.mean()) * (len(a) / len(b))
+    return torch.exp(log_odds) * (len(a) / len(b))

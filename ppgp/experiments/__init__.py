@@ -10,6 +10,7 @@ from ..errors import UnknownName
 
 #: name -> (module, what it shows)
 EXPERIMENTS: dict[str, tuple[str, str]] = {
+    "iris": ("iris", "three species of iris: least squares on labels beside softmax regression, fitted eight ways"),
     "latent-intervals": (
         "latent_intervals",
         "intervals for y need the noise: coverage with and without it, and after calibration",

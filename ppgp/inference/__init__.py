@@ -1,5 +1,7 @@
 """How a model is fitted: one method a file, each a frozen record of options."""
 
+from .exact import Exact
+from .gibbs import Gibbs
 from .hmc import HMC
 from .inference import Inference
 from .laplace import Laplace
@@ -7,4 +9,4 @@ from .map import MAP
 from .nuts import NUTS
 from .svi import SVI
 
-__all__ = ["HMC", "MAP", "NUTS", "SVI", "Inference", "Laplace"]
+__all__ = ["HMC", "MAP", "NUTS", "SVI", "Exact", "Gibbs", "Inference", "Laplace"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ from ..target import Target
 from .inference import Inference, check_counts, finish, starting_point
 
 State = dict[str, Tensor]
+Transition = Callable[[State, torch.Generator, int], dict[str, Tensor]]
 SPREAD = 1.0  # chains start Uniform(-1, 1) around the origin of unconstrained space
 
 
@@ -44,11 +47,16 @@ class Chains(Inference):
         """Transition number t (from 0; the first ``warmup`` may adapt) of all chains: changes ``state``, returns figures [chain]."""
         raise NotImplementedError
 
+    def transition(self, target: Target) -> Transition:
+        """``move`` for one target; a method with work to do once for all transitions gives this instead."""
+        return partial(self.move, target)
+
     def __call__(
         self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None
     ) -> Posterior:
         started = time.perf_counter()
         generator = torch.Generator().manual_seed(seed)
+        move = self.transition(target)
         state = self.begin(target, _starts(target, init, seed, self.chains), generator)
         draws: list[Tensor] = []
         figures: list[dict[str, Tensor]] = []
@@ -57,7 +65,7 @@ class Chains(Inference):
         try:
             with bar(f"{type(self).__name__}, {self.chains} chains", total, progress) as update:
                 for t in range(total):
-                    seen = self.move(target, state, generator, t)
+                    seen = move(state, generator, t)
                     if t >= self.warmup:
                         draws.append(state["z"].clone())
                         figures.append(seen)

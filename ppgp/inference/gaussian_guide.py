@@ -2,8 +2,6 @@
 
 z = origin + root w,  w = loc + exp(log_scale) * (T e),  e ~ N(0, I),  T unit lower triangular (the identity for mean field).
 The root is fixed: an optimiser sees w, in which a posterior near its Laplace approximation is near N(0, I).
-The gradient is pathwise with the score of the guide left out ("sticking the landing", Roeder, Wu & Duvenaud 2017):
-d/dw [log p - log q] carried back to the parameters, unbiased, and without variance where q equals p.
 """
 
 from __future__ import annotations
@@ -13,6 +11,8 @@ from torch import Tensor
 
 from ..linalg import LOG_2PI
 from ..target import Target
+
+GRADIENTS = ("pathwise", "score", "score_baseline")
 
 
 class GaussianGuide:
@@ -27,6 +27,11 @@ class GaussianGuide:
     def parameters(self) -> list[Tensor]:
         return [self.loc, self.log_scale] + ([self.lower] if self.lower is not None else [])
 
+    def _unit(self) -> Tensor | None:
+        if self.lower is None:
+            return None
+        return self.lower + torch.eye(len(self.loc), dtype=self.loc.dtype, device=self.loc.device)
+
     def _mixed(self, e: Tensor) -> Tensor:
         return e if self.lower is None else e + e @ self.lower.mT
 
@@ -38,21 +43,76 @@ class GaussianGuide:
         """log q(draw(e)), [...]."""
         return -0.5 * e.square().sum(-1) - self.log_scale.sum() - self.log_det_root - 0.5 * e.shape[-1] * LOG_2PI
 
-    def set_gradients(self, target: Target, e: Tensor, batch: Tensor | None) -> float:
-        """Add minus the ELBO's gradient at one draw to ``.grad``; returns that draw's ELBO."""
+    def estimates(
+        self, target: Target, e: Tensor, kind: str = "pathwise", batch: Tensor | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The ELBO and its gradient at each of k draws, e [k, p]: [k], and one [k, *shape] a parameter; unbiased all.
+
+        kind:
+            "pathwise": d/dw [log p - log q] carried back to the parameters, the score of the guide left out, so that there is
+                no variance where q equals p ("sticking the landing", Roeder, Wu & Duvenaud 2017).
+            "score": (log p - log q) times the score of q (Ranganath, Gerrish & Blei 2014, equation 3).
+            "score_baseline": the same with a control variate a * score, whose coefficient for each parameter, E[f h^2] / E[h^2],
+                is estimated from the other draws (Ranganath, Gerrish & Blei 2014, section 3.2); k >= 2.
+        """
         scale = self.log_scale.exp()
         mixed = self._mixed(e)
-        value, slope = target.value_and_grad(self.origin + self.root @ (self.loc + scale * mixed), batch)
-        elbo = float(value - self.log_prob(e))
-        whitened = e
+        z = self.origin + (self.loc + scale * mixed) @ self.root.mT
+        if len(e) == 1:
+            value, slope = (x[None] for x in target.value_and_grad(z[0], batch))
+        else:
+            value, slope = target.side_by_side(z, batch)
+        f = value - self.log_prob(e)
+        unit = self._unit()
+        whitened = e if unit is None else torch.linalg.solve_triangular(unit.mT, e.mT, upper=True, unitriangular=True).mT
+        if kind == "pathwise":
+            force = slope @ self.root + whitened / scale
+            gradients = [force, force * scale * mixed]
+            if self.lower is not None:
+                gradients.append(((force * scale)[:, :, None] * e[:, None, :]).tril(-1))
+            return f, gradients
+        scores = [whitened / scale, whitened * mixed - 1]
         if self.lower is not None:
-            unit = self.lower + torch.eye(len(e), dtype=e.dtype, device=e.device)
-            whitened = torch.linalg.solve_triangular(unit.mT, e[:, None], upper=True, unitriangular=True)[:, 0]
-        force = self.root.mT @ slope + whitened / scale
-        gradients = [force, force * scale * mixed]
-        if self.lower is not None:
-            gradients.append(torch.outer(force * scale, e).tril_(-1))
-        for parameter, gradient in zip(self.parameters(), gradients, strict=True):
-            g = torch.nan_to_num(-gradient, nan=0.0, posinf=0.0, neginf=0.0)
-            parameter.grad = g if parameter.grad is None else parameter.grad + g
-        return elbo
+            scores.append((whitened[:, :, None] * e[:, None, :]).tril(-1))
+        return f, [_weighted(f, h, baseline=kind == "score_baseline") for h in scores]
+
+    def natural_step(self, target: Target, e: Tensor, rate: float, batch: Tensor | None = None) -> Tensor:
+        """One step along the natural gradient, from k draws e [k, p]; returns their ELBOs [k].
+
+        The precision moves by the retraction of Lin, Schmidt & Khan (2020), equation 11, which keeps it positive definite;
+        the expected Hessian is estimated from gradients (Stein's lemma), the score of q taken off both, so that there is no
+        noise at the optimum of a Gaussian target.
+        """
+        scale = self.log_scale.exp()
+        unit = self._unit()
+        z = self.origin + (self.loc + scale * self._mixed(e)) @ self.root.mT
+        value, slope = target.side_by_side(z, batch)
+        f = value - self.log_prob(e)
+        slope = torch.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0) @ self.root * scale
+        pull = slope + e if unit is None else slope @ unit + e  # in the coordinates of e
+        if unit is None:
+            G = -(e * pull).mean(0)
+            self.loc += rate * scale * pull.mean(0)
+            self.log_scale -= 0.5 * torch.log1p(rate * G + 0.5 * (rate * G).square())
+            return f
+        G = -0.5 * (e.mT @ pull + pull.mT @ e) / len(e)
+        I = torch.eye(len(G), dtype=G.dtype, device=G.device)  # noqa: E741
+        L = scale[:, None] * unit
+        self.loc += rate * L @ pull.mean(0)
+        new = torch.linalg.cholesky(I + rate * G + 0.5 * rate**2 * G @ G)
+        half = torch.linalg.solve_triangular(new, L.mT, upper=False)
+        L = torch.linalg.cholesky(half.mT @ half)
+        self.log_scale.copy_(L.diagonal().log())
+        assert self.lower is not None
+        self.lower.copy_((L / L.diagonal()[:, None]).tril(-1))
+        return f
+
+
+def _weighted(f: Tensor, h: Tensor, baseline: bool) -> Tensor:
+    """f h, or (f - a) h with a from the other draws."""
+    f = f.reshape(-1, *[1] * (h.ndim - 1))
+    if not baseline:
+        return f * h
+    square = h.square()
+    above, below = (f * square).sum(0) - f * square, square.sum(0) - square
+    return (f - torch.where(below > 0, above / below, torch.zeros_like(below))) * h

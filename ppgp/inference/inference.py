@@ -62,17 +62,28 @@ def check_batch(how: Inference, target: Target, batch_size: int | None) -> None:
 
 
 def starting_point(
-    target: Target, init: Posterior | Tensor | None, seed: int, spread: float = 0.0, jacobian: bool = True
+    target: Target,
+    init: Posterior | Tensor | None,
+    seed: int,
+    spread: float = 0.0,
+    jacobian: bool = True,
+    check: bool = True,
 ) -> Tensor:
-    """z [p]: from ``init`` where given, else a point of finite density near the origin."""
+    """z [p]: from ``init`` where given, else a point near the origin, of finite density if that is to be checked."""
     if init is None:
-        return target.start(seed, spread, jacobian=jacobian)
+        return target.start(seed, spread, jacobian=jacobian) if check else target.origin()
     if isinstance(init, Posterior):
         return target.unconstrain(init.theta).mean(0)
     z = torch.as_tensor(init)
     if z.shape != (target.dim,):
         raise SettingError(f"init with shape [{target.dim}]", f"shape {list(z.shape)}", "pass a Posterior or z")
     return z
+
+
+def at_the_mode(target: Target, z: Tensor) -> dict[str, Any]:
+    """What BIC and AIC are made of."""
+    log_likelihood, observations = target.log_likelihood(z)
+    return {"log_likelihood": log_likelihood, "observations": observations, "parameters": target.dim}
 
 
 def finish(
@@ -102,6 +113,10 @@ def from_draws(
     params: Mapping[str, Tensor] | None = None,
 ) -> Posterior:
     """A Posterior from draws on the natural scale, ``{site: [chain, draw, *event]}``."""
+    relabel = getattr(target.model, "relabel", None)
+    if relabel is not None:
+        draws, sentence = relabel(draws)
+        notes = [*notes, *([sentence] if sentence else [])]
     return Posterior(
         model=target.model,
         data=target.data,

@@ -12,7 +12,7 @@ from ..errors import NumericalError
 from ..linalg import LOG_2PI
 from ..posterior import Posterior
 from ..target import Target
-from .inference import Inference, check_counts, finish, starting_point
+from .inference import Inference, at_the_mode, check_counts, finish, starting_point
 from .map import find_mode
 
 
@@ -25,7 +25,8 @@ class Laplace(Inference):
         steps: at most so many iterations of L-BFGS.
 
     Stats: ``log_evidence`` (log joint at z^ + p/2 log 2 pi - log|H| / 2), ``mode`` [p], ``covariance`` [p, p], ``log_q``
-    and ``lp`` (log densities of the draws under the approximation and the target).
+    and ``lp`` (log densities of the draws under the approximation and the target), and those of
+    MAP that BIC and AIC are made of.
     MacKay (2003), chapter 27; the same scale as Pyro's AutoLaplaceApproximation and Stan.
     """
 
@@ -58,6 +59,7 @@ class Laplace(Inference):
             "log_q": log_q[None],
             "steps": peak.steps,
         }
+        stats |= at_the_mode(target, peak.mode)
         return finish(self, target, z[None], started, stats, peak.notes)
 
 
@@ -89,8 +91,11 @@ def expand(target: Target, z0: Tensor, progress: bool, steps: int) -> Peak:
             "NaN or infinity",
             "use SVI or NUTS, or priors that keep the mode off the boundary",
         )
-    values, vectors = torch.linalg.eigh(precision)
-    floor = 1e-8 * float(values.abs().max())
+    # in units of each direction's own curvature: whether a direction is flat must not depend on the units of another
+    own = precision.diagonal().abs()
+    unit = torch.where(own > 0, own, torch.ones_like(own)).rsqrt()
+    values, vectors = torch.linalg.eigh(unit[:, None] * precision * unit)
+    floor = 1e-10 * float(values.abs().max())
     flat = values <= floor
     if bool(flat.any()):
         notes.append(
@@ -101,8 +106,8 @@ def expand(target: Target, z0: Tensor, progress: bool, steps: int) -> Peak:
     return Peak(
         mode=mode,
         log_density=stats["log_density"],
-        root=vectors * values.rsqrt(),
-        half_log_det_covariance=-0.5 * float(values.log().sum()),
+        root=unit[:, None] * vectors * values.rsqrt(),
+        half_log_det_covariance=float(unit.log().sum()) - 0.5 * float(values.log().sum()),
         steps=stats["steps"],
         notes=tuple(notes),
         interrupted=stats["interrupted"],

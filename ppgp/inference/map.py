@@ -1,11 +1,12 @@
-"""Maximum a posteriori by a general optimiser on Target's compiled gradient."""
+"""Maximum a posteriori: which optimiser, and what is said of where it ended."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +17,9 @@ from ..errors import SettingError, UnknownName
 from ..posterior import Posterior
 from ..progress import bar
 from ..target import Target
-from .inference import Inference, check_batch, check_counts, finish, starting_point
-
-OPTIMIZERS = ("lbfgs", "newton", "adam")
+from .first_order import RATES, SCHEDULES, adam, gd, sgd
+from .inference import Inference, at_the_mode, check_batch, check_counts, finish, starting_point
+from .irls import irls
 
 
 @dataclass(frozen=True)
@@ -26,44 +27,76 @@ class MAP(Inference):
     """The mode of the posterior density on the natural scale of the sites: one draw. With ``Flat`` priors, maximum likelihood.
 
     Args:
-        optimizer: "lbfgs" (SciPy's L-BFGS-B), "newton" (SciPy's trust-region Newton on the exact Hessian; IRLS for
-            logistic regression), or "adam".
+        optimizer: "lbfgs" (SciPy's L-BFGS-B); "newton" (iteratively reweighted least squares where the model knows its
+            curvature, logistic and softmax regression; SciPy's trust-region Newton on the exact Hessian elsewhere);
+            "gd" (gradient descent, its step found by backtracking, Armijo 1966, unless ``learning_rate`` fixes it); "sgd"
+            (stochastic gradient descent, Robbins & Monro 1951); or "adam".
         steps: at most so many iterations.
-        learning_rate: of Adam; one number, or ``{site: rate}`` with "" for the rest.
-        batch_size: rows a step of Adam; None: all.
+        learning_rate: of gd and sgd (on the density a row) and of Adam; one number, or ``{site: rate}`` with "" for the rest.
+            None: 0.1 for sgd, 0.05 for Adam.
+        schedule: how the rate falls over the steps: "constant", "cosine" (to 1 % of itself) or "inverse" (as 1 / t).
+            None: "inverse" for sgd, "constant" otherwise.
+        batch_size: rows a step of sgd (None: 32) and Adam (None: all).
 
     The density is that of the sites themselves (no log-Jacobian), as Pyro's AutoDelta and Stan's optimiser have it.
-    Stats: ``log_density`` at the mode, ``gradient`` (largest entry, unconstrained scale), ``steps``, ``losses``,
-    and ``interrupted`` (by Ctrl-C).
+    Stats: ``log_density`` at the mode, ``log_likelihood``, ``observations`` and ``parameters`` (what BIC and AIC are made of),
+    ``gradient`` (largest entry, unconstrained scale), ``steps``, ``losses``, and ``interrupted`` (by Ctrl-C).
     """
 
     optimizer: str = "lbfgs"
     steps: int = 1000
-    learning_rate: float | Mapping[str, float] = 0.05
+    learning_rate: float | Mapping[str, float] | None = None
+    schedule: str | None = None
     batch_size: int | None = None
     optimises_params = True
 
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZERS:
             raise UnknownName("optimizer", self.optimizer, OPTIMIZERS)
+        if self.schedule is not None and self.schedule not in SCHEDULES:
+            raise UnknownName("schedule", self.schedule, SCHEDULES)
         check_counts(self, steps=self.steps, batch_size=self.batch_size)
-        rates = self.learning_rate.values() if isinstance(self.learning_rate, Mapping) else [self.learning_rate]
+        given = self.learning_rate
+        rates = given.values() if isinstance(given, Mapping) else [] if given is None else [given]
         if not all(rate > 0 for rate in rates):
-            raise SettingError("positive learning rates in MAP", repr(self.learning_rate), "try 0.01")
-        if self.batch_size is not None and self.optimizer != "adam":
-            raise SettingError("the whole data with lbfgs and newton", f"batch_size={self.batch_size}", "use optimizer='adam'")
+            raise SettingError("positive learning rates in MAP", repr(given), "try 0.01")
+        if self.batch_size is not None and self.optimizer not in ("adam", "sgd"):
+            raise SettingError(
+                f"the whole data with {self.optimizer}", f"batch_size={self.batch_size}", "use optimizer='adam' or 'sgd'"
+            )
 
     def quick(self) -> MAP:
         return replace(self, steps=20)
+
+    def rates(self, target: Target) -> dict[str, float]:
+        """The learning rate of each site.
+
+        Raises:
+            UnknownName, SettingError: for a site that there is not, or one without a rate.
+        """
+        given = RATES[self.optimizer] if self.learning_rate is None else self.learning_rate
+        rates = given if isinstance(given, Mapping) else {"": given}
+        unknown = [name for name in rates if name and name not in target.slices]
+        if unknown:
+            raise UnknownName("site in learning_rate", unknown[0], target.slices)
+        missing = [name for name in target.slices if name not in rates and "" not in rates]
+        if missing:
+            raise SettingError(
+                "a learning rate for every site", f"none for {missing}", "add them, or one for the rest under ''"
+            )
+        return {name: rates.get(name, rates.get("", 0.0)) for name in target.slices}
 
     def __call__(
         self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None
     ) -> Posterior:
         started = time.perf_counter()
         check_batch(self, target, self.batch_size)
-        z0 = starting_point(target, init, seed, jacobian=False)
-        search = _adam if self.optimizer == "adam" else _scipy
-        z, stats, notes = search(self, target, z0, seed, progress, jacobian=False)
+        search = OPTIMIZERS[self.optimizer]
+        if self.optimizer == "newton" and target.has_curvature:
+            search = irls
+        z0 = starting_point(target, init, seed, jacobian=False, check=search is not irls)
+        z, stats, notes = search(self, target, z0, seed, progress, False)
+        stats |= at_the_mode(target, z)
         return finish(self, target, z[None, None], started, stats, notes)
 
 
@@ -142,49 +175,10 @@ def _scipy(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jaco
     return z, stats, notes
 
 
-def _adam(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool) -> tuple[Tensor, dict, list[str]]:
-    rates = how.learning_rate if isinstance(how.learning_rate, Mapping) else {"": how.learning_rate}
-    unknown = [name for name in rates if name and name not in target.slices]
-    if unknown:
-        raise UnknownName("site in learning_rate", unknown[0], target.slices)
-    missing = [name for name in target.slices if name not in rates and "" not in rates]
-    if missing:
-        raise SettingError("a learning rate for every site", f"none for {missing}", "add them, or one for the rest under ''")
-    z = z0.clone()
-    pieces = {name: z[s.start : s.stop] for name, s in target.slices.items()}
-    optimizer = torch.optim.Adam([{"params": [piece], "lr": rates.get(name, rates.get(""))} for name, piece in pieces.items()])
-    generator = torch.Generator().manual_seed(seed)
-    losses: list[float] = []
-    best, best_z, interrupted = -math.inf, z.clone(), False
-    notes: list[str] = []
-    try:
-        with bar("MAP (adam)", how.steps, progress) as update:
-            for step in range(1, how.steps + 1):
-                batch = None if how.batch_size is None else torch.randperm(target.data.n, generator=generator)[: how.batch_size]
-                value, gradient = target.value_and_grad(z, batch, jacobian=jacobian)
-                if not bool(torch.isfinite(gradient).all()):
-                    notes.append(
-                        f"the gradient was not finite at step {step}; this is the point before it: lower the learning rate"
-                    )
-                    break
-                if how.batch_size is None and float(value) > best:
-                    best, best_z = float(value), z.clone()
-                for name, s in target.slices.items():
-                    pieces[name].grad = -gradient[s.start : s.stop]
-                optimizer.step()
-                losses.append(-float(value))
-                update(step, loss=losses[-1])
-    except KeyboardInterrupt:
-        interrupted = True
-        notes.append(f"stopped by Ctrl-C after {len(losses)} of {how.steps} steps; this is the point reached")
-    value, gradient = target.value_and_grad(z, jacobian=jacobian)
-    if not float(value) >= best and how.batch_size is None:
-        z, (value, gradient) = best_z, target.value_and_grad(best_z, jacobian=jacobian)
-    stats = {
-        "log_density": float(value),
-        "gradient": float(gradient.abs().max()),
-        "steps": len(losses),
-        "interrupted": interrupted,
-        "losses": torch.tensor(losses, dtype=torch.float64),
-    }
-    return z.detach(), stats, notes
+OPTIMIZERS: dict[str, Callable[..., tuple[Tensor, dict[str, Any], list[str]]]] = {
+    "lbfgs": _scipy,
+    "newton": _scipy,
+    "gd": gd,
+    "sgd": sgd,
+    "adam": adam,
+}

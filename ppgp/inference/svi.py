@@ -17,19 +17,20 @@ from pyro.optim import Adam  # type: ignore[attr-defined]
 from torch import Tensor
 
 from ..data import Dataset
-from ..errors import SettingError, UnknownName
+from ..errors import NotApplicable, SettingError, UnknownName
 from ..posterior import Posterior
 from ..prediction import seeded
 from ..progress import bar
 from ..target import Target
-from .gaussian_guide import GaussianGuide
+from .first_order import SCHEDULES, scheduled
+from .gaussian_guide import GRADIENTS, GaussianGuide
 from .inference import Inference, check_batch, check_counts, finish, from_draws, starting_point
 from .laplace import expand
 
 GUIDES = ("normal", "multivariate_normal", "lowrank", "iaf")
 START_SCALE = 0.1
 CLIMB = 500  # iterations of L-BFGS before the guide starts
-FINAL_RATE = 0.02  # the learning rate falls along a cosine to this fraction of itself
+FEWEST = {"pathwise": 1, "score": 1, "score_baseline": 2}  # particles that each estimate of the gradient needs
 AVERAGING = 0.99  # of the guide's parameters over the steps: takes the optimiser's jitter out
 
 
@@ -41,7 +42,11 @@ class SVI(Inference):
         guide: "normal" (mean field), "multivariate_normal" (full covariance), "lowrank", "iaf", a Pyro guide or an autoguide
             class; None: the model's own guide, or else "multivariate_normal".
         steps: at most so many.
-        learning_rate: of Adam at the start; it falls along a cosine.
+        learning_rate: of the optimiser at the start.
+        schedule: how it falls over the steps: "cosine" (to 1 % of itself), "inverse" (as 1 / t) or "constant".
+        optimizer: "adam", or "natural" for steps along the natural gradient of a Gaussian guide.
+        gradient: how the gradient is estimated for a Gaussian guide: "pathwise", "score", or "score_baseline" (at least 2
+            particles). All are unbiased; their variances differ by orders of magnitude.
         particles: draws a step.
         batch_size: rows a step; None: all.
         patience: stop when the moving average of the ELBO (over as many steps) has not risen for so many steps.
@@ -54,6 +59,9 @@ class SVI(Inference):
     guide: str | Callable[..., Any] | None = None
     steps: int = 5000
     learning_rate: float = 0.02
+    schedule: str = "cosine"
+    optimizer: str = "adam"
+    gradient: str = "pathwise"
     particles: int = 1
     batch_size: int | None = None
     patience: int = 500
@@ -65,6 +73,21 @@ class SVI(Inference):
             raise UnknownName("guide", self.guide, GUIDES)
         if not self.learning_rate > 0:
             raise SettingError("a positive learning_rate in SVI", repr(self.learning_rate), "try 0.01")
+        for what, value, known in (
+            ("schedule", self.schedule, SCHEDULES),
+            ("optimizer", self.optimizer, ("adam", "natural")),
+            ("gradient", self.gradient, GRADIENTS),
+        ):
+            if value not in known:
+                raise UnknownName(what, value, known)
+        if self.particles < FEWEST[self.gradient]:
+            raise SettingError(
+                f"at least {FEWEST[self.gradient]} particles with gradient={self.gradient!r}",
+                str(self.particles),
+                "raise particles",
+            )
+        if self.optimizer == "natural" and self.gradient != "pathwise":
+            raise SettingError("gradient='pathwise' with optimizer='natural'", repr(self.gradient), "leave gradient out")
         counts = ("steps", "particles", "batch_size", "patience", "draws")
         check_counts(self, **{name: getattr(self, name) for name in counts})
 
@@ -79,6 +102,12 @@ class SVI(Inference):
         guide = self.guide or target.model.guide or "multivariate_normal"
         if guide in ("normal", "multivariate_normal") and not any(s.param for s in target.slices.values()):
             return self._gaussian(target, guide == "multivariate_normal", seed, progress, init, started)
+        if (self.gradient, self.optimizer) != ("pathwise", "adam"):
+            raise NotApplicable(
+                f"a Gaussian guide with gradient={self.gradient!r} and optimizer={self.optimizer!r}",
+                f"guide {guide if isinstance(guide, str) else type(guide).__name__}",
+                "use guide='normal' or 'multivariate_normal'",
+            )
         return self._pyro(target, guide, seed, progress, started)
 
     # -- the loop that both kinds share --------------------------------------------------------------------------
@@ -98,8 +127,7 @@ class SVI(Inference):
                 if interrupted:
                     raise KeyboardInterrupt
                 for t in range(self.steps):
-                    rate = FINAL_RATE + (1 - FINAL_RATE) * 0.5 * (1 + math.cos(math.pi * t / self.steps))
-                    elbo = step(self.learning_rate * rate)
+                    elbo = step(self.learning_rate * scheduled(self.schedule, t, self.steps))
                     history.append(elbo)
                     total += (elbo if math.isfinite(elbo) else 0.0) - (_finite(history[t - window]) if t >= window else 0.0)
                     average = total / min(t + 1, window)
@@ -141,17 +169,20 @@ class SVI(Inference):
         def step(rate: float) -> float:
             nonlocal taken
             taken += 1
-            for group in optimizer.param_groups:
-                group["lr"] = rate * group["factor"]
-            optimizer.zero_grad()
-            elbos = [guide.set_gradients(target, e, next(batches)) for e in noise(self.particles)]
-            for parameter in guide.parameters():
-                parameter.grad /= self.particles  # type: ignore[operator]
-            optimizer.step()
+            e = noise(self.particles)
+            if self.optimizer == "natural":
+                elbos = guide.natural_step(target, e, rate, next(batches))
+            else:
+                for group in optimizer.param_groups:
+                    group["lr"] = rate * group["factor"]
+                elbos, gradients = guide.estimates(target, e, self.gradient, next(batches))
+                for parameter, gradient in zip(guide.parameters(), gradients, strict=True):
+                    parameter.grad = torch.nan_to_num(-gradient.mean(0), nan=0.0, posinf=0.0, neginf=0.0)
+                optimizer.step()
             keep = min(AVERAGING, 1 - 1 / taken)
             for mean, now in zip(averaged.parameters(), guide.parameters(), strict=True):
                 mean.lerp_(now, 1 - keep)
-            return sum(elbos) / self.particles
+            return float(elbos.mean())
 
         history, notes = self._train(step, progress, interrupted)
         e = noise(self.draws)

@@ -13,7 +13,8 @@ def squared_distance(X1: Tensor, X2: Tensor | None, lengthscale: Tensor) -> Tens
     """|x - x'|^2 / lengthscale^2, [*batch, n1, n2]; lengthscale is [*batch, 1, 1].
 
     With many columns it uses |a|^2 + |b|^2 - 2ab of centred rows: an absolute error of about 1e-15 times the squared spread
-    of X in lengthscales, of either sign, which a kernel smooth in r^2 does not see; for r itself use ``distance``.
+    of X in lengthscales, of either sign, which a kernel smooth in r^2 does not see; for r itself use ``distance``. The diagonal of
+    X2=None is exactly 0.
     """
     other = X1 if X2 is None else X2
     if X1.shape[-1] <= FEW_COLUMNS:
@@ -27,12 +28,13 @@ def squared_distance(X1: Tensor, X2: Tensor | None, lengthscale: Tensor) -> Tens
     A = (X1 - centre) / lengthscale
     B = A if X2 is None else (other - centre) / lengthscale
     a, b = A.square().sum(-1, keepdim=True), B.square().sum(-1, keepdim=True)
-    return torch.cat([-2.0 * A, a, torch.ones_like(a)], -1) @ torch.cat([B, torch.ones_like(b), b], -1).mT
+    squared = torch.cat([-2.0 * A, a, torch.ones_like(a)], -1) @ torch.cat([B, torch.ones_like(b), b], -1).mT
+    if X2 is None:
+        squared.diagonal(dim1=-2, dim2=-1).zero_()
+    return squared
 
 
 def distance(X1: Tensor, X2: Tensor | None, lengthscale: Tensor) -> Tensor:
-    """|x - x'| / lengthscale with slope 0 (not infinity) at 0, and exact zeros on the diagonal of X2=None."""
+    """|x - x'| / lengthscale with slope 0 (not infinity) at 0."""
     squared = squared_distance(X1, X2, lengthscale)
-    if X2 is None:
-        squared = squared * (1.0 - torch.eye(squared.shape[-1], dtype=squared.dtype, device=squared.device))
     return squared.clamp_min(TINY).sqrt()

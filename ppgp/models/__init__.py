@@ -1,9 +1,11 @@
 """The zoo: one final class a file; each a recipe that plain Pyro accepts."""
 
+from .gaussian_mixture import GaussianMixture
 from .gp import GP
 from .linear_regression import LinearRegression
 from .logistic_regression import LogisticRegression
 from .model import Model
 from .program import Program
+from .softmax_regression import SoftmaxRegression
 
-__all__ = ["GP", "LinearRegression", "LogisticRegression", "Model", "Program"]
+__all__ = ["GP", "GaussianMixture", "LinearRegression", "LogisticRegression", "Model", "Program", "SoftmaxRegression"]

@@ -1,8 +1,9 @@
 """The posterior of a linear model with Gaussian noise, exactly: conjugate given the noise, one-dimensional in the noise.
 
 With Phi [n, p] the inputs (and a column of ones), and a Gaussian prior of precision P and mean m0 on the coefficients w,
-take w = U v with U'(Phi'Phi + P)U = I and U'Phi'Phi U = diag(fit). Given the noise variance s the v_j are independent,
-v_j ~ N((data_j / s + prior_j) / q_j, 1 / q_j),  q_j = fit_j / s + 1 - fit_j,  so that every s costs O(p).
+take w = U v with U'(Phi'Phi + P)U = I, U'Phi'Phi U = diag(fit) and U'PU = diag(rest). Given the noise variance s the v_j are
+independent, v_j ~ N((data_j / s + prior_j) / q_j, 1 / q_j),  q_j = fit_j / s + rest_j,  so that every s costs O(p).
+(rest = 1 - fit, but found from P: under a flat prior it is 0, and next to fit / s a rounding of 1e-16 need not be small.)
 A conjugate prior has covariance s P^-1 instead: v_j ~ N(data_j + prior_j, s). Bishop (2006), section 3.3; Gelman et al.
 (2013), section 14.2. The decomposition is that of [Phi; P^1/2], never of Phi'Phi: no digits are lost to squaring.
 """
@@ -26,10 +27,11 @@ RANK = 1e-11  # singular values below this share of the largest one say nothing 
 
 @dataclass(frozen=True)
 class Decomposition:
-    """U, fit, data, prior as above, and what the evidence needs: n, the residual outside the columns, constants."""
+    """U, fit, rest, data, prior as above, and what the evidence needs: n, the residual outside the columns, constants."""
 
     basis: Tensor
     fit: Tensor
+    rest: Tensor
     data: Tensor
     prior: Tensor
     n: int
@@ -40,18 +42,14 @@ class Decomposition:
 
     def coefficients(self, s: Tensor, conjugate: bool) -> tuple[Tensor, Tensor]:
         """Mean and variance of v given noise variances s [k]: [k, p] each."""
-        s = s[:, None]
-        if conjugate:
-            return (self.data + self.prior).expand(len(s), -1), s.expand(-1, len(self.fit))
-        q = self.fit / s + 1 - self.fit
-        return (self.data / s + self.prior) / q, 1 / q
+        return moments(self.fit, self.rest, self.data, self.prior, s, conjugate)
 
     def squares(self, v: Tensor) -> tuple[Tensor, Tensor]:
         """Sum of squared residuals, and (w - m0)'P(w - m0), at v [k, p]: [k] each."""
         root = self.fit.sqrt()
         seen = torch.where(self.fit > 0, self.data / root, torch.zeros_like(root))
         residual = self.outside + (seen - root * v).square().sum(-1)
-        penalty = ((1 - self.fit) * v.square() - 2 * v * self.prior).sum(-1) + self.prior_square
+        penalty = (self.rest * v.square() - 2 * v * self.prior).sum(-1) + self.prior_square
         return residual, penalty.clamp_min(0.0)
 
     @property
@@ -69,6 +67,15 @@ class Decomposition:
         return -0.5 * self.n * (LOG_2PI + s.log()) + prior + fitted - 0.5 * square
 
 
+def moments(fit: Tensor, rest: Tensor, data: Tensor, prior: Tensor, s: Tensor, conjugate: bool) -> tuple[Tensor, Tensor]:
+    """Mean and variance [k, p] of v given noise variances s [k]."""
+    s = s[:, None]
+    if conjugate:
+        return (data + prior).expand(len(s), -1), s.expand(-1, len(fit))
+    q = fit / s + rest
+    return (data / s + prior) / q, 1 / q
+
+
 def decompose(Phi: Tensor, y: Tensor, precision: Tensor, mean: Tensor, names: list[str]) -> Decomposition:
     """The simultaneous diagonalisation; precision and mean [p] are the prior's, 0 where it is flat.
 
@@ -80,7 +87,7 @@ def decompose(Phi: Tensor, y: Tensor, precision: Tensor, mean: Tensor, names: li
     size = torch.where(size > 0, size, torch.ones_like(size))
     stacked = torch.cat([Phi, torch.diag(precision.sqrt())]) / size
     Q, R = torch.linalg.qr(stacked)
-    left, values, right = torch.linalg.svd(R)
+    _, values, right = torch.linalg.svd(R)
     if p and float(values.min()) <= RANK * float(values.max()):
         free = right[-1].abs()
         columns = [names[j] for j in torch.nonzero(free > 0.1 * free.max()).flatten().tolist()]
@@ -100,6 +107,7 @@ def decompose(Phi: Tensor, y: Tensor, precision: Tensor, mean: Tensor, names: li
     return Decomposition(
         basis=basis,
         fit=S.square(),
+        rest=(Q[n:] @ Vh.mT).square().sum(0),
         data=S * projected,
         prior=basis.mT @ (precision * mean),
         n=n,

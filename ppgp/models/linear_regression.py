@@ -15,7 +15,7 @@ from torch.distributions import Distribution
 from ..data import Dataset, Scaler
 from ..errors import NotApplicable, SettingError
 from ..priors import Flat, InverseGamma, LogNormal, Normal, Prior, PriorLike, Site, site
-from .exact_linear import Decomposition, conjugate_law, decompose, invert, noise_posterior
+from .exact_linear import Decomposition, conjugate_law, decompose, invert, moments, noise_posterior
 from .model import Model, Theta, draw, linear
 
 EXACT = "exact."  # prefix of the params of the closed form
@@ -80,6 +80,17 @@ class LinearRegression(Model):
             )
         return self
 
+    def start(self, data: Dataset) -> dict[str, Tensor]:
+        """Where searches begin: least squares, whatever the units of X and y."""
+        features, y = self._features(data.X), data.y - self._fixed(data.X)
+        size = features.abs().amax(0).clamp_min(torch.finfo(features.dtype).tiny)
+        w = torch.linalg.lstsq(features / size, y[:, None], driver="gelsd").solution[:, 0] / size
+        spread = float(y.square().mean()) or 1.0
+        values = {"noise": ((y - features @ w).square().mean()).clamp_min(1e-6 * spread)}
+        for name in self._uncertain():
+            values[name], w = (w[: data.d], w[data.d :]) if name == "weight" else (w[0], w[1:])
+        return values
+
     def coefficients(self, draws: Theta, scaler: Scaler | None) -> dict[str, Tensor]:
         """weight [chain, draw, d] (units of y over units of x_j) and bias [chain, draw] (units of y)."""
         weight, bias = draws["weight"], draws["bias"]
@@ -102,6 +113,10 @@ class LinearRegression(Model):
         """[n]: the part of the mean that is fixed."""
         fixed = {n: 0.0 if isinstance(getattr(self, n), Prior) else float(getattr(self, n)) for n in ("weight", "bias")}
         return X.sum(1) * fixed["weight"] + fixed["bias"]
+
+    def _known_noise(self, k: int, like: Tensor) -> Tensor:
+        """[k]: the number that the noise is fixed to."""
+        return torch.full((k,), float(self.noise), dtype=like.dtype, device=like.device)  # type: ignore[arg-type]
 
     def _decomposition(self, train: Dataset) -> Decomposition:
         precision, mean, names = [], [], []
@@ -133,10 +148,10 @@ class LinearRegression(Model):
         e = torch.randn(draws, len(d.fit), generator=generator, dtype=torch.float64).to(like)
         order = torch.randperm(draws, generator=generator, dtype=torch.int64)
         u = ((order + torch.rand(draws, generator=generator, dtype=torch.float64)) / draws).to(like)
-        params = {"basis": d.basis, "fit": d.fit, "data": d.data, "prior": d.prior}
+        params = {"basis": d.basis, "fit": d.fit, "rest": d.rest, "data": d.data, "prior": d.prior}
         out: dict[str, Tensor] = {}
         if not isinstance(self.noise, Prior):
-            noise = torch.full((draws,), float(self.noise)).to(like)
+            noise = self._known_noise(draws, like)
             evidence = float(d.log_marginal(noise[:1], self.conjugate))
         elif self.conjugate:
             if not isinstance(self.noise, InverseGamma | Flat):
@@ -145,7 +160,7 @@ class LinearRegression(Model):
                 )
             start = (-1.0, 0.0) if isinstance(self.noise, Flat) else (self.noise.shape, self.noise.rate)
             shape, rate, evidence = conjugate_law(d, *start)
-            params["noise"] = torch.tensor([shape, rate]).to(like)
+            params["noise"] = torch.tensor([shape, rate], dtype=like.dtype, device=like.device)
             noise = out["noise"] = _inverse_gamma(shape, rate, u)
         else:
             prior = self.sites(train.d)["noise"].distribution(like)
@@ -167,16 +182,15 @@ class LinearRegression(Model):
             law = self.law(kept, X)
             law = law if len(law.batch_shape) == 2 else law.expand(torch.Size([1, len(X)]))
             return torch.distributions.Independent(law, 1) if joint else law
-        basis, fit, data, prior = (theta[EXACT + name] for name in ("basis", "fit", "data", "prior"))
+        basis, fit, rest, data, prior = (theta[EXACT + name] for name in ("basis", "fit", "rest", "data", "prior"))
         features, fixed = self._features(X) @ basis, self._fixed(X)
-        if self.conjugate:
+        if EXACT + "noise" in theta:
             shape, rate = theta[EXACT + "noise"]
             scale = (rate / shape * (1 + features.square().sum(1))).sqrt()
             return dist.StudentT(2 * shape, (fixed + features @ (data + prior))[None], scale[None])
-        noise = theta["noise"] if "noise" in theta else torch.full((1,), float(self.noise)).to(X)  # type: ignore[arg-type]
-        q = fit / noise[:, None] + 1 - fit
-        loc = fixed + ((data / noise[:, None] + prior) / q) @ features.mT
-        return dist.Normal(loc, (noise[:, None] + (1 / q) @ features.square().mT).sqrt())
+        noise = theta["noise"] if "noise" in theta else self._known_noise(1, X)
+        mean, variance = moments(fit, rest, data, prior, noise, self.conjugate)
+        return dist.Normal(fixed + mean @ features.mT, (noise[:, None] + variance @ features.square().mT).sqrt())
 
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
         """{"y": log p(y_i given theta), [draw, n]}."""
@@ -198,7 +212,7 @@ class LinearRegression(Model):
 
         def step(theta: Theta, generator: torch.Generator) -> dict[str, Tensor]:
             some = next(iter(theta.values()))
-            noise = theta["noise"] if "noise" in theta else torch.full((len(some),), float(self.noise)).to(some)  # type: ignore[arg-type]
+            noise = theta["noise"] if "noise" in theta else self._known_noise(len(some), some)  # type: ignore[arg-type]
             mean, variance = d.coefficients(noise, self.conjugate)
             e = torch.randn(mean.shape, generator=generator, dtype=torch.float64).to(mean)
             v = mean + variance.sqrt() * e

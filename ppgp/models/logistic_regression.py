@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import pyro.distributions as dist
+import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data import Dataset, Scaler
-from ..priors import Normal, PriorLike, Site, site
+from ..priors import Normal, Prior, PriorLike, Site, site
+from .classes import binary_curvature, check_determined, check_two_classes, separation
 from .model import Model, Theta, check_labels, linear
 
 
@@ -30,8 +33,10 @@ class LogisticRegression(Model):
         return {"weight": site("weight", self.weight, (d,)), "bias": site("bias", self.bias)}
 
     def prepare(self, data: Dataset) -> LogisticRegression:
-        """Raises SettingError for targets other than 0 and 1."""
+        """Raises SettingError for targets other than 0 and 1, DataError for one class or flat weights that the data leave free."""
         check_labels(self, data, 2)
+        check_two_classes(data)
+        check_determined(data, self.weight, self.bias)
         return self
 
     def law(self, theta: Theta, X: Tensor) -> Distribution:
@@ -44,3 +49,21 @@ class LogisticRegression(Model):
             return {"weight": weight, "bias": bias}
         weight = weight / scaler.x_sd
         return {"weight": weight, "bias": bias - weight @ scaler.x_mean}
+
+    def curvature(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor, Tensor]:
+        """log p(y given theta), its gradient and Hessian [p, p] over the sites laid end to end: what IRLS is made of."""
+        X = data.X
+        weight, bias = self.value(theta, "weight", X).expand(data.d), self.value(theta, "bias", X)
+        value, gradient, H = binary_curvature(X, data.y, weight, bias)
+        kept = [j for j in range(data.d) if isinstance(self.weight, Prior)] + [data.d] * isinstance(self.bias, Prior)
+        return value, gradient[kept], H[kept][:, kept]
+
+    def probit(self, theta: Theta, X: Tensor) -> Distribution:
+        """p(y = 1) = sigmoid(m / sqrt(1 + pi v / 8)), m and v the mean and variance of the logit. MacKay (1992)."""
+        logits = linear(self.value(theta, "weight", X), self.value(theta, "bias", X), X)
+        m, v = logits.mean(0), logits.var(0, correction=0)
+        return dist.Bernoulli(logits=(m / torch.sqrt(1 + math.pi * v / 8))[None])
+
+    def doubts(self, data: Dataset) -> list[str]:
+        """Whether flat priors meet data that the inputs separate."""
+        return separation(data, 2, self.weight, self.bias)

@@ -25,7 +25,7 @@ class Model:
     method, None here.
     """
 
-    #: what may be standardised: "Xy", "X" (counts, classes) or "" (where units mean something)
+    #: what may be standardised: "Xy", "X" (counts, classes), "y" (no inputs) or "" (where units mean something)
     scales: ClassVar[str] = "Xy"
     #: sites that predict integrates out in closed form when their params are there
     collapsed: ClassVar[tuple[str, ...]] = ()
@@ -37,6 +37,20 @@ class Model:
     loo: Callable[..., Distribution] | None = None
     #: (theta of one draw, X, train) -> what ``conformal.deleted`` takes: covariances of a y that is jointly Gaussian
     gaussian: Callable[..., tuple[Tensor, ...]] | None = None
+    #: (train, draws, generator) -> draws {site: [draw, *event]}, params of the closed form, log evidence
+    exact: Callable[..., tuple[dict[str, Tensor], dict[str, Tensor], float]] | None = None
+    #: (train) -> sweep(theta [chain, *event], generator) -> theta, by the full conditionals
+    gibbs: Callable[..., Callable[..., dict[str, Tensor]]] | None = None
+    #: (theta of one draw, data) -> log p(y given theta), its gradient [p] and Hessian [p, p], sites laid end to end
+    curvature: Callable[..., tuple[Tensor, Tensor, Tensor]] | None = None
+    #: (theta, X) -> the law of y at X, the logits taken as Gaussian over the draws, batch [1, n]
+    probit: Callable[..., Distribution] | None = None
+    #: (draws {site: [chain, draw, *event]}) -> draws with labels made comparable, and a sentence if that changed any
+    relabel: Callable[..., tuple[dict[str, Tensor], str | None]] | None = None
+    #: (data) -> {site: value} where a search begins; None: the middle of the unconstrained scale
+    start: Callable[..., dict[str, Tensor]] | None = None
+    #: (data) -> sentences on what these data cannot determine under these priors
+    doubts: Callable[..., list[str]] | None = None
     #: (draws, scaler) -> coefficients in the units of the data
     coefficients: Callable[..., dict[str, Tensor]] | None = None
 

@@ -18,11 +18,13 @@ from torch import Tensor
 
 import ppgp
 from ppgp import diagnostics, inference
+from ppgp.errors import NotApplicable
 from ppgp.inference import Inference
 from ppgp.models import Program
 from ppgp.target import Target
 
-HOWS = [getattr(inference, n)() for n in inference.__all__ if n != "Inference"]
+OWN_FORMULAS = ("Exact", "Gibbs")  # they ask the model for its closed forms, and have nothing to say about a program
+HOWS = [getattr(inference, n)() for n in inference.__all__ if n not in ("Inference", *OWN_FORMULAS)]
 POINT = (inference.MAP,)
 every_method = pytest.mark.parametrize("how", HOWS, ids=lambda h: type(h).__name__)
 quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
@@ -68,6 +70,14 @@ def test_the_random_numbers_of_the_caller_are_left_alone(how: Inference) -> None
     torch.manual_seed(7)
     ppgp.fit(gaussian, {"mean": MEAN}, how.quick(), seed=3, progress=False)
     assert torch.equal(torch.randn(3), expected)
+
+
+@pytest.mark.parametrize("name", OWN_FORMULAS)
+def test_methods_that_need_formulas_refuse_a_program(name: str) -> None:
+    how = getattr(inference, name)()
+    with pytest.raises(NotApplicable, match="use NUTS"):
+        ppgp.fit(gaussian, {"mean": MEAN}, how, progress=False)
+    assert eval(repr(how), {n: getattr(inference, n) for n in inference.__all__}) == how
 
 
 class Interrupted(Target):

@@ -29,7 +29,7 @@ every = pytest.mark.parametrize("prior", [*SCIPY, Flat(), Flat(2.0)], ids=repr)
 
 
 def test_every_member_is_checked_against_scipy() -> None:
-    assert {type(p).__name__ for p in SCIPY} | {"Flat"} == set(priors.__all__)
+    assert {type(p).__name__ for p in SCIPY} | {"Flat", "Dirichlet"} == set(priors.__all__)
 
 
 @pytest.mark.parametrize(("prior", "expected"), SCIPY.items(), ids=[repr(p) for p in SCIPY])
@@ -113,3 +113,11 @@ def test_the_value_of_a_site_is_that_of_theta_then_the_fixed_number() -> None:
     assert (float(fixed), fixed.dtype) == (0.5, torch.float64)
     with pytest.raises(SettingError, match="add 'noise' to theta"):
         value_of({}, "noise", Normal(), LIKE)
+
+
+def test_dirichlet_is_that_of_scipy() -> None:
+    law = site("p", priors.Dirichlet(1.7), (3,)).distribution(LIKE)
+    x = np.array([0.2, 0.3, 0.5])
+    expected = stats.dirichlet([1.7] * 3).logpdf(x)
+    assert float(law.log_prob(torch.as_tensor(x))) == pytest.approx(expected, rel=1e-10)
+    assert eval(repr(priors.Dirichlet(1.7)), vars(priors)) == priors.Dirichlet(1.7)

@@ -1,0 +1,53 @@
+"""The posterior itself, where the model knows it in closed form."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..errors import NotApplicable
+from ..posterior import Posterior
+from ..target import Target
+from .inference import Inference, check_counts, from_draws
+
+
+@dataclass(frozen=True)
+class Exact(Inference):
+    """Independent draws from the exact posterior; predictions integrate in closed form, not over the draws.
+
+    For a linear regression with Gaussian noise and Normal or Flat coefficients, and for a tiny mixture by enumeration of
+    all assignments.
+
+    Args:
+        draws: how many to take.
+
+    Stats: ``log_evidence``, log p(y) on the scale of the model (with a flat prior, the integral against density 1).
+    """
+
+    draws: int = 1000
+
+    def __post_init__(self) -> None:
+        check_counts(self, draws=self.draws)
+
+    def quick(self) -> Exact:
+        return replace(self, draws=20)
+
+    def __call__(
+        self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None
+    ) -> Posterior:
+        """Take the draws; ``init`` and ``progress`` have no meaning here.
+
+        Raises:
+            NotApplicable: if the model has no closed form under its priors.
+        """
+        started = time.perf_counter()
+        exact = getattr(target.model, "exact", None)
+        if exact is None:
+            name = getattr(type(target.model), "__name__", "this model")
+            raise NotApplicable("a model with a closed-form posterior", name, "use NUTS, or Laplace for an approximation")
+        draws, params, evidence = exact(target.data, self.draws, torch.Generator().manual_seed(seed))
+        stats = {"log_evidence": evidence}
+        return from_draws(self, target, {name: v[None] for name, v in draws.items()}, started, stats, (), params)

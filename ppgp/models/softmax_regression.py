@@ -1,0 +1,99 @@
+"""Bayesian multinomial logistic (softmax) regression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from ..data import Dataset, Scaler
+from ..errors import SettingError
+from ..priors import Flat, Normal, Prior, PriorLike, Site, site
+from .classes import check_determined, check_two_classes, separation, softmax_curvature
+from .model import Model, Theta, check_labels
+
+
+@dataclass(frozen=True)
+class SoftmaxRegression(Model):
+    """y ~ Categorical(softmax(X weight_k + bias_k)), y in {0, .., K - 1}. Bishop (2006), section 4.3.4.
+
+    Identifiability: the likelihood stays the same when one vector is added to the weights of all classes (or one number to
+    all biases). Under a proper prior all K vectors are sites and the prior, the same for every class, tells them apart; under
+    ``Flat`` class 0 is the reference, its coefficients 0, and K - 1 vectors are sites.
+
+    Args:
+        weight: prior of each of the weights, sites of shape [K, d] (Flat: [K - 1, d]).
+        bias: prior (or number) of the intercepts, [K] (Flat: [K - 1]).
+        classes: K; None: as many as the data have.
+    """
+
+    weight: PriorLike = Normal(0.0, 1.0)
+    bias: PriorLike = Normal(0.0, 1.0)
+    classes: int | None = None
+    scales = "X"
+
+    def _rows(self, prior: PriorLike) -> int:
+        if self.classes is None:
+            raise SettingError("the number of classes", "None", "pass classes=, or fit with ppgp.fit, which counts them")
+        return self.classes - isinstance(prior, Flat)
+
+    def sites(self, d: int) -> dict[str, Site]:
+        return {
+            "weight": site("weight", self.weight, (self._rows(self.weight), d)),
+            "bias": site("bias", self.bias, (self._rows(self.bias),)),
+        }
+
+    def prepare(self, data: Dataset) -> SoftmaxRegression:
+        """Count the classes; raises for targets that are not the codes 0 .. K - 1, or flat weights that the data leave free."""
+        found = len(data.classes) if data.classes is not None else int(data.y.max()) + 1
+        ready = self if self.classes is not None else replace(self, classes=max(found, 2))
+        check_labels(ready, data, ready.classes or 2)
+        check_two_classes(data)
+        check_determined(data, self.weight, self.bias)
+        return ready
+
+    def _all(self, theta: Theta, X: Tensor) -> tuple[Tensor, Tensor]:
+        """weight [*draw, K, d] and bias [*draw, K], the reference class included."""
+        assert self.classes is not None
+        weight, bias = self.value(theta, "weight", X), self.value(theta, "bias", X)
+        weight = weight.expand(self.classes, X.shape[-1]) if weight.ndim == 0 else weight
+        bias = bias.expand(self.classes) if bias.ndim == 0 else bias
+        if weight.shape[-2] < self.classes:
+            weight = torch.cat([torch.zeros_like(weight[..., :1, :]), weight], -2)
+        if bias.shape[-1] < self.classes:
+            bias = torch.cat([torch.zeros_like(bias[..., :1]), bias], -1)
+        return weight, bias
+
+    def law(self, theta: Theta, X: Tensor) -> Distribution:
+        weight, bias = self._all(theta, X)
+        return dist.Categorical(logits=X @ weight.mT + bias[..., None, :])
+
+    def coefficients(self, draws: Theta, scaler: Scaler | None) -> dict[str, Tensor]:
+        """weight [chain, draw, K, d] (log-odds over units of x_j) and bias [chain, draw, K], of all classes."""
+        some = next(iter(draws.values()))
+        d = draws["weight"].shape[-1]
+        weight, bias = self._all(draws, some.new_zeros(1, d))
+        if scaler is None:
+            return {"weight": weight, "bias": bias}
+        weight = weight / scaler.x_sd
+        return {"weight": weight, "bias": bias - weight @ scaler.x_mean}
+
+    def curvature(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor, Tensor]:
+        """log p(y given theta), its gradient and Hessian [p, p] over the sites laid end to end: block IRLS."""
+        weight, bias = self._all(theta, data.X)
+        value, gradient, H = softmax_curvature(data.X, data.y, weight, bias)
+        K, d = weight.shape
+        index = torch.arange(K * (d + 1)).reshape(K, d + 1)
+        kept = []
+        for prior, columns in ((self.weight, index[:, :d]), (self.bias, index[:, d:])):
+            if isinstance(prior, Prior):
+                kept.append(columns[K - self._rows(prior) :].reshape(-1))
+        order = torch.cat(kept)
+        return value, gradient.reshape(-1)[order], H.reshape(K * (d + 1), -1)[order][:, order]
+
+    def doubts(self, data: Dataset) -> list[str]:
+        """Whether flat priors meet data that the inputs separate."""
+        return separation(data, self.classes or 2, self.weight, self.bias)

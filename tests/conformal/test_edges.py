@@ -1,0 +1,205 @@
+"""Edges where rounding, ties, zeros and units decide whether a guarantee is kept."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pyro.distributions import Binomial, Categorical, Gamma, Normal, Poisson
+from torch import Tensor
+
+import ppgp
+from ppgp import Prediction, calibration, comparison, inference, kernels, models, priors
+from ppgp import conformal as C
+from ppgp.conformal.online import _Past
+from ppgp.conformal.weights import weighted_threshold
+from ppgp.data import Dataset
+from ppgp.errors import DataError, SettingError
+
+F64 = torch.float64
+
+
+def one_law(mean: float, sd: float, rows: int) -> Prediction:
+    return Prediction(Normal(torch.full((1, rows), mean, dtype=F64), torch.full((1, rows), sd, dtype=F64)))
+
+
+@pytest.mark.parametrize("score", [C.PIT(), C.Density(), C.Normalized(), C.Signed(normalized=True), C.Absolute(), C.Quantile()])
+@pytest.mark.parametrize("seed", range(12))
+def test_an_atom_of_y_at_the_threshold_is_not_lost_to_rounding(score: C.Score, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    mean, sd = (1 + 4 * torch.rand(1, generator=generator, dtype=F64)).item(), (1 + torch.rand(1, generator=generator)).item()
+    y = torch.randint(1, 6, (299,), generator=generator).to(F64)
+    calibrator = C.calibrate(score, one_law(mean, sd, 99), y[:99])
+    region = calibrator(one_law(mean, sd, 200), level=0.9)
+    scores = score.score(one_law(mean, sd, 200), y[99:], 0.9)
+    by_score = (scores <= C.split.threshold(calibrator.scores(0.9), 0.9)).reshape(200, -1).all(1)
+    assert bool((region.covers(y[99:]) >= by_score).all())
+
+
+def test_shift_weights_are_a_function_of_the_row() -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, b = torch.randn(500, 1, generator=generator, dtype=F64), torch.randn(500, 1, generator=generator, dtype=F64) + 1
+    X = torch.tensor([[-2.0], [0.0], [2.0]], dtype=F64)
+    together = C.shift_weights(a, b, X)
+    alone = torch.cat([C.shift_weights(a, b, x[None]) for x in X])
+    torch.testing.assert_close(together, alone)
+    assert float(together[2]) > 4 * float(together[1]) > 16 * float(together[0])
+
+
+@pytest.mark.parametrize("scores", [torch.ones(2000), torch.cat([0.1 * torch.rand(200), torch.ones(3000)])])
+def test_pid_follows_scores_that_stand_still(scores: Tensor) -> None:
+    found = C.PID(C.Absolute(), 0.9)(one_law(0.0, 1.0, len(scores)), scores.to(F64))
+    assert float((~found.errors[-1500:]).double().mean()) == pytest.approx(0.9, abs=0.05)
+
+
+def test_online_methods_take_float32() -> None:
+    law = Prediction(Normal(torch.zeros(1, 50), torch.ones(1, 50)))
+    for method in (C.ACI(C.Absolute(), 0.9, rate=0.5), C.AgACI(C.Absolute()), C.PID(C.Absolute(), saturation=10.0)):
+        assert len(method(law, torch.randn(50)).thresholds) == 50
+
+
+def test_aci_keeps_its_bound_where_a_label_is_never_strange() -> None:
+    probs = torch.tensor([[0.9, 0.1]], dtype=F64).expand(3000, 2)[None]
+    aci = C.ACI(C.LAC(keep_best=True), 0.9, rate=0.05)
+    found = aci(Prediction(Categorical(probs=probs)), torch.zeros(3000))
+    assert abs(float(found.coverage) - 0.9) <= aci.bound(3000)
+    assert float(found.region.covers(torch.zeros(3000)).double().mean()) == pytest.approx(float(found.coverage))
+
+
+@pytest.mark.parametrize(("level", "n"), [(0.7, 9), (0.85, 19)])
+def test_the_first_online_threshold_is_that_of_split_conformal(level: float, n: int) -> None:
+    ranks = list(map(float, range(1, n + 1)))
+    assert _Past(ranks, None).threshold(1 - level) == C.split.rank(n, level)
+
+
+@pytest.mark.parametrize("unit", ["median", "width"])
+def test_quantiles_of_counts_that_have_no_width(unit: str) -> None:
+    def law(n: int) -> Prediction:
+        return Prediction(Poisson(torch.full((1, n), 0.5, dtype=F64)))
+
+    y = torch.poisson(torch.full((200,), 0.5), generator=torch.Generator().manual_seed(0)).to(F64)
+    region = C.calibrate(C.Quantile(unit=unit), law(200), y)(law(5), level=0.9)
+    assert bool((region.lower <= 0).all())  # type: ignore[operator]
+    assert bool(torch.isfinite(region.width).all())
+    few = C.calibrate(C.Quantile(unit=unit), law(5), torch.ones(5))(law(3), level=0.9)
+    assert bool(few.infinite.all())
+    assert not bool(few.empty.any())
+
+
+def test_a_gap_that_holds_little_probability_is_a_gap() -> None:
+    parts = torch.tensor([[-5.0], [0.0], [7.0]], dtype=F64), torch.tensor([[0.1], [1.0], [3.0]], dtype=F64)
+    law, y = Prediction(Normal(*parts)), torch.tensor([-3.8], dtype=F64)
+    assert float(C.Density().score(law, y, 0.9)) > 5
+    region = C.Density().region(law, torch.tensor(5.0, dtype=F64), 0.9)
+    assert not bool(region.covers(y))
+    assert region.pieces is not None
+    assert len(region.pieces[0]) == 2
+
+
+def test_randomised_label_sets_do_not_depend_on_the_batch() -> None:
+    logits = torch.randn(1000, 101, generator=torch.Generator().manual_seed(0), dtype=F64)
+    law = Prediction(Categorical(logits=torch.stack([logits, -logits], -1)))
+    together, alone = C.APS().scores(law), torch.cat([C.APS().scores(law[i : i + 1]) for i in range(101)])
+    torch.testing.assert_close(together, alone, rtol=0, atol=1e-12)
+
+
+def test_no_weight_anywhere_is_no_knowledge() -> None:
+    q = weighted_threshold(torch.tensor([1.0, 2.0], dtype=F64), 0.9, torch.zeros(2, dtype=F64), torch.zeros(1, dtype=F64))
+    assert bool(torch.isposinf(q).all())
+
+
+@pytest.mark.parametrize(("n", "ones", "risk"), [(139, 27, 0.2), (179, 53, 0.3)])
+def test_a_risk_that_is_met_exactly_is_met(n: int, ones: int, risk: float) -> None:
+    losses = torch.zeros(n, 2, dtype=F64)
+    losses[:ones, 0] = 1
+    assert C.risk_control(losses, [0.0, 1.0], risk).index == 0
+
+
+def test_laws_of_bounded_counts_and_next_to_certain_probabilities() -> None:
+    law = Prediction(Binomial(10, probs=torch.full((1, 2), 0.5, dtype=F64)))
+    assert law.quantile(0.9995).tolist() == [10.0, 10.0]
+    assert bool(torch.isfinite(law.crps(torch.tensor([3.0, 12.0]))).all())
+    assert bool(torch.isfinite(Prediction(Normal(torch.zeros(1, 2), torch.ones(1, 2))).quantile(1 - 1e-9)).all())
+    assert float(Prediction(Gamma(torch.full((1, 1), 0.05, dtype=F64), 1.0)).quantile(0.05)) >= 0
+
+
+@pytest.mark.parametrize("y", [-3.0, 4.5, 2.0])
+def test_the_crps_of_counts_is_the_integral_for_any_y(y: float) -> None:
+    law = Prediction(Poisson(torch.tensor([[2.0], [9.0]], dtype=F64)))
+    x = torch.linspace(-5, 60, 65_001, dtype=F64)[:-1] + 0.0005
+    step = law.cdf(x.floor().clamp_min(-1)[:, None])[:, 0]
+    integral = float(((step - (x >= y).to(F64)).square() * 0.001).sum())
+    assert float(law.crps(torch.tensor([y]))) == pytest.approx(integral, abs=2e-3)
+
+
+def test_small_refusals() -> None:
+    with pytest.raises(DataError, match="NaN"):
+        C.VennAbers([0.0, 1.0], [0.0, 1.0])([float("nan")])
+    with pytest.raises(SettingError, match="window"):
+        C.ACI(C.Absolute(), window=0)
+    with pytest.raises(DataError, match="infinity"):
+        C.predictive_system(one_law(0.0, 1.0, 3), [0.0, 1.0, float("inf")])
+    region = C.calibrate(C.Absolute(), one_law(0.0, 1.0, 9), torch.zeros(9))(one_law(0.0, 1.0, 1), level=0.9999999)
+    assert "0.9999999" in region.guarantee
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+def test_conformal_bayes_of_an_exact_posterior_covers() -> None:
+    """The law of a candidate is that given each draw, as the likelihood of the data is; coverage over repetitions."""
+    covered = []
+    model = models.LinearRegression(priors.Normal(0.0, 1.0), 0.0, priors.LogNormal(-1.0, 1.0))
+    for seed in range(12):
+        generator = torch.Generator().manual_seed(seed)
+        X = torch.randn(40, 8, generator=generator, dtype=F64)
+        w, e = torch.randn(8, generator=generator, dtype=F64), torch.randn(40, generator=generator, dtype=F64)
+        y = X @ w + 0.5 * e
+        posterior = ppgp.fit(model, Dataset(X[:25], y[:25]), inference.Exact(), progress=False, standardise=False)
+        region = calibration.conformal_bayes(posterior, X[25:], 0.8)
+        covered.append(float(region.covers(y[25:]).double().mean()))
+    mean = torch.tensor(covered)
+    assert float(mean.mean()) >= 0.8 - 3 * float(mean.std()) / len(covered) ** 0.5
+
+
+def test_posteriors_of_other_models_or_data_are_not_judged_by_one_another() -> None:
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(25, 1, generator=generator, dtype=F64)
+    data = Dataset(X, torch.sin(X[:, 0]))
+    how = inference.NUTS(draws=60, warmup=100, chains=2)
+    with pytest.warns(ppgp.errors.ConvergenceWarning):
+        fits = {
+            "rbf": ppgp.fit(models.GP(kernels.RBF()), data, how, progress=False),
+            "matern": ppgp.fit(models.GP(kernels.Matern(0.5)), data, how, progress=False),
+            "other": ppgp.fit(models.GP(kernels.RBF()), Dataset(X, torch.cos(X[:, 0])), how, progress=False),
+        }
+    assert set(comparison.compare(fits).verdicts.values()) == {"reference"}
+
+
+def test_a_direction_is_flat_by_its_own_units() -> None:
+    data = Dataset(torch.tensor([[1e5, 1.0], [-1e5, 2.0], [3e5, -1.0], [0.0, 0.5]], dtype=F64), [1.0, 2.0, -1.0, 0.3])
+    model = models.LinearRegression(priors.Normal(0.0, 1.0), 0.0, 1.0)
+    laplace, exact = (
+        ppgp.fit(model, data, how, standardise=False, progress=False) for how in (inference.Laplace(), inference.Exact())
+    )
+    assert laplace.log_evidence == pytest.approx(exact.log_evidence, abs=1e-6)
+    assert not laplace.warnings
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e7, 1e12])
+def test_least_squares_in_any_units(scale: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(50, 2, generator=generator, dtype=F64)
+    y = scale * (3 * X[:, 0] + torch.randn(50, generator=generator, dtype=F64))
+    flat = priors.Flat()
+    posterior = ppgp.fit(
+        models.LinearRegression(flat, flat, flat), Dataset(X, y), inference.MAP(), standardise=False, progress=False
+    )
+    A = torch.cat([X, torch.ones(50, 1, dtype=F64)], 1)
+    w = torch.linalg.lstsq(A, y[:, None]).solution[:, 0]
+    torch.testing.assert_close(posterior.draws["weight"][0, 0] / scale, w[:2] / scale, rtol=1e-6, atol=1e-9)
+    residual = float((y - A @ w).square().mean())
+    assert float(posterior.draws["noise"]) == pytest.approx(residual, rel=1e-4)
+
+
+def test_kernels_are_their_variance_on_the_diagonal_in_float32() -> None:
+    X = torch.randn(30, 6, generator=torch.Generator().manual_seed(0))
+    for kernel in (kernels.RBF(1.0, 0.005), kernels.Matern(1.5, 1.0, 0.005), kernels.RationalQuadratic(1.0, 0.005, 1.0)):
+        assert torch.equal(kernel({}, X).diagonal(), torch.ones(30))
