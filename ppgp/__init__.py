@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "Comparison": "comparison",
+    "Diagnosis": "diagnosis",
     "Dataset": "data",
     "Posterior": "posterior",
     "Prediction": "prediction",
@@ -21,6 +22,7 @@ _NAMES = {
     "compare": "comparison",
     "conformal_bayes": "calibration",
     "cross_calibrate": "calibration",
+    "diagnose": "diagnosis",
     "fit": "fitting",
     "full_conformal": "calibration",
     "load": "loading",
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from .comparison import Comparison, compare
     from .conformal import calibrate, predictive_system
     from .data import Dataset
+    from .diagnosis import Diagnosis, diagnose
     from .fitting import fit
     from .loading import load, load_posterior
     from .posterior import Posterior

@@ -1,4 +1,4 @@
-"""The command line: ``ppgp compare | fit | predict | calibrate | reproduce | list``. Torch is imported only once a command needs it."""
+"""The command line: ``ppgp compare | fit | predict | calibrate | diagnose | reproduce | list``. Torch is imported only once a command needs it."""
 
 from __future__ import annotations
 
@@ -280,6 +280,27 @@ def calibrate(
             level, 0.9, len(truth)
         )
         typer.echo(f"at {level:.0%} the coverage of {len(truth)} test rows lies in {low:.3f} .. {high:.3f}, nine times in ten")
+
+
+@app.command()
+def diagnose(
+    posterior: Annotated[Path, typer.Argument(help="a file that `ppgp fit` wrote")],
+    worst: Annotated[int, typer.Option(help="how many scalars to show, the worst first")] = 12,
+) -> None:
+    """Say whether to believe a posterior: chains by their mixing, guides by importance weights."""
+    from .diagnosis import diagnose as diagnose_posterior
+    from .loading import load_posterior
+
+    found = diagnose_posterior(load_posterior(posterior))
+    table = found.table
+    key = next((c for c in ("r_hat", "shift") if c in table.columns), None)
+    if key is not None:
+        table = table.reindex(table[key].astype(float).abs().sort_values(ascending=False).index)
+    rows = [{"site": site, **row} for site, row in table.head(worst).to_dict("index").items()]
+    _print_table(rows, f"{posterior.name}: {min(worst, len(found.table))} of {len(found.table)} scalars, the worst first")
+    for sentence in found.findings:
+        typer.echo(f"- {sentence}")
+    typer.echo(f"verdict: {found.verdict} ({found.figure})")
 
 
 @app.command()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from inspect import signature
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -31,6 +33,7 @@ def fit(
     progress: bool = True,
     standardise: bool = True,
     init: Posterior | Tensor | None = None,
+    checkpoint: str | Path | None = None,
 ) -> Posterior:
     """Fit a model to data by a method; everything it does is reproducible from ``seed``.
 
@@ -41,6 +44,8 @@ def fit(
         standardise: put the data on the scale that the model's default priors are meant for (each model says what may be
             scaled). Predictions are in the units of the data all the same. A program's arguments are never touched.
         init: a Posterior over the same sites, or z, to start from.
+        checkpoint: a file that keeps the state of a long run; started again with the same arguments after a kill, the run
+            goes on from it and ends as it would have. SVI and the chains have it (NUTS: by the finished chain).
 
     Returns:
         A Posterior. A run that went badly returns too, with ``posterior.warnings`` (also issued as ConvergenceWarning).
@@ -67,7 +72,12 @@ def fit(
     else:
         raise NotApplicable("a model of ppgp.models or a Pyro program", type(model_or_program).__name__, "pass a callable")
     target = Target(model, data, optimise_params=how.optimises_params)
-    posterior = how(target, seed=seed, progress=progress, init=init)
+    kept = {} if checkpoint is None else {"checkpoint": checkpoint}
+    if kept and "checkpoint" not in signature(how.__call__).parameters:
+        raise NotApplicable(
+            "a method with checkpoints", type(how).__name__, "use SVI, NUTS, HMC or SGLD, or leave checkpoint out"
+        )
+    posterior = how(target, seed=seed, progress=progress, init=init, **kept)
     ask = getattr(model, "doubts", None)
     doubts = [] if ask is None else ask(data)
     posterior = replace(posterior, scaler=scaler, warnings=(*posterior.warnings, *doubts, *troubles(posterior)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -242,7 +243,9 @@ class Posterior:
         if self.mcmc:
             az = arviz_bridge.arviz()
             draws = {k: v.double().cpu().numpy() for k, v in self.draws.items()}
-            figures = az.summary(az.convert_to_dataset(draws), kind="diagnostics", round_to="none")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # a scalar that never moves has no variance to divide by
+                figures = az.summary(az.convert_to_dataset(draws), kind="diagnostics", round_to="none")
             for column in ("mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "r_hat"):
                 table[column] = figures[column].to_numpy(dtype=float)
         return table

@@ -31,6 +31,10 @@ HOWS: dict[str, tuple[str, str]] = {
     "newton": ("MAP('newton')", "the mode, by Newton's method (IRLS where the model knows its curvature)"),
     "exact": ("Exact()", "the posterior in closed form, where the model has one"),
     "gibbs": ("Gibbs()", "Gibbs sampling, where the model has conditionals"),
+    "ensemble": ("Ensemble()", "MAP from five starts, side by side"),
+    "metropolis": ("MetropolisHastings()", "random-walk Metropolis, without gradients"),
+    "sgld": ("SGLD()", "stochastic gradient Langevin dynamics"),
+    "sghmc": ("SGHMC()", "the same with momentum"),
     "hmc": ("HMC(draws=500, warmup=500)", "Hamiltonian Monte Carlo, four chains abreast"),
     "nuts": ("NUTS(draws=500, warmup=500)", "the No-U-Turn sampler, four chains"),
 }

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from ..posterior import Posterior
 from ..progress import bar
 from ..target import Target
+from .checkpoint import Checkpoint
 from .inference import Inference, check_counts, finish, starting_point
 
 State = dict[str, Tensor]
@@ -52,35 +54,91 @@ class Chains(Inference):
         return partial(self.move, target)
 
     def __call__(
-        self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None
+        self,
+        target: Target,
+        *,
+        seed: int = 0,
+        progress: bool = False,
+        init: Posterior | Tensor | None = None,
+        checkpoint: str | Path | None = None,
     ) -> Posterior:
+        return self.run(target, seed, progress, init, checkpoint)
+
+    def run(
+        self, target: Target, seed: int, progress: bool, init: Posterior | Tensor | None, checkpoint: str | Path | None
+    ) -> Posterior:
+        """All transitions; from the file at ``checkpoint`` on, where there is one."""
         started = time.perf_counter()
         generator = torch.Generator().manual_seed(seed)
+        kept = Checkpoint(checkpoint, self, target, seed)
         move = self.transition(target)
-        state = self.begin(target, _starts(target, init, seed, self.chains), generator)
-        draws: list[Tensor] = []
-        figures: list[dict[str, Tensor]] = []
-        notes: list[str] = []
+        record, notes = _Record(), []
+        found = kept.found()
+        if found is None:
+            state = self.begin(target, _starts(target, init, seed, self.chains), generator)
+        else:
+            state = record.restore(found, generator)
         total = self.warmup + self.draws
         try:
             with bar(f"{type(self).__name__}, {self.chains} chains", total, progress) as update:
-                for t in range(total):
-                    seen = move(state, generator, t)
-                    if t >= self.warmup:
-                        draws.append(state["z"].clone())
-                        figures.append(seen)
-                    update(t + 1, **{name: float(value.double().mean()) for name, value in seen.items()})
+                for t in range(record.t, total):
+                    record.add(move(state, generator, t), state["z"], keep=t >= self.warmup)
+                    update(t + 1, **record.latest)
+                    if kept.due() or t + 1 == total:
+                        kept.save(record.tensors(state, generator))
         except KeyboardInterrupt:
-            figures, draws = figures[: len(draws)], draws[: len(figures)]
-            if not draws:
+            record.cut()
+            if not record.draws:
                 raise
-            notes.append(f"stopped by Ctrl-C: {len(draws)} of {self.draws} draws a chain")
-        stats: dict[str, Any] = {name: torch.stack([f[name] for f in figures], 1) for name in figures[0]}
-        return finish(self, target, torch.stack(draws, 1), started, stats, [*notes, *self.notes(stats)])
+            notes.append(f"stopped by Ctrl-C: {len(record.draws)} of {self.draws} draws a chain")
+        stats = record.stats()
+        return finish(self, target, torch.stack(record.draws, 1), started, stats, [*notes, *self.notes(stats)])
 
     def notes(self, stats: dict[str, Tensor]) -> list[str]:
         """What the figures say against the draws."""
         return []
+
+
+class _Record:
+    """What has been drawn so far, and how to put it into a checkpoint and back."""
+
+    def __init__(self) -> None:
+        self.t = 0
+        self.draws: list[Tensor] = []
+        self.figures: list[dict[str, Tensor]] = []
+        self.latest: dict[str, float] = {}
+
+    def add(self, figures: dict[str, Tensor], z: Tensor, keep: bool) -> None:
+        if keep:
+            self.draws.append(z.clone())
+            self.figures.append(figures)
+        self.latest = {name: float(value.double().mean()) for name, value in figures.items()}
+        self.t += 1
+
+    def cut(self) -> None:
+        """To as many draws as there are figures: Ctrl-C may have come between them."""
+        self.draws = self.draws[: len(self.figures)]
+
+    def stats(self) -> dict[str, Any]:
+        """[chain, draw] each."""
+        return {name: torch.stack([f[name] for f in self.figures], 1) for name in self.figures[0]}
+
+    def tensors(self, state: State, generator: torch.Generator) -> dict[str, Tensor]:
+        out = {"t": torch.tensor(self.t), "generator": generator.get_state()}
+        out |= {f"state.{name}": value for name, value in state.items()}
+        if self.draws:
+            out["draws"] = torch.stack(self.draws, 1)
+            out |= {f"figure.{name}": value for name, value in self.stats().items()}
+        return out
+
+    def restore(self, found: dict[str, Tensor], generator: torch.Generator) -> State:
+        self.t = int(found["t"])
+        generator.set_state(found["generator"])
+        if "draws" in found:
+            self.draws = list(found["draws"].unbind(1))
+            figures = {name.removeprefix("figure."): v for name, v in found.items() if name.startswith("figure.")}
+            self.figures = [{name: v[:, i] for name, v in figures.items()} for i in range(len(self.draws))]
+        return {name.removeprefix("state."): v for name, v in found.items() if name.startswith("state.")}
 
 
 def _starts(target: Target, init: Posterior | Tensor | None, seed: int, chains: int) -> Tensor:

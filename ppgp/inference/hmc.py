@@ -10,11 +10,9 @@ from torch import Tensor
 
 from ..errors import SettingError
 from ..target import Target
+from .adaptation import across, along, frame, gather, learn_root, window_ends
 from .chains import Chains, State
-from .laplace import laplace_frame
 
-DENSE_UP_TO = 200  # dimensions of a dense mass matrix
-FIRST_WINDOW = 75  # transitions before the mass matrix is first set; each window after is twice as long
 MAX_STEPS = 1024  # leapfrog steps a transition
 DIVERGENT = 1000.0  # error of the energy, in nats
 
@@ -47,16 +45,12 @@ class HMC(Chains):
             raise SettingError("target_accept in (0, 1)", repr(self.target_accept), "use 0.8, or 0.95 against divergences")
 
     def begin(self, target: Target, z: Tensor, generator: torch.Generator) -> State:
-        origin, root = laplace_frame(target, z[0])
         value, gradient = target.side_by_side(z)
-        moments = torch.zeros(1 + target.dim + target.dim**2, dtype=z.dtype, device=z.device)
         return {
             "z": z,
             "lp": value,
             "gradient": gradient,
-            "root": root,
-            "origin": origin,
-            "moments": moments,  # of the window: count, sum, sum of outer products
+            **frame(target, z),
             "tuner": _tuner(target.dim**-0.25),
             "step": torch.tensor(target.dim**-0.25, dtype=torch.float64),
         }
@@ -74,10 +68,10 @@ class HMC(Chains):
         energy = 0.5 * momentum.square().sum(-1) - lp
         new, value, slope = z, lp, gradient
         for _ in range(steps):
-            momentum = momentum + 0.5 * size * slope @ root
-            new = new + size * momentum @ root.mT
+            momentum = momentum + 0.5 * size * across(root, slope)
+            new = new + size * along(root, momentum)
             value, slope = target.side_by_side(new)
-            momentum = momentum + 0.5 * size * slope @ root
+            momentum = momentum + 0.5 * size * across(root, slope)
         error = 0.5 * momentum.square().sum(-1) - value - energy
         finite = torch.isfinite(error) & torch.isfinite(slope).all(-1)
         error = torch.where(finite, error, torch.full_like(error, math.inf))
@@ -103,23 +97,10 @@ class HMC(Chains):
         quiet = self.warmup - self.warmup // 4
         if t >= quiet:
             return
-        p = state["z"].shape[-1]
-        centred = state["z"] - state["origin"]  # against the cancellation of large means
-        state["moments"] = state["moments"] + torch.cat(
-            [torch.tensor([len(centred)]).to(centred), centred.sum(0), (centred.mT @ centred).reshape(-1)]
-        )
-        if t + 1 not in _window_ends(quiet):
+        gather(state)
+        if t + 1 not in window_ends(quiet):
             return
-        count, total, outer = state["moments"][0], state["moments"][1 : 1 + p], state["moments"][1 + p :].reshape(p, p)
-        covariance = (outer - torch.outer(total, total) / count) / (count - 1)
-        diagonal = covariance.diagonal().clamp_min(torch.finfo(covariance.dtype).tiny)
-        if p <= DENSE_UP_TO:
-            keep = count / (count + 5.0 * p)  # towards the diagonal, the more the fewer draws there are a dimension
-            root, failed = torch.linalg.cholesky_ex(keep * covariance + (1 - keep) * torch.diag(diagonal))
-            root = root if int(failed) == 0 else torch.diag(diagonal.sqrt())
-        else:
-            root = torch.diag(diagonal.sqrt())
-        state["root"], state["moments"] = root, torch.zeros_like(state["moments"])
+        learn_root(state)
         state["tuner"] = _tuner(float(state["step"]))
 
     def notes(self, stats: dict[str, Tensor]) -> list[str]:
@@ -130,15 +111,6 @@ class HMC(Chains):
             f"{count} of {stats['diverging'].numel()} draws diverged: the trajectories could not follow the posterior there; "
             "raise target_accept, or reparametrise"
         ]
-
-
-def _window_ends(quiet: int) -> set[int]:
-    ends, end, length = set(), 0, FIRST_WINDOW
-    while end + length <= quiet:
-        end += length
-        length *= 2
-        ends.add(end if end + length <= quiet else quiet)
-    return ends
 
 
 def _tuner(step: float) -> Tensor:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,12 @@ from torch import Tensor
 
 from ..arviz_bridge import arviz
 from ..data import Dataset
-from ..errors import NumericalError, SettingError, UnknownName
+from ..errors import NotApplicable, NumericalError, SettingError, UnknownName
 from ..posterior import Posterior
 from ..prediction import seeded
 from ..progress import bar
 from ..target import Target
+from .checkpoint import Checkpoint
 from .inference import Inference, check_counts, finish, starting_point
 from .laplace import laplace_frame
 
@@ -73,10 +75,25 @@ class NUTS(Inference):
         return replace(self, draws=20, warmup=30, chains=2, max_depth=5)
 
     def __call__(
-        self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None
+        self,
+        target: Target,
+        *,
+        seed: int = 0,
+        progress: bool = False,
+        init: Posterior | Tensor | None = None,
+        checkpoint: str | Path | None = None,
     ) -> Posterior:
-        run = _nutpie if self.engine == "nutpie" else _pyro
-        return run(self, target, seed, progress, init, time.perf_counter())
+        """Run it; ``checkpoint`` keeps the chains that are finished (nutpie).
+
+        Raises:
+            NumericalError: if the density cannot be sampled anywhere near the start.
+        """
+        started = time.perf_counter()
+        if self.engine == "nutpie":
+            return _nutpie(self, target, seed, progress, init, started, Checkpoint(checkpoint, self, target, seed))
+        if checkpoint is not None:
+            raise NotApplicable("engine='nutpie' with a checkpoint", "engine='pyro'", "leave checkpoint or engine out")
+        return _pyro(self, target, seed, progress, init, started)
 
 
 def _starter(target: Target, init: Posterior | Tensor | None, seed: int) -> Callable[[int], Tensor]:
@@ -145,11 +162,11 @@ NUTPIE_STATS = {
 }
 
 
-def _nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, started: float) -> Posterior:
+def _nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, started: float, kept: Checkpoint) -> Posterior:
     arviz()  # nutpie imports it, with its notice
-    import nutpie
     from nutpie.compiled_pyfunc import from_pyfunc
 
+    chains = _Finished.of(kept.found())
     callback = target.callback()
     start = _starter(target, init, seed)
     # what is wrong with the density is said by start, not inside a sampler's thread
@@ -162,10 +179,11 @@ def _nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, sta
     frame = laplace_frame(target, first) if moved else (torch.zeros(0), torch.zeros(0))
     origin, root = (x.double().cpu().numpy() for x in frame)
     failures: list[BaseException] = []
+    counted = {"draws": len(chains) * (how.draws + how.warmup), "gradients": 0}
 
     def make_logp() -> Callable[..., tuple[float, np.ndarray]]:
         def logp(w: np.ndarray, **_: Any) -> tuple[float, np.ndarray]:
-            gradients[0] += 1
+            counted["gradients"] += 1
             try:
                 value, gradient = callback(origin + root @ w if moved else w)
             except BaseException as error:  # nutpie would turn it into a panic; it is raised again below
@@ -177,17 +195,15 @@ def _nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, sta
 
         return logp
 
-    done, gradients = [0], [0]
-
     def make_expand(*_: Any) -> Callable[..., dict[str, np.ndarray]]:
         def expanded(w: np.ndarray, **__: Any) -> dict[str, np.ndarray]:  # called once a draw
-            done[0] += 1
-            update(done[0], gradients_a_draw=gradients[0] / done[0])
+            counted["draws"] += 1
+            update(counted["draws"], gradients=counted["gradients"])
             return {"z": origin + root @ w if moved else w}
 
         return expanded
 
-    def initial_point(own: int) -> np.ndarray:  # own: the chain's seed, whatever thread comes first
+    def initial_point(own: int) -> np.ndarray:  # own: the chain's seed
         z = start(own).double().cpu().numpy()
         return np.linalg.solve(root, z - origin) if moved else z
 
@@ -200,34 +216,93 @@ def _nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, sta
         ["z"],
         make_initial_point_fn=initial_point,
     )
+    wanted = [chain for chain in range(how.chains) if chain not in chains.by_number]
+    running: dict[int, Any] = {}
     total = how.chains * (how.draws + how.warmup)
     with _threads(threads), bar(f"NUTS, {how.chains} chains", total, progress) as update:
-        sampler: Any = nutpie.sample(
-            model,
-            draws=how.draws,
-            tune=how.warmup,
-            chains=how.chains,
-            cores=cores,
-            seed=seed,
-            progress_bar=False,
-            return_raw_trace=True,
-            blocking=False,
-            target_accept=how.target_accept,
-            maxdepth=how.max_depth,
-            low_rank_modified_mass_matrix=moved,
-        )
         try:
-            raw = sampler.wait()
+            while wanted or running:
+                while wanted and len(running) < cores:
+                    chain = wanted.pop(0)
+                    running[chain] = _sampler(how, model, chain_seed(seed, chain), moved)
+                chain = next(iter(running))
+                chains.add(chain, running[chain].wait())
+                del running[chain]
+                if failures:
+                    break
+                kept.save(chains.tensors())
         except KeyboardInterrupt:
-            raw = sampler.abort()
+            for chain, sampler in running.items():
+                chains.add(chain, sampler.abort())
         except (RuntimeError, ValueError) as error:
+            for sampler in running.values():
+                sampler.abort()
             cause = failures[0] if failures else error
             raise NumericalError(
                 "a density that can be sampled", f"{type(cause).__name__}: {cause}", "check the model"
             ) from cause
     if failures:
         raise failures[0]
-    return _from_nutpie(how, target, raw, started)
+    return _together(how, target, chains, started)
+
+
+def chain_seed(seed: int, chain: int) -> int:
+    """Of one chain: runs with neighbouring seeds share none."""
+    return int(np.random.SeedSequence([seed % 2**63, chain]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def _sampler(how: NUTS, model: Any, seed: int, moved: bool) -> Any:
+    """One chain, running in a thread of nutpie's."""
+    import nutpie
+
+    return nutpie.sample(
+        model,
+        draws=how.draws,
+        tune=how.warmup,
+        chains=1,
+        cores=1,
+        seed=seed,
+        progress_bar=False,
+        return_raw_trace=True,
+        blocking=False,
+        target_accept=how.target_accept,
+        maxdepth=how.max_depth,
+        low_rank_modified_mass_matrix=moved,
+    )
+
+
+class _Finished:
+    """The chains that have draws: for each, z [draw, dim] and its statistics, warm-up left out."""
+
+    def __init__(self) -> None:
+        self.by_number: dict[int, dict[str, np.ndarray]] = {}
+
+    def __len__(self) -> int:
+        return len(self.by_number)
+
+    @classmethod
+    def of(cls, found: dict[str, Tensor] | None) -> _Finished:
+        """From the tensors of a checkpoint."""
+        self = cls()
+        for name, value in (found or {}).items():
+            chain, _, what = name.partition(".")
+            self.by_number.setdefault(int(chain), {})[what] = value.numpy()
+        return self
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {f"{chain}.{what}": torch.from_numpy(v) for chain, parts in self.by_number.items() for what, v in parts.items()}
+
+    def add(self, chain: int, raw: Any) -> None:
+        draws, stats = raw.get_arrow_trace()
+        if not draws:
+            return
+        tuned = ~_column(stats[0], "tuning").astype(bool)
+        if not tuned.any():
+            return
+        z = _column(draws[0], "z")
+        parts = {"z": z.reshape(len(tuned), -1)[tuned]}
+        parts |= {ours: _column(stats[0], theirs)[tuned].astype(float) for ours, theirs in NUTPIE_STATS.items()}
+        self.by_number[chain] = parts
 
 
 def _column(batch: Any, name: str) -> np.ndarray:
@@ -237,29 +312,21 @@ def _column(batch: Any, name: str) -> np.ndarray:
     return (values.flatten() if hasattr(values, "flatten") else values).to_numpy(False)
 
 
-def _from_nutpie(how: NUTS, target: Target, raw: Any, started: float) -> Posterior:
+def _together(how: NUTS, target: Target, chains: _Finished, started: float) -> Posterior:
     """Chains of one length. After Ctrl-C they differ, and some may not have begun: as many as keep the most draws in all."""
-    draws, stats = raw.get_arrow_trace()
-    tuning = [_column(s, "tuning").astype(bool) for s in stats]
-    lengths = [int((~t).sum()) for t in tuning]
-    longest = sorted(lengths, reverse=True)
+    found = [chains.by_number[chain] for chain in sorted(chains.by_number)]
+    longest = sorted((len(parts["z"]) for parts in found), reverse=True)
     kept = longest[max(range(len(longest)), key=lambda k: (k + 1) * longest[k])] if longest else 0
     if kept == 0:
         raise KeyboardInterrupt("stopped before the warm-up was over; there is no draw to return")
-    chosen = [i for i, length in enumerate(lengths) if length >= kept]
-    draws, stats, tuning = ([x[i] for i in chosen] for x in (draws, stats, tuning))
-    z = np.stack([_column(d, "z").reshape(-1, target.dim)[~t][:kept] for d, t in zip(draws, tuning, strict=True)])
-    figures = {
-        ours: torch.from_numpy(
-            np.stack([_column(s, theirs)[~t][:kept].astype(float) for s, t in zip(stats, tuning, strict=True)])
-        )
-        for ours, theirs in NUTPIE_STATS.items()
-    }
+    chosen = [parts for parts in found if len(parts["z"]) >= kept]
+    stacked = {name: torch.from_numpy(np.stack([parts[name][:kept] for parts in chosen])) for name in chosen[0]}
+    z, figures = stacked.pop("z"), stacked
     figures["diverging"] = figures["diverging"].bool()
     notes = _notes(figures["diverging"], kept, how.draws)
     if len(chosen) < how.chains:
         notes.append(f"stopped by Ctrl-C: {len(chosen)} of {how.chains} chains")
-    return finish(how, target, torch.from_numpy(z), started, figures, notes)
+    return finish(how, target, z, started, figures, notes)
 
 
 # -- Pyro --------------------------------------------------------------------------------------------------------------

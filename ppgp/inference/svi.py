@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pyro
@@ -22,6 +24,7 @@ from ..posterior import Posterior
 from ..prediction import seeded
 from ..progress import bar
 from ..target import Target
+from .checkpoint import Checkpoint
 from .first_order import SCHEDULES, scheduled
 from .gaussian_guide import GRADIENTS, GaussianGuide
 from .inference import Inference, check_batch, check_counts, finish, from_draws, starting_point
@@ -95,73 +98,97 @@ class SVI(Inference):
         return replace(self, steps=20, draws=20)
 
     def __call__(
-        self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None
+        self,
+        target: Target,
+        *,
+        seed: int = 0,
+        progress: bool = False,
+        init: Posterior | Tensor | None = None,
+        checkpoint: str | Path | None = None,
     ) -> Posterior:
+        """Run it; ``checkpoint`` (for the Gaussian guides) keeps guide, optimiser and random numbers.
+
+        Raises:
+            NotApplicable: for options that the guide cannot follow.
+        """
         started = time.perf_counter()
+        kept = Checkpoint(checkpoint, self, target, seed)
         check_batch(self, target, self.batch_size)
         guide = self.guide or target.model.guide or "multivariate_normal"
         if guide in ("normal", "multivariate_normal") and not any(s.param for s in target.slices.values()):
-            return self._gaussian(target, guide == "multivariate_normal", seed, progress, init, started)
+            return self._gaussian(target, guide == "multivariate_normal", seed, progress, init, started, kept)
         if (self.gradient, self.optimizer) != ("pathwise", "adam"):
             raise NotApplicable(
                 f"a Gaussian guide with gradient={self.gradient!r} and optimizer={self.optimizer!r}",
                 f"guide {guide if isinstance(guide, str) else type(guide).__name__}",
                 "use guide='normal' or 'multivariate_normal'",
             )
+        if checkpoint is not None:
+            raise NotApplicable("a Gaussian guide with a checkpoint", f"guide {guide}", "use 'normal' or 'multivariate_normal'")
         return self._pyro(target, guide, seed, progress, started)
 
     # -- the loop that both kinds share --------------------------------------------------------------------------
 
     def _train(
-        self, step: Callable[[float], float], progress: bool, interrupted: bool = False
+        self,
+        step: Callable[[float], float],
+        progress: bool,
+        interrupted: bool = False,
+        history: list[float] | None = None,
+        after: Callable[[list[float]], None] = lambda history: None,
     ) -> tuple[list[float], list[str]]:
         """Call ``step(rate)`` until the moving average of its ELBO has not risen for ``patience`` steps.
 
-        ``interrupted``: Ctrl-C came before the first step, so none is taken.
+        ``interrupted``: Ctrl-C came before the first step, so none is taken. ``history``: of the steps taken in an earlier
+        life; ``after`` is called with it after each step.
         """
-        history: list[float] = []
+        history = [] if history is None else history
         notes: list[str] = []
-        window, best, best_at, total = self.patience, -math.inf, 0, 0.0
+        rule = _Stopping(self.patience)
+        over = False
+        for elbo in history:
+            over = rule.over(elbo)
         try:
             with bar("SVI", self.steps, progress) as update:
                 if interrupted:
                     raise KeyboardInterrupt
-                for t in range(self.steps):
-                    elbo = step(self.learning_rate * scheduled(self.schedule, t, self.steps))
+                while not over and len(history) < self.steps:
+                    elbo = step(self.learning_rate * scheduled(self.schedule, len(history), self.steps))
                     history.append(elbo)
-                    total += (elbo if math.isfinite(elbo) else 0.0) - (_finite(history[t - window]) if t >= window else 0.0)
-                    average = total / min(t + 1, window)
-                    update(t + 1, elbo=average)
-                    if t + 1 >= window and average > best:
-                        best, best_at = average, t
-                    if t - best_at >= self.patience and t + 1 >= 2 * window:
-                        break
-                else:
-                    if self.steps >= 2 * window and best_at >= self.steps - window // 4:
-                        notes.append(f"the ELBO was still rising after {self.steps} steps: raise steps or the learning rate")
+                    over = rule.over(elbo)
+                    update(len(history), elbo=rule.average)
+                    after(history)
+                if not over and self.steps >= 2 * self.patience and rule.best_at >= self.steps - self.patience // 4:
+                    notes.append(f"the ELBO was still rising after {self.steps} steps: raise steps or the learning rate")
         except KeyboardInterrupt:
             notes.append(f"stopped by Ctrl-C after {len(history)} of {self.steps} steps; this is the guide reached")
-        if history and not all(map(math.isfinite, history[-window:])):
-            bad = sum(not math.isfinite(e) for e in history[-window:])
-            notes.append(f"the ELBO was not finite in {bad} of the last {min(window, len(history))} steps: check the priors")
+        last = history[-self.patience :]
+        bad = sum(not math.isfinite(e) for e in last)
+        if bad:
+            notes.append(f"the ELBO was not finite in {bad} of the last {len(last)} steps: check the priors")
         return history, notes
 
-    def _batches(self, target: Target, seed: int) -> Iterator[Tensor | None]:
-        generator = torch.Generator().manual_seed(seed)
-        while True:
-            yield None if self.batch_size is None else torch.randperm(target.data.n, generator=generator)[: self.batch_size]
+    def _batch(self, target: Target, generator: torch.Generator) -> Tensor | None:
+        return None if self.batch_size is None else torch.randperm(target.data.n, generator=generator)[: self.batch_size]
 
     # -- Gaussian guides on the compiled gradient ----------------------------------------------------------------
 
-    def _gaussian(self, target: Target, correlated: bool, seed: int, progress: bool, init: Any, started: float) -> Posterior:
-        origin, root, interrupted = self._frame(target, correlated, starting_point(target, init, seed))
+    def _gaussian(
+        self, target: Target, correlated: bool, seed: int, progress: bool, init: Any, started: float, kept: Checkpoint
+    ) -> Posterior:
+        found = kept.found()
+        if found is None:
+            origin, root, interrupted = self._frame(target, correlated, starting_point(target, init, seed))
+        else:
+            origin, root, interrupted = found["origin"], found["root"], False
         guide, averaged = GaussianGuide(origin, root, correlated), GaussianGuide(origin, root, correlated)
         # p^2 / 2 covariances that all move at once would overshoot at the rate of the p means
         factors = [1.0, 1.0, target.dim**-0.5]
         optimizer = torch.optim.Adam([{"params": [q], "factor": f} for q, f in zip(guide.parameters(), factors, strict=False)])
         generator = torch.Generator().manual_seed(seed)
-        batches = self._batches(target, seed)
-        taken = 0
+        taken, history = 0, []
+        if found is not None:
+            taken, history = _restored(found, guide, averaged, optimizer, generator)
 
         def noise(*shape: int) -> Tensor:
             return torch.randn(*shape, target.dim, generator=generator, dtype=torch.float64).to(guide.loc)
@@ -171,11 +198,11 @@ class SVI(Inference):
             taken += 1
             e = noise(self.particles)
             if self.optimizer == "natural":
-                elbos = guide.natural_step(target, e, rate, next(batches))
+                elbos = guide.natural_step(target, e, rate, self._batch(target, generator))
             else:
                 for group in optimizer.param_groups:
                     group["lr"] = rate * group["factor"]
-                elbos, gradients = guide.estimates(target, e, self.gradient, next(batches))
+                elbos, gradients = guide.estimates(target, e, self.gradient, self._batch(target, generator))
                 for parameter, gradient in zip(guide.parameters(), gradients, strict=True):
                     parameter.grad = torch.nan_to_num(-gradient.mean(0), nan=0.0, posinf=0.0, neginf=0.0)
                 optimizer.step()
@@ -184,7 +211,12 @@ class SVI(Inference):
                 mean.lerp_(now, 1 - keep)
             return float(elbos.mean())
 
-        history, notes = self._train(step, progress, interrupted)
+        def after(history: list[float]) -> None:
+            if kept.due():
+                kept.save(_stored(origin, root, guide, averaged, optimizer, generator, history))
+
+        history, notes = self._train(step, progress, interrupted, history, after)
+        kept.save(_stored(origin, root, guide, averaged, optimizer, generator, history))
         e = noise(self.draws)
         z = averaged.draw(e)
         graph = target.compiled()
@@ -217,7 +249,7 @@ class SVI(Inference):
     def _pyro(self, target: Target, guide: str | Callable[..., Any], seed: int, progress: bool, started: float) -> Posterior:
         program = target.model.model
         like = target.data.X if isinstance(target.data, Dataset) else torch.zeros((), dtype=torch.get_default_dtype())
-        batches = self._batches(target, seed)
+        generator = torch.Generator().manual_seed(seed)
 
         def arguments(rows: Tensor | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
             if not isinstance(target.data, Dataset):
@@ -233,7 +265,7 @@ class SVI(Inference):
             def step(rate: float) -> float:
                 for one in optimizer.optim_objs.values():
                     one.param_groups[0]["lr"] = rate
-                args, kwargs = arguments(next(batches))
+                args, kwargs = arguments(self._batch(target, generator))
                 return -float(loop.step(*args, **kwargs))  # type: ignore[arg-type]
 
             history, notes = self._train(step, progress)
@@ -247,6 +279,63 @@ class SVI(Inference):
         held = {name: p for name, p in params.items() if name in target.slices}
         stats = {"elbo": sum(elbos) / len(elbos), "elbo_history": torch.tensor(history, dtype=torch.float64)}
         return from_draws(self, target, draws, started, stats, notes, held)
+
+
+class _Stopping:
+    """Stop once the moving average over ``patience`` steps has not risen for as many steps."""
+
+    def __init__(self, patience: int) -> None:
+        self.patience, self.best, self.best_at, self.total = patience, -math.inf, 0, 0.0
+        self.window: deque[float] = deque()
+        self.taken, self.average = 0, -math.inf
+
+    def over(self, elbo: float) -> bool:
+        self.window.append(_finite(elbo))
+        self.total += self.window[-1] - (self.window.popleft() if len(self.window) > self.patience else 0.0)
+        self.taken += 1
+        self.average = self.total / len(self.window)
+        if self.taken >= self.patience and self.average > self.best:
+            self.best, self.best_at = self.average, self.taken - 1
+        return self.taken - 1 - self.best_at >= self.patience and self.taken >= 2 * self.patience
+
+
+def _stored(
+    origin: Tensor,
+    root: Tensor,
+    guide: GaussianGuide,
+    averaged: GaussianGuide,
+    optimizer: torch.optim.Optimizer,
+    generator: torch.Generator,
+    history: list[float],
+) -> dict[str, Tensor]:
+    """All that the next step depends on."""
+    out = {"origin": origin, "root": root, "generator": generator.get_state()}
+    out["history"] = torch.tensor(history, dtype=torch.float64)
+    for which, q in (("guide", guide), ("averaged", averaged)):
+        out |= {f"{which}.{j}": p for j, p in enumerate(q.parameters())}
+    for j, p in enumerate(guide.parameters()):
+        out |= {f"adam.{j}.{name}": value for name, value in optimizer.state.get(p, {}).items()}
+    return out
+
+
+def _restored(
+    found: dict[str, Tensor],
+    guide: GaussianGuide,
+    averaged: GaussianGuide,
+    optimizer: torch.optim.Optimizer,
+    generator: torch.Generator,
+) -> tuple[int, list[float]]:
+    """Put everything back; returns how many steps were taken, and their ELBOs."""
+    generator.set_state(found["generator"])
+    for which, q in (("guide", guide), ("averaged", averaged)):
+        for j, p in enumerate(q.parameters()):
+            p.copy_(found[f"{which}.{j}"])
+    for j, p in enumerate(guide.parameters()):
+        memory = {n.split(".", 2)[2]: v for n, v in found.items() if n.startswith(f"adam.{j}.")}
+        if memory:
+            optimizer.state[p] = memory
+    history = found["history"].tolist()
+    return len(history), history
 
 
 def _finite(x: float) -> float:

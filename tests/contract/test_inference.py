@@ -25,7 +25,7 @@ from ppgp.target import Target
 
 OWN_FORMULAS = ("Exact", "Gibbs")  # they ask the model for its closed forms, and have nothing to say about a program
 HOWS = [getattr(inference, n)() for n in inference.__all__ if n not in ("Inference", *OWN_FORMULAS)]
-POINT = (inference.MAP,)
+POINT = (inference.MAP, inference.Ensemble)
 every_method = pytest.mark.parametrize("how", HOWS, ids=lambda h: type(h).__name__)
 quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 

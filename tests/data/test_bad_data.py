@@ -50,7 +50,7 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     "too few names": (lambda: Dataset(X, Y, ["age"]), "2 feature names, got 1"),
     "text in a frame": (
         lambda: Dataset.from_frame(pd.DataFrame({"a": [1.0, 2.0], "colour": ["red", "blue"], "y": [0.0, 1.0]}), "y"),
-        "text or dates in column colour: .*get_dummies",
+        "text or dates in column colour: .*one_hot=True",
     ),
     "a frame of one column": (lambda: Dataset.from_frame(pd.DataFrame({"y": [0.0, 1.0]}), "y"), "at least one column"),
     "a frame without rows": (

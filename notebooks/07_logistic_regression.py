@@ -1,0 +1,144 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Logistic regression: least squares, gradient descent, IRLS, Laplace, variational inference, NUTS
+#
+# One model, on one page, fitted in every way. The first ways give one vector of weights, the later ones a law over it; the last
+# table says which answers to trust.
+
+# %%
+# %matplotlib inline
+import warnings
+
+import pandas as pd
+import torch
+
+import ppgp
+from ppgp import inference, metrics, models, plots, priors
+
+warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
+table = ppgp.load("iris")
+keep = table.y > 0  # versicolor and virginica, which overlap
+data = ppgp.Dataset(table.X[keep][:, :2], table.y[keep] - 1, table.feature_names[:2], "species", table.classes[1:])
+train, test = data.split(0.7, seed=1)
+train
+
+# %% [markdown]
+# ## Ordinary least squares on the labels
+#
+# Labels 0 and 1 as numbers, cut at one half: a line, but no probabilities; points far on the right side pull it.
+
+# %%
+flat = priors.Flat()
+labels = ppgp.Dataset(train.X, train.y)
+ols = ppgp.fit(models.LinearRegression(flat, flat, flat), labels, inference.Exact(), progress=False)
+right = ((ols.predict(test.X).mean > 0.5) == (test.y > 0.5)).double().mean()
+rows = [{"how": "least squares", "accuracy": float(right), "nll": float("nan"), "seconds": ols.seconds}]
+
+# %% [markdown]
+# ## Maximum likelihood by gradient descent, stochastic gradient descent, L-BFGS and Newton
+#
+# Newton's method on this model is iteratively reweighted least squares; a handful of steps, and the gradient is zero to rounding.
+
+# %%
+likelihood = models.LogisticRegression(flat, flat)
+fits = {
+    "gd": ppgp.fit(likelihood, train, inference.MAP("gd", steps=2000), progress=False),
+    "sgd": ppgp.fit(likelihood, train, inference.MAP("sgd", steps=2000), progress=False),
+    "lbfgs": ppgp.fit(likelihood, train, inference.MAP("lbfgs"), progress=False),
+    "irls": ppgp.fit(likelihood, train, inference.MAP("newton"), progress=False),
+}
+pd.DataFrame(
+    {
+        name: {
+            **{f"weight {j}": float(p.draws["weight"][0, 0, j]) for j in range(2)},
+            "bias": float(p.draws["bias"]),
+            "log density": p.stats["log_density"],
+            "steps": p.stats["steps"],
+        }
+        for name, p in fits.items()
+    }
+).T.round(5)
+
+# %% [markdown]
+# ## Maximum a posteriori, Laplace, variational inference, NUTS
+
+# %%
+bayes = models.LogisticRegression()
+fits |= {
+    "map": ppgp.fit(bayes, train, inference.MAP("newton"), progress=False),
+    "laplace": ppgp.fit(bayes, train, inference.Laplace(draws=4000), progress=False),
+    "svi mean-field": ppgp.fit(bayes, train, inference.SVI("normal"), progress=False),
+    "svi full-rank": ppgp.fit(bayes, train, inference.SVI("multivariate_normal"), progress=False),
+    "nuts": ppgp.fit(bayes, train, inference.NUTS(), progress=False),
+}
+for name, posterior in fits.items():
+    law = posterior.predict(test.X)
+    rows.append(
+        {"how": name, "accuracy": metrics.accuracy(law, test.y), "nll": metrics.nll(law, test.y), "seconds": posterior.seconds}
+    )
+pd.DataFrame(rows).set_index("how").round(4)
+
+# %% [markdown]
+# Which approximations agree with NUTS, and the figure that says so:
+
+# %%
+bayesian = {k: fits[k] for k in ("map", "laplace", "svi mean-field", "svi full-rank", "nuts")}
+comparison = ppgp.compare(bayesian, reference="nuts")
+pd.DataFrame({"verdict": comparison.verdicts, "reason": comparison.reasons})
+
+# %% [markdown]
+# ## Evidence, BIC and AIC: are both measures of the sepals needed?
+#
+# BIC and AIC have the usual sign and scale, -2 log L + ..., so smaller is better; the evidence is larger where the model is better.
+
+# %%
+choice = {}
+for name, columns in {"length and width": [0, 1], "length alone": [0], "width alone": [1]}.items():
+    part = ppgp.Dataset(train.X[:, columns], train.y)
+    ml = ppgp.fit(likelihood, part, inference.MAP("newton"), progress=False)
+    laplace = ppgp.fit(bayes, part, inference.Laplace(), progress=False)
+    choice[name] = {"log evidence": laplace.log_evidence, "BIC": ml.bic, "AIC": ml.aic}
+pd.DataFrame(choice).T.round(2)
+
+# %% [markdown]
+# ## The predictive by Monte Carlo and by the probit approximation
+#
+# sigmoid(m / sqrt(1 + pi v / 8)), with m and v the mean and variance of the logit: no average over draws, and nearly the same.
+
+# %%
+average, probit = fits["laplace"].predict(test.X).probabilities[:, 1], fits["laplace"].probit(test.X).probabilities[:, 1]
+gap = float((average - probit).abs().max())
+print(f"largest difference: {gap:.4f}")
+
+# %% [markdown]
+# ## Decision boundary and probability surface
+
+# %%
+plots.decision(fits["nuts"], title="NUTS: p(virginica)")
+
+# %% [markdown]
+# ## Perfectly separable classes
+#
+# Setosa stands apart: the likelihood has no maximum. The fit stays finite and says why; a prior mends it.
+
+# %%
+apart = ppgp.Dataset(table.X[table.y < 2][:, 2:], table.y[table.y < 2])
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    ppgp.fit(likelihood, apart, inference.MAP("newton"), progress=False)
+print(caught[-1].message)
+
+# %%
+assert torch.allclose(fits["irls"].draws["weight"], fits["lbfgs"].draws["weight"], atol=1e-4)
+assert comparison.verdicts["svi full-rank"] == "agrees"
+assert comparison.verdicts["svi mean-field"] in ("overconfident", "unusable", "biased")
+assert gap < 0.02
+assert "separate the classes perfectly" in str(caught[-1].message)
+assert choice["length alone"]["BIC"] < choice["width alone"]["BIC"]

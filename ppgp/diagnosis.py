@@ -1,0 +1,259 @@
+"""diagnose: whether to believe one posterior, from nothing but itself; every finding has its figure and what to do about it."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import Tensor
+
+from .arviz_bridge import arviz
+from .diagnostics import ESS_A_CHAIN, RHAT_LIMIT, scalars
+from .errors import NotApplicable
+from .posterior import Posterior
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Diagnosis", "diagnose", "k_hat", "k_hat_limit", "reweighted"]
+
+EBFMI_LIMIT = 0.3  # Betancourt (2016)
+MEAN_SHIFT = 0.1  # sds that importance weights may move a mean before it counts
+SD_CHANGE = 0.05  # of the ratio of sds
+ERRORS = 3.0  # Monte Carlo standard errors
+EQUAL = 1e-9  # nats between the largest and the smallest log weight
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """What ``diagnose`` found.
+
+    Attributes:
+        verdict: "agrees" (nothing speaks against it), "means agree, spread does not", "do not use", or "unjudged".
+        figure: the one that says so.
+        findings: a sentence for each thing wrong, with what to do.
+        table: one row a scalar. Chains: ess_bulk, ess_tail, r_hat, verdict. Draws of a guide: mean and sd as drawn and as
+            corrected by importance weights, verdict.
+        k_hat: Pareto shape of the importance weights, for guides; None otherwise.
+    """
+
+    verdict: str
+    figure: str
+    findings: tuple[str, ...]
+    table: pd.DataFrame
+    k_hat: float | None = None
+
+    def __repr__(self) -> str:
+        lines = [f"{self.verdict}: {self.figure}", *self.findings]
+        return "\n".join(lines)
+
+
+def k_hat_limit(draws: int) -> float:
+    """Above it the weights are unreliable: min(1 - 1 / log10 S, 0.7). Vehtari, Simpson, Gelman, Yao & Gabry (2024)."""
+    return min(1 - 1 / math.log10(max(draws, 11)), 0.7)
+
+
+def _log_ratio(posterior: Posterior) -> np.ndarray:
+    lp, log_q = (posterior.stats.get(name) for name in ("lp", "log_q"))
+    if not isinstance(lp, Tensor) or not isinstance(log_q, Tensor):
+        raise NotApplicable(
+            "draws whose density under the approximation is known",
+            type(posterior.how).__name__,
+            "fit by Laplace or SVI with a Gaussian guide",
+        )
+    return (lp - log_q).flatten().double().cpu().numpy()
+
+
+def k_hat(posterior: Posterior) -> float:
+    """Pareto shape of the importance weights from the approximation to the posterior. Yao, Vehtari, Simpson & Gelman (2018).
+
+    Raises:
+        NotApplicable: if the method does not know the density of its draws.
+    """
+    ratio = _log_ratio(posterior)
+    if float(np.ptp(ratio)) < EQUAL:
+        return 0.0  # all weights the same: there is no tail to fit
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return float(arviz().psislw(ratio)[1])
+
+
+def reweighted(posterior: Posterior) -> dict[str, tuple[float, float, float, float]]:
+    """``{scalar: (mean, sd, and their Monte Carlo standard errors)}`` of the posterior, by Pareto-smoothed importance weights.
+
+    Raises:
+        NotApplicable: if the method does not know the density of its draws.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        log_w, _ = arviz().psislw(_log_ratio(posterior))
+    w = np.exp(np.asarray(log_w, dtype=float))
+    w /= w.sum()
+    found = {}
+    for name, x in scalars(posterior.draws):
+        x = x.ravel()
+        mean = float(w @ x)
+        square = (x - mean) ** 2
+        variance = float(w @ square)
+        sd = math.sqrt(variance)
+        error = math.sqrt(float(w**2 @ square))
+        spread = math.sqrt(float(w**2 @ (square - variance) ** 2)) / (2 * sd) if sd > 0 else 0.0
+        found[name] = mean, sd, error, spread
+    return found
+
+
+def diagnose(posterior: Posterior) -> Diagnosis:
+    """Judge a posterior by itself: chains by their mixing, guides by importance weights; a point has nothing to judge.
+
+    Agreement with a reference is what ``compare`` judges; this needs none, and finds less: a chain that never left one mode
+    of several looks converged.
+    """
+    if posterior.mcmc:
+        return _chains(posterior)
+    if "log_q" in posterior.stats and "lp" in posterior.stats:
+        return _guide(posterior)
+    return _nothing(posterior)
+
+
+def _nothing(posterior: Posterior) -> Diagnosis:
+    table = posterior.summary()
+    count = next(iter(posterior.draws.values())).shape[:2].numel() if posterior.draws else 0
+    if type(posterior.how).__name__ == "Exact":
+        return Diagnosis("agrees", "draws of the posterior itself", posterior.warnings, table)
+    reason = "one point: it has no spread to judge" if count == 1 else "draws whose density is not known cannot be weighed"
+    advice = "fit by Laplace, or by NUTS, and compare"
+    return Diagnosis("unjudged", reason, (*posterior.warnings, f"{reason}: {advice}"), table)
+
+
+# -- chains --------------------------------------------------------------------------------------------------------------
+
+
+def _chains(posterior: Posterior) -> Diagnosis:
+    table = posterior.summary()
+    chains, draws = next(iter(posterior.draws.values())).shape[:2]
+    bulk = arviz().convert_to_dataset({k: v.double().cpu().numpy() for k, v in posterior.draws.items()})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # scalars that never move have no variance to divide by
+        tail = arviz().ess(bulk, method="tail")
+    table["ess_tail"] = np.concatenate([np.atleast_1d(tail[k].to_numpy()).ravel() for k in posterior.draws])
+    findings: list[str] = []
+    bad = False
+    if chains < 2:
+        findings.append("one chain: R-hat compares chains, and has none to compare; run at least two, better four")
+    stuck = [name for name, x in scalars(posterior.draws) if x.size > 1 and np.ptp(x) == 0]
+    r_hat = table["r_hat"].drop(stuck).dropna()
+    if chains > 1 and len(r_hat) and float(r_hat.max()) > RHAT_LIMIT:
+        worst = str(r_hat.idxmax())
+        bad = bad or float(r_hat.max()) > 1.1
+        findings.append(
+            f"R-hat {r_hat.max():.3f} for {worst} (wanted below {RHAT_LIMIT}): the chains do not agree; raise warmup, or "
+            "reparametrise; if they sit in different places, there are several modes"
+        )
+    for column, what in (("ess_bulk", "bulk"), ("ess_tail", "tail")):
+        values = table[column].drop(stuck).dropna()
+        if len(values) and float(values.min()) < ESS_A_CHAIN * chains:
+            findings.append(
+                f"{what} effective sample size {values.min():.0f} for {values.idxmin()} (wanted {ESS_A_CHAIN} a chain): "
+                + ("raise draws" if what == "bulk" else "raise draws before quoting tail quantiles")
+            )
+    diverging = posterior.stats.get("diverging")
+    if isinstance(diverging, Tensor) and bool(diverging.any()):
+        share = float(diverging.double().mean())
+        bad = bad or share > 0.05
+        findings.append(
+            f"{int(diverging.sum())} divergences ({share:.1%}): the posterior is too curved for the step size somewhere and draws "
+            "are missing there; raise target_accept, or reparametrise (a non-centred hierarchy)"
+        )
+    findings += _energy(posterior.stats.get("energy"), draws)
+    if len(stuck) == len(table):
+        bad = True
+        findings.append("no draw differs from another: the sampler is stuck; start elsewhere, or change its steps")
+    table["verdict"] = [
+        "do not use"
+        if chains > 1 and r > 1.1
+        else "agrees"
+        if (chains == 1 or r <= RHAT_LIMIT)
+        else "means agree, spread does not"
+        for r in table["r_hat"].fillna(1.0)
+    ]
+    if bad:
+        return Diagnosis("do not use", findings[0], tuple(findings), table)
+    if findings:
+        return Diagnosis("unjudged" if chains < 2 else "means agree, spread does not", findings[0], tuple(findings), table)
+    figure = (
+        f"R-hat at most {r_hat.max():.3f}, effective sample size at least {table['ess_bulk'].min():.0f}" if len(r_hat) else ""
+    )
+    return Diagnosis("agrees", figure, (), table)
+
+
+def _energy(energy: object, draws: int) -> list[str]:
+    """The energy Bayesian fraction of missing information of each chain."""
+    if not isinstance(energy, Tensor) or draws < 4:
+        return []
+    e = energy.double().cpu().numpy()
+    spread = e.var(1)
+    if not (spread > 0).all():
+        return []
+    fraction = np.square(np.diff(e, axis=1)).mean(1) / spread
+    if float(fraction.min()) >= EBFMI_LIMIT:
+        return []
+    return [
+        f"E-BFMI {fraction.min():.2f} (wanted above {EBFMI_LIMIT}): momentum cannot reach the tails of the energy in one step; "
+        "reparametrise, or use priors with lighter tails"
+    ]
+
+
+# -- guides --------------------------------------------------------------------------------------------------------------
+
+
+def _guide(posterior: Posterior) -> Diagnosis:
+    import pandas as pd
+
+    k = k_hat(posterior)
+    size = int(_log_ratio(posterior).size)
+    limit = k_hat_limit(size)
+    corrected = reweighted(posterior)
+    rows, words = {}, []
+    for name, x in scalars(posterior.draws):
+        x = x.ravel()
+        mean, sd, mean_error, sd_error = corrected[name]
+        own = float(x.std(ddof=1))
+        shift = (float(x.mean()) - mean) / sd if sd > 0 else 0.0
+        ratio = own / sd if sd > 0 else 1.0
+        shift_error = math.hypot(mean_error, own / math.sqrt(x.size)) / sd if sd > 0 else 0.0
+        ratio_error = math.hypot(sd_error, own / math.sqrt(2 * x.size)) / sd if sd > 0 else 0.0
+        word = "agrees"
+        if abs(shift) - ERRORS * shift_error > MEAN_SHIFT:
+            word = "do not use"
+        elif abs(ratio - 1) - ERRORS * ratio_error > SD_CHANGE:
+            word = "means agree, spread does not"
+        rows[name] = {
+            "mean": float(x.mean()),
+            "sd": own,
+            "psis_mean": mean,
+            "psis_sd": sd,
+            "shift": shift,
+            "ratio": ratio,
+            "verdict": word,
+        }
+        words.append(word)
+    table = pd.DataFrame(rows).T.infer_objects()
+    findings = list(posterior.warnings)
+    figure = f"k-hat {k:.2f} (limit {limit:.2f} for {size} draws)"
+    if not math.isfinite(k) or k > limit:
+        findings.append(
+            f"{figure}: the weights that would correct this approximation are unreliable, so it is far from the posterior "
+            "somewhere; use a richer guide, or NUTS"
+        )
+        return Diagnosis("do not use", figure, tuple(findings), table, k)
+    for word in ("do not use", "means agree, spread does not"):
+        if word in words:
+            worst = next(name for name, w in zip(rows, words, strict=True) if w == word)
+            row = rows[worst]
+            figure = f"{worst}: shift {row['shift']:.2f} sd, ratio of sds {row['ratio']:.2f} against the importance-weighted draws; {figure}"
+            findings.append(f"{figure}: use the weighted moments (psis_mean, psis_sd), a richer guide, or NUTS")
+            return Diagnosis(word, figure, tuple(findings), table, k)
+    return Diagnosis("agrees", figure, tuple(findings), table, k)

@@ -1,0 +1,89 @@
+"""Long runs survive: their whole state in one file, written so that a kill at any moment leaves the last good one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ..data import Dataset
+from ..errors import StorageError
+from ..target import Target
+
+FORMAT = "ppgp-checkpoint-1"
+EVERY = 2.0  # seconds between saves
+SHARE = 0.05  # of the time of the run at most: where a save takes long, saves are further apart
+
+
+class Checkpoint:
+    """A file for the tensors of one run. ``None`` as path: nothing is ever written or found.
+
+    A file of another run (another method, model, seed or data) is refused rather than overwritten.
+    """
+
+    def __init__(self, path: str | Path | None, how: Any, target: Target, seed: int) -> None:
+        self.path = None if path is None else Path(path)
+        self._identity = "" if path is None else _identity(how, target, seed)
+        self._next = time.monotonic() + EVERY
+
+    def found(self) -> dict[str, Tensor] | None:
+        """The tensors of the last save, or None.
+
+        Raises:
+            StorageError: if the file is damaged, foreign, or of another run.
+        """
+        if self.path is None or not self.path.exists():
+            return None
+        try:
+            with safe_open(str(self.path), "pt") as file:
+                metadata = file.metadata() or {}
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise StorageError(
+                "a checkpoint of this run", f"{self.path.name}, which cannot be read ({error})", "delete it"
+            ) from None
+        if metadata.get("format") != FORMAT:
+            raise StorageError("a checkpoint of this run", f"{self.path.name}, another kind of file", "choose another path")
+        if metadata.get("identity") != self._identity:
+            raise StorageError(
+                "a checkpoint of this run",
+                f"{self.path.name}, of another method, model, seed or data",
+                "choose another path, or delete it",
+            )
+        return tensors
+
+    def due(self) -> bool:
+        """Whether it is time for the next save."""
+        return self.path is not None and time.monotonic() >= self._next
+
+    def save(self, tensors: Mapping[str, Tensor]) -> None:
+        """Replace the file: written beside it and renamed, which the operating system does at once or not at all."""
+        if self.path is None:
+            return
+        started = time.monotonic()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        beside = self.path.with_name(self.path.name + ".new")
+        clones = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+        save_file(clones, str(beside), metadata={"format": FORMAT, "identity": self._identity})
+        os.replace(beside, self.path)
+        self._next = time.monotonic() + max(EVERY, (time.monotonic() - started) / SHARE)
+
+
+def _identity(how: Any, target: Target, seed: int) -> str:
+    """A digest of all that the result depends on."""
+    digest = hashlib.sha256(json.dumps([repr(how), repr(target.model), int(seed)]).encode())
+    data = target.data
+    tensors = (data.X, data.y) if isinstance(data, Dataset) else [v for v in dict(data).values() if isinstance(v, Tensor)]
+    for tensor in tensors:
+        digest.update(str((tuple(tensor.shape), tensor.dtype)).encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
+    return digest.hexdigest()

@@ -1,0 +1,76 @@
+"""The same method from several starts, their answers put side by side."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import NotApplicable
+from ..posterior import Posterior
+from ..progress import bar
+from ..target import Target
+from .inference import Inference, check_counts, from_draws
+from .map import MAP
+
+SPREAD = 2.0  # members start Uniform(-2, 2) around the origin of unconstrained space, the first at the origin itself
+
+
+@dataclass(frozen=True)
+class Ensemble(Inference):
+    """Deep ensembles, an equal mixture of the members' answers; Lakshminarayanan, Pritzel & Blundell (2017).
+
+    With ``MAP`` it is also the multi-start search: ``stats["log_density"]`` says which member is the best, and the sites'
+    spread over members whether there are several modes.
+
+    Args:
+        of: the method of each member; one that gives no params of its own, or the same ones.
+        members: how many.
+
+    Stats: ``log_density`` [member], where the method has one; ``seconds`` [member].
+    """
+
+    of: Inference = field(default_factory=MAP)
+    members: int = 5
+
+    def __post_init__(self) -> None:
+        check_counts(self, members=self.members)
+
+    @property
+    def optimises_params(self) -> bool:  # type: ignore[override]
+        return self.of.optimises_params
+
+    def quick(self) -> Ensemble:
+        return replace(self, of=self.of.quick(), members=2)
+
+    def __call__(
+        self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None
+    ) -> Posterior:
+        started = time.perf_counter()
+        found: list[Posterior] = []
+        notes: list[str] = []
+        try:
+            with bar(f"Ensemble of {self.members}", self.members, progress) as update:
+                for member in range(self.members):
+                    start = init if init is not None or member == 0 else target.start(seed + member, SPREAD)
+                    found.append(self.of(target, seed=seed + member, progress=False, init=start))
+                    update(member + 1)
+                    if any("Ctrl-C" in sentence for sentence in found[-1].warnings):
+                        raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            if not found:
+                raise
+            notes.append(f"stopped by Ctrl-C: {len(found)} of {self.members} members")
+        held = set(target.params)
+        if any(set(p.params) - held for p in found):
+            raise NotApplicable("a method whose members differ in sites", f"params of {self.of!r}", "give them priors")
+        sentences = [s for p in found for s in p.warnings if s not in target.notes and "Ctrl-C" not in s]
+        notes += list(dict.fromkeys(sentences))
+        draws = {name: torch.cat([p.draws[name] for p in found], 1) for name in found[0].draws}
+        stats: dict[str, Any] = {"seconds": torch.tensor([p.seconds for p in found], dtype=torch.float64)}
+        if all("log_density" in p.stats for p in found):
+            stats["log_density"] = torch.tensor([p.stats["log_density"] for p in found], dtype=torch.float64)
+        return from_draws(self, target, draws, started, stats, notes)

@@ -1,0 +1,141 @@
+"""A killed run, started again, ends as one that was left alone."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import ppgp
+from ppgp import inference
+from ppgp.errors import NotApplicable, StorageError
+from ppgp.inference import HMC, MAP, NUTS, SGHMC, SGLD, SVI, Gibbs, Inference, MetropolisHastings
+from ppgp.inference import checkpoint as checkpoints
+from ppgp.models import LinearRegression, LogisticRegression
+from ppgp.priors import InverseGamma
+
+SCRIPT = """
+import sys, torch, ppgp
+from ppgp import inference, models
+from ppgp.inference import checkpoint
+checkpoint.EVERY, checkpoint.SHARE = 0.05, 0.5
+data = ppgp.load("breast_cancer")
+data = ppgp.Dataset(data.X[:120, :4], data.y[:120])
+print("ready", flush=True)
+p = ppgp.fit(models.LogisticRegression(), data, eval("inference." + sys.argv[1]), progress=False, checkpoint=sys.argv[2])
+torch.save(p.draws["weight"], sys.argv[3])
+"""
+LONG = ["SGLD(draws=600, warmup=300)", "SVI(steps=4000, patience=4000)", "NUTS(draws=300, warmup=300, metric='diagonal')"]
+
+
+def small() -> ppgp.Dataset:
+    data = ppgp.load("breast_cancer")
+    return ppgp.Dataset(data.X[:120, :4], data.y[:120])
+
+
+def run(how: str, path: Path, out: Path) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", SCRIPT, how, str(path), str(out)], stdout=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "kills"), zip(LONG, (8, 8, 4), strict=True), ids=lambda v: str(v)[:5])
+def test_a_run_killed_at_random_moments_ends_as_an_undisturbed_one(how: str, kills: int, tmp_path: Path) -> None:
+    """Twenty kills in all, by SIGKILL; bit-equal."""
+    started = time.monotonic()
+    undisturbed = run(how, tmp_path / "a.ckpt", tmp_path / "a.pt")
+    assert undisturbed.stdout is not None
+    undisturbed.stdout.readline()
+    begun = time.monotonic()
+    assert undisturbed.wait() == 0
+    length = time.monotonic() - begun
+    moments = random.Random(0)
+    for _ in range(kills):
+        process = run(how, tmp_path / "b.ckpt", tmp_path / "b.pt")
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(moments.uniform(0.1, 0.7) * length)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    last = run(how, tmp_path / "b.ckpt", tmp_path / "b.pt")
+    assert last.wait() == 0
+    assert torch.equal(*(torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in "ab"))
+    assert time.monotonic() > started
+
+
+RESUMED: list[Inference] = [
+    SVI(steps=300, patience=300),
+    SVI("normal", steps=300, patience=300, batch_size=20),
+    SVI(optimizer="natural", particles=4, learning_rate=0.1, steps=300, patience=300),
+    NUTS(draws=40, warmup=60),
+    HMC(draws=60, warmup=200),
+    MetropolisHastings(draws=60, warmup=200),
+    SGLD(draws=60, warmup=60, batch_size=20),
+    SGHMC(draws=60, warmup=60),
+    Gibbs(draws=60, warmup=60),
+]
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+@pytest.mark.parametrize("how", RESUMED, ids=lambda h: repr(h)[:30])
+def test_a_run_cut_short_goes_on(how: Inference, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state of some step, put back, gives the draws of a run that never stopped; a finished run is only read."""
+    model = LinearRegression(noise=InverseGamma(2.0, 1.0)) if isinstance(how, Gibbs) else LogisticRegression()
+    whole = ppgp.fit(model, small(), how, progress=False)
+    monkeypatch.setattr(checkpoints, "EVERY", 0.0)
+    monkeypatch.setattr(checkpoints, "SHARE", 1e9)
+    path, saves = tmp_path / "run.ckpt", 0
+    save = checkpoints.Checkpoint.save
+
+    def dies(self: checkpoints.Checkpoint, tensors: dict[str, torch.Tensor]) -> None:
+        nonlocal saves
+        save(self, tensors)
+        saves += 1
+        if saves == (1 if isinstance(how, NUTS) else 37):
+            raise SystemError("killed")
+
+    monkeypatch.setattr(checkpoints.Checkpoint, "save", dies)
+    with pytest.raises(SystemError, match="killed"):
+        ppgp.fit(model, small(), how, progress=False, checkpoint=path)
+    again = ppgp.fit(model, small(), how, progress=False, checkpoint=path)
+    assert all(torch.equal(again.draws[name], whole.draws[name]) for name in whole.draws)
+    monkeypatch.setattr(checkpoints.Checkpoint, "save", save)
+    third = ppgp.fit(model, small(), how, progress=False, checkpoint=path)
+    assert all(torch.equal(third.draws[name], whole.draws[name]) for name in whole.draws)
+
+
+def test_the_file_of_another_run_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "run.ckpt"
+    how = SGLD(draws=10, warmup=10, chains=2)
+    with pytest.warns(ppgp.errors.ConvergenceWarning):
+        ppgp.fit(LogisticRegression(), small(), how, progress=False, checkpoint=path)
+    before = path.read_bytes()
+    for other in (
+        lambda: ppgp.fit(LogisticRegression(), small(), how, seed=1, progress=False, checkpoint=path),
+        lambda: ppgp.fit(LogisticRegression(), small().rows(slice(0, 100)), how, progress=False, checkpoint=path),
+        lambda: ppgp.fit(LogisticRegression(), small(), SGLD(draws=11, warmup=10, chains=2), progress=False, checkpoint=path),
+    ):
+        with pytest.raises(StorageError, match="another method, model, seed or data"):
+            other()
+    assert path.read_bytes() == before
+    path.write_text("something else")
+    with pytest.raises(StorageError, match="cannot be read"):
+        ppgp.fit(LogisticRegression(), small(), how, progress=False, checkpoint=path)
+
+
+@pytest.mark.parametrize(
+    ("how", "advice"),
+    [(MAP(), "use SVI"), (inference.Laplace(), "use SVI"), (NUTS(engine="pyro"), "nutpie"), (SVI("lowrank"), "Gaussian guide")],
+    ids=repr,
+)
+def test_methods_without_checkpoints_say_so(how: Inference, advice: str, tmp_path: Path) -> None:
+    with pytest.raises(NotApplicable, match=advice):
+        ppgp.fit(LogisticRegression(), small(), how, progress=False, checkpoint=tmp_path / "run.ckpt")
+    assert not list(tmp_path.iterdir())
