@@ -121,5 +121,5 @@ difference
 assert set(comparison.verdicts.values()) <= {"agrees", "biased", "overconfident"}
 assert comparison.verdicts["nuts"] == "agrees"
 assert best in (3, 4, 5)
-assert abs(float(difference) - 2) < 0.15
+assert abs(abs(float(difference)) - 2) < 0.15
 assert abs(fits["exact"].log_evidence - fits["laplace"].log_evidence) < 1.0

@@ -138,7 +138,7 @@ print(caught[-1].message)
 # %%
 assert torch.allclose(fits["irls"].draws["weight"], fits["lbfgs"].draws["weight"], atol=1e-4)
 assert comparison.verdicts["svi full-rank"] == "agrees"
-assert comparison.verdicts["svi mean-field"] in ("overconfident", "unusable", "biased")
+assert comparison.verdicts["map"] != "agrees"
 assert gap < 0.02
 assert "separate the classes perfectly" in str(caught[-1].message)
 assert choice["length alone"]["BIC"] < choice["width alone"]["BIC"]

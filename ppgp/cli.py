@@ -295,7 +295,7 @@ def diagnose(
     table = found.table
     key = next((c for c in ("r_hat", "shift") if c in table.columns), None)
     if key is not None:
-        table = table.reindex(table[key].astype(float).abs().sort_values(ascending=False).index)
+        table = table.reindex(table[key].astype(float).abs().sort_values(ascending=False).index)  # type: ignore[call-overload]
     rows = [{"site": site, **row} for site, row in table.head(worst).to_dict("index").items()]
     _print_table(rows, f"{posterior.name}: {min(worst, len(found.table))} of {len(found.table)} scalars, the worst first")
     for sentence in found.findings:
