@@ -28,6 +28,7 @@ _NAMES = {
     "load": "loading",
     "load_posterior": "loading",
     "predictive_system": "conformal",
+    "sbc": "validation",
 }
 _MODULES = (
     "conformal",
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from .prediction import Prediction
     from .region import Region
     from .target import Target
+    from .validation import sbc
 
 
 def __getattr__(name: str) -> Any:

@@ -18,6 +18,7 @@ from .errors import SettingError
 from .posterior import Posterior
 from .prediction import Prediction
 from .region import Region
+from .validation import SBC
 
 __all__ = [
     "coverage",
@@ -286,4 +287,21 @@ def decision(posterior: Posterior, features: tuple[int, int] = (0, 1), title: st
     axis.set(
         xlabel=names[i], ylabel=names[j], title=title or f"{type(posterior.model).__name__} by {type(posterior.how).__name__}"
     )
+    return figure
+
+
+def sbc(result: SBC, title: str = "") -> Figure:
+    """The ECDF of the ranks minus that of uniform ones, a line a scalar, with the simultaneous band: inside it all is well."""
+    points, each, lower, upper = result.differences()
+    figure, axes = _figure(6, 3.4)
+    axis = axes[0, 0]
+    axis.fill_between(points, lower, upper, step="mid", color="#DDDDDD", label=f"{result.level:.0%} of uniform samples")
+    names = list(each)
+    for k, name in enumerate(names):
+        label = name if len(names) <= MOST_SITES else None
+        axis.plot(points, each[name], lw=1.1, color=COLOURS[k % len(COLOURS)], label=label)
+    axis.axhline(0, color="black", lw=0.6)
+    axis.legend(frameon=False, fontsize=8, ncols=2)
+    axis.set(xlabel="rank of the truth among the draws", ylabel="ECDF difference", title=title or repr(result)[1:-1])
+    axis.title.set_fontsize(10)
     return figure

@@ -36,6 +36,7 @@ HOWS: dict[str, tuple[str, str]] = {
     "sgld": ("SGLD()", "stochastic gradient Langevin dynamics"),
     "sghmc": ("SGHMC()", "the same with momentum"),
     "hmc": ("HMC(draws=500, warmup=500)", "Hamiltonian Monte Carlo, four chains abreast"),
+    "dvi": ("SVI(method='deterministic')", "the same guide by natural gradients over fixed draws: no noise, a dozen steps"),
     "nuts": ("NUTS(draws=500, warmup=500)", "the No-U-Turn sampler, four chains"),
 }
 

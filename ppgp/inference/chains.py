@@ -76,6 +76,8 @@ class Chains(Inference):
         found = kept.found()
         if found is None:
             state = self.begin(target, _starts(target, init, seed, self.chains), generator)
+            # laid out as a file would give it back: another layout may be summed in another order
+            state = {name: value.contiguous() for name, value in state.items()}
         else:
             state = record.restore(found, generator)
         total = self.warmup + self.draws
@@ -83,6 +85,7 @@ class Chains(Inference):
             with bar(f"{type(self).__name__}, {self.chains} chains", total, progress) as update:
                 for t in range(record.t, total):
                     record.add(move(state, generator, t), state["z"], keep=t >= self.warmup)
+                    state |= {name: value.contiguous() for name, value in state.items()}
                     update(t + 1, **record.latest)
                     if kept.due() or t + 1 == total:
                         kept.save(record.tensors(state, generator))

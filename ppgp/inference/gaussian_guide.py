@@ -24,6 +24,12 @@ class GaussianGuide:
         self.loc, self.log_scale = torch.zeros_like(origin), torch.zeros_like(origin)
         self.lower = torch.zeros_like(root) if correlated else None
 
+    def copy(self) -> GaussianGuide:
+        other = GaussianGuide(self.origin, self.root, self.correlated)
+        for mine, theirs in zip(self.parameters(), other.parameters(), strict=True):
+            theirs.copy_(mine)
+        return other
+
     def parameters(self) -> list[Tensor]:
         return [self.loc, self.log_scale] + ([self.lower] if self.lower is not None else [])
 

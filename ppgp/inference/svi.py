@@ -25,6 +25,7 @@ from ..prediction import seeded
 from ..progress import bar
 from ..target import Target
 from .checkpoint import Checkpoint
+from .deterministic import DRAWS_A_DIMENSION, FEWEST_DRAWS, climb, linear_response, matched_draws
 from .first_order import SCHEDULES, scheduled
 from .gaussian_guide import GRADIENTS, GaussianGuide
 from .inference import Inference, check_batch, check_counts, finish, from_draws, starting_point
@@ -44,6 +45,9 @@ class SVI(Inference):
     Args:
         guide: "normal" (mean field), "multivariate_normal" (full covariance), "lowrank", "iaf", a Pyro guide or an autoguide
             class; None: the model's own guide, or else "multivariate_normal".
+        method: "stochastic", or "deterministic" for a Gaussian guide: natural-gradient steps over draws that are fixed once and
+            matched to the guide's mean and covariance. A dozen iterations, no learning rate, no noise; Giordano, Ingram &
+            Broderick (2024) have the fixed draws. A mean-field guide then comes with its linear-response covariance.
         steps: at most so many.
         learning_rate: of the optimiser at the start.
         schedule: how it falls over the steps: "cosine" (to 1 % of itself), "inverse" (as 1 / t) or "constant".
@@ -56,10 +60,11 @@ class SVI(Inference):
         draws: draws taken from the fitted guide.
 
     Stats: ``elbo`` (of the fitted guide, estimated with its draws), ``elbo_history`` [steps], ``lp`` and ``log_q`` of the
-    draws where the guide is Gaussian.
+    draws where the guide is Gaussian; ``covariance`` [p, p] of z by linear response (deterministic, mean field).
     """
 
     guide: str | Callable[..., Any] | None = None
+    method: str = "stochastic"
     steps: int = 5000
     learning_rate: float = 0.02
     schedule: str = "cosine"
@@ -77,6 +82,7 @@ class SVI(Inference):
         if not self.learning_rate > 0:
             raise SettingError("a positive learning_rate in SVI", repr(self.learning_rate), "try 0.01")
         for what, value, known in (
+            ("method", self.method, ("stochastic", "deterministic")),
             ("schedule", self.schedule, SCHEDULES),
             ("optimizer", self.optimizer, ("adam", "natural")),
             ("gradient", self.gradient, GRADIENTS),
@@ -91,6 +97,12 @@ class SVI(Inference):
             )
         if self.optimizer == "natural" and self.gradient != "pathwise":
             raise SettingError("gradient='pathwise' with optimizer='natural'", repr(self.gradient), "leave gradient out")
+        if self.method == "deterministic" and (self.batch_size is not None or self.gradient != "pathwise"):
+            raise SettingError(
+                "all rows and pathwise gradients with method='deterministic'",
+                f"batch_size={self.batch_size}, gradient={self.gradient!r}",
+                "leave both out",
+            )
         counts = ("steps", "particles", "batch_size", "patience", "draws")
         check_counts(self, **{name: getattr(self, name) for name in counts})
 
@@ -117,9 +129,9 @@ class SVI(Inference):
         guide = self.guide or target.model.guide or "multivariate_normal"
         if guide in ("normal", "multivariate_normal") and not any(s.param for s in target.slices.values()):
             return self._gaussian(target, guide == "multivariate_normal", seed, progress, init, started, kept)
-        if (self.gradient, self.optimizer) != ("pathwise", "adam"):
+        if (self.gradient, self.optimizer, self.method) != ("pathwise", "adam", "stochastic"):
             raise NotApplicable(
-                f"a Gaussian guide with gradient={self.gradient!r} and optimizer={self.optimizer!r}",
+                f"a Gaussian guide with gradient={self.gradient!r}, optimizer={self.optimizer!r} and method={self.method!r}",
                 f"guide {guide if isinstance(guide, str) else type(guide).__name__}",
                 "use guide='normal' or 'multivariate_normal'",
             )
@@ -179,6 +191,7 @@ class SVI(Inference):
         found = kept.found()
         if found is None:
             origin, root, interrupted = self._frame(target, correlated, starting_point(target, init, seed))
+            root = root.contiguous()  # as a checkpoint gives it back: another layout may be summed in another order
         else:
             origin, root, interrupted = found["origin"], found["root"], False
         guide, averaged = GaussianGuide(origin, root, correlated), GaussianGuide(origin, root, correlated)
@@ -215,8 +228,16 @@ class SVI(Inference):
             if kept.due():
                 kept.save(_stored(origin, root, guide, averaged, optimizer, generator, history))
 
-        history, notes = self._train(step, progress, interrupted, history, after)
-        kept.save(_stored(origin, root, guide, averaged, optimizer, generator, history))
+        extra: dict[str, Any] = {}
+        if self.method == "deterministic" and not interrupted:
+            count = max(FEWEST_DRAWS, DRAWS_A_DIMENSION * target.dim)
+            fixed = matched_draws(count, target.dim, generator, guide.loc)
+            averaged, history, notes = climb(guide, target, fixed, self.steps, progress)
+            if not correlated:
+                extra["covariance"] = linear_response(averaged, target, fixed)
+        else:
+            history, notes = self._train(step, progress, interrupted, history, after)
+            kept.save(_stored(origin, root, guide, averaged, optimizer, generator, history))
         e = noise(self.draws)
         z = averaged.draw(e)
         graph = target.compiled()
@@ -228,6 +249,7 @@ class SVI(Inference):
             "elbo_history": torch.tensor(history, dtype=torch.float64),
             "lp": lp[None],
             "log_q": log_q[None],
+            **extra,
         }
         return finish(self, target, z[None], started, stats, notes)
 
