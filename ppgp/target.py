@@ -217,7 +217,8 @@ class Target:
 
         def value_and_grad(z: np.ndarray) -> tuple[float, np.ndarray]:
             with torch.no_grad():
-                point = torch.from_numpy(z)
+                # in torch's own memory: BLAS may sum in another order where NumPy's is aligned otherwise, run by run
+                point = torch.from_numpy(z).clone()
                 value, gradient = graph(point if plain else point.to(like))
             return value.item(), gradient.numpy() if plain else gradient.double().cpu().numpy()
 
