@@ -7,16 +7,15 @@ import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from .arviz_bridge import arviz
 from .conformal import APS, LAC, Absolute, PredictiveSystem, Score, deleted, full_interval, full_system
 from .conformal.full_gp import Deleted
 from .conformal.score import interval
 from .conformal.split import smallest_n
 from .data import Dataset, Scaler
+from .diagnostics import psis
 from .errors import ConvergenceWarning, DataError, NotApplicable, SettingError
 from .fitting import fit
 from .inference import MAP, Inference
@@ -232,9 +231,8 @@ class _AddOneIn:
         self.posterior, self.rows = posterior, rows
         model, data = posterior.model, posterior.data
         with torch.no_grad():
-            theta = {name: v for name, v in posterior.theta.items() if not name.startswith("exact.")}
-            L = model.log_likelihood(theta, data)["y"]
-            law = model.law(theta, rows)  # given each draw, as the likelihood of the data is
+            L = model.log_likelihood(posterior.theta, data)["y"]
+            law = model.law(posterior.theta, rows)  # given each draw, as the likelihood of the data is
             self.law = law.expand(torch.Size([len(L), len(rows)]))
         self.top = L.max(0).values
         self.E = (L - self.top).exp()  # [T, n]
@@ -264,9 +262,7 @@ class _AddOneIn:
             log_prob(take(self.law, torch.tensor([which])), torch.tensor([y], dtype=self.E.dtype, device=self.E.device))[:, 0]
             + self.base
         )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return float(arviz().psislw(each.double().cpu().numpy())[1])
+        return psis(each.double().cpu().numpy())[1]
 
 
 def _guide_correction(posterior: Posterior) -> Tensor:
@@ -275,10 +271,7 @@ def _guide_correction(posterior: Posterior) -> Tensor:
     count = next(iter(posterior.draws.values())).shape[:2].numel()
     if posterior.mcmc or lp is None or log_q is None:
         return torch.zeros(count, dtype=torch.float64)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        smoothed, _ = arviz().psislw((lp - log_q).flatten().double().cpu().numpy())
-    return torch.as_tensor(np.asarray(smoothed))
+    return torch.as_tensor(psis((lp - log_q).flatten().double().cpu().numpy())[0])
 
 
 def conformal_bayes(posterior: Posterior, X: Any, level: float = 0.9) -> Region:

@@ -177,17 +177,8 @@ def predict(
     from .loading import load_posterior, read_frame
 
     fitted = load_posterior(posterior)
-    wanted = fitted.data.feature_names
     name = target or fitted.data.target_name
-
-    def inputs(frame: pd.DataFrame) -> Any:
-        columns = list(wanted) if wanted else [c for c in frame.columns if c != name]
-        missing = [c for c in columns if c not in frame.columns]
-        if missing:
-            raise UnknownName("column", missing[0], map(str, frame.columns))
-        return frame[columns].to_numpy(dtype=float)
-
-    prediction = fitted.predict(inputs(read_frame(data)))
+    prediction = fitted.predict(_inputs(read_frame(data), fitted, name))
     classes = prediction.kind == "classes"
     region = None if classes else prediction.interval(level)
     if calibration is not None:
@@ -195,7 +186,9 @@ def predict(
         if name not in known.columns:
             raise UnknownName("target column", str(name), map(str, known.columns))
         score = LAC() if classes else Normalized()
-        region = calibrate(score, fitted.predict(inputs(known)), _targets(known[name], fitted))(prediction, level=level)
+        region = calibrate(score, fitted.predict(_inputs(known, fitted, name)), _targets(known[name], fitted))(
+            prediction, level=level
+        )
     if classes:
         labels = fitted.data.classes or (0, 1)
         table = pd.DataFrame(prediction.probabilities.numpy(), columns=[f"p({label})" for label in labels])
@@ -209,6 +202,13 @@ def predict(
     typer.echo(f"wrote: {out} ({len(table)} rows)")
     if region is not None:
         typer.echo(f"{level:.0%} sets: {region.guarantee}")
+
+
+def _inputs(frame: Any, fitted: Any, *others: str | None) -> Any:
+    """What a fit predicts from: the frame, read by names, or all but the ``others`` where the fit has no names."""
+    if fitted.data.feature_names:
+        return frame
+    return frame[[c for c in frame.columns if c not in others]].to_numpy(dtype=float)
 
 
 def _targets(column: Any, fitted: Any) -> Any:
@@ -247,13 +247,12 @@ def calibrate(
     exact_level(level)
     fitted, frame = load_posterior(posterior), read_frame(data)
     name = target or str(fitted.data.target_name)
-    columns = list(fitted.data.feature_names or [c for c in frame.columns if c not in (name, group)])
-    for column in [*columns, name, *([group] if group else [])]:
+    for column in [name, *([group] if group else [])]:
         if column not in frame.columns:
             raise UnknownName("column", str(column), map(str, frame.columns))
     order = torch.randperm(len(frame), generator=torch.Generator().manual_seed(seed)).numpy()
     parts = [frame.iloc[rows] for rows in (order[: len(frame) // 2], order[len(frame) // 2 :])]
-    ours, new = (fitted.predict(part[columns].to_numpy(dtype=float)) for part in parts)
+    ours, new = (fitted.predict(_inputs(part, fitted, name, group)) for part in parts)
     y, truth = (_targets(part[name], fitted) for part in parts)
     labels = [part[group].to_numpy() if group else None for part in parts]
     default = "lac,aps,raps" if new.kind == "classes" else "absolute,normalized,signed,quantile,pit,density"

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from .arviz_bridge import arviz
-from .diagnostics import ESS_A_CHAIN, RHAT_LIMIT, scalars
+from .diagnostics import ESS_A_CHAIN, RHAT_LIMIT, psis, scalars
 from .errors import NotApplicable
 from .posterior import Posterior
 
@@ -76,9 +76,7 @@ def k_hat(posterior: Posterior) -> float:
     ratio = _log_ratio(posterior)
     if float(np.ptp(ratio)) < EQUAL:
         return 0.0  # all weights the same: there is no tail to fit
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return float(arviz().psislw(ratio)[1])
+    return psis(ratio)[1]
 
 
 def reweighted(posterior: Posterior) -> dict[str, tuple[float, float, float, float]]:
@@ -87,10 +85,7 @@ def reweighted(posterior: Posterior) -> dict[str, tuple[float, float, float, flo
     Raises:
         NotApplicable: if the method does not know the density of its draws.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        log_w, _ = arviz().psislw(_log_ratio(posterior))
-    w = np.exp(np.asarray(log_w, dtype=float))
+    w = np.exp(psis(_log_ratio(posterior))[0])
     w /= w.sum()
     found = {}
     for name, x in scalars(posterior.draws):

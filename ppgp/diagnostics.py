@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 from .arviz_bridge import arviz
 from .posterior import Posterior
 
-__all__ = ["ess", "ess_quantity", "mcse", "rhat", "scalars", "troubles", "wasserstein"]
+__all__ = ["ess", "ess_quantity", "mcse", "psis", "rhat", "scalars", "troubles", "wasserstein"]
 
 RHAT_LIMIT = 1.01  # Vehtari et al. (2021)
 ESS_A_CHAIN = 100
@@ -53,6 +54,14 @@ def mcse(x: np.ndarray, quantity: str, independent: bool = False) -> float:
         kurtosis = float(((x - x.mean()) ** 4).mean()) / sd**4
         return sd * np.sqrt(max(kurtosis - 1, 0.0) / (4 * n))
     return float(arviz().mcse(x, method=quantity))
+
+
+def psis(log_ratio: np.ndarray) -> tuple[np.ndarray, float]:
+    """Pareto-smoothed log weights, normalised, and k-hat; Vehtari, Simpson, Gelman, Yao & Gabry (2024)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        smoothed, k = arviz().psislw(log_ratio)
+    return np.asarray(smoothed, dtype=float), float(k)
 
 
 def wasserstein(a: np.ndarray, b: np.ndarray) -> float:

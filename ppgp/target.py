@@ -13,11 +13,10 @@ import torch
 from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 from torch.distributions import biject_to, constraints
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from .data import Dataset
 from .errors import NotApplicable, NumericalError, NumericalWarning
-from .graph import simplified
+from .graph import looped, traced
 from .handlers import Run, is_deterministic, over_draws, quietly, site_log_prob
 from .prediction import seeded
 from .priors import FlatDistribution
@@ -171,11 +170,7 @@ class Target:
         z = z.detach().to(self._like).requires_grad_(True)
         value = self._density(z, (), jacobian)
         (gradient,) = torch.autograd.grad(value, z, create_graph=True)
-        if not gradient.requires_grad:
-            return torch.zeros(self.dim, self.dim).to(self._like)
-        rows = [torch.autograd.grad(g, z, retain_graph=True, materialize_grads=True)[0] for g in gradient]
-        H = torch.stack(rows).detach()
-        return 0.5 * (H + H.mT)
+        return _jacobian(gradient, z)
 
     def curvature(self, z: Tensor, *, jacobian: bool = True) -> tuple[Tensor, Tensor, Tensor]:
         """Value, gradient [p] and Hessian [p, p] together; from the model's own formula where it has one."""
@@ -188,10 +183,7 @@ class Target:
         first = self._tables(torch.zeros(1, dtype=torch.long))  # one row is enough to run the priors
         prior = self._density(z, first, jacobian, likelihood=False) + 0.0 * z.sum()  # flat priors do not depend on z
         (slope,) = torch.autograd.grad(prior, z, create_graph=True, materialize_grads=True)
-        if slope.requires_grad:
-            rows = [torch.autograd.grad(g, z, retain_graph=True, materialize_grads=True)[0] for g in slope]
-            H = H + torch.stack(rows).detach()
-        return value + prior.detach(), gradient + slope.detach(), H
+        return value + prior.detach(), gradient + slope.detach(), H + _jacobian(slope, z)
 
     @property
     def has_curvature(self) -> bool:
@@ -253,11 +245,11 @@ class Target:
     def _compile(self, batch: int | None, jacobian: bool, k: int | None) -> Callable[..., tuple[Tensor, Tensor]]:
         one = self._eager(jacobian)
         if not self.compile:
-            return one if k is None else _looped(one)
+            return one if k is None else looped(one)
         tables = () if batch is None else self._tables(torch.arange(batch))
         points = self._three_points()
         try:
-            graph = _traced(one, (points[0].clone(), *tables), k)
+            graph = traced(one, (points[0].clone(), *tables), k)
             wrong = next((z for z in points if not _same(_first(graph, z, tables, k), one(z, *tables))), None)
             reason = None if wrong is None else "its graph depends on the values (an if, or random numbers in it)"
         except KeyboardInterrupt:
@@ -267,7 +259,7 @@ class Target:
         if reason is None:
             return graph
         if k is not None:  # a graph of one point may serve where that of several does not
-            return _looped(self.compiled(batch, jacobian))
+            return looped(self.compiled(batch, jacobian))
         if not self._traced:
             self._traced = True
             note = f"the program could not be compiled ({reason}); it runs eagerly, several times slower"
@@ -363,19 +355,12 @@ class Target:
         return torch.cat(parts, -1)
 
 
-def _traced(
-    function: Callable[..., tuple[Tensor, Tensor]], example: tuple[Tensor, ...], k: int | None = None
-) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Pyro's handlers, autograd and all, run once: make_fx records the operations, TorchScript runs them; k points abreast."""
-    graph = simplified(make_fx(function)(*example))
-    if k is not None:
-        wide = torch.vmap(graph, in_dims=(0, *(None,) * (len(example) - 1)))
-        example = (example[0].expand(k, -1).clone(), *example[1:])
-        graph = simplified(make_fx(wide)(*example))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch.jit's notices of deprecation; nothing else runs a small graph as fast
-        script = torch.jit.trace(graph, example, check_trace=False)
-        return torch.jit.freeze(script.eval())  # type: ignore[return-value]
+def _jacobian(gradient: Tensor, z: Tensor) -> Tensor:
+    """Derivatives of a gradient [p] with respect to z [p]: symmetric, and 0 where it does not depend on z."""
+    if not gradient.requires_grad:
+        return z.new_zeros(len(z), len(z))
+    H = torch.stack([torch.autograd.grad(g, z, retain_graph=True, materialize_grads=True)[0] for g in gradient]).detach()
+    return 0.5 * (H + H.mT)
 
 
 def _first(graph: Callable[..., tuple[Tensor, Tensor]], z: Tensor, tables: tuple[Tensor, ...], k: int | None) -> Any:
@@ -383,14 +368,6 @@ def _first(graph: Callable[..., tuple[Tensor, Tensor]], z: Tensor, tables: tuple
         return graph(z, *tables)
     values, gradients = graph(z.expand(k, -1).clone(), *tables)
     return values[0], gradients[0]
-
-
-def _looped(graph: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor]]:
-    def each(z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
-        values, gradients = zip(*(graph(point, *tables) for point in z), strict=True)
-        return torch.stack(values), torch.stack(gradients)
-
-    return each
 
 
 def _same(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> bool:

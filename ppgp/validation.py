@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,7 @@ class SBC:
         """(points, {scalar: ECDF - points}, lower, upper): what ``plots.sbc`` draws, with a simultaneous band."""
         points = np.arange(1, self.draws + 1) / (self.draws + 1)
         lower, upper = ecdf_band(self.simulations, points, self.level)
-        each = {name: (r[:, None] < points * (self.draws + 1)).mean(0) - points for name, r in self.ranks.items()}
+        each = {name: _counts(r, points, self.draws) / len(r) - points for name, r in self.ranks.items()}
         return points, each, lower, upper
 
     @property
@@ -74,11 +75,12 @@ class SBC:
         import pandas as pd
 
         points, each, lower, upper = self.differences()
-        smallest = _extremes(self.simulations, points)
+        smallest = _extremes(self.simulations, tuple(points))
         rows = {}
         for name, r in self.ranks.items():
             u = (r + 0.5) / (self.draws + 1)
-            p = float((smallest <= _extreme(r, self.simulations, points, self.draws)).mean())
+            seen = _tails(_counts(r, points, self.draws)[None], self.simulations, points)
+            p = float((smallest <= seen).mean())
             inside = bool(((each[name] >= lower) & (each[name] <= upper)).all())
             rows[name] = {"p_value": p, "inside": inside, "spread": float(u.std() * 12**0.5), "shift": float(u.mean() - 0.5)}
         return pd.DataFrame(rows).T.astype({"p_value": float, "inside": bool, "spread": float, "shift": float})
@@ -93,16 +95,17 @@ def _tails(counts: np.ndarray, n: int, points: np.ndarray) -> np.ndarray:
     return np.minimum(1.0, 2 * np.minimum(below, above)).min(-1)
 
 
-def _extremes(n: int, points: np.ndarray) -> np.ndarray:
+@lru_cache(maxsize=8)
+def _extremes(n: int, points: tuple[float, ...]) -> np.ndarray:
     """The smallest pointwise p-value of each of many samples of n uniforms: what chance alone gives."""
     u = np.random.default_rng(0).random((PATHS, n))
     counts = np.stack([(u < p).sum(1) for p in points], 1)
-    return _tails(counts, n, points)
+    return _tails(counts, n, np.array(points))
 
 
-def _extreme(ranks: np.ndarray, n: int, points: np.ndarray, draws: int) -> float:
-    counts = (ranks[:, None] < points * (draws + 1)).sum(0)
-    return float(_tails(counts[None], n, points)[0])
+def _counts(ranks: np.ndarray, points: np.ndarray, draws: int) -> np.ndarray:
+    """How many ranks lie below each point of (0, 1)."""
+    return (ranks[:, None] < points * (draws + 1)).sum(0)
 
 
 def ecdf_band(n: int, points: np.ndarray, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
@@ -110,7 +113,7 @@ def ecdf_band(n: int, points: np.ndarray, level: float = 0.95) -> tuple[np.ndarr
 
     Sailynoja, Buerkner & Vehtari (2022), algorithm 1: pointwise binomial bands, their level adjusted by simulation.
     """
-    gamma = float(np.quantile(_extremes(n, points), 1 - level))
+    gamma = float(np.quantile(_extremes(n, tuple(points)), 1 - level))
     lower = stats.binom.ppf(gamma / 2, n, points) / n - points
     upper = stats.binom.ppf(1 - gamma / 2, n, points) / n - points
     return lower, upper

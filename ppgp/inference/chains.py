@@ -62,11 +62,6 @@ class Chains(Inference):
         init: Posterior | Tensor | None = None,
         checkpoint: str | Path | None = None,
     ) -> Posterior:
-        return self.run(target, seed, progress, init, checkpoint)
-
-    def run(
-        self, target: Target, seed: int, progress: bool, init: Posterior | Tensor | None, checkpoint: str | Path | None
-    ) -> Posterior:
         """All transitions; from the file at ``checkpoint`` on, where there is one."""
         started = time.perf_counter()
         generator = torch.Generator().manual_seed(seed)

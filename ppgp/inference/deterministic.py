@@ -37,7 +37,6 @@ def climb(
     history: list[float] = []
     rate = FIRST_RATE
     best = guide.copy()
-    interrupted = False
     try:
         with bar("SVI (deterministic)", steps, progress) as update:
             for step in range(steps):
@@ -66,8 +65,6 @@ def climb(
             else:
                 notes.append(f"the ELBO was still rising after {steps} steps: raise steps")
     except KeyboardInterrupt:
-        interrupted = True
-    if interrupted:
         notes.append(f"stopped by Ctrl-C after {len(history)} of {steps} steps; this is the guide reached")
     return best, history, notes
 

@@ -11,13 +11,14 @@ from torch import Tensor
 from ..data import Dataset
 from ..progress import bar
 from ..target import Target
+from .inference import draw_batch
 
 if TYPE_CHECKING:
     from .map import MAP
 
 Found = tuple[Tensor, dict[str, Any], list[str]]
 
-RATES = {"adam": 0.05, "sgd": 0.1, "gd": 1.0, "lbfgs": 1.0, "newton": 1.0}
+RATES = {"adam": 0.05, "sgd": 0.1, "gd": 1.0}
 SCHEDULES = ("constant", "cosine", "inverse")
 FINAL = 0.01  # share of the learning rate left at the end of the cosine
 HALF_LIFE = 0.05  # share of the steps after which the inverse schedule has halved the rate
@@ -136,8 +137,7 @@ def _stochastic(
     try:
         with bar(f"MAP ({how.optimizer})", how.steps, progress) as update:
             for t in range(how.steps):
-                rows = None if batch is None else torch.randperm(target.data.n, generator=generator)[:batch]
-                value, gradient = target.value_and_grad(z, rows, jacobian=jacobian)
+                value, gradient = target.value_and_grad(z, draw_batch(target, batch, generator), jacobian=jacobian)
                 if not bool(torch.isfinite(gradient).all()):
                     notes.append(
                         f"the gradient was not finite at step {t + 1}; this is the point before it: lower the learning rate"

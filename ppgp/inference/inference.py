@@ -61,6 +61,11 @@ def check_batch(how: Inference, target: Target, batch_size: int | None) -> None:
         )
 
 
+def draw_batch(target: Target, batch_size: int | None, generator: torch.Generator) -> Tensor | None:
+    """Indices of so many rows, without replacement; None, all rows, without a batch size."""
+    return None if batch_size is None else torch.randperm(target.data.n, generator=generator)[:batch_size]
+
+
 def starting_point(
     target: Target,
     init: Posterior | Tensor | None,

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from ..data import Dataset
 from ..errors import SettingError
-from ..posterior import Posterior
 from ..target import Target
 from .adaptation import across, along, frame
-from .chains import Chains, State
-from .inference import check_batch, check_counts
+from .chains import Chains, State, Transition
+from .inference import check_batch, check_counts, draw_batch
 
 FIRST = 10.0  # times the step size at the start of the warm-up
 POWER = 0.55  # of the fall to it; Welling & Teh (2011) need one in (0.5, 1]
@@ -51,22 +48,10 @@ class SGLD(Chains):
     def quick(self) -> SGLD:
         return replace(self, draws=20, warmup=30, chains=2, thin=2)
 
-    def __call__(
-        self,
-        target: Target,
-        *,
-        seed: int = 0,
-        progress: bool = False,
-        init: Posterior | Tensor | None = None,
-        checkpoint: str | Path | None = None,
-    ) -> Posterior:
-        """Run it.
-
-        Raises:
-            SettingError, NotApplicable: if the data cannot give such a mini-batch.
-        """
+    def transition(self, target: Target) -> Transition:
+        """Raises SettingError or NotApplicable if the data cannot give such a mini-batch."""
         check_batch(self, target, self.batch_size)
-        return self.run(target, seed, progress, init, checkpoint)
+        return super().transition(target)
 
     def begin(self, target: Target, z: Tensor, generator: torch.Generator) -> State:
         return {"z": z, **frame(target, z)}
@@ -79,10 +64,7 @@ class SGLD(Chains):
         return self.step + (start - self.step) * (1 - share) * (1 + t) ** -POWER
 
     def _gradient(self, target: Target, z: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        rows = None
-        if self.batch_size is not None and isinstance(target.data, Dataset):
-            rows = torch.randperm(target.data.n, generator=generator)[: self.batch_size]
-        value, gradient = target.side_by_side(z, rows)
+        value, gradient = target.side_by_side(z, draw_batch(target, self.batch_size, generator))
         return value, torch.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0)
 
     def move(self, target: Target, state: State, generator: torch.Generator, t: int) -> dict[str, Tensor]:

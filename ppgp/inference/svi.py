@@ -28,7 +28,7 @@ from .checkpoint import Checkpoint
 from .deterministic import DRAWS_A_DIMENSION, FEWEST_DRAWS, climb, linear_response, matched_draws
 from .first_order import SCHEDULES, scheduled
 from .gaussian_guide import GRADIENTS, GaussianGuide
-from .inference import Inference, check_batch, check_counts, finish, from_draws, starting_point
+from .inference import Inference, check_batch, check_counts, draw_batch, finish, from_draws, starting_point
 from .laplace import expand
 
 GUIDES = ("normal", "multivariate_normal", "lowrank", "iaf")
@@ -180,9 +180,6 @@ class SVI(Inference):
             notes.append(f"the ELBO was not finite in {bad} of the last {len(last)} steps: check the priors")
         return history, notes
 
-    def _batch(self, target: Target, generator: torch.Generator) -> Tensor | None:
-        return None if self.batch_size is None else torch.randperm(target.data.n, generator=generator)[: self.batch_size]
-
     # -- Gaussian guides on the compiled gradient ----------------------------------------------------------------
 
     def _gaussian(
@@ -211,11 +208,11 @@ class SVI(Inference):
             taken += 1
             e = noise(self.particles)
             if self.optimizer == "natural":
-                elbos = guide.natural_step(target, e, rate, self._batch(target, generator))
+                elbos = guide.natural_step(target, e, rate, draw_batch(target, self.batch_size, generator))
             else:
                 for group in optimizer.param_groups:
                     group["lr"] = rate * group["factor"]
-                elbos, gradients = guide.estimates(target, e, self.gradient, self._batch(target, generator))
+                elbos, gradients = guide.estimates(target, e, self.gradient, draw_batch(target, self.batch_size, generator))
                 for parameter, gradient in zip(guide.parameters(), gradients, strict=True):
                     parameter.grad = torch.nan_to_num(-gradient.mean(0), nan=0.0, posinf=0.0, neginf=0.0)
                 optimizer.step()
@@ -287,7 +284,7 @@ class SVI(Inference):
             def step(rate: float) -> float:
                 for one in optimizer.optim_objs.values():
                     one.param_groups[0]["lr"] = rate
-                args, kwargs = arguments(self._batch(target, generator))
+                args, kwargs = arguments(draw_batch(target, self.batch_size, generator))
                 return -float(loop.step(*args, **kwargs))  # type: ignore[arg-type]
 
             history, notes = self._train(step, progress)

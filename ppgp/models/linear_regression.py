@@ -178,10 +178,7 @@ class LinearRegression(Model):
         With the closed form's params the coefficients are integrated out: Student's t, or a Normal for each noise.
         """
         if EXACT + "basis" not in theta or joint:
-            kept = {name: value for name, value in theta.items() if not name.startswith(EXACT)}
-            law = self.law(kept, X)
-            law = law if len(law.batch_shape) == 2 else law.expand(torch.Size([1, len(X)]))
-            return torch.distributions.Independent(law, 1) if joint else law
+            return super().predict(theta, X, train, joint=joint)
         basis, fit, rest, data, prior = (theta[EXACT + name] for name in ("basis", "fit", "rest", "data", "prior"))
         features, fixed = self._features(X) @ basis, self._fixed(X)
         if EXACT + "noise" in theta:
