@@ -44,6 +44,10 @@ class NumericalError(PpgpError, ArithmeticError):
     """A computation broke down; the message names the rows or the hyperparameter that cause it."""
 
 
+class ImproperPosterior(NumericalError):
+    """The density does not fall off in some direction, so that there is no posterior to draw from."""
+
+
 class PpgpWarning(UserWarning):
     """The parent of every warning of this library."""
 

@@ -68,13 +68,44 @@ def simplified(module: fx.GraphModule) -> fx.GraphModule:
                 constants[same] = value
                 same.meta["val"] = node.meta.get("val")
             else:
+                node = _chained(module, node, constants)
                 same = seen.setdefault((node.target, *map(_key, (node.args, node.kwargs))), node)
         if same is not node:
             node.replace_all_uses_with(same)
             graph.erase_node(node)
+    _joined(graph)
     graph.eliminate_dead_code()
     module.recompile()
     return module
+
+
+def _joined(graph: fx.Graph) -> None:
+    """A gradient that is the sum of its pieces, each padded with zeros to full length, is their concatenation."""
+    for node in list(graph.nodes):
+        if node.target is not aten.add.Tensor or any(u.target is aten.add.Tensor for u in node.users) or node.kwargs:
+            continue
+        pieces = _padded(node)
+        if pieces is None:
+            continue
+        pieces.sort(key=lambda piece: piece[0])
+        ends = [0, *(stop for _, stop, _ in pieces)]
+        if [start for start, _, _ in pieces] != ends[:-1] or ends[-1] != node.meta["val"].shape[0]:
+            continue
+        with graph.inserting_before(node):
+            whole = graph.call_function(aten.cat.default, ([piece for *_, piece in pieces],))
+        whole.meta["val"] = node.meta["val"]
+        node.replace_all_uses_with(whole)
+
+
+def _padded(node: fx.Node) -> list[tuple[int, int, fx.Node]] | None:
+    """(start, stop, piece) of a sum of ``slice_backward`` of vectors; None where it is anything else."""
+    if node.target is aten.slice_backward.default:
+        piece, sizes, dim, start, stop, step = node.args
+        return [(start, stop, piece)] if len(sizes) == 1 and dim == 0 and step == 1 else None  # type: ignore[arg-type,list-item]
+    if node.target is not aten.add.Tensor or node.kwargs:
+        return None
+    sides = [_padded(a) if isinstance(a, fx.Node) else None for a in node.args]
+    return None if any(s is None for s in sides) else [piece for side in sides for piece in side]  # type: ignore[union-attr]
 
 
 def _functional(graph: fx.Graph) -> None:
@@ -142,6 +173,63 @@ def _neutral(node: fx.Node, constants: dict[fx.Node, Tensor]) -> fx.Node | None:
     return None
 
 
+def _chained(module: fx.GraphModule, node: fx.Node, constants: dict[fx.Node, Tensor]) -> fx.Node:
+    """A multiple of a multiple is one multiple, by constants; a shift of a shift one shift. The node that does for both."""
+    for read, combine, target in ((_multiple, torch.mul, aten.mul.Tensor), (_shift, torch.add, aten.add.Tensor)):
+        outer = read(node, constants)
+        inner = read(outer[0], constants) if outer is not None and len(outer[0].users) == 1 else None
+        if outer is None or inner is None:
+            continue
+        constant = combine(outer[1], inner[1])
+        if not bool(torch.isfinite(constant).all()):
+            continue
+        with module.graph.inserting_before(node):
+            stored = _stored(module, constant)
+            whole = module.graph.call_function(target, (inner[0], stored))
+        constants[stored] = constant
+        stored.meta["val"], whole.meta["val"] = constant, node.meta["val"]
+        node.replace_all_uses_with(whole)
+        module.graph.erase_node(node)
+        return whole
+    return node
+
+
+def _multiple(node: fx.Node, constants: dict[fx.Node, Tensor]) -> tuple[fx.Node, Tensor] | None:
+    """(x, c) of a node that is x c, of the shape of x."""
+    if node.kwargs:
+        return None
+    if node.target is aten.neg.default:
+        return _over(node, node.args[0], -1.0, constants)
+    if node.target in (aten.mul.Tensor, aten.mul.Scalar):
+        return _over(node, *node.args, constants) or _over(node, *node.args[::-1], constants)
+    if node.target in (aten.div.Tensor, aten.div.Scalar):
+        found = _over(node, *node.args, constants)
+        return None if found is None else (found[0], found[1].reciprocal())
+    return None
+
+
+def _shift(node: fx.Node, constants: dict[fx.Node, Tensor]) -> tuple[fx.Node, Tensor] | None:
+    """(x, c) of a node that is x + c, of the shape of x."""
+    if node.kwargs:
+        return None
+    if node.target in (aten.add.Tensor, aten.add.Scalar):
+        return _over(node, *node.args, constants) or _over(node, *node.args[::-1], constants)
+    if node.target in (aten.sub.Tensor, aten.sub.Scalar):
+        found = _over(node, *node.args, constants)
+        return None if found is None else (found[0], -found[1])
+    return None
+
+
+def _over(node: fx.Node, x: Any, c: Any, constants: dict[fx.Node, Tensor]) -> tuple[fx.Node, Tensor] | None:
+    if not isinstance(x, fx.Node) or x in constants or not _like(x.meta.get("val"), node.meta.get("val")):
+        return None
+    value: Tensor = x.meta["val"]
+    if isinstance(c, int | float) and value.is_floating_point():
+        return x, torch.tensor(float(c), dtype=value.dtype, device=value.device)
+    held = constants.get(c) if isinstance(c, fx.Node) else None
+    return (x, held) if held is not None and held.dtype == value.dtype and held.numel() <= LARGEST else None
+
+
 def _constant(node: fx.Node, constants: dict[fx.Node, Tensor]) -> Tensor | None:
     target: Any = node.target
     here = node.meta.get("val")
@@ -186,3 +274,13 @@ def looped(graph: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[T
         return torch.stack(values), torch.stack(gradients)
 
     return each
+
+
+def agree(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> bool:
+    """Whether two values and gradients are the same up to rounding."""
+    tolerance = 1e-8 if a[0].dtype == torch.float64 else 1e-3
+    for x, y in zip(a, b, strict=True):
+        size = float(torch.nan_to_num(y.abs(), nan=0.0, posinf=0.0).max()) if y.numel() else 0.0
+        if not torch.allclose(x, y, rtol=tolerance, atol=tolerance * (1 + size), equal_nan=True):
+            return False
+    return True

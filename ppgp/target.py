@@ -15,8 +15,9 @@ from torch import Tensor
 from torch.distributions import biject_to, constraints
 
 from .data import Dataset
+from .enumeration import check_enumerable, is_discrete, plate_nesting, summed_out
 from .errors import NotApplicable, NumericalError, NumericalWarning
-from .graph import looped, traced
+from .graph import agree, looped, traced
 from .handlers import Run, is_deterministic, over_draws, quietly, site_log_prob
 from .prediction import seeded
 from .priors import FlatDistribution
@@ -55,8 +56,10 @@ class Target:
         slices: ``{site: Slice}``.
         params: the values of the params that are held.
 
+    Discrete latent sites of finite support are summed out.
+
     Raises:
-        NotApplicable: if a latent site is discrete, or the program has nothing to infer.
+        NotApplicable: if a latent site has endlessly many discrete values, or the program has nothing to infer.
     """
 
     def __init__(self, model: Any, data: Any, optimise_params: bool = False, compile: bool = True) -> None:
@@ -80,6 +83,7 @@ class Target:
 
     def _survey(self) -> None:
         """One run from the prior: which sites there are, and their shapes."""
+        self._nesting: int | None = None  # of plates, where discrete sites are to be summed out
         with quietly(), seeded(0):
             with Run({}) as run:
                 self._call(())
@@ -92,10 +96,10 @@ class Target:
                     self.params[name] = site["value"].detach().clone()
                     continue
                 support = site["kwargs"].get("constraint", constraints.real) if is_param else site["fn"].support
-                if support.is_discrete:
-                    raise NotApplicable(
-                        "continuous latent sites", f"{name!r}, which is discrete", "sum it out in the program, or observe it"
-                    )
+                if not is_param and is_discrete(site):
+                    check_enumerable(name, site)
+                    self._nesting = plate_nesting(run)
+                    continue
                 transform = biject_to(support)
                 free = transform.inv(site["value"].detach())
                 self.slices[name] = Slice(
@@ -123,7 +127,7 @@ class Target:
         """Whether the transforms of the first run are those of every run."""
         generator = torch.Generator().manual_seed(1)
         z = torch.randn(self.dim, generator=generator, dtype=torch.float64).to(self._like)
-        with quietly(), Run(self._split(z), unconstrained=True) as run:
+        with quietly(), seeded(0), Run(self._split(z), unconstrained=True) as run:
             self._call(())
         return all(torch.equal(run.sites[n]["value"], s.transform(s.of(z))) for n, s in self.slices.items())
 
@@ -133,8 +137,12 @@ class Target:
     def _density(self, z: Tensor, tables: tuple[Tensor, ...], jacobian: bool, likelihood: bool = True) -> Tensor:
         with quietly():
             with Run(self._split(z), unconstrained=True, params=self.params) as run:
-                self._call(tables)
-            total = run.log_prob(likelihood) + (run.log_jacobian if jacobian else 0.0)
+                if self._nesting is None:
+                    self._call(tables)
+                    total = run.log_prob(likelihood)
+                else:
+                    total = summed_out(lambda: self._call(tables), self._nesting)
+            total = total + (run.log_jacobian if jacobian else 0.0)
         return torch.as_tensor(total).reshape(())
 
     # -- the density ---------------------------------------------------------------------------------------------
@@ -198,6 +206,10 @@ class Target:
         with torch.no_grad(), quietly(), Run(self._split(z.to(self._like)), unconstrained=True, params=self.params) as run:
             self._call(())
         seen = run.observed()
+        if self.enumerates:
+            prior = sum(float(site_log_prob(run.sites[name]).sum()) for name, s in self.slices.items() if not s.param)
+            observations = sum(s["value"].numel() for s in seen.values())
+            return float(self.log_density(z, jacobian=False)) - prior, observations
         total = sum(float(scale_and_mask(site_log_prob(s), s["scale"], s["mask"]).sum()) for s in seen.values())
         return total, sum(s["value"].numel() for s in seen.values())
 
@@ -208,13 +220,17 @@ class Target:
         plain = like.dtype == torch.float64 and like.device.type == "cpu"
 
         def value_and_grad(z: np.ndarray) -> tuple[float, np.ndarray]:
-            with torch.no_grad():
-                # in torch's own memory: BLAS may sum in another order where NumPy's is aligned otherwise, run by run
-                point = torch.from_numpy(z).clone()
-                value, gradient = graph(point if plain else point.to(like))
+            # in torch's own memory: BLAS may sum in another order where NumPy's is aligned otherwise, run by run
+            point = torch.from_numpy(z).clone()
+            value, gradient = graph(point if plain else point.to(like))
             return value.item(), gradient.numpy() if plain else gradient.double().cpu().numpy()
 
         return value_and_grad
+
+    @property
+    def enumerates(self) -> bool:
+        """Whether discrete latent sites of the program are summed out here."""
+        return self._nesting is not None
 
     @property
     def eager(self) -> bool:
@@ -250,7 +266,7 @@ class Target:
         points = self._three_points()
         try:
             graph = traced(one, (points[0].clone(), *tables), k)
-            wrong = next((z for z in points if not _same(_first(graph, z, tables, k), one(z, *tables))), None)
+            wrong = next((z for z in points if not agree(_first(graph, z, tables, k), one(z, *tables))), None)
             reason = None if wrong is None else "its graph depends on the values (an if, or random numbers in it)"
         except KeyboardInterrupt:
             raise
@@ -314,11 +330,25 @@ class Target:
             value, gradient = self.value_and_grad(z, jacobian=jacobian)
             if bool(torch.isfinite(value)) and bool(torch.isfinite(gradient).all()):
                 return z
+        if bool(torch.isfinite(value)):
+            where = [name for name, s in self.slices.items() if not bool(torch.isfinite(gradient[s.start : s.stop]).all())]
+            raise NumericalError(
+                "a finite gradient somewhere near the start",
+                f"a finite density with a gradient of NaN or infinity in {', '.join(where)}",
+                "look for a sqrt, log or norm of 0 in the program; torch.where around one does not help",
+            )
         raise NumericalError(
-            "a finite log density and gradient somewhere near the start",
+            "a finite log density somewhere near the start",
             f"NaN or infinity at all of {STARTS} places",
             "check the likelihood against the data (values outside its support?), and the priors",
         )
+
+    def names(self) -> list[str]:
+        """The site of each coordinate of z, and its index there where it has several."""
+        out: list[str] = []
+        for name, s in self.slices.items():
+            out += [f"{name}[{j}]" for j in range(s.stop - s.start)] if s.stop - s.start > 1 else [name]
+        return out
 
     def constrain(self, z: Tensor) -> dict[str, Tensor]:
         """``{site: [..., *event]}`` on the natural scale from z [..., p]; deterministic sites of the program included."""
@@ -368,12 +398,3 @@ def _first(graph: Callable[..., tuple[Tensor, Tensor]], z: Tensor, tables: tuple
         return graph(z, *tables)
     values, gradients = graph(z.expand(k, -1).clone(), *tables)
     return values[0], gradients[0]
-
-
-def _same(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> bool:
-    tolerance = 1e-8 if a[0].dtype == torch.float64 else 1e-3
-    for x, y in zip(a, b, strict=True):
-        size = float(torch.nan_to_num(y.abs(), nan=0.0, posinf=0.0).max()) if y.numel() else 0.0
-        if not torch.allclose(x, y, rtol=tolerance, atol=tolerance * (1 + size), equal_nan=True):
-            return False
-    return True

@@ -9,6 +9,7 @@ from .laplace import Laplace
 from .map import MAP
 from .metropolis import MetropolisHastings
 from .nuts import NUTS
+from .pathfinder import Pathfinder
 from .sgld import SGHMC, SGLD
 from .svi import SVI
 
@@ -25,4 +26,5 @@ __all__ = [
     "Inference",
     "Laplace",
     "MetropolisHastings",
+    "Pathfinder",
 ]

@@ -104,8 +104,10 @@ class GaussianGuide:
         G = -0.5 * (e.mT @ pull + pull.mT @ e) / len(e)
         I = torch.eye(len(G), dtype=G.dtype, device=G.device)  # noqa: E741
         L = scale[:, None] * unit
+        new, failed = torch.linalg.cholesky_ex(I + rate * G + 0.5 * rate**2 * G @ G)
+        if int(failed):  # the density does not exist at some draw; the step is not taken
+            return torch.full_like(f, -torch.inf)
         self.loc += rate * L @ pull.mean(0)
-        new = torch.linalg.cholesky(I + rate * G + 0.5 * rate**2 * G @ G)
         half = torch.linalg.solve_triangular(new, L.mT, upper=False)
         L = torch.linalg.cholesky(half.mT @ half)
         self.log_scale.copy_(L.diagonal().log())

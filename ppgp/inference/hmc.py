@@ -10,8 +10,9 @@ from torch import Tensor
 
 from ..errors import SettingError
 from ..target import Target
-from .adaptation import across, along, frame, gather, learn_root, window_ends
+from .adaptation import DENSE_UP_TO, across, along, frame, gather, learn_root, window_ends
 from .chains import Chains, State
+from .pathfinder import near_the_mass
 
 MAX_STEPS = 1024  # leapfrog steps a transition
 DIVERGENT = 1000.0  # error of the energy, in nats
@@ -45,6 +46,8 @@ class HMC(Chains):
             raise SettingError("target_accept in (0, 1)", repr(self.target_accept), "use 0.8, or 0.95 against divergences")
 
     def begin(self, target: Target, z: Tensor, generator: torch.Generator) -> State:
+        if target.dim <= DENSE_UP_TO:
+            z = torch.stack([near_the_mass(target, start, chain) for chain, start in enumerate(z)])
         value, gradient = target.side_by_side(z)
         return {
             "z": z,

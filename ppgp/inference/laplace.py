@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..errors import NumericalError
+from ..errors import ImproperPosterior, NumericalError
 from ..linalg import LOG_2PI
 from ..posterior import Posterior
 from ..target import Target
@@ -82,6 +82,7 @@ def expand(target: Target, z0: Tensor, progress: bool, steps: int) -> Peak:
 
     Raises:
         NumericalError: where the second derivatives are not finite.
+        ImproperPosterior: where the density is constant along a line through the mode.
     """
     mode, stats, notes = find_mode(target, z0, progress, jacobian=True, steps=steps)
     precision = -target.hessian(mode)
@@ -98,6 +99,7 @@ def expand(target: Target, z0: Tensor, progress: bool, steps: int) -> Peak:
     floor = 1e-10 * float(values.abs().max())
     flat = values <= floor
     if bool(flat.any()):
+        _refuse_improper(target, mode, unit[:, None] * vectors[:, flat])
         notes.append(
             f"the Hessian at the mode is not negative definite in {int(flat.sum())} of {target.dim} directions (a ridge or a "
             "saddle); the spread along them is made up and the evidence is not to be used"
@@ -115,6 +117,21 @@ def expand(target: Target, z0: Tensor, progress: bool, steps: int) -> Peak:
     )
 
 
+def _refuse_improper(target: Target, mode: Tensor, directions: Tensor) -> None:
+    """Raises ImproperPosterior where the density does not change far along one of the directions [p, k]."""
+    for v in directions.mT:
+        step = v / v.abs().max()
+        far = torch.stack([target.value_and_grad(mode + t * step)[0] for t in (0.0, 100.0, -100.0, 1e4, -1e4)])
+        if bool((far - far[0]).abs().max() <= 1e-7 * (1 + far[0].abs())):
+            names = target.names()
+            moved = [names[j] for j in torch.nonzero(step.abs() > 1e-3).flatten().tolist()]
+            raise ImproperPosterior(
+                "a proper posterior",
+                f"a density that stays the same however far {' and '.join(moved[:4])} {'goes' if len(moved) == 1 else 'go together'}",
+                "give a proper prior, or leave out what the data cannot tell apart",
+            )
+
+
 def laplace_frame(target: Target, start: Tensor, climb: int = 200) -> tuple[Tensor, Tensor]:
     """origin [p] and root [p, p], z = origin + root w: the Laplace approximation's; z itself where it has none.
 
@@ -123,6 +140,8 @@ def laplace_frame(target: Target, start: Tensor, climb: int = 200) -> tuple[Tens
     unmoved = torch.zeros_like(start), torch.eye(target.dim, dtype=start.dtype, device=start.device)
     try:
         peak = expand(target, start, False, climb)
+    except ImproperPosterior:
+        raise
     except NumericalError:
         return unmoved
     if peak.interrupted:

@@ -27,13 +27,12 @@ from ..target import Target
 from .checkpoint import Checkpoint
 from .deterministic import DRAWS_A_DIMENSION, FEWEST_DRAWS, climb, linear_response, matched_draws
 from .first_order import SCHEDULES, scheduled
+from .frames import START_SCALE, starting_frame
 from .gaussian_guide import GRADIENTS, GaussianGuide
 from .inference import Inference, check_batch, check_counts, draw_batch, finish, from_draws, starting_point
-from .laplace import expand
+from .pathfinder import log_densities
 
 GUIDES = ("normal", "multivariate_normal", "lowrank", "iaf")
-START_SCALE = 0.1
-CLIMB = 500  # iterations of L-BFGS before the guide starts
 FEWEST = {"pathwise": 1, "score": 1, "score_baseline": 2}  # particles that each estimate of the gradient needs
 AVERAGING = 0.99  # of the guide's parameters over the steps: takes the optimiser's jitter out
 
@@ -56,7 +55,8 @@ class SVI(Inference):
             particles). All are unbiased; their variances differ by orders of magnitude.
         particles: draws a step.
         batch_size: rows a step; None: all.
-        patience: stop when the moving average of the ELBO (over as many steps) has not risen for so many steps.
+        patience: once the moving average of the ELBO (over as many steps) has not risen for so many steps, the rate falls over as
+            many more, and that is the end.
         draws: draws taken from the fitted guide.
 
     Stats: ``elbo`` (of the fitted guide, estimated with its draws), ``elbo_history`` [steps], ``lp`` and ``log_q`` of the
@@ -135,6 +135,10 @@ class SVI(Inference):
                 f"guide {guide if isinstance(guide, str) else type(guide).__name__}",
                 "use guide='normal' or 'multivariate_normal'",
             )
+        if target.enumerates:
+            raise NotApplicable(
+                "a Gaussian guide for a program with discrete sites", f"guide {guide}", "use 'normal' or 'multivariate_normal'"
+            )
         if checkpoint is not None:
             raise NotApplicable("a Gaussian guide with a checkpoint", f"guide {guide}", "use 'normal' or 'multivariate_normal'")
         return self._pyro(target, guide, seed, progress, started)
@@ -149,7 +153,8 @@ class SVI(Inference):
         history: list[float] | None = None,
         after: Callable[[list[float]], None] = lambda history: None,
     ) -> tuple[list[float], list[str]]:
-        """Call ``step(rate)`` until the moving average of its ELBO has not risen for ``patience`` steps.
+        """Call ``step(rate)`` until the moving average of its ELBO has not risen for ``patience`` steps, and as many more with the
+        rate falling to nothing.
 
         ``interrupted``: Ctrl-C came before the first step, so none is taken. ``history``: of the steps taken in an earlier
         life; ``after`` is called with it after each step.
@@ -157,20 +162,25 @@ class SVI(Inference):
         history = [] if history is None else history
         notes: list[str] = []
         rule = _Stopping(self.patience)
-        over = False
+        level: int | None = None  # the step from which the ELBO was seen to have stopped rising
         for elbo in history:
-            over = rule.over(elbo)
+            if rule.over(elbo) and level is None:
+                level = rule.taken
         try:
             with bar("SVI", self.steps, progress) as update:
                 if interrupted:
                     raise KeyboardInterrupt
-                while not over and len(history) < self.steps:
-                    elbo = step(self.learning_rate * scheduled(self.schedule, len(history), self.steps))
+                while len(history) < (self.steps if level is None else min(self.steps, level + self.patience)):
+                    rate = scheduled(self.schedule, len(history), self.steps)
+                    if level is not None:  # the noise of the last rate is still in the guide: let it die away
+                        rate *= scheduled("cosine", len(history) - level, self.patience)
+                    elbo = step(self.learning_rate * rate)
                     history.append(elbo)
-                    over = rule.over(elbo)
+                    if rule.over(elbo) and level is None:
+                        level = rule.taken
                     update(len(history), elbo=rule.average)
                     after(history)
-                if not over and self.steps >= 2 * self.patience and rule.best_at >= self.steps - self.patience // 4:
+                if level is None and self.steps >= 2 * self.patience and rule.best_at >= self.steps - self.patience // 4:
                     notes.append(f"the ELBO was still rising after {self.steps} steps: raise steps or the learning rate")
         except KeyboardInterrupt:
             notes.append(f"stopped by Ctrl-C after {len(history)} of {self.steps} steps; this is the guide reached")
@@ -187,7 +197,11 @@ class SVI(Inference):
     ) -> Posterior:
         found = kept.found()
         if found is None:
-            origin, root, interrupted = self._frame(target, correlated, starting_point(target, init, seed))
+            start = starting_point(target, init, seed)
+            if self.batch_size is None:
+                origin, root, interrupted = starting_frame(target, correlated, start, seed)
+            else:
+                origin, root, interrupted = start, START_SCALE * torch.eye(target.dim).to(start), False
             root = root.contiguous()  # as a checkpoint gives it back: another layout may be summed in another order
         else:
             origin, root, interrupted = found["origin"], found["root"], False
@@ -237,9 +251,7 @@ class SVI(Inference):
             kept.save(_stored(origin, root, guide, averaged, optimizer, generator, history))
         e = noise(self.draws)
         z = averaged.draw(e)
-        graph = target.compiled()
-        with torch.no_grad():
-            lp = torch.stack([graph(point)[0] for point in z])
+        lp = log_densities(target, z)
         log_q = averaged.log_prob(e)
         stats = {
             "elbo": float((lp - log_q).mean()),
@@ -249,19 +261,6 @@ class SVI(Inference):
             **extra,
         }
         return finish(self, target, z[None], started, stats, notes)
-
-    def _frame(self, target: Target, correlated: bool, start: Tensor) -> tuple[Tensor, Tensor, bool]:
-        """Where the guide starts, and the coordinates it moves in: the Laplace approximation's, on the full batch.
-
-        And whether Ctrl-C came on the way there.
-        """
-        if self.batch_size is not None:
-            return start, START_SCALE * torch.eye(target.dim).to(start), False
-        peak = expand(target, start, False, CLIMB)
-        if correlated:
-            return peak.mode, peak.root, peak.interrupted
-        curvature = torch.linalg.inv(peak.root @ peak.root.mT).diagonal()  # the best diagonal Gaussian has 1 / H_ii
-        return peak.mode, torch.diag(curvature.rsqrt()), peak.interrupted
 
     # -- any other guide, through Pyro ---------------------------------------------------------------------------
 

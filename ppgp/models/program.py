@@ -38,11 +38,22 @@ class Program:
         return dict(theta)
 
     def log_likelihood(self, theta: Theta, data: Mapping[str, Any]) -> dict[str, Tensor]:
-        """{observed site: log density, [draw, ...]}."""
+        """{observed site: log density, [draw, ...]}.
+
+        Raises:
+            NotApplicable: if the program has latent sites beside theta (discrete ones that were summed out).
+        """
 
         def one(values: dict[str, Tensor]) -> dict[str, Tensor]:
             with Run(values) as run:
                 self.function(**data)
+            others = [name for name in run.latents() if name not in values]
+            if others:
+                raise NotApplicable(
+                    "a program whose latent sites were all drawn",
+                    f"{', '.join(others)} summed out",
+                    "write that sum into the law of y (MixtureSameFamily)",
+                )
             return {name: site_log_prob(s).reshape(-1) for name, s in run.observed().items()}
 
         with quietly():

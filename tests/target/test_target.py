@@ -134,16 +134,23 @@ def test_params_are_held_by_samplers_and_found_by_map() -> None:
 
 def test_refusals_are_one_sentence() -> None:
     def discrete() -> None:
-        pyro.sample("k", dist.Bernoulli(one(0.5)))
+        pyro.sample("k", dist.Poisson(one(3.0)))
 
     def impossible() -> None:
         x = pyro.sample("x", dist.Normal(one(0), one(1)))
         pyro.factor("never", x * torch.inf)
 
-    with pytest.raises(NotApplicable, match="'k', which is discrete"):
+    with pytest.raises(NotApplicable, match="'k', a Poisson: observe it"):
         Target(Program(discrete), {})
+
+    def crooked() -> None:
+        x = pyro.sample("x", dist.Normal(one(0), one(1)))
+        pyro.sample("y", dist.Normal((0 * x).sqrt(), one(1)), obs=one(1))
+
     with pytest.raises(NumericalError, match="NaN or infinity at all of"):
         Target(Program(impossible), {}).start()
+    with pytest.raises(NumericalError, match="a finite density with a gradient of NaN or infinity in x: look for a sqrt"):
+        Target(Program(crooked), {}).start()
     with pytest.raises(NotApplicable, match="at least one uncertain site"):
         Target(models.LinearRegression(1.0, 0.0, 1.0), Dataset(torch.eye(3), torch.ones(3)))
     with pytest.raises(NotApplicable, match="full batch"):

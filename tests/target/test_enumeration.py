@@ -1,0 +1,111 @@
+"""Discrete latent sites are summed out: the density is that of the program with the sum written by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import Tensor
+
+import ppgp
+from ppgp import inference
+from ppgp.errors import NotApplicable
+from ppgp.models import Program
+from ppgp.target import Target
+
+F64 = torch.float64
+
+
+def number(value: float) -> Tensor:
+    return torch.tensor(value, dtype=F64)
+
+
+def groups() -> tuple[Tensor, Tensor, Tensor]:
+    """Global latents, and a mean for each of four groups."""
+    mu = pyro.sample("mu", dist.Normal(number(0), number(2)))
+    gap = pyro.sample("gap", dist.LogNormal(number(1), number(0.5)))
+    p = pyro.sample("p", dist.Beta(number(2), number(5)))
+    with pyro.plate("groups", 4):
+        a = pyro.sample("a", dist.Normal(mu, 1.0))
+    return a, gap, p
+
+
+def hierarchy(group: Tensor, y: Tensor | None = None) -> None:
+    """Rows in groups; each row is raised by ``gap`` with probability ``p``."""
+    a, gap, p = groups()
+    with pyro.plate("rows", len(group)):
+        raised = pyro.sample("raised", dist.Bernoulli(p))
+        pyro.sample("y", dist.Normal(a[group] + gap * raised, number(1)), obs=y)
+
+
+def by_hand(group: Tensor, y: Tensor | None = None) -> None:
+    a, gap, p = groups()
+    with pyro.plate("rows", len(group)):
+        which = dist.Categorical(torch.stack([1 - p, p]).expand(len(group), 2))
+        loc = torch.stack([a[group], a[group] + gap], -1)
+        pyro.sample("y", dist.MixtureSameFamily(which, dist.Normal(loc, number(1))), obs=y)
+
+
+def switch(y: Tensor) -> None:
+    """One discrete site for all rows, on which another depends."""
+    loc = pyro.sample("loc", dist.Normal(number(0), number(1)))
+    first = pyro.sample("first", dist.Categorical(torch.tensor([0.2, 0.3, 0.5], dtype=F64)))
+    second = pyro.sample("second", dist.Bernoulli(torch.tensor([0.1, 0.5, 0.9], dtype=F64)[first.long()]))
+    with pyro.plate("rows", len(y)):
+        pyro.sample("y", dist.Normal(loc + first.to(F64) - 2 * second, number(1)), obs=y)
+
+
+def data() -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    group = torch.arange(40) % 4
+    raised = (torch.rand(40, generator=generator) < 0.3).to(F64)
+    return {"group": group, "y": 4 * raised + 0.3 * group + torch.randn(40, generator=generator, dtype=F64)}
+
+
+def test_density_gradient_and_hessian_are_those_of_the_sum_by_hand() -> None:
+    ours, theirs = (Target(Program(f), data()) for f in (hierarchy, by_hand))
+    assert not ours.eager
+    z = torch.randn(3, ours.dim, generator=torch.Generator().manual_seed(1), dtype=F64)
+    for point in z:
+        for a, b in zip(ours.value_and_grad(point), theirs.value_and_grad(point), strict=True):
+            assert torch.allclose(a, b, rtol=1e-10)
+        assert torch.allclose(ours.hessian(point), theirs.hessian(point), rtol=1e-8, atol=1e-8)
+        assert ours.log_likelihood(point) == pytest.approx(theirs.log_likelihood(point))
+    assert torch.allclose(ours.side_by_side(z)[1], theirs.side_by_side(z)[1], rtol=1e-8, atol=1e-10)
+
+
+def test_sites_that_depend_on_one_another_equal_brute_force() -> None:
+    y = torch.tensor([0.3, -0.8, 1.9], dtype=F64)
+    target = Target(Program(switch), {"y": y})
+    loc = number(0.4)
+    terms = []
+    for i, p in enumerate((0.2, 0.3, 0.5)):
+        for j in (0, 1):
+            q = (0.1, 0.5, 0.9)[i]
+            row = dist.Normal(loc + i - 2 * j, number(1)).log_prob(y).sum()
+            terms.append(torch.log(number(p * (q if j else 1 - q))) + row)
+    expected = torch.logsumexp(torch.stack(terms), 0) + dist.Normal(number(0), number(1)).log_prob(loc)
+    assert float(target.log_density(loc[None])) == pytest.approx(float(expected), rel=1e-12)
+
+
+METHODS = [inference.MAP(), inference.Laplace(), inference.SVI(), inference.Pathfinder(), inference.HMC(), inference.NUTS()]
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
+@pytest.mark.parametrize("how", METHODS, ids=lambda h: type(h).__name__)
+def test_every_method_takes_the_program(how: Any) -> None:
+    posterior = ppgp.fit(hierarchy, data(), how.quick(), progress=False)
+    assert set(posterior.draws) == {"mu", "gap", "p", "a"}
+    assert all(bool(torch.isfinite(v).all()) for v in posterior.draws.values())
+    assert bool(torch.isfinite(posterior.predict(group=data()["group"])["y"].mean).all())
+
+
+def test_what_cannot_sum_says_so() -> None:
+    with pytest.raises(NotApplicable, match="a Gaussian guide for a program with discrete sites"):
+        ppgp.fit(hierarchy, data(), inference.SVI("iaf"), progress=False)
+    posterior = ppgp.fit(hierarchy, data(), inference.MAP(), progress=False)
+    with pytest.raises(NotApplicable, match="MixtureSameFamily"):
+        posterior.log_likelihood()
