@@ -83,7 +83,7 @@ def rank(posterior: Posterior, sites: Sequence[str] | int = 6) -> Figure:
     figure, axes = panels(3.2 * columns, 2.3 * -(-len(chosen) // columns), -(-len(chosen) // columns), columns)
     colours = [COLOURS[k % len(COLOURS)] for k in range(posterior.chains)]
     drawn = axes.flat[: len(chosen)]
-    classic().plot_rank(arviz().convert_to_dataset(chosen), kind="bars", colors=colours, ax=drawn, show=False)
+    classic("plot_rank", arviz().convert_to_dataset(chosen), kind="bars", colors=colours, ax=drawn, show=False)
     for axis, name in zip(drawn, chosen, strict=True):
         axis.set_title(name, fontsize=9)
         axis.set_xlabel("rank among all draws", fontsize=8)
@@ -111,7 +111,8 @@ def pair(posterior: Posterior, sites: Sequence[str] | int = 3) -> Figure:
     stats = {k: v.cpu().numpy() for k, v in posterior.stats.items() if k == "diverging"}
     groups = {"posterior": chosen} | ({"sample_stats": stats} if stats else {})
     count = int(stats["diverging"].sum()) if stats else 0
-    classic().plot_pair(
+    classic(
+        "plot_pair",
         to_arviz(groups, {}, {}, {}),
         marginals=True,
         divergences=count > 0,
@@ -119,7 +120,7 @@ def pair(posterior: Posterior, sites: Sequence[str] | int = 3) -> Figure:
         show=False,
         textsize=9,
         scatter_kwargs={"alpha": 0.25, "s": 4, "color": COLOURS[0]},
-        divergences_kwargs={"color": COLOURS[1], "s": 10, "markeredgecolor": "none", "alpha": 0.8},
+        divergences_kwargs={"color": COLOURS[1], "ms": 3, "markeredgecolor": "none", "alpha": 0.8},
         marginal_kwargs={"plot_kwargs": {"color": COLOURS[0]}},
     )
     dots = [Line2D([], [], ls="", marker="o", ms=3, color=COLOURS[0], label="draws")]

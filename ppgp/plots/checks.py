@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 
 import numpy as np
@@ -36,7 +35,7 @@ def k_hat(posteriors: Mapping[str, Posterior]) -> Figure:
     """How far approximations are from their posterior: Pareto shape of the importance weights with its limit, and the weights.
 
     Left: k-hat, with the limit above which the weights are unreliable. Right: the share of the weight that the heaviest
-    draws carry; an exact approximation lies on the diagonal. Yao, Vehtari, Simpson & Gelman (2018).
+    draws carry; an exact approximation lies on the dotted line. Yao, Vehtari, Simpson & Gelman (2018).
 
     Raises:
         NotApplicable: if the density of some draws under their method is not known.
@@ -60,7 +59,8 @@ def k_hat(posteriors: Mapping[str, Posterior]) -> Figure:
     left.set_xlim(min(0.0, *shapes) - 0.1, max(1.0, *shapes) + 0.1)
     left.set_xlabel("k-hat of the importance weights")
     left.legend(frameon=False, fontsize=8, loc="upper left")
-    right.plot([0, 1], [0, 1], color="black", lw=0.6, ls=":", label="all weights equal")
+    line = np.geomspace(1e-3, 1.0, 100)
+    right.plot(line, line, color="black", lw=0.6, ls=":", label="all weights equal")
     right.set(xlabel="share of the draws, heaviest first", ylabel="share of the weight", xscale="log")
     right.legend(frameon=False, fontsize=8)
     return figure
@@ -79,13 +79,11 @@ def loo(posterior: Posterior, site: str | None = None) -> Figure:
         raise NotApplicable(
             "draws of the posterior for leave-one-out", type(posterior.how).__name__, "fit by NUTS, or use k_hat"
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the figure says which rows are above the limit
-        reff = None if posterior.mcmc else 1.0  # independent draws have no autocorrelation
-        found = classic().loo(posterior.to_arviz(), pointwise=True, var_name=site, reff=reff)
+    reff = None if posterior.mcmc else 1.0  # independent draws have no autocorrelation
+    found = classic("loo", posterior.to_arviz(), pointwise=True, var_name=site, reff=reff)
     figure, axes = panels(6, 3.2)
     axis = axes[0, 0]
-    classic().plot_khat(found, color=COLOURS[0], ax=axis, textsize=9, show=False)
+    classic("plot_khat", found, color=COLOURS[0], ax=axis, textsize=9, show=False)
     axis.axhline(found.good_k, color="black", lw=0.8, ls="--", label=f"limit {found.good_k:.2f}")
     above = int((found.pareto_k.values > found.good_k).sum())
     axis.set(
@@ -109,7 +107,8 @@ def predictive_check(posterior: Posterior, site: str = "y", replicates: int = 60
     figure, axes = panels(6, 3.4)
     axis = axes[0, 0]
     count = groups["posterior"].sizes["chain"] * groups["posterior"].sizes["draw"]
-    classic().plot_ppc(
+    classic(
+        "plot_ppc",
         groups,
         var_names=[site],
         num_pp_samples=min(replicates, count),

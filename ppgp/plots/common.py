@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,8 @@ def panels(width: float, height: float, rows: int = 1, columns: int = 1) -> tupl
     return figure, axes
 
 
-def classic() -> Any:
-    """ArviZ with its own figures, as 0.x has them.
+def classic(name: str, *arguments: Any, **options: Any) -> Any:
+    """Calls ArviZ's function ``name`` as 0.x has it, without its notices about newer libraries.
 
     Raises:
         NotApplicable: on ArviZ 1.x, whose figures are another library.
@@ -31,4 +32,6 @@ def classic() -> Any:
     library = arviz()
     if int(str(library.__version__).split(".")[0]) >= 1:
         raise NotApplicable("ArviZ 0.x for this figure", library.__version__, "pass posterior.to_arviz() to arviz_plots")
-    return library
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return getattr(library, name)(*arguments, **options)
