@@ -285,12 +285,15 @@ def calibrate(
 def diagnose(
     posterior: Annotated[Path, typer.Argument(help="a file that `ppgp fit` wrote")],
     worst: Annotated[int, typer.Option(help="how many scalars to show, the worst first")] = 12,
+    out: Annotated[Path | None, typer.Option(help="folder for the figures that suit this kind of posterior")] = None,
+    reference: Annotated[Path | None, typer.Option(help="another fit of the model, to draw the marginals over")] = None,
 ) -> None:
     """Say whether to believe a posterior: chains by their mixing, guides by importance weights."""
     from .diagnosis import diagnose as diagnose_posterior
     from .loading import load_posterior
 
-    found = diagnose_posterior(load_posterior(posterior))
+    fitted = load_posterior(posterior)
+    found = diagnose_posterior(fitted)
     table = found.table
     key = next((c for c in ("r_hat", "shift") if c in table.columns), None)
     if key is not None:
@@ -300,6 +303,15 @@ def diagnose(
     for sentence in found.findings:
         typer.echo(f"- {sentence}")
     typer.echo(f"verdict: {found.verdict} ({found.figure})")
+    if out is None:
+        return
+    from . import plots
+
+    other = None if reference is None else load_posterior(reference)
+    out.mkdir(parents=True, exist_ok=True)
+    for name, figure in plots.suited(fitted, other).items():
+        figure.savefig(out / f"{name}.png", dpi=130)
+        typer.echo(f"figure: {out / name}.png")
 
 
 @app.command()

@@ -139,7 +139,8 @@ def _chains(posterior: Posterior) -> Diagnosis:
     if chains < 2:
         findings.append("one chain: R-hat compares chains, and has none to compare; run at least two, better four")
     stuck = [name for name, x in scalars(posterior.draws) if x.size > 1 and np.ptp(x) == 0]
-    r_hat = table["r_hat"].drop(stuck).dropna()
+    r_hats = table["r_hat"] if chains > 1 else table["mean"] * math.nan
+    r_hat = r_hats.drop(stuck).dropna()
     if chains > 1 and len(r_hat) and float(r_hat.max()) > RHAT_LIMIT:
         worst = str(r_hat.idxmax())
         bad = bad or float(r_hat.max()) > 1.1
@@ -172,7 +173,7 @@ def _chains(posterior: Posterior) -> Diagnosis:
         else "agrees"
         if (chains == 1 or r <= RHAT_LIMIT)
         else "means agree, spread does not"
-        for r in table["r_hat"].fillna(1.0)
+        for r in r_hats.fillna(1.0)
     ]
     if bad:
         return Diagnosis("do not use", findings[0], tuple(findings), table)

@@ -10,6 +10,7 @@ from scipy.stats import wasserstein_distance
 from torch import Tensor
 
 from .arviz_bridge import arviz
+from .errors import NotApplicable
 from .posterior import Posterior
 
 __all__ = ["ess", "ess_quantity", "mcse", "psis", "rhat", "scalars", "troubles", "wasserstein"]
@@ -38,7 +39,13 @@ def ess_quantity(x: np.ndarray, quantity: str) -> float:
 
 
 def rhat(x: np.ndarray) -> float:
-    """Rank-normalised split R-hat of draws [chain, draw]; NaN for a single chain is for the reader to see."""
+    """Rank-normalised split R-hat of draws [chain, draw].
+
+    Raises:
+        NotApplicable: for a single chain, which R-hat has nothing to compare with.
+    """
+    if len(x) < 2:
+        raise NotApplicable("at least two chains for R-hat", "one", "run more, for example NUTS(chains=4)")
     return float(arviz().rhat(x))
 
 

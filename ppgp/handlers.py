@@ -80,6 +80,24 @@ class Run(Messenger):
         return total
 
 
+class Redraw(Messenger):
+    """Draws every observed site from its law, whatever was observed: the program then simulates data (replicates).
+
+    Values that the program computes (``pyro.deterministic``) are left alone. ``is_data`` tells the sites that were observed.
+    """
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["is_observed"] and not is_deterministic(msg) and not is_factor(msg):
+            msg["infer"] = {**(msg["infer"] or {}), "was_observed": True}
+            msg["is_observed"], msg["done"], msg["value"] = False, False, None
+
+
+def is_data(s: Mapping[str, Any]) -> bool:
+    """Whether a site is a likelihood: observed, or drawn again by ``Redraw``."""
+    seen = s["type"] == "sample" and (s["is_observed"] or (s["infer"] or {}).get("was_observed", False))
+    return bool(seen) and not is_deterministic(s) and not is_factor(s)
+
+
 def site_log_prob(s: Mapping[str, Any]) -> Tensor:
     return s["fn"].log_prob(s["value"], *s["args"], **s["kwargs"])
 

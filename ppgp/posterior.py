@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import arviz_bridge, storage
+from . import arviz_bridge, arviz_groups, storage
+from .chunks import in_chunks
 from .data import Dataset, Scaler, check_inputs, inputs_of
 from .errors import NotApplicable
 from .prediction import Prediction
@@ -103,7 +104,7 @@ class Posterior:
         if not isinstance(self.data, Dataset):
             if X is not None:
                 raise NotApplicable("the program's own arguments by name", "one table", "call predict(name=value, ...)")
-            return self.model.predict(self.theta, **arguments)
+            return self.model.predict(self._every(self.theta), **arguments)
         rows = self._new_rows(X)
         with torch.no_grad():
             law = self.model.predict(self.theta, rows, self.data, joint=joint)
@@ -139,18 +140,28 @@ class Posterior:
     def log_likelihood(self) -> Tensor | dict[str, Tensor]:
         """log p(y_i given the draw), pointwise [chain, draw, n], in the units of the data.
 
-        For a joint likelihood (an exact GP) it is log p(y_i given the other rows, and the draw): the closed-form
-        leave-one-out density. A program with several observed sites gives ``{site: [chain, draw, n]}``.
+        All draws at once, in chunks of ``chunks.MEMORY_BUDGET`` bytes. For a joint likelihood (an exact GP) it is
+        log p(y_i given the other rows, and the draw): the closed-form leave-one-out density. A program with several
+        observed sites gives ``{site: [chain, draw, n]}``.
         """
-        each = self._pointwise()
+        each = self.pointwise()
         return next(iter(each.values())) if len(each) == 1 else each
 
-    def _pointwise(self) -> dict[str, Tensor]:
-        with torch.no_grad():
-            each = self.model.log_likelihood(self.theta, self.data)
-        shift = 0.0 if self.scaler is None else self.scaler.y_sd.log()
+    def pointwise(self) -> dict[str, Tensor]:
+        """``log_likelihood`` by observed site, ``{site: [chain, draw, n]}``, however many there are."""
         shape = next(iter(self.draws.values())).shape[:2]
+        draws = {name: value.flatten(0, 1) for name, value in self.draws.items()}
+        with torch.no_grad():
+            each = in_chunks(lambda part: self.model.log_likelihood(self._every(part), self.data), draws)
+        shift = 0.0 if self.scaler is None else self.scaler.y_sd.log()
         return {k: (v - shift).reshape(*shape, -1) for k, v in each.items()}
+
+    def _every(self, draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The draws and the params; a program is run draw by draw, so each draw gets a copy of the params."""
+        if isinstance(self.data, Dataset):
+            return {**self.params, **draws}
+        size = next(len(v) for k, v in draws.items() if k not in self.params)
+        return {**{k: v.expand(size, *v.shape) for k, v in self.params.items()}, **{k: draws[k] for k in self.draws}}
 
     @property
     def log_evidence(self) -> float:
@@ -203,30 +214,41 @@ class Posterior:
         """
         return self._capability("coefficients", "read posterior.draws")(self.draws, self.scaler)
 
-    def to_arviz(self) -> Any:
-        """ArviZ's object (InferenceData on 0.x, DataTree on 1.x): posterior, log_likelihood, sample_stats, observed_data."""
-        shape = next(iter(self.draws.values())).shape[:2]
-        stats = {k: v for k, v in self.stats.items() if isinstance(v, Tensor) and v.shape == shape}
-        dims, coords = self._dims()
-        groups: dict[str, Mapping[str, Any]] = {"posterior": {k: v.cpu().numpy() for k, v in self.draws.items()}}
-        groups["log_likelihood"] = {k: v.cpu().numpy() for k, v in self._pointwise().items()}
-        groups["sample_stats"] = {k: v.cpu().numpy() for k, v in stats.items()}
-        if isinstance(self.data, Dataset):
-            groups["observed_data"] = {"y": self.data.y.cpu().numpy()}
-        attrs = {"inference_library": "ppgp", "inference": repr(self.how), "sampling_time": self.seconds}
-        return arviz_bridge.to_arviz(groups, coords, dims, attrs)
+    def to_arviz(
+        self,
+        *,
+        prior: int | Mapping[str, Any] = 0,
+        predictive: bool = False,
+        log_likelihood: bool = True,
+        coords: Mapping[str, Any] | None = None,
+        dims: Mapping[str, Any] | None = None,
+        seed: int = 0,
+    ) -> Any:
+        """ArviZ's object: InferenceData on 0.x, DataTree on 1.x.
 
-    def _dims(self) -> tuple[dict[str, list[str]], dict[str, list[Any]]]:
-        dims: dict[str, list[str]] = {}
-        coords: dict[str, list[Any]] = {}
-        if isinstance(self.data, Dataset):
-            dims["y"], coords["row"] = ["row"], list(range(self.data.n))
-            coords["feature"] = list(self.data.feature_names or range(self.data.d))
-            dims |= {k: ["feature"] for k, v in self.draws.items() if tuple(v.shape[2:]) == (self.data.d,)}
-        return dims, coords
+        Groups: posterior, sample_stats, log_likelihood, observed_data, constant_data; on request prior, prior_predictive and
+        posterior_predictive. Axes are named after the program's plates (own axes of a site follow), after features, classes
+        and components. Draws are on the scale of the model; data, log densities and replicates in the units of the data.
+        ``attrs["draws"]`` says "chains" or "independent": R-hat and ESS mean something only for the former.
+
+        Args:
+            prior: how many draws from the prior, or ``{site: [draw, ...]}``, one's own.
+            predictive: whether to draw data again at the training rows, once a draw.
+            log_likelihood: whether to compute it, pointwise; leave-one-out needs it.
+            coords, dims: names in place of those found, as ``arviz.from_pyro`` takes them.
+            seed: of prior and replicates.
+
+        Raises:
+            NotApplicable: if prior draws are wanted from a flat prior.
+            SettingError, UnknownName, DataError: if an option, an axis or the length of its coords is wrong.
+        """
+        groups, found, axes = arviz_groups.collected(self, log_likelihood, predictive, prior, coords, dims, seed)
+        kind = "chains" if self.mcmc else "independent"
+        attrs = {"inference_library": "ppgp", "inference": repr(self.how), "sampling_time": self.seconds, "draws": kind}
+        return arviz_bridge.to_arviz(groups, found, axes, attrs)
 
     def summary(self) -> Any:
-        """A pandas DataFrame, one row a scalar: mean, sd, 5 %, 50 %, 95 %; for chains also MCSE, ESS and R-hat."""
+        """A pandas DataFrame, one row a scalar: mean, sd, 5 %, 50 %, 95 %; for chains also MCSE and ESS, for several R-hat."""
         import pandas as pd
 
         rows, index = [], []
@@ -246,9 +268,25 @@ class Posterior:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # a scalar that never moves has no variance to divide by
                 figures = az.summary(az.convert_to_dataset(draws), kind="diagnostics", round_to="none")
-            for column in ("mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", "r_hat"):
+            # R-hat compares chains: a single one has none, rather than NaN
+            for column in ("mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", *(("r_hat",) if self.chains > 1 else ())):
                 table[column] = figures[column].to_numpy(dtype=float)
         return table
+
+    def r_hat(self) -> dict[str, float]:
+        """Rank-normalised split R-hat of every scalar, ``{name: value}``. Vehtari et al. (2021).
+
+        Raises:
+            NotApplicable: if the draws are independent, or come from one chain: there is nothing to compare.
+        """
+        if not self.mcmc:
+            name = type(self.how).__name__
+            raise NotApplicable(
+                "Markov chains for R-hat", f"independent draws by {name}", "ask ppgp.diagnose, which judges them by k-hat"
+            )
+        if self.chains < 2:
+            raise NotApplicable("at least two chains for R-hat", "one", "run more, for example NUTS(chains=4)")
+        return {str(name): float(value) for name, value in self.summary()["r_hat"].items()}
 
     def save(self, path: str | Path) -> Path:
         """Write everything to one file (safetensors + JSON); read it back with ``ppgp.load_posterior``."""

@@ -206,6 +206,7 @@ class FlatDistribution(dist.TorchDistribution):
 
     arg_constraints = {}  # type: ignore[assignment]
     has_rsample = True
+    improper = True  # no law: its draws are a start, not a sample
 
     def __init__(self, start: Tensor, support: constraints.Constraint) -> None:
         self.start, self._support = start, support

@@ -74,7 +74,7 @@ def test_a_posterior_hands_over_draws_likelihood_stats_and_data() -> None:
     mine = posterior()
     assert set(mine.draws) == set(mine.model.sites(3))
     found = mine.to_arviz()
-    assert groups_of(found) == {"posterior", "log_likelihood", "sample_stats", "observed_data"}
+    assert groups_of(found) == {"posterior", "log_likelihood", "sample_stats", "observed_data", "constant_data"}
     assert set(found["sample_stats"].data_vars) == {"diverging"}
     for name, value in mine.draws.items():
         np.testing.assert_array_equal(found["posterior"][name].values, value.numpy())

@@ -1,0 +1,137 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Diagnostics, with ArviZ
+#
+# Every posterior becomes ArviZ's object by `to_arviz()`: axes are named after the plates of the program, so that any figure or
+# figure of merit of ArviZ applies. The example is eight schools, first in the form that goes wrong.
+
+# %%
+# %matplotlib inline
+import warnings
+
+import pyro
+import pyro.distributions as dist
+import torch
+
+import ppgp
+from ppgp import inference, models, plots
+
+warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
+from ppgp.arviz_bridge import arviz
+
+az = arviz()
+# %%
+y = torch.tensor([28, 8, -3, 7, -1, 18, 1, 12], dtype=torch.float64)
+sigma = torch.tensor([15, 10, 16, 11, 9, 11, 10, 18], dtype=torch.float64)
+zero, five = torch.zeros((), dtype=torch.float64), torch.tensor(5.0, dtype=torch.float64)
+
+
+def centred(sigma, y=None):
+    mu = pyro.sample("mu", dist.Normal(zero, five))
+    tau = pyro.sample("tau", dist.HalfCauchy(five))
+    with pyro.plate("school", len(sigma)):
+        theta = pyro.sample("theta", dist.Normal(mu, tau))
+        pyro.sample("y", dist.Normal(theta, sigma), obs=y)
+
+
+def non_centred(sigma, y=None):
+    mu = pyro.sample("mu", dist.Normal(zero, five))
+    tau = pyro.sample("tau", dist.HalfCauchy(five))
+    with pyro.plate("school", len(sigma)):
+        z = pyro.sample("z", dist.Normal(zero, 1.0))
+        theta = pyro.deterministic("theta", mu + tau * z)
+        pyro.sample("y", dist.Normal(theta, sigma), obs=y)
+
+
+data = {"sigma": sigma, "y": y}
+
+# %% [markdown]
+# ## The centred form
+#
+# One axis a plate: theta, the log densities and the data all have `school`; names for it are given by hand.
+
+# %%
+centred_fit = ppgp.fit(centred, data, inference.NUTS(), progress=False)
+schools = centred_fit.to_arviz(prior=500, predictive=True, coords={"school": list("ABCDEFGH")}, dims={"sigma": ["school"]})
+print({group: list(schools[group].data_vars) for group in schools.groups()})
+az.summary(schools, var_names=["mu", "tau"]).round(2)
+
+# %%
+ppgp.diagnose(centred_fit)
+
+# %% [markdown]
+# Trace and ranks show chains that stay where they are for long; the pair of mu and tau shows where: divergences gather at small tau, in
+# the neck of the funnel, where draws are missing.
+
+# %%
+plots.trace(centred_fit, sites=3)
+
+# %%
+plots.rank(centred_fit, sites=["mu", "tau", "theta[0]"])
+
+# %%
+plots.pair(centred_fit, sites=["mu", "tau", "theta[0]"])
+
+# %% [markdown]
+# ## The non-centred form
+#
+# The same prior in other coordinates. The chains agree and none gets stuck.
+
+# %%
+fitted = ppgp.fit(non_centred, data, inference.NUTS(target_accept=0.95), seed=1, progress=False)
+sound = fitted.to_arviz()
+az.summary(sound, var_names=["mu", "tau", "theta"]).round(2)
+
+# %%
+plots.rank(fitted, sites=["mu", "tau", "theta[0]"])
+
+# %% [markdown]
+# ## Leave-one-out, and data drawn again
+#
+# PSIS-LOO says how well each school is predicted from the others, and by its Pareto k whether that estimate holds. Replicates are data
+# drawn again from the posterior: the observed ones should look like one of them.
+
+# %%
+loo = az.loo(sound, pointwise=True)
+print(loo)
+plots.loo(fitted)
+
+# %%
+plots.predictive_check(fitted)
+
+# %% [markdown]
+# ## Approximations
+#
+# Independent draws have no R-hat and no effective sample size, and none is shown: they always look perfect. k-hat judges them.
+
+# %%
+guide = ppgp.fit(non_centred, data, inference.SVI("normal"), progress=False)
+print(list(guide.summary().columns))
+print(ppgp.diagnose(guide).figure)
+plots.k_hat({"mean field": guide})
+
+# %% [markdown]
+# ## Simulation-based calibration
+#
+# Is a method right on average over the prior? Draw parameters from the prior, data given them, fit, and rank the truth among the
+# draws: the ranks of a method that is right are uniform, and the line stays within the band.
+
+# %%
+calibration = ppgp.sbc(models.LinearRegression(noise=0.5), inference.Laplace(draws=200), 100, progress=False)
+plots.sbc(calibration)
+
+# %%
+r_hat = fitted.r_hat()
+assert int(centred_fit.stats["diverging"].sum()) > 0
+assert max(r_hat.values()) < 1.02
+assert int(fitted.stats["diverging"].sum()) < int(centred_fit.stats["diverging"].sum())
+assert bool((loo.pareto_k < loo.good_k).all())
+assert "r_hat" not in guide.summary().columns
+assert calibration.passes

@@ -1,0 +1,32 @@
+"""Figures, drawn on matplotlib's object interface: nothing global is touched, and every function returns its Figure."""
+
+from .chains import pair, rank, trace
+from .checks import elbo, k_hat, loo, predictive_check, sbc
+from .common import COLOURS, MOST_SITES
+from .labels import decision, reliability
+from .latents import differences, marginals
+from .sets import coverage, function, intervals, online, widths
+from .suited import suited
+
+__all__ = [
+    "COLOURS",
+    "MOST_SITES",
+    "coverage",
+    "decision",
+    "differences",
+    "elbo",
+    "function",
+    "intervals",
+    "k_hat",
+    "loo",
+    "marginals",
+    "online",
+    "pair",
+    "predictive_check",
+    "rank",
+    "reliability",
+    "sbc",
+    "suited",
+    "trace",
+    "widths",
+]

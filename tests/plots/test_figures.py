@@ -1,0 +1,73 @@
+"""Figures: what they show is what the posterior says, and drawing them changes nothing."""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+import pytest
+import torch
+from matplotlib import pyplot as plt
+
+import ppgp
+from ppgp import inference, models, plots
+from ppgp.errors import NotApplicable, UnknownName
+from ppgp.posterior import Posterior
+
+F64 = torch.float64
+
+
+def data() -> ppgp.Dataset:
+    X = torch.randn(40, 2, generator=torch.Generator().manual_seed(0), dtype=F64)
+    noise = torch.randn(40, generator=torch.Generator().manual_seed(1), dtype=F64)
+    return ppgp.Dataset(X, X[:, 0] + 0.3 * noise)
+
+
+def fitted(how: inference.Inference) -> Posterior:
+    return ppgp.fit(models.LinearRegression(), data(), how, progress=False)
+
+
+@pytest.fixture(scope="module")
+def chains() -> Posterior:
+    source = fitted(inference.Laplace(draws=400))
+    draws = {name: value.reshape(4, 100, *value.shape[2:]) for name, value in source.draws.items()}
+    diverging = torch.zeros(4, 100, dtype=torch.bool)
+    diverging[0, :7] = True
+    stats = {"diverging": diverging}
+    return Posterior(source.model, source.data, draws, inference.NUTS(), stats=stats, scaler=source.scaler)
+
+
+def test_each_kind_gets_its_figures_and_nothing_global_changes(chains: Posterior) -> None:
+    before, open_figures = dict(mpl.rcParams), plt.get_fignums()
+    both = {"marginals", "predictive_check"}
+    assert set(plots.suited(chains)) == {"trace", "rank", "pair", "loo"} | both
+    laplace = fitted(inference.Laplace())
+    assert set(plots.suited(laplace)) == {"k_hat"} | both
+    svi = plots.suited(fitted(inference.SVI(steps=600)), laplace)
+    assert set(svi) == {"k_hat", "elbo"} | both
+    assert [t.get_text() for t in svi["marginals"].legends[0].get_texts()] == ["Laplace", "SVI"]
+    assert dict(mpl.rcParams) == before
+    assert plt.get_fignums() == open_figures
+
+
+def test_divergences_are_counted_and_scalars_named(chains: Posterior) -> None:
+    figure = plots.pair(chains, ["bias", "noise"])
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["draws", "divergences (7)"]
+    assert [axis.get_title() for axis in plots.rank(chains, ["bias"]).axes] == ["bias"]
+    with pytest.raises(UnknownName, match="did you mean 'bias'"):
+        plots.pair(chains, ["bais", "noise"])
+
+
+def test_the_limit_of_k_hat_is_drawn_and_leave_one_out_counts_rows(chains: Posterior) -> None:
+    laplace = fitted(inference.Laplace(draws=1000))
+    left = plots.k_hat({"Laplace": laplace}).axes[0]
+    assert left.lines[0].get_xdata()[0] == pytest.approx(ppgp.diagnose(laplace).k_hat)
+    assert left.lines[1].get_xdata()[0] == pytest.approx(2 / 3)
+    assert "of 40 rows above the limit" in plots.loo(chains).axes[0].get_title()
+
+
+def test_independent_draws_have_no_traces_and_no_ranks() -> None:
+    laplace = fitted(inference.Laplace())
+    for draw in (plots.trace, plots.rank):
+        with pytest.raises(NotApplicable, match="independent draws by Laplace"):
+            draw(laplace)
+    with pytest.raises(NotApplicable, match="fit by SVI"):
+        plots.elbo(laplace)
