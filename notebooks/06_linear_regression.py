@@ -118,7 +118,7 @@ difference = posterior.predict(pd.DataFrame({"size": [2.0, 2.0], "colour": ["red
 difference
 
 # %%
-assert set(comparison.verdicts.values()) <= {"agrees", "biased", "overconfident"}
+assert set(comparison.verdicts.values()) <= {"agrees", "means agree, spread does not", "do not use"}
 assert comparison.verdicts["nuts"] == "agrees"
 assert best in (3, 4, 5)
 assert abs(abs(float(difference)) - 2) < 0.15

@@ -28,6 +28,7 @@ _NAMES = {
     "load": "loading",
     "load_posterior": "loading",
     "predictive_system": "conformal",
+    "psis_loo": "leave_one_out",
     "sbc": "validation",
 }
 _MODULES = (
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from .data import Dataset
     from .diagnosis import Diagnosis, diagnose
     from .fitting import fit
+    from .leave_one_out import psis_loo
     from .loading import load, load_posterior
     from .posterior import Posterior
     from .prediction import Prediction

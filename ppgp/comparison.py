@@ -14,19 +14,16 @@ from . import diagnostics, metrics
 from .conformal import LAC, Calibrator, Normalized, Score, calibrate
 from .data import Dataset
 from .errors import NotApplicable, SettingError, UnknownName
+from .leave_one_out import psis_loo
 from .posterior import Posterior
 from .prediction import Prediction
 from .region import Region, exact_level
+from .verdicts import REJECTED, Difference, worst
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Comparison", "compare"]
-
-MEAN_TOLERANCE = 0.1  # sds of the reference: a shift that moves a central 90 % interval's coverage by under one point
-SPREAD_TOLERANCE = 0.05  # of the ratio of sds
-UNUSABLE_SHIFT = 1.0  # sds: most of the approximation lies outside the central half of the reference
-ERRORS = 3.0  # Monte Carlo standard errors that a difference must exceed before it counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +32,13 @@ class Comparison:
 
     Attributes:
         latents: one row a posterior and scalar: ``difference`` of means in reference sds and ``ratio`` of sds, each with
-            its Monte Carlo standard error, ``wasserstein`` in reference sds, and ``ess_per_second``.
+            its Monte Carlo standard error; ``tail_5`` and ``tail_95``, the shares beyond the reference's 5 % and 95 % quantiles,
+            with theirs; ``wasserstein`` in reference sds, ``ess_per_second`` and ``verdict``.
         predictive: one row a posterior: rmse, nll, crps (accuracy, nll, brier for classes), coverage and width of the
-            model's own interval and of the conformal one, seconds.
-        verdicts: ``{name: word}``: "reference", "agrees", "biased" (a mean is off), "overconfident" or "underconfident"
-            (means agree, spread does not), "unusable" (more than one sd off, or not finite), "unjudged".
+            model's own interval and of the conformal one, seconds; with ``loo`` also elpd_loo, its standard error, and the share of
+            rows whose Pareto k is too large.
+        verdicts: ``{name: word}``: "agrees", "means agree, spread does not", "do not use" (a mean is off, or not finite);
+            "reference"; "unjudged" where there is none. That of a posterior is that of its worst scalar.
         reasons: ``{name: sentence}``, the figure that says so.
         regions, predictions: of the test rows, by name, where there are any.
     """
@@ -70,6 +69,7 @@ def compare(
     calibration: Dataset | None = None,
     level: float = 0.9,
     score: Score | None = None,
+    loo: bool = False,
 ) -> Comparison:
     """Compare posteriors with a reference and, where there are test rows, their predictions.
 
@@ -80,6 +80,7 @@ def compare(
         test: rows to score predictions on, in the units of the data.
         calibration: rows that no fit has seen, for conformal intervals at ``level``.
         score: the conformal score; None: ``Normalized()``, or ``LAC()`` for classes.
+        loo: whether to predict each training row from the others, by PSIS-LOO.
 
     Raises:
         SettingError: if there is nothing to compare, or level does not lie in (0, 1).
@@ -91,6 +92,8 @@ def compare(
         raise SettingError("at least one posterior to compare", "none", "pass {name: posterior}")
     if isinstance(reference, str) and reference not in posteriors:
         raise UnknownName("reference", reference, posteriors)
+    if isinstance(reference, Posterior) and not any(_same_sites(p, reference) for p in posteriors.values()):
+        raise NotApplicable("a reference of the same model", f"sites {sorted(reference.draws)}", "pass one with the same sites")
     latent_rows: list[dict[str, Any]] = []
     verdicts: dict[str, str] = {}
     reasons: dict[str, str] = {}
@@ -98,14 +101,14 @@ def compare(
         standard = _reference_of(posterior, posteriors, reference)
         rows, verdicts[name], reasons[name] = _judge(name, posterior, standard)
         latent_rows += rows
-    if isinstance(reference, Posterior) and not latent_rows:
-        raise NotApplicable("a reference of the same model", f"sites {sorted(reference.draws)}", "pass one with the same sites")
     rows, predictions, regions = [], {}, {}
     for name, posterior in posteriors.items():
         row: dict[str, Any] = {"name": name}
         if test is not None:
             figures, predictions[name], regions[name] = _predictive(posterior, test, calibration, level, score)
             row |= figures
+        if loo:
+            row |= _left_out(posterior)
         rows.append(row | {"seconds": posterior.seconds})
     import pandas as pd
 
@@ -153,7 +156,7 @@ def _judge(name: str, posterior: Posterior, standard: Posterior | None) -> tuple
         trouble = "; ".join(posterior.warnings)
         return [], "reference", f"but: {trouble}" if trouble else "chains converged"
     if not all(bool(np.isfinite(x).all()) for _, x in diagnostics.scalars(posterior.draws)):
-        return [], "unusable", "its draws are not finite"
+        return [], REJECTED, "its draws are not finite"
     rows = [
         _scalar(name, site, x, y, posterior, standard)
         for (site, x), (_, y) in zip(_ordered(posterior, standard), _ordered(standard, standard), strict=True)
@@ -161,8 +164,8 @@ def _judge(name: str, posterior: Posterior, standard: Posterior | None) -> tuple
     ]
     if not rows:
         return [], "unjudged", "nothing varies in the reference draws"
-    word, reason = _verdict(rows)
-    if standard.warnings and word != "unusable":
+    word, reason = worst([row.pop("judged") for row in rows])
+    if standard.warnings and word != REJECTED:
         reason += " (the reference has warnings of its own)"
     return rows, word, reason
 
@@ -182,6 +185,11 @@ def _scalar(name: str, site: str, x: np.ndarray, y: np.ndarray, posterior: Poste
         own = 0.0 if point else diagnostics.mcse(x, quantity, independent=not posterior.mcmc)
         errors[quantity] = math.hypot(own, diagnostics.mcse(y, quantity, independent=not standard.mcmc)) / sd
     size = x.size if not posterior.mcmc else diagnostics.ess(x)
+    low, high = np.quantile(y, [0.05, 0.95])
+    tails = float((x < low).mean()), float((x > high).mean())
+    theirs = y.size if not standard.mcmc else diagnostics.ess(y)
+    tail_error = math.sqrt(0.05 * 0.95 * (1 / max(size, 1.0) + 1 / max(theirs, 1.0)))
+    judged = Difference(site, shift, errors["mean"], spread, errors["sd"], None if point else tails, tail_error)
     return {
         "name": name,
         "site": site,
@@ -191,29 +199,23 @@ def _scalar(name: str, site: str, x: np.ndarray, y: np.ndarray, posterior: Poste
         "difference_error": errors["mean"],
         "ratio": spread,
         "ratio_error": errors["sd"],
+        "tail_5": tails[0],
+        "tail_95": tails[1],
+        "tail_error": tail_error,
         "wasserstein": diagnostics.wasserstein(x, y) / sd,
         "ess_per_second": float("nan") if point else size / max(posterior.seconds, 1e-9),
+        "verdict": judged.verdict,
+        "judged": judged,
     }
 
 
-def _verdict(rows: list[dict[str, Any]]) -> tuple[str, str]:
-    """The first that holds: unusable, biased, overconfident, underconfident, agrees. Differences within 3 errors do not count."""
-    shifted = max(rows, key=lambda r: abs(r["difference"]) - ERRORS * r["difference_error"])
-    sure = abs(shifted["difference"]) - ERRORS * shifted["difference_error"]
-    figure = f"{shifted['site']}: mean {abs(shifted['difference']):.2f} sd off (+-{shifted['difference_error']:.2f})"
-    if not math.isfinite(sure) or sure > UNUSABLE_SHIFT:
-        return "unusable", figure
-    if sure > MEAN_TOLERANCE:
-        return "biased", figure
-    narrow = min(rows, key=lambda r: r["ratio"] + ERRORS * r["ratio_error"])
-    wide = max(rows, key=lambda r: r["ratio"] - ERRORS * r["ratio_error"])
-    for word, row, beyond in (
-        ("overconfident", narrow, 1 - SPREAD_TOLERANCE - (narrow["ratio"] + ERRORS * narrow["ratio_error"])),
-        ("underconfident", wide, (wide["ratio"] - ERRORS * wide["ratio_error"]) - 1 - SPREAD_TOLERANCE),
-    ):
-        if beyond > 0:
-            return word, f"{row['site']}: sd {row['ratio']:.2f} of the reference's (+-{row['ratio_error']:.2f})"
-    return "agrees", f"largest shift, {figure}"
+def _left_out(posterior: Posterior) -> dict[str, float]:
+    """NaN where the method has no spread to weigh."""
+    try:
+        found = psis_loo(posterior)
+    except NotApplicable:
+        return {"elpd_loo": math.nan, "elpd_loo_se": math.nan, "loo_k_too_large": math.nan}
+    return {"elpd_loo": found.elpd, "elpd_loo_se": found.se, "loo_k_too_large": float((found.k > found.limit).mean())}
 
 
 def _predictive(

@@ -11,19 +11,18 @@ import numpy as np
 from torch import Tensor
 
 from .arviz_bridge import arviz
-from .diagnostics import ESS_A_CHAIN, RHAT_LIMIT, psis, scalars
+from .diagnostics import ESS_A_CHAIN, RHAT_LIMIT, k_hat_limit, psis, scalars
 from .errors import NotApplicable
 from .posterior import Posterior
+from .verdicts import AGREES, REJECTED, SPREAD, Difference, worst
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Diagnosis", "diagnose", "k_hat", "k_hat_limit", "reweighted"]
+__all__ = ["Diagnosis", "diagnose", "k_hat", "log_ratio", "reweighted"]
 
 EBFMI_LIMIT = 0.3  # Betancourt (2016)
-MEAN_SHIFT = 0.1  # sds that importance weights may move a mean before it counts
-SD_CHANGE = 0.05  # of the ratio of sds
-ERRORS = 3.0  # Monte Carlo standard errors
+EVEN = 0.05  # of the probability moved by all weights together: with so little, k-hat has no tail that matters to look at
 EQUAL = 1e-9  # nats between the largest and the smallest log weight
 
 
@@ -51,12 +50,12 @@ class Diagnosis:
         return "\n".join(lines)
 
 
-def k_hat_limit(draws: int) -> float:
-    """Above it the weights are unreliable: min(1 - 1 / log10 S, 0.7). Vehtari, Simpson, Gelman, Yao & Gabry (2024)."""
-    return min(1 - 1 / math.log10(max(draws, 11)), 0.7)
+def log_ratio(posterior: Posterior) -> np.ndarray:
+    """log p(theta, y) - log q(theta) of each draw, [draws].
 
-
-def _log_ratio(posterior: Posterior) -> np.ndarray:
+    Raises:
+        NotApplicable: if the method does not know the density of its draws.
+    """
     lp, log_q = (posterior.stats.get(name) for name in ("lp", "log_q"))
     if not isinstance(lp, Tensor) or not isinstance(log_q, Tensor):
         raise NotApplicable(
@@ -73,7 +72,7 @@ def k_hat(posterior: Posterior) -> float:
     Raises:
         NotApplicable: if the method does not know the density of its draws.
     """
-    ratio = _log_ratio(posterior)
+    ratio = log_ratio(posterior)
     if float(np.ptp(ratio)) < EQUAL:
         return 0.0  # all weights the same: there is no tail to fit
     return psis(ratio)[1]
@@ -85,7 +84,7 @@ def reweighted(posterior: Posterior) -> dict[str, tuple[float, float, float, flo
     Raises:
         NotApplicable: if the method does not know the density of its draws.
     """
-    w = np.exp(psis(_log_ratio(posterior))[0])
+    w = np.exp(psis(log_ratio(posterior))[0])
     w /= w.sum()
     found = {}
     for name, x in scalars(posterior.draws):
@@ -117,7 +116,7 @@ def _nothing(posterior: Posterior) -> Diagnosis:
     table = posterior.summary()
     count = next(iter(posterior.draws.values())).shape[:2].numel() if posterior.draws else 0
     if type(posterior.how).__name__ == "Exact":
-        return Diagnosis("agrees", "draws of the posterior itself", posterior.warnings, table)
+        return Diagnosis(AGREES, "draws of the posterior itself", posterior.warnings, table)
     reason = "one point: it has no spread to judge" if count == 1 else "draws whose density is not known cannot be weighed"
     advice = "fit by Laplace, or by NUTS, and compare"
     return Diagnosis("unjudged", reason, (*posterior.warnings, f"{reason}: {advice}"), table)
@@ -168,21 +167,17 @@ def _chains(posterior: Posterior) -> Diagnosis:
         bad = True
         findings.append("no draw differs from another: the sampler is stuck; start elsewhere, or change its steps")
     table["verdict"] = [
-        "do not use"
-        if chains > 1 and r > 1.1
-        else "agrees"
-        if (chains == 1 or r <= RHAT_LIMIT)
-        else "means agree, spread does not"
+        REJECTED if chains > 1 and r > 1.1 else AGREES if (chains == 1 or r <= RHAT_LIMIT) else SPREAD
         for r in r_hats.fillna(1.0)
     ]
     if bad:
-        return Diagnosis("do not use", findings[0], tuple(findings), table)
+        return Diagnosis(REJECTED, findings[0], tuple(findings), table)
     if findings:
-        return Diagnosis("unjudged" if chains < 2 else "means agree, spread does not", findings[0], tuple(findings), table)
+        return Diagnosis("unjudged" if chains < 2 else SPREAD, findings[0], tuple(findings), table)
     figure = (
         f"R-hat at most {r_hat.max():.3f}, effective sample size at least {table['ess_bulk'].min():.0f}" if len(r_hat) else ""
     )
-    return Diagnosis("agrees", figure, (), table)
+    return Diagnosis(AGREES, figure, (), table)
 
 
 def _energy(energy: object, draws: int) -> list[str]:
@@ -208,48 +203,59 @@ def _energy(energy: object, draws: int) -> list[str]:
 def _guide(posterior: Posterior) -> Diagnosis:
     import pandas as pd
 
-    k = k_hat(posterior)
-    size = int(_log_ratio(posterior).size)
-    limit = k_hat_limit(size)
+    ratio = log_ratio(posterior)
+    k, limit = k_hat(posterior), k_hat_limit(ratio.size)
     corrected = reweighted(posterior)
-    rows, words = {}, []
+    rows, differences = {}, []
     for name, x in scalars(posterior.draws):
-        x = x.ravel()
-        mean, sd, mean_error, sd_error = corrected[name]
-        own = float(x.std(ddof=1))
-        shift = (float(x.mean()) - mean) / sd if sd > 0 else 0.0
-        ratio = own / sd if sd > 0 else 1.0
-        shift_error = math.hypot(mean_error, own / math.sqrt(x.size)) / sd if sd > 0 else 0.0
-        ratio_error = math.hypot(sd_error, own / math.sqrt(2 * x.size)) / sd if sd > 0 else 0.0
-        word = "agrees"
-        if abs(shift) - ERRORS * shift_error > MEAN_SHIFT:
-            word = "do not use"
-        elif abs(ratio - 1) - ERRORS * ratio_error > SD_CHANGE:
-            word = "means agree, spread does not"
+        found = _against_weighted(name, x.ravel(), corrected[name])
+        differences.append(found)
+        mean, sd, *_ = corrected[name]
         rows[name] = {
             "mean": float(x.mean()),
-            "sd": own,
+            "sd": float(x.std(ddof=1)),
             "psis_mean": mean,
             "psis_sd": sd,
-            "shift": shift,
-            "ratio": ratio,
-            "verdict": word,
+            "shift": found.shift,
+            "ratio": found.ratio,
+            "verdict": found.verdict,
         }
-        words.append(word)
     table = pd.DataFrame(rows).T.infer_objects()
     findings = list(posterior.warnings)
-    figure = f"k-hat {k:.2f} (limit {limit:.2f} for {size} draws)"
-    if not math.isfinite(k) or k > limit:
+    moved = _moved(ratio)
+    figure = f"k-hat {k:.2f} (limit {limit:.2f} for {ratio.size} draws)"
+    even = moved < EVEN
+    if even:
+        figure += f"; the weights move {moved:.1%} of the probability"
+    if not math.isfinite(k) or (k > limit and not even):
         findings.append(
             f"{figure}: the weights that would correct this approximation are unreliable, so it is far from the posterior "
             "somewhere; use a richer guide, or NUTS"
         )
-        return Diagnosis("do not use", figure, tuple(findings), table, k)
-    for word in ("do not use", "means agree, spread does not"):
-        if word in words:
-            worst = next(name for name, w in zip(rows, words, strict=True) if w == word)
-            row = rows[worst]
-            figure = f"{worst}: shift {row['shift']:.2f} sd, ratio of sds {row['ratio']:.2f} against the importance-weighted draws; {figure}"
-            findings.append(f"{figure}: use the weighted moments (psis_mean, psis_sd), a richer guide, or NUTS")
-            return Diagnosis(word, figure, tuple(findings), table, k)
-    return Diagnosis("agrees", figure, tuple(findings), table, k)
+        return Diagnosis(REJECTED, figure, tuple(findings), table, k)
+    word, which = worst(differences)
+    if word != AGREES:
+        figure = f"{which}, the importance-weighted draws; {figure}"
+        findings.append(f"{figure}: use the weighted moments (psis_mean, psis_sd), a richer guide, or NUTS")
+    return Diagnosis(word, figure, tuple(findings), table, k)
+
+
+def _against_weighted(name: str, x: np.ndarray, corrected: tuple[float, float, float, float]) -> Difference:
+    """A scalar as drawn against the same draws by their weights."""
+    mean, sd, mean_error, sd_error = corrected
+    own = float(x.std(ddof=1))
+    if not sd > 0:
+        return Difference(name, 0.0, 0.0, 1.0, 0.0)
+    return Difference(
+        name,
+        (float(x.mean()) - mean) / sd,
+        math.hypot(mean_error, own / math.sqrt(x.size)) / sd,
+        own / sd,
+        math.hypot(sd_error, own / math.sqrt(2 * x.size)) / sd,
+    )
+
+
+def _moved(ratio: np.ndarray) -> float:
+    """Total variation between the weights and equal ones: how much probability they move."""
+    w = np.exp(ratio - ratio.max())
+    return float(0.5 * np.abs(w / w.sum() - 1 / w.size).sum())

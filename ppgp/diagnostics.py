@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from scipy.stats import wasserstein_distance
@@ -13,7 +15,7 @@ from .arviz_bridge import arviz
 from .errors import NotApplicable
 from .posterior import Posterior
 
-__all__ = ["ess", "ess_quantity", "mcse", "psis", "rhat", "scalars", "troubles", "wasserstein"]
+__all__ = ["ess", "ess_quantity", "k_hat_limit", "mcse", "psis", "rhat", "scalars", "troubles", "wasserstein"]
 
 RHAT_LIMIT = 1.01  # Vehtari et al. (2021)
 ESS_A_CHAIN = 100
@@ -63,12 +65,17 @@ def mcse(x: np.ndarray, quantity: str, independent: bool = False) -> float:
     return float(arviz().mcse(x, method=quantity))
 
 
-def psis(log_ratio: np.ndarray) -> tuple[np.ndarray, float]:
-    """Pareto-smoothed log weights, normalised, and k-hat; Vehtari, Simpson, Gelman, Yao & Gabry (2024)."""
+def psis(log_ratio: np.ndarray) -> tuple[np.ndarray, Any]:
+    """Pareto-smoothed log weights [..., draw], normalised, and k-hat [...]; Vehtari, Simpson, Gelman, Yao & Gabry (2024)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         smoothed, k = arviz().psislw(log_ratio)
-    return np.asarray(smoothed, dtype=float), float(k)
+    return np.asarray(smoothed, dtype=float), float(k) if np.ndim(k) == 0 else np.asarray(k, dtype=float)
+
+
+def k_hat_limit(draws: int) -> float:
+    """Above it the weights are unreliable: min(1 - 1 / log10 S, 0.7). Vehtari, Simpson, Gelman, Yao & Gabry (2024)."""
+    return min(1 - 1 / math.log10(max(draws, 11)), 0.7)
 
 
 def wasserstein(a: np.ndarray, b: np.ndarray) -> float:

@@ -201,9 +201,11 @@ def _multiple(node: fx.Node, constants: dict[fx.Node, Tensor]) -> tuple[fx.Node,
     if node.target is aten.neg.default:
         return _over(node, node.args[0], -1.0, constants)
     if node.target in (aten.mul.Tensor, aten.mul.Scalar):
-        return _over(node, *node.args, constants) or _over(node, *node.args[::-1], constants)
+        x, c = node.args
+        return _over(node, x, c, constants) or _over(node, c, x, constants)
     if node.target in (aten.div.Tensor, aten.div.Scalar):
-        found = _over(node, *node.args, constants)
+        x, c = node.args
+        found = _over(node, x, c, constants)
         return None if found is None else (found[0], found[1].reciprocal())
     return None
 
@@ -213,9 +215,11 @@ def _shift(node: fx.Node, constants: dict[fx.Node, Tensor]) -> tuple[fx.Node, Te
     if node.kwargs:
         return None
     if node.target in (aten.add.Tensor, aten.add.Scalar):
-        return _over(node, *node.args, constants) or _over(node, *node.args[::-1], constants)
+        x, c = node.args
+        return _over(node, x, c, constants) or _over(node, c, x, constants)
     if node.target in (aten.sub.Tensor, aten.sub.Scalar):
-        found = _over(node, *node.args, constants)
+        x, c = node.args
+        found = _over(node, x, c, constants)
         return None if found is None else (found[0], -found[1])
     return None
 

@@ -70,7 +70,9 @@ class SBC:
     def to_frame(self) -> pd.DataFrame:
         """One row a scalar: ``p_value`` of uniform ranks (simultaneous over the ECDF), whether it stays in the band, and how.
 
-        ``spread``: above 1 where the posterior is too narrow, below where too wide; ``shift``: above 0 where it lies too low.
+        ``spread``: above 1 where the posterior is too narrow, below where too wide; ``shift``: above 0 where it lies too low;
+        ``symmetry``: p-value of ranks that are as far up as down, whatever their spread: an approximation whose means can be
+        trusted although its spread cannot passes it (VSBC; Yao, Vehtari, Simpson & Gelman 2018, section 3.2).
         """
         import pandas as pd
 
@@ -82,8 +84,15 @@ class SBC:
             seen = _tails(_counts(r, points, self.draws)[None], self.simulations, points)
             p = float((smallest <= seen).mean())
             inside = bool(((each[name] >= lower) & (each[name] <= upper)).all())
-            rows[name] = {"p_value": p, "inside": inside, "spread": float(u.std() * 12**0.5), "shift": float(u.mean() - 0.5)}
-        return pd.DataFrame(rows).T.astype({"p_value": float, "inside": bool, "spread": float, "shift": float})
+            rows[name] = {
+                "p_value": p,
+                "inside": inside,
+                "spread": float(u.std() * 12**0.5),
+                "shift": float(u.mean() - 0.5),
+                "symmetry": float(tuple(stats.ks_2samp(u, 1 - u))[1]),
+            }
+        numbers = dict.fromkeys(("p_value", "spread", "shift", "symmetry"), float)
+        return pd.DataFrame(rows).T.astype({**numbers, "inside": bool})
 
     def __repr__(self) -> str:
         return f"<SBC of {len(self.ranks)} scalars, {self.simulations} simulations: {'passes' if self.passes else 'fails'}>"

@@ -10,7 +10,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -88,10 +88,12 @@ class Crew:
             warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads: the children use none of them
             process.start()
         there.close()
-        self._running[here] = job, process
+        self._running[cast(Connection, here)] = job, process
 
     def _receive(self, connection: Connection) -> tuple[int, Any] | None:
         job, process = self._running[connection]
+        kind: str
+        value: Any
         try:
             kind, value = connection.recv()
         except EOFError:

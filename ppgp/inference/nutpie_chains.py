@@ -112,7 +112,7 @@ def run_nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, 
     wanted = [chain for chain in range(how.chains) if chain not in finished.by_number]
     cores = min(len(wanted), os.cpu_count() or 1)
     length = how.draws + how.warmup
-    counted = dict.fromkeys(finished.by_number, (length, 0))
+    counted: dict[int, tuple[int, int]] = dict.fromkeys(finished.by_number, (length, 0))
     with bar(f"NUTS, {how.chains} chains", how.chains * length, progress) as update:
 
         def heard(chain: int, figures: tuple[int, int]) -> None:
@@ -174,7 +174,8 @@ class _Run:
     def __init__(self, how: NUTS, target: Target, start: Callable[[int], Tensor], frame: Any, seed: int) -> None:
         self.how, self.target, self.start, self.seed = how, target, start, seed
         self.moved = frame is not None
-        self.origin, self.root = (x.double().cpu().numpy() for x in frame) if self.moved else (None, None)
+        origin, root = frame if self.moved else (torch.zeros(0), torch.zeros(0))
+        self.origin, self.root = (x.double().cpu().numpy() for x in (origin, root))
         self.callback = target.callback()
 
     def whole_chain(self, chain: int, report: Callable[[int, int], None]) -> dict[str, np.ndarray] | None:

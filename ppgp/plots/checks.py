@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.figure import Figure
 
-from .. import diagnosis
+from .. import diagnosis, diagnostics
 from ..errors import NotApplicable, SettingError, UnknownName
 from ..posterior import Posterior
 from ..validation import SBC
@@ -47,9 +47,9 @@ def k_hat(posteriors: Mapping[str, Posterior]) -> Figure:
     limits, shapes = [], []
     for k, (name, posterior) in enumerate(posteriors.items()):
         colour = COLOURS[k % len(COLOURS)]
-        ratio = diagnosis._log_ratio(posterior)
+        ratio = diagnosis.log_ratio(posterior)
         shapes.append(diagnosis.k_hat(posterior))
-        limits.append(diagnosis.k_hat_limit(ratio.size))
+        limits.append(diagnostics.k_hat_limit(ratio.size))
         left.plot([shapes[-1]], [k], "o", color=colour)
         weights = np.sort(np.exp(ratio - ratio.max()))[::-1]
         right.plot(np.arange(1, weights.size + 1) / weights.size, np.cumsum(weights) / weights.sum(), color=colour, label=name)

@@ -28,10 +28,10 @@ def fake(loc: float = 0.0, scale: float = 1.0, chains: int = 4, seed: int = 0, n
     ("loc", "scale", "word"),
     [
         (0.0, 1.0, "agrees"),
-        (0.4, 1.0, "biased"),
-        (3.0, 1.0, "unusable"),
-        (0.0, 0.5, "overconfident"),
-        (0.0, 2.0, "underconfident"),
+        (0.4, 1.0, "do not use"),
+        (3.0, 1.0, "do not use"),
+        (0.0, 0.5, "means agree, spread does not"),
+        (0.0, 2.0, "means agree, spread does not"),
     ],
 )
 def test_a_wrong_approximation_is_called_what_it_is(loc: float, scale: float, word: str) -> None:
@@ -40,6 +40,21 @@ def test_a_wrong_approximation_is_called_what_it_is(loc: float, scale: float, wo
     row = comparison.latents.iloc[0]
     assert row["difference"] == pytest.approx(loc, abs=4 * row["difference_error"])
     assert row["ratio"] == pytest.approx(scale, abs=4 * row["ratio_error"])
+    assert row["verdict"] == word
+    from scipy.stats import norm
+
+    assert row["tail_5"] == pytest.approx(norm.cdf((norm.ppf(0.05) - loc) / scale), abs=5 * row["tail_error"] * max(1, scale))
+    if word == "means agree, spread does not":
+        assert ("overconfident" if scale < 1 else "underconfident") in comparison.reasons["q"]
+
+
+def test_tails_are_looked_at_where_mean_and_sd_agree() -> None:
+    """Two points, one sd to either side: mean and sd of a standard normal, and nothing in its tails."""
+    q = fake(chains=1, seed=1)
+    q.draws["z"] = q.draws["z"].sign()
+    comparison = ppgp.compare({"nuts": fake(), "q": q})
+    assert comparison.verdicts["q"] == "means agree, spread does not"
+    assert "quantile of the reference" in comparison.reasons["q"]
 
 
 def test_the_monte_carlo_error_of_a_difference_is_computed() -> None:

@@ -16,7 +16,8 @@ from torch import Tensor
 import ppgp
 from ppgp import diagnosis, inference
 from ppgp.arviz_bridge import arviz
-from ppgp.diagnosis import diagnose, k_hat, k_hat_limit, reweighted
+from ppgp.diagnosis import diagnose, k_hat, reweighted
+from ppgp.diagnostics import k_hat_limit
 from ppgp.errors import NotApplicable
 from ppgp.inference import MAP, NUTS, SVI, Exact, Laplace
 from ppgp.models import LinearRegression, LogisticRegression

@@ -31,6 +31,15 @@ def eight_schools(sigma: Tensor, y: Tensor | None = None) -> None:
         pyro.sample("y", dist.Normal(theta, sigma), obs=y)
 
 
+def eight_schools_centred(sigma: Tensor, y: Tensor | None = None) -> None:
+    """The same posterior of mu, tau and theta, written so that samplers and guides find it hard."""
+    mu = pyro.sample("mu", dist.Normal(number(0), number(5)))
+    tau = pyro.sample("tau", HalfCauchy(5.0).distribution(sigma))
+    with pyro.plate("rows", len(sigma)):
+        theta = pyro.sample("theta", dist.Normal(mu, tau))
+        pyro.sample("y", dist.Normal(theta, sigma), obs=y)
+
+
 def kidiq(iq: Tensor, y: Tensor | None = None) -> None:
     beta = pyro.sample("beta", flat(2))
     sigma = pyro.sample("sigma", HalfCauchy(2.5).distribution(iq))
