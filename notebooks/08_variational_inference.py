@@ -92,7 +92,8 @@ def climb(natural: bool, steps: int = 400) -> list[float]:
     for _ in range(steps):
         e = torch.randn(8, target.dim, generator=generator, dtype=torch.float64)
         if natural:
-            elbos = q.natural_step(target, e, 0.1)
+            elbos, slope = q.look(target, e)
+            q.natural_step(e, slope, 0.1)
         else:
             elbos, gradients = q.estimates(target, e, "pathwise")
             for parameter, gradient in zip(q.parameters(), gradients):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class PpgpError(Exception):
@@ -12,6 +13,16 @@ class PpgpError(Exception):
     def __init__(self, expected: str, got: str, do: str) -> None:
         super().__init__(f"expected {expected}, got {got}: {do}")
         self.expected, self.got, self.do = expected, got, do
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """So that it comes out of another process as it went in."""
+        return _again, (type(self), self.expected, self.got, self.do)
+
+
+def _again(kind: type[PpgpError], expected: str, got: str, do: str) -> PpgpError:
+    error = kind.__new__(kind)
+    PpgpError.__init__(error, expected, got, do)
+    return error
 
 
 class DataError(PpgpError, ValueError):

@@ -44,6 +44,7 @@ NEUTRAL: dict[Any, float] = {
     aten.pow.Tensor_Scalar: 1.0,
 }
 COMMUTES = {aten.add.Tensor, aten.mul.Tensor}
+ABREAST_UP_TO = 10_000  # numbers in the largest tensor computed for one point
 LARGEST = 4096  # numbers in a constant that is stored rather than computed
 
 
@@ -258,12 +259,28 @@ def _stored(module: fx.GraphModule, value: Tensor) -> fx.Node:
 def traced(
     function: Callable[..., tuple[Tensor, Tensor]], example: tuple[Tensor, ...], k: int | None = None
 ) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Pyro's handlers, autograd and all, run once: make_fx records the operations, TorchScript runs them; k points abreast."""
+    """Pyro's handlers, autograd and all, run once: make_fx records the operations, TorchScript runs them; k points abreast.
+
+    Points abreast share the overhead of an operation; where operations are large there is none to speak of, and they take
+    turns, each in the cache.
+    """
     graph = simplified(make_fx(function)(*example))
+    if k is not None and _largest(graph) > ABREAST_UP_TO:
+        return looped(_scripted(graph, example))
     if k is not None:
         wide = torch.vmap(graph, in_dims=(0, *(None,) * (len(example) - 1)))
         example = (example[0].expand(k, -1).clone(), *example[1:])
         graph = simplified(make_fx(wide)(*example))
+    return _scripted(graph, example)
+
+
+def _largest(module: fx.GraphModule) -> int:
+    """Numbers in the largest tensor that is computed."""
+    values = [n.meta.get("val") for n in module.graph.nodes if n.op == "call_function"]
+    return max((v.numel() for v in values if isinstance(v, Tensor)), default=0)
+
+
+def _scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> Callable[..., tuple[Tensor, Tensor]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.jit's notices of deprecation; nothing else runs a small graph as fast
         script = torch.jit.trace(graph, example, check_trace=False)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -267,10 +268,17 @@ class Posterior:
             draws = {k: v.double().cpu().numpy() for k, v in self.draws.items()}
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # a scalar that never moves has no variance to divide by
-                figures = az.summary(az.convert_to_dataset(draws), kind="diagnostics", round_to="none")
-            # R-hat compares chains: a single one has none, rather than NaN
-            for column in ("mcse_mean", "mcse_sd", "ess_bulk", "ess_tail", *(("r_hat",) if self.chains > 1 else ())):
-                table[column] = figures[column].to_numpy(dtype=float)
+                data = az.convert_to_dataset(draws)
+                figures = {
+                    "mcse_mean": az.mcse(data, method="mean"),
+                    "mcse_sd": az.mcse(data, method="sd"),
+                    "ess_bulk": az.ess(data, method="bulk"),
+                    "ess_tail": az.ess(data, method="tail"),
+                }
+                if self.chains > 1:  # R-hat compares chains: a single one has none, rather than NaN
+                    figures["r_hat"] = az.rhat(data)
+            for column, found in figures.items():
+                table[column] = np.concatenate([np.ravel(found[name].to_numpy()) for name in draws])
         return table
 
     def r_hat(self) -> dict[str, float]:

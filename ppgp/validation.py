@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .data import Dataset
 from .diagnostics import ess, scalars
-from .errors import ConvergenceWarning, NotApplicable, SettingError, StorageError
+from .errors import ConvergenceWarning, DataError, NotApplicable, SettingError, StorageError
 from .fitting import fit
 from .inference import Inference
 from .models import Model
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["SBC", "ecdf_band", "sbc"]
 
 RANKS = 99  # draws that each rank is among: 100 values, from thinned chains
+TRIES = 100  # simulated data sets that a model may refuse in a row
 PATHS = 2000  # simulated, for the simultaneous band
 
 
@@ -194,11 +195,8 @@ def _one(model: Model, how: Inference, X: Tensor, seed: int, i: int) -> dict[str
     """One simulation: the ranks of its theta."""
     own = seed * 1_000_003 + i
     with seeded(own), pyro.get_param_store().scope():
-        trace = pyro.poutine.trace(model.model).get_trace(X)  # type: ignore[attr-defined]
-    nodes: dict[str, dict[str, Any]] = dict(trace.nodes)  # type: ignore[arg-type]
-    values = {name: node["value"] for name, node in nodes.items() if node["type"] == "sample"}
+        values, ready = _simulated_data(model, X)
     y = values["y"]
-    ready = model.prepare(Dataset(X, y))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         posterior = fit(ready, Dataset(X, y), how, seed=own, progress=False, standardise=False)
@@ -215,6 +213,24 @@ def _one(model: Model, how: Inference, X: Tensor, seed: int, i: int) -> dict[str
         chosen = generator.choice(kept, RANKS, replace=len(kept) < RANKS)
         ranks[name] = int((chosen < value.item()).sum())
     return ranks
+
+
+def _simulated_data(model: Model, X: Tensor) -> tuple[dict[str, Tensor], Model]:
+    """Sites and y from the prior, and the model made ready for them.
+
+    Data that the model refuses (labels of one class) are drawn again: a condition on y alone leaves p(theta given y) as it is.
+    """
+    refused: DataError | None = None
+    for _ in range(TRIES):
+        trace = pyro.poutine.trace(model.model).get_trace(X)  # type: ignore[attr-defined]
+        nodes: dict[str, dict[str, Any]] = dict(trace.nodes)  # type: ignore[arg-type]
+        values = {name: node["value"] for name, node in nodes.items() if node["type"] == "sample"}
+        try:
+            return values, model.prepare(Dataset(X, values["y"]))
+        except DataError as error:
+            refused = error
+    assert refused is not None
+    raise refused
 
 
 class _Kept:

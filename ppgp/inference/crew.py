@@ -97,7 +97,7 @@ class Crew:
         try:
             kind, value = connection.recv()
         except EOFError:
-            kind, value = "failed", (RuntimeError, (f"the process of chain {job} died",))
+            kind, value = "failed", RuntimeError(f"the process of chain {job} died")
         if kind == "progress":
             self.heard(job, value)
             return None
@@ -105,8 +105,7 @@ class Crew:
         process.join()
         connection.close()
         if kind == "failed":
-            cause, arguments = value
-            raise cause(*arguments)
+            raise value
         return job, value
 
 
@@ -127,10 +126,7 @@ def _child(work: Work, job: int, connection: Connection) -> None:
     connection.close()
 
 
-def _portable(error: BaseException) -> tuple[type[BaseException], tuple[Any, ...]]:
-    """What an exception can be made from again on the other side; this library's own are made from three sentences."""
-    parts = getattr(error, "expected", None), getattr(error, "got", None), getattr(error, "do", None)
-    if isinstance(error, PpgpError) and type(error).__init__ is PpgpError.__init__:
-        return type(error), parts
-    builtin = type(error).__module__ == "builtins" and all(isinstance(a, str | int | float) for a in error.args)
-    return (type(error), error.args) if builtin else (RuntimeError, (f"{type(error).__name__}: {error}",))
+def _portable(error: BaseException) -> BaseException:
+    """The error itself where it can pass a pipe: this library's own, and those that are made of their message."""
+    plain = type(error).__module__ == "builtins" and all(isinstance(a, str | int | float) for a in error.args)
+    return error if isinstance(error, PpgpError) or plain else RuntimeError(f"{type(error).__name__}: {error}")

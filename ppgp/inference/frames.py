@@ -10,7 +10,7 @@ from torch import Tensor
 from ..errors import ImproperPosterior, NumericalError
 from ..linalg import LOG_2PI
 from ..target import Target
-from .deterministic import DRAWS_A_DIMENSION, FEWEST_DRAWS, climb, matched_draws
+from .deterministic import climb, draws_for, matched_draws
 from .gaussian_guide import GaussianGuide
 from .laplace import expand
 from .pathfinder import best_on_path, log_densities
@@ -53,7 +53,7 @@ def starting_frame(target: Target, correlated: bool, start: Tensor, seed: int) -
     ball = start, START_SCALE * torch.eye(target.dim).to(start)
     best = max([ball, *candidates], key=lambda frame: _elbo(target, *frame, e))
     guide = GaussianGuide(*best, correlated)
-    fixed = matched_draws(max(FEWEST_DRAWS, DRAWS_A_DIMENSION * target.dim), target.dim, generator, start)
+    fixed = matched_draws(draws_for(target.dim), target.dim, generator, start)
     guide, _, notes = climb(guide, target, fixed, CLIMB_STEPS, False)
     eye = torch.eye(target.dim).to(start)
     centre = guide.draw(torch.zeros_like(start))

@@ -82,8 +82,15 @@ class GaussianGuide:
             scores.append((whitened[:, :, None] * e[:, None, :]).tril(-1))
         return f, [_weighted(f, h, baseline=kind == "score_baseline") for h in scores]
 
-    def natural_step(self, target: Target, e: Tensor, rate: float, batch: Tensor | None = None) -> Tensor:
-        """One step along the natural gradient, from k draws e [k, p]; returns their ELBOs [k].
+    def look(self, target: Target, e: Tensor, abreast: int | None = None, batch: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The ELBOs [k] of draws e [k, p], and the gradients of the log density there [k, p]; so many of them ``abreast``."""
+        z = self.draw(e)
+        parts = [target.side_by_side(part, batch) for part in z.split(abreast or len(z))]
+        value, slope = (torch.cat(part) for part in zip(*parts, strict=True))
+        return value - self.log_prob(e), slope
+
+    def natural_step(self, e: Tensor, slope: Tensor, rate: float) -> bool:
+        """One step along the natural gradient, from draws e [k, p] and what ``look`` saw there; False if there is none.
 
         The precision moves by the retraction of Lin, Schmidt & Khan (2020), equation 11, which keeps it positive definite;
         the expected Hessian is estimated from gradients (Stein's lemma), the score of q taken off both, so that there is no
@@ -91,29 +98,26 @@ class GaussianGuide:
         """
         scale = self.log_scale.exp()
         unit = self._unit()
-        z = self.origin + (self.loc + scale * self._mixed(e)) @ self.root.mT
-        value, slope = target.side_by_side(z, batch)
-        f = value - self.log_prob(e)
         slope = torch.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0) @ self.root * scale
         pull = slope + e if unit is None else slope @ unit + e  # in the coordinates of e
         if unit is None:
             G = -(e * pull).mean(0)
             self.loc += rate * scale * pull.mean(0)
             self.log_scale -= 0.5 * torch.log1p(rate * G + 0.5 * (rate * G).square())
-            return f
+            return True
         G = -0.5 * (e.mT @ pull + pull.mT @ e) / len(e)
         I = torch.eye(len(G), dtype=G.dtype, device=G.device)  # noqa: E741
         L = scale[:, None] * unit
         new, failed = torch.linalg.cholesky_ex(I + rate * G + 0.5 * rate**2 * G @ G)
-        if int(failed):  # the density does not exist at some draw; the step is not taken
-            return torch.full_like(f, -torch.inf)
+        if int(failed):  # the density does not exist at some draw
+            return False
         self.loc += rate * L @ pull.mean(0)
         half = torch.linalg.solve_triangular(new, L.mT, upper=False)
         L = torch.linalg.cholesky(half.mT @ half)
         self.log_scale.copy_(L.diagonal().log())
         assert self.lower is not None
         self.lower.copy_((L / L.diagonal()[:, None]).tril(-1))
-        return f
+        return True
 
 
 def _weighted(f: Tensor, h: Tensor, baseline: bool) -> Tensor:

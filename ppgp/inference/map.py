@@ -101,8 +101,10 @@ class MAP(Inference):
 
 
 def find_mode(target: Target, z0: Tensor, progress: bool, jacobian: bool, steps: int = 1000) -> tuple[Tensor, dict, list[str]]:
-    """The mode by L-BFGS, with or without the log-Jacobian: what Laplace expands around."""
-    return _scipy(MAP(steps=steps), target, z0, 0, progress, jacobian)
+    """The mode, with or without the log-Jacobian, which Laplace expands around: by L-BFGS, or by Newton's method where the model
+    knows its curvature."""
+    search = irls if target.has_curvature else _scipy
+    return search(MAP(steps=steps), target, z0, 0, progress, jacobian)
 
 
 class _Search:

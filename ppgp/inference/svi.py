@@ -25,7 +25,7 @@ from ..prediction import seeded
 from ..progress import bar
 from ..target import Target
 from .checkpoint import Checkpoint
-from .deterministic import DRAWS_A_DIMENSION, FEWEST_DRAWS, climb, linear_response, matched_draws
+from .deterministic import linear_response, settle
 from .first_order import SCHEDULES, scheduled
 from .frames import START_SCALE, starting_frame
 from .gaussian_guide import GRADIENTS, GaussianGuide
@@ -222,7 +222,8 @@ class SVI(Inference):
             taken += 1
             e = noise(self.particles)
             if self.optimizer == "natural":
-                elbos = guide.natural_step(target, e, rate, draw_batch(target, self.batch_size, generator))
+                elbos, slope = guide.look(target, e, batch=draw_batch(target, self.batch_size, generator))
+                guide.natural_step(e, slope, rate)
             else:
                 for group in optimizer.param_groups:
                     group["lr"] = rate * group["factor"]
@@ -241,9 +242,7 @@ class SVI(Inference):
 
         extra: dict[str, Any] = {}
         if self.method == "deterministic" and not interrupted:
-            count = max(FEWEST_DRAWS, DRAWS_A_DIMENSION * target.dim)
-            fixed = matched_draws(count, target.dim, generator, guide.loc)
-            averaged, history, notes = climb(guide, target, fixed, self.steps, progress)
+            averaged, history, notes, fixed = settle(guide, target, self.steps, generator, progress)
             if not correlated:
                 extra["covariance"] = linear_response(averaged, target, fixed)
         else:

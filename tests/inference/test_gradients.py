@@ -88,7 +88,9 @@ def test_natural_steps_find_a_gaussian(correlated: bool) -> None:
     target = Target(Program(gaussian), {"mean": MEAN})
     generator = torch.Generator().manual_seed(0)
     for t in range(1000):
-        q.natural_step(target, torch.randn(16, 2, generator=generator, dtype=F64), 0.2 / (1 + t / 20))
+        e = torch.randn(16, 2, generator=generator, dtype=F64)
+        _, slope = q.look(target, e)
+        assert q.natural_step(e, slope, 0.2 / (1 + t / 20))
     draws = q.draw(torch.randn(100_000, 2, generator=generator, dtype=F64))
     covariance = torch.linalg.inv(PRECISION) if correlated else torch.diag(1 / PRECISION.diagonal())
     torch.testing.assert_close(draws.mean(0), MEAN, atol=0.03, rtol=0)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import ppgp
-from ppgp import inference, plots
+from ppgp import inference, kernels, models, plots
 from ppgp.errors import NotApplicable, SettingError, StorageError
 from ppgp.inference import NUTS, SVI, Exact, Inference
 from ppgp.inference.inference import from_draws
@@ -85,12 +85,35 @@ def test_mean_field_on_a_correlated_posterior_fails() -> None:
     assert (found.to_frame()["spread"].loc[["weight[0]", "weight[1]"]] > 1.1).all()
 
 
+MODELS = {
+    "linear": (LinearRegression(), {"n": 12, "d": 1}),
+    "logistic": (models.LogisticRegression(), {"n": 20, "d": 2}),
+    "gp": (models.GP(kernels.RBF()), {"n": 12, "d": 1}),
+}
+
+
 @pytest.mark.slow
-def test_nuts_passes() -> None:
-    """Two chains of few draws, thinned to independent ones."""
-    found = ppgp.sbc(LinearRegression(), NUTS(draws=150, warmup=150, chains=2), 60, n=12, d=1, progress=False)
-    assert found.simulations == 60
+@pytest.mark.parametrize("name", MODELS)
+def test_nuts_passes(name: str) -> None:
+    """One chain of few draws, thinned to independent ones."""
+    model, size = MODELS[name]
+    found = ppgp.sbc(model, NUTS(draws=250, warmup=200, chains=1), 200, progress=False, **size)
+    assert found.simulations == 200
     assert found.passes, found.to_frame()
+
+
+def test_symmetry_asks_for_the_means_alone() -> None:
+    """VSBC: a spread that is wrong leaves the ranks symmetric, a shift does not."""
+    wide, shifted = (run(Distorted(**kw)).to_frame() for kw in ({"stretch": 0.6}, {"shift": 0.5}))
+    assert (wide["p_value"] < 1e-3).any()
+    assert (wide.loc[["weight[0]", "weight[1]", "bias"], "symmetry"] > 0.01 / 3).all()
+    assert (shifted["symmetry"] < 1e-3).any()
+
+
+def test_data_that_a_model_refuses_are_drawn_again() -> None:
+    """Three labels are of one class in more than a quarter of the simulations."""
+    found = ppgp.sbc(models.LogisticRegression(), inference.Laplace(draws=200), 20, n=3, d=1, progress=False)
+    assert found.simulations == 20
 
 
 def test_a_call_goes_on_from_its_file(tmp_path: Path) -> None:

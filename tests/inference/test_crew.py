@@ -1,0 +1,101 @@
+"""Chains in forked processes: the draws of chains one after the other, their failures said here, none left behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import ppgp
+from ppgp.errors import DataError, PpgpError, UnknownName
+from ppgp.inference import NUTS, nutpie_chains
+from ppgp.inference.crew import Crew
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+def test_forked_chains_are_those_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = ppgp.load("diabetes").rows(slice(0, 60))
+    how = NUTS(draws=50, warmup=50, chains=3)
+    found = []
+    for fork in (True, False):
+        monkeypatch.setattr(nutpie_chains, "can_fork", lambda fork=fork: fork)
+        monkeypatch.setattr(nutpie_chains.os, "cpu_count", lambda: 2)
+        found.append(ppgp.fit(ppgp.models.LinearRegression(), data, how, seed=3, progress=False))
+    for name, draws in found[0].draws.items():
+        assert torch.equal(draws, found[1].draws[name])
+    assert torch.equal(found[0].stats["n_steps"], found[1].stats["n_steps"])
+
+
+def crew(
+    work: Callable[..., object], jobs: list[int], heard: list[tuple[int, tuple[int, int]]] | None = None
+) -> dict[int, object]:
+    told = [] if heard is None else heard
+    one = Crew(work, 2, lambda job, figures: told.append((job, figures)))
+    try:
+        return dict(one.results(jobs))
+    finally:
+        one.close()
+        assert not multiprocessing.active_children()
+
+
+def test_every_job_is_done_and_reports() -> None:
+    heard: list[tuple[int, tuple[int, int]]] = []
+
+    def work(job: int, report: Callable[[int, int], None]) -> int:
+        report(job, os.getpid())
+        return job**2
+
+    assert crew(work, [1, 2, 3], heard) == {1: 1, 2: 4, 3: 9}
+    assert len({pid for _, (_, pid) in heard}) == 3
+    assert os.getpid() not in {pid for _, (_, pid) in heard}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [DataError("a", "b", "c"), UnknownName("model", "gq", ["gp"]), ValueError("plain"), KeyError(torch.zeros(1))],
+    ids=repr,
+)
+def test_what_a_child_raises_is_raised_here(error: Exception) -> None:
+    def work(job: int, report: object) -> None:
+        raise error
+
+    kind = type(error) if isinstance(error, PpgpError | ValueError) else RuntimeError
+    with pytest.raises(kind) as caught:
+        crew(work, [0])
+    assert type(error).__name__ in str(caught.value) or str(caught.value) == str(error)
+
+
+def test_a_child_that_dies_is_said() -> None:
+    def work(job: int, report: object) -> None:
+        os._exit(3)
+
+    with pytest.raises(RuntimeError, match="the process of chain 0 died"):
+        crew(work, [0])
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+def test_ctrl_c_keeps_what_forked_chains_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nutpie_chains, "can_fork", lambda: True)
+    monkeypatch.setattr(nutpie_chains.os, "cpu_count", lambda: 2)
+    timer = threading.Timer(4.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    started = time.monotonic()
+    posterior = ppgp.fit(
+        ppgp.models.LinearRegression(),
+        ppgp.load("diabetes").rows(slice(0, 60)),
+        NUTS(draws=10**6, warmup=50, chains=2),
+        progress=False,
+    )
+    assert time.monotonic() - started < 60
+    assert 0 < next(iter(posterior.draws.values())).shape[1] < 10**6
+    assert any("Ctrl-C" in w for w in posterior.warnings)
+    assert not multiprocessing.active_children()
