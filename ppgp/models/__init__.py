@@ -6,6 +6,7 @@ from .linear_regression import LinearRegression
 from .logistic_regression import LogisticRegression
 from .model import Model
 from .program import Program
+from .sgpr import SGPR
 from .softmax_regression import SoftmaxRegression
 
-__all__ = ["GP", "GaussianMixture", "LinearRegression", "LogisticRegression", "Model", "Program", "SoftmaxRegression"]
+__all__ = ["GP", "SGPR", "GaussianMixture", "LinearRegression", "LogisticRegression", "Model", "Program", "SoftmaxRegression"]

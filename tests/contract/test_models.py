@@ -26,6 +26,7 @@ every_model = pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__n
 
 def row_wise(model: Model) -> bool:
     data = data_for(model)
+    model = model.prepare(data)
     try:
         Target(model, data).log_density(torch.zeros(Target(model, data).dim, dtype=torch.float64), torch.arange(4))
     except NotApplicable:
@@ -44,7 +45,8 @@ def test_prior_draws_lie_in_the_support(model: Model) -> None:
 
 @every_model
 def test_the_density_is_finite_and_its_gradient_right(model: Model) -> None:
-    target = Target(model, data_for(model))
+    data = data_for(model)
+    target = Target(model.prepare(data), data)
     z = target.start(seed=3, spread=0.5)
     _, gradient = target.value_and_grad(z)
     step = 1e-5
@@ -56,6 +58,7 @@ def test_the_density_is_finite_and_its_gradient_right(model: Model) -> None:
 @every_model
 def test_mini_batches_are_unbiased_or_refused_with_advice(model: Model) -> None:
     data = data_for(model)
+    model = model.prepare(data)
     target = Target(model, data)
     z = target.start(seed=1, spread=0.3)
     if not row_wise(model):
@@ -70,6 +73,7 @@ def test_mini_batches_are_unbiased_or_refused_with_advice(model: Model) -> None:
 @every_model
 def test_the_order_of_rows_does_not_matter(model: Model) -> None:
     data = data_for(model)
+    model = model.prepare(data)
     shuffled = data.rows(torch.randperm(data.n, generator=torch.Generator().manual_seed(0)))
     z = Target(model, data).start(seed=1, spread=0.3)
     torch.testing.assert_close(Target(model, data).log_density(z), Target(model, shuffled).log_density(z))
@@ -79,6 +83,7 @@ def test_the_order_of_rows_does_not_matter(model: Model) -> None:
 def test_predict_and_the_likelihood_of_the_program_agree(model: Model) -> None:
     """Row by row where rows are independent; for a joint likelihood, one-step conditionals multiply to it."""
     data = data_for(model)
+    model = model.prepare(data)
     target = Target(model, data)
     z = target.start(seed=2, spread=0.3)
     theta = {k: v[None] for k, v in target.constrain(z).items()}
@@ -102,6 +107,7 @@ def test_predict_and_the_likelihood_of_the_program_agree(model: Model) -> None:
 @every_model
 def test_a_joint_prediction_has_the_marginals_of_the_others(model: Model) -> None:
     data = data_for(model)
+    model = model.prepare(data)
     theta = {k: v[None] for k, v in Target(model, data).constrain(Target(model, data).start(2, 0.3)).items()}
     joint, alone = (model.predict(theta, data.X[:5] + 0.1, data, joint=j) for j in (True, False))
     if isinstance(alone, torch.distributions.Categorical):  # its mean is not a number

@@ -1,0 +1,233 @@
+"""Sparse GP regression: the bounds, their limits, their gradients; chunks; prediction against brute force."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import ppgp
+from ppgp import inference, kernels, models, sparse
+from ppgp.data import Dataset
+from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
+from ppgp.priors import under
+from ppgp.target import Target
+
+F64 = torch.float64
+KERNEL = kernels.ARD(kernels.RBF())
+
+
+def waves(n: int = 60, d: int = 2, seed: int = 0) -> Dataset:
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.randn(n, d, generator=generator, dtype=F64)
+    y = torch.sin(2 * X[:, 0]) + 0.3 * X[:, -1] + 0.2 * torch.randn(n, generator=generator, dtype=F64)
+    return Dataset(X, y - y.mean())
+
+
+def thetas(draws: int = 4, d: int = 2) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+
+    def positive(*shape: int) -> Tensor:
+        return (0.4 * torch.randn(*shape, generator=generator, dtype=F64)).exp()
+
+    return {"kernel.variance": positive(draws), "kernel.lengthscale": positive(draws, d), "noise": 0.1 * positive(draws)}
+
+
+def dense(model: models.SGPR, theta: dict[str, Tensor], data: Dataset, i: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Knn, Qnn with the inverse of Kmm itself, and the noise, at draw i."""
+    one = {k: v[i] for k, v in theta.items()}
+    k, Z = under("kernel", one), model.Z
+    assert Z is not None
+    Kmm, Kmn = model.kernel(k, Z), model.kernel(k, Z, data.X)
+    jitter = sparse.JITTER * Kmm.diagonal().mean() * torch.eye(len(Z), dtype=F64)
+    return model.kernel(k, data.X), Kmn.mT @ torch.linalg.inv(Kmm + jitter) @ Kmn, one["noise"]
+
+
+def normal(y: Tensor, C: Tensor) -> Tensor:
+    return torch.distributions.MultivariateNormal(torch.zeros_like(y), C).log_prob(y)
+
+
+@pytest.mark.parametrize("selection", ["kmeans", "random", "conditional_variance", "bound"])
+def test_the_evidence_lies_between_the_bounds(selection: str) -> None:
+    data, theta = waves(), thetas()
+    model = models.SGPR(KERNEL, inducing=12, selection=selection).prepare(data)
+    lower, upper = model.bounds(theta, data)
+    eye = torch.eye(data.n, dtype=F64)
+    for i in range(4):
+        K, Q, s2 = dense(model, theta, data, i)
+        evidence = normal(data.y, K + s2 * eye)
+        expected = normal(data.y, Q + s2 * eye) - (K - Q).diagonal().sum() / (2 * s2)
+        assert float(lower[i]) == pytest.approx(float(expected), abs=1e-6)
+        assert lower[i] < evidence < upper[i]
+    single = model.bounds({k: v[0] for k, v in theta.items()}, data)
+    assert float(single[0]) == pytest.approx(float(lower[0]))
+
+
+def test_at_all_rows_the_bounds_are_the_evidence_and_predictions_the_exact_gps() -> None:
+    data, theta = waves(30), thetas()
+    model, exact = models.SGPR(KERNEL, inducing=30).prepare(data), models.GP(KERNEL)
+    lower, upper = model.bounds(theta, data)
+    for i in range(4):
+        one = {k: v[i : i + 1] for k, v in theta.items()}
+        evidence = normal(data.y, exact._covariance({k: v[0] for k, v in one.items()}, data.X))
+        # what the jitter takes away: at most its size a row, over the noise
+        slack = 30 * 30 * sparse.JITTER * float(one["kernel.variance"] / one["noise"])
+        assert float(lower[i]) == pytest.approx(float(evidence), abs=slack)
+        assert float(upper[i]) == pytest.approx(float(evidence), abs=slack)
+    X = waves(7, seed=5).X
+    for joint in (False, True):
+        ours, theirs = (m.predict(theta, X, data, joint=joint) for m in (model, exact))
+        torch.testing.assert_close(ours.mean, theirs.mean, atol=1e-5, rtol=0)
+        torch.testing.assert_close(ours.variance, theirs.variance, atol=1e-5, rtol=0)
+
+
+def test_q_of_u_is_the_optimum_of_its_formula() -> None:
+    """N(Kmm P^-1 Kmn y / s2, Kmm P^-1 Kmm) with P = Kmm + Kmn Knm / s2: Titsias (2009), equation 10."""
+    data, theta = waves(), thetas()
+    model = models.SGPR(KERNEL, inducing=8).prepare(data)
+    mean, covariance = model.inducing_posterior(theta, data)
+    for i in range(4):
+        one = {k: v[i] for k, v in theta.items()}
+        k = under("kernel", one)
+        Kmm, Kmn = model.kernel(k, model.Z), model.kernel(k, model.Z, data.X)
+        inner = torch.linalg.inv(Kmm + Kmn @ Kmn.mT / one["noise"])
+        torch.testing.assert_close(mean[i], Kmm @ inner @ Kmn @ data.y / one["noise"], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(covariance[i], Kmm @ inner @ Kmm, atol=1e-6, rtol=1e-5)
+
+
+def test_the_gradient_is_that_of_plain_autograd_to_second_order() -> None:
+    data = waves()
+    model = models.SGPR(KERNEL, inducing=10, learn=True).prepare(data)
+    target = Target(model, data, optimise_params=True)
+    assert target.dim == 4 + 20
+    z = target.start(0, 0.3)
+
+    def plain(z: Tensor) -> Tensor:
+        values = target.constrain(z)
+        k = under("kernel", values)
+        Kmm, Kmn = KERNEL(k, values["inducing"]), KERNEL(k, values["inducing"], data.X)
+        Kmm = Kmm + sparse.JITTER * Kmm.diagonal().mean() * torch.eye(10, dtype=F64)
+        Q = Kmn.mT @ torch.linalg.solve(Kmm, Kmn)
+        gap = KERNEL.diag(k, data.X).sum() - Q.diagonal().sum()
+        value = normal(data.y, Q + values["noise"] * torch.eye(data.n, dtype=F64)) - gap / (2 * values["noise"])
+        prior = sum(s.distribution(data.X).log_prob(values[name]).sum() for name, s in model.sites(2).items() if not s.fixed)
+        return value + prior
+
+    z = z.requires_grad_(True)
+    expected = plain(z)
+    (slope,) = torch.autograd.grad(expected, z)
+    value, gradient = target.value_and_grad(z.detach(), jacobian=False)
+    assert float(value) == pytest.approx(float(expected.detach()), abs=1e-6)
+    torch.testing.assert_close(gradient, slope, atol=1e-4, rtol=1e-5)
+    H = torch.autograd.functional.hessian(plain, z.detach())
+    torch.testing.assert_close(target.hessian(z.detach(), jacobian=False), H, atol=1e-2, rtol=1e-4)
+
+
+def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = waves(200)
+    model = models.SGPR(KERNEL, inducing=10, learn=True).prepare(data)
+    z = Target(model, data, optimise_params=True).start(0, 0.3)
+    whole = Target(model, data, optimise_params=True).value_and_grad(z)
+    monkeypatch.setattr(sparse, "CHUNK_BYTES", 10 * 8 * 32)
+    kept = Target(model, data, optimise_params=True).value_and_grad(z)
+    monkeypatch.setattr(sparse, "MEMORY_BUDGET", 1)
+    target = Target(model, data, optimise_params=True)
+    again = target.value_and_grad(z)
+    assert not target.eager
+    for a, b in ((kept, whole), (again, whole)):
+        torch.testing.assert_close(a[0], b[0])
+        torch.testing.assert_close(a[1], b[1], atol=1e-9, rtol=1e-9)
+
+
+def test_prior_draws_have_the_covariance_of_the_law() -> None:
+    data, theta = waves(5), {k: v[0] for k, v in thetas(1).items()}
+    model = models.SGPR(KERNEL, inducing=3).prepare(data)
+    law = model._law(theta, data.X, model.Z)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        x = law.sample((40_000,))
+    _, Q, s2 = dense(model, {k: v[None] for k, v in theta.items()}, data, 0)
+    C = Q + s2 * torch.eye(5, dtype=F64)
+    error = torch.sqrt((C.diagonal()[:, None] * C.diagonal() + C.square()) / 40_000)
+    assert bool(((x.mT.cov() - C).abs() < 5 * error).all())
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
+def test_learnt_inducing_inputs_and_a_second_selection_raise_the_bound(tmp_path: Path) -> None:
+    data = waves(150).standardised()[0]
+    plain = models.SGPR(KERNEL, inducing=8)
+    first = ppgp.fit(plain, data, inference.MAP(), progress=False, standardise=False)
+    learnt = ppgp.fit(models.SGPR(KERNEL, inducing=8, learn=True), data, inference.MAP(), progress=False, standardise=False)
+    assert learnt.stats["log_density"] > first.stats["log_density"] + 1
+    assert learnt.params["inducing"].shape == (8, 2)
+    one = {k: v[0, 0] for k, v in first.draws.items()}
+    again = models.SGPR(KERNEL, inducing=8, selection="bound").prepare(data).reselected(one, data)
+    second = ppgp.fit(again, data, inference.MAP(), progress=False, standardise=False)
+    assert second.stats["log_density"] > first.stats["log_density"]
+    prediction = learnt.predict(data.X[:5])
+    found = ppgp.load_posterior(learnt.save(tmp_path / "sgpr"))
+    torch.testing.assert_close(found.predict(data.X[:5]).mean, prediction.mean)
+
+
+def test_the_greedy_bound_takes_the_best_candidate_by_brute_force() -> None:
+    """With every row a candidate, each place goes to the row whose bound, computed in full, is highest."""
+    from ppgp.inducing import select
+
+    data, theta = waves(25), {k: v[0] for k, v in thetas(1).items()}
+    k = under("kernel", theta)
+
+    def covariance(a: Tensor, b: Tensor) -> Tensor:
+        return KERNEL(k, a, b)
+
+    found = select("bound", 4, data.X, data.y, covariance, KERNEL.diag(k, data.X), float(theta["noise"]))
+    chosen: list[int] = []
+    for _ in range(4):
+        values = []
+        for i in range(data.n):
+            Z = data.X[[*chosen, i]]
+            if i in chosen:
+                values.append(-np.inf)
+                continue
+            Q = covariance(data.X, Z) @ torch.linalg.solve(covariance(Z, Z), covariance(Z, data.X))
+            gap = (KERNEL.diag(k, data.X) - Q.diagonal()).sum()
+            bound = normal(data.y, Q + theta["noise"] * torch.eye(25, dtype=F64)) - gap / (2 * theta["noise"])
+            values.append(float(bound))
+        chosen.append(int(np.argmax(values)))
+    torch.testing.assert_close(found, data.X[chosen])
+
+
+def test_greedy_conditional_variance_is_pivoted_cholesky() -> None:
+    from ppgp.inducing import select
+
+    data, theta = waves(25), {k: v[0] for k, v in thetas(1).items()}
+    k = under("kernel", theta)
+    K = KERNEL(k, data.X)
+    chosen = [int(K.diagonal().argmax())]
+    for _ in range(4):
+        inner = torch.linalg.solve(K[chosen][:, chosen], K[chosen])
+        chosen.append(int((K.diagonal() - (K[chosen] * inner).sum(0)).argmax()))
+    diagonal = KERNEL.diag(k, data.X)
+    found = select("conditional_variance", 5, data.X, None, lambda a, b: KERNEL(k, a, b), diagonal, 0.1)
+    torch.testing.assert_close(found, data.X[chosen])
+
+
+def test_what_cannot_be_is_one_sentence() -> None:
+    data = waves(20)
+    with pytest.raises(SettingError, match="between 1 and n = 20 inducing inputs, got 50"):
+        models.SGPR(inducing=50).prepare(data)
+    with pytest.raises(UnknownName, match="did you mean 'kmeans'"):
+        models.SGPR(inducing=5, selection="kmean").prepare(data)
+    Z = torch.zeros(2, 2, dtype=F64)
+    with pytest.raises(DataError, match="duplicates among them"):
+        models.SGPR(Z=Z).prepare(data)
+    with pytest.raises(DataError, match="inducing inputs of 2 columns"):
+        models.SGPR(Z=Z[:, :1]).prepare(data)
+    twins = Dataset(data.X[[0] * 15 + [1] * 5], data.y)
+    for selection in ("kmeans", "random", "conditional_variance", "bound"):
+        with pytest.raises(DataError, match="lower inducing"):
+            models.SGPR(inducing=6, selection=selection).prepare(twins)
+    with pytest.raises(NotApplicable, match="use the full batch: its cost grows linearly"):
+        Target(models.SGPR(inducing=5).prepare(data), data).log_density(torch.zeros(3, dtype=F64), torch.arange(4))
