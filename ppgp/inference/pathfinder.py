@@ -18,6 +18,7 @@ from ..progress import bar
 from ..target import Target
 from .inference import Inference, check_counts, finish, starting_point
 
+BALL = 0.1  # sd, where there is nothing better
 HISTORY = 6  # pairs of steps and gradient differences behind each inverse Hessian
 CANDIDATE_DRAWS = 10  # behind each ELBO on the way
 CHAIN_STEPS, CHAIN_CANDIDATES = 200, 8  # of L-BFGS before a chain, and of the Gaussians on its way that are looked at
@@ -104,9 +105,10 @@ class Pathfinder(Inference):
                     found += [best] if best is not None else []
                     update(path + 1, elbo=best.elbo if best else math.nan)
         except KeyboardInterrupt:
-            if not found:
-                raise
             notes.append(f"stopped by Ctrl-C after {len(found)} of {self.paths} paths")
+            if not found:
+                notes.append("no path had ended: these are draws from a small ball around the start")
+                found.append(_ball(target.origin()))
         if not found:
             raise NumericalError("a Gaussian of finite ELBO on some path", "none", "check the priors, or use NUTS")
         generator = torch.Generator().manual_seed(seed)
@@ -121,6 +123,10 @@ class Pathfinder(Inference):
         lp = log_densities(target, z)
         stats = {"elbo": float(elbos.max()), "path_elbo": elbos, "lp": lp[None], "log_q": log_q[None]}
         return finish(self, target, z[None], started, stats, notes)
+
+
+def _ball(z: Tensor) -> PathGaussian:
+    return PathGaussian(z, torch.full_like(z, BALL), torch.zeros_like(z)[:, None], torch.ones_like(z[:1])[:, None])
 
 
 def log_densities(target: Target, z: Tensor) -> Tensor:

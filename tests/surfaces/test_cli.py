@@ -95,6 +95,30 @@ def test_fit_then_predict_with_calibration_rows(table: Path) -> None:
     assert np.corrcoef(predictions["mean"], truth)[0, 1] > 0.9
 
 
+@pytest.mark.parametrize(("how", "figures"), [("laplace", {"k_hat", "marginals"}), ("nuts", {"trace", "rank", "pair", "loo"})])
+def test_diagnose_writes_the_figures_that_suit(table: Path, how: str, figures: set[str]) -> None:
+    command = (
+        "fit",
+        "train.csv",
+        "--target",
+        "y",
+        "--model",
+        "linear",
+        "--how",
+        how,
+        "--out",
+        "q.safetensors",
+        "--no-progress",
+    )
+    done = ppgp(*command, *(("--set", "nuts.draws=100", "--set", "nuts.warmup=100") if how == "nuts" else ()), cwd=table)
+    assert done.returncode == 0, done.stderr
+    done = ppgp("diagnose", "q.safetensors", "--out", "figures", cwd=table)
+    assert done.returncode == 0, done.stderr
+    assert "verdict:" in done.stdout
+    written = {p.stem for p in (table / "figures").glob("*.png")}
+    assert figures <= written
+
+
 def test_calibrate_says_what_each_score_delivers(table: Path) -> None:
     rng = np.random.default_rng(1)
     frame = pd.DataFrame(rng.normal(size=(300, 2)), columns=["a", "b"])

@@ -97,7 +97,10 @@ MODELS = {
 def test_nuts_passes(name: str) -> None:
     """One chain of few draws, thinned to independent ones."""
     model, size = MODELS[name]
-    found = ppgp.sbc(model, NUTS(draws=250, warmup=200, chains=1), 200, progress=False, **size)
+    how = NUTS(draws=250, warmup=200, chains=1)
+    found = ppgp.sbc(
+        model, how, 200, progress=False, level=0.99, **size
+    )  # three models, one false alarm in a hundred runs of each
     assert found.simulations == 200
     assert found.passes, found.to_frame()
 
