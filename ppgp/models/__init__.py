@@ -2,10 +2,20 @@
 
 from .gaussian_mixture import GaussianMixture
 from .gp import GP
+from .kriging import Kriging
 from .linear_regression import LinearRegression
 from .logistic_regression import LogisticRegression
 from .model import Model
 from .program import Program
 from .softmax_regression import SoftmaxRegression
 
-__all__ = ["GP", "GaussianMixture", "LinearRegression", "LogisticRegression", "Model", "Program", "SoftmaxRegression"]
+__all__ = [
+    "GP",
+    "GaussianMixture",
+    "Kriging",
+    "LinearRegression",
+    "LogisticRegression",
+    "Model",
+    "Program",
+    "SoftmaxRegression",
+]
