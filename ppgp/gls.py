@@ -115,8 +115,8 @@ class Solved:
         return a / d, 1 / d
 
 
-def solve(C: Float[Tensor, "*batch n n"], r: Float[Tensor, "..."], F: Float[Tensor, "..."]) -> Solved:
-    """Factor C, and fit the trend of r [n] or [*batch, n] on F [n, p] or [*batch, n, p] by generalised least squares. O(n^3).
+def solve(C: Float[Tensor, "*batch n n"], r: Float[Tensor, ...], F: Float[Tensor, ...]) -> Solved:
+    """Factor C, and fit the trend by generalised least squares; r and F may do without C's leading axes. O(n^3).
 
     Raises:
         NumericalError: if C is not positive definite, or the rows cannot tell the columns of F apart.
