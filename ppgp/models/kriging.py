@@ -48,7 +48,9 @@ class Kriging(Model):
 
     Left out (None), variogram and nugget are exponential with priors that ``prepare`` centres on the data: sills around the
     variance of y, ranges around a tenth of the diagonal of the box around the rows, each within a factor of e or so. Rows at
-    one place are repeated measurements, told apart by the nugget; a nugget of exactly 0 refuses them. O(n^3); all rows at once.
+    one place are repeated measurements, told apart by the nugget; a nugget of exactly 0 refuses them. Under ``Flat`` priors a sill
+    that the rows do not show runs off to infinity with its range: that limit is ``kernels.LinearVariogram``. O(n^3); all rows at
+    once.
     """
 
     variogram: Kernel | None = None

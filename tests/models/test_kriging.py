@@ -20,6 +20,7 @@ from ppgp.distributions import TrendMarginal
 from ppgp.errors import DataError, NotApplicable, NumericalError, SettingError
 from ppgp.kernels import Anisotropy, Exponential, LinearVariogram, Matern, Spherical, White
 from ppgp.models import kriging as kriging_module
+from ppgp.prediction import seeded
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = 10 * torch.rand(30, 2, generator=GENERATOR, dtype=torch.float64)
@@ -153,6 +154,26 @@ def test_all_rows_as_neighbours_are_the_global_answer(drift: models.drift.Drift,
     local = replace(model, neighbours=30)._local(THETA, blocks, DATA, None)
     torch.testing.assert_close(local[0], mean)
     torch.testing.assert_close(local[1], variance)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        Anisotropy(Exponential(variance=1.0)),
+        kernels.ARD(kernels.RBF(lengthscale=2.0)) + White(0.1),
+        kernels.Scale(Spherical(1.0)) * kernels.Constant(2.0) + LinearVariogram(),
+    ],
+    ids=["anisotropy", "ard", "sums"],
+)
+def test_neighbourhoods_take_every_kernel(kernel: kernels.Kernel) -> None:
+    model = models.Kriging(kernel)
+    law = torch.distributions.LogNormal(torch.zeros(3, dtype=X.dtype), 0.3)
+    with seeded(0):
+        theta = {name: law.sample(s.shape).movedim(-1, 0) for name, s in model.sites(2).items() if not s.fixed}
+    blocks = ppgp.discretised(NEW, (2.0, 1.0), (2, 2))
+    whole, local = model._means(theta, blocks, DATA), replace(model, neighbours=30)._local(theta, blocks, DATA, None)
+    torch.testing.assert_close(local[0], whole[0])
+    torch.testing.assert_close(local[1], whole[1])
 
 
 def test_few_neighbours_are_kriging_from_those_alone() -> None:
