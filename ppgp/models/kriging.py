@@ -32,12 +32,12 @@ class Kriging(Model):
 
     Args:
         variogram: the covariance, any member of ``ppgp.kernels``: its variance is the (partial) sill, its variogram
-            ``variance - k(h)``. A lengthscale is that of the kernel's formula (gstat's range). GSLIB's and PyKrige's practical
-            range a, where 95 % of the sill is reached: Exponential(lengthscale=a / 3), RBF(lengthscale=a / sqrt(6)),
-            Spherical(lengthscale=a). (PyKrige's Gaussian has 7/4 a where GSLIB has a: exp(-h^2 / (4 a / 7)^2).)
-        nugget: prior (or number) for the variance of what is not continuous: here an error of measurement, so that ``predict``
-            is the law of another measurement (its variance is GSLIB's), and ``latent`` that of the surface without it. For
-            variation on the spot that repeats, add ``kernels.White`` to the variogram. 0 interpolates.
+            ``variance - k(h)``. A lengthscale is that of the kernel's formula (gstat's range; its Gau has sqrt(2) of it).
+            GSLIB's practical range a, where 95 % of the sill is reached: Exponential(lengthscale=a / 3),
+            RBF(lengthscale=a / sqrt(6)), Spherical(lengthscale=a). PyKrige has the same but for its gaussian, exp(-(7 h / 4 a)^2).
+        nugget: prior (or number) for the variance of what is not continuous, taken as an error of measurement: ``predict`` is the
+            law of another measurement (GSLIB's variance away from the rows; at a row GSLIB returns the row), ``latent`` that of
+            the surface without it. 0 interpolates.
         drift: "none" (simple kriging), "constant" (ordinary), a degree (universal, all monomials), a tuple of columns of X (an
             external drift; the other columns are the coordinates), or a function of X. A constant is always added.
         mean: prior or number for the known mean; used with drift "none" alone.
