@@ -18,12 +18,16 @@ _NAMES = {
     "Prediction": "prediction",
     "Region": "region",
     "Target": "target",
+    "block_kriging": "blocks",
     "calibrate": "conformal",
     "compare": "comparison",
     "conformal_bayes": "calibration",
     "cross_calibrate": "calibration",
     "diagnose": "diagnosis",
+    "discretised": "blocks",
+    "empirical_variogram": "variogram",
     "fit": "fitting",
+    "fit_variogram": "variogram_fit",
     "full_conformal": "calibration",
     "load": "loading",
     "load_posterior": "loading",
@@ -49,6 +53,7 @@ __all__ = [*_NAMES, *_MODULES]
 
 if TYPE_CHECKING:
     from . import conformal, data, diagnostics, errors, inference, kernels, metrics, models, plots, priors, target
+    from .blocks import block_kriging, discretised
     from .calibration import conformal_bayes, cross_calibrate, full_conformal
     from .comparison import Comparison, compare
     from .conformal import calibrate, predictive_system
@@ -62,6 +67,8 @@ if TYPE_CHECKING:
     from .region import Region
     from .target import Target
     from .validation import sbc
+    from .variogram import empirical_variogram
+    from .variogram_fit import fit_variogram
 
 
 def __getattr__(name: str) -> Any:

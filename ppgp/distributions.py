@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from .gls import profile_log_density, restricted_log_density
 from .linalg import LOG_2PI, cholesky, gaussian_log_density
 
-__all__ = ["GPMarginal", "NormalMixture"]
+__all__ = ["GPMarginal", "NormalMixture", "TrendMarginal"]
 
 
 class GPMarginal(dist.TorchDistribution):
@@ -56,6 +57,37 @@ class GPMarginal(dist.TorchDistribution):
             self._validate_sample(value)
         residual = value - self.loc
         return gaussian_log_density(self.covariance_matrix, residual)
+
+
+class TrendMarginal(GPMarginal):
+    """N(loc + F beta, covariance) over all rows, with beta integrated out under a flat prior, or put at its best.
+
+    Improper along the columns of F: a draw has beta = 0. The density depends on y through contrasts alone (REML), whose law is
+    that of such draws whatever beta is.
+
+    Args:
+        loc: [*batch, n]
+        covariance: [*batch, n, n], noise included.
+        F: [n, p], of full rank.
+        profile: whether the density is that at the generalised least-squares estimate of beta (which is no law of y, but has
+            its maximum at the maximum-likelihood estimates) in place of the integral.
+    """
+
+    def __init__(
+        self, loc: Tensor, covariance: Tensor, F: Tensor, profile: bool = False, validate_args: bool | None = None
+    ) -> None:
+        self.F, self.profile = F, profile
+        GPMarginal.__init__(self, loc, covariance, validate_args)
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> TrendMarginal:
+        plain = GPMarginal.expand(self, batch_shape)
+        return TrendMarginal(plain.loc, plain.covariance_matrix, self.F, self.profile, validate_args=False)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        density = profile_log_density if self.profile else restricted_log_density
+        return density(self.covariance_matrix, value - self.loc, self.F)
 
 
 class NormalMixture(dist.TorchDistribution):

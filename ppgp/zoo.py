@@ -19,6 +19,7 @@ __all__ = ["HOWS", "MODELS", "SCORES", "build_how", "build_model", "build_score"
 MODELS: dict[str, tuple[str, str]] = {
     "gp": ("GP(ARD(RBF()))", "exact Gaussian process, one lengthscale a column"),
     "sgpr": ("SGPR(ARD(RBF()))", "sparse Gaussian process: 100 inducing inputs, one lengthscale a column"),
+    "kriging": ("Kriging()", "ordinary kriging, exponential variogram; units are left as they are"),
     "linear": ("LinearRegression()", "Bayesian linear regression, unknown noise"),
     "logistic": ("LogisticRegression()", "Bayesian logistic regression, two classes"),
     "mixture": ("GaussianMixture()", "a mixture of normal laws of y, the inputs not used"),

@@ -1,30 +1,36 @@
 """Covariance functions: one kernel a file, and the algebra that combines them."""
 
+from .anisotropy import Anisotropy
 from .constant import Constant
 from .exponential import Exponential
 from .kernel import Kernel, Product, Sum
 from .linear import Linear
+from .linear_variogram import LinearVariogram
 from .matern import Matern
 from .periodic import Periodic
 from .polynomial import Polynomial
 from .rational_quadratic import RationalQuadratic
 from .rbf import RBF
+from .spherical import Spherical
 from .white import White
 from .wrappers import ARD, Scale, Subspace
 
 __all__ = [
     "ARD",
     "RBF",
+    "Anisotropy",
     "Constant",
     "Exponential",
     "Kernel",
     "Linear",
+    "LinearVariogram",
     "Matern",
     "Periodic",
     "Polynomial",
     "Product",
     "RationalQuadratic",
     "Scale",
+    "Spherical",
     "Subspace",
     "Sum",
     "White",

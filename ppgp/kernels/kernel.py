@@ -7,6 +7,7 @@ Names: ``+`` and ``*`` flatten and number their children (``0.lengthscale``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -33,6 +34,17 @@ class Kernel:
     hyper: ClassVar[tuple[str, ...]] = ()
     #: whether X enters through X / lengthscale alone, so that ARD can give each column its own
     rescales: ClassVar[bool] = False
+    #: the fewest and the most columns of X that it is a covariance for
+    widths: ClassVar[tuple[int, float]] = (1, math.inf)
+
+    def check_columns(self, d: int) -> None:
+        """Raises SettingError where it is no covariance for inputs of d columns."""
+        low, high = self.widths
+        if not low <= d <= high:
+            wanted = f"at least {low} columns of X" if d < low else f"at most {high:g} columns of X"
+            raise SettingError(
+                f"{wanted} for {type(self).__name__}", str(d), "choose another kernel, or Subspace(kernel, columns)"
+            )
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         raise NotImplementedError
@@ -42,6 +54,7 @@ class Kernel:
 
     def sites(self, d: int) -> dict[str, Site]:
         """{name: Site} of the hyperparameters for inputs of d columns."""
+        self.check_columns(d)
         return {name: site(f"{type(self).__name__}.{name}", getattr(self, name), positive=True) for name in self.hyper}
 
     def _values(self, theta: Theta, like: Tensor, axes: int) -> dict[str, Tensor]:
@@ -52,6 +65,7 @@ class Kernel:
         self, theta: Theta, X1: Float[Tensor, "*b n1 d"], X2: Float[Tensor, "*b n2 d"] | None = None
     ) -> Float[Tensor, "*batch n1 n2"]:
         """k(X1, X2), [*batch, n1, n2]; X2 left out means X1 (and then White adds its variance)."""
+        self.check_columns(X1.shape[-1])
         return self.gram(self._values(theta, X1, 2), X1, X2)
 
     def diag(self, theta: Theta, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*batch n"]:

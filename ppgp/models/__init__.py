@@ -2,6 +2,7 @@
 
 from .gaussian_mixture import GaussianMixture
 from .gp import GP
+from .kriging import Kriging
 from .linear_regression import LinearRegression
 from .logistic_regression import LogisticRegression
 from .model import Model
@@ -9,4 +10,14 @@ from .program import Program
 from .sgpr import SGPR
 from .softmax_regression import SoftmaxRegression
 
-__all__ = ["GP", "SGPR", "GaussianMixture", "LinearRegression", "LogisticRegression", "Model", "Program", "SoftmaxRegression"]
+__all__ = [
+    "GP",
+    "SGPR",
+    "GaussianMixture",
+    "Kriging",
+    "LinearRegression",
+    "LogisticRegression",
+    "Model",
+    "Program",
+    "SoftmaxRegression",
+]

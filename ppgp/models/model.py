@@ -33,6 +33,8 @@ class Model:
     guide: Callable[..., Any] | None = None
     #: (theta, X, train) -> Distribution of f, batch [draw, n]
     latent: Callable[..., Distribution] | None = None
+    #: (theta, blocks [m, k, d], train) -> Distribution of the mean of f over each block, batch [draw, m]
+    block: Callable[..., Distribution] | None = None
     #: (theta, train) -> Distribution of each y given the others, batch [draw, n]
     loo: Callable[..., Distribution] | None = None
     #: (theta of one draw, X, train) -> what ``conformal.deleted`` takes: covariances of a y that is jointly Gaussian

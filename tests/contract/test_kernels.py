@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ppgp import kernels, priors
-from ppgp.kernels import ARD, RBF, Kernel, Linear, Matern, Periodic, Polynomial, Scale, Subspace, White
+from ppgp.kernels import ARD, RBF, Anisotropy, Kernel, Linear, Matern, Periodic, Polynomial, Scale, Subspace, White
 
 BUILD: dict[str, Callable[[], Kernel]] = {
+    "Anisotropy": lambda: Anisotropy(RBF()),
     "ARD": lambda: ARD(RBF()),
     "Scale": lambda: Scale(RBF()),
     "Subspace": lambda: Subspace(RBF(), [0]),
@@ -47,6 +48,12 @@ def draws(k: Kernel, d: int, seed: int = 0, batch: tuple[int, ...] = ()) -> dict
     return {name: torch.exp(0.4 * torch.randn(s, generator=generator, dtype=torch.float64)) for name, s in shapes.items()}
 
 
+def wide(k: Kernel, d: int) -> int:
+    """d, or the nearest number of columns that the kernel is a covariance for."""
+    low, high = k.widths
+    return int(min(max(d, low), high))
+
+
 def has_white(k: Kernel) -> bool:
     return "White" in repr(k)
 
@@ -54,6 +61,7 @@ def has_white(k: Kernel) -> bool:
 @each
 @sizes
 def test_symmetric(k: Kernel, n: int, d: int, seed: int) -> None:
+    d = wide(k, d)
     K = k(draws(k, d, seed), inputs(n, d, seed))
     assert K.shape == (n, n)
     torch.testing.assert_close(K, K.mT, rtol=1e-12, atol=1e-12)
@@ -62,6 +70,7 @@ def test_symmetric(k: Kernel, n: int, d: int, seed: int) -> None:
 @each
 @sizes
 def test_positive_semidefinite(k: Kernel, n: int, d: int, seed: int) -> None:
+    d = wide(k, d)
     K = k(draws(k, d, seed), inputs(n, d, seed))
     jitter = 1e-8 * K.diagonal().mean() * torch.eye(n, dtype=K.dtype)
     assert int(torch.linalg.cholesky_ex(K + jitter).info) == 0
@@ -70,6 +79,7 @@ def test_positive_semidefinite(k: Kernel, n: int, d: int, seed: int) -> None:
 @each
 @sizes
 def test_diag_is_the_diagonal(k: Kernel, n: int, d: int, seed: int) -> None:
+    d = wide(k, d)
     theta, X = draws(k, d, seed), inputs(n, d, seed)
     torch.testing.assert_close(k.diag(theta, X), k(theta, X).diagonal(), rtol=1e-12, atol=1e-12)
 
@@ -77,6 +87,7 @@ def test_diag_is_the_diagonal(k: Kernel, n: int, d: int, seed: int) -> None:
 @each
 @sizes
 def test_permuting_rows_permutes_the_matrix(k: Kernel, n: int, d: int, seed: int) -> None:
+    d = wide(k, d)
     theta, X = draws(k, d, seed), inputs(n, d, seed)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     torch.testing.assert_close(k(theta, X[order]), k(theta, X)[order][:, order], rtol=1e-12, atol=1e-12)
@@ -85,6 +96,7 @@ def test_permuting_rows_permutes_the_matrix(k: Kernel, n: int, d: int, seed: int
 @each
 @sizes
 def test_cross_covariance_is_a_block_of_the_whole(k: Kernel, n: int, d: int, seed: int) -> None:
+    d = wide(k, d)
     theta, X = draws(k, d, seed), inputs(n + 2, d, seed)
     block = k(theta, X[:n], X[n:])
     assert block.shape == (n, 2)
@@ -93,7 +105,8 @@ def test_cross_covariance_is_a_block_of_the_whole(k: Kernel, n: int, d: int, see
 
 @each
 def test_leaving_X2_out_means_X1_where_there_is_no_white_noise(k: Kernel) -> None:
-    theta, X = draws(k, 4), inputs(6, 4, 1)
+    d = wide(k, 4)
+    theta, X = draws(k, d), inputs(6, d, 1)
     same = torch.allclose(k(theta, X), k(theta, X, X.clone()), rtol=0, atol=1e-6)
     assert same != has_white(k)
 
@@ -117,6 +130,7 @@ def test_sums_and_products_are_those_of_gram_matrices(k: Kernel, other: Kernel) 
 @each
 @pytest.mark.parametrize("d", [1, 5])
 def test_float32_agrees_with_float64(k: Kernel, d: int) -> None:
+    d = wide(k, d)
     theta, X = draws(k, d), inputs(8, d, 4)
     K = k(theta, X)
     single = k({name: v.float() for name, v in theta.items()}, X.float())
@@ -127,6 +141,7 @@ def test_float32_agrees_with_float64(k: Kernel, d: int) -> None:
 @each
 @pytest.mark.parametrize("d", [2, 5])
 def test_gradients_are_finite_at_duplicate_rows(k: Kernel, d: int) -> None:
+    d = wide(k, d)
     theta = {name: v.requires_grad_() for name, v in draws(k, d).items()}
     X = torch.cat([inputs(4, d, 5), inputs(2, d, 5)[:1]]).requires_grad_()
     Z = X.detach()[[0, 0, 2]].clone().requires_grad_()
@@ -150,7 +165,7 @@ def test_gradient_of_hyperparameters_is_that_of_finite_differences(k: Kernel) ->
 @each
 @pytest.mark.parametrize("batch", [(3,), (2, 2)], ids=str)
 def test_a_batch_of_thetas_is_a_loop(k: Kernel, batch: tuple[int, ...]) -> None:
-    d = 4
+    d = wide(k, 4)
     theta, X, Z = draws(k, d, batch=batch), inputs(6, d, 7), inputs(3, d, 8)
     square, cross, diagonal = k(theta, X), k(theta, X, Z), k.diag(theta, X)
     assert square.shape == (*batch, 6, 6)

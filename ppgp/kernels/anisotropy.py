@@ -1,0 +1,64 @@
+"""Geometric anisotropy: a range that depends on the direction."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import SettingError
+from ..priors import Prior, PriorLike, Site, Uniform, site, value_of
+from .kernel import Kernel, Theta
+
+
+@dataclass(frozen=True)
+class Anisotropy(Kernel):
+    """The kernel with its full range along ``angle`` and ``ratio`` times that across it. Deutsch & Journel (1998), section II.3.
+
+    The first column of X points east, the second north; further columns are left as they are. ``angle`` is that of the longest
+    range, in degrees clockwise from north, from 0 to 180; ``ratio`` is the shortest range over the longest, at most 1: the
+    conventions of GSLIB and gstat. (PyKrige turns counter-clockwise, and its scaling is 1 / ratio.)
+
+    Raises:
+        SettingError: if a fixed angle is not in [0, 180] or a fixed ratio not in (0, 1]; on use, for one column.
+    """
+
+    kernel: Kernel
+    angle: PriorLike = Uniform(0.0, 180.0)
+    ratio: PriorLike = Uniform(0.0, 1.0)
+    widths = (2, math.inf)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.angle, Prior) and not 0 <= self.angle <= 180:
+            raise SettingError("an angle from 0 to 180 degrees, clockwise from north", repr(self.angle), "add or take off 180")
+        if not isinstance(self.ratio, Prior) and not 0 < self.ratio <= 1:
+            do = "divide the shorter range by the longer, or turn the angle by 90"
+            raise SettingError("a ratio of ranges above 0 and at most 1", repr(self.ratio), do)
+
+    def sites(self, d: int) -> dict[str, Site]:
+        self.check_columns(d)
+        inner = self.kernel.sites(d)
+        if {"angle", "ratio"} & set(inner):
+            raise SettingError("one Anisotropy around a kernel", "an Anisotropy in an Anisotropy", "keep the outer one")
+        own = {"angle": site("angle", self.angle, positive=True, zero=True), "ratio": site("ratio", self.ratio, positive=True)}
+        return {**own, **inner}
+
+    def _turned(self, theta: Theta, X: Tensor) -> Tensor:
+        """Coordinates along and across the longest range, the latter stretched: [*batch, n, d]."""
+        turn = value_of(theta, "angle", self.angle, X)[..., None] * (math.pi / 180.0)
+        ratio = value_of(theta, "ratio", self.ratio, X)[..., None]
+        east, north = X[..., 0], X[..., 1]
+        along = turn.sin() * east + turn.cos() * north
+        across = (turn.cos() * east - turn.sin() * north) / ratio
+        rest = X[..., 2:].expand(*along.shape, X.shape[-1] - 2)
+        return torch.cat([along[..., None], across[..., None], rest], -1)
+
+    def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        self.check_columns(X1.shape[-1])
+        return self.kernel(theta, self._turned(theta, X1), None if X2 is None else self._turned(theta, X2))
+
+    def diag(self, theta: Theta, X: Tensor) -> Tensor:
+        self.check_columns(X.shape[-1])
+        return self.kernel.diag(theta, self._turned(theta, X))

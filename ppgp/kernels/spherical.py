@@ -1,0 +1,33 @@
+"""The spherical kernel of geostatistics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..priors import LogNormal, PriorLike
+from .distance import distance
+from .kernel import Kernel, Theta, constant_variance
+
+
+@dataclass(frozen=True)
+class Spherical(Kernel):
+    """variance * (1 - 3 s / 2 + s^3 / 2) for s = |x - x'| / lengthscale < 1, else 0: two balls' common volume.
+
+    The lengthscale is the range itself, where the variogram reaches its sill. A covariance in one, two and three dimensions
+    only. Matheron (1965); Chiles & Delfiner (2012), section 2.5.1.
+    """
+
+    variance: PriorLike = LogNormal(0.0, 1.0)
+    lengthscale: PriorLike = LogNormal(0.0, 1.0)
+    hyper = ("variance", "lengthscale")
+    rescales = True
+    widths = (1, 3)
+
+    def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
+        s = distance(X1, X2, h["lengthscale"]).clamp_max(1.0)
+        return h["variance"] * (1.0 - 1.5 * s + 0.5 * s**3)
+
+    def variances(self, h: Theta, X: Tensor) -> Tensor:
+        return constant_variance(h, X)

@@ -1,0 +1,286 @@
+"""Kriging: Gaussian-process regression with an unknown trend, in the words of geostatistics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from ..data import Dataset
+from ..distributions import TrendMarginal
+from ..errors import DataError, NotApplicable, SettingError
+from ..gls import Solved, solve
+from ..kernels import Exponential, Kernel
+from ..linalg import add_diagonal, cholesky
+from ..priors import LogNormal, PriorLike, Site, prefixed, site, under
+from .drift import Drift, basis, checked, places
+from .model import Model, Theta, draw, full_batch_only, number_of_draws
+
+MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws or of places
+ESTIMATORS = ("reml", "ml")
+
+
+@dataclass(frozen=True)
+class Kriging(Model):
+    """y ~ N(F beta, K + nugget I): simple, ordinary and universal kriging. Cressie (1993), chapter 3; Matheron (1963).
+
+    Args:
+        variogram: the covariance, any member of ``ppgp.kernels``: its variance is the (partial) sill, its variogram
+            ``variance - k(h)``. A lengthscale is that of the kernel's formula (gstat's range; its Gau has sqrt(2) of it).
+            GSLIB's practical range a, where 95 % of the sill is reached: Exponential(lengthscale=a / 3),
+            RBF(lengthscale=a / sqrt(6)), Spherical(lengthscale=a). PyKrige has the same but for its gaussian, exp(-(7 h / 4 a)^2).
+        nugget: prior (or number) for the variance of what is not continuous, taken as an error of measurement: ``predict`` is the
+            law of another measurement (GSLIB's variance away from the rows; at a row GSLIB returns the row), ``latent`` that of
+            the surface without it. 0 interpolates.
+        drift: "none" (simple kriging), "constant" (ordinary), a degree (universal, all monomials), a tuple of columns of X (an
+            external drift; the other columns are the coordinates), or a function of X. A constant is always added.
+        mean: prior or number for the known mean; used with drift "none" alone.
+        estimator: the density that the program has: "reml", beta integrated out under a flat prior, or "ml", beta at its best
+            for each theta (the profile likelihood: for MAP with ``Flat`` priors; no law of y, so draw from "reml").
+        neighbours: predict each place from so many nearest rows (Euclidean, in the coordinates), the drift among them; None:
+            from all. The density is that of all rows either way.
+
+    Left out (None), variogram and nugget are exponential with priors that ``prepare`` centres on the data: sills around the
+    variance of y, ranges around a tenth of the diagonal of the box around the rows, each within a factor of e or so. Rows at
+    one place are repeated measurements, told apart by the nugget; a nugget of exactly 0 refuses them. Under ``Flat`` priors a sill
+    that the rows do not show runs off to infinity with its range: that limit is ``kernels.LinearVariogram``. O(n^3); all rows at
+    once.
+    """
+
+    variogram: Kernel | None = None
+    nugget: PriorLike | None = None
+    drift: Drift = "constant"
+    mean: PriorLike = 0.0
+    estimator: str = "reml"
+    neighbours: int | None = None
+    scales = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "drift", checked(self.drift))
+        if self.estimator not in ESTIMATORS:
+            raise SettingError('estimator "reml" or "ml"', repr(self.estimator), "choose one")
+        if self.neighbours is not None and (type(self.neighbours) is not int or self.neighbours < 1):
+            raise SettingError("a whole number of neighbours", repr(self.neighbours), "pass 1 or more, or None for all rows")
+        if self.drift != "none" and self.mean != 0.0:
+            raise SettingError('a known mean with drift="none"', f"mean={self.mean!r} and drift={self.drift!r}", "drop one")
+
+    @property
+    def kernel(self) -> Kernel:
+        """The covariance of the surface."""
+        return Exponential() if self.variogram is None else self.variogram
+
+    def value(self, theta: Theta, name: str, like: Tensor) -> Tensor:
+        filled = replace(self, nugget=LogNormal(-2.0, 1.0)) if self.nugget is None else self
+        return Model.value(filled, theta, name, like)
+
+    def sites(self, d: int) -> dict[str, Site]:
+        width = d - len(self.drift) if isinstance(self.drift, tuple) else d
+        nugget = LogNormal(-2.0, 1.0) if self.nugget is None else self.nugget
+        own = {**prefixed("variogram", self.kernel.sites(width)), "nugget": site("nugget", nugget, positive=True, zero=True)}
+        return {**own, "mean": site("mean", self.mean)} if self.drift == "none" else own
+
+    def prepare(self, data: Dataset) -> Kriging:
+        """The recipe with its missing priors filled in.
+
+        Raises:
+            DataError: for rows at one place where the nugget is exactly 0, or a drift that the rows cannot tell.
+            SettingError: for fewer neighbours than the drift has functions.
+        """
+        where = places(self.drift, data.X)
+        self.sites(data.d)
+        F = basis(self.drift, data.X, data.X)
+        p = F.shape[1]
+        if p >= data.n or int(torch.linalg.matrix_rank(F / F.abs().amax(0).clamp_min(1e-300))) < p:
+            got = f"{data.n} rows for {p}" if p >= data.n else "columns that depend on one another"
+            raise DataError("more rows than functions in the drift, all different", got, "use a simpler drift")
+        if self.neighbours is not None and self.neighbours < p:
+            raise SettingError(f"at least {p} neighbours for this drift", str(self.neighbours), "use more, or a simpler drift")
+        if self.nugget == 0:
+            unique, inverse, counts = torch.unique(where, dim=0, return_inverse=True, return_counts=True)
+            if len(unique) < data.n:
+                twins = torch.nonzero(counts[inverse] > 1).flatten().tolist()
+                raise DataError(
+                    "rows at different places where the nugget is fixed to 0",
+                    f"duplicates in rows {', '.join(map(str, twins[:6]))}",
+                    "give the nugget a prior, or merge those rows",
+                )
+        return self._filled(where, data.y)
+
+    def _filled(self, where: Tensor, y: Tensor) -> Kriging:
+        sill = math.log(max(float(y.var()), 1e-12))
+        size = math.log(max(float((where.amax(0) - where.amin(0)).norm()) / 10.0, 1e-12))
+        variogram = Exponential(LogNormal(sill, 1.0), LogNormal(size, 1.0)) if self.variogram is None else self.variogram
+        nugget = LogNormal(sill - 2.0, 1.0) if self.nugget is None else self.nugget
+        return replace(self, variogram=variogram, nugget=nugget)
+
+    def _covariance(self, theta: Theta, where: Tensor) -> Tensor:
+        K = self.kernel(under("variogram", theta), where)
+        return add_diagonal(K, self.value(theta, "nugget", where)[..., None])
+
+    def _centre(self, theta: Theta, like: Tensor) -> Tensor:
+        """The known mean, [*draw, 1]: 0 where the drift is unknown."""
+        return self.value(theta, "mean", like)[..., None] if self.drift == "none" else like.new_zeros(1)
+
+    def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
+        full_batch_only(self, X, total, "use the full batch; neighbours= makes predictions local, not the density")
+        theta = draw(self.sites(X.shape[-1]), X)
+        C = self._covariance(theta, places(self.drift, X))
+        loc = self._centre(theta, X).expand(len(X))
+        F = basis(self.drift, X, X)
+        return pyro.sample("y", TrendMarginal(loc, C, F, self.estimator == "ml"), obs=y)
+
+    # -- prediction ----------------------------------------------------------------------------------------------
+
+    def _solved(self, theta: Theta, train: Dataset) -> Iterator[tuple[dict[str, Tensor], Solved]]:
+        """Chunks of draws, and the rows solved under each."""
+        F, where = basis(self.drift, train.X, train.X), places(self.drift, train.X)
+        size = max(1, MEMORY_BUDGET // (train.X.element_size() * 6 * train.n**2))
+        for i in range(0, number_of_draws(theta), size):
+            part = {name: value[i : i + size] for name, value in theta.items()}
+            yield part, solve(self._covariance(part, where), train.y - self._centre(part, where), F)
+
+    def _means(self, theta: Theta, blocks: Tensor, train: Dataset, alone: bool = False) -> tuple[Tensor, Tensor]:
+        """Mean and variance [draw, m] of the average of f over each block of places [m, k, d], from all rows or the nearest.
+
+        ``alone``: block i is row i of ``train``, which is then not among its own neighbours.
+        """
+        step = self._places_at_once(theta, blocks, train)
+        if self.neighbours is not None and self.neighbours < train.n - alone:
+            parts = [self._local(theta, blocks[i : i + step], train, i if alone else None) for i in range(0, len(blocks), step)]
+            return torch.cat([a for a, _ in parts], -1), torch.cat([b for _, b in parts], -1)
+        where = places(self.drift, train.X)
+        means, variances = [], []
+        for part, solved in self._solved(theta, train):
+            hyper, pieces = under("variogram", part), []
+            for block in blocks.split(step):
+                m, k = block.shape[:2]
+                there = places(self.drift, block)
+                K = self.kernel(hyper, where, there.flatten(0, 1))
+                new = basis(self.drift, block, train.X).mean(1)
+                K = K.reshape(*K.shape[:-1], m, k).mean(-1)
+                pieces.append(solved.at(K, new, self._within(hyper, there)))
+            centre = self._centre(part, blocks)
+            means.append((torch.cat([a for a, _ in pieces], -1) + centre).reshape(-1, len(blocks)))
+            variances.append(torch.cat([b for _, b in pieces], -1).reshape(-1, len(blocks)))
+        return torch.cat(means), torch.cat(variances)
+
+    def _places_at_once(self, theta: Theta, blocks: Tensor, train: Dataset) -> int:
+        n = min(self.neighbours or train.n, train.n)
+        each = number_of_draws(theta) * (4 * n * (n if self.neighbours else blocks.shape[1]) + blocks.shape[1] ** 2) + train.n
+        return max(1, MEMORY_BUDGET // (blocks.element_size() * each))
+
+    def _within(self, hyper: Theta, there: Tensor) -> Tensor:
+        """Mean covariance of the places of a block with one another, [*draw, m]."""
+        if there.shape[1] == 1:
+            return self.kernel.diag(hyper, there[:, 0])
+        return self.kernel(_lifted(hyper), there).mean((-2, -1))
+
+    def _local(self, theta: Theta, blocks: Tensor, train: Dataset, first: int | None) -> tuple[Tensor, Tensor]:
+        where, there = places(self.drift, train.X), places(self.drift, blocks)
+        apart = torch.cdist(there.mean(1), where, compute_mode="donot_use_mm_for_euclid_dist")
+        if first is not None:
+            rows = torch.arange(len(blocks), device=apart.device)
+            apart[rows, first + rows] = torch.inf
+        near = apart.topk(self.neighbours or train.n, largest=False).indices  # [m, k]
+        lifted = _lifted(theta)
+        hyper = under("variogram", lifted)
+        C = self.kernel(hyper, where[near])
+        C = add_diagonal(C, self.value(lifted, "nugget", where)[..., None])
+        centre = self._centre(theta, where)
+        residual = train.y[near] - centre[..., None]
+        F = basis(self.drift, train.X, train.X)[near]
+        new = basis(self.drift, blocks, train.X).mean(1, keepdim=True)
+        K = self.kernel(hyper, where[near], there).mean(-1, keepdim=True)
+        prior = self._within(under("variogram", theta), there)[..., None]
+        mean, variance = solve(C, residual, F).at(K, new, prior)
+        shape = (-1, len(blocks))
+        return (mean[..., 0] + centre).reshape(shape), variance[..., 0].reshape(shape)
+
+    def predict(self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False) -> Distribution:
+        """The law of a measurement at X: kriging mean, and kriging variance plus the nugget.
+
+        Raises:
+            NotApplicable: for a joint law from neighbours, as each place has its own.
+        """
+        nugget = self.value(theta, "nugget", X)[..., None]
+        if not joint:
+            mean, variance = self._means(theta, X[:, None], train)
+            return dist.Normal(mean, (variance + nugget).sqrt())
+        if self.neighbours is not None and self.neighbours < train.n:
+            raise NotApplicable("a joint law from all rows", f"neighbours={self.neighbours}", "leave joint or neighbours out")
+        where, there, new = places(self.drift, train.X), places(self.drift, X), basis(self.drift, X, train.X)
+        means, spreads = [], []
+        for part, solved in self._solved(theta, train):
+            hyper = under("variogram", part)
+            mean, spread = solved.at(self.kernel(hyper, where, there), new, self.kernel(hyper, there), joint=True)
+            means.append((mean + self._centre(part, X)).reshape(-1, len(X)))
+            spreads.append(spread.reshape(-1, len(X), len(X)))
+        spread = add_diagonal(torch.cat(spreads), nugget)
+        return dist.MultivariateNormal(torch.cat(means), scale_tril=cholesky(spread, "predictive covariance"))
+
+    def latent(self, theta: Theta, X: Tensor, train: Dataset) -> Distribution:
+        """The law of the surface at X, without the nugget: batch [draw, m]."""
+        return self.block(theta, X[:, None], train)
+
+    def block(self, theta: Theta, blocks: Tensor, train: Dataset) -> Distribution:
+        """The law of the average of the surface over each block of places [m, k, d]: batch [draw, m].
+
+        A nugget has no share in it, as GSLIB has it: over any area it averages out. Journel & Huijbregts (1978), chapter V.
+        """
+        mean, variance = self._means(theta, blocks, train)
+        return dist.Normal(mean, variance.sqrt())
+
+    def trend(self, theta: Theta, X: Tensor, train: Dataset) -> Distribution:
+        """The law of the drift F(x) beta at X, by generalised least squares on all rows: batch [draw, m].
+
+        Raises:
+            NotApplicable: with drift "none", which has no beta.
+        """
+        if self.drift == "none":
+            raise NotApplicable("a drift to estimate", 'drift="none"', 'use drift="constant", or a degree')
+        new, means, variances = basis(self.drift, X, train.X), [], []
+        for _, solved in self._solved(theta, train):
+            beta, root = solved.trend()
+            means.append((beta @ new.mT).reshape(-1, len(X)))
+            variances.append((new @ root).square().sum(-1).reshape(-1, len(X)))
+        return dist.Normal(torch.cat(means), torch.cat(variances).sqrt())
+
+    def gaussian(self, theta: Theta, X: Tensor, train: Dataset) -> tuple[object, ...]:  # type: ignore[override]
+        """At one draw: covariance of y [n, n], y - mean [n], covariance with f at X [n, m], variance of y there [m], mean [m],
+        and the drift's functions (F [n, p], F* [m, p]) or None."""
+        if self.neighbours is not None and self.neighbours < train.n:
+            raise NotApplicable("predictions from all rows", f"neighbours={self.neighbours}", "leave neighbours out")
+        one = {name: value[0] for name, value in theta.items()}
+        hyper, where, there = under("variogram", one), places(self.drift, train.X), places(self.drift, X)
+        centre = self._centre(one, X)
+        variance = self.kernel.diag(hyper, there) + self.value(one, "nugget", X)
+        drift = None if self.drift == "none" else tuple(basis(self.drift, Z, train.X) for Z in (train.X, X))
+        K = self.kernel(hyper, where, there)
+        return self._covariance(one, where), train.y - centre, K, variance, centre.expand(len(X)), drift
+
+    def loo(self, theta: Theta, train: Dataset) -> Distribution:
+        """y_i given the other rows (or the nearest of them), the drift estimated without it: batch [draw, n]. Dubrule (1983)."""
+        if self.neighbours is not None and self.neighbours < train.n - 1:
+            mean, variance = self._means(theta, train.X[:, None], train, alone=True)
+            return dist.Normal(mean, (variance + self.value(theta, "nugget", mean)[..., None]).sqrt())
+        means, variances = [], []
+        for _, solved in self._solved(theta, train):
+            residual, variance = solved.leave_one_out()
+            means.append((train.y - residual).reshape(-1, train.n))
+            variances.append(variance.reshape(-1, train.n))
+        return dist.Normal(torch.cat(means), torch.cat(variances).sqrt())
+
+    def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
+        """The likelihood is joint; pointwise it is the leave-one-out density."""
+        return {"y": self.loo(theta, data).log_prob(data.y)}
+
+
+def _lifted(hyper: Theta) -> dict[str, Tensor]:
+    """One axis more after that of the draws, for places [m, k, d]."""
+    return {name: value.unsqueeze(1) if value.ndim else value for name, value in hyper.items()}

@@ -1,0 +1,396 @@
+"""Kriging against the GP that it is, its definition by contrasts, brute force, and GSLIB's KT3D."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.interpolate import RegularGridInterpolator
+from torch import Tensor
+
+import ppgp
+from ppgp import inference, kernels, models, priors
+from ppgp.conformal.full_gp import deleted
+from ppgp.data import Dataset
+from ppgp.distributions import TrendMarginal
+from ppgp.errors import DataError, NotApplicable, NumericalError, SettingError
+from ppgp.kernels import Anisotropy, Exponential, LinearVariogram, Matern, Spherical, White
+from ppgp.models import kriging as kriging_module
+from ppgp.prediction import seeded
+
+GENERATOR = torch.Generator().manual_seed(0)
+X = 10 * torch.rand(30, 2, generator=GENERATOR, dtype=torch.float64)
+Y = 3 + 0.5 * X[:, 0] + torch.randn(30, generator=GENERATOR, dtype=torch.float64)
+NEW = 10 * torch.rand(9, 2, generator=GENERATOR, dtype=torch.float64)
+DATA = Dataset(X, Y)
+KERNEL = Matern(1.5, variance=1.4, lengthscale=2.0)
+DRIFTS = ["none", "constant", 1, 2, (1,), torch.sin]
+every_drift = pytest.mark.parametrize("drift", DRIFTS, ids=lambda d: getattr(d, "__name__", str(d)))
+THETA = {
+    "variogram.variance": torch.linspace(0.5, 2.0, 4, dtype=torch.float64),
+    "variogram.lengthscale": torch.linspace(1.0, 3.0, 4, dtype=torch.float64),
+    "nugget": torch.linspace(0.1, 0.4, 4, dtype=torch.float64),
+}
+
+
+def gls(model: models.Kriging, X: Tensor, y: Tensor, F: Tensor, new: Tensor, F_new: Tensor) -> tuple[Tensor, Tensor]:
+    """Universal kriging as the textbook's bordered system [C F; F' 0] writes it: mean and variance of f."""
+    n, p = F.shape
+    C = model.kernel({}, X) + float(model.nugget) * torch.eye(n, dtype=X.dtype)  # type: ignore[arg-type]
+    K = model.kernel({}, X, new)
+    A = torch.zeros(n + p, n + p, dtype=X.dtype)
+    A[:n, :n], A[:n, n:], A[n:, :n] = C, F, F.mT
+    right = torch.cat([K, F_new.mT])
+    weights = torch.linalg.solve(A, right)
+    return weights[:n].mT @ y, model.kernel.diag({}, new) - (weights * right).sum(0)
+
+
+def test_simple_kriging_is_a_gp_with_the_same_covariance() -> None:
+    gp, simple = models.GP(KERNEL, noise=0.2, mean=3.0), models.Kriging(KERNEL, 0.2, "none", mean=3.0)
+    for joint in (False, True):
+        one, two = gp.predict({}, NEW, DATA, joint=joint), simple.predict({}, NEW, DATA, joint=joint)
+        torch.testing.assert_close(one.mean, two.mean)
+        torch.testing.assert_close(one.variance, two.variance)
+    torch.testing.assert_close(gp.loo({}, DATA).mean, simple.loo({}, DATA).mean)
+    torch.testing.assert_close(gp.latent({}, NEW, DATA).variance, simple.latent({}, NEW, DATA).variance)
+
+
+def test_universal_kriging_is_the_limit_of_a_wide_prior_on_the_trend() -> None:
+    """The trend's prior variance v enters relative to (F'C^-1F)^-1: an error of order 1 / v, and a rounding of eps v."""
+    v = 1e5
+    wide = models.GP(KERNEL + kernels.Constant(v) + kernels.Linear(v), noise=0.2)
+    law, limit = models.Kriging(KERNEL, 0.2, 1).predict({}, NEW, DATA), wide.predict({}, NEW, DATA)
+    torch.testing.assert_close(law.mean, limit.mean, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(law.variance, limit.variance, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("drift", [0, "constant", 1, 2, torch.sin], ids=str)
+def test_the_bordered_system_of_the_textbook_has_the_same_solution(drift: models.drift.Drift) -> None:
+    """With monomials of its own, neither centred nor scaled: only their span matters."""
+
+    def F(Z: Tensor) -> Tensor:
+        one, (a, b) = torch.ones_like(Z[:, :1]), (Z[:, :1], Z[:, 1:])
+        if callable(drift):
+            return torch.cat([one, drift(Z)], 1)
+        return torch.cat({0: [one], "constant": [one], 1: [one, a, b], 2: [one, a, b, a * a, a * b, b * b]}[drift], 1)  # type: ignore[index]
+
+    model = models.Kriging(KERNEL, 0.2, drift)
+    mean, variance = gls(model, X, Y, F(X), NEW, F(NEW))
+    law = model.latent({}, NEW, DATA)
+    torch.testing.assert_close(law.mean[0], mean, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(law.variance[0], variance, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("p", [1, 3])
+def test_reml_is_the_density_of_any_full_set_of_contrasts(p: int) -> None:
+    """Up to |B'B| and |F'F|, which no hyperparameter enters; and it is the integral that its formula gives."""
+    F = torch.cat([torch.ones(30, 1, dtype=X.dtype), X], 1)[:, :p]
+    B = torch.randn(30, 30 - p, generator=torch.Generator().manual_seed(1), dtype=X.dtype)
+    B = B - F @ torch.linalg.lstsq(F, B).solution
+    shift = 0.5 * (B.mT @ B).logdet() - 0.5 * (F.mT @ F).logdet()
+    for variance in (0.5, 2.0):
+        C = replace(KERNEL, variance=variance)({}, X) + 0.3 * torch.eye(30, dtype=X.dtype)
+        found = TrendMarginal(torch.zeros_like(Y), C, F).log_prob(Y)
+        law = torch.distributions.MultivariateNormal(torch.zeros(30 - p, dtype=X.dtype), B.mT @ C @ B)
+        torch.testing.assert_close(found, law.log_prob(B.mT @ Y) + shift, rtol=1e-9, atol=1e-8)
+        inverse = torch.linalg.inv(C)
+        G = F.mT @ inverse @ F
+        Q = inverse - inverse @ F @ torch.linalg.inv(G) @ F.mT @ inverse
+        integral = -0.5 * ((30 - p) * math.log(2 * math.pi) + C.logdet() + G.logdet() + Y @ Q @ Y)
+        torch.testing.assert_close(found, integral, rtol=1e-9, atol=1e-8)
+        beta = torch.linalg.solve(G, F.mT @ inverse @ Y)
+        best = torch.distributions.MultivariateNormal(F @ beta, C).log_prob(Y)
+        torch.testing.assert_close(TrendMarginal(torch.zeros_like(Y), C, F, profile=True).log_prob(Y), best)
+
+
+@pytest.mark.parametrize("profile", [False, True])
+def test_the_densities_are_right_to_second_order(profile: bool) -> None:
+    F = torch.cat([torch.ones(6, 1, dtype=X.dtype), X[:6]], 1)
+
+    def density(log_scale: Tensor, y: Tensor) -> Tensor:
+        C = KERNEL({}, X[:6]) * log_scale.exp() + 0.3 * torch.eye(6, dtype=X.dtype)
+        return TrendMarginal(torch.zeros_like(y), C, F, profile).log_prob(y)
+
+    inputs = (torch.tensor(0.3, dtype=X.dtype, requires_grad=True), Y[:6].clone().requires_grad_())
+    assert torch.autograd.gradcheck(density, inputs)
+    assert torch.autograd.gradgradcheck(density, inputs)
+
+
+@every_drift
+def test_leaving_one_out_in_closed_form_is_n_refits(drift: models.drift.Drift) -> None:
+    model = models.Kriging(KERNEL, 0.2, drift)
+    law = model.loo({}, DATA)
+    for i in range(DATA.n):
+        refit = model.predict({}, X[i : i + 1], DATA.rows([j for j in range(DATA.n) if j != i]))
+        torch.testing.assert_close(law.mean[0, i], refit.mean[0, 0], rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(law.variance[0, i], refit.variance[0, 0], rtol=1e-8, atol=1e-8)
+
+
+@every_drift
+def test_a_block_is_the_mean_of_its_points(drift: models.drift.Drift) -> None:
+    model = models.Kriging(Matern(1.5), drift=drift)
+    blocks = ppgp.discretised(NEW, (2.0, 1.0), (3, 2))
+    assert blocks.shape == (9, 6, 2)
+    torch.testing.assert_close(blocks.mean(1), NEW)
+    law = model.block(THETA, blocks, DATA)
+    for m, block in enumerate(blocks):
+        joint = model.predict(THETA, block, DATA, joint=True)
+        torch.testing.assert_close(law.mean[:, m], joint.mean.mean(-1))
+        covariance = joint.covariance_matrix - THETA["nugget"][:, None, None] * torch.eye(6, dtype=X.dtype)  # type: ignore[attr-defined]
+        torch.testing.assert_close(law.variance[:, m], covariance.mean((-2, -1)), rtol=1e-7, atol=1e-9)
+
+
+@every_drift
+def test_all_rows_as_neighbours_are_the_global_answer(drift: models.drift.Drift, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = models.Kriging(Matern(1.5), drift=drift)
+    whole, blocks = model.predict(THETA, NEW, DATA), ppgp.discretised(NEW, (2.0, 1.0), (2, 2))
+    mean, variance = model._means(THETA, blocks, DATA)
+    monkeypatch.setattr(kriging_module, "MEMORY_BUDGET", 1)  # one place at a time
+    torch.testing.assert_close(replace(model, neighbours=30).predict(THETA, NEW, DATA).mean, whole.mean)
+    local = replace(model, neighbours=30)._local(THETA, blocks, DATA, None)
+    torch.testing.assert_close(local[0], mean)
+    torch.testing.assert_close(local[1], variance)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        Anisotropy(Exponential(variance=1.0)),
+        kernels.ARD(kernels.RBF(lengthscale=2.0)) + White(0.1),
+        kernels.Scale(Spherical(1.0)) * kernels.Constant(2.0) + LinearVariogram(),
+    ],
+    ids=["anisotropy", "ard", "sums"],
+)
+def test_neighbourhoods_take_every_kernel(kernel: kernels.Kernel) -> None:
+    model = models.Kriging(kernel)
+    law = torch.distributions.LogNormal(torch.zeros(3, dtype=X.dtype), 0.3)
+    with seeded(0):
+        theta = {name: law.sample(s.shape).movedim(-1, 0) for name, s in model.sites(2).items() if not s.fixed}
+    blocks = ppgp.discretised(NEW, (2.0, 1.0), (2, 2))
+    whole, local = model._means(theta, blocks, DATA), replace(model, neighbours=30)._local(theta, blocks, DATA, None)
+    torch.testing.assert_close(local[0], whole[0])
+    torch.testing.assert_close(local[1], whole[1])
+
+
+def test_few_neighbours_are_kriging_from_those_alone() -> None:
+    model = models.Kriging(Matern(1.5), drift="constant", neighbours=6)
+    law, loo = model.predict(THETA, NEW, DATA), model.loo(THETA, DATA)
+    for m, x in enumerate(NEW):
+        near = (X - x).norm(dim=1).argsort()[:6]
+        alone = replace(model, neighbours=None).predict(THETA, x[None], DATA.rows(near))
+        torch.testing.assert_close(law.mean[:, m], alone.mean[:, 0])
+        torch.testing.assert_close(law.variance[:, m], alone.variance[:, 0])
+    for i in (0, 17):
+        near = (X - X[i]).norm(dim=1).argsort()[1:7]
+        alone = replace(model, neighbours=None).predict(THETA, X[i : i + 1], DATA.rows(near))
+        torch.testing.assert_close(loo.mean[:, i], alone.mean[:, 0])
+        torch.testing.assert_close(loo.variance[:, i], alone.variance[:, 0])
+    with pytest.raises(NotApplicable, match="joint"):
+        model.predict(THETA, NEW, DATA, joint=True)
+
+
+def test_neighbours_on_one_line_cannot_tell_a_plane() -> None:
+    line = Dataset(torch.stack([X[:, 0], X[:, 0]], 1), Y)
+    with pytest.raises(NumericalError, match="more neighbours"):
+        models.Kriging(KERNEL, 0.2, 1, neighbours=5).predict({}, NEW, line)
+    with pytest.raises(DataError, match="depend on one another"):
+        models.Kriging(KERNEL, 0.2, 1).prepare(line)
+
+
+def test_chunks_of_draws_do_not_change_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = models.Kriging(Matern(1.5), drift=1)
+    whole, loo, joint = model.predict(THETA, NEW, DATA), model.loo(THETA, DATA), model.predict(THETA, NEW, DATA, joint=True)
+    monkeypatch.setattr(kriging_module, "MEMORY_BUDGET", 1)
+    torch.testing.assert_close(model.predict(THETA, NEW, DATA).variance, whole.variance)
+    torch.testing.assert_close(model.loo(THETA, DATA).mean, loo.mean)
+    torch.testing.assert_close(model.predict(THETA, NEW, DATA, joint=True).covariance_matrix, joint.covariance_matrix)  # type: ignore[attr-defined]
+
+
+def test_the_trend_is_generalised_least_squares() -> None:
+    model = models.Kriging(KERNEL, 0.2, 1)
+    C = KERNEL({}, X) + 0.2 * torch.eye(30, dtype=X.dtype)
+    F, new = (torch.cat([torch.ones_like(Z[:, :1]), Z], 1) for Z in (X, NEW))
+    G = torch.linalg.inv(F.mT @ torch.linalg.solve(C, F))
+    law = model.trend({}, NEW, DATA)
+    torch.testing.assert_close(law.mean[0], new @ G @ F.mT @ torch.linalg.solve(C, Y))
+    torch.testing.assert_close(law.variance[0], ((new @ G) * new).sum(1))
+
+
+def test_full_conformal_sees_the_predictions_of_kriging() -> None:
+    for drift in ("none", 1):
+        model = models.Kriging(KERNEL, 0.2, drift)
+        parts = deleted(*model.gaussian({}, NEW, DATA))  # type: ignore[arg-type]
+        law, loo = model.predict({}, NEW, DATA), model.loo({}, DATA)
+        torch.testing.assert_close(parts.mean, law.mean[0])
+        torch.testing.assert_close(parts.variance, law.variance[0])
+        torch.testing.assert_close(1 / parts.d, loo.variance[0])
+
+
+def test_only_the_linear_variogram_itself_enters_ordinary_kriging() -> None:
+    """Anywhere its origin lies; and it is the bordered system with -slope h in the place of a covariance."""
+    model = models.Kriging(LinearVariogram(0.7), 0.1)
+    here, far = model.latent({}, NEW, DATA), model.latent({}, NEW + 1000, Dataset(X + 1000, Y))
+    torch.testing.assert_close(here.mean, far.mean)
+    torch.testing.assert_close(here.variance, far.variance)
+    A = torch.ones(31, 31, dtype=X.dtype)
+    A[:30, :30] = -0.7 * torch.cdist(X, X) + 0.1 * torch.eye(30, dtype=X.dtype)
+    A[30, 30] = 0
+    right = torch.cat([-0.7 * torch.cdist(X, NEW), torch.ones(1, 9, dtype=X.dtype)])
+    weights = torch.linalg.solve(A, right)
+    torch.testing.assert_close(here.mean[0], weights[:30].mT @ Y)
+    torch.testing.assert_close(here.variance[0], -(weights * right).sum(0))
+
+
+def test_an_external_drift_is_no_coordinate() -> None:
+    height = torch.sin(X[:, :1])
+    with_column = Dataset(torch.cat([X, height], 1), Y)
+    one = models.Kriging(KERNEL, 0.2, (2,)).predict({}, torch.cat([NEW, torch.sin(NEW[:, :1])], 1), with_column)
+    two = models.Kriging(KERNEL, 0.2, lambda Z: torch.sin(Z[:, 0])).predict({}, NEW, DATA)
+    torch.testing.assert_close(one.mean, two.mean)
+    torch.testing.assert_close(one.variance, two.variance)
+
+
+def test_draws_and_modes_recover_what_the_data_were_drawn_from() -> None:
+    """REML of the sill of white noise is the unbiased variance, ML the biased one: n - p and n in the denominator."""
+    noise = models.Kriging(White(priors.Flat()), 1e-12, 1)
+    F = torch.cat([torch.ones_like(X[:, :1]), X], 1)
+    residual = Y - F @ torch.linalg.lstsq(F, Y[:, None]).solution[:, 0]
+    for estimator, divisor in (("reml", 27), ("ml", 30)):
+        fit = ppgp.fit(replace(noise, estimator=estimator), DATA, inference.MAP(), progress=False)
+        assert float(fit.draws["variogram.variance"]) == pytest.approx(float(residual.square().sum()) / divisor, rel=1e-4)
+
+
+def test_missing_priors_are_centred_on_the_data() -> None:
+    far = Dataset(100 * X, 50 * Y)
+    one, two = (models.Kriging().prepare(d) for d in (DATA, far))
+    assert isinstance(one.variogram, Exponential)
+    assert isinstance(two.variogram, Exponential)
+    for name, factor in (("variance", 2500), ("lengthscale", 100)):
+        step = getattr(two.variogram, name).loc - getattr(one.variogram, name).loc
+        assert step == pytest.approx(math.log(factor))
+    assert one.prepare(DATA) == one
+
+
+def test_rows_at_one_place_are_repeats_under_a_nugget_and_refused_without() -> None:
+    twice = Dataset(torch.cat([X, X[3:4]]), torch.cat([Y, Y[3:4] + 1]))
+    with pytest.raises(DataError, match="duplicates in rows 3, 30"):
+        models.Kriging(KERNEL, 0.0).prepare(twice)
+    merged = Dataset(X, Y.index_add(0, torch.tensor([3]), torch.tensor([0.5], dtype=X.dtype)))
+    one = models.Kriging(KERNEL, 0.2).prepare(twice).latent({}, NEW, twice)
+    half = torch.full((30,), 0.2, dtype=X.dtype).index_fill(0, torch.tensor([3]), 0.1)
+    A = torch.ones(31, 31, dtype=X.dtype)
+    A[:30, :30] = KERNEL({}, X) + half.diag()
+    A[30, 30] = 0
+    weights = torch.linalg.solve(A, torch.cat([KERNEL({}, X, NEW), torch.ones(1, 9, dtype=X.dtype)]))
+    torch.testing.assert_close(one.mean[0], weights[:30].mT @ merged.y)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"drift": "linear"}, "a degree"),
+        ({"drift": -1}, "a degree"),
+        ({"drift": (1, 1)}, "columns of X"),
+        ({"estimator": "mle"}, '"reml" or "ml"'),
+        ({"neighbours": 0}, "1 or more"),
+        ({"mean": 2.0}, 'drift="none"'),
+    ],
+)
+def test_a_bad_option_is_one_sentence(options: dict, words: str) -> None:
+    with pytest.raises(SettingError, match=words):
+        models.Kriging(**options)
+
+
+def test_a_bad_drift_or_block_is_one_sentence() -> None:
+    with pytest.raises(DataError, match="name columns"):
+        models.Kriging(drift=(7,)).prepare(DATA)
+    with pytest.raises(DataError, match="correct the function"):
+        models.Kriging(drift=lambda Z: Z[:3]).prepare(DATA)
+    with pytest.raises(SettingError, match="at least 3 neighbours"):
+        models.Kriging(drift=1, neighbours=2).prepare(DATA)
+    with pytest.raises(DataError, match="simpler drift"):
+        models.Kriging(drift=3).prepare(DATA.rows(slice(0, 5)))
+    fit = ppgp.fit(models.Kriging(), DATA, inference.MAP(), progress=False)
+    with pytest.raises(DataError, match="discretised"):
+        ppgp.block_kriging(fit, NEW)
+    assert len(ppgp.block_kriging(fit, ppgp.discretised(NEW, (1.0, 1.0)))) == 9
+    gp = ppgp.fit(models.GP(), DATA, inference.MAP(), progress=False)
+    with pytest.raises(NotApplicable, match=r"fit models\.Kriging"):
+        ppgp.block_kriging(gp, NEW[:, None])
+
+
+# -- GSLIB ---------------------------------------------------------------------------------------------------------
+
+
+def grid(path: Path) -> tuple[dict[str, float], np.ndarray]:
+    """Header and rows, north first, of an ESRI ascii grid (with notes behind it, or not)."""
+    head, rows = {}, []
+    for line in path.read_text().splitlines():
+        words = line.split()
+        if words and words[0] == "PROJECTION":
+            break
+        if words and words[0][0].isalpha():
+            head[words[0].upper()] = float(words[1])
+        elif words:
+            rows.extend(map(float, words))
+    return head, np.array(rows).reshape(int(head["NROWS"]), int(head["NCOLS"]))
+
+
+def centres(head: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
+    """East and north of the cells, north ascending."""
+    dx, dy = head.get("DX", head.get("CELLSIZE", 0.0)), head.get("DY", head.get("CELLSIZE", 0.0))
+    x = head["XLLCENTER"] if "XLLCENTER" in head else head["XLLCORNER"] + dx / 2
+    y = head["YLLCENTER"] if "YLLCENTER" in head else head["YLLCORNER"] + dy / 2
+    return x + dx * np.arange(int(head["NCOLS"])), y + dy * np.arange(int(head["NROWS"]))
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(("test", "drift"), [(1, "constant"), (2, 1)])
+def test_kt3d(test: int, drift: models.drift.Drift, data_dir: Path) -> None:
+    """Its answers have 8 digits; its exponential is exp(-3 h / range)."""
+    folder = data_dir / "kriging" / "kt3d"
+    table = np.loadtxt(folder / "test_data.txt")
+    data = Dataset(table[:, :2], table[:, 2])
+    head, answer = grid(folder / f"test{test}_answer.asc")
+    east, north = centres(head)
+    places = torch.tensor([[x, y] for y in north[::-1] for x in east], dtype=torch.float64)
+    law = models.Kriging(Exponential(500.0, 3000.0 / 3), 0.0, drift).prepare(data).predict({}, places, data)
+    assert float(np.abs(law.mean[0].numpy() - answer.ravel()).max()) < 1e-4
+
+
+@pytest.mark.data
+def test_an_external_drift_from_a_model_of_heights(data_dir: Path) -> None:
+    """Heights between the cells' centres are bilinear."""
+    folder = data_dir / "kriging" / "kt3d"
+    table = np.loadtxt(folder / "test_data.txt")
+    head, heights = grid(folder / "test3_dem.asc")
+    east, north = centres(head)
+    height = RegularGridInterpolator((north, east), heights[::-1])
+    data = Dataset(np.column_stack([table[:, :2], height(table[:, [1, 0]])]), table[:, 2])
+    head, answer = grid(folder / "test3_answer.asc")
+    east, north = centres(head)
+    places = np.array([[x, y] for y in north[::-1] for x in east])
+    rows = torch.from_numpy(np.column_stack([places, height(places[:, ::-1])]))
+    law = models.Kriging(Spherical(500.0, 3000.0), 0.0, (2,)).prepare(data).predict({}, rows, data)
+    assert float(np.abs(law.mean[0].numpy() - answer.ravel()).max()) < 1e-4
+
+
+@pytest.mark.data
+def test_the_meuse_varies_less_along_the_river_than_across(data_dir: Path) -> None:
+    """155 samples on a bank that runs to the north-east, by REML: a range across half that along. The maximised likelihood is
+    some 6 nats above that of no anisotropy (ratio 1), to which the other angle falls back."""
+    import pandas as pd
+
+    frame = pd.read_csv(data_dir / "kriging" / "meuse.csv")
+    data = Dataset(frame[["x", "y"]].to_numpy(float), np.log(frame["zinc"].to_numpy(float)))
+    inner = Exponential(priors.LogNormal(-0.7, 1.0), priors.LogNormal(7.0, 0.5))
+    along, across = (
+        ppgp.fit(models.Kriging(Anisotropy(inner, angle)), data, inference.MAP(), progress=False) for angle in (30.0, 120.0)
+    )
+    assert 0.3 < float(along.draws["variogram.ratio"]) < 0.6
+    assert float(across.draws["variogram.ratio"]) > 0.95
+    assert along.stats["log_likelihood"] > across.stats["log_likelihood"] + 3
