@@ -163,7 +163,7 @@ def sbc(
     if X is None:
         X = torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     X = Dataset(X, torch.zeros(len(X))).X
-    flat = [name for name, site in model.sites(X.shape[1]).items() if isinstance(site.prior, Flat)]
+    flat = [name for name, site in model.sites(X.shape[1]).items() if isinstance(getattr(site, "prior", None), Flat)]
     if flat:
         raise NotApplicable("priors that can be drawn from", f"Flat for {', '.join(flat)}", "use proper priors")
     kept = _Kept(checkpoint, [repr(model), repr(how), seed, X.tolist()])

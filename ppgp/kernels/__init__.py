@@ -1,6 +1,7 @@
 """Covariance functions: one kernel a file, and the algebra that combines them."""
 
 from .constant import Constant
+from .deep import Deep
 from .exponential import Exponential
 from .kernel import Kernel, Product, Sum
 from .linear import Linear
@@ -16,6 +17,7 @@ __all__ = [
     "ARD",
     "RBF",
     "Constant",
+    "Deep",
     "Exponential",
     "Kernel",
     "Linear",

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..errors import SettingError
-from ..priors import Site, prefixed, site, under, value_of
+from ..priors import Param, Site, prefixed, site, under, value_of
 
 Theta = Mapping[str, Tensor]
 
@@ -40,9 +40,13 @@ class Kernel:
     def variances(self, h: Theta, X: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def sites(self, d: int) -> dict[str, Site]:
-        """{name: Site} of the hyperparameters for inputs of d columns."""
+    def sites(self, d: int) -> dict[str, Site | Param]:
+        """{name: Site} of the hyperparameters for inputs of d columns; Param for what is optimised rather than inferred."""
         return {name: site(f"{type(self).__name__}.{name}", getattr(self, name), positive=True) for name in self.hyper}
+
+    def faults(self, theta: Theta, X: Float[Tensor, "*b n d"]) -> list[str]:
+        """Sentences on why this kernel cannot tell the rows of X apart; a network can fail so."""
+        return []
 
     def _values(self, theta: Theta, like: Tensor, axes: int) -> dict[str, Tensor]:
         lift = (...,) + (None,) * axes
@@ -79,8 +83,11 @@ class _Many(Kernel):
             flat.extend(child.children if isinstance(child, _Many) and type(child) is type(self) else [child])
         object.__setattr__(self, "children", tuple(flat))
 
-    def sites(self, d: int) -> dict[str, Site]:
+    def sites(self, d: int) -> dict[str, Site | Param]:
         return {k: s for i, child in enumerate(self.children) for k, s in prefixed(str(i), child.sites(d)).items()}
+
+    def faults(self, theta: Theta, X: Tensor) -> list[str]:
+        return [sentence for child, part in self._each(theta) for sentence in child.faults(part, X)]
 
     def _each(self, theta: Theta) -> list[tuple[Kernel, dict[str, Tensor]]]:
         return [(child, under(str(i), theta)) for i, child in enumerate(self.children)]

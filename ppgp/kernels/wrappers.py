@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import NotApplicable, SettingError
-from ..priors import LogNormal, PriorLike, Site, site, value_of
+from ..priors import LogNormal, Param, PriorLike, Site, site, value_of
 from .kernel import Kernel, Theta
 
 
@@ -20,7 +20,7 @@ class Scale(Kernel):
     kernel: Kernel
     outputscale: PriorLike = LogNormal(0.0, 1.0)
 
-    def sites(self, d: int) -> dict[str, Site]:
+    def sites(self, d: int) -> dict[str, Site | Param]:
         inner = self.kernel.sites(d)
         if "outputscale" in inner:
             raise SettingError("one Scale around a kernel", "a Scale in a Scale", "keep the outer one")
@@ -32,6 +32,9 @@ class Scale(Kernel):
 
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
         return value_of(theta, "outputscale", self.outputscale, X)[..., None] * self.kernel.diag(theta, X)
+
+    def faults(self, theta: Theta, X: Tensor) -> list[str]:
+        return self.kernel.faults(theta, X)
 
 
 @dataclass(frozen=True)
@@ -58,9 +61,9 @@ class ARD(Kernel):
             leaf = leaf.kernel
         return leaf
 
-    def sites(self, d: int) -> dict[str, Site]:
+    def sites(self, d: int) -> dict[str, Site | Param]:
         inner = self.kernel.sites(d)
-        return {k: site(k, s.prior, (d,), True) if k == "lengthscale" else s for k, s in inner.items()}
+        return {k: site(k, s.prior, (d,), True) if k == "lengthscale" and isinstance(s, Site) else s for k, s in inner.items()}
 
     def _rescaled(self, theta: Theta, X: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         lengthscale = value_of(theta, "lengthscale", self._leaf().lengthscale, X)  # type: ignore[attr-defined]
@@ -104,7 +107,7 @@ class Subspace(Kernel):
                 f"X with at least {max(self.columns) + 1} columns for {self!r}", f"{d}", "name columns that exist"
             )
 
-    def sites(self, d: int) -> dict[str, Site]:
+    def sites(self, d: int) -> dict[str, Site | Param]:
         self._check(d)
         return self.kernel.sites(len(self.columns))
 
@@ -116,3 +119,6 @@ class Subspace(Kernel):
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
         self._check(X.shape[-1])
         return self.kernel.diag(theta, X[..., list(self.columns)])
+
+    def faults(self, theta: Theta, X: Tensor) -> list[str]:
+        return self.kernel.faults(theta, X[..., list(self.columns)])

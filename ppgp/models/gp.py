@@ -13,11 +13,11 @@ from torch.distributions import Distribution
 
 from ..data import Dataset
 from ..distributions import GPMarginal
-from ..errors import DataError
+from ..errors import DataError, NumericalError
 from ..kernels import RBF, Kernel
 from ..linalg import add_diagonal, cholesky
-from ..priors import LogNormal, PriorLike, Site, prefixed, site, under
-from .model import Model, Theta, draw, full_batch_only, number_of_draws
+from ..priors import LogNormal, Param, PriorLike, Site, prefixed, site, under
+from .model import Model, Theta, begun, draw, first_draw, full_batch_only, number_of_draws, split_params
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of predict
 ROWS_AT_ONCE = 4096
@@ -40,7 +40,7 @@ class GP(Model):
     noise: PriorLike = LogNormal(-2.0, 1.0)
     mean: PriorLike = 0.0
 
-    def sites(self, d: int) -> dict[str, Site]:
+    def sites(self, d: int) -> dict[str, Site | Param]:
         return {
             **prefixed("kernel", self.kernel.sites(d)),
             "noise": site("noise", self.noise, positive=True, zero=True),
@@ -48,8 +48,12 @@ class GP(Model):
         }
 
     def prepare(self, data: Dataset) -> GP:
-        """Raises DataError for duplicate rows under a noise of exactly 0, which no covariance can have."""
+        """Raises DataError for duplicate rows under a noise of exactly 0, which no covariance can have, and NumericalError for a
+        network that starts broken."""
         self.sites(data.d)
+        broken = self.kernel.faults({}, data.X)
+        if broken:  # no gradient leads away from there
+            raise NumericalError("a kernel that tells these rows apart before the fit", "a network that does not", broken[0])
         if self.noise == 0:
             unique, inverse, counts = torch.unique(data.X, dim=0, return_inverse=True, return_counts=True)
             if len(unique) < data.n:
@@ -61,6 +65,14 @@ class GP(Model):
                 )
         return self
 
+    def start(self, data: Dataset) -> dict[str, Tensor]:
+        """The initial weights of a network that has a prior: all 0, the middle of it, is a saddle."""
+        return begun(self.sites(data.d))
+
+    def faults(self, theta: Theta, data: Dataset) -> list[str]:
+        """What the fit has made of a network."""
+        return self.kernel.faults(under("kernel", theta), data.X)
+
     def _covariance(self, theta: Theta, X: Tensor) -> Tensor:
         noise = self.value(theta, "noise", X)
         return add_diagonal(self.kernel(under("kernel", theta), X), noise[..., None])
@@ -71,17 +83,17 @@ class GP(Model):
         loc = self.value(theta, "mean", X).expand(len(X))
         return pyro.sample("y", GPMarginal(loc, self._covariance(theta, X)), obs=y)
 
-    def _chunks(self, theta: Theta, n: int, m: int, itemsize: int) -> Iterator[dict[str, Tensor]]:
-        draws = number_of_draws(theta)
-        size = max(1, MEMORY_BUDGET // (itemsize * (4 * n * n + 4 * n * m)))
-        for i in range(0, draws, size):
-            yield {k: v[i : i + size] for k, v in theta.items()}
+    def _chunks(self, theta: Theta, n: int, m: int, like: Tensor) -> Iterator[dict[str, Tensor]]:
+        drawn, params = split_params(self.sites(like.shape[-1]), theta)
+        size = max(1, MEMORY_BUDGET // (like.element_size() * (4 * n * n + 4 * n * m)))
+        for i in range(0, number_of_draws(drawn), size):
+            yield {**params, **{k: v[i : i + size] for k, v in drawn.items()}}
 
     def _conditional(self, theta: Theta, X: Tensor, train: Dataset, joint: bool) -> tuple[Tensor, Tensor]:
         """Mean [draw, m] and covariance [draw, m, m] (joint) or variance [draw, m] of f at X given the training rows."""
         means, spreads = [], []
         width = len(X) if joint else min(len(X), ROWS_AT_ONCE)
-        for part in self._chunks(theta, train.n, width, X.element_size()):
+        for part in self._chunks(theta, train.n, width, X):
             hyper = under("kernel", part)
             mean = self.value(part, "mean", X)[..., None]
             L = cholesky(self._covariance(part, train.X), "covariance of the training rows")
@@ -115,7 +127,7 @@ class GP(Model):
 
     def gaussian(self, theta: Theta, X: Tensor, train: Dataset) -> tuple[Tensor, ...]:
         """At one draw: covariance of y [n, n], y - mean [n], covariance with f at X [n, m], variance of y there [m], mean [m]."""
-        one = {name: value[0] for name, value in theta.items()}
+        one = first_draw(self.sites(X.shape[-1]), theta)
         hyper, mean = under("kernel", one), self.value(one, "mean", X)
         variance = self.kernel.diag(hyper, X) + self.value(one, "noise", X)
         return self._covariance(one, train.X), train.y - mean, self.kernel(hyper, train.X, X), variance, mean.expand(len(X))
@@ -124,7 +136,7 @@ class GP(Model):
         """y_i given the other rows, batch [draw, n]: mean y_i - a_i / d_i, variance 1 / d_i, with a = C^-1 (y - mean),
         d = diag C^-1. Rasmussen & Williams (2006), equations 5.10 to 5.12."""
         means, variances = [], []
-        for part in self._chunks(theta, train.n, train.n, train.X.element_size()):
+        for part in self._chunks(theta, train.n, train.n, train.X):
             inverse = torch.cholesky_inverse(cholesky(self._covariance(part, train.X), "covariance of the training rows"))
             residual = train.y - self.value(part, "mean", train.X)[..., None]
             a = (inverse @ residual.unsqueeze(-1).expand(*inverse.shape[:-1], 1)).squeeze(-1)
