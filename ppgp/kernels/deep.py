@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from ..errors import SettingError
 from ..networks import Network, module_of, weights, width
 from ..priors import Param, Prior, Site, prefixed, site, under
 from .kernel import Kernel, Theta
+from .paths import Draw, Path
 
 NETWORK = "network"
 COLLAPSED = 1e-6  # spread of all features over the rows, relative to their size, below which all rows are one
@@ -96,6 +97,11 @@ class Deep(Kernel):
 
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
         return self.kernel.diag(self._inner(theta), self.features(theta, X))
+
+    def path(self, theta: Theta, d: int, draw: Draw) -> Path:
+        features = replace(draw, like=self.features(theta, draw.like))
+        inner = self.kernel.path(self._inner(theta), width(self.network, d), features)
+        return lambda X: inner(self.features(theta, X))
 
     def faults(self, theta: Theta, X: Tensor) -> list[str]:
         """A sentence where features are not finite, or the same in all rows."""

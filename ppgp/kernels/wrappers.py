@@ -11,6 +11,7 @@ from torch import Tensor
 from ..errors import NotApplicable, SettingError
 from ..priors import LogNormal, Param, PriorLike, Site, site, value_of
 from .kernel import Kernel, Theta
+from .paths import Draw, Path
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,10 @@ class Scale(Kernel):
 
     def faults(self, theta: Theta, X: Tensor) -> list[str]:
         return self.kernel.faults(theta, X)
+
+    def path(self, theta: Theta, d: int, draw: Draw) -> Path:
+        size, inner = value_of(theta, "outputscale", self.outputscale, draw.like).sqrt(), self.kernel.path(theta, d, draw)
+        return lambda X: size * inner(X)
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,11 @@ class ARD(Kernel):
         inner, _ = self._rescaled(theta, X)
         return self.kernel.diag(inner, X)
 
+    def path(self, theta: Theta, d: int, draw: Draw) -> Path:
+        rescaled, lengthscale = self._rescaled(theta, draw.like[:1])
+        inner = self.kernel.path(rescaled, d, draw)
+        return lambda X: inner(X / lengthscale)
+
 
 @dataclass(frozen=True)
 class Subspace(Kernel):
@@ -122,3 +132,8 @@ class Subspace(Kernel):
 
     def faults(self, theta: Theta, X: Tensor) -> list[str]:
         return self.kernel.faults(theta, X[..., list(self.columns)])
+
+    def path(self, theta: Theta, d: int, draw: Draw) -> Path:
+        self._check(d)
+        columns, inner = list(self.columns), self.kernel.path(theta, len(self.columns), draw)
+        return lambda X: inner(X[..., columns])

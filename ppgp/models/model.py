@@ -49,6 +49,10 @@ class Model:
     relabel: Callable[..., tuple[dict[str, Tensor], str | None]] | None = None
     #: (data) -> {site: value} where a search begins; None: the middle of the unconstrained scale
     start: Callable[..., dict[str, Tensor]] | None = None
+    #: (theta, train, samples, features, generator) -> functions of the posterior, X [m, d] -> [samples, m]
+    pathwise: Callable[..., Callable[[Tensor], Tensor]] | None = None
+    #: (theta, X, train) -> {component: Distribution of its part of f, batch [draw, m]}
+    components: Callable[..., dict[str, Distribution]] | None = None
     #: (theta, data) -> sentences on what a fit has made of the model
     faults: Callable[..., list[str]] | None = None
     #: (data) -> sentences on what these data cannot determine under these priors
