@@ -10,6 +10,7 @@ from .periodic import Periodic
 from .polynomial import Polynomial
 from .rational_quadratic import RationalQuadratic
 from .rbf import RBF
+from .spectral_mixture import SpectralMixture
 from .white import White
 from .wrappers import ARD, Scale, Subspace
 
@@ -27,6 +28,7 @@ __all__ = [
     "Product",
     "RationalQuadratic",
     "Scale",
+    "SpectralMixture",
     "Subspace",
     "Sum",
     "White",

@@ -21,6 +21,7 @@ from ppgp.kernels import (
     Periodic,
     RationalQuadratic,
     Scale,
+    SpectralMixture,
     Subspace,
 )
 from ppgp.kernels.paths import Draw
@@ -38,6 +39,7 @@ SPECTRAL: list[Kernel] = [
     ARD(RBF(1.3, 0.8)),
     Scale(Subspace(Matern(1.5, 1.0, 0.5), [1]) + Linear(0.5) + Constant(0.3), 2.0),
     Deep(MLP(hidden=(4,), out=2), RBF(1.3, 0.8)),
+    SpectralMixture(2, 0.5, 0.4, 0.2),
 ]
 SAMPLES = 4000
 
