@@ -40,6 +40,7 @@ _MODULES = (
     "kernels",
     "metrics",
     "models",
+    "networks",
     "plots",
     "priors",
     "target",
@@ -48,7 +49,7 @@ _MODULES = (
 __all__ = [*_NAMES, *_MODULES]
 
 if TYPE_CHECKING:
-    from . import conformal, data, diagnostics, errors, inference, kernels, metrics, models, plots, priors, target
+    from . import conformal, data, diagnostics, errors, inference, kernels, metrics, models, networks, plots, priors, target
     from .calibration import conformal_bayes, cross_calibrate, full_conformal
     from .comparison import Comparison, compare
     from .conformal import calibrate, predictive_system
