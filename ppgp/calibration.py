@@ -62,7 +62,7 @@ def _full(posterior: Posterior, X: Any, split: float | None, seed: int) -> _Full
             "a model whose y is jointly Gaussian, such as GP", type(posterior.model).__name__, "use split conformal: calibrate"
         )
     if split is None:
-        theta = {k: v.mean(0, keepdim=True) for k, v in posterior.theta.items()}
+        theta = {**posterior.params, **{k: v.flatten(0, 1).mean(0, keepdim=True) for k, v in posterior.draws.items()}}
         rows = posterior._new_rows(X)
         parts = deleted(*posterior.model.gaussian(theta, rows, posterior.data))
         return _Full(parts, None, posterior.scaler, False)

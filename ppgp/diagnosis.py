@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["Diagnosis", "diagnose", "k_hat", "log_ratio", "reweighted"]
 
 EBFMI_LIMIT = 0.3  # Betancourt (2016)
-EVEN = 0.05  # of the probability moved by all weights together: with so little, k-hat has no tail that matters to look at
 EQUAL = 1e-9  # nats between the largest and the smallest log weight
 
 
@@ -222,12 +221,10 @@ def _guide(posterior: Posterior) -> Diagnosis:
         }
     table = pd.DataFrame(rows).T.infer_objects()
     findings = list(posterior.warnings)
-    moved = _moved(ratio)
-    figure = f"k-hat {k:.2f} (limit {limit:.2f} for {ratio.size} draws)"
-    even = moved < EVEN
-    if even:
-        figure += f"; the weights move {moved:.1%} of the probability"
-    if not math.isfinite(k) or (k > limit and not even):
+    figure = (
+        f"k-hat {k:.2f} (limit {limit:.2f} for {ratio.size} draws); the weights move {_moved(ratio):.1%} of the probability"
+    )
+    if not math.isfinite(k) or k > limit:
         findings.append(
             f"{figure}: the weights that would correct this approximation are unreliable, so it is far from the posterior "
             "somewhere; use a richer guide, or NUTS"

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from pyro import poutine
 from pyro.infer import config_enumerate
 from pyro.infer.mcmc.util import TraceEinsumEvaluator
+from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
 from .errors import NotApplicable
-from .handlers import Run
+from .handlers import Run, is_deterministic, is_factor
 
 
 def is_discrete(site: dict[str, Any]) -> bool:
@@ -35,9 +36,31 @@ def plate_nesting(run: Run) -> int:
     return -min(dims) if dims else 0
 
 
-def summed_out(program: Callable[[], None], nesting: int) -> Tensor:
+def summed_out(program: Callable[[], None], nesting: int, likelihood: bool = True) -> Tensor:
     """log density of the program with every discrete latent site summed over its values, by Pyro's tensor variable
-    elimination (Obermeyer et al. 2019); to be called under a ``Run`` that gives the continuous ones."""
+    elimination (Obermeyer et al. 2019); to be called under a ``Run`` that gives the continuous ones.
+
+    Without ``likelihood``, of its latent sites alone.
+
+    Raises:
+        NotApplicable: under a scale (a subsampled plate) or a mask, which a sum over values cannot be taken through.
+    """
+    if not likelihood:
+        program = poutine.block(program, hide_fn=_is_data)  # type: ignore[attr-defined]
     enumerated = poutine.enum(config_enumerate(program), first_available_dim=-1 - nesting)  # type: ignore[attr-defined]
     trace = poutine.trace(enumerated).get_trace()  # type: ignore[attr-defined]
+    nodes: dict[str, dict[str, Any]] = dict(trace.nodes)  # type: ignore[arg-type]
+    for name, site in nodes.items():
+        if site["type"] != "sample" or site_is_subsample(cast(Any, site)):
+            continue
+        if site["mask"] is not None or not isinstance(site["scale"], int | float) or site["scale"] != 1:
+            raise NotApplicable(
+                "discrete sites without scale, subsample or mask",
+                f"one at {name!r}",
+                "sum the discrete site out in the program",
+            )
     return TraceEinsumEvaluator(trace, True, nesting).log_prob(trace)
+
+
+def _is_data(site: Any) -> bool:
+    return site["type"] == "sample" and site["is_observed"] and not is_factor(site) and not is_deterministic(site)

@@ -9,6 +9,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .data import Dataset
@@ -80,7 +81,10 @@ def fit(
     posterior = how(target, seed=seed, progress=progress, init=init, **kept)
     ask = getattr(model, "doubts", None)
     doubts = [] if ask is None else ask(data)
-    posterior = replace(posterior, scaler=scaler, warnings=(*posterior.warnings, *doubts, *troubles(posterior)))
+    look = getattr(model, "faults", None)
+    with torch.no_grad():
+        faults = [] if look is None else look(posterior.theta, data)
+    posterior = replace(posterior, scaler=scaler, warnings=(*posterior.warnings, *doubts, *faults, *troubles(posterior)))
     for sentence in posterior.warnings:
         warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
     return posterior

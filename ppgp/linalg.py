@@ -122,6 +122,6 @@ def gaussian_log_density(C: Float[Tensor, "*batch n n"], r: Float[Tensor, "*batc
     return _GaussianLogDensity.apply(C, r)[0]  # type: ignore[index]
 
 
-def add_diagonal(K: Float[Tensor, "*batch n n"], value: Tensor) -> Float[Tensor, "*batch n n"]:
-    """K + diag(value); ``value`` broadcasts against the diagonal [*batch, n]."""
-    return K + torch.diag_embed(value.expand(K.shape[:-1]))
+def add_diagonal(K: Float[Tensor, "*b n n"], value: Tensor) -> Float[Tensor, "*batch n n"]:
+    """K + diag(value); ``value`` and the diagonal [*batch, n] broadcast, so that one K may serve several values."""
+    return K + torch.diag_embed(value.expand(torch.broadcast_shapes(value.shape, K.shape[:-1])))

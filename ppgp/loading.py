@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import conformal, data, inference, kernels, models, posterior, priors, storage
+from . import conformal, data, inference, kernels, models, networks, posterior, priors, storage
 from .data import Dataset
 from .errors import DataError, StorageError, UnknownName
 from .posterior import Posterior
@@ -118,7 +118,7 @@ def _online(name: str, fetch: Callable[[], Any]) -> Any:
 
 def _table() -> dict[str, type]:
     """Every class that a file may name: the members of the families, and the nouns."""
-    families = (conformal, data, inference, kernels, models, posterior, priors)
+    families = (conformal, data, inference, kernels, models, networks, posterior, priors)
     members = [getattr(family, name) for family in families for name in family.__all__]
     return {storage.class_name(member): member for member in members if isinstance(member, type)}
 
@@ -127,14 +127,35 @@ def load_posterior(path: str | Path, model: Any = None) -> Posterior:
     """Read a Posterior that ``posterior.save`` wrote.
 
     Args:
-        model: what a file cannot hold: the program, guide or network that the posterior was fitted with.
+        model: what a file cannot hold: the program, guide or torch module that the posterior was fitted with, or the recipe
+            with that module in it. (The weights are in the file.)
 
     Raises:
-        StorageError: if the file is missing, foreign or damaged, or holds a program and ``model`` is not given.
+        StorageError: if the file is missing, foreign or damaged, holds a program or a module and ``model`` is not given, or the
+            module is not the one of the file.
     """
     function = getattr(model, "function", model)
     given = {} if function is None else {getattr(function, "__name__", type(function).__name__): function}
+    modules = list(networks.modules_in(function))
+    given |= {type(module).__name__: module for module in modules}
     found = storage.load(path, _table(), given)
     if not isinstance(found, Posterior):
         raise StorageError("a Posterior in the file", type(found).__name__, "pass a file written by posterior.save")
+    if modules:
+        _same_shapes(found)
     return found
+
+
+def _same_shapes(found: Posterior) -> None:
+    """Refuse a module whose weights have other names or shapes than those in the file."""
+    sites = found.model.sites(found.data.d)
+    held = {name: v.shape for name, v in found.params.items()} | {name: v.shape[2:] for name, v in found.draws.items()}
+    for name, s in sites.items():
+        if not s.fixed or isinstance(s, priors.Param):
+            got = tuple(held.get(name, ()))
+            if name not in held or got != tuple(s.shape):
+                stored = str(list(got)) if name in held else "nothing of that name"
+                raise StorageError(f"{name} of shape {list(s.shape)} in the file", stored, "pass the recipe that was fitted")
+    strange = [name for name in held if name not in sites]
+    if strange:
+        raise StorageError("the weights of this module alone", f"{strange[0]} too", "pass the recipe that was fitted")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from torch import Tensor
 from . import arviz_bridge, arviz_groups, storage
 from .chunks import in_chunks
 from .data import Dataset, Scaler, check_inputs, inputs_of
-from .errors import NotApplicable
+from .errors import NotApplicable, SettingError
 from .prediction import Prediction
 
 __all__ = ["Posterior"]
@@ -127,6 +127,47 @@ class Posterior:
         rows = self._new_rows(X)
         with torch.no_grad():
             return self._prediction(method(self.theta, rows, self.data), rows)
+
+    def pathwise(self, samples: int = 100, *, features: int | None = 1024, seed: int = 0) -> Callable[[Any], Tensor]:
+        """Functions f of the posterior, drawn once, to be evaluated anywhere: X [m, d] -> [samples, m], in the units of the data.
+
+        Args:
+            samples: how many functions; each belongs to a draw of the hyperparameters at random.
+            features: random Fourier features of each prior function (mean and covariance are right for any number, normality with
+                many); None: the exact prior, its cost cubic in all the rows ever asked for.
+
+        Raises:
+            NotApplicable: if the model has no such functions, or its kernel no spectral law (then ``features=None``).
+        """
+        if samples < 1 or (features is not None and features < 1):
+            raise SettingError("positive samples and features", f"{samples} and {features}", "for example 100 and 1024")
+        method = self._capability("pathwise", "use predict(X, joint=True).sample(k)")
+        with torch.no_grad():
+            paths = method(self.theta, self.data, samples, features, torch.Generator().manual_seed(seed))
+        offset, scale = (0.0, 1.0) if self.scaler is None else (self.scaler.y_mean, self.scaler.y_sd)
+
+        def evaluate(X: Any) -> Tensor:
+            rows = self._new_rows(X)
+            with torch.no_grad():
+                return offset + scale * paths(rows)
+
+        return evaluate
+
+    def components(self, X: Any) -> dict[str, Prediction]:
+        """The law of each term of an additive model, ``{"0 RBF": Prediction, ...}``, in the units of y.
+
+        Means add up to that of ``latent`` less the constant mean, which is in no term. Bands do not add up: what one term takes,
+        another lacks.
+
+        Raises:
+            NotApplicable: if the model is no sum of terms.
+        """
+        method = self._capability("components", "use latent")
+        rows = self._new_rows(X)
+        with torch.no_grad():
+            laws = method(self.theta, rows, self.data)
+        scale = 1.0 if self.scaler is None else self.scaler.y_sd
+        return {name: Prediction(law, 0.0, scale, None, _seen(rows, self.data.X)) for name, law in laws.items()}
 
     def loo(self) -> Prediction:
         """Leave-one-out predictions of the training rows in closed form (hyperparameters as fitted on all of them).

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeAlias, TypeVar
 
 import pyro.distributions as dist
 import torch
@@ -56,6 +56,7 @@ class Prior:
 
 
 PriorLike: TypeAlias = Prior | float | int
+SiteOrParam = TypeVar("SiteOrParam", bound="Site | Param")
 
 
 @dataclass(frozen=True)
@@ -233,6 +234,7 @@ class Site:
     prior: PriorLike
     shape: tuple[int, ...] = ()
     positive: bool = False
+    start: Tensor | None = field(default=None, repr=False, compare=False)  # where a search begins; None: what the prior says
 
     @property
     def fixed(self) -> bool:
@@ -247,6 +249,23 @@ class Site:
         else:
             one = self.prior.distribution(like)
         return one.expand(torch.Size(self.shape)).to_event(len(self.shape))  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class Param:
+    """One named tensor that is optimised rather than inferred; its value is where the search begins.
+
+    Not ``trained``: it is named and stored with the others, and no gradient reaches it (a network's buffers).
+    """
+
+    value: Tensor = field(repr=False, compare=False)
+    trained: bool = True
+    constraint: constraints.Constraint = field(default=constraints.real, repr=False, compare=False)
+    fixed = True  # not drawn: it has no prior
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.value.shape)
 
 
 def site(name: str, prior: PriorLike, shape: tuple[int, ...] = (), positive: bool = False, zero: bool = False) -> Site:
@@ -280,7 +299,7 @@ def value_of(theta: Mapping[str, Tensor], name: str, prior: PriorLike, like: Ten
     return torch.full((), float(prior), dtype=like.dtype, device=like.device)
 
 
-def prefixed(prefix: str, sites: Mapping[str, Site]) -> dict[str, Site]:
+def prefixed(prefix: str, sites: Mapping[str, SiteOrParam]) -> dict[str, SiteOrParam]:
     """The same sites under ``prefix.name``."""
     return {f"{prefix}.{name}": s for name, s in sites.items()}
 

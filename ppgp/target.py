@@ -141,7 +141,7 @@ class Target:
                     self._call(tables)
                     total = run.log_prob(likelihood)
                 else:
-                    total = summed_out(lambda: self._call(tables), self._nesting)
+                    total = summed_out(lambda: self._call(tables), self._nesting, likelihood)
             total = total + (run.log_jacobian if jacobian else 0.0)
         return torch.as_tensor(total).reshape(())
 
@@ -207,9 +207,8 @@ class Target:
             self._call(())
         seen = run.observed()
         if self.enumerates:
-            prior = sum(float(site_log_prob(run.sites[name]).sum()) for name, s in self.slices.items() if not s.param)
-            observations = sum(s["value"].numel() for s in seen.values())
-            return float(self.log_density(z, jacobian=False)) - prior, observations
+            both = (self._density(z.to(self._like), (), False, likelihood) for likelihood in (True, False))
+            return float(next(both) - next(both)), sum(s["value"].numel() for s in seen.values())
         total = sum(float(scale_and_mask(site_log_prob(s), s["scale"], s["mask"]).sum()) for s in seen.values())
         return total, sum(s["value"].numel() for s in seen.values())
 

@@ -117,7 +117,7 @@ def _extremes(n: int, points: tuple[float, ...]) -> np.ndarray:
 
 def _counts(ranks: np.ndarray, points: np.ndarray, draws: int) -> np.ndarray:
     """How many ranks lie below each point of (0, 1)."""
-    return (ranks[:, None] < points * (draws + 1)).sum(0)
+    return (ranks[:, None] < np.rint(points * (draws + 1))).sum(0)  # 0.07 * 100 is more than 7
 
 
 def ecdf_band(n: int, points: np.ndarray, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
@@ -165,7 +165,7 @@ def sbc(
     if X is None:
         X = torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     X = Dataset(X, torch.zeros(len(X))).X
-    flat = [name for name, site in model.sites(X.shape[1]).items() if isinstance(site.prior, Flat)]
+    flat = [name for name, site in model.sites(X.shape[1]).items() if isinstance(getattr(site, "prior", None), Flat)]
     if flat:
         raise NotApplicable("priors that can be drawn from", f"Flat for {', '.join(flat)}", "use proper priors")
     kept = _Kept(checkpoint, [repr(model), repr(how), seed, X.tolist()])
@@ -213,8 +213,11 @@ def _one(model: Model, how: Inference, X: Tensor, seed: int, i: int) -> dict[str
             raise NotApplicable("a method that gives a spread", type(how).__name__, "use NUTS, SVI or Laplace")
         thin = max(1, int(np.ceil(x.size / max(ess(x), 1.0)))) if posterior.mcmc else 1
         kept = x[:, ::thin].ravel()
-        chosen = generator.choice(kept, RANKS, replace=len(kept) < RANKS)
-        ranks[name] = int((chosen < value.item()).sum())
+        if len(kept) >= RANKS:
+            ranks[name] = int((generator.choice(kept, RANKS, replace=False) < value.item()).sum())
+        else:  # a rank among fewer draws, spread evenly over the ranks that it stands for
+            among = (int((kept < value.item()).sum()) + generator.random()) / (len(kept) + 1)
+            ranks[name] = int(among * (RANKS + 1))
     return ranks
 
 

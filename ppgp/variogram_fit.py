@@ -17,7 +17,7 @@ from .errors import ConvergenceWarning, DataError, NotApplicable, SettingError
 from .kernels import Exponential, Kernel, Product, Sum
 from .models import Kriging
 from .models.drift import Drift
-from .priors import Site
+from .priors import Param, Site
 from .variogram import EmpiricalVariogram
 
 __all__ = ["VariogramFit", "fit_variogram"]
@@ -137,7 +137,7 @@ def fit_variogram(
     )
 
 
-def _free(sites: Mapping[str, Site]) -> list[str]:
+def _free(sites: Mapping[str, Site | Param]) -> list[str]:
     return [name for name, s in sites.items() if not s.fixed]
 
 

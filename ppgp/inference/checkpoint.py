@@ -7,10 +7,12 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import fields as dataclass_fields
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -82,8 +84,12 @@ def _identity(how: Any, target: Target, seed: int) -> str:
     """A digest of all that the result depends on."""
     digest = hashlib.sha256(json.dumps([repr(how), repr(target.model), int(seed)]).encode())
     data = target.data
-    tensors = (data.X, data.y) if isinstance(data, Dataset) else [v for v in dict(data).values() if isinstance(v, Tensor)]
-    for tensor in tensors:
-        digest.update(str((tuple(tensor.shape), tensor.dtype)).encode())
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
+    fields = [getattr(target.model, f.name) for f in dataclass_fields(target.model)] if is_dataclass(target.model) else []
+    arguments = (data.X, data.y) if isinstance(data, Dataset) else tuple(dict(data).values())
+    for value in (*fields, *arguments):
+        if isinstance(value, Tensor | np.ndarray):
+            array = np.ascontiguousarray(value.detach().cpu().numpy() if isinstance(value, Tensor) else value)
+            digest.update(str((array.shape, array.dtype)).encode() + array.tobytes())
+        else:
+            digest.update(repr(value).encode() if not callable(value) else b"")
     return digest.hexdigest()

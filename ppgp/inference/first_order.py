@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from ..data import Dataset
+from ..networks import drops_out, training
+from ..prediction import seeded
 from ..progress import bar
 from ..target import Target
 from .inference import draw_batch
@@ -133,20 +135,26 @@ def _stochastic(
         batch = None
     losses: list[float] = []
     best, best_z, interrupted = -math.inf, z.clone(), False
+    noisy = drops_out(target.model)
     notes: list[str] = []
     try:
         with bar(f"MAP ({how.optimizer})", how.steps, progress) as update:
             for t in range(how.steps):
-                value, gradient = target.value_and_grad(z, draw_batch(target, batch, generator), jacobian=jacobian)
+                rows = draw_batch(target, batch, generator)
+                if noisy:
+                    value, gradient = _with_dropout(target, z, rows, jacobian, generator)
+                else:
+                    value, gradient = target.value_and_grad(z, rows, jacobian=jacobian)
                 if not bool(torch.isfinite(gradient).all()):
                     notes.append(
                         f"the gradient was not finite at step {t + 1}; this is the point before it: lower the learning rate"
                     )
                     z = best_z
                     break
-                if batch is None and float(value) > best:
+                exact = batch is None and not noisy
+                if exact and float(value) > best:
                     best, best_z = float(value), z.clone()
-                elif batch is not None:
+                elif not exact:
                     best_z = z.clone()
                 step(t, gradient, scheduled(schedule, t, how.steps))
                 losses.append(-float(value))
@@ -155,13 +163,25 @@ def _stochastic(
         interrupted = True
         notes.append(f"stopped by Ctrl-C after {len(losses)} of {how.steps} steps; this is the point reached")
     value, gradient = target.value_and_grad(z, jacobian=jacobian)
-    if not float(value) >= best and batch is None:
+    if not float(value) >= best and batch is None and not noisy:
         z, (value, gradient) = best_z, target.value_and_grad(best_z, jacobian=jacobian)
     if losses and not float(value) > -losses[0] - 1e6 * (1 + abs(losses[0])):
         notes.append(
             f"the weights diverge (the loss went from {losses[0]:.3g} to {-float(value):.3g}): lower the learning rate"
         )
     return z.detach(), _stats(float(value), float(gradient.abs().max()), len(losses), interrupted, losses), notes
+
+
+def _with_dropout(
+    target: Target, z: Tensor, rows: Tensor | None, jacobian: bool, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Log density and gradient with units dropped out at random: run eagerly, as a graph would keep one set of units for good."""
+    seed = int(torch.randint(2**31, (1,), generator=generator))
+    with torch.enable_grad(), seeded(seed, z.device), training():
+        point = z.detach().clone().requires_grad_(True)
+        value = target.log_density(point, rows, jacobian=jacobian)
+        (gradient,) = torch.autograd.grad(value, point, materialize_grads=True)
+    return value.detach(), gradient
 
 
 def _vector(target: Target, rates: dict[str, float], like: Tensor) -> Tensor:

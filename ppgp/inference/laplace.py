@@ -117,11 +117,15 @@ def expand(target: Target, z0: Tensor, progress: bool, steps: int) -> Peak:
     )
 
 
+#: how far along a flat direction the density is looked at, in its own units: a proper prior may be as wide as 1e7
+FAR = (1e2, -1e2, 1e4, -1e4, 1e8, -1e8)
+
+
 def _refuse_improper(target: Target, mode: Tensor, directions: Tensor) -> None:
     """Raises ImproperPosterior where the density does not change far along one of the directions [p, k]."""
     for v in directions.mT:
         step = v / v.abs().max()
-        far = torch.stack([target.value_and_grad(mode + t * step)[0] for t in (0.0, 100.0, -100.0, 1e4, -1e4)])
+        far = torch.stack([target.value_and_grad(mode + t * step)[0] for t in (0.0, *FAR)])
         if bool((far - far[0]).abs().max() <= 1e-7 * (1 + far[0].abs())):
             names = target.names()
             moved = [names[j] for j in torch.nonzero(step.abs() > 1e-3).flatten().tolist()]

@@ -32,11 +32,14 @@ class MAP(Inference):
             "gd" (gradient descent, its step found by backtracking, Armijo 1966, unless ``learning_rate`` fixes it); "sgd"
             (stochastic gradient descent, Robbins & Monro 1951); or "adam".
         steps: at most so many iterations.
-        learning_rate: of gd and sgd (on the density a row) and of Adam; one number, or ``{site: rate}`` with "" for the rest.
+        learning_rate: of gd and sgd (on the density a row) and of Adam; one number, or ``{site: rate}``, "kernel.network" for
+            all under it and "" for the rest.
             None: 0.1 for sgd, 0.05 for Adam.
         schedule: how the rate falls over the steps: "constant", "cosine" (to 1 % of itself) or "inverse" (as 1 / t).
             None: "inverse" for sgd, "constant" otherwise.
         batch_size: rows a step of sgd (None: 32) and Adam (None: all).
+
+    Networks drop units out in the steps of sgd and Adam; the other methods need the same density at every call.
 
     The density is that of the sites themselves (no log-Jacobian), as Pyro's AutoDelta and Stan's optimiser have it.
     Stats: ``log_density`` at the mode, ``log_likelihood``, ``observations`` and ``parameters`` (what BIC and AIC are made of),
@@ -76,15 +79,16 @@ class MAP(Inference):
         """
         given = RATES[self.optimizer] if self.learning_rate is None else self.learning_rate
         rates = given if isinstance(given, Mapping) else {"": given}
-        unknown = [name for name in rates if name and name not in target.slices]
+        heads = {name: [given for given in rates if _is_under(name, given)] for name in target.slices}
+        unknown = [given for given in rates if given and not any(_is_under(name, given) for name in target.slices)]
         if unknown:
             raise UnknownName("site in learning_rate", unknown[0], target.slices)
-        missing = [name for name in target.slices if name not in rates and "" not in rates]
+        missing = [name for name, found in heads.items() if not found]
         if missing:
             raise SettingError(
                 "a learning rate for every site", f"none for {missing}", "add them, or one for the rest under ''"
             )
-        return {name: rates.get(name, rates.get("", 0.0)) for name in target.slices}
+        return {name: rates[max(found, key=len)] for name, found in heads.items()}
 
     def __call__(
         self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None
@@ -98,6 +102,11 @@ class MAP(Inference):
         z, stats, notes = search(self, target, z0, seed, progress, False)
         stats |= at_the_mode(target, z)
         return finish(self, target, z[None, None], started, stats, notes)
+
+
+def _is_under(site: str, head: str) -> bool:
+    """Whether a site is the one named, or one of the group: ``kernel.network`` heads ``kernel.network.0.weight``."""
+    return head in ("", site) or site.startswith(head + ".")
 
 
 def find_mode(target: Target, z0: Tensor, progress: bool, jacobian: bool, steps: int = 1000) -> tuple[Tensor, dict, list[str]]:

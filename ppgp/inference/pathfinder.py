@@ -101,6 +101,9 @@ class Pathfinder(Inference):
             with bar("Pathfinder", self.paths, progress) as update:
                 for path in range(self.paths):
                     z0 = starting_point(target, init, seed + path, SPREAD)
+                    if init is not None:  # at a mode there would be no path, and all paths would be one
+                        own = torch.Generator().manual_seed(seed + path)
+                        z0 = z0 + BALL * torch.randn(target.dim, generator=own, dtype=torch.float64).to(z0)
                     best = best_on_path(target, z0, seed + path, self.steps)
                     found += [best] if best is not None else []
                     update(path + 1, elbo=best.elbo if best else math.nan)

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ..data import Dataset
 from ..errors import NotApplicable, SettingError, UnknownName
+from ..networks import training
 from ..posterior import Posterior
 from ..prediction import seeded
 from ..progress import bar
@@ -283,7 +284,8 @@ class SVI(Inference):
                 for one in optimizer.optim_objs.values():
                     one.param_groups[0]["lr"] = rate
                 args, kwargs = arguments(draw_batch(target, self.batch_size, generator))
-                return -float(loop.step(*args, **kwargs))  # type: ignore[arg-type]
+                with training():  # networks drop units out here, and nowhere else
+                    return -float(loop.step(*args, **kwargs))  # type: ignore[arg-type]
 
             history, notes = self._train(step, progress)
             args, kwargs = arguments(None)

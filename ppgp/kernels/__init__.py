@@ -2,6 +2,7 @@
 
 from .anisotropy import Anisotropy
 from .constant import Constant
+from .deep import Deep
 from .exponential import Exponential
 from .kernel import Kernel, Product, Sum
 from .linear import Linear
@@ -11,6 +12,7 @@ from .periodic import Periodic
 from .polynomial import Polynomial
 from .rational_quadratic import RationalQuadratic
 from .rbf import RBF
+from .spectral_mixture import SpectralMixture
 from .spherical import Spherical
 from .white import White
 from .wrappers import ARD, Scale, Subspace
@@ -20,6 +22,7 @@ __all__ = [
     "RBF",
     "Anisotropy",
     "Constant",
+    "Deep",
     "Exponential",
     "Kernel",
     "Linear",
@@ -30,6 +33,7 @@ __all__ = [
     "Product",
     "RationalQuadratic",
     "Scale",
+    "SpectralMixture",
     "Spherical",
     "Subspace",
     "Sum",

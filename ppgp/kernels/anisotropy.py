@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SettingError
-from ..priors import Prior, PriorLike, Site, Uniform, site, value_of
+from ..priors import Param, Prior, PriorLike, Site, Uniform, site, value_of
 from .kernel import Kernel, Theta
 
 
@@ -37,7 +37,7 @@ class Anisotropy(Kernel):
             do = "divide the shorter range by the longer, or turn the angle by 90"
             raise SettingError("a ratio of ranges above 0 and at most 1", repr(self.ratio), do)
 
-    def sites(self, d: int) -> dict[str, Site]:
+    def sites(self, d: int) -> dict[str, Site | Param]:
         self.check_columns(d)
         inner = self.kernel.sites(d)
         if {"angle", "ratio"} & set(inner):

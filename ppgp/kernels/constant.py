@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..priors import LogNormal, PriorLike
 from .kernel import Kernel, Theta, constant_variance
+from .paths import Draw, Path
 
 
 @dataclass(frozen=True)
@@ -23,3 +24,7 @@ class Constant(Kernel):
 
     def variances(self, h: Theta, X: Tensor) -> Tensor:
         return constant_variance(h, X)
+
+    def path(self, theta: Theta, d: int, draw: Draw) -> Path:
+        level = self._values(theta, draw.like, 0)["variance"].sqrt() * draw.normal(draw.samples, 1)
+        return lambda X: level.expand(-1, len(X))

@@ -9,6 +9,7 @@ from torch import Tensor
 from ..priors import LogNormal, PriorLike
 from .distance import distance
 from .kernel import Kernel, Theta, constant_variance
+from .paths import Draw, student_frequencies
 
 
 @dataclass(frozen=True)
@@ -28,3 +29,6 @@ class Exponential(Kernel):
 
     def variances(self, h: Theta, X: Tensor) -> Tensor:
         return constant_variance(h, X)
+
+    def spectrum(self, h: Theta, d: int, draw: Draw) -> Tensor:
+        return student_frequencies(draw, d, h["lengthscale"], 0.5)

@@ -8,7 +8,7 @@ Names: ``+`` and ``*`` flatten and number their children (``0.lengthscale``).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import add, mul
@@ -17,8 +17,9 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import SettingError
-from ..priors import Site, prefixed, site, under, value_of
+from ..errors import NotApplicable, SettingError
+from ..priors import Param, Site, prefixed, site, under, value_of
+from .paths import Draw, Path, fourier
 
 Theta = Mapping[str, Tensor]
 
@@ -46,16 +47,34 @@ class Kernel:
                 f"{wanted} for {type(self).__name__}", str(d), "choose another kernel, or Subspace(kernel, columns)"
             )
 
+    #: (h of one draw, d, Draw) -> frequencies [samples, L, d] of the kernel over its variance; None: no spectral law is known
+    spectrum: ClassVar[Callable[..., Tensor] | None] = None
+
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         raise NotImplementedError
 
     def variances(self, h: Theta, X: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def sites(self, d: int) -> dict[str, Site]:
-        """{name: Site} of the hyperparameters for inputs of d columns."""
+    def sites(self, d: int) -> dict[str, Site | Param]:
+        """{name: Site} of the hyperparameters for inputs of d columns; Param for what is optimised rather than inferred."""
         self.check_columns(d)
         return {name: site(f"{type(self).__name__}.{name}", getattr(self, name), positive=True) for name in self.hyper}
+
+    def path(self, theta: Theta, d: int, draw: Draw) -> Path:
+        """Functions drawn from the prior at one theta (no draw axis): X [m, d] -> [samples, m].
+
+        Raises:
+            NotApplicable: if this kernel knows no functions that it is the covariance of.
+        """
+        if self.spectrum is None:
+            raise NotApplicable("a kernel with a spectral law", type(self).__name__, "draw the prior exactly: features=None")
+        h = self._values(theta, draw.like, 0)
+        return fourier(draw, self.spectrum(h, d, draw), h["variance"])
+
+    def faults(self, theta: Theta, X: Float[Tensor, "*b n d"]) -> list[str]:
+        """Sentences on why this kernel cannot tell the rows of X apart; a network can fail so."""
+        return []
 
     def _values(self, theta: Theta, like: Tensor, axes: int) -> dict[str, Tensor]:
         lift = (...,) + (None,) * axes
@@ -93,10 +112,14 @@ class _Many(Kernel):
             flat.extend(child.children if isinstance(child, _Many) and type(child) is type(self) else [child])
         object.__setattr__(self, "children", tuple(flat))
 
-    def sites(self, d: int) -> dict[str, Site]:
+    def sites(self, d: int) -> dict[str, Site | Param]:
         return {k: s for i, child in enumerate(self.children) for k, s in prefixed(str(i), child.sites(d)).items()}
 
-    def _each(self, theta: Theta) -> list[tuple[Kernel, dict[str, Tensor]]]:
+    def faults(self, theta: Theta, X: Tensor) -> list[str]:
+        return [sentence for child, part in self.parts(theta) for sentence in child.faults(part, X)]
+
+    def parts(self, theta: Theta) -> list[tuple[Kernel, dict[str, Tensor]]]:
+        """Each child with its part of theta."""
         return [(child, under(str(i), theta)) for i, child in enumerate(self.children)]
 
 
@@ -105,10 +128,14 @@ class Sum(_Many):
     """k1 + k2 + ...: independent functions added."""
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        return reduce(add, [child(part, X1, X2) for child, part in self._each(theta)])
+        return reduce(add, [child(part, X1, X2) for child, part in self.parts(theta)])
+
+    def path(self, theta: Theta, d: int, draw: Draw) -> Path:
+        paths = [child.path(part, d, draw) for child, part in self.parts(theta)]
+        return lambda X: reduce(add, [path(X) for path in paths])
 
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
-        return reduce(add, [child.diag(part, X) for child, part in self._each(theta)])
+        return reduce(add, [child.diag(part, X) for child, part in self.parts(theta)])
 
 
 @dataclass(frozen=True)
@@ -116,10 +143,10 @@ class Product(_Many):
     """k1 * k2 * ...: covariances multiplied. Their variances are only identified as a product: fix all but one."""
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        return reduce(mul, [child(part, X1, X2) for child, part in self._each(theta)])
+        return reduce(mul, [child(part, X1, X2) for child, part in self.parts(theta)])
 
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
-        return reduce(mul, [child.diag(part, X) for child, part in self._each(theta)])
+        return reduce(mul, [child.diag(part, X) for child, part in self.parts(theta)])
 
 
 def constant_variance(h: Theta, X: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..priors import LogNormal, PriorLike
 from .kernel import Kernel, Theta
+from .paths import Draw, Path
 
 
 @dataclass(frozen=True)
@@ -25,3 +26,7 @@ class Linear(Kernel):
 
     def variances(self, h: Theta, X: Tensor) -> Tensor:
         return h["variance"] * X.square().sum(-1)
+
+    def path(self, theta: Theta, d: int, draw: Draw) -> Path:
+        weight = self._values(theta, draw.like, 0)["variance"].sqrt() * draw.normal(draw.samples, d)
+        return lambda X: weight @ X.mT

@@ -11,6 +11,7 @@ from ..errors import SettingError
 from ..priors import LogNormal, PriorLike
 from .distance import distance
 from .kernel import Kernel, Theta, constant_variance
+from .paths import Draw, student_frequencies
 
 
 @dataclass(frozen=True)
@@ -38,3 +39,6 @@ class Matern(Kernel):
 
     def variances(self, h: Theta, X: Tensor) -> Tensor:
         return constant_variance(h, X)
+
+    def spectrum(self, h: Theta, d: int, draw: Draw) -> Tensor:
+        return student_frequencies(draw, d, h["lengthscale"], self.nu)

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..priors import LogNormal, PriorLike
 from .distance import squared_distance
 from .kernel import Kernel, Theta, constant_variance
+from .paths import Draw, gamma_frequencies
 
 
 @dataclass(frozen=True)
@@ -31,3 +32,6 @@ class RationalQuadratic(Kernel):
 
     def variances(self, h: Theta, X: Tensor) -> Tensor:
         return constant_variance(h, X)
+
+    def spectrum(self, h: Theta, d: int, draw: Draw) -> Tensor:
+        return gamma_frequencies(draw, d, h["lengthscale"], float(h["alpha"]))

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..priors import LogNormal, PriorLike
 from .distance import squared_distance
 from .kernel import Kernel, Theta, constant_variance
+from .paths import Draw, gaussian_frequencies
 
 
 @dataclass(frozen=True)
@@ -26,3 +27,6 @@ class RBF(Kernel):
 
     def variances(self, h: Theta, X: Tensor) -> Tensor:
         return constant_variance(h, X)
+
+    def spectrum(self, h: Theta, d: int, draw: Draw) -> Tensor:
+        return gaussian_frequencies(draw, d, h["lengthscale"])

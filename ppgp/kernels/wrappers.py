@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from ..errors import NotApplicable, SettingError
-from ..priors import LogNormal, PriorLike, Site, site, value_of
+from ..priors import LogNormal, Param, PriorLike, Site, site, value_of
 from .kernel import Kernel, Theta
+from .paths import Draw, Path
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Scale(Kernel):
     kernel: Kernel
     outputscale: PriorLike = LogNormal(0.0, 1.0)
 
-    def sites(self, d: int) -> dict[str, Site]:
+    def sites(self, d: int) -> dict[str, Site | Param]:
         inner = self.kernel.sites(d)
         if "outputscale" in inner:
             raise SettingError("one Scale around a kernel", "a Scale in a Scale", "keep the outer one")
@@ -32,6 +33,13 @@ class Scale(Kernel):
 
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
         return value_of(theta, "outputscale", self.outputscale, X)[..., None] * self.kernel.diag(theta, X)
+
+    def faults(self, theta: Theta, X: Tensor) -> list[str]:
+        return self.kernel.faults(theta, X)
+
+    def path(self, theta: Theta, d: int, draw: Draw) -> Path:
+        size, inner = value_of(theta, "outputscale", self.outputscale, draw.like).sqrt(), self.kernel.path(theta, d, draw)
+        return lambda X: size * inner(X)
 
 
 @dataclass(frozen=True)
@@ -58,9 +66,9 @@ class ARD(Kernel):
             leaf = leaf.kernel
         return leaf
 
-    def sites(self, d: int) -> dict[str, Site]:
+    def sites(self, d: int) -> dict[str, Site | Param]:
         inner = self.kernel.sites(d)
-        return {k: site(k, s.prior, (d,), True) if k == "lengthscale" else s for k, s in inner.items()}
+        return {k: site(k, s.prior, (d,), True) if k == "lengthscale" and isinstance(s, Site) else s for k, s in inner.items()}
 
     def _rescaled(self, theta: Theta, X: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         lengthscale = value_of(theta, "lengthscale", self._leaf().lengthscale, X)  # type: ignore[attr-defined]
@@ -79,6 +87,11 @@ class ARD(Kernel):
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
         inner, _ = self._rescaled(theta, X)
         return self.kernel.diag(inner, X)
+
+    def path(self, theta: Theta, d: int, draw: Draw) -> Path:
+        rescaled, lengthscale = self._rescaled(theta, draw.like[:1])
+        inner = self.kernel.path(rescaled, d, draw)
+        return lambda X: inner(X / lengthscale)
 
 
 @dataclass(frozen=True)
@@ -104,7 +117,7 @@ class Subspace(Kernel):
                 f"X with at least {max(self.columns) + 1} columns for {self!r}", f"{d}", "name columns that exist"
             )
 
-    def sites(self, d: int) -> dict[str, Site]:
+    def sites(self, d: int) -> dict[str, Site | Param]:
         self._check(d)
         return self.kernel.sites(len(self.columns))
 
@@ -116,3 +129,11 @@ class Subspace(Kernel):
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
         self._check(X.shape[-1])
         return self.kernel.diag(theta, X[..., list(self.columns)])
+
+    def faults(self, theta: Theta, X: Tensor) -> list[str]:
+        return self.kernel.faults(theta, X[..., list(self.columns)])
+
+    def path(self, theta: Theta, d: int, draw: Draw) -> Path:
+        self._check(d)
+        columns, inner = list(self.columns), self.kernel.path(theta, len(self.columns), draw)
+        return lambda X: inner(X[..., columns])

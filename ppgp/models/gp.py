@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pyro
@@ -13,11 +13,13 @@ from torch.distributions import Distribution
 
 from ..data import Dataset
 from ..distributions import GPMarginal
-from ..errors import DataError
-from ..kernels import RBF, Kernel
+from ..errors import DataError, NotApplicable, NumericalError
+from ..kernels import RBF, Kernel, Sum
+from ..kernels.paths import Draw
 from ..linalg import add_diagonal, cholesky
-from ..priors import LogNormal, PriorLike, Site, prefixed, site, under
-from .model import Model, Theta, draw, full_batch_only, number_of_draws
+from ..priors import LogNormal, Param, PriorLike, Site, prefixed, site, under
+from .model import Model, Theta, begun, draw, first_draw, full_batch_only, number_of_draws, split_params
+from .pathwise import matheron
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of predict
 ROWS_AT_ONCE = 4096
@@ -40,7 +42,7 @@ class GP(Model):
     noise: PriorLike = LogNormal(-2.0, 1.0)
     mean: PriorLike = 0.0
 
-    def sites(self, d: int) -> dict[str, Site]:
+    def sites(self, d: int) -> dict[str, Site | Param]:
         return {
             **prefixed("kernel", self.kernel.sites(d)),
             "noise": site("noise", self.noise, positive=True, zero=True),
@@ -48,8 +50,12 @@ class GP(Model):
         }
 
     def prepare(self, data: Dataset) -> GP:
-        """Raises DataError for duplicate rows under a noise of exactly 0, which no covariance can have."""
+        """Raises DataError for duplicate rows under a noise of exactly 0, which no covariance can have, and NumericalError for a
+        network that starts broken."""
         self.sites(data.d)
+        broken = self.kernel.faults({}, data.X)
+        if broken:  # no gradient leads away from there
+            raise NumericalError("a kernel that tells these rows apart before the fit", "a network that does not", broken[0])
         if self.noise == 0:
             unique, inverse, counts = torch.unique(data.X, dim=0, return_inverse=True, return_counts=True)
             if len(unique) < data.n:
@@ -61,6 +67,14 @@ class GP(Model):
                 )
         return self
 
+    def start(self, data: Dataset) -> dict[str, Tensor]:
+        """The initial weights of a network that has a prior: all 0, the middle of it, is a saddle."""
+        return begun(self.sites(data.d))
+
+    def faults(self, theta: Theta, data: Dataset) -> list[str]:
+        """What the fit has made of a network."""
+        return self.kernel.faults(under("kernel", theta), data.X)
+
     def _covariance(self, theta: Theta, X: Tensor) -> Tensor:
         noise = self.value(theta, "noise", X)
         return add_diagonal(self.kernel(under("kernel", theta), X), noise[..., None])
@@ -71,17 +85,17 @@ class GP(Model):
         loc = self.value(theta, "mean", X).expand(len(X))
         return pyro.sample("y", GPMarginal(loc, self._covariance(theta, X)), obs=y)
 
-    def _chunks(self, theta: Theta, n: int, m: int, itemsize: int) -> Iterator[dict[str, Tensor]]:
-        draws = number_of_draws(theta)
-        size = max(1, MEMORY_BUDGET // (itemsize * (4 * n * n + 4 * n * m)))
-        for i in range(0, draws, size):
-            yield {k: v[i : i + size] for k, v in theta.items()}
+    def _chunks(self, theta: Theta, n: int, m: int, like: Tensor) -> Iterator[dict[str, Tensor]]:
+        drawn, params = split_params(self.sites(like.shape[-1]), theta)
+        size = max(1, MEMORY_BUDGET // (like.element_size() * (4 * n * n + 4 * n * m)))
+        for i in range(0, number_of_draws(drawn), size):
+            yield {**params, **{k: v[i : i + size] for k, v in drawn.items()}}
 
     def _conditional(self, theta: Theta, X: Tensor, train: Dataset, joint: bool) -> tuple[Tensor, Tensor]:
         """Mean [draw, m] and covariance [draw, m, m] (joint) or variance [draw, m] of f at X given the training rows."""
         means, spreads = [], []
         width = len(X) if joint else min(len(X), ROWS_AT_ONCE)
-        for part in self._chunks(theta, train.n, width, X.element_size()):
+        for part in self._chunks(theta, train.n, width, X):
             hyper = under("kernel", part)
             mean = self.value(part, "mean", X)[..., None]
             L = cholesky(self._covariance(part, train.X), "covariance of the training rows")
@@ -115,16 +129,50 @@ class GP(Model):
 
     def gaussian(self, theta: Theta, X: Tensor, train: Dataset) -> tuple[Tensor, ...]:
         """At one draw: covariance of y [n, n], y - mean [n], covariance with f at X [n, m], variance of y there [m], mean [m]."""
-        one = {name: value[0] for name, value in theta.items()}
+        one = first_draw(self.sites(X.shape[-1]), theta)
         hyper, mean = under("kernel", one), self.value(one, "mean", X)
         variance = self.kernel.diag(hyper, X) + self.value(one, "noise", X)
         return self._covariance(one, train.X), train.y - mean, self.kernel(hyper, train.X, X), variance, mean.expand(len(X))
+
+    def pathwise(
+        self, theta: Theta, train: Dataset, samples: int, features: int | None, generator: torch.Generator
+    ) -> Callable[[Tensor], Tensor]:
+        """Functions of the posterior, X [m, d] -> [samples, m], each at a draw of theta at random; see ``pathwise.matheron``."""
+        drawn, params = split_params(self.sites(train.d), theta)
+        count = number_of_draws(drawn)
+        chosen = torch.randint(count, (samples,), generator=generator)
+        paths = []
+        for i in chosen.unique().tolist():
+            one = {**params, **{name: value[i] for name, value in drawn.items()}}
+            draw = Draw(int((chosen == i).sum()), features or 0, generator, train.X)
+            level, noise = self.value(one, "mean", train.X), self.value(one, "noise", train.X)
+            hyper = under("kernel", one)
+            paths.append(matheron(self.kernel, hyper, noise, level, train.X, train.y, draw, features is None))
+        return lambda X: torch.cat([path(X) for path in paths])
+
+    def components(self, theta: Theta, X: Tensor, train: Dataset) -> dict[str, Distribution]:
+        """The law of each term of a sum of kernels, batch [draw, m]: mean k_i(X, x)' C^-1 (y - mean), variance k_i(x, x) -
+        k_i(X, x)' C^-1 k_i(X, x). Duvenaud (2014), section 2.4.5. The constant mean is in none of them."""
+        if not isinstance(self.kernel, Sum):
+            raise NotApplicable("a sum of kernels", type(self.kernel).__name__, "add kernels with +, or use latent")
+        found: dict[str, list[tuple[Tensor, Tensor]]] = {}
+        for part in self._chunks(theta, train.n, len(X), X):
+            mean = self.value(part, "mean", X)[..., None]
+            L = cholesky(self._covariance(part, train.X), "covariance of the training rows")
+            w = torch.linalg.solve_triangular(L, (train.y - mean).unsqueeze(-1).expand(*L.shape[:-1], 1), upper=False)
+            for name, (child, hyper) in zip(_labels(self.kernel), self.kernel.parts(under("kernel", part)), strict=True):
+                V = torch.linalg.solve_triangular(L, child(hyper, train.X, X).expand(*L.shape[:-1], len(X)), upper=False)
+                prior = child.diag(hyper, X)
+                spread = torch.maximum(prior - V.square().sum(-2), torch.finfo(prior.dtype).eps * prior)
+                found.setdefault(name, []).append(((V.mT @ w).reshape(-1, len(X)), spread.reshape(-1, len(X))))
+        laws = {name: [torch.cat(each) for each in zip(*pieces, strict=True)] for name, pieces in found.items()}
+        return {name: dist.Normal(loc, variance.sqrt()) for name, (loc, variance) in laws.items()}
 
     def loo(self, theta: Theta, train: Dataset) -> Distribution:
         """y_i given the other rows, batch [draw, n]: mean y_i - a_i / d_i, variance 1 / d_i, with a = C^-1 (y - mean),
         d = diag C^-1. Rasmussen & Williams (2006), equations 5.10 to 5.12."""
         means, variances = [], []
-        for part in self._chunks(theta, train.n, train.n, train.X.element_size()):
+        for part in self._chunks(theta, train.n, train.n, train.X):
             inverse = torch.cholesky_inverse(cholesky(self._covariance(part, train.X), "covariance of the training rows"))
             residual = train.y - self.value(part, "mean", train.X)[..., None]
             a = (inverse @ residual.unsqueeze(-1).expand(*inverse.shape[:-1], 1)).squeeze(-1)
@@ -136,3 +184,8 @@ class GP(Model):
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
         """The likelihood is joint; pointwise it is the leave-one-out density."""
         return {"y": self.loo(theta, data).log_prob(data.y)}
+
+
+def _labels(kernel: Sum) -> list[str]:
+    """``0 RBF``, ``1 Linear``: a child's number is that of its sites."""
+    return [f"{i} {type(child).__name__}" for i, child in enumerate(kernel.children)]

@@ -12,7 +12,7 @@ from torch.distributions import Distribution, Independent
 
 from ..data import Dataset
 from ..errors import NotApplicable, SettingError
-from ..priors import Site, value_of
+from ..priors import Param, Site, value_of
 
 Theta = Mapping[str, Tensor]
 
@@ -51,12 +51,18 @@ class Model:
     relabel: Callable[..., tuple[dict[str, Tensor], str | None]] | None = None
     #: (data) -> {site: value} where a search begins; None: the middle of the unconstrained scale
     start: Callable[..., dict[str, Tensor]] | None = None
+    #: (theta, train, samples, features, generator) -> functions of the posterior, X [m, d] -> [samples, m]
+    pathwise: Callable[..., Callable[[Tensor], Tensor]] | None = None
+    #: (theta, X, train) -> {component: Distribution of its part of f, batch [draw, m]}
+    components: Callable[..., dict[str, Distribution]] | None = None
+    #: (theta, data) -> sentences on what a fit has made of the model
+    faults: Callable[..., list[str]] | None = None
     #: (data) -> sentences on what these data cannot determine under these priors
     doubts: Callable[..., list[str]] | None = None
     #: (draws, scaler) -> coefficients in the units of the data
     coefficients: Callable[..., dict[str, Tensor]] | None = None
 
-    def sites(self, d: int) -> dict[str, Site]:
+    def sites(self, d: int) -> Mapping[str, Site | Param]:
         """{name: Site} for inputs of d columns."""
         raise NotImplementedError
 
@@ -89,9 +95,36 @@ class Model:
         return value_of(theta, name, getattr(self, name), like)
 
 
-def draw(sites: Mapping[str, Site], like: Tensor) -> dict[str, Tensor]:
-    """One pyro.sample a site that has a prior; the fixed ones are left to the recipe."""
-    return {name: pyro.sample(name, s.distribution(like)) for name, s in sites.items() if not s.fixed}
+def draw(sites: Mapping[str, Site | Param], like: Tensor) -> dict[str, Tensor]:
+    """One pyro.sample a site that has a prior, one pyro.param a Param; the fixed ones are left to the recipe."""
+    return {
+        name: _param(name, s, like) if isinstance(s, Param) else pyro.sample(name, s.distribution(like))
+        for name, s in sites.items()
+        if isinstance(s, Param) or not s.fixed
+    }
+
+
+def _param(name: str, p: Param, like: Tensor) -> Tensor:
+    """Its value in the param store, a copy of the recipe's at first."""
+    value = pyro.param(name, p.value.detach().clone().to(like), constraint=p.constraint)
+    return value if p.trained else value.detach()
+
+
+def begun(sites: Mapping[str, Site | Param]) -> dict[str, Tensor]:
+    """{name: value} of the sites that say where a search begins."""
+    return {name: s.start for name, s in sites.items() if isinstance(s, Site) and s.start is not None}
+
+
+def split_params(sites: Mapping[str, Site | Param], theta: Theta) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """theta as draws (with a draw axis) and params (without)."""
+    params = {name for name, s in sites.items() if isinstance(s, Param)}
+    return {k: v for k, v in theta.items() if k not in params}, {k: v for k, v in theta.items() if k in params}
+
+
+def first_draw(sites: Mapping[str, Site | Param], theta: Theta) -> dict[str, Tensor]:
+    """theta at its first draw, without the draw axis."""
+    drawn, params = split_params(sites, theta)
+    return {**params, **{name: value[0] for name, value in drawn.items()}}
 
 
 def full_batch_only(model: Model, X: Tensor, total: int | None, instead: str) -> None:

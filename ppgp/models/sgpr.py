@@ -16,9 +16,9 @@ from ..errors import DataError, NumericalError
 from ..inducing import select
 from ..kernels import RBF, Kernel
 from ..linalg import add_diagonal, cholesky
-from ..priors import LogNormal, Prior, PriorLike, Site, prefixed, site, under
+from ..priors import LogNormal, Param, Prior, PriorLike, Site, prefixed, site, under
 from ..sparse import Projection, SparseMarginal, inducing_root, project
-from .model import Model, Theta, draw, full_batch_only, number_of_draws
+from .model import Model, Theta, draw, full_batch_only, number_of_draws, split_params
 
 DEFAULT_INDUCING = 100
 ROWS_AT_ONCE = 8192
@@ -50,7 +50,7 @@ class SGPR(Model):
     seed: int = 0
     Z: Tensor | None = field(default=None, repr=False, compare=False)
 
-    def sites(self, d: int) -> dict[str, Site]:
+    def sites(self, d: int) -> dict[str, Site | Param]:
         return {
             **prefixed("kernel", self.kernel.sites(d)),
             "noise": site("noise", self.noise, positive=True),
@@ -82,7 +82,7 @@ class SGPR(Model):
             torch.manual_seed(self.seed)
             found = {}
             for name, one in self.sites(X.shape[1]).items():
-                if isinstance(one.prior, Prior):
+                if isinstance(one, Site) and isinstance(one.prior, Prior):
                     draws = torch.stack([one.distribution(X).sample() for _ in range(101)])
                     found[name] = draws.median(0).values
             return found
@@ -128,8 +128,9 @@ class SGPR(Model):
 
     def _one_by_one(self, theta: Theta, train: Dataset) -> Iterator[tuple[dict[str, Tensor], Tensor, Tensor, Projection]]:
         """(theta of a draw, Z, L, what the rows say), draw by draw."""
-        for i in range(number_of_draws({k: v for k, v in theta.items() if k != "inducing"})):
-            one = {k: v[i] for k, v in theta.items() if k != "inducing"}
+        drawn, params = split_params(self.sites(train.d), {k: v for k, v in theta.items() if k != "inducing"})
+        for i in range(number_of_draws(drawn)):
+            one = {**params, **{k: v[i] for k, v in drawn.items()}}
             Z = self._of(theta, train.X)
             law = self._law(one, train.X, Z)
             L = inducing_root(law.Kmm)
@@ -143,9 +144,9 @@ class SGPR(Model):
 
     def bounds(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor]:
         """Lower and upper bound on log p(y given theta), Titsias (2009) and (2014): [draw], or [] for theta without a draw axis."""
-        axes = {name: len(s.shape) for name, s in self.sites(data.d).items()}
+        axes = {name: len(s.shape) for name, s in self.sites(data.d).items() if isinstance(s, Site)}
         single = all(v.ndim == axes[k] for k, v in theta.items() if k in axes)
-        batch = {k: v[None] if single and k != "inducing" else v for k, v in theta.items()}
+        batch = {k: v[None] if single and k in axes else v for k, v in theta.items()}
         found = []
         for one, _, _, rows in self._one_by_one(batch, data):
             noise = self.value(one, "noise", data.X)
@@ -195,6 +196,23 @@ class SGPR(Model):
         mean, spread, _ = self._conditional(theta, X, train, False)
         return dist.Normal(mean, spread.sqrt())
 
+    def loo(self, theta: Theta, train: Dataset) -> Distribution:
+        """y_i given the other rows, batch [draw, n]: as for a GP (Rasmussen & Williams 2006, equations 5.10 to 5.12) of covariance
+        Q + noise I, each variance with the part of k_ii that Q leaves out, as in ``predict``."""
+        means, variances = [], []
+        for one, Z, L, rows in self._one_by_one(theta, train):
+            hyper, s2, level = under("kernel", one), self.value(one, "noise", train.X), self.value(one, "mean", train.X)
+            mean, W = rows.posterior(s2)
+            for i in range(0, train.n, ROWS_AT_ONCE):
+                X, y = train.X[i : i + ROWS_AT_ONCE], train.y[i : i + ROWS_AT_ONCE]
+                A = torch.linalg.solve_triangular(L, self.kernel(hyper, Z, X), upper=False)
+                a = (y - level - A.mT @ mean) / s2
+                d = (1 - (W @ A).square().sum(0) / s2) / s2
+                left_out = (self.kernel.diag(hyper, X) - A.square().sum(0)).clamp_min(0.0)
+                means.append(y - a / d)
+                variances.append(1 / d + left_out)
+        return dist.Normal(torch.cat(means).reshape(-1, train.n), torch.cat(variances).reshape(-1, train.n).sqrt())
+
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
-        """Of each row given the draw and all rows, [draw, n]: the bound has no rows to itself."""
-        return {"y": self.predict(theta, data.X, data).log_prob(data.y)}
+        """The likelihood is joint; pointwise it is the leave-one-out density."""
+        return {"y": self.loo(theta, data).log_prob(data.y)}

@@ -84,6 +84,18 @@ def test_at_all_rows_the_bounds_are_the_evidence_and_predictions_the_exact_gps()
         torch.testing.assert_close(ours.variance, theirs.variance, atol=1e-5, rtol=0)
 
 
+def test_leaving_one_out_is_n_refits() -> None:
+    """The inducing inputs stay where they are."""
+    data, theta = waves(20), thetas(2)
+    model = models.SGPR(KERNEL, inducing=6).prepare(data)
+    found = model.loo(theta, data)
+    for i in range(data.n):
+        rest = data.rows(torch.arange(data.n) != i)
+        law = model.predict(theta, data.X[i : i + 1], rest)
+        torch.testing.assert_close(found.mean[:, i], law.mean[:, 0], atol=1e-8, rtol=1e-8)
+        torch.testing.assert_close(found.variance[:, i], law.variance[:, 0], atol=1e-8, rtol=1e-8)
+
+
 def test_q_of_u_is_the_optimum_of_its_formula() -> None:
     """N(Kmm P^-1 Kmn y / s2, Kmm P^-1 Kmm) with P = Kmm + Kmn Knm / s2: Titsias (2009), equation 10."""
     data, theta = waves(), thetas()

@@ -91,6 +91,36 @@ def test_sites_that_depend_on_one_another_equal_brute_force() -> None:
     assert float(target.log_density(loc[None])) == pytest.approx(float(expected), rel=1e-12)
 
 
+def test_the_likelihood_is_that_given_the_latents() -> None:
+    """A continuous latent below a discrete one, and a factor, which belongs to the prior."""
+
+    def program(y: Tensor) -> None:
+        k = pyro.sample("k", dist.Bernoulli(number(0.3)))
+        x = pyro.sample("x", dist.Normal(3 * k, number(1)))
+        pyro.factor("tilt", -x.square())
+        pyro.sample("y", dist.Normal(x, number(0.5)), obs=y)
+
+    y = number(1.2)
+    target = Target(Program(program), {"y": y})
+    x = number(0.7)
+    log_likelihood, count = target.log_likelihood(x[None])
+    assert log_likelihood == pytest.approx(float(dist.Normal(x, number(0.5)).log_prob(y)))
+    assert count == 1
+
+
+@pytest.mark.parametrize("wrap", [pyro.poutine.scale(scale=2.0), pyro.poutine.mask(mask=torch.tensor([True, False, True]))])
+def test_a_scaled_or_masked_plate_is_refused(wrap: Any) -> None:
+    def program(y: Tensor) -> None:
+        mu = pyro.sample("mu", dist.Normal(number(0), number(1)))
+        with pyro.plate("rows", len(y)), wrap:
+            k = pyro.sample("k", dist.Bernoulli(number(0.3)))
+            pyro.sample("y", dist.Normal(mu + k, number(1)), obs=y)
+
+    target = Target(Program(program), {"y": torch.zeros(3, dtype=F64)})
+    with pytest.raises(NotApplicable, match="without scale, subsample or mask"):
+        target.log_density(torch.zeros(1, dtype=F64))
+
+
 METHODS = [inference.MAP(), inference.Laplace(), inference.SVI(), inference.Pathfinder(), inference.HMC(), inference.NUTS()]
 
 

@@ -1,0 +1,122 @@
+"""Deep kernels: a kernel of the features that a network makes of the inputs."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from ..errors import SettingError
+from ..networks import Network, module_of, weights, width
+from ..priors import Param, Prior, Site, prefixed, site, under
+from .kernel import Kernel, Theta
+from .paths import Draw, Path
+
+NETWORK = "network"
+COLLAPSED = 1e-6  # spread of all features over the rows, relative to their size, below which all rows are one
+
+
+@dataclass(frozen=True)
+class Deep(Kernel):
+    """kernel(g(x), g(x')), g a network. Wilson, Hu, Salakhutdinov & Xing (2016), equation 5.
+
+    The weights are params named ``network.<param>``, which MAP and SVI optimise; with a ``prior`` they are sites, and
+    inference is over them too. The network runs on copies of them, so that the recipe is never trained.
+
+    The marginal likelihood guards against few weights, not thousands: L-BFGS drives the noise towards 0 where Adam, which drops
+    units out, does not. Ober, Rasmussen & van der Wilk (2021) show how badly; judge by rows held out.
+
+    Args:
+        network: ``MLP``, ``CNN``, or any torch module from rows [n, d] to features [n, q] (a copy is kept).
+        kernel: of the features.
+        prior: of every weight; None: params.
+
+    Raises:
+        SettingError: if the network is no network, or lies in another; on use, if it does not fit the columns of X.
+    """
+
+    network: Any
+    kernel: Kernel
+    prior: Prior | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.network, Network | nn.Module) or not isinstance(self.kernel, Kernel):
+            got = f"Deep({type(self.network).__name__}, {type(self.kernel).__name__})"
+            raise SettingError("a network and a kernel in Deep", got, "for example Deep(MLP(), RBF())")
+        if isinstance(self.network, nn.Module):
+            object.__setattr__(self, "network", copy.deepcopy(self.network))
+
+    def __repr__(self) -> str:
+        own = repr(self.network) if isinstance(self.network, Network) else f"<{type(self.network).__name__}>"
+        return f"Deep(network={own}, kernel={self.kernel!r}, prior={self.prior!r})"
+
+    def sites(self, d: int) -> dict[str, Site | Param]:
+        inner = self.kernel.sites(width(self.network, d))
+        if any(name.startswith(NETWORK + ".") for name in inner):
+            raise SettingError("one network in a kernel", "a Deep in a Deep", "put one network after the other in a module")
+        parameters, buffers = weights(module_of(self.network, d))
+        own: dict[str, Site | Param] = {}
+        for name, value in parameters.items():
+            if self.prior is None:
+                own[name] = Param(value)
+            else:
+                own[name] = Site(site(name, self.prior).prior, tuple(value.shape), start=value)
+        own |= {name: Param(value, trained=False) for name, value in buffers.items()}
+        return {**prefixed(NETWORK, own), **inner}
+
+    def features(self, theta: Theta, X: Tensor) -> Tensor:
+        """g(X), [*batch, n, q]; weights that are not in theta are those of the recipe."""
+        module = module_of(self.network, X.shape[-1])
+        given = under(NETWORK, theta)
+        parameters, buffers = weights(module)
+        initial: dict[str, Tensor] = {**parameters, **buffers}
+        shapes = {name: value.shape for name, value in initial.items()}
+        state = {name: given.get(name, value).to(X) for name, value in initial.items()}
+        batch = torch.broadcast_shapes(*(v.shape[: v.ndim - len(shapes[name])] for name, v in state.items()))
+
+        def run(state: dict[str, Tensor], X: Tensor) -> Tensor:
+            flat = X.reshape(-1, X.shape[-1])
+            return functional_call(module, state, (flat,)).reshape(*X.shape[:-1], -1)
+
+        if not batch:
+            return run(state, X)
+        each = {name: v.expand(batch + shapes[name]).reshape(-1, *shapes[name]) for name, v in state.items()}
+        rows = X if X.ndim == 2 else X.expand(batch + X.shape[-2:]).reshape(-1, *X.shape[-2:])
+        several = torch.vmap(run, in_dims=(0, None if X.ndim == 2 else 0), randomness="different")
+        return several(each, rows).reshape(*batch, X.shape[-2], -1)
+
+    def _inner(self, theta: Theta) -> dict[str, Tensor]:
+        return {name: value for name, value in theta.items() if not name.startswith(NETWORK + ".")}
+
+    def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        return self.kernel(self._inner(theta), self.features(theta, X1), None if X2 is None else self.features(theta, X2))
+
+    def diag(self, theta: Theta, X: Tensor) -> Tensor:
+        return self.kernel.diag(self._inner(theta), self.features(theta, X))
+
+    def path(self, theta: Theta, d: int, draw: Draw) -> Path:
+        features = replace(draw, like=self.features(theta, draw.like))
+        inner = self.kernel.path(self._inner(theta), width(self.network, d), features)
+        return lambda X: inner(self.features(theta, X))
+
+    def faults(self, theta: Theta, X: Tensor) -> list[str]:
+        """A sentence where features are not finite, or the same in all rows."""
+        F = self.features(theta, X)
+        if not bool(torch.isfinite(F).all()):
+            bad = torch.nonzero(~torch.isfinite(F).flatten(0, -3).all(-1).all(0) if F.ndim > 2 else ~torch.isfinite(F).all(-1))
+            where = ", ".join(str(i) for i in bad.flatten().tolist()[:5])
+            return [
+                f"the network gives features that are not finite in rows {where}: check those rows, or lower the learning rate"
+            ]
+        spread = (F - F.mean(-2, keepdim=True)).square().mean((-2, -1)).sqrt()
+        size = F.square().mean((-2, -1)).sqrt()
+        if len(X) > 1 and not torch.equal(X, X[:1].expand_as(X)) and bool((spread <= COLLAPSED * size).all()):
+            return [
+                "the network gives the same features in all rows, so that the kernel sees no inputs: lower the learning rate, start "
+                "from networks.pretrained, or leave the network out"
+            ]
+        return self.kernel.faults(self._inner(theta), F)

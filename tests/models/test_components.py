@@ -1,0 +1,64 @@
+"""A sum of kernels taken apart: each term against the joint Gaussian law of all of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import ppgp
+from ppgp import Dataset, inference
+from ppgp.errors import NotApplicable
+from ppgp.kernels import RBF, Linear, Matern, Subspace
+from ppgp.models import GP
+from ppgp.posterior import Posterior
+from ppgp.priors import Normal, under
+
+KERNEL = Subspace(RBF(), [0]) + Linear() + Matern(1.5)
+
+
+def fitted(standardise: bool = True) -> tuple[Posterior, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(15, 2, generator=generator, dtype=torch.float64)
+    y = 5 + torch.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * torch.randn(15, generator=generator, dtype=torch.float64)
+    model = GP(KERNEL, mean=Normal(0.0, 1.0))
+    posterior = ppgp.fit(model, Dataset(X, y), inference.Laplace(draws=6), standardise=standardise, progress=False)
+    return posterior, torch.randn(4, 2, generator=generator, dtype=torch.float64)
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
+@pytest.mark.parametrize("standardise", [True, False])
+def test_the_means_add_up_to_the_whole(standardise: bool) -> None:
+    posterior, X = fitted(standardise)
+    parts = posterior.components(X)
+    assert list(parts) == ["0 Subspace", "1 Linear", "2 Matern"]
+    scaler = posterior.scaler
+    offset, scale = (0.0, 1.0) if scaler is None else (scaler.y_mean, scaler.y_sd)
+    constant = offset + scale * posterior.draws["mean"].mean()
+    total = sum((p.mean for p in parts.values()), start=torch.zeros(4, dtype=torch.float64))
+    torch.testing.assert_close(total + constant, posterior.latent(X).mean, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
+def test_each_term_is_the_conditional_of_one_joint_law() -> None:
+    """Brute force: (f_i(X*), y) is jointly Gaussian with covariance k_i between them; condition it by inverting the matrix."""
+    posterior, X = fitted(standardise=False)
+    train, theta = posterior.data, posterior.theta
+    for i, part in enumerate(posterior.components(X).values()):
+        for s in range(6):
+            one = {name: value[s] for name, value in theta.items()}
+            hyper = under("kernel", one)
+            child, own = KERNEL.children[i], under(str(i), hyper)
+            C = KERNEL(hyper, train.X) + one["noise"] * torch.eye(15, dtype=torch.float64)
+            k = child(own, X, train.X)
+            mean = k @ torch.linalg.inv(C) @ (train.y - one["mean"])
+            variance = (child(own, X) - k @ torch.linalg.inv(C) @ k.mT).diagonal()
+            torch.testing.assert_close(part.distribution.mean[s], mean, rtol=1e-6, atol=1e-8)
+            torch.testing.assert_close(part.distribution.variance[s], variance, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
+def test_one_kernel_has_no_terms() -> None:
+    posterior, X = fitted()
+    alone = ppgp.fit(GP(RBF()), posterior.data, inference.MAP(), progress=False)
+    with pytest.raises(NotApplicable, match="use latent"):
+        alone.components(X)
