@@ -45,13 +45,11 @@ def summed_out(program: Callable[[], None], nesting: int, likelihood: bool = Tru
     Raises:
         NotApplicable: under a scale (a subsampled plate) or a mask, which a sum over values cannot be taken through.
     """
-    if not likelihood:
-        program = poutine.block(program, hide_fn=_is_data)  # type: ignore[attr-defined]
     enumerated = poutine.enum(config_enumerate(program), first_available_dim=-1 - nesting)  # type: ignore[attr-defined]
     trace = poutine.trace(enumerated).get_trace()  # type: ignore[attr-defined]
     nodes: dict[str, dict[str, Any]] = dict(trace.nodes)  # type: ignore[arg-type]
     for name, site in nodes.items():
-        if site["type"] != "sample" or site_is_subsample(cast(Any, site)):
+        if site["type"] != "sample" or site_is_subsample(cast(Any, site)) or not is_discrete(site):
             continue
         if site["mask"] is not None or not isinstance(site["scale"], int | float) or site["scale"] != 1:
             raise NotApplicable(
@@ -59,6 +57,9 @@ def summed_out(program: Callable[[], None], nesting: int, likelihood: bool = Tru
                 f"one at {name!r}",
                 "sum the discrete site out in the program",
             )
+    if not likelihood:
+        for name in [name for name, site in nodes.items() if _is_data(site)]:
+            trace.remove_node(name)
     return TraceEinsumEvaluator(trace, True, nesting).log_prob(trace)
 
 

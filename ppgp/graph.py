@@ -60,6 +60,8 @@ def simplified(module: fx.GraphModule) -> fx.GraphModule:
             constants[node] = getattr(module, str(node.target))
         if node.op != "call_function" or node in mutated or not _pure(node):
             continue
+        if any(n in mutated for n in node.all_input_nodes):  # what it reads may have changed since an equal operation read it
+            continue
         same = _neutral(node, constants)
         if same is None:
             value = _constant(node, constants)

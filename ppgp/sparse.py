@@ -20,6 +20,7 @@ from .linalg import LOG_2PI, cholesky
 __all__ = ["Projection", "SparseMarginal", "inducing_root", "project"]
 
 JITTER = 1e-8  # of the mean of the diagonal of Kmm: inducing inputs may lie as close as they like
+JITTER_SINGLE = 1e-4  # in float32, whose own rounding is 1e-7
 MEMORY_BUDGET = 256 * 2**20  # bytes of Kmn that are kept for the gradient; beyond, its chunks are computed again
 CHUNK_BYTES = 32 * 2**20
 
@@ -28,7 +29,7 @@ Cross = Callable[[slice], Tensor]
 
 def inducing_root(Kmm: Tensor) -> Tensor:
     """L of Kmm and a jitter that only ever loosens the bound, NaN where there is none (a sampler takes that for a divergence)."""
-    jitter = JITTER * Kmm.diagonal(dim1=-2, dim2=-1).mean(-1)
+    jitter = (JITTER if Kmm.dtype == torch.float64 else JITTER_SINGLE) * Kmm.diagonal(dim1=-2, dim2=-1).mean(-1)
     L, failed = torch.linalg.cholesky_ex(Kmm + jitter[..., None, None] * torch.eye(Kmm.shape[-1]).to(Kmm))
     return L * torch.where(failed == 0, 1.0, math.nan)[..., None, None].to(L)
 

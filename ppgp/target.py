@@ -117,7 +117,7 @@ class Target:
                 raise NotApplicable(
                     "a model with at least one uncertain site", "none", "give a hyperparameter a prior instead of a number"
                 )
-            self._has_deterministic = any(is_deterministic(s) for _, s in run.samples())
+            self._has_deterministic = any(is_deterministic(s) for _, s in run.samples()) and not self.enumerates
             self._first = {name: site["value"].detach() for name, site in run.sites.items() if name in self.slices}
         if self.params:
             self.notes.append(f"held where they are: params {', '.join(self.params)} (MAP and SVI optimise them)")
@@ -360,7 +360,8 @@ class Target:
             with Run(self._split(values["z"]), unconstrained=True, params=self.params) as run:
                 self._call(())
             kept = {name: run.sites[name]["value"] for name in self.slices}
-            return kept | {name: s["value"] for name, s in run.samples() if is_deterministic(s)}
+            wanted = () if self.enumerates else run.samples()  # what depends on a discrete site has no value here
+            return kept | {name: s["value"] for name, s in wanted if is_deterministic(s)}
 
         with quietly(), torch.no_grad():
             values = over_draws(one, {"z": flat})

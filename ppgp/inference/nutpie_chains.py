@@ -122,7 +122,7 @@ def run_nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, 
         def keep(chain: int, parts: dict[str, np.ndarray] | None) -> None:
             if parts is not None:
                 finished.by_number[chain] = parts
-                kept.save(finished.tensors())
+                kept.save(finished.whole(how.draws))  # a chain that Ctrl-C cut short is run again
 
         if (cheap or target.eager) and cores > 1 and can_fork():
             _forked(run, wanted, cores, heard, keep)
@@ -233,6 +233,8 @@ class _Chain:
         self.gradients += 1
         try:
             value, gradient = run.callback(run.origin + run.root @ w if run.moved else w)
+        except torch.linalg.LinAlgError:  # a Cholesky factor in a stranger's program: no density there
+            raise _Recoverable from None
         except BaseException as error:  # nutpie would turn it into a panic; it is raised again at the end
             self.failure = self.failure or error
             raise _Recoverable from None
@@ -295,8 +297,10 @@ class _Finished:
             self.by_number.setdefault(int(chain), {})[what] = value.numpy()
         return self
 
-    def tensors(self) -> dict[str, Tensor]:
-        return {f"{chain}.{what}": torch.from_numpy(v) for chain, parts in self.by_number.items() for what, v in parts.items()}
+    def whole(self, draws: int) -> dict[str, Tensor]:
+        """The tensors of those chains that have all their draws."""
+        chains = {chain: parts for chain, parts in self.by_number.items() if len(parts["z"]) == draws}
+        return {f"{chain}.{what}": torch.from_numpy(v) for chain, parts in chains.items() for what, v in parts.items()}
 
 
 def _parts(raw: Any) -> dict[str, np.ndarray] | None:

@@ -68,7 +68,7 @@ def test_universal_kriging_is_the_limit_of_a_wide_prior_on_the_trend() -> None:
     torch.testing.assert_close(law.variance, limit.variance, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("drift", [0, "constant", 1, 2, torch.sin], ids=str)
+@pytest.mark.parametrize("drift", [0, "constant", 1, 2, torch.sin], ids=["0", "constant", "1", "2", "sin"])
 def test_the_bordered_system_of_the_textbook_has_the_same_solution(drift: models.drift.Drift) -> None:
     """With monomials of its own, neither centred nor scaled: only their span matters."""
 

@@ -138,6 +138,16 @@ def test_the_gradient_is_that_of_plain_autograd_to_second_order() -> None:
     torch.testing.assert_close(target.hessian(z.detach(), jacobian=False), H, atol=1e-2, rtol=1e-4)
 
 
+def test_single_precision_is_near_double() -> None:
+    data = waves(300)
+    model = models.SGPR(KERNEL, inducing=40).prepare(data)
+    z = Target(model, data).start(0)
+    single = Dataset(data.X.float(), data.y.float())
+    values = [Target(model, d).value_and_grad(z) for d in (data, single)]
+    assert float(values[1][0]) == pytest.approx(float(values[0][0]), rel=0.02)
+    torch.testing.assert_close(values[1][1].double(), values[0][1], rtol=0.05, atol=1.0)
+
+
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     data = waves(200)
     model = models.SGPR(KERNEL, inducing=10, learn=True).prepare(data)

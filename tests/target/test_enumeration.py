@@ -121,6 +121,41 @@ def test_a_scaled_or_masked_plate_is_refused(wrap: Any) -> None:
         target.log_density(torch.zeros(1, dtype=F64))
 
 
+@pytest.mark.filterwarnings("ignore::ppgp.errors.NumericalWarning")  # an index of no dimension is a question of values
+def test_a_hidden_markov_model_is_fitted() -> None:
+    def program(y: Tensor) -> None:
+        stay = pyro.sample("stay", dist.Beta(number(4), number(2)))
+        k = torch.zeros((), dtype=torch.long)
+        for t in pyro.markov(range(len(y))):
+            p = torch.stack([stay, 1 - stay])
+            k = pyro.sample(f"k{t}", dist.Categorical(torch.stack([p, p.flip(0)])[k]))
+            pyro.sample(f"y{t}", dist.Normal(3.0 * k.to(F64), number(1)), obs=y[t])
+
+    y = torch.tensor([0.1, 2.8, 3.3, 0.4], dtype=F64)
+    target = Target(Program(program), {"y": y})
+    stay = number(0.7)
+    total = number(0.0)
+    for path in range(16):
+        bits, before, weight = [(path >> t) & 1 for t in range(4)], 0, number(1.0)
+        for t, b in enumerate(bits):
+            weight = weight * (stay if b == before else 1 - stay) * dist.Normal(number(3.0 * b), 1.0).log_prob(y[t]).exp()
+            before = b
+        total = total + weight
+    z = target.unconstrain({"stay": stay[None]})[0]
+    assert target.log_likelihood(z)[0] == pytest.approx(float(total.log()))
+    assert ppgp.fit(program, {"y": y}, inference.Laplace(), progress=False).stats["log_likelihood"] < 0
+
+
+def test_what_depends_on_a_summed_site_is_not_drawn() -> None:
+    def program(y: Tensor) -> None:
+        mu = pyro.sample("mu", dist.Normal(number(0), number(5)))
+        k = pyro.sample("k", dist.Bernoulli(number(0.5)))
+        pyro.deterministic("m", (2 * k - 1) * mu)
+        pyro.sample("y", dist.Normal((2 * k - 1) * mu, number(1)), obs=y)
+
+    assert set(ppgp.fit(program, {"y": number(3.0)}, inference.MAP(), progress=False).draws) == {"mu"}
+
+
 METHODS = [inference.MAP(), inference.Laplace(), inference.SVI(), inference.Pathfinder(), inference.HMC(), inference.NUTS()]
 
 

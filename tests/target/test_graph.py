@@ -39,6 +39,15 @@ def in_place_of_what_is_repeated(z: Tensor) -> Tensor:
     return first + second
 
 
+def read_before_and_after_a_write(z: Tensor) -> Tensor:
+    x = torch.zeros(2, dtype=z.dtype)
+    before = x.sum()
+    x[0] = torch.relu(z[0] - 1.0)
+    after = x.sum()
+    x[1] = z[1]
+    return before - 5.0 * after + x.sum() + z
+
+
 def reshaped_in_place(z: Tensor) -> Tensor:
     return (z.view(1, 6).clone().squeeze_(0) * CONSTANT).unsqueeze_(0).squeeze(0)
 
@@ -53,7 +62,17 @@ def not_a_number(z: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(
     "function",
-    [reshaped, repeated, of_constants, in_place, in_place_of_what_is_repeated, reshaped_in_place, broadcast_zero, not_a_number],
+    [
+        reshaped,
+        repeated,
+        of_constants,
+        in_place,
+        in_place_of_what_is_repeated,
+        read_before_and_after_a_write,
+        reshaped_in_place,
+        broadcast_zero,
+        not_a_number,
+    ],
     ids=lambda f: f.__name__,
 )
 def test_value_and_gradient_are_the_same_at_other_points(function: Callable[[Tensor], Tensor]) -> None:
