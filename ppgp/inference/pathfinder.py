@@ -129,7 +129,7 @@ class Pathfinder(Inference):
 
 
 def _ball(z: Tensor) -> PathGaussian:
-    return PathGaussian(z, torch.full_like(z, BALL), torch.zeros_like(z)[:, None], torch.ones_like(z[:1])[:, None])
+    return PathGaussian(z, torch.full_like(z, BALL), torch.zeros_like(z)[:, None], torch.ones_like(z[:1])[:, None], elbo=0.0)
 
 
 def log_densities(target: Target, z: Tensor) -> Tensor:
