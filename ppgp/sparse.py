@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from .linalg import LOG_2PI, cholesky
 
-__all__ = ["Projection", "SparseMarginal", "inducing_root", "project"]
+__all__ = ["Projection", "SparseMarginal", "inducing_root", "jittered", "project"]
 
 JITTER = 1e-8  # of the mean of the diagonal of Kmm: inducing inputs may lie as close as they like
 JITTER_SINGLE = 1e-4  # in float32, whose own rounding is 1e-7
@@ -27,10 +27,16 @@ CHUNK_BYTES = 32 * 2**20
 Cross = Callable[[slice], Tensor]
 
 
-def inducing_root(Kmm: Tensor) -> Tensor:
-    """L of Kmm and a jitter that only ever loosens the bound, NaN where there is none (a sampler takes that for a divergence)."""
+def jittered(Kmm: Tensor) -> Tensor:
+    """Kmm and a jitter that only ever loosens the bound."""
     jitter = (JITTER if Kmm.dtype == torch.float64 else JITTER_SINGLE) * Kmm.diagonal(dim1=-2, dim2=-1).mean(-1)
-    L, failed = torch.linalg.cholesky_ex(Kmm + jitter[..., None, None] * torch.eye(Kmm.shape[-1]).to(Kmm))
+    diagonal = Kmm.diagonal(dim1=-2, dim2=-1) + jitter[..., None]
+    return torch.diagonal_scatter(Kmm, diagonal, dim1=-2, dim2=-1)
+
+
+def inducing_root(Kmm: Tensor) -> Tensor:
+    """L of Kmm with its jitter, NaN where there is none (a sampler takes that for a divergence)."""
+    L, failed = torch.linalg.cholesky_ex(jittered(Kmm))
     return L * torch.where(failed == 0, 1.0, math.nan)[..., None, None].to(L)
 
 

@@ -137,7 +137,9 @@ def _stepper(how: SVI, bound: Target, q: _Natural, z: Tensor, generator: torch.G
     rates = site_rates(how.learning_rate, bound)
     mine = {name: s for name, s in bound.slices.items() if name not in q.names}
     pieces = {name: z[s.start : s.stop] for name, s in mine.items()}
-    optimizer = torch.optim.Adam([{"params": [piece], "lr": rates[name]} for name, piece in pieces.items()])
+    optimizer = torch.optim.Adam(
+        [{"params": [piece], "lr": rates[name]} for name, piece in pieces.items()], maximize=True, fused=True
+    )
     noisy = drops_out(bound.model)
     first = max(rates.values())
 
@@ -148,9 +150,9 @@ def _stepper(how: SVI, bound: Target, q: _Natural, z: Tensor, generator: torch.G
             value, gradient = with_dropout(bound, z, rows, False, generator)
         else:
             value, gradient = bound.value_and_grad(z, rows, jacobian=False)
-        if bool(torch.isfinite(gradient).all()):  # else the step is left out, and the note on the ELBO says so
+        if math.isfinite(float(gradient.sum())):  # else the step is left out, and the note on the ELBO says so
             for (name, s), group in zip(mine.items(), optimizer.param_groups, strict=True):
-                pieces[name].grad = -gradient[s.start : s.stop]
+                pieces[name].grad = gradient[s.start : s.stop]
                 group["lr"] = rates[name] * rate / first
             optimizer.step()
         return float(value)

@@ -18,7 +18,7 @@ from ..likelihoods import Gaussian, Likelihood
 from ..likelihoods.expected import Expected
 from ..linalg import add_diagonal, cholesky
 from ..priors import Normal, Param, Prior, PriorLike, Site, prefixed, site, under
-from ..sparse import inducing_root
+from ..sparse import inducing_root, jittered
 from ..variational import Moments, divergence, marginals
 from .model import Model, Theta, begun, draw, split_params
 from .placing import DEFAULT_INDUCING, all_rows, check_given, check_number, medians, place
@@ -141,17 +141,14 @@ class SVGP(Model):
         return pyro.param("inducing", Z if self.Z is not None else lambda: self._select(X, None)) if self.learn else Z
 
     def _prior(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """L [m, m], Kmn [m, b] and the diagonal of Knn [b], at one draw."""
+        """Kmm [m, m] with its jitter, Kmn [m, b] and the diagonal of Knn [b], at one draw."""
         hyper = under("kernel", theta)
-        return inducing_root(self.kernel(hyper, Z)), self.kernel(hyper, Z, X), self.kernel.diag(hyper, X)
+        return jittered(self.kernel(hyper, Z)), self.kernel(hyper, Z, X), self.kernel.diag(hyper, X)
 
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
         Z = self._inducing(X)
         theta = draw({**self._hyper(X.shape[-1]), "v": self._v(len(Z))}, X)
-        L, Kmn, diagonal = self._prior(theta, X, Z)
-        A = torch.linalg.solve_triangular(L, Kmn, upper=False)
-        mean = theta["v"] @ A + self.value(theta, "mean", X)
-        variance = (diagonal - A.square().sum(0)).clamp_min(0.0).expand_as(mean)
+        mean, variance = self._given_v(theta, X, inducing_root(self.kernel(under("kernel", theta), Z)), Z)
         with pyro.plate("rows", total or len(X), subsample=X):
             return pyro.sample("y", Expected(self.likelihood, theta, mean, variance), obs=y)
 
@@ -185,7 +182,7 @@ class SVGP(Model):
     def elbo(self, theta: Theta, X: Tensor, y: Tensor, *, total: int) -> Tensor:
         """E_q log p(y given f) - KL(q(v) from N(0, I)), from b of ``total`` rows without bias; theta {site: [*event]} with the params
         of q in place of v. ("ppgpr": its own objective.)"""
-        mean, variance = self._under_q(theta, X, self._prior(theta, X, self._of(theta, X)))
+        mean, variance = self._under_q(theta, X, self._of(theta, X))
         if self.objective == "ppgpr":
             rows = self.likelihood.marginal(theta, mean, variance).log_prob(y)
         else:
@@ -199,9 +196,10 @@ class SVGP(Model):
         theta = {**draw(self._hyper(X.shape[-1]), X), "inducing": Z, **self._variational(Z)}
         pyro.factor("elbo", self.elbo(theta, X, y, total=total or len(X)))
 
-    def _under_q(self, theta: Theta, X: Tensor, prior: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    def _under_q(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance [(K,) b] of f, v integrated out."""
         W = theta["v_scale"] if "v_scale" in theta else theta["v_scale_tril"]
-        mean, variance = marginals(*prior, theta["v_loc"], W)
+        mean, variance = marginals(*self._prior(theta, X, Z), theta["v_loc"], W)
         return mean + self.value(theta, "mean", X), variance
 
     def natural(
@@ -214,12 +212,14 @@ class SVGP(Model):
             return None
         loc, W = theta["v_loc"], theta["v_scale_tril"]
         level, Z = self.value(theta, "mean", X), self._of(theta, X)
+        hyper = under("kernel", theta)
+        L = inducing_root(self.kernel(hyper, Z)).detach()
         moments, value, weight = Moments(loc), -divergence(loc, W), total / len(X)
         for rows in torch.arange(len(X)).split(ROWS_AT_ONCE):
             with torch.no_grad():
-                L, Kmn, diagonal = self._prior(theta, X[rows], Z)
-                mean, variance = (each.clone() for each in marginals(L, Kmn, diagonal, loc, W))
-                A = torch.linalg.solve_triangular(L, Kmn, upper=False)
+                A = torch.linalg.solve_triangular(L, self.kernel(hyper, Z, X[rows]), upper=False)
+                spread = (W.mT @ A).square().sum(-2) - A.square().sum(0)
+                mean, variance = loc @ A, (self.kernel.diag(hyper, X[rows]) + spread).clamp_min(0.0)
             with torch.enable_grad():
                 mean, variance = mean.requires_grad_(True), variance.requires_grad_(True)
                 part = self.likelihood.expected(theta, mean + level, variance, y[rows]).sum()
@@ -270,17 +270,18 @@ class SVGP(Model):
                 )
             parts = []
             for block in X.split(ROWS_AT_ONCE):
-                hyper = under("kernel", one)
-                prior = L, self.kernel(hyper, Z, block), self.kernel.diag(hyper, block)
-                parts.append(self._under_q(one, block, prior) if "v_loc" in one else self._given_v(one, block, prior))
+                under_q = "v_loc" in one
+                parts.append(self._under_q(one, block, Z) if under_q else self._given_v(one, block, L, Z))
             means.append(torch.cat([p[0] for p in parts], -1))
             variances.append(torch.cat([p[1] for p in parts], -1))
             others.append({k: one[k] for k in names if k in one})
         return torch.stack(means), torch.stack(variances), {k: torch.stack([o[k] for o in others]) for k in others[0]}
 
-    def _given_v(self, theta: Theta, X: Tensor, prior: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        L, Kmn, diagonal = prior
-        A = torch.linalg.solve_triangular(L, Kmn, upper=False)
+    def _given_v(self, theta: Theta, X: Tensor, L: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance [(K,) b] of f given v."""
+        hyper = under("kernel", theta)
+        A = torch.linalg.solve_triangular(L, self.kernel(hyper, Z, X), upper=False)
+        diagonal = self.kernel.diag(hyper, X)
         mean = theta["v"] @ A + self.value(theta, "mean", X)
         least = torch.finfo(diagonal.dtype).eps * diagonal
         return mean, torch.maximum(diagonal - A.square().sum(0), least).expand_as(mean)
