@@ -80,7 +80,7 @@ class GP(Model):
         return with_known(self.value(theta, "noise", X)[..., None], noise_sd)
 
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
-        full_batch_only(self, X, total, "use the full batch, or a model with a rows plate (LinearRegression)")
+        full_batch_only(self, X, total, "use the full batch, or SVGP, which takes mini-batches")
         theta = draw(self.sites(X.shape[-1]), X)
         loc = self.value(theta, "mean", X).expand(len(X))
         return pyro.sample("y", GPMarginal(loc, self._covariance(theta, X, known_at(X, self.noise_sd))), obs=y)
