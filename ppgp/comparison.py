@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Comparison", "compare"]
 
+FEW = 20  # effective draws: from fewer, a standard error is itself a guess
+
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
@@ -161,6 +163,9 @@ def _judge(name: str, posterior: Posterior, standard: Posterior | None) -> tuple
         return [], "reference", f"but: {trouble}" if trouble else "chains converged"
     if not all(bool(np.isfinite(x).all()) for _, x in diagnostics.scalars(posterior.draws)):
         return [], REJECTED, "its draws are not finite"
+    size, where = _shortest(standard)
+    if size < FEW:
+        return [], "unjudged", f"the reference has {size:.0f} effective draws of {where}, too few to judge by: run it longer"
     rows = [
         _scalar(name, site, x, y, posterior, standard)
         for (site, x), (_, y) in zip(_ordered(posterior, standard), _ordered(standard, standard), strict=True)
@@ -172,6 +177,16 @@ def _judge(name: str, posterior: Posterior, standard: Posterior | None) -> tuple
     if standard.warnings and word != REJECTED:
         reason += " (the reference has warnings of its own)"
     return rows, word, reason
+
+
+def _shortest(standard: Posterior) -> tuple[float, str]:
+    """The smallest effective number of draws of a scalar, and which it is; chains too short to tell have none."""
+    sizes = []
+    for site, y in diagnostics.scalars(standard.draws):
+        if np.ptp(y) > 0:
+            size = y.size if not standard.mcmc else diagnostics.ess(y) if y.shape[-1] >= 4 else 0.0
+            sizes.append((float(np.nan_to_num(size)), site))
+    return min(sizes, default=(math.inf, ""))
 
 
 def _ordered(posterior: Posterior, order: Posterior) -> list[tuple[str, np.ndarray]]:
