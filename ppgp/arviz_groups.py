@@ -127,7 +127,9 @@ def replicates(posterior: Posterior) -> Callable[[dict[str, Tensor]], dict[str, 
     if isinstance(posterior.data, Dataset):
 
         def at_rows(draws: dict[str, Tensor]) -> dict[str, Tensor]:
-            law = posterior.model.predict({**posterior.params, **draws}, posterior.data.X, posterior.data, joint=True)
+            data = posterior.data
+            known = {} if data.noise_sd is None else {"noise_sd": data.noise_sd}
+            law = posterior.model.predict({**posterior.params, **draws}, data.X, data, joint=True, **known)
             size = len(next(iter(draws.values())))
             if law.batch_shape[0] != size:  # the params of a closed form: one law, whatever the draw
                 law = law.expand(torch.Size([size]))

@@ -36,10 +36,7 @@ def _raw(posterior: Posterior) -> Dataset:
         raise NotApplicable(
             "a model of the zoo and a Dataset", "a program with its own arguments", "use split conformal: calibrate"
         )
-    data, s = posterior.data, posterior.scaler
-    if s is None:
-        return data
-    return Dataset(data.X * s.x_sd + s.x_mean, data.y * s.y_sd + s.y_mean, data.feature_names, data.target_name, data.classes)
+    return posterior.data if posterior.scaler is None else posterior.scaler.back(posterior.data)
 
 
 # -- full conformal of a Gaussian process ------------------------------------------------------------------------------
@@ -55,8 +52,12 @@ class _Full:
     exact: bool
 
 
-def _full(posterior: Posterior, X: Any, split: float | None, seed: int) -> _Full:
+def _full(posterior: Posterior, X: Any, split: float | None, seed: int, noise_sd: Any) -> _Full:
     data = _raw(posterior)
+    if isinstance(X, Dataset):
+        X, noise_sd = X.X, X.noise_sd if noise_sd is None else noise_sd
+    if data.noise_sd is not None and noise_sd is None:  # rows are exchangeable with their noise, not without it
+        raise DataError("noise_sd of the new rows, as the training rows have it", "none", "pass noise_sd=, or a Dataset")
     if posterior.model.gaussian is None:
         raise NotApplicable(
             "a model whose y is jointly Gaussian, such as GP", type(posterior.model).__name__, "use split conformal: calibrate"
@@ -64,7 +65,7 @@ def _full(posterior: Posterior, X: Any, split: float | None, seed: int) -> _Full
     if split is None:
         theta = {**posterior.params, **{k: v.flatten(0, 1).mean(0, keepdim=True) for k, v in posterior.draws.items()}}
         rows = posterior._new_rows(X)
-        parts = deleted(*posterior.model.gaussian(theta, rows, posterior.data))
+        parts = deleted(*posterior.model.gaussian(theta, rows, posterior.data, **posterior._known(noise_sd, rows)))
         return _Full(parts, None, posterior.scaler, False)
     if not 0 < split < 1:
         raise SettingError(
@@ -84,8 +85,8 @@ def _full(posterior: Posterior, X: Any, split: float | None, seed: int) -> _Full
         )
     rows, all_rows = small._new_rows(X), data
     if small.scaler is not None:
-        all_rows = Dataset(small.scaler.inputs(data.X), small.scaler.targets(data.y))
-    parts = deleted(*small.model.gaussian(small.theta, rows, all_rows))
+        all_rows = small.scaler(data)
+    parts = deleted(*small.model.gaussian(small.theta, rows, all_rows, **small._known(noise_sd, rows)))
     return _Full(parts, order[first:], small.scaler, True)
 
 
@@ -93,7 +94,9 @@ def _unscaled(scaler: Scaler | None, *values: Tensor) -> list[Tensor]:
     return list(values) if scaler is None else [v * scaler.y_sd + scaler.y_mean for v in values]
 
 
-def full_conformal(posterior: Posterior, X: Any, level: float = 0.9, split: float | None = 0.3, seed: int = 0) -> Region:
+def full_conformal(
+    posterior: Posterior, X: Any, level: float = 0.9, split: float | None = 0.3, seed: int = 0, noise_sd: Any = None
+) -> Region:
     """Full conformal intervals of a Gaussian process at rows X [m, d], in closed form and without calibration rows.
 
     Args:
@@ -101,12 +104,14 @@ def full_conformal(posterior: Posterior, X: Any, level: float = 0.9, split: floa
             training rows; all rows predict, and the others are ranked: the guarantee is exact.
         split: None: use the posterior's own hyperparameters (their mean over draws); then the set is heuristic.
         seed: which rows the hyperparameters come from.
+        noise_sd: the known noise of the new rows, needed where the training rows have one (or X is a Dataset that has it).
 
     Raises:
         NotApplicable: if the model is not a GP.
+        DataError: if the noise of the training rows is known and that of the new rows is not.
     """
     exact_level(level)
-    full = _full(posterior, X, split, seed)
+    full = _full(posterior, X, split, seed, noise_sd)
     n = len(full.parts.a) if full.ranked is None else len(full.ranked)
     lower, upper = _unscaled(full.scaler, *full_interval(full.parts, level, full.ranked))
     sentence = EXACT.format(level=level) if full.exact else FITTED
@@ -115,9 +120,11 @@ def full_conformal(posterior: Posterior, X: Any, level: float = 0.9, split: floa
     return replace(interval(lower, upper, level), guarantee=sentence, n_calibration=n)
 
 
-def full_system_of(posterior: Posterior, X: Any, split: float | None = 0.3, seed: int = 0) -> PredictiveSystem:
+def full_system_of(
+    posterior: Posterior, X: Any, split: float | None = 0.3, seed: int = 0, noise_sd: Any = None
+) -> PredictiveSystem:
     """The conformal predictive system of a GP: the whole CDF at rows X, in closed form; arguments as in ``full_conformal``."""
-    full = _full(posterior, X, split, seed)
+    full = _full(posterior, X, split, seed, noise_sd)
     (values,) = _unscaled(full.scaler, full_system(full.parts, full.ranked))
     return PredictiveSystem("calibrated CDF (exchangeable rows)" if full.exact else FITTED, values=values)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from . import diagnostics, metrics
 from .conformal import LAC, Calibrator, Normalized, Score, calibrate
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Comparison", "compare"]
+
+FEW = 20  # effective draws: from fewer, a standard error is itself a guess
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +132,10 @@ def _same_sites(a: Posterior, b: Posterior) -> bool:
 
 def _same_data(a: Any, b: Any) -> bool:
     if isinstance(a, Dataset) and isinstance(b, Dataset):
-        return a.X.shape == b.X.shape and bool((a.X == b.X).all()) and bool((a.y == b.y).all())
+        tables = [tuple(t for t in (d.X, d.y, d.noise_sd) if t is not None) for d in (a, b)]
+        return len(tables[0]) == len(tables[1]) and all(
+            x.shape == y.shape and bool((x == y).all()) for x, y in zip(*tables, strict=True)
+        )
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         return a.keys() == b.keys() and all(np.array_equal(np.asarray(a[k]), np.asarray(b[k])) for k in a)
     return a is b
@@ -157,6 +163,9 @@ def _judge(name: str, posterior: Posterior, standard: Posterior | None) -> tuple
         return [], "reference", f"but: {trouble}" if trouble else "chains converged"
     if not all(bool(np.isfinite(x).all()) for _, x in diagnostics.scalars(posterior.draws)):
         return [], REJECTED, "its draws are not finite"
+    size, where = _shortest(standard)
+    if size < FEW:
+        return [], "unjudged", f"the reference has {size:.0f} effective draws of {where}, too few to judge by: run it longer"
     rows = [
         _scalar(name, site, x, y, posterior, standard)
         for (site, x), (_, y) in zip(_ordered(posterior, standard), _ordered(standard, standard), strict=True)
@@ -168,6 +177,16 @@ def _judge(name: str, posterior: Posterior, standard: Posterior | None) -> tuple
     if standard.warnings and word != REJECTED:
         reason += " (the reference has warnings of its own)"
     return rows, word, reason
+
+
+def _shortest(standard: Posterior) -> tuple[float, str]:
+    """The smallest effective number of draws of a scalar, and which it is; chains too short to tell have none."""
+    sizes = []
+    for site, y in diagnostics.scalars(standard.draws):
+        if np.ptp(y) > 0:
+            size = y.size if not standard.mcmc else diagnostics.ess(y) if y.shape[-1] >= 4 else 0.0
+            sizes.append((float(np.nan_to_num(size)), site))
+    return min(sizes, default=(math.inf, ""))
 
 
 def _ordered(posterior: Posterior, order: Posterior) -> list[tuple[str, np.ndarray]]:
@@ -222,10 +241,12 @@ def _predictive(
     posterior: Posterior, test: Dataset, calibration: Dataset | None, level: float, score: Score | None
 ) -> tuple[dict[str, float], Prediction, Region | None]:
     """Figures on the test rows; one prediction serves both tables, as most of its cost does not depend on the rows."""
-    import torch
-
-    X = test.X if calibration is None else torch.cat([test.X, calibration.X])
-    both = posterior.predict(X)
+    parts = [test] if calibration is None else [test, calibration]
+    known: dict[str, Any] = {}
+    if any(part.noise_sd is not None for part in parts) and getattr(posterior.model, "known_noise", False):
+        sds = [part.y.new_zeros(part.n) if part.noise_sd is None else part.noise_sd for part in parts]
+        known = {"noise_sd": torch.cat(sds)}
+    both = posterior.predict(torch.cat([part.X for part in parts]), **known)
     prediction = both[: test.n]
     classes = prediction.kind == "classes"
     if classes:

@@ -75,6 +75,24 @@ def check_inputs(X: Any, feature_names: Sequence[str] | None = None, dtype: torc
     return X
 
 
+def check_noise(noise_sd: Any, n: int, like: Tensor) -> Tensor:
+    """Known standard deviations [n], one for all or one a row.
+
+    Raises:
+        DataError: if they are not finite, negative, or of another number than the rows.
+    """
+    sd = as_tensor(noise_sd, "noise_sd").to(like)
+    sd = sd[:, 0] if sd.ndim == 2 and sd.shape[1] == 1 else sd
+    if sd.ndim > 1 or (sd.ndim == 1 and len(sd) != n):
+        raise DataError(f"noise_sd with shape [{n}], one a row", f"shape {list(sd.shape)}", "align it with X")
+    sd = sd.expand(n)
+    bad = torch.nonzero(~(torch.isfinite(sd) & (sd >= 0))).flatten().tolist()
+    if bad:
+        do = "pass standard deviations, 0 where a row has no noise of its own"
+        raise DataError("finite noise_sd >= 0", f"others in {_few(bad, 'row')}", do)
+    return sd
+
+
 def _few(items: Sequence[Any], noun: str, limit: int = 5) -> str:
     shown = ", ".join(map(str, items[:limit])) + (f", ... ({len(items)} in all)" if len(items) > limit else "")
     return f"{noun}{'s' if len(items) > 1 else ''} {shown}"
@@ -84,7 +102,9 @@ def _few(items: Sequence[Any], noun: str, limit: int = 5) -> str:
 class Dataset:
     """Inputs X [n, d] and targets y [n], finite, of one dtype (float64 unless the arrays say otherwise) on one device.
 
-    Labels (strings, booleans) become codes 0 .. K-1 in y, with their names in ``classes``.
+    Labels (strings, booleans) become codes 0 .. K-1 in y, with their names in ``classes``. ``noise_sd`` [n] is what is known of each
+    y's error, its standard deviation in the units of y; it comes on top of the noise that a model estimates, and ``fit`` refuses
+    it for a model that would not use it.
 
     Raises:
         DataError: for NaN or infinity (rows and columns named), 1-D X, lengths that differ, text, no rows.
@@ -95,6 +115,7 @@ class Dataset:
     feature_names: tuple[str, ...] | None = None
     target_name: str | None = None
     classes: tuple[Any, ...] | None = None
+    noise_sd: Tensor | None = None
 
     def __init__(
         self,
@@ -103,6 +124,7 @@ class Dataset:
         feature_names: Sequence[str] | None = None,
         target_name: str | None = None,
         classes: Sequence[Any] | None = None,
+        noise_sd: Any = None,
     ) -> None:
         X = check_inputs(X, feature_names)
         if feature_names is not None and len(feature_names) != X.shape[1]:
@@ -126,6 +148,7 @@ class Dataset:
             ("feature_names", None if feature_names is None else tuple(map(str, feature_names))),
             ("target_name", target_name),
             ("classes", classes),
+            ("noise_sd", None if noise_sd is None else check_noise(noise_sd, len(X), X)),
         ):
             object.__setattr__(self, name, value)
 
@@ -142,25 +165,31 @@ class Dataset:
 
     def __repr__(self) -> str:
         kind = f"{len(self.classes)} classes" if self.classes else "numbers"
-        return f"<Dataset n={self.n} d={self.d} target={self.target_name or 'y'} ({kind})>"
+        known = "" if self.noise_sd is None else ", noise known"
+        return f"<Dataset n={self.n} d={self.d} target={self.target_name or 'y'} ({kind}{known})>"
 
     @classmethod
-    def from_frame(cls, frame: Any, target: str, one_hot: bool = False) -> Dataset:
+    def from_frame(cls, frame: Any, target: str, one_hot: bool = False, noise_sd: str | None = None) -> Dataset:
         """From a pandas DataFrame: ``target`` is y, every other column an input.
 
         Args:
+            noise_sd: the column with the known standard deviation of each target's error; it is no input.
             one_hot: turn each column of text or categories into one column of 0 and 1 a level, named ``column=level``.
 
         Raises:
             UnknownName: if there is no such column (the nearest one is offered).
+            SettingError: if target and noise_sd are one column.
             DataError: if an input column holds text, or two columns share a name.
         """
-        if target not in frame.columns:
-            raise UnknownName("target column", target, map(str, frame.columns))
+        for kind, name in (("target column", target), ("noise column", noise_sd)):
+            if name is not None and name not in frame.columns:
+                raise UnknownName(kind, name, map(str, frame.columns))
+        if noise_sd == target:
+            raise SettingError("noise_sd in a column of its own", f"the target {target!r}", "name another column")
         twice = sorted({str(c) for c in frame.columns[frame.columns.duplicated()]})
         if twice:
             raise DataError("different column names", f"{_few(twice, 'column')} more than once", "rename them")
-        inputs = frame.drop(columns=[target])
+        inputs = frame.drop(columns=[target] if noise_sd is None else [target, noise_sd])
         if one_hot:
             inputs = _one_hot(inputs)
         text = [str(c) for c in inputs.columns if inputs[c].dtype.kind not in "fiub"]
@@ -171,14 +200,16 @@ class Dataset:
                 "pass one_hot=True for a column of 0 and 1 a category, or drop the column",
             )
         y = frame[target]
-        return cls(inputs.to_numpy(dtype=float), y.to_numpy(), [str(c) for c in inputs.columns], str(target))
+        known = None if noise_sd is None else frame[noise_sd].to_numpy()
+        names = [str(c) for c in inputs.columns]
+        return cls(inputs.to_numpy(dtype=float), y.to_numpy(), names, str(target), noise_sd=known)
 
     def rows(self, index: Any) -> Dataset:
         """The same table with some of its rows (indices, a slice or a mask)."""
-        return self._with(self.X[index], self.y[index])
+        return self._with(self.X[index], self.y[index], None if self.noise_sd is None else self.noise_sd[index])
 
-    def _with(self, X: Tensor, y: Tensor) -> Dataset:
-        return Dataset(X, y, self.feature_names, self.target_name, self.classes)
+    def _with(self, X: Tensor, y: Tensor, noise_sd: Tensor | None) -> Dataset:
+        return Dataset(X, y, self.feature_names, self.target_name, self.classes, noise_sd)
 
     def split(self, *fractions: float, seed: int = 0) -> tuple[Dataset, ...]:
         """Disjoint random parts, one a fraction; ``split(0.8)`` gives two, the rest being the last part.
@@ -204,7 +235,7 @@ class Dataset:
 
     def to(self, *where: Any) -> Dataset:
         """The same table on another device or in another float dtype, as ``Tensor.to`` takes them."""
-        return self._with(self.X.to(*where), self.y.to(*where))
+        return self._with(self.X.to(*where), self.y.to(*where), None if self.noise_sd is None else self.noise_sd.to(*where))
 
     def standardised(self, scale_y: bool = True, scale_X: bool = True) -> tuple[Dataset, Scaler]:
         """Columns with mean 0 and standard deviation 1, and the Scaler that made them.
@@ -212,7 +243,7 @@ class Dataset:
         A constant column keeps its spread of 0 and is only centred; a warning names it.
         """
         scaler = Scaler.of(self, scale_X=scale_X, scale_y=scale_y)
-        return self._with(scaler.inputs(self.X), scaler.targets(self.y)), scaler
+        return scaler(self), scaler
 
 
 def _one_hot(inputs: Any) -> Any:
@@ -330,6 +361,16 @@ class Scaler:
     def targets(self, y: Tensor) -> Tensor:
         """y on the standardised scale."""
         return (y - self.y_mean) / self.y_sd
+
+    def __call__(self, data: Dataset) -> Dataset:
+        """A table on the standardised scale; known noise is divided by y_sd."""
+        known = None if data.noise_sd is None else data.noise_sd / self.y_sd
+        return data._with(self.inputs(data.X), self.targets(data.y), known)
+
+    def back(self, data: Dataset) -> Dataset:
+        """A standardised table in the units of the data again."""
+        known = None if data.noise_sd is None else data.noise_sd * self.y_sd
+        return data._with(data.X * self.x_sd + self.x_mean, data.y * self.y_sd + self.y_mean, known)
 
     def to(self, *where: Any) -> Scaler:
         return replace(self, **{k: getattr(self, k).to(*where) for k in ("x_mean", "x_sd", "y_mean", "y_sd")})

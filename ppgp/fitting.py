@@ -104,6 +104,10 @@ def _prepared(model: Model, data: Dataset, standardise: bool) -> tuple[Model, Da
             f"the labels {labels}",
             "use LogisticRegression, or a target with numbers",
         )
+    if data.noise_sd is not None and not model.known_noise:
+        raise NotApplicable(
+            "a model that takes known noise", type(model).__name__, "use GP or Kriging, or a Dataset without noise_sd"
+        )
     scaler = None
     if standardise and model.scales:
         model.prepare(data)  # what does not fit is said about the data as they are

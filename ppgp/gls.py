@@ -122,7 +122,7 @@ def solve(C: Float[Tensor, "*batch n n"], r: Float[Tensor, ...], F: Float[Tensor
         NumericalError: if C is not positive definite, or the rows cannot tell the columns of F apart.
     """
     L = cholesky(C, "covariance of the training rows")
-    w = torch.linalg.solve_triangular(L, r.unsqueeze(-1).expand(*L.shape[:-1], 1), upper=False)
+    w = torch.linalg.solve_triangular(L, r.unsqueeze(-1), upper=False)
     H = torch.linalg.solve_triangular(L, F.expand(*L.shape[:-1], F.shape[-1]), upper=False)
     basis, R = torch.linalg.qr(H)
     if F.shape[-1]:

@@ -15,6 +15,8 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 from torch.distributions import biject_to, constraints, transform_to
 
+from .errors import NotApplicable
+
 
 class Run(Messenger):
     """Gives the named sample sites and params their values, and keeps every site's record in ``sites``.
@@ -37,7 +39,7 @@ class Run(Messenger):
             return value
         if param:  # it has no density that would change with its scale
             return transform_to(support)(value)
-        transform = biject_to(support)
+        transform = mapping(name, support)
         mapped = transform(value)
         self.log_jacobian = self.log_jacobian + transform.log_abs_det_jacobian(value, mapped).sum()
         return mapped
@@ -80,6 +82,22 @@ class Run(Messenger):
             if not is_deterministic(s) and (likelihood or not s["is_observed"]):
                 total = total + scale_and_mask(site_log_prob(s), s["scale"], s["mask"]).sum()
         return total
+
+
+def mapping(name: str, support: Any) -> Any:
+    """The bijection from unconstrained space to the support of a site.
+
+    Raises:
+        NotApplicable: if there is none.
+    """
+    try:
+        return biject_to(support)
+    except NotImplementedError:
+        raise NotApplicable(
+            "a latent site on a support that unconstrained space can be mapped to",
+            f"{name!r} on {type(support).__name__}",
+            "for a mixture draw its component as a Categorical site (it is summed out) and the value given that",
+        ) from None
 
 
 class Redraw(Messenger):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from . import arviz_bridge, arviz_groups, storage
 from .chunks import in_chunks
-from .data import Dataset, Scaler, check_inputs, inputs_of
+from .data import Dataset, Scaler, check_inputs, check_noise, inputs_of
 from .errors import NotApplicable, SettingError
 from .prediction import Prediction
 
@@ -94,22 +94,42 @@ class Posterior:
     def predict(self, X: Any = None, *, joint: bool = False, **arguments: Any) -> Any:
         """The law of y at rows X [m, d], in the units of the data; ``joint=True``: one joint law over the rows.
 
-        A DataFrame is read by its columns' names, one-hot columns included.
+        A DataFrame is read by its columns' names, one-hot columns included. X may be a Dataset, whose y is not looked at.
+
+        The noise in this law is what the model has estimated. Noise that is known of the new rows is added where it is given:
+        ``noise_sd=`` (a number or [m], in the units of y), or that of a Dataset. After a fit to known noise alone
+        (``GP(noise=0)``) the law without it is that of f.
 
         For a user's own program: ``predict(**arguments)`` runs it again at each draw; an argument left out is None
         (not observed), and the answer is a Prediction (``{site: Prediction}`` where several sites are unobserved).
 
         Raises:
             DataError: if X has NaN or another number of columns than the training data.
+            NotApplicable: for arguments or known noise that this model does not take.
         """
         if not isinstance(self.data, Dataset):
             if X is not None:
                 raise NotApplicable("the program's own arguments by name", "one table", "call predict(name=value, ...)")
             return self.model.predict(self._every(self.theta), **arguments)
+        noise_sd = arguments.pop("noise_sd", None)
+        if arguments:
+            raise NotApplicable("X, joint and noise_sd", ", ".join(arguments), "a program alone has arguments of its own")
+        if isinstance(X, Dataset):
+            X, noise_sd = X.X, X.noise_sd if noise_sd is None else noise_sd
         rows = self._new_rows(X)
         with torch.no_grad():
-            law = self.model.predict(self.theta, rows, self.data, joint=joint)
+            law = self.model.predict(self.theta, rows, self.data, joint=joint, **self._known(noise_sd, rows))
         return self._prediction(law, rows)
+
+    def _known(self, noise_sd: Any, rows: Tensor) -> dict[str, Tensor]:
+        """The argument ``noise_sd`` of the model for new rows [m, d], on its scale; {} where nothing is known."""
+        if noise_sd is None:
+            return {}
+        if not self.model.known_noise:
+            name = type(self.model).__name__
+            raise NotApplicable("a model that takes known noise", name, "use GP or Kriging, or leave noise_sd out")
+        sd = check_noise(noise_sd, len(rows), rows)
+        return {"noise_sd": sd if self.scaler is None else sd / self.scaler.y_sd}
 
     def _capability(self, name: str, instead: str) -> Any:
         method = getattr(self.model, name, None)

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from pyro.distributions.util import scale_and_mask
 from torch import Tensor
-from torch.distributions import biject_to, constraints, transform_to
+from torch.distributions import constraints, transform_to
 
 from .data import Dataset
 from .enumeration import check_enumerable, is_discrete, plate_nesting, summed_out
 from .errors import NotApplicable, NumericalError, NumericalWarning
 from .graph import agree, looped, traced
-from .handlers import Run, is_deterministic, over_draws, quietly, site_log_prob
+from .handlers import Run, is_deterministic, mapping, over_draws, quietly, site_log_prob
 from .prediction import seeded
 from .priors import FlatDistribution
 
@@ -102,7 +102,7 @@ class Target:
                     check_enumerable(name, site)
                     self._nesting = plate_nesting(run)
                     continue
-                transform = (transform_to if is_param else biject_to)(support)
+                transform = transform_to(support) if is_param else mapping(name, support)
                 free = transform.inv(site["value"].detach())
                 self.slices[name] = Slice(
                     position, position + free.numel(), free.shape, site["value"].shape, transform, is_param

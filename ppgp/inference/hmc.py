@@ -12,6 +12,7 @@ from ..errors import SettingError
 from ..target import Target
 from .adaptation import DENSE_UP_TO, across, along, frame, gather, learn_root, window_ends
 from .chains import Chains, State
+from .inference import divergences
 from .pathfinder import near_the_mass
 
 MAX_STEPS = 1024  # leapfrog steps a transition
@@ -107,13 +108,7 @@ class HMC(Chains):
         state["tuner"] = _tuner(float(state["step"]))
 
     def notes(self, stats: dict[str, Tensor]) -> list[str]:
-        count = int(stats["diverging"].sum())
-        if not count:
-            return []
-        return [
-            f"{count} of {stats['diverging'].numel()} draws diverged: the trajectories could not follow the posterior there; "
-            "raise target_accept, or reparametrise"
-        ]
+        return divergences(stats["diverging"])
 
 
 def _tuner(step: float) -> Tensor:

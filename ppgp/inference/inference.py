@@ -85,6 +85,17 @@ def starting_point(
     return z
 
 
+def divergences(diverging: Tensor) -> list[str]:
+    """What is said of draws whose trajectories left the posterior; [] where there are none."""
+    count = int(diverging.sum())
+    if not count:
+        return []
+    return [
+        f"{count} of {diverging.numel()} draws diverged: the sampler could not follow the posterior there; "
+        "raise target_accept, or reparametrise"
+    ]
+
+
 def at_the_mode(target: Target, z: Tensor) -> dict[str, Any]:
     """What BIC and AIC are made of."""
     log_likelihood, observations = target.log_likelihood(z)

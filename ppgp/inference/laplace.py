@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 
@@ -99,12 +100,19 @@ def expand(target: Target, z0: Tensor, progress: bool, steps: int) -> Peak:
     floor = 1e-10 * float(values.abs().max())
     flat = values <= floor
     if bool(flat.any()):
-        _refuse_improper(target, mode, unit[:, None] * vectors[:, flat])
-        notes.append(
-            f"the Hessian at the mode is not negative definite in {int(flat.sum())} of {target.dim} directions (a ridge or a "
-            "saddle); the spread along them is made up and the evidence is not to be used"
-        )
-        values = values.abs().clamp_min(max(floor, torch.finfo(values.dtype).tiny))
+        directions = unit[:, None] * vectors[:, flat]
+        _refuse_improper(target, mode, directions)
+        measured = _far_curvature(target, mode, directions)
+        if measured is None:
+            notes.append(
+                f"the Hessian at the mode is not negative definite in {int(flat.sum())} of {target.dim} directions (a ridge or a "
+                "saddle); the spread along them is made up and the evidence is not to be used"
+            )
+            values = values.abs().clamp_min(max(floor, torch.finfo(values.dtype).tiny))
+        else:
+            values[flat], turn = torch.linalg.eigh(measured)
+            vectors[:, flat] = vectors[:, flat] @ turn
+            flat = torch.zeros_like(flat)
     return Peak(
         mode=mode,
         log_density=stats["log_density"],
@@ -117,6 +125,7 @@ def expand(target: Target, z0: Tensor, progress: bool, steps: int) -> Peak:
     )
 
 
+DOUBLINGS = tuple(2.0**i for i in range(40))  # how far along a ridge the density is followed, in its own units
 #: how far along a flat direction the density is looked at, in its own units: a proper prior may be as wide as 1e7
 FAR = (1e2, -1e2, 1e4, -1e4, 1e8, -1e8)
 
@@ -134,6 +143,32 @@ def _refuse_improper(target: Target, mode: Tensor, directions: Tensor) -> None:
                 f"a density that stays the same however far {' and '.join(moved[:4])} {'goes' if len(moved) == 1 else 'go together'}",
                 "give a proper prior, or leave out what the data cannot tell apart",
             )
+
+
+def _far_curvature(target: Target, mode: Tensor, directions: Tensor) -> Tensor | None:
+    """Minus the second derivatives [k, k] along directions [p, k] in which rounding hides them in the Hessian: a wide prior along a
+    ridge. From how the density falls where it has fallen by a nat or so; None where that is no parabola."""
+
+    top = float(target.value_and_grad(mode)[0])
+
+    def fall(v: Tensor) -> float:
+        return top - float(target.value_and_grad(mode + v)[0])
+
+    def curvature(v: Tensor) -> float:
+        t = next((t for t in DOUBLINGS if not abs(fall(t * v)) < 0.5), math.nan)
+        falls = fall(t * v), fall(-t * v), 4 * fall(0.5 * t * v), 4 * fall(-0.5 * t * v)
+        mean = sum(falls) / 4
+        parabola = mean > 0 and all(abs(each / mean - 1) < 0.05 for each in falls)
+        return 2 * mean / t**2 if parabola else math.nan
+
+    columns = list(directions.mT)
+    found = torch.diag(torch.tensor([curvature(v) for v in columns], dtype=mode.dtype, device=mode.device))
+    for i, a in enumerate(columns):
+        for j in range(i):
+            own = 0.5 * (curvature(a + columns[j]) - float(found[i, i]) - float(found[j, j]))
+            found[i, j] = found[j, i] = own
+    definite = bool(torch.isfinite(found).all()) and bool((torch.linalg.eigvalsh(found) > 0).all())
+    return found if definite else None
 
 
 def laplace_frame(target: Target, start: Tensor, climb: int = 200) -> tuple[Tensor, Tensor]:

@@ -20,6 +20,7 @@ from ..target import Target
 from .first_order import RATES, SCHEDULES, adam, gd, sgd, site_rates
 from .inference import Inference, at_the_mode, check_batch, check_counts, finish, starting_point
 from .irls import irls
+from .starts import best_of
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class MAP(Inference):
             "gd" (gradient descent, its step found by backtracking, Armijo 1966, unless ``learning_rate`` fixes it); "sgd"
             (stochastic gradient descent, Robbins & Monro 1951); or "adam".
         steps: at most so many iterations.
+        starts: searches begun at the usual place (or ``init``) and, for the others, at draws of the prior; the highest end is the
+            answer, and a warning says where other modes rival it.
         learning_rate: of gd and sgd (on the density a row) and of Adam; one number, or ``{site: rate}``, "kernel.network" for
             all under it and "" for the rest.
             None: 0.1 for sgd, 0.05 for Adam.
@@ -43,11 +46,13 @@ class MAP(Inference):
 
     The density is that of the sites themselves (no log-Jacobian), as Pyro's AutoDelta and Stan's optimiser have it.
     Stats: ``log_density`` at the mode, ``log_likelihood``, ``observations`` and ``parameters`` (what BIC and AIC are made of),
-    ``gradient`` (largest entry, unconstrained scale), ``steps``, ``losses``, and ``interrupted`` (by Ctrl-C).
+    ``gradient`` (largest entry, unconstrained scale), ``steps``, ``losses``, and ``interrupted`` (by Ctrl-C); with several starts
+    also ``ends`` [start, p] (unconstrained scale) and ``end_log_densities`` [start].
     """
 
     optimizer: str = "lbfgs"
     steps: int = 1000
+    starts: int = 1
     learning_rate: float | Mapping[str, float] | None = None
     schedule: str | None = None
     batch_size: int | None = None
@@ -58,7 +63,7 @@ class MAP(Inference):
             raise UnknownName("optimizer", self.optimizer, OPTIMIZERS)
         if self.schedule is not None and self.schedule not in SCHEDULES:
             raise UnknownName("schedule", self.schedule, SCHEDULES)
-        check_counts(self, steps=self.steps, batch_size=self.batch_size)
+        check_counts(self, steps=self.steps, starts=self.starts, batch_size=self.batch_size)
         given = self.learning_rate
         rates = given.values() if isinstance(given, Mapping) else [] if given is None else [given]
         if not all(rate > 0 for rate in rates):
@@ -69,7 +74,7 @@ class MAP(Inference):
             )
 
     def quick(self) -> MAP:
-        return replace(self, steps=20)
+        return replace(self, steps=20, starts=min(self.starts, 2))
 
     def rates(self, target: Target) -> dict[str, float]:
         """The learning rate of each site.
@@ -88,7 +93,11 @@ class MAP(Inference):
         if self.optimizer == "newton" and target.has_curvature:
             search = irls
         z0 = starting_point(target, init, seed, jacobian=False, check=search is not irls)
-        z, stats, notes = search(self, target, z0, seed, progress, False)
+
+        def climb(z: Tensor, seed: int) -> tuple[Tensor, dict[str, Any], list[str]]:
+            return search(self, target, z, seed, progress, False)
+
+        z, stats, notes = climb(z0, seed) if self.starts == 1 else best_of(target, climb, z0, self.starts, seed)
         stats |= at_the_mode(target, z)
         return finish(self, target, z[None, None], started, stats, notes)
 

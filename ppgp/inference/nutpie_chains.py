@@ -20,7 +20,7 @@ from ..progress import bar
 from ..target import Target
 from .checkpoint import Checkpoint
 from .crew import Crew, can_fork
-from .inference import finish, starting_point
+from .inference import divergences, finish, starting_point
 from .laplace import laplace_frame
 from .pathfinder import near_the_mass
 
@@ -76,13 +76,7 @@ class _Recoverable(Exception):
 
 
 def notes_on(diverging: Tensor, kept: int, wanted: int) -> list[str]:
-    notes = []
-    count = int(diverging.sum())
-    if count:
-        notes.append(
-            f"{count} of {diverging.numel()} draws diverged: the sampler could not follow the posterior there; "
-            "raise target_accept, or reparametrise"
-        )
+    notes = divergences(diverging)
     if kept < wanted:
         notes.append(f"stopped by Ctrl-C: {kept} of {wanted} draws a chain")
     return notes

@@ -62,3 +62,6 @@ class Anisotropy(Kernel):
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
         self.check_columns(X.shape[-1])
         return self.kernel.diag(theta, self._turned(theta, X))
+
+    def nugget(self, theta: Theta, X: Tensor) -> Tensor | None:
+        return self.kernel.nugget(theta, self._turned(theta, X))

@@ -98,6 +98,9 @@ class Deep(Kernel):
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
         return self.kernel.diag(self._inner(theta), self.features(theta, X))
 
+    def nugget(self, theta: Theta, X: Tensor) -> Tensor | None:
+        return self.kernel.nugget(self._inner(theta), self.features(theta, X))
+
     def path(self, theta: Theta, d: int, draw: Draw) -> Path:
         features = replace(draw, like=self.features(theta, draw.like))
         inner = self.kernel.path(self._inner(theta), width(self.network, d), features)

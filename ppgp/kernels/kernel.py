@@ -91,6 +91,10 @@ class Kernel:
         """The diagonal of k(X, X), [*batch, n], without the matrix."""
         return self.variances(self._values(theta, X, 1), X)
 
+    def nugget(self, theta: Theta, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*batch n"] | None:
+        """The part of each variance that a row shares with no other, not even with one at the same place; None where there is none."""
+        return None
+
     def __add__(self, other: Kernel) -> Sum:
         return Sum((self, other))
 
@@ -137,6 +141,11 @@ class Sum(_Many):
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
         return reduce(add, [child.diag(part, X) for child, part in self.parts(theta)])
 
+    def nugget(self, theta: Theta, X: Tensor) -> Tensor | None:
+        own = [child.nugget(part, X) for child, part in self.parts(theta)]
+        found = [each for each in own if each is not None]
+        return reduce(add, found) if found else None
+
 
 @dataclass(frozen=True)
 class Product(_Many):
@@ -147,6 +156,14 @@ class Product(_Many):
 
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
         return reduce(mul, [child.diag(part, X) for child, part in self.parts(theta)])
+
+    def nugget(self, theta: Theta, X: Tensor) -> Tensor | None:
+        own = [child.nugget(part, X) for child, part in self.parts(theta)]
+        if all(each is None for each in own):
+            return None
+        whole = [child.diag(part, X) for child, part in self.parts(theta)]
+        shared = [diag if each is None else diag - each for diag, each in zip(whole, own, strict=True)]
+        return reduce(mul, whole) - reduce(mul, shared)
 
 
 def constant_variance(h: Theta, X: Tensor) -> Tensor:

@@ -28,3 +28,6 @@ class White(Kernel):
 
     def variances(self, h: Theta, X: Tensor) -> Tensor:
         return constant_variance(h, X)
+
+    def nugget(self, theta: Theta, X: Tensor) -> Tensor:
+        return self.diag(theta, X)

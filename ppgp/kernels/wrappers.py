@@ -34,6 +34,10 @@ class Scale(Kernel):
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
         return value_of(theta, "outputscale", self.outputscale, X)[..., None] * self.kernel.diag(theta, X)
 
+    def nugget(self, theta: Theta, X: Tensor) -> Tensor | None:
+        own = self.kernel.nugget(theta, X)
+        return None if own is None else value_of(theta, "outputscale", self.outputscale, X)[..., None] * own
+
     def faults(self, theta: Theta, X: Tensor) -> list[str]:
         return self.kernel.faults(theta, X)
 
@@ -129,6 +133,10 @@ class Subspace(Kernel):
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
         self._check(X.shape[-1])
         return self.kernel.diag(theta, X[..., list(self.columns)])
+
+    def nugget(self, theta: Theta, X: Tensor) -> Tensor | None:
+        self._check(X.shape[-1])
+        return self.kernel.nugget(theta, X[..., list(self.columns)])
 
     def faults(self, theta: Theta, X: Tensor) -> list[str]:
         return self.kernel.faults(theta, X[..., list(self.columns)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyro
 import pyro.distributions as dist
@@ -13,11 +13,12 @@ from torch.distributions import Distribution
 
 from ..data import Dataset
 from ..distributions import GPMarginal
-from ..errors import DataError, NotApplicable, NumericalError
+from ..errors import NotApplicable, NumericalError
 from ..kernels import RBF, Kernel, Sum
 from ..kernels.paths import Draw
 from ..linalg import add_diagonal, cholesky
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, site, under
+from .known_noise import known_at, refuse_twins, with_known
 from .model import Model, Theta, begun, draw, first_draw, full_batch_only, number_of_draws, split_params
 from .pathwise import matheron
 
@@ -33,14 +34,18 @@ class GP(Model):
         kernel: any member of ``ppgp.kernels``, or a sum, product or wrapping of them.
         noise: prior (or number) for the noise variance, on the scale that the model sees; 0 interpolates.
         mean: prior or number for the constant mean.
+        noise_sd: the known noise of each training row [n], on top of ``noise``; ``prepare`` takes it from the Dataset.
 
-    After NUTS the prediction is the mixture over hyperparameter draws, evaluated in batches of draws within
+    With ``noise=0`` a Dataset's known noise is all there is, as scikit-learn's ``alpha=`` array (of variances) and GPyTorch's
+    FixedNoiseGaussianLikelihood have it. After NUTS the prediction is the mixture over hyperparameter draws, evaluated in batches of draws within
     ``MEMORY_BUDGET`` bytes. O(n^3) time a draw, O(n^2) memory; all rows at once.
     """
 
     kernel: Kernel = field(default_factory=RBF)
     noise: PriorLike = LogNormal(-2.0, 1.0)
     mean: PriorLike = 0.0
+    noise_sd: Tensor | None = field(default=None, repr=False, compare=False)
+    known_noise = True
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         return {
@@ -50,22 +55,15 @@ class GP(Model):
         }
 
     def prepare(self, data: Dataset) -> GP:
-        """Raises DataError for duplicate rows under a noise of exactly 0, which no covariance can have, and NumericalError for a
-        network that starts broken."""
+        """With the known noise of these rows. Raises DataError for duplicate rows under a noise of exactly 0, which no covariance
+        can have, and NumericalError for a network that starts broken."""
         self.sites(data.d)
         broken = self.kernel.faults({}, data.X)
         if broken:  # no gradient leads away from there
             raise NumericalError("a kernel that tells these rows apart before the fit", "a network that does not", broken[0])
         if self.noise == 0:
-            unique, inverse, counts = torch.unique(data.X, dim=0, return_inverse=True, return_counts=True)
-            if len(unique) < data.n:
-                twins = torch.nonzero(counts[inverse] > 1).flatten().tolist()
-                raise DataError(
-                    "different rows of X where the noise is fixed to 0",
-                    f"duplicates in rows {', '.join(map(str, twins[:6]))}",
-                    "give the noise a prior, or merge those rows",
-                )
-        return self
+            refuse_twins(data.X, data.noise_sd, "different rows of X", "noise")
+        return replace(self, noise_sd=data.noise_sd)
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
         """The initial weights of a network that has a prior: all 0, the middle of it, is a saddle."""
@@ -75,15 +73,17 @@ class GP(Model):
         """What the fit has made of a network."""
         return self.kernel.faults(under("kernel", theta), data.X)
 
-    def _covariance(self, theta: Theta, X: Tensor) -> Tensor:
-        noise = self.value(theta, "noise", X)
-        return add_diagonal(self.kernel(under("kernel", theta), X), noise[..., None])
+    def _covariance(self, theta: Theta, X: Tensor, noise_sd: Tensor | None = None) -> Tensor:
+        return add_diagonal(self.kernel(under("kernel", theta), X), self._noise(theta, X, noise_sd))
+
+    def _noise(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
+        return with_known(self.value(theta, "noise", X)[..., None], noise_sd)
 
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
         full_batch_only(self, X, total, "use the full batch, or SVGP, which takes mini-batches")
         theta = draw(self.sites(X.shape[-1]), X)
         loc = self.value(theta, "mean", X).expand(len(X))
-        return pyro.sample("y", GPMarginal(loc, self._covariance(theta, X)), obs=y)
+        return pyro.sample("y", GPMarginal(loc, self._covariance(theta, X, known_at(X, self.noise_sd))), obs=y)
 
     def _chunks(self, theta: Theta, n: int, m: int, like: Tensor) -> Iterator[dict[str, Tensor]]:
         drawn, params = split_params(self.sites(like.shape[-1]), theta)
@@ -98,8 +98,8 @@ class GP(Model):
         for part in self._chunks(theta, train.n, width, X):
             hyper = under("kernel", part)
             mean = self.value(part, "mean", X)[..., None]
-            L = cholesky(self._covariance(part, train.X), "covariance of the training rows")
-            w = torch.linalg.solve_triangular(L, (train.y - mean).unsqueeze(-1).expand(*L.shape[:-1], 1), upper=False)
+            L = cholesky(self._covariance(part, train.X, train.noise_sd), "covariance of the training rows")
+            w = torch.linalg.solve_triangular(L, (train.y - mean).unsqueeze(-1), upper=False)
             mean_blocks, spread_blocks = [], []
             for block in X.split(width):
                 V = torch.linalg.solve_triangular(L, self.kernel(hyper, train.X, block), upper=False)
@@ -112,12 +112,14 @@ class GP(Model):
                     spread_blocks.append(torch.maximum(prior - V.square().sum(-2), tiny))
             means.append(torch.cat(mean_blocks, -1).reshape(-1, len(X)))
             spread = torch.cat(spread_blocks, -1)
-            spreads.append(spread.reshape(-1, *spread.shape[-2:] if joint else spread.shape[-1:]))
+            spreads.append(spread.expand(len(means[-1]), *spread.shape[-2:] if joint else spread.shape[-1:]))
         return torch.cat(means), torch.cat(spreads)
 
-    def predict(self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False) -> Distribution:
+    def predict(
+        self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False, noise_sd: Tensor | None = None
+    ) -> Distribution:
         mean, spread = self._conditional(theta, X, train, joint)
-        noise = self.value(theta, "noise", X)[..., None]
+        noise = self._noise(theta, X, noise_sd)
         if joint:
             return dist.MultivariateNormal(mean, scale_tril=cholesky(add_diagonal(spread, noise), "predictive covariance"))
         return dist.Normal(mean, (spread + noise).sqrt())
@@ -127,12 +129,13 @@ class GP(Model):
         mean, variance = self._conditional(theta, X, train, False)
         return dist.Normal(mean, variance.sqrt())
 
-    def gaussian(self, theta: Theta, X: Tensor, train: Dataset) -> tuple[Tensor, ...]:
+    def gaussian(self, theta: Theta, X: Tensor, train: Dataset, noise_sd: Tensor | None = None) -> tuple[Tensor, ...]:
         """At one draw: covariance of y [n, n], y - mean [n], covariance with f at X [n, m], variance of y there [m], mean [m]."""
         one = first_draw(self.sites(X.shape[-1]), theta)
         hyper, mean = under("kernel", one), self.value(one, "mean", X)
-        variance = self.kernel.diag(hyper, X) + self.value(one, "noise", X)
-        return self._covariance(one, train.X), train.y - mean, self.kernel(hyper, train.X, X), variance, mean.expand(len(X))
+        variance = self.kernel.diag(hyper, X) + self._noise(one, X, noise_sd)
+        C = self._covariance(one, train.X, train.noise_sd)
+        return C, train.y - mean, self.kernel(hyper, train.X, X), variance, mean.expand(len(X))
 
     def pathwise(
         self, theta: Theta, train: Dataset, samples: int, features: int | None, generator: torch.Generator
@@ -145,7 +148,7 @@ class GP(Model):
         for i in chosen.unique().tolist():
             one = {**params, **{name: value[i] for name, value in drawn.items()}}
             draw = Draw(int((chosen == i).sum()), features or 0, generator, train.X)
-            level, noise = self.value(one, "mean", train.X), self.value(one, "noise", train.X)
+            level, noise = self.value(one, "mean", train.X), self._noise(one, train.X, train.noise_sd)
             hyper = under("kernel", one)
             paths.append(matheron(self.kernel, hyper, noise, level, train.X, train.y, draw, features is None))
         return lambda X: torch.cat([path(X) for path in paths])
@@ -158,13 +161,14 @@ class GP(Model):
         found: dict[str, list[tuple[Tensor, Tensor]]] = {}
         for part in self._chunks(theta, train.n, len(X), X):
             mean = self.value(part, "mean", X)[..., None]
-            L = cholesky(self._covariance(part, train.X), "covariance of the training rows")
-            w = torch.linalg.solve_triangular(L, (train.y - mean).unsqueeze(-1).expand(*L.shape[:-1], 1), upper=False)
+            L = cholesky(self._covariance(part, train.X, train.noise_sd), "covariance of the training rows")
+            w = torch.linalg.solve_triangular(L, (train.y - mean).unsqueeze(-1), upper=False)
             for name, (child, hyper) in zip(_labels(self.kernel), self.kernel.parts(under("kernel", part)), strict=True):
                 V = torch.linalg.solve_triangular(L, child(hyper, train.X, X).expand(*L.shape[:-1], len(X)), upper=False)
                 prior = child.diag(hyper, X)
                 spread = torch.maximum(prior - V.square().sum(-2), torch.finfo(prior.dtype).eps * prior)
-                found.setdefault(name, []).append(((V.mT @ w).reshape(-1, len(X)), spread.reshape(-1, len(X))))
+                loc = (V.mT @ w).reshape(-1, len(X))
+                found.setdefault(name, []).append((loc, spread.expand(len(loc), -1)))
         laws = {name: [torch.cat(each) for each in zip(*pieces, strict=True)] for name, pieces in found.items()}
         return {name: dist.Normal(loc, variance.sqrt()) for name, (loc, variance) in laws.items()}
 
@@ -173,12 +177,14 @@ class GP(Model):
         d = diag C^-1. Rasmussen & Williams (2006), equations 5.10 to 5.12."""
         means, variances = [], []
         for part in self._chunks(theta, train.n, train.n, train.X):
-            inverse = torch.cholesky_inverse(cholesky(self._covariance(part, train.X), "covariance of the training rows"))
+            inverse = torch.cholesky_inverse(
+                cholesky(self._covariance(part, train.X, train.noise_sd), "covariance of the training rows")
+            )
             residual = train.y - self.value(part, "mean", train.X)[..., None]
-            a = (inverse @ residual.unsqueeze(-1).expand(*inverse.shape[:-1], 1)).squeeze(-1)
+            a = (inverse @ residual.unsqueeze(-1)).squeeze(-1)
             d = inverse.diagonal(dim1=-2, dim2=-1)
             means.append((train.y - a / d).reshape(-1, train.n))
-            variances.append((1 / d).reshape(-1, train.n))
+            variances.append((1 / d).expand(len(means[-1]), -1))
         return dist.Normal(torch.cat(means), torch.cat(variances).sqrt())
 
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyro
 import pyro.distributions as dist
@@ -20,6 +20,7 @@ from ..kernels import Exponential, Kernel
 from ..linalg import add_diagonal, cholesky
 from ..priors import LogNormal, PriorLike, Site, prefixed, site, under
 from .drift import Drift, basis, checked, places
+from .known_noise import known_at, refuse_twins, with_known
 from .model import Model, Theta, draw, full_batch_only, number_of_draws
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws or of places
@@ -43,6 +44,7 @@ class Kriging(Model):
         mean: prior or number for the known mean; used with drift "none" alone.
         estimator: the density that the program has: "reml", beta integrated out under a flat prior, or "ml", beta at its best
             for each theta (the profile likelihood: for MAP with ``Flat`` priors; no law of y, so draw from "reml").
+        noise_sd: the known error of each measurement [n], on top of the nugget; ``prepare`` takes it from the Dataset.
         neighbours: predict each place from so many nearest rows (Euclidean, in the coordinates), the drift among them; None:
             from all. The density is that of all rows either way.
 
@@ -59,7 +61,9 @@ class Kriging(Model):
     mean: PriorLike = 0.0
     estimator: str = "reml"
     neighbours: int | None = None
+    noise_sd: Tensor | None = field(default=None, repr=False, compare=False)
     scales = ""
+    known_noise = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "drift", checked(self.drift))
@@ -86,7 +90,7 @@ class Kriging(Model):
         return {**own, "mean": site("mean", self.mean)} if self.drift == "none" else own
 
     def prepare(self, data: Dataset) -> Kriging:
-        """The recipe with its missing priors filled in.
+        """The recipe with its missing priors filled in, and the known noise of these rows.
 
         Raises:
             DataError: for rows at one place where the nugget is exactly 0, or a drift that the rows cannot tell.
@@ -102,15 +106,8 @@ class Kriging(Model):
         if self.neighbours is not None and self.neighbours < p:
             raise SettingError(f"at least {p} neighbours for this drift", str(self.neighbours), "use more, or a simpler drift")
         if self.nugget == 0:
-            unique, inverse, counts = torch.unique(where, dim=0, return_inverse=True, return_counts=True)
-            if len(unique) < data.n:
-                twins = torch.nonzero(counts[inverse] > 1).flatten().tolist()
-                raise DataError(
-                    "rows at different places where the nugget is fixed to 0",
-                    f"duplicates in rows {', '.join(map(str, twins[:6]))}",
-                    "give the nugget a prior, or merge those rows",
-                )
-        return self._filled(where, data.y)
+            refuse_twins(where, data.noise_sd, "rows at different places", "nugget")
+        return replace(self._filled(where, data.y), noise_sd=data.noise_sd)
 
     def _filled(self, where: Tensor, y: Tensor) -> Kriging:
         sill = math.log(max(float(y.var()), 1e-12))
@@ -119,9 +116,11 @@ class Kriging(Model):
         nugget = LogNormal(sill - 2.0, 1.0) if self.nugget is None else self.nugget
         return replace(self, variogram=variogram, nugget=nugget)
 
-    def _covariance(self, theta: Theta, where: Tensor) -> Tensor:
-        K = self.kernel(under("variogram", theta), where)
-        return add_diagonal(K, self.value(theta, "nugget", where)[..., None])
+    def _covariance(self, theta: Theta, where: Tensor, noise_sd: Tensor | None) -> Tensor:
+        return add_diagonal(self.kernel(under("variogram", theta), where), self._noise(theta, where, noise_sd))
+
+    def _noise(self, theta: Theta, like: Tensor, noise_sd: Tensor | None) -> Tensor:
+        return with_known(self.value(theta, "nugget", like)[..., None], noise_sd)
 
     def _centre(self, theta: Theta, like: Tensor) -> Tensor:
         """The known mean, [*draw, 1]: 0 where the drift is unknown."""
@@ -130,7 +129,7 @@ class Kriging(Model):
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
         full_batch_only(self, X, total, "use the full batch; neighbours= makes predictions local, not the density")
         theta = draw(self.sites(X.shape[-1]), X)
-        C = self._covariance(theta, places(self.drift, X))
+        C = self._covariance(theta, places(self.drift, X), known_at(X, self.noise_sd))
         loc = self._centre(theta, X).expand(len(X))
         F = basis(self.drift, X, X)
         return pyro.sample("y", TrendMarginal(loc, C, F, self.estimator == "ml"), obs=y)
@@ -143,7 +142,7 @@ class Kriging(Model):
         size = max(1, MEMORY_BUDGET // (train.X.element_size() * 6 * train.n**2))
         for i in range(0, number_of_draws(theta), size):
             part = {name: value[i : i + size] for name, value in theta.items()}
-            yield part, solve(self._covariance(part, where), train.y - self._centre(part, where), F)
+            yield part, solve(self._covariance(part, where, train.noise_sd), train.y - self._centre(part, where), F)
 
     def _means(self, theta: Theta, blocks: Tensor, train: Dataset, alone: bool = False) -> tuple[Tensor, Tensor]:
         """Mean and variance [draw, m] of the average of f over each block of places [m, k, d], from all rows or the nearest.
@@ -167,7 +166,7 @@ class Kriging(Model):
                 pieces.append(solved.at(K, new, self._within(hyper, there)))
             centre = self._centre(part, blocks)
             means.append((torch.cat([a for a, _ in pieces], -1) + centre).reshape(-1, len(blocks)))
-            variances.append(torch.cat([b for _, b in pieces], -1).reshape(-1, len(blocks)))
+            variances.append(torch.cat([b for _, b in pieces], -1).expand(len(means[-1]), -1))
         return torch.cat(means), torch.cat(variances)
 
     def _places_at_once(self, theta: Theta, blocks: Tensor, train: Dataset) -> int:
@@ -190,8 +189,8 @@ class Kriging(Model):
         near = apart.topk(self.neighbours or train.n, largest=False).indices  # [m, k]
         lifted = _lifted(theta)
         hyper = under("variogram", lifted)
-        C = self.kernel(hyper, where[near])
-        C = add_diagonal(C, self.value(lifted, "nugget", where)[..., None])
+        known = None if train.noise_sd is None else train.noise_sd[near]
+        C = add_diagonal(self.kernel(hyper, where[near]), self._noise(lifted, where, known))
         centre = self._centre(theta, where)
         residual = train.y[near] - centre[..., None]
         F = basis(self.drift, train.X, train.X)[near]
@@ -202,13 +201,15 @@ class Kriging(Model):
         shape = (-1, len(blocks))
         return (mean[..., 0] + centre).reshape(shape), variance[..., 0].reshape(shape)
 
-    def predict(self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False) -> Distribution:
-        """The law of a measurement at X: kriging mean, and kriging variance plus the nugget.
+    def predict(
+        self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False, noise_sd: Tensor | None = None
+    ) -> Distribution:
+        """The law of a measurement at X: kriging mean, and kriging variance plus the nugget (and the known noise there, [m]).
 
         Raises:
             NotApplicable: for a joint law from neighbours, as each place has its own.
         """
-        nugget = self.value(theta, "nugget", X)[..., None]
+        nugget = self._noise(theta, X, noise_sd)
         if not joint:
             mean, variance = self._means(theta, X[:, None], train)
             return dist.Normal(mean, (variance + nugget).sqrt())
@@ -220,7 +221,7 @@ class Kriging(Model):
             hyper = under("variogram", part)
             mean, spread = solved.at(self.kernel(hyper, where, there), new, self.kernel(hyper, there), joint=True)
             means.append((mean + self._centre(part, X)).reshape(-1, len(X)))
-            spreads.append(spread.reshape(-1, len(X), len(X)))
+            spreads.append(spread.expand(len(means[-1]), -1, -1))
         spread = add_diagonal(torch.cat(spreads), nugget)
         return dist.MultivariateNormal(torch.cat(means), scale_tril=cholesky(spread, "predictive covariance"))
 
@@ -251,7 +252,9 @@ class Kriging(Model):
             variances.append((new @ root).square().sum(-1).reshape(-1, len(X)))
         return dist.Normal(torch.cat(means), torch.cat(variances).sqrt())
 
-    def gaussian(self, theta: Theta, X: Tensor, train: Dataset) -> tuple[object, ...]:  # type: ignore[override]
+    def gaussian(  # type: ignore[override]
+        self, theta: Theta, X: Tensor, train: Dataset, noise_sd: Tensor | None = None
+    ) -> tuple[object, ...]:
         """At one draw: covariance of y [n, n], y - mean [n], covariance with f at X [n, m], variance of y there [m], mean [m],
         and the drift's functions (F [n, p], F* [m, p]) or None."""
         if self.neighbours is not None and self.neighbours < train.n:
@@ -259,21 +262,21 @@ class Kriging(Model):
         one = {name: value[0] for name, value in theta.items()}
         hyper, where, there = under("variogram", one), places(self.drift, train.X), places(self.drift, X)
         centre = self._centre(one, X)
-        variance = self.kernel.diag(hyper, there) + self.value(one, "nugget", X)
+        variance = self.kernel.diag(hyper, there) + self._noise(one, X, noise_sd)
         drift = None if self.drift == "none" else tuple(basis(self.drift, Z, train.X) for Z in (train.X, X))
         K = self.kernel(hyper, where, there)
-        return self._covariance(one, where), train.y - centre, K, variance, centre.expand(len(X)), drift
+        return self._covariance(one, where, train.noise_sd), train.y - centre, K, variance, centre.expand(len(X)), drift
 
     def loo(self, theta: Theta, train: Dataset) -> Distribution:
         """y_i given the other rows (or the nearest of them), the drift estimated without it: batch [draw, n]. Dubrule (1983)."""
         if self.neighbours is not None and self.neighbours < train.n - 1:
             mean, variance = self._means(theta, train.X[:, None], train, alone=True)
-            return dist.Normal(mean, (variance + self.value(theta, "nugget", mean)[..., None]).sqrt())
+            return dist.Normal(mean, (variance + self._noise(theta, mean, train.noise_sd)).sqrt())
         means, variances = [], []
         for _, solved in self._solved(theta, train):
             residual, variance = solved.leave_one_out()
             means.append((train.y - residual).reshape(-1, train.n))
-            variances.append(variance.reshape(-1, train.n))
+            variances.append(variance.expand(len(means[-1]), -1))
         return dist.Normal(torch.cat(means), torch.cat(variances).sqrt())
 
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:

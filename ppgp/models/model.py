@@ -27,6 +27,8 @@ class Model:
 
     #: what may be standardised: "Xy", "X" (counts, classes), "y" (no inputs) or "" (where units mean something)
     scales: ClassVar[str] = "Xy"
+    #: whether ``Dataset.noise_sd`` is part of the law of y: then predict and gaussian take the ``noise_sd`` [m] of new rows too
+    known_noise: ClassVar[bool] = False
     #: sites that predict integrates out in closed form when their params are there
     collapsed: ClassVar[tuple[str, ...]] = ()
     #: a Pyro guide (X, y=None, *, total=None); None: an autoguide serves

@@ -69,7 +69,8 @@ def matheron(
 ) -> Callable[[Tensor], Tensor]:
     """f(x) + k(x, X) C^-1 (y - f(X) - e), f from the prior, e from the noise, C = K + noise I; at one theta.
 
-    Wilson, Borovitskiy, Terenin, Mostowsky & Deisenroth (2020), equation 9. One solve for all the x there will ever be.
+    ``noise`` is [1], or [n] where rows have their own. One solve for all the x there will ever be. Wilson, Borovitskiy, Terenin,
+    Mostowsky & Deisenroth (2020), equation 9.
     """
     prior: Path = ExactPrior(kernel, theta, draw) if exact else kernel.path(theta, X.shape[-1], draw)
     L = cholesky(add_diagonal(kernel(theta, X), noise), "covariance of the training rows")

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data import Dataset
-from ..errors import NumericalError
+from ..errors import NotApplicable, NumericalError
 from ..kernels import RBF, Kernel
 from ..linalg import add_diagonal, cholesky
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, site, under
@@ -65,7 +65,12 @@ class SGPR(Model):
         Raises:
             SettingError: if there are more inducing inputs than rows.
             DataError: if fewer rows differ, or a Z given by hand repeats itself or has other columns.
+            NotApplicable: for a White that is larger in some rows than in others.
         """
+        own = self.kernel.nugget(under("kernel", self._medians(data.X)), data.X)
+        if own is not None and float(own.max() - own.min()) > 1e-6 * float(own.max()):
+            do = "use GP, or White by itself in a sum"
+            raise NotApplicable("a White that is the same in every row", "one multiplied by a kernel that is not", do)
         if self.Z is not None:
             check_given(self.Z, data.d)
             return self
@@ -91,14 +96,18 @@ class SGPR(Model):
     def _law(self, theta: Theta, X: Tensor, Z: Tensor) -> SparseMarginal:
         """One draw: theta {site: [*event]}."""
         hyper = under("kernel", theta)
-        noise, mean = self.value(theta, "noise", X), self.value(theta, "mean", X)
-        return SparseMarginal(
-            mean.expand(len(X)),
-            self.kernel(hyper, Z),
-            lambda rows: self.kernel(hyper, Z, X[rows]),
-            self.kernel.diag(hyper, X),
-            noise,
-        )
+        Kmm, diagonal = self.kernel(hyper, Z), self.kernel.diag(hyper, X)
+        own = self.kernel.nugget(hyper, Z)
+        if own is not None:  # what no other row shares is in no inducing variable either: it is noise
+            Kmm, diagonal = Kmm - torch.diag_embed(own), diagonal - own[0]
+        mean, noise = self.value(theta, "mean", X), self._noise(theta, Z)
+        return SparseMarginal(mean.expand(len(X)), Kmm, lambda rows: self.kernel(hyper, Z, X[rows]), diagonal, noise)
+
+    def _noise(self, theta: Theta, Z: Tensor) -> Tensor:
+        """All that is not smooth: the noise of y, and White in f."""
+        own = self.kernel.nugget(under("kernel", theta), Z)
+        noise = self.value(theta, "noise", Z)
+        return noise if own is None else noise + own[0]
 
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
         full_batch_only(self, X, total, "use the full batch (its cost grows linearly with the rows), or SVGP")
@@ -135,8 +144,8 @@ class SGPR(Model):
         single = all(v.ndim == axes[k] for k, v in theta.items() if k in axes)
         batch = {k: v[None] if single and k in axes else v for k, v in theta.items()}
         found = []
-        for one, _, _, rows in self._one_by_one(batch, data):
-            noise = self.value(one, "noise", data.X)
+        for one, Z, _, rows in self._one_by_one(batch, data):
+            noise = self._noise(one, Z)
             found.append(torch.stack([rows.lower(noise), rows.upper(noise)]))
         lower, upper = torch.stack(found, 1)
         return (lower[0], upper[0]) if single else (lower, upper)
@@ -144,8 +153,8 @@ class SGPR(Model):
     def inducing_posterior(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor]:
         """q(u) at each draw: mean [draw, m] and covariance [draw, m, m]. Titsias (2009), equation 10."""
         means, covariances = [], []
-        for one, _, L, rows in self._one_by_one(theta, data):
-            mean, W = rows.posterior(self.value(one, "noise", data.X))
+        for one, Z, L, rows in self._one_by_one(theta, data):
+            mean, W = rows.posterior(self._noise(one, Z))
             means.append(L @ mean + self.value(one, "mean", data.X))
             covariances.append((W @ L.mT).mT @ (W @ L.mT))
         return torch.stack(means), torch.stack(covariances)
@@ -155,7 +164,7 @@ class SGPR(Model):
         means, spreads, noises = [], [], []
         for one, Z, L, rows in self._one_by_one(theta, train):
             hyper, noise = under("kernel", one), self.value(one, "noise", X)
-            mean, W = rows.posterior(noise)
+            mean, W = rows.posterior(self._noise(one, Z))
             mean_parts, spread_parts = [], []
             for block in X.split(len(X) if joint else ROWS_AT_ONCE):
                 A = torch.linalg.solve_triangular(L, self.kernel(hyper, Z, block), upper=False)
@@ -188,14 +197,16 @@ class SGPR(Model):
         Q + noise I, each variance with the part of k_ii that Q leaves out, as in ``predict``."""
         means, variances = [], []
         for one, Z, L, rows in self._one_by_one(theta, train):
-            hyper, s2, level = under("kernel", one), self.value(one, "noise", train.X), self.value(one, "mean", train.X)
+            hyper, s2, level = under("kernel", one), self._noise(one, Z), self.value(one, "mean", train.X)
+            own = self.kernel.nugget(hyper, Z)
             mean, W = rows.posterior(s2)
             for i in range(0, train.n, ROWS_AT_ONCE):
                 X, y = train.X[i : i + ROWS_AT_ONCE], train.y[i : i + ROWS_AT_ONCE]
                 A = torch.linalg.solve_triangular(L, self.kernel(hyper, Z, X), upper=False)
                 a = (y - level - A.mT @ mean) / s2
                 d = (1 - (W @ A).square().sum(0) / s2) / s2
-                left_out = (self.kernel.diag(hyper, X) - A.square().sum(0)).clamp_min(0.0)
+                smooth = self.kernel.diag(hyper, X) if own is None else self.kernel.diag(hyper, X) - own[0]
+                left_out = (smooth - A.square().sum(0)).clamp_min(0.0)
                 means.append(y - a / d)
                 variances.append(1 / d + left_out)
         return dist.Normal(torch.cat(means).reshape(-1, train.n), torch.cat(variances).reshape(-1, train.n).sqrt())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -105,3 +106,12 @@ def test_predictive_figures_equal_their_formulas() -> None:
     region = ppgp.calibrate(ppgp.conformal.Normalized(), posterior.predict(calibration.X), calibration.y)(prediction, level=0.8)
     assert row["conformal_width"] == pytest.approx(float(region.width.mean()))
     assert "q" in repr(comparison)
+
+
+@pytest.mark.parametrize("chains", [1, 4])
+def test_a_reference_of_three_draws_judges_nothing(chains: int) -> None:
+    short, long = fake(chains=chains), fake(seed=1)
+    short = replace(short, draws={"z": short.draws["z"][:, :3]})
+    comparison = ppgp.compare({"q": long}, short)
+    assert comparison.verdicts["q"] == "unjudged"
+    assert "effective draws of z, too few to judge by: run it longer" in comparison.reasons["q"]

@@ -36,6 +36,7 @@ COMPOUNDS: dict[str, Kernel] = {
     "deep": Scale(Deep(small, ARD(RBF()) + Linear())) + Subspace(Deep(small, Matern(1.5)), [0]),
     "Bayesian deep": Deep(small, RBF(), prior=priors.Normal(0.0, 1.0)),
     "cubic": Polynomial(3) * RBF(),
+    "white product": Subspace(White(), [0]) * (Linear() + White()) * Scale(RBF()),
 }
 each = pytest.mark.parametrize("k", (MEMBERS | COMPOUNDS).values(), ids=(MEMBERS | COMPOUNDS).keys())
 member = pytest.mark.parametrize("k", MEMBERS.values(), ids=MEMBERS.keys())
@@ -86,6 +87,16 @@ def test_diag_is_the_diagonal(k: Kernel, n: int, d: int, seed: int) -> None:
     d = wide(k, d)
     theta, X = draws(k, d, seed), inputs(n, d, seed)
     torch.testing.assert_close(k.diag(theta, X), k(theta, X).diagonal(), rtol=1e-12, atol=1e-12)
+
+
+@each
+@sizes
+def test_the_nugget_is_what_two_rows_at_one_place_do_not_share(k: Kernel, n: int, d: int, seed: int) -> None:
+    d = wide(k, d)
+    theta, X = draws(k, d, seed), inputs(n, d, seed)
+    own, shared = k.nugget(theta, X), k(theta, X, X.clone()).diagonal()
+    assert (own is not None) == has_white(k)
+    torch.testing.assert_close(k.diag(theta, X), shared if own is None else shared + own, rtol=1e-6, atol=1e-6)
 
 
 @each

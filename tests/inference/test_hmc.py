@@ -73,3 +73,13 @@ def test_settings_that_make_no_sense() -> None:
         HMC(trajectory=0.0)
     with pytest.raises(SettingError, match="target_accept"):
         HMC(target_accept=1.0)
+
+
+def test_hmc_and_nuts_say_the_same_of_divergences() -> None:
+    from ppgp.inference.nutpie_chains import notes_on
+
+    diverging = torch.tensor([[True, False, True]])
+    (sentence,) = HMC().notes({"diverging": diverging})
+    assert notes_on(diverging, 3, 3) == [sentence]
+    assert sentence.startswith("2 of 3 draws diverged")
+    assert HMC().notes({"diverging": torch.zeros(1, 3)}) == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,10 +11,11 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 
 import ppgp
-from ppgp import inference, kernels, models
+from ppgp import inference, kernels, models, priors
 from ppgp.data import Dataset
 from ppgp.errors import DataError, SettingError
 from ppgp.models import gp as gp_module
+from ppgp.models import kriging as kriging_module
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(25, 2, generator=GENERATOR, dtype=torch.float64)
@@ -39,6 +42,28 @@ def test_leaving_one_out_in_closed_form_is_n_refits() -> None:
         refit = MODEL.predict({}, X[i : i + 1], DATA.rows(rest))
         torch.testing.assert_close(law.mean[0, i], refit.mean[0, 0], rtol=1e-8, atol=1e-8)
         torch.testing.assert_close(law.variance[0, i], refit.variance[0, 0], rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        models.GP(kernels.RBF(variance=1.0, lengthscale=0.5), noise=0.1, mean=priors.Normal()),
+        models.Kriging(kernels.RBF(variance=1.0, lengthscale=0.5), nugget=0.1, drift="none", mean=priors.Normal(0.0, 2.0)),
+    ],
+    ids=["gp", "kriging"],
+)
+def test_one_covariance_serves_all_draws_of_the_mean(model: models.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    theta = {"mean": torch.tensor([-1.0, 0.0, 2.0], dtype=torch.float64)}
+    each = [replace(model, mean=float(m)) for m in theta["mean"]]
+    for budget in (2**28, 1):  # all draws at once, and one by one
+        monkeypatch.setattr(gp_module, "MEMORY_BUDGET", budget)
+        monkeypatch.setattr(kriging_module, "MEMORY_BUDGET", budget)
+        laws = model.predict(theta, NEW, DATA), model.predict(theta, NEW, DATA, joint=True), model.loo(theta, DATA)
+        for law, ask in zip(laws, ("predict", "joint", "loo"), strict=True):
+            for i, one in enumerate(each):
+                alone = one.loo({}, DATA) if ask == "loo" else one.predict({}, NEW, DATA, joint=ask == "joint")
+                torch.testing.assert_close(law.mean[i], alone.mean[0])
+                torch.testing.assert_close(law.variance[i], alone.variance[0])
 
 
 def test_chunks_of_draws_and_rows_do_not_change_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:

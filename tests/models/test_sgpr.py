@@ -13,6 +13,7 @@ import ppgp
 from ppgp import inference, kernels, models, sparse
 from ppgp.data import Dataset
 from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
+from ppgp.kernels import White
 from ppgp.priors import under
 from ppgp.target import Target
 
@@ -82,6 +83,39 @@ def test_at_all_rows_the_bounds_are_the_evidence_and_predictions_the_exact_gps()
         ours, theirs = (m.predict(theta, X, data, joint=joint) for m in (model, exact))
         torch.testing.assert_close(ours.mean, theirs.mean, atol=1e-5, rtol=0)
         torch.testing.assert_close(ours.variance, theirs.variance, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "white",
+    [White(0.3), kernels.Scale(White(0.5), 0.6), White(0.3) * kernels.RBF(1.0, 0.7)],
+    ids=["white", "scaled", "product"],
+)
+def test_white_is_noise_that_no_inducing_variable_has(white: kernels.Kernel) -> None:
+    data, kernel = waves(30), kernels.RBF(1.2, 0.5) + white
+    model, exact = models.SGPR(kernel, inducing=30, noise=0.1).prepare(data), models.GP(kernel, noise=0.1)
+    lower, upper = model.bounds({}, data)
+    evidence = float(normal(data.y, exact._covariance({}, data.X)))
+    slack = 30 * 30 * sparse.JITTER * 1.2 / 0.4
+    assert float(lower) == pytest.approx(evidence, abs=slack)
+    assert float(upper) == pytest.approx(evidence, abs=slack)
+    assert float(model.prepare(data)._law({}, data.X, model.Z).log_prob(data.y)) == pytest.approx(float(lower))
+    X = waves(7, seed=5).X
+    for ask in ("predict", "joint", "latent", "loo"):
+        if ask == "loo":
+            ours, theirs = (m.loo({}, data) for m in (model, exact))
+        elif ask == "latent":
+            ours, theirs = (m.latent({}, X, data) for m in (model, exact))
+        else:
+            ours, theirs = (m.predict({}, X, data, joint=ask == "joint") for m in (model, exact))
+        torch.testing.assert_close(ours.mean, theirs.mean, atol=1e-5, rtol=0)
+        torch.testing.assert_close(ours.variance, theirs.variance, atol=1e-5, rtol=0)
+    few = models.SGPR(kernel, inducing=8, noise=0.1).prepare(data).bounds({}, data)
+    assert float(few[0]) < evidence < float(few[1])
+
+
+def test_a_white_of_many_sizes_is_refused() -> None:
+    with pytest.raises(NotApplicable, match="the same in every row"):
+        models.SGPR(kernels.RBF() + White() * kernels.Linear(), inducing=5).prepare(waves(30))
 
 
 def test_leaving_one_out_is_n_refits() -> None:

@@ -162,3 +162,18 @@ def test_float32_data_make_a_float32_target() -> None:
     target = Target(models.GP(kernels.RBF(lengthscale=priors.Flat())), Dataset(X, X[:, 0]))
     value, gradient = target.value_and_grad(target.start())
     assert value.dtype == gradient.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    "how", [inference.MAP(), inference.Laplace(), inference.NUTS(draws=5, warmup=5)], ids=lambda h: type(h).__name__
+)
+def test_a_latent_mixture_is_one_sentence(how: inference.Inference) -> None:
+    def program(y: torch.Tensor) -> None:
+        which = dist.Categorical(torch.tensor([0.3, 0.7]))
+        m = pyro.sample("m", dist.MixtureSameFamily(which, dist.Normal(torch.tensor([-3.0, 3.0]), 1.0)))
+        pyro.sample("y", dist.Normal(m, 1.0), obs=y)
+
+    with pytest.raises(
+        NotApplicable, match="'m' on MixtureSameFamilyConstraint: for a mixture draw its component as a Categorical"
+    ):
+        ppgp.fit(program, {"y": torch.tensor(1.0)}, how, progress=False)

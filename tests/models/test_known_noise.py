@@ -1,0 +1,217 @@
+"""Noise that is known row by row: closed forms, scikit-learn, and every part of a Posterior saying the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process import kernels as sk
+from torch import Tensor
+from torch.distributions import MultivariateNormal
+
+import ppgp
+from ppgp import inference, kernels, models, priors
+from ppgp.conformal import deleted
+from ppgp.data import Dataset
+from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
+from ppgp.target import Target
+
+GENERATOR = torch.Generator().manual_seed(0)
+X = torch.randn(30, 2, generator=GENERATOR, dtype=torch.float64)
+SD = 0.05 + 0.6 * torch.rand(30, generator=GENERATOR, dtype=torch.float64)
+Y = torch.sin(2 * X[:, 0]) + SD * torch.randn(30, generator=GENERATOR, dtype=torch.float64)
+NEW = torch.randn(7, 2, generator=GENERATOR, dtype=torch.float64)
+NEW_SD = torch.linspace(0.0, 0.5, 7, dtype=torch.float64)
+DATA = Dataset(X, Y, noise_sd=SD)
+KERNEL = kernels.Matern(2.5, variance=1.7, lengthscale=0.8)
+BOTH = [
+    models.GP(KERNEL, noise=0.05, mean=priors.Normal(0.0, 1.0)),
+    models.Kriging(KERNEL, nugget=priors.LogNormal(-3.0, 1.0)),
+    models.Kriging(KERNEL, nugget=priors.LogNormal(-3.0, 1.0), drift="none", mean=0.1),
+]
+
+
+def covariance(a: Tensor, b: Tensor) -> Tensor:
+    return KERNEL({}, a, b)
+
+
+def test_the_program_is_a_gaussian_of_both_noises() -> None:
+    model = models.GP(KERNEL, noise=0.05, mean=priors.Normal(0.0, 1.0))
+    ours = Target(model.prepare(DATA), DATA).log_density(torch.tensor([0.3], dtype=torch.float64))
+    C = covariance(X, X) + torch.diag(0.05 + SD**2)
+    theirs = MultivariateNormal(torch.full((30,), 0.3, dtype=torch.float64), C).log_prob(Y)
+    prior = torch.distributions.Normal(0.0, 1.0).log_prob(torch.tensor(0.3, dtype=torch.float64))
+    torch.testing.assert_close(ours, theirs + prior, rtol=1e-10, atol=1e-10)
+
+
+def test_known_noise_alone_is_scikit_learns_alpha() -> None:
+    kernel = sk.ConstantKernel(1.7, "fixed") * sk.Matern(0.8, "fixed", nu=2.5)
+    peer = GaussianProcessRegressor(kernel, alpha=SD.numpy() ** 2, optimizer=None).fit(X.numpy(), Y.numpy())
+    mean, spread = peer.predict(NEW.numpy(), return_cov=True)
+    model = models.GP(KERNEL, noise=0.0)
+    law, known = (model.predict({}, NEW, DATA, noise_sd=sd) for sd in (None, NEW_SD))
+    assert np.allclose(law.mean[0], mean, atol=1e-10)
+    assert np.allclose(law.variance[0], np.diag(spread), atol=1e-10)
+    assert np.allclose(known.variance[0], np.diag(spread) + NEW_SD.numpy() ** 2, atol=1e-10)
+    joint = model.predict({}, NEW, DATA, joint=True, noise_sd=NEW_SD).covariance_matrix[0]
+    assert np.allclose(joint, spread + np.diag(NEW_SD.numpy() ** 2), atol=1e-8)
+    fitted = models.GP(kernels.Matern(2.5, priors.Flat(), priors.Flat()), noise=0.0)
+    peer = GaussianProcessRegressor(sk.ConstantKernel() * sk.Matern(nu=2.5), alpha=SD.numpy() ** 2).fit(X.numpy(), Y.numpy())
+    ours = ppgp.fit(fitted, DATA, inference.MAP(), progress=False, standardise=False).draws
+    found = float(ours["kernel.variance"]), float(ours["kernel.lengthscale"])
+    assert np.allclose(found, np.exp(peer.kernel_.theta), rtol=1e-3)
+
+
+@pytest.mark.parametrize("model", BOTH, ids=["gp", "ordinary", "simple"])
+def test_leaving_one_out_in_closed_form_is_n_refits(model: Any) -> None:
+    theta = {name: torch.full((1,), 0.2, dtype=torch.float64) for name in model.sites(2) if not model.sites(2)[name].fixed}
+    law = model.loo(theta, DATA)
+    for i in (0, 13, 29):
+        rest = [j for j in range(DATA.n) if j != i]
+        refit = model.predict(theta, X[i : i + 1], DATA.rows(rest), noise_sd=SD[i : i + 1])
+        torch.testing.assert_close(law.mean[0, i], refit.mean[0, 0], rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(law.variance[0, i], refit.variance[0, 0], rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(model.log_likelihood(theta, DATA)["y"], law.log_prob(Y))
+    parts = deleted(*model.gaussian(theta, NEW, DATA, NEW_SD))
+    new = model.predict(theta, NEW, DATA, noise_sd=NEW_SD)
+    torch.testing.assert_close(parts.mean, new.mean[0], rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(parts.variance, new.variance[0], rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(parts.studentised, (Y - law.mean[0]) / law.stddev[0], rtol=1e-8, atol=1e-8)
+
+
+def test_neighbours_have_their_own_noise() -> None:
+    theta = {"nugget": torch.full((1,), 0.05, dtype=torch.float64)}
+    near = models.Kriging(KERNEL, nugget=priors.LogNormal(), neighbours=29)
+    row = torch.cdist(NEW[:1], X)[0].argmax()  # what 29 of 30 neighbours leave out
+    kept = [j for j in range(30) if j != int(row)]
+    whole = models.Kriging(KERNEL, nugget=priors.LogNormal()).predict(theta, NEW[:1], DATA.rows(kept), noise_sd=NEW_SD[3:4])
+    local = near.predict(theta, NEW[:1], DATA, noise_sd=NEW_SD[3:4])
+    torch.testing.assert_close(local.mean, whole.mean)
+    torch.testing.assert_close(local.variance, whole.variance)
+
+
+def test_noise_is_scaled_with_y_and_predictions_come_back() -> None:
+    far = Dataset(1000 + 50 * X, -300 + 7 * Y, noise_sd=7 * SD)
+    one, two = (ppgp.fit(models.GP(), d, inference.MAP(), progress=False) for d in (DATA, far))
+    torch.testing.assert_close(two.data.noise_sd, one.data.noise_sd, rtol=1e-10, atol=0)
+    torch.testing.assert_close(one.data.noise_sd, SD / Y.std(correction=0))
+    a, b = one.predict(NEW, noise_sd=NEW_SD), two.predict(1000 + 50 * NEW, noise_sd=7 * NEW_SD)
+    torch.testing.assert_close(b.mean, -300 + 7 * a.mean, rtol=1e-6, atol=1e-5)
+    torch.testing.assert_close(b.std, 7 * a.std, rtol=1e-5, atol=1e-6)
+    bare = one.predict(NEW)
+    torch.testing.assert_close(a.variance, bare.variance + NEW_SD**2)
+    torch.testing.assert_close(one.predict(Dataset(NEW, Y[:7], noise_sd=NEW_SD)).std, a.std)
+    torch.testing.assert_close(one.predict(NEW, noise_sd=0.3).variance, bare.variance + 0.09)
+
+
+def test_rows_that_are_known_better_weigh_more() -> None:
+    """Two measurements at one place, no other noise: the mean is theirs weighted by precision, as the prior is wide."""
+    x = torch.tensor([[0.0], [0.0], [9.0]], dtype=torch.float64)
+    data = Dataset(x, [1.0, 2.0, 0.0], noise_sd=[0.1, 0.2, 0.0])
+    model = models.GP(kernels.RBF(variance=1e6, lengthscale=1.0), noise=0.0).prepare(data)
+    mean = model.predict({}, x[:1], data).mean[0, 0]
+    torch.testing.assert_close(
+        mean, torch.tensor((1 / 0.01 + 2 / 0.04) / (1 / 0.01 + 1 / 0.04), dtype=torch.float64), rtol=1e-6, atol=0
+    )
+    for twins, refused in (([0.0, 0.2, 0.1], False), ([0.0, 0.0, 0.1], True)):
+        table = Dataset(x, [1.0, 2.0, 0.0], noise_sd=twins)
+        for recipe in (models.GP(noise=0.0), models.Kriging(nugget=0.0)):
+            if refused:
+                with pytest.raises(DataError, match="duplicates in rows 0, 1"):
+                    recipe.prepare(table)
+            else:
+                recipe.prepare(table)
+
+
+def test_paths_and_components_know_the_noise() -> None:
+    model = models.GP(
+        kernels.RBF(variance=1.0, lengthscale=0.7) + kernels.Linear(variance=0.5), noise=priors.LogNormal(-3.0, 1.0)
+    )
+    fitted = ppgp.fit(model, DATA, inference.MAP(), progress=False)
+    latent = fitted.latent(NEW)
+    f = fitted.pathwise(4000, features=None, seed=1)(NEW)
+    error = latent.std / 4000**0.5
+    assert bool(((f.mean(0) - latent.mean).abs() < 4.5 * error).all())
+    assert bool(((f.std(0) / latent.std - 1).abs() < 4.5 / 8000**0.5).all())
+    parts = fitted.components(NEW)
+    constant = fitted.scaler.y_mean
+    torch.testing.assert_close(sum(p.mean for p in parts.values()) + constant, latent.mean)
+
+
+def test_noise_follows_rows_devices_frames_and_files(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y, "error": SD})
+    data = Dataset.from_frame(frame, "y", noise_sd="error")
+    assert data.feature_names == ("a", "b")
+    assert "noise known" in repr(data)
+    for part, rows in zip(
+        data.split(0.5, seed=3), torch.randperm(30, generator=torch.Generator().manual_seed(3)).split(15), strict=True
+    ):
+        assert torch.equal(part.noise_sd, SD[rows])
+    assert data.to(torch.float32).noise_sd.dtype == torch.float32
+    posterior = ppgp.fit(models.GP(), data, inference.MAP(), progress=False)
+    again = ppgp.load_posterior(posterior.save(tmp_path / "gp.safetensors"))
+    assert torch.equal(again.data.noise_sd, posterior.data.noise_sd)
+    assert torch.equal(again.model.noise_sd, posterior.data.noise_sd)
+    torch.testing.assert_close(again.predict(NEW, noise_sd=NEW_SD).std, posterior.predict(NEW, noise_sd=NEW_SD).std)
+    torch.testing.assert_close(again.log_likelihood(), posterior.log_likelihood())
+    twice = ppgp.fit(posterior.model, Dataset(X, Y), inference.MAP(), progress=False)
+    assert twice.model.noise_sd is None  # prepared anew for rows whose noise is not known
+
+
+def test_replicates_have_the_noise_of_their_rows() -> None:
+    loud = Dataset(X, Y, noise_sd=torch.where(torch.arange(30) < 15, 3.0, 0.01))
+    posterior = ppgp.fit(
+        models.GP(KERNEL, noise=priors.LogNormal(-5.0, 0.1)), loud, inference.Laplace(draws=400), progress=False
+    )
+    drawn = posterior.to_arviz(predictive=True, log_likelihood=False)["posterior_predictive"]["y"].to_numpy()[0]
+    spread = drawn.std(0)
+    assert spread[:15].min() > 3.0 * (1 - 4.5 / 800**0.5)
+    assert spread[15:].max() < 1.5
+
+
+def test_full_conformal_asks_for_the_noise_of_the_new_rows() -> None:
+    posterior = ppgp.fit(models.GP(), DATA, inference.MAP(), progress=False)
+    with pytest.raises(DataError, match="noise_sd of the new rows"):
+        ppgp.full_conformal(posterior, NEW)
+    narrow, wide = (ppgp.full_conformal(posterior, NEW, 0.8, noise_sd=sd).width for sd in (0.0, 2.0))
+    assert bool((wide > narrow).all())
+    table = Dataset(NEW, Y[:7], noise_sd=torch.full((7,), 2.0))
+    torch.testing.assert_close(ppgp.full_conformal(posterior, table, 0.8).width, wide)
+
+
+def test_comparison_scores_test_rows_with_their_noise() -> None:
+    posterior = ppgp.fit(models.GP(), DATA, inference.MAP(), progress=False)
+    test = Dataset(NEW, Y[:7], noise_sd=NEW_SD)
+    found = ppgp.compare({"gp": posterior}, test=test, calibration=Dataset(X[:9] + 0.1, Y[:9]))
+    torch.testing.assert_close(found.predictions["gp"].std, posterior.predict(test).std)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "kind", "words"),
+    [
+        (lambda: Dataset(X, Y, noise_sd=-SD), DataError, "finite noise_sd >= 0"),
+        (lambda: Dataset(X, Y, noise_sd=SD[:5]), DataError, r"noise_sd with shape \[30\]"),
+        (lambda: ppgp.fit(models.LinearRegression(), DATA, inference.Exact()), NotApplicable, "use GP or Kriging"),
+        (lambda: models.GP(KERNEL).prepare(DATA).model(NEW), DataError, "prepare the recipe for these rows"),
+        (lambda: Dataset.from_frame(pd.DataFrame({"a": [1.0], "y": [2.0]}), "y", noise_sd="z"), UnknownName, "noise column"),
+        (lambda: Dataset.from_frame(pd.DataFrame({"a": [1.0], "y": [2.0]}), "y", noise_sd="y"), SettingError, "its own"),
+    ],
+    ids=["negative", "length", "linear", "other rows", "no column", "the target"],
+)
+def test_what_cannot_be_is_one_sentence(attempt: Callable[[], Any], kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind, match=words):
+        attempt()
+
+
+def test_predict_refuses_noise_that_a_model_would_not_use() -> None:
+    linear = ppgp.fit(models.LinearRegression(), Dataset(X, Y), inference.Exact(), progress=False)
+    with pytest.raises(NotApplicable, match="takes known noise"):
+        linear.predict(NEW, noise_sd=0.1)
+    with pytest.raises(NotApplicable, match="noise_ds"):
+        linear.predict(NEW, noise_ds=0.1)
