@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
+from ..data import Dataset
 from ..errors import SettingError, UnknownName
 from ..posterior import Posterior
 from ..progress import bar
@@ -20,6 +22,8 @@ from ..target import Target
 from .first_order import RATES, SCHEDULES, adam, gd, sgd
 from .inference import Inference, at_the_mode, check_batch, check_counts, finish, starting_point
 from .irls import irls
+
+PILOT_STEPS = 30
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class MAP(Inference):
         schedule: how the rate falls over the steps: "constant", "cosine" (to 1 % of itself) or "inverse" (as 1 / t).
             None: "inverse" for sgd, "constant" otherwise.
         batch_size: rows a step of sgd (None: 32) and Adam (None: all).
+
+    A model that knows a smaller one near it (``pilot``: fewer rows of the same data) is started at the mode of that, by L-BFGS.
 
     Networks drop units out in the steps of sgd and Adam; the other methods need the same density at every call.
 
@@ -98,10 +104,29 @@ class MAP(Inference):
         search = OPTIMIZERS[self.optimizer]
         if self.optimizer == "newton" and target.has_curvature:
             search = irls
-        z0 = starting_point(target, init, seed, jacobian=False, check=search is not irls)
-        z, stats, notes = search(self, target, z0, seed, progress, False)
+        z0 = _after_a_pilot(target, seed) if init is None and search is not irls else None
+        large = (
+            partial(search, compile=False) if search is OPTIMIZERS["lbfgs"] else search
+        )  # a model with a pilot: compiling does not repay
+        found = None if z0 is None else large(self, target, z0, seed, progress, False)
+        if found is None or not math.isfinite(found[1]["log_density"]):
+            z0 = starting_point(target, init, seed, jacobian=False, check=search is not irls)
+            found = search(self, target, z0, seed, progress, False)
+        z, stats, notes = found
         stats |= at_the_mode(target, z)
         return finish(self, target, z[None, None], started, stats, notes)
+
+
+def _after_a_pilot(target: Target, seed: int) -> Tensor | None:
+    """Where the mode of the model's ``pilot`` places the start; None where there is none."""
+    ask = getattr(target.model, "pilot", None)
+    found = ask(target.data) if ask is not None and isinstance(target.data, Dataset) else None
+    if found is None:
+        return None
+    small = Target(*found, compile=False)
+    z, _, _ = _scipy(MAP(steps=PILOT_STEPS), small, small.start(seed, jacobian=False), seed, False, False)
+    with torch.no_grad():
+        return target.placed(target.model.resumed(small.constrain(z), target.data))
 
 
 def _is_under(site: str, head: str) -> bool:
@@ -117,32 +142,37 @@ def find_mode(target: Target, z0: Tensor, progress: bool, jacobian: bool, steps:
 
 
 class _Search:
-    """The objective as SciPy wants it; remembers the best point, so that an interrupted search keeps it."""
+    """The objective as SciPy wants it, of z / unit; remembers the best point, so that an interrupted search keeps it."""
 
-    def __init__(self, target: Target, jacobian: bool) -> None:
-        self.callback = target.callback(jacobian)
+    def __init__(self, target: Target, jacobian: bool, unit: np.ndarray, compile: bool) -> None:
+        self.callback, self.unit = target.callback(jacobian, compile), unit
         self.best, self.best_z = -math.inf, None
         self.losses: list[float] = []
         self.worst = 0.0
 
-    def __call__(self, z: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = self.callback(np.ascontiguousarray(z))
+    def __call__(self, scaled: np.ndarray) -> tuple[float, np.ndarray]:
+        z = scaled * self.unit
+        value, gradient = self.callback(z)
         if not (math.isfinite(value) and np.isfinite(gradient).all()):
             return self.worst + 1e3 * (1 + abs(self.worst)), np.zeros_like(z)  # uphill: the line search steps back
         self.worst = max(self.worst, -value) if self.losses else -value
         self.losses.append(-value)
         if value > self.best:
-            self.best, self.best_z = value, z.copy()
-        return -value, -gradient
+            self.best, self.best_z = value, z
+        return -value, -gradient * self.unit
 
 
-def _scipy(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool) -> tuple[Tensor, dict, list[str]]:
-    search = _Search(target, jacobian)
+def _scipy(
+    how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool, compile: bool = True
+) -> tuple[Tensor, dict, list[str]]:
+    newton = how.optimizer == "newton"
+    with torch.no_grad():
+        unit = (torch.ones_like(z0) if newton else target.units(z0)).double().cpu().numpy()
+    search = _Search(target, jacobian, unit, compile)
 
     def curvature(z: np.ndarray) -> np.ndarray:
         return -target.hessian(torch.from_numpy(z), jacobian=jacobian).double().cpu().numpy()
 
-    newton = how.optimizer == "newton"
     if newton:
         method, options = "trust-exact", {"gtol": 1e-8, "maxiter": how.steps}
     else:
@@ -159,7 +189,7 @@ def _scipy(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jaco
         try:
             optimize.minimize(
                 search,
-                z0.double().cpu().numpy(),
+                z0.double().cpu().numpy() / unit,
                 jac=True,
                 hess=curvature if newton else None,
                 method=method,
@@ -170,8 +200,8 @@ def _scipy(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jaco
             interrupted = True
             notes.append(f"stopped by Ctrl-C after {iterations} iterations; this is the best point so far")
     z = torch.from_numpy(search.best_z).to(z0) if search.best_z is not None else z0
-    value, gradient = target.value_and_grad(z, jacobian=jacobian)
-    slope = float(gradient.abs().max())
+    value, gradient = search.callback(z.double().cpu().numpy())
+    slope = float(np.abs(gradient).max())
     if iterations >= how.steps or slope > 1e-3 * max(1.0, abs(float(value)) ** 0.5):
         notes.append(
             f"the search ended after {iterations} iterations with a gradient of {slope:.2g}: raise steps, or check the priors"
