@@ -41,7 +41,7 @@ class SGPR(Model):
         noise, mean: as in ``GP``; noise cannot be 0.
         seed: of the selection.
 
-    O(n m^2) time and O(m^2) memory. The density is a bound, so that samplers draw from what is
+    O(n m^2) time, rows in chunks. The density is a bound, so that samplers draw from what is
     proportional to it; ``bounds`` says how far it may be from the evidence.
     """
 
