@@ -110,6 +110,6 @@ def _prepared(model: Model, data: Dataset, standardise: bool) -> tuple[Model, Da
         )
     scaler = None
     if standardise and model.scales:
-        model.prepare(data)  # what does not fit is said about the data as they are
+        model.check(data)  # what does not fit is said about the data as they are
         data, scaler = data.standardised(scale_y="y" in model.scales, scale_X="X" in model.scales)
     return model.prepare(data), data, scaler

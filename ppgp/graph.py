@@ -45,6 +45,7 @@ NEUTRAL: dict[Any, float] = {
 }
 COMMUTES = {aten.add.Tensor, aten.mul.Tensor}
 ABREAST_UP_TO = 10_000  # numbers in the largest tensor computed for one point
+HEAVY = 2**25
 LARGEST = 4096  # numbers in a constant that is stored rather than computed
 
 
@@ -264,10 +265,13 @@ def traced(
     """Pyro's handlers, autograd and all, run once: make_fx records the operations, TorchScript runs them; k points abreast.
 
     Points abreast share the overhead of an operation; where operations are large there is none to speak of, and they take
-    turns, each in the cache.
+    turns, each in the cache. A graph of one point that computes more than ``HEAVY`` numbers is returned as it is, an
+    ``fx.GraphModule``: to run it is what takes time, and TorchScript would begin by running it twice.
     """
     graph = simplified(make_fx(function)(*example))
-    if k is not None and _largest(graph) > ABREAST_UP_TO:
+    if k is None and sum(_sizes(graph)) > HEAVY:
+        return graph
+    if k is not None and max(_sizes(graph), default=0) > ABREAST_UP_TO:
         return looped(_scripted(graph, example))
     if k is not None:
         wide = torch.vmap(graph, in_dims=(0, *(None,) * (len(example) - 1)))
@@ -276,10 +280,10 @@ def traced(
     return _scripted(graph, example)
 
 
-def _largest(module: fx.GraphModule) -> int:
-    """Numbers in the largest tensor that is computed."""
+def _sizes(module: fx.GraphModule) -> list[int]:
+    """Numbers in each tensor that is computed."""
     values = [n.meta.get("val") for n in module.graph.nodes if n.op == "call_function"]
-    return max((v.numel() for v in values if isinstance(v, Tensor)), default=0)
+    return [v.numel() for v in values if isinstance(v, Tensor)]
 
 
 def _scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> Callable[..., tuple[Tensor, Tensor]]:

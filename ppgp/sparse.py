@@ -6,14 +6,13 @@ n rows, m inducing inputs: Kmm [m, m] = L L', A = L^-1 Kmn [m, n], r = y - mean 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyro.distributions as dist
 import torch
 from torch import Tensor
 from torch.distributions import constraints
-from torch.utils.checkpoint import checkpoint
 
 from .linalg import LOG_2PI, cholesky
 
@@ -21,10 +20,16 @@ __all__ = ["Projection", "SparseMarginal", "inducing_root", "jittered", "project
 
 JITTER = 1e-8  # of the mean of the diagonal of Kmm: inducing inputs may lie as close as they like
 JITTER_SINGLE = 1e-4  # in float32, whose own rounding is 1e-7
-MEMORY_BUDGET = 256 * 2**20  # bytes of Kmn that are kept for the gradient; beyond, its chunks are computed again
-CHUNK_BYTES = 32 * 2**20
+CHUNK_BYTES = 8 * 2**20
+STRIP = 128  # columns of A A' that are computed at a time, from the diagonal down
 
-Cross = Callable[[slice], Tensor]
+Cross = Callable[..., Tensor]
+Inputs = Sequence[Tensor]
+
+
+def inducing_root(Kmm: Tensor) -> Tensor:
+    """L of Kmm with its jitter, NaN where there is none (a sampler takes that for a divergence)."""
+    return _root_or_nan(jittered(Kmm))
 
 
 def jittered(Kmm: Tensor) -> Tensor:
@@ -34,37 +39,9 @@ def jittered(Kmm: Tensor) -> Tensor:
     return torch.diagonal_scatter(Kmm, diagonal, dim1=-2, dim2=-1)
 
 
-def inducing_root(Kmm: Tensor) -> Tensor:
-    """L of Kmm with its jitter, NaN where there is none (a sampler takes that for a divergence)."""
-    L, failed = torch.linalg.cholesky_ex(jittered(Kmm))
+def _root_or_nan(C: Tensor) -> Tensor:
+    L, failed = torch.linalg.cholesky_ex(C)
     return L * torch.where(failed == 0, 1.0, math.nan)[..., None, None].to(L)
-
-
-class _Projected(torch.autograd.Function):
-    """(A A', A r) of A = L^-1 Kmn, with a gradient that is one product with Kmn: nothing of size n is kept but Kmn."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(Kmn: Tensor, L: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        A = torch.linalg.solve_triangular(L, Kmn, upper=False)
-        return A @ A.mT, (A @ r.unsqueeze(-1)).squeeze(-1)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(*inputs, *output)
-
-    @staticmethod
-    def backward(ctx, G, g):  # type: ignore[no-untyped-def]
-        Kmn, L, r, S, Ar = ctx.saved_tensors
-        G = G + G.mT
-        upper = L.mT
-        left = torch.linalg.solve_triangular(upper, G, upper=True)  # L^-T G
-        h = torch.linalg.solve_triangular(upper, g.unsqueeze(-1), upper=True)
-        H = torch.linalg.solve_triangular(L, left, upper=False, left=False)  # L^-T G L^-1
-        slope_K = H @ Kmn + h @ r.unsqueeze(-2)
-        slope_L = -(left @ S + h @ Ar.unsqueeze(-2)).tril()
-        return slope_K, slope_L, (Kmn.mT @ h).squeeze(-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +57,7 @@ class Projection:
     def _quadratic(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """r' (Q + noise I)^-1 r and log|Q + noise I|, Q = A' A."""
         eye = torch.eye(len(self.S)).to(self.S)
-        root, failed = torch.linalg.cholesky_ex(eye + self.S / noise)
-        root = root * torch.where(failed == 0, 1.0, math.nan).to(root)
+        root = _root_or_nan(eye + self.S / noise)
         e = torch.linalg.solve_triangular(root, self.Ar[:, None], upper=False)[:, 0]
         return self.rr / noise - e.square().sum() / noise.square(), 2 * root.diagonal().log().sum() + self.n * noise.log()
 
@@ -108,27 +84,94 @@ class Projection:
         return mean, torch.linalg.solve_triangular(root, torch.eye(len(root)).to(root), upper=False)
 
 
-def project(cross: Cross, L: Tensor, r: Tensor, diagonal: Tensor) -> Projection:
-    """Go over the rows in chunks; ``cross(rows)`` is Kmn [m, rows], ``diagonal`` that of Knn [n].
+def _blocks(X: Tensor, m: int) -> Iterator[slice]:
+    """Runs of rows whose Kmn is small enough to go through the caches."""
+    size = max(m, CHUNK_BYTES // (m * X.element_size()))
+    for i in range(0, len(X), size):
+        yield slice(i, min(i + size, len(X)))
 
-    Where all of Kmn is larger than ``MEMORY_BUDGET``, the gradient computes each chunk again.
+
+def project(cross: Cross, inputs: Inputs, L: Tensor, X: Tensor, r: Tensor, diagonal: Tensor) -> Projection:
+    """Go over the rows in chunks; ``cross(X[rows], *inputs)`` is Kmn [m, rows], ``diagonal`` that of Knn [n]."""
+    m = len(L)
+    strips = [torch.zeros_like(L[i:, i : i + STRIP]) for i in range(0, m, STRIP)]
+    Ar = torch.zeros_like(L[0])
+    for rows in _blocks(X, m):
+        A = torch.linalg.solve_triangular(L, cross(X[rows], *inputs), upper=False)
+        strips = [torch.addmm(s, A[i * STRIP :], A[i * STRIP : (i + 1) * STRIP].mT) for i, s in enumerate(strips)]
+        Ar = Ar + A @ r[rows]
+    lower = torch.cat([torch.nn.functional.pad(s, (0, 0, m - len(s), 0)) for s in strips], 1).tril()
+    return Projection(lower + lower.tril(-1).mT, Ar, r.square().sum(), diagonal.sum(), len(r))
+
+
+class _Collapsed(torch.autograd.Function):
+    """Titsias' lower bound, and its gradient by formula: three products with Kmn in all, and nothing of size m n is kept.
+
+    The backward pass computes each chunk of Kmn again. Where gradients of the gradient are asked for, it differentiates the
+    bound as it is written.
     """
-    n, m = len(r), len(L)
-    size = n if n * m * r.element_size() <= CHUNK_BYTES else max(m, CHUNK_BYTES // (m * r.element_size()))
-    again = n * m * r.element_size() > MEMORY_BUDGET and torch.is_grad_enabled()
 
-    def chunk(rows: slice, L: Tensor) -> tuple[Tensor, Tensor]:
-        return _Projected.apply(cross(rows), L, r[rows])  # type: ignore[return-value]
+    generate_vmap_rule = True
 
-    S, Ar = torch.zeros_like(L), torch.zeros_like(L[0])
-    for i in range(0, n, size):
-        rows = slice(i, min(i + size, n))
-        if again:
-            one, other = checkpoint(chunk, rows, L, use_reentrant=False)  # type: ignore[misc]
-        else:
-            one, other = chunk(rows, L)
-        S, Ar = S + one, Ar + other
-    return Projection(S, Ar, r.square().sum(), diagonal.sum(), n)
+    @staticmethod
+    def forward(cross, Kmm, X, r, diagonal, noise, *inputs):  # type: ignore[no-untyped-def,override]
+        L = _root_or_nan(Kmm)
+        rows = project(cross, inputs, L, X, r, diagonal)
+        return rows.lower(noise), L, rows.S, rows.Ar
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+        ctx.cross = inputs[0]
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(*inputs[1:], *output[1:])
+
+    @staticmethod
+    def backward(ctx, grad, *_):  # type: ignore[no-untyped-def]
+        Kmm, X, r, diagonal, noise, *inputs, L, S, Ar = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            pull = torch.func.vjp(lambda *a: _plain(ctx.cross, X, *a), Kmm, r, diagonal, noise, *inputs)[1]
+            slopes = pull(grad)
+            return None, slopes[0], None, *slopes[1:]
+        m, n = len(S), len(r)
+        eye = torch.eye(m).to(S)
+        root = _root_or_nan(eye + S / noise)
+        B = torch.cholesky_inverse(root)
+        c = B @ Ar
+        P = S / noise - eye + B + torch.outer(c, c) / noise.square()
+        slope_Kmm = -0.5 * grad * _sandwich(L, P)
+        slope_noise = _slope_in_noise(Projection(S, Ar, r.square().sum(), diagonal.sum(), n), noise, B, c)
+        H = grad * _sandwich(L, (eye - B) / noise - torch.outer(c, c) / noise**3)
+        h = grad * torch.linalg.solve_triangular(L.mT, c[:, None], upper=True)[:, 0] / noise.square()
+        totals = [torch.zeros_like(a) for a in inputs]
+        parts = []
+        apart = 0.0 * h[0]  # lest a compiled graph take each chunk for that of the forward pass, and keep them all
+        for rows in _blocks(X, m):
+            block = X[rows] + apart
+            K, pull = torch.func.vjp(lambda *a: ctx.cross(block, *a), *inputs)[:2]  # noqa: B023
+            slopes = pull(torch.addr(H @ K, h, r[rows]))
+            totals = [t + s for t, s in zip(totals, slopes, strict=True)]
+            if ctx.needs_input_grad[3]:
+                parts.append(h @ K - grad * r[rows] / noise)
+        slope_r = torch.cat(parts) if parts else None
+        slope_diagonal = (-0.5 * grad / noise).expand(n)
+        return None, slope_Kmm, None, slope_r, slope_diagonal, grad * slope_noise, *totals
+
+
+def _plain(cross: Cross, X: Tensor, Kmm: Tensor, r: Tensor, diagonal: Tensor, noise: Tensor, *inputs: Tensor) -> Tensor:
+    return project(cross, inputs, _root_or_nan(Kmm), X, r, diagonal).lower(noise)
+
+
+def _sandwich(L: Tensor, M: Tensor) -> Tensor:
+    """L^-T M L^-1."""
+    left = torch.linalg.solve_triangular(L.mT, M, upper=True)
+    return torch.linalg.solve_triangular(L, left, upper=False, left=False)
+
+
+def _slope_in_noise(rows: Projection, noise: Tensor, B: Tensor, c: Tensor) -> Tensor:
+    """Of the lower bound; B^-1 is passed as ``B``, and c = B^-1 Ar."""
+    log_det = (rows.n - len(B) + B.diagonal().sum()) / noise
+    square = -rows.rr + (2 * (rows.Ar @ c) - c @ (rows.S @ c) / noise) / noise
+    return -0.5 * (log_det + (square - rows.gap) / noise.square())
 
 
 class SparseMarginal(dist.TorchDistribution):
@@ -137,7 +180,9 @@ class SparseMarginal(dist.TorchDistribution):
     Args:
         loc: [n].
         Kmm: [m, m].
-        cross: rows -> Kmn [m, rows].
+        cross: (rows of X, *inputs) -> Kmn [m, rows].
+        inputs: the tensors that Kmn depends on: inducing inputs, hyperparameters.
+        X: [n, d].
         diagonal: of Knn, [n].
         noise: [].
     """
@@ -145,8 +190,11 @@ class SparseMarginal(dist.TorchDistribution):
     arg_constraints = {"loc": constraints.real_vector}  # type: ignore[assignment]
     support = constraints.real_vector  # type: ignore[assignment]
 
-    def __init__(self, loc: Tensor, Kmm: Tensor, cross: Cross, diagonal: Tensor, noise: Tensor) -> None:
-        self.loc, self.Kmm, self.cross, self.diagonal, self.noise = loc, Kmm, cross, diagonal, noise
+    def __init__(
+        self, loc: Tensor, Kmm: Tensor, cross: Cross, inputs: Inputs, X: Tensor, diagonal: Tensor, noise: Tensor
+    ) -> None:
+        self.loc, self.Kmm, self.cross, self.inputs, self.X = loc, Kmm, cross, tuple(inputs), X
+        self.diagonal, self.noise = diagonal, noise
         super().__init__(torch.Size(), loc.shape[-1:], validate_args=False)
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> SparseMarginal:
@@ -154,19 +202,19 @@ class SparseMarginal(dist.TorchDistribution):
             raise NotImplementedError("SparseMarginal has one law at a time")
         return self
 
-    def project(self, value: Tensor) -> Projection:
-        return project(self.cross, inducing_root(self.Kmm), value - self.loc, self.diagonal)
+    def project(self, value: Tensor, L: Tensor) -> Projection:
+        """What the rows say, given ``inducing_root(Kmm)``."""
+        return project(self.cross, self.inputs, L, self.X, value - self.loc, self.diagonal)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        return self.project(value).lower(self.noise)
+        r, Kmm = value - self.loc, jittered(self.Kmm)
+        return _Collapsed.apply(self.cross, Kmm, self.X, r, self.diagonal, self.noise, *self.inputs)[0]  # type: ignore[index]
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = torch.Size(sample_shape)
         with torch.no_grad():
-            n, L = len(self.loc), inducing_root(self.Kmm)
+            L = inducing_root(self.Kmm)
             v = torch.randn(*shape, len(L), 1, dtype=L.dtype, device=L.device)
             u = torch.linalg.solve_triangular(L.mT, v, upper=True)  # L^-T v: Knm L^-T v has covariance Q
-            size = max(1, CHUNK_BYTES // (len(L) * L.element_size()))
-            parts = [(self.cross(slice(i, min(i + size, n))).mT @ u).squeeze(-1) for i in range(0, n, size)]
-            f = torch.cat(parts, -1)
+            f = torch.cat([(self.cross(self.X[rows], *self.inputs).mT @ u).squeeze(-1) for rows in _blocks(self.X, len(L))], -1)
             return self.loc + f + self.noise.sqrt() * torch.randn_like(f)

@@ -13,6 +13,7 @@ import torch
 from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 from torch.distributions import constraints, transform_to
+from torch.fx import GraphModule
 
 from .data import Dataset
 from .enumeration import check_enumerable, is_discrete, plate_nesting, summed_out
@@ -64,8 +65,10 @@ class Target:
     """
 
     def __init__(self, model: Any, data: Any, optimise_params: bool = False, compile: bool = True, bound: bool = False) -> None:
-        self.model, self.data, self.optimise_params, self.compile = model, data, optimise_params, compile
+        self.model, self.data, self.optimise_params = model, data, optimise_params
         self._program = model.bound if bound else model.model
+        streams = getattr(model, "streams", None)
+        self.compile = compile and not (streams is not None and isinstance(data, Dataset) and streams(data))
         self.slices: dict[str, Slice] = {}
         self.params: dict[str, Tensor] = {}
         self.notes: list[str] = []  # sentences that every Posterior from this target carries
@@ -214,9 +217,10 @@ class Target:
         total = sum(float(scale_and_mask(site_log_prob(s), s["scale"], s["mask"]).sum()) for s in seen.values())
         return total, sum(s["value"].numel() for s in seen.values())
 
-    def callback(self, jacobian: bool = True) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
-        """``value_and_grad`` on NumPy vectors in float64, with as little around the graph as possible."""
-        graph = self.compiled(None, jacobian)
+    def callback(self, jacobian: bool = True, compile: bool = True) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+        """``value_and_grad`` on NumPy vectors in float64, with as little around the graph as possible; ``compile=False`` runs the
+        program itself unless there is a graph."""
+        graph = self.compiled(None, jacobian) if compile or (None, jacobian, None) in self._graphs else self._eager(jacobian)
         like = self._like
         plain = like.dtype == torch.float64 and like.device.type == "cpu"
 
@@ -267,6 +271,8 @@ class Target:
         points = self._three_points()
         try:
             graph = traced(one, (points[0].clone(), *tables), k)
+            if isinstance(graph, GraphModule):  # each point costs as much as a step of the search
+                points = points[1:2]
             wrong = next((z for z in points if not agree(_first(graph, z, tables, k), one(z, *tables))), None)
             reason = None if wrong is None else "its graph depends on the values (an if, or random numbers in it)"
         except (KeyboardInterrupt, NotApplicable):
@@ -343,6 +349,27 @@ class Target:
             f"NaN or infinity at all of {STARTS} places",
             "check the likelihood against the data (values outside its support?), and the priors",
         )
+
+    def placed(self, values: Mapping[str, Tensor]) -> Tensor:
+        """The origin z [p], but at ``values`` {site: [*event]} where they are given and lie inside the support."""
+        z = self.origin()
+        for name, value in values.items():
+            if name in self.slices:
+                s = self.slices[name]
+                free = s.transform.inv(value.detach().to(z)).reshape(-1)
+                if bool(torch.isfinite(free).all()):
+                    z[s.start : s.stop] = free
+        return z
+
+    def units(self, z: Tensor) -> Tensor:
+        """How far each coordinate [p] goes in a step of a search near z: 1 unless the model's ``units`` says otherwise."""
+        found = torch.ones_like(z)
+        ask = getattr(self.model, "units", None)
+        for name, value in ({} if ask is None else ask(self.constrain(z))).items():
+            if name in self.slices:
+                s = self.slices[name]
+                found[s.start : s.stop] = value.to(z).expand(s.event).reshape(-1)
+        return found
 
     def names(self) -> list[str]:
         """The site of each coordinate of z, and its index there where it has several."""

@@ -61,19 +61,15 @@ def _begin(bound: Target, model: Any, data: Any, init: Posterior | Tensor | None
     """z from ``init``, else from the mode of the pilot, else from the middle of the priors."""
     if isinstance(init, Tensor):
         return starting_point(bound, init, seed, jacobian=False).clone()
-    z = starting_point(bound, None, seed, jacobian=False).clone()
     known: dict[str, Tensor] = {}
     if isinstance(init, Posterior):
         known = {**init.params, **{name: value[0].mean(0) for name, value in init.draws.items()}}
     elif model.pilot is not None and (small := model.pilot(data)) is not None:
         pilot = MAP(steps=PILOT_STEPS)(Target(*small, optimise_params=True), seed=seed)
         known = {**pilot.params, **{name: value[0, 0] for name, value in pilot.draws.items()}}
-    for name, s in bound.slices.items():
-        if name in known and known[name].shape == s.event:
-            free = s.transform.inv(known[name].to(z)).reshape(-1)
-            if bool(torch.isfinite(free).all()):
-                z[s.start : s.stop] = free
-    return z
+    return bound.placed(
+        {name: value for name, value in known.items() if name in bound.slices and value.shape == bound.slices[name].event}
+    )
 
 
 class _Natural:

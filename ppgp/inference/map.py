@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
+from ..data import Dataset
 from ..errors import SettingError, UnknownName
 from ..posterior import Posterior
 from ..progress import bar
@@ -21,6 +23,8 @@ from .first_order import RATES, SCHEDULES, adam, gd, sgd, site_rates
 from .inference import Inference, at_the_mode, check_batch, check_counts, finish, starting_point
 from .irls import irls
 from .starts import best_of
+
+PILOT_STEPS = 30
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,8 @@ class MAP(Inference):
         schedule: how the rate falls over the steps: "constant", "cosine" (to 1 % of itself) or "inverse" (as 1 / t).
             None: "inverse" for sgd, "constant" otherwise.
         batch_size: rows a step of sgd (None: 32) and Adam (None: all).
+
+    A model that knows a smaller one near it (``pilot``: fewer rows of the same data) is started at the mode of that, by L-BFGS.
 
     Networks drop units out in the steps of sgd and Adam; the other methods need the same density at every call.
 
@@ -92,14 +98,37 @@ class MAP(Inference):
         search = OPTIMIZERS[self.optimizer]
         if self.optimizer == "newton" and target.has_curvature:
             search = irls
-        z0 = starting_point(target, init, seed, jacobian=False, check=search is not irls)
+        found = (
+            self._after_a_pilot(target, seed, progress) if init is None and self.starts == 1 and search is not irls else None
+        )
+        if found is None:
+            z0 = starting_point(target, init, seed, jacobian=False, check=search is not irls)
 
-        def climb(z: Tensor, seed: int) -> tuple[Tensor, dict[str, Any], list[str]]:
-            return search(self, target, z, seed, progress, False)
+            def climb(z: Tensor, seed: int) -> tuple[Tensor, dict[str, Any], list[str]]:
+                return search(self, target, z, seed, progress, False)
 
-        z, stats, notes = climb(z0, seed) if self.starts == 1 else best_of(target, climb, z0, self.starts, seed)
+            found = climb(z0, seed) if self.starts == 1 else best_of(target, climb, z0, self.starts, seed)
+        z, stats, notes = found
         stats |= at_the_mode(target, z)
         return finish(self, target, z[None, None], started, stats, notes)
+
+    def _after_a_pilot(self, target: Target, seed: int, progress: bool) -> tuple[Tensor, dict[str, Any], list[str]] | None:
+        """The search from where the mode of the model's ``pilot`` places the start; None where there is none, or it leads nowhere."""
+        model = target.model
+        if getattr(model, "resumed", None) is None or not isinstance(target.data, Dataset):
+            return None
+        found = model.pilot(target.data)
+        if found is None:
+            return None
+        small = Target(*found, compile=False)
+        z, _, _ = _scipy(MAP(steps=PILOT_STEPS), small, small.start(seed, jacobian=False), seed, False, False)
+        with torch.no_grad():
+            z = target.placed(model.resumed(small.constrain(z), target.data))
+        search = OPTIMIZERS[self.optimizer]
+        if search is _scipy:  # a model with a pilot is large: compiling it would not repay
+            search = partial(_scipy, compile=False)
+        end = search(self, target, z, seed, progress, False)
+        return end if math.isfinite(end[1]["log_density"]) else None
 
 
 def find_mode(target: Target, z0: Tensor, progress: bool, jacobian: bool, steps: int = 1000) -> tuple[Tensor, dict, list[str]]:
@@ -110,32 +139,37 @@ def find_mode(target: Target, z0: Tensor, progress: bool, jacobian: bool, steps:
 
 
 class _Search:
-    """The objective as SciPy wants it; remembers the best point, so that an interrupted search keeps it."""
+    """The objective as SciPy wants it, of z / unit; remembers the best point, so that an interrupted search keeps it."""
 
-    def __init__(self, target: Target, jacobian: bool) -> None:
-        self.callback = target.callback(jacobian)
+    def __init__(self, target: Target, jacobian: bool, unit: np.ndarray, compile: bool) -> None:
+        self.callback, self.unit = target.callback(jacobian, compile), unit
         self.best, self.best_z = -math.inf, None
         self.losses: list[float] = []
         self.worst = 0.0
 
-    def __call__(self, z: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = self.callback(np.ascontiguousarray(z))
+    def __call__(self, scaled: np.ndarray) -> tuple[float, np.ndarray]:
+        z = scaled * self.unit
+        value, gradient = self.callback(z)
         if not (math.isfinite(value) and np.isfinite(gradient).all()):
             return self.worst + 1e3 * (1 + abs(self.worst)), np.zeros_like(z)  # uphill: the line search steps back
         self.worst = max(self.worst, -value) if self.losses else -value
         self.losses.append(-value)
         if value > self.best:
-            self.best, self.best_z = value, z.copy()
-        return -value, -gradient
+            self.best, self.best_z = value, z
+        return -value, -gradient * self.unit
 
 
-def _scipy(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool) -> tuple[Tensor, dict, list[str]]:
-    search = _Search(target, jacobian)
+def _scipy(
+    how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool, compile: bool = True
+) -> tuple[Tensor, dict, list[str]]:
+    newton = how.optimizer == "newton"
+    with torch.no_grad():
+        unit = (torch.ones_like(z0) if newton else target.units(z0)).double().cpu().numpy()
+    search = _Search(target, jacobian, unit, compile)
 
     def curvature(z: np.ndarray) -> np.ndarray:
         return -target.hessian(torch.from_numpy(z), jacobian=jacobian).double().cpu().numpy()
 
-    newton = how.optimizer == "newton"
     if newton:
         method, options = "trust-exact", {"gtol": 1e-8, "maxiter": how.steps}
     else:
@@ -152,7 +186,7 @@ def _scipy(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jaco
         try:
             optimize.minimize(
                 search,
-                z0.double().cpu().numpy(),
+                z0.double().cpu().numpy() / unit,
                 jac=True,
                 hess=curvature if newton else None,
                 method=method,
@@ -163,8 +197,8 @@ def _scipy(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jaco
             interrupted = True
             notes.append(f"stopped by Ctrl-C after {iterations} iterations; this is the best point so far")
     z = torch.from_numpy(search.best_z).to(z0) if search.best_z is not None else z0
-    value, gradient = target.value_and_grad(z, jacobian=jacobian)
-    slope = float(gradient.abs().max())
+    value, gradient = search.callback(z.double().cpu().numpy())
+    slope = float(np.abs(gradient).max())
     if iterations >= how.steps or slope > 1e-3 * max(1.0, abs(float(value)) ** 0.5):
         notes.append(
             f"the search ended after {iterations} iterations with a gradient of {slope:.2g}: raise steps, or check the priors"

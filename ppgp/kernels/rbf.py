@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..priors import LogNormal, PriorLike
-from .distance import squared_distance
+from .distance import FEW_COLUMNS, squared_distance
 from .kernel import Kernel, Theta, constant_variance
 from .paths import Draw, gaussian_frequencies
 
@@ -23,7 +23,16 @@ class RBF(Kernel):
     rescales = True
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
-        return h["variance"] * torch.exp(-0.5 * squared_distance(X1, X2, h["lengthscale"]))
+        if X2 is None or X1.shape[-1] <= FEW_COLUMNS:
+            return h["variance"] * torch.exp(-0.5 * squared_distance(X1, X2, h["lengthscale"]))
+        # all of the exponent in one matrix product: a large matrix is then passed over once, by exp
+        centre = X2.mean(-2, keepdim=True)
+        A, B = (X1 - centre) / h["lengthscale"], (X2 - centre) / h["lengthscale"]
+        a = h["variance"].log() - 0.5 * A.square().sum(-1, keepdim=True)
+        b = -0.5 * B.square().sum(-1, keepdim=True)
+        ones = torch.ones_like(B[..., :1]).expand_as(b)
+        left = torch.cat([A.expand(*a.shape[:-1], A.shape[-1]), a, torch.ones_like(a)], -1)
+        return torch.exp(left @ torch.cat([B, ones, b], -1).mT)
 
     def variances(self, h: Theta, X: Tensor) -> Tensor:
         return constant_variance(h, X)

@@ -40,8 +40,6 @@ class Model:
     #: (theta, X, y, total, rate) -> the params of the collapsed law after a step along the natural gradient of ``elbo``, and ``elbo``
     #: before it; or None
     natural: Callable[..., tuple[dict[str, Tensor], Tensor] | None] | None = None
-    #: (data) -> a cheaper model and data whose mode is where the search for the bound begins, or None
-    pilot: Callable[..., tuple[Model, Dataset] | None] | None = None
     #: (theta, X, train) -> Distribution of f, batch [draw, n]
     latent: Callable[..., Distribution] | None = None
     #: (theta, blocks [m, k, d], train) -> Distribution of the mean of f over each block, batch [draw, m]
@@ -62,6 +60,14 @@ class Model:
     relabel: Callable[..., tuple[dict[str, Tensor], str | None]] | None = None
     #: (data) -> {site: value} where a search begins; None: the middle of the unconstrained scale
     start: Callable[..., dict[str, Tensor]] | None = None
+    #: (data) -> a smaller model of the same sites and fewer rows, whose mode is near; None where this one is small
+    pilot: Callable[..., tuple[Model, Dataset] | None] | None = None
+    #: (theta of the pilot's mode, data) -> {site: value} where the search for this model's begins
+    resumed: Callable[..., dict[str, Tensor]] | None = None
+    #: (data) -> whether the density goes over rows in chunks, each so large that there is nothing to gain by compiling
+    streams: Callable[[Dataset], bool] | None = None
+    #: (theta of one draw) -> {param: what counts as a step of each of its coordinates}
+    units: Callable[..., dict[str, Tensor]] | None = None
     #: (theta, train, samples, features, generator) -> functions of the posterior, X [m, d] -> [samples, m]
     pathwise: Callable[..., Callable[[Tensor], Tensor]] | None = None
     #: (theta, X, train) -> {component: Distribution of its part of f, batch [draw, m]}
@@ -80,6 +86,10 @@ class Model:
     def prepare(self, data: Dataset) -> Model:
         """This recipe made ready for these data; raises where they do not fit it."""
         return self
+
+    def check(self, data: Dataset) -> None:
+        """Raises where these data do not fit it, as ``prepare`` does; overridden where that is work."""
+        self.prepare(data)
 
     def law(self, theta: Theta, X: Tensor) -> Distribution:
         """The law of each y given theta, batch [*draw, n]: the likelihood, row by row."""

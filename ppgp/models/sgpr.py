@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import pyro
@@ -12,15 +13,18 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data import Dataset
-from ..errors import NotApplicable, NumericalError
+from ..errors import DataError, NotApplicable, NumericalError
 from ..kernels import RBF, Kernel
 from ..linalg import add_diagonal, cholesky
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, site, under
-from ..sparse import Projection, SparseMarginal, inducing_root, project
+from ..sparse import Projection, SparseMarginal, inducing_root
+from .gp import GP
 from .model import Model, Theta, draw, full_batch_only, number_of_draws, split_params
-from .placing import check_given, check_number, medians, place
+from .placing import DEFAULT_INDUCING, check_given, check_number, medians, place
 
 ROWS_AT_ONCE = 8192
+PILOT_ROWS = 1024
+STREAMED = 256 * 2**20  # bytes of Kmn
 
 
 @dataclass(frozen=True)
@@ -31,18 +35,19 @@ class SGPR(Model):
         kernel: any member of ``ppgp.kernels``, or a composition.
         inducing: m; None: 100, or all rows where there are fewer. At m = n and Z = X this is the exact GP.
         selection: how they are placed in ``prepare``: "kmeans", "random", "conditional_variance" or "bound" (greedy, at the
-            medians of the priors; ``reselected`` places them again at fitted values).
+            medians of the priors; ``reselected`` places them again at fitted values). None: "kmeans", but "random" where they
+            are learnt, and MAP then begins from those of conditional variance at the mode of a ``pilot``.
         learn: whether MAP and SVI move them by gradient (they are the param ``inducing``).
         noise, mean: as in ``GP``; noise cannot be 0.
         seed: of the selection.
 
-    O(n m^2) time and, beyond 256 MB of covariances, O(m^2) memory. The density is a bound, so that samplers draw from what is
+    O(n m^2) time, rows in chunks. The density is a bound, so that samplers draw from what is
     proportional to it; ``bounds`` says how far it may be from the evidence.
     """
 
     kernel: Kernel = field(default_factory=RBF)
     inducing: int | None = None
-    selection: str = "kmeans"
+    selection: str | None = None
     learn: bool = False
     noise: PriorLike = LogNormal(-2.0, 1.0)
     mean: PriorLike = 0.0
@@ -76,6 +81,49 @@ class SGPR(Model):
             return self
         return replace(self, Z=self._select(self._medians(data.X), data.X, data.y))
 
+    def check(self, data: Dataset) -> None:
+        if self.Z is not None:
+            self.prepare(data)
+        else:
+            replace(self, selection="random" if self._how in ("kmeans", "random") else self._how).prepare(data)
+
+    @property
+    def _how(self) -> str:
+        return self.selection or ("random" if self.learn else "kmeans")
+
+    def pilot(self, data: Dataset) -> tuple[GP, Dataset] | None:
+        """An exact GP of some of the rows, at random: its hyperparameters make up for no lack of inducing inputs."""
+        if data.n < 2 * PILOT_ROWS:
+            return None
+        generator = torch.Generator().manual_seed(self.seed)
+        some = torch.randperm(data.n, generator=generator)[:PILOT_ROWS].to(data.X.device)
+        return GP(self.kernel, self.noise, self.mean), data.rows(some)
+
+    def resumed(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
+        """The pilot's sites; inducing inputs that are learnt, and were not placed by the user, by conditional variance there.
+
+        The noise begins with what the inducing inputs leave unexplained of f, which the pilot knows nothing of.
+        """
+        start = dict(theta)
+        if self.learn and self.selection is None:
+            with suppress(DataError):  # a lengthscale so long that fewer rows span the rest
+                start["inducing"] = replace(self, selection="conditional_variance")._select(theta, data.X, data.y)
+        if "noise" in start:
+            law = self._law(theta, data.X, start.get("inducing", self._of(theta, data.X)))
+            gap = law.project(data.y, inducing_root(law.Kmm)).gap / data.n
+            start["noise"] = start["noise"] + torch.nan_to_num(gap).clamp_min(0.0)
+        return start
+
+    def units(self, theta: Theta) -> dict[str, Tensor]:
+        """Inducing inputs move by lengthscales, where there is one a column: twice that, as they have far to go."""
+        lengthscale = theta.get("kernel.lengthscale")
+        return {} if lengthscale is None else {"inducing": 2.0 * lengthscale.detach()}
+
+    def streams(self, data: Dataset) -> bool:
+        """Past 256 MB of covariances; a graph would hold every chunk while it is traced."""
+        m = DEFAULT_INDUCING if self.Z is None else len(self.Z)
+        return data.n * m * data.X.element_size() > STREAMED
+
     def reselected(self, theta: Theta, data: Dataset) -> SGPR:
         """Inducing inputs placed again, at hyperparameters theta {site: [*event]} (one draw), for another fit."""
         return replace(self, Z=self._select(theta, data.X, data.y))
@@ -86,7 +134,7 @@ class SGPR(Model):
     def _select(self, theta: Theta, X: Tensor, y: Tensor | None) -> Tensor:
         noise = float(self.value(theta, "noise", X))
         r = None if y is None else y - self.value(theta, "mean", X)
-        return place(self.selection, self.inducing, self.kernel, theta, X, r, noise, self.seed)
+        return place(self._how, self.inducing, self.kernel, theta, X, r, noise, self.seed)
 
     def _inducing(self, X: Tensor) -> Tensor:
         """The param, which is Z unless something has moved it."""
@@ -100,8 +148,12 @@ class SGPR(Model):
         own = self.kernel.nugget(hyper, Z)
         if own is not None:  # what no other row shares is in no inducing variable either: it is noise
             Kmm, diagonal = Kmm - torch.diag_embed(own), diagonal - own[0]
+
+        def cross(block: Tensor, Z: Tensor, *values: Tensor) -> Tensor:
+            return self.kernel(dict(zip(hyper, values, strict=True)), Z, block)
+
         mean, noise = self.value(theta, "mean", X), self._noise(theta, Z)
-        return SparseMarginal(mean.expand(len(X)), Kmm, lambda rows: self.kernel(hyper, Z, X[rows]), diagonal, noise)
+        return SparseMarginal(mean.expand(len(X)), Kmm, cross, (Z, *hyper.values()), X, diagonal, noise)
 
     def _noise(self, theta: Theta, Z: Tensor) -> Tensor:
         """All that is not smooth: the noise of y, and White in f."""
@@ -136,7 +188,7 @@ class SGPR(Model):
                     "one that is not",
                     "use fewer, or a shorter lengthscale",
                 )
-            yield one, Z, L, project(law.cross, L, train.y - law.loc, law.diagonal)
+            yield one, Z, L, law.project(train.y, L)
 
     def bounds(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor]:
         """Lower and upper bound on log p(y given theta), Titsias (2009) and (2014): [draw], or [] for theta without a draw axis."""

@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import ppgp
 from ppgp import inference, kernels, models, sparse
 from ppgp.data import Dataset
 from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
+from ppgp.graph import simplified
 from ppgp.kernels import White
+from ppgp.models import sgpr
 from ppgp.priors import under
 from ppgp.target import Target
 
@@ -188,14 +191,48 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     z = Target(model, data, optimise_params=True).start(0, 0.3)
     whole = Target(model, data, optimise_params=True).value_and_grad(z)
     monkeypatch.setattr(sparse, "CHUNK_BYTES", 10 * 8 * 32)
-    kept = Target(model, data, optimise_params=True).value_and_grad(z)
-    monkeypatch.setattr(sparse, "MEMORY_BUDGET", 1)
     target = Target(model, data, optimise_params=True)
     again = target.value_and_grad(z)
     assert not target.eager
-    for a, b in ((kept, whole), (again, whole)):
-        torch.testing.assert_close(a[0], b[0])
-        torch.testing.assert_close(a[1], b[1], atol=1e-9, rtol=1e-9)
+    torch.testing.assert_close(again[0], whole[0])
+    torch.testing.assert_close(again[1], whole[1], atol=1e-9, rtol=1e-9)
+
+
+def test_the_graph_computes_each_chunk_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Merged with the chunks of the forward pass, those of the backward pass would keep all of Kmn alive."""
+    data = waves(64)
+    monkeypatch.setattr(sparse, "CHUNK_BYTES", 6 * 8 * 16)
+    target = Target(models.SGPR(KERNEL, inducing=6).prepare(data), data)
+    graph = simplified(make_fx(target._eager(False))(target.origin()))
+    shapes = [n.meta["val"].shape for n in graph.graph.nodes if n.target is torch.ops.aten.exp.default]
+    assert sum(shape == (6, 16) for shape in shapes) == 8
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
+@pytest.mark.parametrize("learn", [False, True])
+def test_a_pilot_on_some_rows_places_the_start(learn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = waves(300).standardised()[0]
+    model = models.SGPR(KERNEL, inducing=8, learn=learn)
+    plain = ppgp.fit(model, data, inference.MAP(steps=1), progress=False, standardise=False)
+    monkeypatch.setattr(sgpr, "PILOT_ROWS", 100)
+    posterior = ppgp.fit(model, data, inference.MAP(steps=1), progress=False, standardise=False)
+    assert posterior.stats["losses"][0] < plain.stats["losses"][0] - 10
+    found = model.prepare(data).pilot(data)
+    assert found is not None
+    small, some = found
+    assert some.n == 100
+    assert set(small.sites(2)) == set(model.sites(2))
+    start = model.prepare(data).resumed({k: v[0] for k, v in thetas(1).items()}, data)
+    assert ("inducing" in start) == learn
+    assert model.pilot(waves(150)) is None
+
+
+def test_a_search_moves_inducing_inputs_by_lengthscales() -> None:
+    data = waves()
+    target = Target(models.SGPR(KERNEL, inducing=3, learn=True).prepare(data), data, optimise_params=True)
+    z = target.placed({"kernel.lengthscale": torch.tensor([0.5, 4.0], dtype=F64)})
+    unit = target.units(z)
+    assert unit.tolist() == pytest.approx([1.0] * 4 + [1.0, 8.0] * 3)
 
 
 def test_prior_draws_have_the_covariance_of_the_law() -> None:

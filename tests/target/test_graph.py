@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from ppgp import graph
 from ppgp.graph import simplified
 
 CONSTANT = torch.linspace(-1, 1, 6, dtype=torch.float64)
@@ -108,3 +109,17 @@ def test_random_numbers_stay_random() -> None:
     graph = simplified(make_fx(lambda z: z + torch.randn(6) + torch.randn(6))(torch.zeros(6)))
     assert sum("randn" in str(n.target) for n in graph.graph.nodes) == 2
     assert not torch.equal(graph(torch.zeros(6)), graph(torch.zeros(6)))
+
+
+def test_a_graph_of_many_numbers_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function(z: Tensor) -> tuple[Tensor, Tensor]:
+        return z.square().sum(), 2 * z
+
+    z = torch.arange(3.0, dtype=torch.float64)
+    assert not isinstance(graph.traced(function, (z,)), torch.fx.GraphModule)
+    monkeypatch.setattr(graph, "HEAVY", 6)
+    heavy = graph.traced(function, (z,))
+    assert isinstance(heavy, torch.fx.GraphModule)
+    value, slope = heavy(z)
+    assert float(value) == 5.0
+    assert slope.tolist() == [0.0, 2.0, 4.0]
