@@ -217,6 +217,8 @@ def modules_in(record: Any) -> Iterator[nn.Module]:
 
 def drops_out(record: Any) -> bool:
     """Whether a network somewhere in the record drops units out in train mode."""
+    if getattr(record, "frozen", False):  # a network that is not trained
+        return False
     if isinstance(record, Network):
         return bool(getattr(record, "dropout", 0.0))
     if isinstance(record, nn.Module):

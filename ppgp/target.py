@@ -20,7 +20,7 @@ from .errors import NotApplicable, NumericalError, NumericalWarning
 from .graph import agree, looped, traced
 from .handlers import Run, is_deterministic, over_draws, quietly, site_log_prob
 from .prediction import seeded
-from .priors import FlatDistribution
+from .priors import FlatDistribution, Param
 
 __all__ = ["Target"]
 
@@ -88,11 +88,12 @@ class Target:
             with Run({}) as run:
                 self._call(())
             position = 0
+            frozen = self._frozen()
             for name, site in run.sites.items():
                 is_param = site["type"] == "param"
                 if site["type"] == "sample" and site["is_observed"]:
                     continue
-                if is_param and not self.optimise_params:
+                if is_param and (name in frozen or not self.optimise_params):
                     self.params[name] = site["value"].detach().clone()
                     continue
                 support = site["kwargs"].get("constraint", constraints.real) if is_param else site["fn"].support
@@ -119,9 +120,17 @@ class Target:
                 )
             self._has_deterministic = any(is_deterministic(s) for _, s in run.samples()) and not self.enumerates
             self._first = {name: site["value"].detach() for name, site in run.sites.items() if name in self.slices}
-        if self.params:
-            self.notes.append(f"held where they are: params {', '.join(self.params)} (MAP and SVI optimise them)")
+        held = [name for name in self.params if name not in frozen]
+        if held:
+            self.notes.append(f"held where they are: params {', '.join(held)} (MAP and SVI optimise them)")
         self._static = self._supports_are_static()
+
+    def _frozen(self) -> set[str]:
+        """Params that nothing moves: buffers of a network, and its weights where it is frozen. They are no part of z."""
+        sites = getattr(self.model, "sites", None)
+        if sites is None or not isinstance(self.data, Dataset):
+            return set()
+        return {name for name, s in sites(self.data.d).items() if isinstance(s, Param) and not s.trained}
 
     def _supports_are_static(self) -> bool:
         """Whether the transforms of the first run are those of every run."""

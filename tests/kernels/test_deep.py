@@ -166,6 +166,25 @@ def test_buffers_are_params_that_nothing_moves() -> None:
     assert "kernel.network.1.num_batches_tracked" not in posterior.params
 
 
+def test_a_frozen_network_is_no_part_of_the_search_and_stays_in_the_file(tmp_path: Path) -> None:
+    """The fit is that of the kernel on the features."""
+    data = cliff(30, 0)
+    net = pretrained(SMALL, data, epochs=5)
+    recipe = GP(Deep(net, ARD(RBF()), frozen=True))
+    target = Target(recipe, data, optimise_params=True)
+    assert not any("network" in name for name in target.slices)
+    assert not drops_out(recipe)
+    ours = ppgp.fit(recipe, data, inference.MAP(), progress=False, standardise=False)
+    features = Dataset(net(data.X), data.y)
+    theirs = ppgp.fit(GP(ARD(RBF())), features, inference.MAP(), progress=False, standardise=False)
+    torch.testing.assert_close(ours.predict(data.X).mean, theirs.predict(features.X).mean, rtol=1e-6, atol=1e-6)
+    assert all(torch.equal(ours.params[f"kernel.network.{name}"], p) for name, p in net.named_parameters())
+    again = ppgp.load_posterior(ours.save(tmp_path / "ours"), model=recipe)
+    torch.testing.assert_close(again.predict(data.X).mean, ours.predict(data.X).mean, rtol=0, atol=0)
+    with pytest.raises(SettingError, match="frozen"):
+        Deep(net, RBF(), prior=Normal(0.0, 1.0), frozen=True)
+
+
 @quiet
 def test_save_and_load(tmp_path: Path) -> None:
     data = cliff(20, 0)
