@@ -135,12 +135,16 @@ def _stochastic(
         batch = None
     losses: list[float] = []
     best, best_z, interrupted = -math.inf, z.clone(), False
+    placed = torch.zeros_like(z, dtype=torch.bool)
     noisy = drops_out(target.model)
+    every = getattr(target.model, "reselect", None)
     notes: list[str] = []
     try:
         with bar(f"MAP ({how.optimizer})", how.steps, progress) as update:
             for t in range(how.steps):
                 rows = draw_batch(target, batch, generator)
+                if every and t % every == 0:
+                    placed = _replaced(target, z)
                 if noisy:
                     value, gradient = _with_dropout(target, z, rows, jacobian, generator)
                 else:
@@ -151,6 +155,8 @@ def _stochastic(
                     )
                     z = best_z
                     break
+                if every:
+                    gradient = torch.where(placed, 0.0, gradient)
                 exact = batch is None and not noisy
                 if exact and float(value) > best:
                     best, best_z = float(value), z.clone()
@@ -170,6 +176,17 @@ def _stochastic(
             f"the weights diverge (the loss went from {losses[0]:.3g} to {-float(value):.3g}): lower the learning rate"
         )
     return z.detach(), _stats(float(value), float(gradient.abs().max()), len(losses), interrupted, losses), notes
+
+
+def _replaced(target: Target, z: Tensor) -> Tensor:
+    """Params that the model places by itself, written into z; the mask [p] of where they are."""
+    mask = torch.zeros_like(z, dtype=torch.bool)
+    theta = {name: s.transform(s.of(z)) for name, s in target.slices.items()}
+    for name, value in target.model.replaced({**target.params, **theta}, target.data).items():
+        s = target.slices[name]
+        z[s.start : s.stop] = s.transform.inv(value).reshape(-1)
+        mask[s.start : s.stop] = True
+    return mask
 
 
 def _with_dropout(

@@ -68,6 +68,11 @@ class MAP(Inference):
                 f"the whole data with {self.optimizer}", f"batch_size={self.batch_size}", "use optimizer='adam' or 'sgd'"
             )
 
+    @property
+    def replaces(self) -> bool:
+        """Whether a model may place params of its own on the way."""
+        return self.optimizer in ("adam", "sgd")
+
     def quick(self) -> MAP:
         return replace(self, steps=20)
 

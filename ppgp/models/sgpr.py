@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data import Dataset
-from ..errors import DataError, NumericalError
+from ..errors import DataError, NumericalError, SettingError
 from ..inducing import select
 from ..kernels import RBF, Kernel
 from ..linalg import add_diagonal, cholesky
@@ -32,8 +32,10 @@ class SGPR(Model):
         kernel: any member of ``ppgp.kernels``, or a composition.
         inducing: m; None: 100, or all rows where there are fewer. At m = n and Z = X this is the exact GP.
         selection: how they are placed in ``prepare``: "kmeans", "random", "conditional_variance" or "bound" (greedy, at the
-            medians of the priors; ``reselected`` places them again at fitted values).
+            medians of the priors; ``reselected`` places them again at fitted values). Under a deep kernel "kmeans" is of features.
         learn: whether MAP and SVI move them by gradient (they are the param ``inducing``).
+        reselect: place them again every so many steps of MAP("adam") or MAP("sgd"), at the weights and hyperparameters reached,
+            in place of moving them by gradient.
         noise, mean: as in ``GP``; noise cannot be 0.
         seed: of the selection.
 
@@ -48,7 +50,13 @@ class SGPR(Model):
     noise: PriorLike = LogNormal(-2.0, 1.0)
     mean: PriorLike = 0.0
     seed: int = 0
+    reselect: int | None = None
     Z: Tensor | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.reselect is not None and (self.learn or self.reselect < 1):
+            got = "learn=True" if self.learn else repr(self.reselect)
+            raise SettingError("reselect=None, or a positive number of steps without learn", got, "leave one out")
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         return {
@@ -76,6 +84,10 @@ class SGPR(Model):
         """Inducing inputs placed again, at hyperparameters theta {site: [*event]} (one draw), for another fit."""
         return replace(self, Z=self._select(theta, data.X, data.y))
 
+    def replaced(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
+        """The param ``inducing`` placed again, at theta {site: [*event]} with the network's params: what ``reselect`` asks for."""
+        return {"inducing": self._select(theta, data.X, data.y)}
+
     def _medians(self, X: Tensor) -> dict[str, Tensor]:
         """Each site at the middle of its prior's draws: what a selection goes by before there is a fit."""
         with torch.random.fork_rng(devices=[]):
@@ -92,14 +104,18 @@ class SGPR(Model):
         hyper = under("kernel", theta)
         noise = float(self.value(theta, "noise", X))
         r = None if y is None else y - self.value(theta, "mean", X)
+        with torch.no_grad():
+            look = getattr(self.kernel, "features", None) if self.selection == "kmeans" else None
+            features = None if look is None else look(hyper, X)
+            diagonal = self.kernel.diag(hyper, X)
         return select(
-            self.selection, m, X, r, lambda a, b: self.kernel(hyper, a, b), self.kernel.diag(hyper, X), noise, self.seed
+            self.selection, m, X, r, lambda a, b: self.kernel(hyper, a, b), diagonal, noise, self.seed, features
         )
 
     def _inducing(self, X: Tensor) -> Tensor:
         """The param, which is Z unless something has moved it."""
         Z = self.Z if self.Z is not None else self._select(self._medians(X), X, None)
-        return pyro.param("inducing", Z.to(X)) if self.learn else Z.to(X)
+        return pyro.param("inducing", Z.to(X)) if self.learn or self.reselect else Z.to(X)
 
     def _law(self, theta: Theta, X: Tensor, Z: Tensor) -> SparseMarginal:
         """One draw: theta {site: [*event]}."""
