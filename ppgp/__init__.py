@@ -42,6 +42,7 @@ _MODULES = (
     "errors",
     "inference",
     "kernels",
+    "likelihoods",
     "metrics",
     "models",
     "networks",
@@ -53,7 +54,21 @@ _MODULES = (
 __all__ = [*_NAMES, *_MODULES]
 
 if TYPE_CHECKING:
-    from . import conformal, data, diagnostics, errors, inference, kernels, metrics, models, networks, plots, priors, target
+    from . import (
+        conformal,
+        data,
+        diagnostics,
+        errors,
+        inference,
+        kernels,
+        likelihoods,
+        metrics,
+        models,
+        networks,
+        plots,
+        priors,
+        target,
+    )
     from .blocks import block_kriging, discretised
     from .calibration import conformal_bayes, cross_calibrate, full_conformal
     from .comparison import Comparison, compare

@@ -13,7 +13,7 @@ from pyro.distributions.util import scale_and_mask
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
-from torch.distributions import biject_to, constraints
+from torch.distributions import biject_to, constraints, transform_to
 
 
 class Run(Messenger):
@@ -31,10 +31,12 @@ class Run(Messenger):
         self.sites: dict[str, dict[str, Any]] = {}
         self.log_jacobian: Tensor | float = 0.0
 
-    def _mapped(self, name: str, support: Any) -> Tensor:
+    def _mapped(self, name: str, support: Any, param: bool = False) -> Tensor:
         value = self.values[name]
         if not self.unconstrained:
             return value
+        if param:  # it has no density that would change with its scale
+            return transform_to(support)(value)
         transform = biject_to(support)
         mapped = transform(value)
         self.log_jacobian = self.log_jacobian + transform.log_abs_det_jacobian(value, mapped).sum()
@@ -52,7 +54,7 @@ class Run(Messenger):
     def _pyro_param(self, msg: Any) -> None:
         name = msg["name"]
         if name in self.values:
-            msg["value"] = self._mapped(name, msg["kwargs"].get("constraint", constraints.real))
+            msg["value"] = self._mapped(name, msg["kwargs"].get("constraint", constraints.real), True)
             msg["done"] = True
         elif name in self.params:
             msg["value"], msg["done"] = self.params[name], True

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import conformal, data, inference, kernels, models, networks, posterior, priors, storage
+from . import conformal, data, inference, kernels, likelihoods, models, networks, posterior, priors, storage
 from .data import Dataset
 from .errors import DataError, StorageError, UnknownName
 from .posterior import Posterior
@@ -118,7 +118,7 @@ def _online(name: str, fetch: Callable[[], Any]) -> Any:
 
 def _table() -> dict[str, type]:
     """Every class that a file may name: the members of the families, and the nouns."""
-    families = (conformal, data, inference, kernels, models, networks, posterior, priors)
+    families = (conformal, data, inference, kernels, likelihoods, models, networks, posterior, priors)
     members = [getattr(family, name) for family in families for name in family.__all__]
     return {storage.class_name(member): member for member in members if isinstance(member, type)}
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from pyro.distributions.util import scale_and_mask
 from torch import Tensor
-from torch.distributions import biject_to, constraints
+from torch.distributions import biject_to, constraints, transform_to
 
 from .data import Dataset
 from .enumeration import check_enumerable, is_discrete, plate_nesting, summed_out
@@ -50,6 +50,7 @@ class Target:
         data: the Dataset that it is conditional on (on the scale that the model sees), or a program's arguments.
         optimise_params: whether ``pyro.param`` values are part of z (MAP) or held where they are (samplers).
         compile: trace value and gradient once and run the graph; otherwise run Pyro's handlers at every call.
+        bound: take the model's ``bound`` for its program: its collapsed sites integrated under params of their law.
 
     Attributes:
         dim: p.
@@ -62,8 +63,9 @@ class Target:
         NotApplicable: if a latent site has endlessly many discrete values, or the program has nothing to infer.
     """
 
-    def __init__(self, model: Any, data: Any, optimise_params: bool = False, compile: bool = True) -> None:
+    def __init__(self, model: Any, data: Any, optimise_params: bool = False, compile: bool = True, bound: bool = False) -> None:
         self.model, self.data, self.optimise_params, self.compile = model, data, optimise_params, compile
+        self._program = model.bound if bound else model.model
         self.slices: dict[str, Slice] = {}
         self.params: dict[str, Tensor] = {}
         self.notes: list[str] = []  # sentences that every Posterior from this target carries
@@ -77,9 +79,9 @@ class Target:
     def _call(self, tables: tuple[Tensor, ...]) -> None:
         if isinstance(self.data, Dataset):
             X, y = tables or (self.data.X, self.data.y)
-            self.model.model(X, y, total=self.data.n)
+            self._program(X, y, total=self.data.n)
         else:
-            self.model.model(**self.data)
+            self._program(**self.data)
 
     def _survey(self) -> None:
         """One run from the prior: which sites there are, and their shapes."""
@@ -101,7 +103,7 @@ class Target:
                     check_enumerable(name, site)
                     self._nesting = plate_nesting(run)
                     continue
-                transform = biject_to(support)
+                transform = (transform_to if is_param else biject_to)(support)
                 free = transform.inv(site["value"].detach())
                 self.slices[name] = Slice(
                     position, position + free.numel(), free.shape, site["value"].shape, transform, is_param
@@ -276,7 +278,7 @@ class Target:
             graph = traced(one, (points[0].clone(), *tables), k)
             wrong = next((z for z in points if not agree(_first(graph, z, tables, k), one(z, *tables))), None)
             reason = None if wrong is None else "its graph depends on the values (an if, or random numbers in it)"
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, NotApplicable):
             raise
         except Exception as error:  # whatever a stranger's program does inside a trace, running it eagerly is right
             graph, reason = one, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"

@@ -50,7 +50,7 @@ def cdf(d: Distribution, x: Tensor) -> Tensor:
         value = torch.as_tensor(special.pdtr(k.clamp_min(0).cpu().numpy(), rate.cpu().numpy())).to(rate)
         return torch.where(k < 0, torch.zeros_like(value), value)
     if is_discrete(d):
-        return _summed_mass(d, x)
+        return _summed_mass(d, x) if type(d).cdf is Distribution.cdf else d.cdf(x)
     try:
         value = d.cdf(_nearest(d, x))
         lower = getattr(d.support, "lower_bound", None)

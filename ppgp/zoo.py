@@ -6,7 +6,7 @@ Nothing here imports torch until a recipe is built.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +19,17 @@ __all__ = ["HOWS", "MODELS", "SCORES", "build_how", "build_model", "build_score"
 MODELS: dict[str, tuple[str, str]] = {
     "gp": ("GP(ARD(RBF()))", "exact Gaussian process, one lengthscale a column"),
     "sgpr": ("SGPR(ARD(RBF()))", "sparse Gaussian process: 100 inducing inputs, one lengthscale a column"),
+    "svgp": ("SVGP(ARD(RBF()))", "stochastic variational Gaussian process: mini-batches, any likelihood"),
+    "dkl": (
+        "GP(Deep(MLP((64, 64), 16, dropout=0.0), ARD(RBF())))",
+        "deep kernel: a Gaussian process of what a small network makes of the inputs",
+    ),
+    "svdkl": ("SVGP(Deep(MLP((64, 64), 16, dropout=0.0), ARD(RBF())))", "the same, sparse and in mini-batches"),
+    "ne-gp": (
+        "GP(Deep(MLP((64, 64), 32, dropout=0.1), RBF()))",
+        "neural-enhanced Gaussian process: 64-64-32, ReLU, dropout 0.1",
+    ),
+    "ne-svgp": ("SVGP(Deep(MLP((64, 64), 32, dropout=0.1), RBF()))", "the same, sparse and in mini-batches"),
     "kriging": ("Kriging()", "ordinary kriging, exponential variogram; units are left as they are"),
     "linear": ("LinearRegression()", "Bayesian linear regression, unknown noise"),
     "logistic": ("LogisticRegression()", "Bayesian logistic regression, two classes"),
@@ -57,9 +68,9 @@ SCORES: dict[str, tuple[str, str]] = {
 
 def build_model(name_or_recipe: str) -> Any:
     """A model from its name in the zoo, or from a recipe such as ``GP(Matern(1.5) + Linear())``."""
-    from . import kernels, models, priors
+    from . import kernels, likelihoods, models, networks, priors
 
-    return _build("model", name_or_recipe, MODELS, [models, kernels, priors], models.Model)
+    return _build("model", name_or_recipe, MODELS, [models, networks, likelihoods, priors, kernels], models.Model)
 
 
 def build_how(name_or_recipe: str) -> Any:
@@ -81,38 +92,50 @@ def build_score(name_or_recipe: str) -> Any:
 def _build(kind: str, text: str, named: Mapping[str, tuple[str, str]], families: list[Any], wanted: type) -> Any:
     if text not in named and "(" not in text:
         raise UnknownName(kind, text, named)
-    members = {name: getattr(family, name) for family in families for name in family.__all__}
-    built = read(named[text][0] if text in named else text, members)
+    built = read(named[text][0] if text in named else text, families)
     if not isinstance(built, wanted):
         raise SettingError(f"a {kind}", text, f"name one of {', '.join(named)}, or write its recipe")
     return built
 
 
-def read(text: str, members: Mapping[str, type]) -> Any:
-    """Evaluate calls of ``members``, literals, + and *: nothing else, and no code.
+def read(text: str, families: Sequence[Any], wanted: str = "") -> Any:
+    """Evaluate calls of the members of ``families``, literals, + and *: nothing else, and no code.
+
+    Where two families have a member of one name (StudentT is a prior and a likelihood), the annotation of the field that it is for
+    decides, and then the family named last.
 
     Raises:
         SettingError: for anything else.
     """
+    members: dict[str, list[type]] = {}
+    for family in families:
+        for name in family.__all__:
+            members.setdefault(name, []).append(getattr(family, name))
     try:
-        return _value(ast.parse(text.strip(), mode="eval").body, members)
+        return _value(ast.parse(text.strip(), mode="eval").body, members, wanted)
     except SyntaxError:
         raise SettingError("a recipe such as GP(RBF())", repr(text), "close its brackets and quotes") from None
     except TypeError as error:
         raise SettingError("a recipe with the right arguments", repr(text), str(error)) from None
 
 
-def _value(node: ast.expr, members: Mapping[str, type]) -> Any:
+def _value(node: ast.expr, members: Mapping[str, list[type]], wanted: str = "") -> Any:
+    """``wanted``: the annotation of the field that this is for."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         if node.func.id not in members:
             raise UnknownName("class in a recipe", node.func.id, members)
-        arguments = [_value(a, members) for a in node.args]
-        return members[node.func.id](*arguments, **{k.arg: _value(k.value, members) for k in node.keywords if k.arg})
+        options = members[node.func.id]
+        kind = next((o for o in options if any(base.__name__ in wanted for base in o.__mro__[1:-1])), options[-1])
+        annotated = {f.name: str(f.type) for f in fields(kind)} if is_dataclass(kind) else {}
+        in_order = [*annotated.values(), *[""] * len(node.args)]
+        arguments = [_value(a, members, annotation) for a, annotation in zip(node.args, in_order, strict=False)]
+        named = {k.arg: _value(k.value, members, annotated.get(k.arg, "")) for k in node.keywords if k.arg}
+        return kind(*arguments, **named)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mult):
-        left, right = _value(node.left, members), _value(node.right, members)
+        left, right = _value(node.left, members, wanted), _value(node.right, members, wanted)
         return left + right if isinstance(node.op, ast.Add) else left * right
     if isinstance(node, ast.List | ast.Tuple):
-        return tuple(_value(e, members) for e in node.elts)
+        return tuple(_value(e, members, wanted) for e in node.elts)
     try:
         return ast.literal_eval(node)
     except ValueError:
@@ -135,17 +158,17 @@ def changed(record: Any, path: str, text: str) -> Any:
     names = [f.name for f in fields(record)] if is_dataclass(record) else []
     if head in names:
         value = getattr(record, head)
-        return replace(record, **{head: changed(value, rest, text) if rest else _option(text)})  # type: ignore[type-var]
+        annotation = next(str(f.type) for f in fields(record) if f.name == head)
+        return replace(record, **{head: changed(value, rest, text) if rest else _option(text, annotation)})  # type: ignore[type-var]
     for inner in ("kernel", "children"):
         if inner in names:
             return replace(record, **{inner: changed(getattr(record, inner), path, text)})  # type: ignore[type-var]
     raise UnknownName(f"option of {type(record).__name__}", head, names)
 
 
-def _option(text: str) -> Any:
-    from . import kernels, priors
+def _option(text: str, wanted: str) -> Any:
+    from . import kernels, likelihoods, networks, priors
 
-    members = {name: getattr(family, name) for family in (priors, kernels) for name in family.__all__}
     if text.isidentifier() and text not in ("None", "True", "False"):
         return text
-    return read(text, members)
+    return read(text, [networks, likelihoods, kernels, priors], wanted)

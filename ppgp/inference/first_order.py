@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from ..data import Dataset
+from ..errors import SettingError, UnknownName
 from ..networks import drops_out, training
 from ..prediction import seeded
 from ..progress import bar
@@ -34,6 +36,28 @@ def scheduled(schedule: str, step: int, steps: int) -> float:
     if schedule == "cosine":
         return FINAL + (1 - FINAL) * 0.5 * (1 + math.cos(math.pi * step / steps))
     return 1 / (1 + step / (HALF_LIFE * steps)) if schedule == "inverse" else 1.0
+
+
+def site_rates(given: float | Mapping[str, float], target: Target) -> dict[str, float]:
+    """The learning rate of each site; ``kernel.network`` is for all under it, "" for the rest.
+
+    Raises:
+        UnknownName, SettingError: for a site that there is not, or one without a rate.
+    """
+    rates = given if isinstance(given, Mapping) else {"": given}
+    heads = {name: [given for given in rates if _is_under(name, given)] for name in target.slices}
+    unknown = [given for given in rates if given and not any(_is_under(name, given) for name in target.slices)]
+    if unknown:
+        raise UnknownName("site in learning_rate", unknown[0], target.slices)
+    missing = [name for name, found in heads.items() if not found]
+    if missing:
+        raise SettingError("a learning rate for every site", f"none for {missing}", "add them, or one for the rest under ''")
+    return {name: rates[max(found, key=len)] for name, found in heads.items()}
+
+
+def _is_under(site: str, head: str) -> bool:
+    """Whether a site is the one named, or one of the group: ``kernel.network`` heads ``kernel.network.0.weight``."""
+    return head in ("", site) or site.startswith(head + ".")
 
 
 def rows_of(target: Target) -> int:
@@ -146,7 +170,7 @@ def _stochastic(
                 if every and t % every == 0:
                     placed = _replaced(target, z)
                 if noisy:
-                    value, gradient = _with_dropout(target, z, rows, jacobian, generator)
+                    value, gradient = with_dropout(target, z, rows, jacobian, generator)
                 else:
                     value, gradient = target.value_and_grad(z, rows, jacobian=jacobian)
                 if not bool(torch.isfinite(gradient).all()):
@@ -189,7 +213,7 @@ def _replaced(target: Target, z: Tensor) -> Tensor:
     return mask
 
 
-def _with_dropout(
+def with_dropout(
     target: Target, z: Tensor, rows: Tensor | None, jacobian: bool, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """Log density and gradient with units dropped out at random: run eagerly, as a graph would keep one set of units for good."""

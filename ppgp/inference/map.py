@@ -17,7 +17,7 @@ from ..errors import SettingError, UnknownName
 from ..posterior import Posterior
 from ..progress import bar
 from ..target import Target
-from .first_order import RATES, SCHEDULES, adam, gd, sgd
+from .first_order import RATES, SCHEDULES, adam, gd, sgd, site_rates
 from .inference import Inference, at_the_mode, check_batch, check_counts, finish, starting_point
 from .irls import irls
 
@@ -82,18 +82,7 @@ class MAP(Inference):
         Raises:
             UnknownName, SettingError: for a site that there is not, or one without a rate.
         """
-        given = RATES[self.optimizer] if self.learning_rate is None else self.learning_rate
-        rates = given if isinstance(given, Mapping) else {"": given}
-        heads = {name: [given for given in rates if _is_under(name, given)] for name in target.slices}
-        unknown = [given for given in rates if given and not any(_is_under(name, given) for name in target.slices)]
-        if unknown:
-            raise UnknownName("site in learning_rate", unknown[0], target.slices)
-        missing = [name for name, found in heads.items() if not found]
-        if missing:
-            raise SettingError(
-                "a learning rate for every site", f"none for {missing}", "add them, or one for the rest under ''"
-            )
-        return {name: rates[max(found, key=len)] for name, found in heads.items()}
+        return site_rates(RATES[self.optimizer] if self.learning_rate is None else self.learning_rate, target)
 
     def __call__(
         self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None
@@ -107,11 +96,6 @@ class MAP(Inference):
         z, stats, notes = search(self, target, z0, seed, progress, False)
         stats |= at_the_mode(target, z)
         return finish(self, target, z[None, None], started, stats, notes)
-
-
-def _is_under(site: str, head: str) -> bool:
-    """Whether a site is the one named, or one of the group: ``kernel.network`` heads ``kernel.network.0.weight``."""
-    return head in ("", site) or site.startswith(head + ".")
 
 
 def find_mode(target: Target, z0: Tensor, progress: bool, jacobian: bool, steps: int = 1000) -> tuple[Tensor, dict, list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from ..posterior import Posterior
 from ..prediction import seeded
 from ..progress import bar
 from ..target import Target
+from .bounded import bounded
 from .checkpoint import Checkpoint
 from .deterministic import linear_response, settle
 from .first_order import SCHEDULES, scheduled
@@ -49,7 +50,7 @@ class SVI(Inference):
             matched to the guide's mean and covariance. A dozen iterations, no learning rate, no noise; Giordano, Ingram &
             Broderick (2024) have the fixed draws. A mean-field guide then comes with its linear-response covariance.
         steps: at most so many.
-        learning_rate: of the optimiser at the start.
+        learning_rate: of the optimiser at the start; for a model with a bound of its own also ``{site: rate}``, as in MAP.
         schedule: how it falls over the steps: "cosine" (to 1 % of itself), "inverse" (as 1 / t) or "constant".
         optimizer: "adam", or "natural" for steps along the natural gradient of a Gaussian guide.
         gradient: how the gradient is estimated for a Gaussian guide: "pathwise", "score", or "score_baseline" (at least 2
@@ -67,7 +68,7 @@ class SVI(Inference):
     guide: str | Callable[..., Any] | None = None
     method: str = "stochastic"
     steps: int = 5000
-    learning_rate: float = 0.02
+    learning_rate: float | Mapping[str, float] = 0.02
     schedule: str = "cosine"
     optimizer: str = "adam"
     gradient: str = "pathwise"
@@ -80,7 +81,7 @@ class SVI(Inference):
     def __post_init__(self) -> None:
         if isinstance(self.guide, str) and self.guide not in GUIDES:
             raise UnknownName("guide", self.guide, GUIDES)
-        if not self.learning_rate > 0:
+        if not self._rate > 0:
             raise SettingError("a positive learning_rate in SVI", repr(self.learning_rate), "try 0.01")
         for what, value, known in (
             ("method", self.method, ("stochastic", "deterministic")),
@@ -107,6 +108,11 @@ class SVI(Inference):
         counts = ("steps", "particles", "batch_size", "patience", "draws")
         check_counts(self, **{name: getattr(self, name) for name in counts})
 
+    @property
+    def _rate(self) -> float:
+        """The largest of several."""
+        return max(self.learning_rate.values()) if isinstance(self.learning_rate, Mapping) else self.learning_rate
+
     def quick(self) -> SVI:
         return replace(self, steps=20, draws=20)
 
@@ -127,6 +133,10 @@ class SVI(Inference):
         started = time.perf_counter()
         kept = Checkpoint(checkpoint, self, target, seed)
         check_batch(self, target, self.batch_size)
+        if self.guide is None and getattr(target.model, "bound", None) is not None:
+            if checkpoint is not None:
+                raise NotApplicable("a Gaussian guide with a checkpoint", "a model's own bound", "leave checkpoint out")
+            return bounded(self, target, seed, progress, init, started, self._train)
         guide = self.guide or target.model.guide or "multivariate_normal"
         if guide in ("normal", "multivariate_normal") and not any(s.param for s in target.slices.values()):
             return self._gaussian(target, guide == "multivariate_normal", seed, progress, init, started, kept)
@@ -175,7 +185,7 @@ class SVI(Inference):
                     rate = scheduled(self.schedule, len(history), self.steps)
                     if level is not None:  # the noise of the last rate is still in the guide: let it die away
                         rate *= scheduled("cosine", len(history) - level, self.patience)
-                    elbo = step(self.learning_rate * rate)
+                    elbo = step(self._rate * rate)
                     history.append(elbo)
                     if rule.over(elbo) and level is None:
                         level = rule.taken
@@ -277,7 +287,7 @@ class SVI(Inference):
 
         with seeded(seed, like.device), pyro.get_param_store().scope() as _, pyro.validation_enabled(False):
             q = _autoguide(guide, program, like)
-            optimizer = Adam({"lr": self.learning_rate})
+            optimizer = Adam({"lr": self._rate})
             loop = PyroSVI(program, q, optimizer, Trace_ELBO(num_particles=self.particles))
 
             def step(rate: float) -> float:

@@ -9,10 +9,12 @@ from .model import Model
 from .program import Program
 from .sgpr import SGPR
 from .softmax_regression import SoftmaxRegression
+from .svgp import SVGP
 
 __all__ = [
     "GP",
     "SGPR",
+    "SVGP",
     "GaussianMixture",
     "Kriging",
     "LinearRegression",

@@ -80,7 +80,7 @@ class GP(Model):
         return add_diagonal(self.kernel(under("kernel", theta), X), noise[..., None])
 
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
-        full_batch_only(self, X, total, "use the full batch, or a model with a rows plate (LinearRegression)")
+        full_batch_only(self, X, total, "use the full batch, or SVGP, which takes mini-batches")
         theta = draw(self.sites(X.shape[-1]), X)
         loc = self.value(theta, "mean", X).expand(len(X))
         return pyro.sample("y", GPMarginal(loc, self._covariance(theta, X)), obs=y)

@@ -31,6 +31,15 @@ class Model:
     collapsed: ClassVar[tuple[str, ...]] = ()
     #: a Pyro guide (X, y=None, *, total=None); None: an autoguide serves
     guide: Callable[..., Any] | None = None
+    #: (theta, X, y, total) -> a bound on log p(y given theta), its collapsed sites integrated under the params of their law
+    elbo: Callable[..., Tensor] | None = None
+    #: (X, y, total) -> the Pyro program of ``elbo``: hyperparameters, params, and the bound as a factor
+    bound: Callable[..., Any] | None = None
+    #: (theta, X, y, total, rate) -> the params of the collapsed law after a step along the natural gradient of ``elbo``, and ``elbo``
+    #: before it; or None
+    natural: Callable[..., tuple[dict[str, Tensor], Tensor] | None] | None = None
+    #: (data) -> a cheaper model and data whose mode is where the search for the bound begins, or None
+    pilot: Callable[..., tuple[Model, Dataset] | None] | None = None
     #: (theta, X, train) -> Distribution of f, batch [draw, n]
     latent: Callable[..., Distribution] | None = None
     #: (theta, blocks [m, k, d], train) -> Distribution of the mean of f over each block, batch [draw, m]

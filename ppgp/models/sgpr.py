@@ -12,15 +12,14 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data import Dataset
-from ..errors import DataError, NumericalError, SettingError
-from ..inducing import select
+from ..errors import NumericalError, SettingError
 from ..kernels import RBF, Kernel
 from ..linalg import add_diagonal, cholesky
-from ..priors import LogNormal, Param, Prior, PriorLike, Site, prefixed, site, under
+from ..priors import LogNormal, Param, PriorLike, Site, prefixed, site, under
 from ..sparse import Projection, SparseMarginal, inducing_root, project
 from .model import Model, Theta, draw, full_batch_only, number_of_draws, split_params
+from .placing import check_given, check_number, medians, place
 
-DEFAULT_INDUCING = 100
 ROWS_AT_ONCE = 8192
 
 
@@ -54,6 +53,7 @@ class SGPR(Model):
     Z: Tensor | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        check_number(self.inducing)
         if self.reselect is not None and (self.learn or self.reselect < 1):
             got = "learn=True" if self.learn else repr(self.reselect)
             raise SettingError("reselect=None, or a positive number of steps without learn", got, "leave one out")
@@ -73,10 +73,7 @@ class SGPR(Model):
             DataError: if fewer rows differ, or a Z given by hand repeats itself or has other columns.
         """
         if self.Z is not None:
-            if self.Z.ndim != 2 or self.Z.shape[1] != data.d:
-                raise DataError(f"inducing inputs of {data.d} columns", f"shape {list(self.Z.shape)}", "pass Z [m, d]")
-            if len(torch.unique(self.Z, dim=0)) < len(self.Z):
-                raise DataError("different inducing inputs", "duplicates among them", "drop the copies")
+            check_given(self.Z, data.d)
             return self
         return replace(self, Z=self._select(self._medians(data.X), data.X, data.y))
 
@@ -89,28 +86,12 @@ class SGPR(Model):
         return {"inducing": self._select(theta, data.X, data.y)}
 
     def _medians(self, X: Tensor) -> dict[str, Tensor]:
-        """Each site at the middle of its prior's draws: what a selection goes by before there is a fit."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
-            found = {}
-            for name, one in self.sites(X.shape[1]).items():
-                if isinstance(one, Site) and isinstance(one.prior, Prior):
-                    draws = torch.stack([one.distribution(X).sample() for _ in range(101)])
-                    found[name] = draws.median(0).values
-            return found
+        return medians(self.sites(X.shape[1]), X, self.seed)
 
     def _select(self, theta: Theta, X: Tensor, y: Tensor | None) -> Tensor:
-        m = min(DEFAULT_INDUCING, len(X)) if self.inducing is None else self.inducing
-        hyper = under("kernel", theta)
         noise = float(self.value(theta, "noise", X))
         r = None if y is None else y - self.value(theta, "mean", X)
-        with torch.no_grad():
-            look = getattr(self.kernel, "features", None) if self.selection == "kmeans" else None
-            features = None if look is None else look(hyper, X)
-            diagonal = self.kernel.diag(hyper, X)
-        return select(
-            self.selection, m, X, r, lambda a, b: self.kernel(hyper, a, b), diagonal, noise, self.seed, features
-        )
+        return place(self.selection, self.inducing, self.kernel, theta, X, r, noise, self.seed)
 
     def _inducing(self, X: Tensor) -> Tensor:
         """The param, which is Z unless something has moved it."""
@@ -130,7 +111,7 @@ class SGPR(Model):
         )
 
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
-        full_batch_only(self, X, total, "use the full batch: its cost grows linearly with the rows")
+        full_batch_only(self, X, total, "use the full batch (its cost grows linearly with the rows), or SVGP")
         theta = draw(self.sites(X.shape[-1]), X)
         return pyro.sample("y", self._law(theta, X, self._inducing(X)), obs=y)
 

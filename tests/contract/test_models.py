@@ -13,13 +13,13 @@ from pyro.optim import Adam  # type: ignore[attr-defined]
 from samples import MODELS, data_for
 
 import ppgp
-from ppgp import inference, kernels, models, priors
+from ppgp import inference, kernels, likelihoods, models, priors, zoo
 from ppgp.errors import NotApplicable
 from ppgp.models import Model
 from ppgp.prediction import seeded
 from ppgp.target import Target
 
-NAMES = {name: getattr(family, name) for family in (models, kernels, priors) for name in family.__all__}
+NAMES = {name: getattr(family, name) for family in (likelihoods, models, kernels, priors) for name in family.__all__}
 quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 every_model = pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
 
@@ -36,7 +36,7 @@ def row_wise(model: Model) -> bool:
 
 @every_model
 def test_prior_draws_lie_in_the_support(model: Model) -> None:
-    with seeded(0):
+    with seeded(0), pyro.get_param_store().scope():
         trace = pyro.poutine.trace(model.model).get_trace(torch.randn(5, 2, dtype=torch.float64))
     for name, site in model.sites(2).items():
         if not site.fixed:
@@ -129,6 +129,7 @@ def test_two_fits_with_one_seed_are_identical_and_leave_the_recipe(model: Model)
 @every_model
 def test_the_repr_builds_the_recipe_and_the_docstring_names_a_source(model: Model) -> None:
     assert eval(repr(model), dict(NAMES)) == model
+    assert zoo.build_model(repr(model)) == model
     assert re.search(r"(19|20)\d\d", type(model).__doc__ or "")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ppgp import conformal, inference, kernels, models, priors, zoo
+from ppgp import conformal, inference, kernels, likelihoods, models, priors, zoo
 from ppgp.errors import SettingError, UnknownName
 
 
@@ -46,3 +46,12 @@ def test_a_setting_reaches_through_wrappers_and_terms() -> None:
     assert zoo.changed(inference.MAP(), "optimizer", "adam").optimizer == "adam"
     with pytest.raises(UnknownName, match="known"):
         zoo.changed(gp, "nose", "1")
+
+
+def test_the_field_decides_between_members_of_one_name() -> None:
+    built = zoo.build_model("SVGP(Exponential() + RBF(lengthscale=Exponential(2.0)), likelihood=StudentT(4.0))")
+    assert isinstance(built.likelihood, likelihoods.StudentT)
+    assert isinstance(built.kernel.children[0], kernels.Exponential)
+    assert built.kernel.children[1].lengthscale == priors.Exponential(2.0)
+    assert zoo.build_model("LinearRegression(weight=StudentT(3.0, 0.0, 1.0))").weight == priors.StudentT(3.0, 0.0, 1.0)
+    assert zoo.changed(built, "likelihood", "Bernoulli()").likelihood == likelihoods.Bernoulli()

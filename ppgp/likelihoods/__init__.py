@@ -1,0 +1,10 @@
+"""Likelihoods: what stands between a latent function and y, one a file."""
+
+from .bernoulli import Bernoulli
+from .categorical import Categorical
+from .gaussian import Gaussian
+from .likelihood import Likelihood
+from .poisson import Poisson
+from .student_t import StudentT
+
+__all__ = ["Bernoulli", "Categorical", "Gaussian", "Likelihood", "Poisson", "StudentT"]

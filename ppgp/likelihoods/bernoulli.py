@@ -1,0 +1,55 @@
+"""Two classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from ..data import Dataset
+from ..errors import UnknownName
+from .likelihood import FINE_NODES, Likelihood, Theta, hermite
+from .targets import check_codes
+
+LINKS = ("logit", "probit")
+
+
+@dataclass(frozen=True)
+class Bernoulli(Likelihood):
+    """y ~ Bernoulli(g(f)), y in {0, 1}. Rasmussen & Williams (2006), section 3.3.
+
+    Args:
+        link: "logit" (g the sigmoid) or "probit" (g the normal cdf, whose average over f is closed).
+    """
+
+    link: str = "logit"
+    scales = "X"
+
+    def __post_init__(self) -> None:
+        if self.link not in LINKS:
+            raise UnknownName("link", self.link, LINKS)
+
+    def prepare(self, data: Dataset) -> Bernoulli:
+        """Raises DataError for targets other than 0 and 1."""
+        check_codes(data, 2)
+        return self
+
+    def law(self, theta: Theta, f: Tensor) -> Distribution:
+        return dist.Bernoulli(logits=f if self.link == "logit" else _logit_of_probit(f))
+
+    def marginal(self, theta: Theta, mean: Tensor, variance: Tensor) -> Distribution:
+        if self.link == "probit":  # equation 3.82
+            return dist.Bernoulli(logits=_logit_of_probit(mean / (1 + variance).sqrt()))
+        nodes, weights = hermite(FINE_NODES, mean)
+        f = mean[..., None] + variance.sqrt()[..., None] * nodes
+        log = torch.nn.functional.logsigmoid
+        yes, no = (torch.logsumexp(log(sign * f) + weights.log(), -1) for sign in (1.0, -1.0))
+        return dist.Bernoulli(logits=yes - no)
+
+
+def _logit_of_probit(f: Tensor) -> Tensor:
+    """log ndtr(f) - log ndtr(-f), which loses no digits in the tails."""
+    return torch.special.log_ndtr(f) - torch.special.log_ndtr(-f)

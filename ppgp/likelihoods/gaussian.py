@@ -1,0 +1,38 @@
+"""Gaussian noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyro.distributions as dist
+from torch import Tensor
+from torch.distributions import Distribution
+
+from ..linalg import LOG_2PI
+from ..priors import LogNormal, PriorLike, Site, site
+from .likelihood import Likelihood, Theta
+
+
+@dataclass(frozen=True)
+class Gaussian(Likelihood):
+    """y ~ N(f, noise).
+
+    Args:
+        noise: prior (or number) of the variance, on the scale that the model sees.
+    """
+
+    noise: PriorLike = LogNormal(-2.0, 1.0)
+
+    def sites(self) -> dict[str, Site]:
+        return {"noise": site("noise", self.noise, positive=True)}
+
+    def law(self, theta: Theta, f: Tensor) -> Distribution:
+        return dist.Normal(f, self.value(theta, "noise", f).sqrt())
+
+    def marginal(self, theta: Theta, mean: Tensor, variance: Tensor) -> Distribution:
+        return dist.Normal(mean, (variance + self.value(theta, "noise", mean)).sqrt())
+
+    def expected(self, theta: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
+        """Hensman, Fusi & Lawrence (2013), equation 4."""
+        noise = self.value(theta, "noise", mean)
+        return -0.5 * (LOG_2PI + noise.log() + ((y - mean).square() + variance) / noise)

@@ -1,0 +1,37 @@
+"""Counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from ..data import Dataset
+from ..distributions import PoissonLogNormal
+from .likelihood import Likelihood, Theta
+from .targets import check_counts_of_events
+
+
+@dataclass(frozen=True)
+class Poisson(Likelihood):
+    """y ~ Poisson(exp(f)), y = 0, 1, 2, ...: a log-Gaussian Cox process on a grid. Moller, Syversveen & Waagepetersen (1998)."""
+
+    scales = "X"
+
+    def prepare(self, data: Dataset) -> Poisson:
+        """Raises DataError for targets that are no counts."""
+        check_counts_of_events(data)
+        return self
+
+    def law(self, theta: Theta, f: Tensor) -> Distribution:
+        return dist.Poisson(f.exp())
+
+    def marginal(self, theta: Theta, mean: Tensor, variance: Tensor) -> Distribution:
+        return PoissonLogNormal(mean, variance.sqrt())
+
+    def expected(self, theta: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
+        """y E f - E exp(f) - log y!, in closed form."""
+        return y * mean - (mean + 0.5 * variance).exp() - torch.lgamma(y + 1)

@@ -1,0 +1,320 @@
+"""Stochastic variational Gaussian processes: any likelihood, mini-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, constraints
+
+from ..data import Dataset
+from ..errors import NotApplicable, NumericalError, SettingError, UnknownName
+from ..kernels import RBF, Kernel
+from ..likelihoods import Gaussian, Likelihood
+from ..likelihoods.expected import Expected
+from ..linalg import add_diagonal, cholesky
+from ..priors import Normal, Param, Prior, PriorLike, Site, prefixed, site, under
+from ..sparse import inducing_root
+from ..variational import Moments, divergence, marginals
+from .model import Model, Theta, begun, draw, split_params
+from .placing import DEFAULT_INDUCING, all_rows, check_given, check_number, medians, place
+from .sgpr import SGPR
+
+ROWS_AT_ONCE = 8192
+PILOT_ROWS = 4000
+OBJECTIVES = ("elbo", "ppgpr")
+GUIDES = ("natural", "full", "mean_field")
+Q = ("v_loc", "v_scale_tril", "v_scale")
+
+
+@dataclass(frozen=True)
+class SVGP(Model):
+    """f ~ GP(mean, kernel), y given f by a likelihood; m inducing variables u = L v carry what the rows say of f.
+
+    Hensman, Fusi & Lawrence (2013); Hensman, Matthews & Ghahramani (2015). The program draws v ~ N(0, I) and gives row i the
+    density exp E log p(y_i given f_i), f_i given v: its ELBO under q(v) is the true one, and MCMC on it draws the optimal q of v
+    and the hyperparameters, which is the exact posterior where the inducing inputs are the rows (``selection="all"``).
+
+    Args:
+        kernel: any member of ``ppgp.kernels``, or a composition.
+        inducing: m; None: 100, or all rows where there are fewer.
+        likelihood: any member of ``ppgp.likelihoods``.
+        objective: of SVI: "elbo", or "ppgpr", log of the predictive density in place of its expected logarithm (Jankowiak, Pleiss
+            & Gardner 2020): better calibrated variances, and no bound.
+        q: of v under SVI: "natural" (full covariance, moved along its natural gradient), "full" or "mean_field" (moved with the
+            rest). None: "natural", but "full" for ppgpr.
+        selection: how inducing inputs are placed in ``prepare``: "kmeans", "random", "conditional_variance", "bound" or "all".
+        learn: whether SVI and MAP move them.
+        mean: prior or number of the constant mean of each latent function.
+        seed: of the selection.
+
+    A step on b rows costs O(b m^2 + m^3).
+    """
+
+    kernel: Kernel = field(default_factory=RBF)
+    inducing: int | None = None
+    likelihood: Likelihood = field(default_factory=Gaussian)
+    objective: str = "elbo"
+    q: str | None = None
+    selection: str = "kmeans"
+    learn: bool = True
+    mean: PriorLike = 0.0
+    seed: int = 0
+    Z: Tensor | None = field(default=None, repr=False, compare=False)
+    collapsed = ("v",)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.likelihood, Likelihood):
+            raise SettingError("a member of ppgp.likelihoods as likelihood", repr(self.likelihood), "for example Bernoulli()")
+        if self.objective not in OBJECTIVES:
+            raise UnknownName("objective", self.objective, OBJECTIVES)
+        if self.q is not None and self.q not in GUIDES:
+            raise UnknownName("q", self.q, GUIDES)
+        if self.q == "natural" and self.objective == "ppgpr":
+            raise SettingError("q='full' or 'mean_field' with objective='ppgpr'", "q='natural'", "leave q out")
+        check_number(self.inducing)
+
+    @property
+    def scales(self) -> str:  # type: ignore[override]
+        return self.likelihood.scales
+
+    def sites(self, d: int) -> dict[str, Site | Param]:
+        """Hyperparameters and v; of shape [K, m] where a row has K latent functions."""
+        m = DEFAULT_INDUCING if self.inducing is None else self.inducing
+        return {**self._hyper(d), "v": self._v(m if self.Z is None else len(self.Z))}
+
+    def _hyper(self, d: int) -> dict[str, Site | Param]:
+        return {**prefixed("kernel", self.kernel.sites(d)), **self.likelihood.sites(), "mean": site("mean", self.mean)}
+
+    def _v(self, m: int) -> Site:
+        k = self.likelihood.latents
+        return Site(Normal(0.0, 1.0), (k, m) if k > 1 else (m,))
+
+    def prepare(self, data: Dataset) -> SVGP:
+        """With a likelihood and inducing inputs for these rows.
+
+        Raises:
+            SettingError: if there are more inducing inputs than rows.
+            DataError: if fewer rows differ, y does not fit the likelihood, or a Z given by hand repeats itself or has other columns.
+            NumericalError: if a network starts broken.
+        """
+        ready = replace(self, likelihood=self.likelihood.prepare(data))
+        broken = self.kernel.faults({}, data.X)
+        if broken:
+            raise NumericalError("a kernel that tells these rows apart before the fit", "a network that does not", broken[0])
+        if self.Z is not None:
+            check_given(self.Z, data.d)
+            return ready
+        return replace(ready, Z=ready._select(data.X, data.y))
+
+    def _select(self, X: Tensor, y: Tensor | None) -> Tensor:
+        if self.selection == "all":
+            return all_rows(X, self.inducing)
+        if self.selection == "bound" and not isinstance(self.likelihood, Gaussian):
+            raise NotApplicable(
+                "Gaussian noise to select by the bound", type(self.likelihood).__name__, "use 'conditional_variance'"
+            )
+        middle = medians(self._hyper(X.shape[1]), X, self.seed)
+        r = None if y is None else y - self.value(middle, "mean", X)
+        noise = middle.get("noise", X.new_ones(()))
+        return place(self.selection, self.inducing, self.kernel, middle, X, r, float(noise), self.seed)
+
+    def start(self, data: Dataset) -> dict[str, Tensor]:
+        """The initial weights of a network that has a prior."""
+        return begun(self._hyper(data.d))
+
+    def faults(self, theta: Theta, data: Dataset) -> list[str]:
+        """What the fit has made of a network."""
+        return self.kernel.faults(under("kernel", theta), data.X)
+
+    # -- the program, its guide and its bound --------------------------------------------------------------------
+
+    def _inducing(self, X: Tensor) -> Tensor:
+        """The param, which is Z unless something has moved it."""
+        if self.Z is None and not self.learn:
+            raise SettingError("inducing inputs", "an SVGP that has not seen data", "call prepare(data) first")
+        Z = X.new_zeros(()) if self.Z is None else self.Z.to(X)
+        return pyro.param("inducing", Z if self.Z is not None else lambda: self._select(X, None)) if self.learn else Z
+
+    def _prior(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """L [m, m], Kmn [m, b] and the diagonal of Knn [b], at one draw."""
+        hyper = under("kernel", theta)
+        return inducing_root(self.kernel(hyper, Z)), self.kernel(hyper, Z, X), self.kernel.diag(hyper, X)
+
+    def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
+        Z = self._inducing(X)
+        theta = draw({**self._hyper(X.shape[-1]), "v": self._v(len(Z))}, X)
+        L, Kmn, diagonal = self._prior(theta, X, Z)
+        A = torch.linalg.solve_triangular(L, Kmn, upper=False)
+        mean = theta["v"] @ A + self.value(theta, "mean", X)
+        variance = (diagonal - A.square().sum(0)).clamp_min(0.0).expand_as(mean)
+        with pyro.plate("rows", total or len(X), subsample=X):
+            return pyro.sample("y", Expected(self.likelihood, theta, mean, variance), obs=y)
+
+    def _variational(self, Z: Tensor) -> dict[str, Tensor]:
+        """The params of q(v), which begins as the prior."""
+        shape = self._v(len(Z)).shape
+        loc = pyro.param("v_loc", lambda: Z.new_zeros(shape))
+        if self.q == "mean_field":
+            return {"v_loc": loc, "v_scale": pyro.param("v_scale", lambda: Z.new_ones(shape), constraint=constraints.positive)}
+        eye = torch.eye(len(Z)).to(Z).expand(*shape, len(Z))
+        return {
+            "v_loc": loc,
+            "v_scale_tril": pyro.param("v_scale_tril", lambda: eye.clone(), constraint=constraints.lower_cholesky),
+        }
+
+    def guide(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> None:
+        """q(v), and a Delta on each hyperparameter, for Pyro's own SVI."""
+        sites = self._hyper(X.shape[-1])
+        for name, one in sites.items():
+            if isinstance(one, Site) and isinstance(one.prior, Prior):
+                support = one.distribution(X).support  # type: ignore[attr-defined]
+                value = pyro.param(f"{name}.value", lambda n=name, s=one: medians({n: s}, X, self.seed)[n], constraint=support)
+                pyro.sample(name, dist.Delta(value, event_dim=len(one.shape)))
+        q = self._variational(self._inducing(X))
+        axes = q["v_loc"].ndim
+        if "v_scale" in q:
+            pyro.sample("v", dist.Normal(q["v_loc"], q["v_scale"]).to_event(axes))  # type: ignore[attr-defined]
+        else:
+            pyro.sample("v", dist.MultivariateNormal(q["v_loc"], scale_tril=q["v_scale_tril"]).to_event(axes - 1))
+
+    def elbo(self, theta: Theta, X: Tensor, y: Tensor, *, total: int) -> Tensor:
+        """E_q log p(y given f) - KL(q(v) from N(0, I)), from b of ``total`` rows without bias; theta {site: [*event]} with the params
+        of q in place of v. ("ppgpr": its own objective.)"""
+        mean, variance = self._under_q(theta, X, self._prior(theta, X, self._of(theta, X)))
+        if self.objective == "ppgpr":
+            rows = self.likelihood.marginal(theta, mean, variance).log_prob(y)
+        else:
+            rows = self.likelihood.expected(theta, mean, variance, y)
+        W = theta["v_scale"] if "v_scale" in theta else theta["v_scale_tril"]
+        return rows.sum() * (total / len(X)) - divergence(theta["v_loc"], W)
+
+    def bound(self, X: Tensor, y: Tensor, *, total: int | None = None) -> None:
+        """The program with ``elbo`` in place of v and the likelihood: its density is what SVI climbs."""
+        Z = self._inducing(X)
+        theta = {**draw(self._hyper(X.shape[-1]), X), "inducing": Z, **self._variational(Z)}
+        pyro.factor("elbo", self.elbo(theta, X, y, total=total or len(X)))
+
+    def _under_q(self, theta: Theta, X: Tensor, prior: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        W = theta["v_scale"] if "v_scale" in theta else theta["v_scale_tril"]
+        mean, variance = marginals(*prior, theta["v_loc"], W)
+        return mean + self.value(theta, "mean", X), variance
+
+    def natural(
+        self, theta: Theta, X: Tensor, y: Tensor, *, total: int, rate: float
+    ) -> tuple[dict[str, Tensor], Tensor] | None:
+        """The params of q(v) after a step of ``rate`` along the natural gradient of ``elbo``, and ``elbo`` before it; None where q
+        moves with the rest. With Gaussian noise, all rows and rate 1 it ends at the optimum. Salimbeni, Eleftheriadis & Hensman
+        (2018)."""
+        if self.objective != "elbo" or self.q not in (None, "natural"):
+            return None
+        loc, W = theta["v_loc"], theta["v_scale_tril"]
+        level, Z = self.value(theta, "mean", X), self._of(theta, X)
+        moments, value, weight = Moments(loc), -divergence(loc, W), total / len(X)
+        for rows in torch.arange(len(X)).split(ROWS_AT_ONCE):
+            with torch.no_grad():
+                L, Kmn, diagonal = self._prior(theta, X[rows], Z)
+                mean, variance = (each.clone() for each in marginals(L, Kmn, diagonal, loc, W))
+                A = torch.linalg.solve_triangular(L, Kmn, upper=False)
+            with torch.enable_grad():
+                mean, variance = mean.requires_grad_(True), variance.requires_grad_(True)
+                part = self.likelihood.expected(theta, mean + level, variance, y[rows]).sum()
+                g, h = torch.autograd.grad(part, (mean, variance))
+            moments.add(A, mean.detach(), g, h)
+            value = value + weight * part.detach()
+        loc, W = moments.step(loc, W, weight, rate)
+        return {"v_loc": loc, "v_scale_tril": W}, value
+
+    def pilot(self, data: Dataset) -> tuple[Model, Dataset] | None:
+        """A cheaper model of the same hyperparameters on fewer rows, whose mode is where SVI begins; None where there is none."""
+        plain = any(isinstance(s, Param) for s in self.kernel.sites(data.d).values())
+        if not isinstance(self.likelihood, Gaussian) or plain or self.Z is None:
+            return None
+        order = torch.randperm(data.n, generator=torch.Generator().manual_seed(self.seed))[: max(PILOT_ROWS, 2 * len(self.Z))]
+        small = SGPR(self.kernel, noise=self.likelihood.noise, mean=self.mean, learn=self.learn, Z=self.Z)
+        return small, data.rows(order.sort().values)
+
+    # -- predictions ---------------------------------------------------------------------------------------------
+
+    def _of(self, theta: Theta, like: Tensor) -> Tensor:
+        """The inducing inputs behind theta."""
+        if "inducing" in theta:
+            return theta["inducing"].to(like)
+        return self._select(like, None) if self.Z is None else self.Z.to(like)
+
+    def _one_by_one(self, theta: Theta, d: int) -> Iterator[dict[str, Tensor]]:
+        """theta of each draw; without v where the params of q are there."""
+        params = {k: v for k, v in theta.items() if k in Q or k == "inducing"}
+        drawn, networks = split_params(self._hyper(d), {k: v for k, v in theta.items() if k not in params})
+        if "v_loc" in params:
+            drawn.pop("v", None)
+        for i in range(next((len(v) for v in drawn.values()), 1)):
+            yield {**params, **networks, **{k: v[i] for k, v in drawn.items()}}
+
+    def _moments(self, theta: Theta, X: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Mean and variance [draw, (K,) n] of f, and the sites of the likelihood [draw]."""
+        means, variances, others = [], [], []
+        names = self.likelihood.sites()
+        for one in self._one_by_one(theta, X.shape[1]):
+            Z = self._of(one, X)
+            L = inducing_root(self.kernel(under("kernel", one), Z))
+            if not bool(torch.isfinite(L).all()):
+                raise NumericalError(
+                    "a positive definite covariance of the inducing inputs",
+                    "one that is not",
+                    "use fewer, or a shorter lengthscale",
+                )
+            parts = []
+            for block in X.split(ROWS_AT_ONCE):
+                hyper = under("kernel", one)
+                prior = L, self.kernel(hyper, Z, block), self.kernel.diag(hyper, block)
+                parts.append(self._under_q(one, block, prior) if "v_loc" in one else self._given_v(one, block, prior))
+            means.append(torch.cat([p[0] for p in parts], -1))
+            variances.append(torch.cat([p[1] for p in parts], -1))
+            others.append({k: one[k] for k in names if k in one})
+        return torch.stack(means), torch.stack(variances), {k: torch.stack([o[k] for o in others]) for k in others[0]}
+
+    def _given_v(self, theta: Theta, X: Tensor, prior: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        L, Kmn, diagonal = prior
+        A = torch.linalg.solve_triangular(L, Kmn, upper=False)
+        mean = theta["v"] @ A + self.value(theta, "mean", X)
+        least = torch.finfo(diagonal.dtype).eps * diagonal
+        return mean, torch.maximum(diagonal - A.square().sum(0), least).expand_as(mean)
+
+    def predict(self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False) -> Distribution:
+        if joint:
+            return self._joint(theta, X)
+        mean, variance, others = self._moments(theta, X)
+        return self.likelihood.marginal(others, mean, variance)
+
+    def _joint(self, theta: Theta, X: Tensor) -> Distribution:
+        if not isinstance(self.likelihood, Gaussian):
+            raise NotApplicable(
+                "Gaussian noise for a joint law", type(self.likelihood).__name__, "predict without joint=True, or sample latent"
+            )
+        means, roots = [], []
+        for one in self._one_by_one(theta, X.shape[1]):
+            hyper, Z = under("kernel", one), self._of(one, X)
+            A = torch.linalg.solve_triangular(inducing_root(self.kernel(hyper, Z)), self.kernel(hyper, Z, X), upper=False)
+            spread = self.kernel(hyper, X) - A.mT @ A
+            if "v_loc" in one:
+                P = one["v_scale"][:, None] * A if "v_scale" in one else one["v_scale_tril"].mT @ A
+                spread = spread + P.mT @ P
+            means.append(one["v_loc" if "v_loc" in one else "v"] @ A + self.value(one, "mean", X))
+            roots.append(cholesky(add_diagonal(spread, self.likelihood.value(one, "noise", X)), "predictive covariance"))
+        return dist.MultivariateNormal(torch.stack(means), scale_tril=torch.stack(roots))
+
+    def latent(self, theta: Theta, X: Tensor, train: Dataset) -> Distribution:
+        """The law of f at X, batch [draw, n].
+
+        Raises:
+            NotApplicable: for several latent functions.
+        """
+        if self.likelihood.latents > 1:
+            raise NotApplicable("one latent function", f"{self.likelihood.latents}, one a class", "use predict")
+        mean, variance, _ = self._moments(theta, X)
+        return dist.Normal(mean, variance.sqrt())
