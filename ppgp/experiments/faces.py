@@ -38,8 +38,10 @@ class Parts:
 
 
 def photographs(data_dir: str | Path | None, quick: bool) -> Tensor:
-    """[400, 64, 64] in 0 .. 1, or a few small ones."""
-    faces = load("olivetti", data_home=data_dir).X
+    """[400, 64, 64] in 0 .. 1, or a few small ones; ``data_dir``: scikit-learn's folder, or that of several data sets with it inside."""
+    home = None if data_dir is None else Path(data_dir)
+    home = home / "olivetti" if home is not None and (home / "olivetti").is_dir() else home
+    faces = load("olivetti", data_home=home).X
     faces = faces.reshape(-1, 64, 64)
     return faces[::5, ::4, ::4] if quick else faces
 

@@ -45,7 +45,6 @@ CONFIDENCE = 0.99  # of the range in which calibrated coverage lies
 PUBLISHED = {"gp": 3.476, "nn": 2.570, "sgp": 4.775, "svgp": 5.886, "dkl": 1.687, "svdkl": 1.783}
 CHANNELS = (8, 16, 32, 32)
 EPOCHS = 30
-PILOT = 400  # rows on which the search on pixels begins
 INDUCING = 200
 AGAIN = 5  # steps after which inducing inputs are placed again
 RATES = {"kernel.network": 1e-4, "": 0.05}  # a network trained beforehand needs care, hyperparameters at their medians speed
@@ -83,10 +82,10 @@ def _ways(data: Parts, seed: int, quick: bool, algorithms: bool) -> dict[str, Ca
     train = data.train
     trained: list[Any] = []
 
-    def fitted(model: Any, how: Any, on: Any = train, init: Any = None) -> Any:
+    def fitted(model: Any, how: Any) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a search on a budget ends before it settles
-            return fit(model, on, how, seed=seed, progress=False, standardise=False, init=init)
+            return fit(model, train, how, seed=seed, progress=False, standardise=False)
 
     def nn() -> Way:
         network = CNN(channels=CHANNELS, normalise=True, seed=seed)
@@ -101,9 +100,7 @@ def _ways(data: Parts, seed: int, quick: bool, algorithms: bool) -> dict[str, Ca
         return lambda X: Prediction(Normal(mean(X), noise)), f"adam, {epochs} epochs; training residuals"
 
     def gp() -> Way:
-        model = GP(PIXELS, noise=NOISE)
-        pilot = fitted(model, MAP(steps=steps), train.rows(slice(0, PILOT)))
-        return fitted(model, MAP(steps=max(1, steps // 10)), init=pilot).predict, "map"
+        return fitted(GP(PIXELS, noise=NOISE), MAP(steps=steps)).predict, "map"
 
     def sgp() -> Way:
         return fitted(SGPR(PIXELS, m, noise=NOISE, seed=seed), MAP(steps=steps)).predict, f"map, {m} inducing inputs"

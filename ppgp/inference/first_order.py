@@ -18,6 +18,7 @@ from ..target import Target
 from .inference import draw_batch
 
 if TYPE_CHECKING:
+    from .held_out import Watch
     from .map import MAP
 
 Found = tuple[Tensor, dict[str, Any], list[str]]
@@ -120,7 +121,9 @@ def _backtracked(
     return (value, direction), z, size
 
 
-def sgd(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool) -> Found:
+def sgd(
+    how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool, watch: Watch | None = None
+) -> Found:
     """Steps along the gradient from a few rows."""
     n = rows_of(target)
     rate = _vector(target, how.rates(target), z0) / n
@@ -129,12 +132,13 @@ def sgd(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobia
     def step(t: int, gradient: Tensor, factor: float) -> None:
         z.add_(factor * rate * gradient)
 
-    return _stochastic(
-        how, target, z, seed, progress, jacobian, step, min(how.batch_size or SGD_BATCH, n), how.schedule or "inverse"
-    )
+    batch = min(how.batch_size or SGD_BATCH, n)
+    return _stochastic(how, target, z, seed, progress, jacobian, step, batch, how.schedule or "inverse", watch)
 
 
-def adam(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool) -> Found:
+def adam(
+    how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool, watch: Watch | None = None
+) -> Found:
     """Kingma & Ba (2015)."""
     z = z0.clone()
     pieces = {name: z[s.start : s.stop] for name, s in target.slices.items()}
@@ -147,11 +151,20 @@ def adam(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobi
             group["lr"] = factor * rates[name]
         optimizer.step()
 
-    return _stochastic(how, target, z, seed, progress, jacobian, step, how.batch_size, how.schedule or "constant")
+    return _stochastic(how, target, z, seed, progress, jacobian, step, how.batch_size, how.schedule or "constant", watch)
 
 
 def _stochastic(
-    how: MAP, target: Target, z: Tensor, seed: int, progress: bool, jacobian: bool, step: Any, batch: int | None, schedule: str
+    how: MAP,
+    target: Target,
+    z: Tensor,
+    seed: int,
+    progress: bool,
+    jacobian: bool,
+    step: Any,
+    batch: int | None,
+    schedule: str,
+    watch: Watch | None,
 ) -> Found:
     """The loop of sgd and Adam: ``step(t, gradient, factor)`` moves z in place."""
     generator = torch.Generator().manual_seed(seed)
@@ -189,6 +202,8 @@ def _stochastic(
                 step(t, gradient, scheduled(schedule, t, how.steps))
                 losses.append(-float(value))
                 update(t + 1, loss=losses[-1])
+                if watch is not None and watch.over(t + 1, z):
+                    break
     except KeyboardInterrupt:
         interrupted = True
         notes.append(f"stopped by Ctrl-C after {len(losses)} of {how.steps} steps; this is the point reached")

@@ -18,6 +18,7 @@ from ..posterior import Posterior
 from ..progress import bar
 from ..target import Target
 from .first_order import RATES, SCHEDULES, adam, gd, sgd, site_rates
+from .held_out import SEARCHES, Watch, unguarded
 from .inference import Inference, at_the_mode, check_batch, check_counts, finish, starting_point
 from .irls import irls
 
@@ -38,12 +39,15 @@ class MAP(Inference):
         schedule: how the rate falls over the steps: "constant", "cosine" (to 1 % of itself) or "inverse" (as 1 / t).
             None: "inverse" for sgd, "constant" otherwise.
         batch_size: rows a step of sgd (None: 32) and Adam (None: all).
+        hold_out: share of the rows, 0.1 say, that lbfgs, sgd and Adam do not see: the search ends when their predictive density has
+            stopped rising, at the point where it was highest. The posterior is then conditional on all rows. For deep kernels.
 
     Networks drop units out in the steps of sgd and Adam; the other methods need the same density at every call.
 
     The density is that of the sites themselves (no log-Jacobian), as Pyro's AutoDelta and Stan's optimiser have it.
     Stats: ``log_density`` at the mode, ``log_likelihood``, ``observations`` and ``parameters`` (what BIC and AIC are made of),
-    ``gradient`` (largest entry, unconstrained scale), ``steps``, ``losses``, and ``interrupted`` (by Ctrl-C).
+    ``gradient`` (largest entry, unconstrained scale), ``steps``, ``losses``, and ``interrupted`` (by Ctrl-C); with ``hold_out``
+    also ``held_out_nlpd``, look by look, and ``held_out_step``, the best one, and the first of these are of the rows not held out.
     """
 
     optimizer: str = "lbfgs"
@@ -51,6 +55,7 @@ class MAP(Inference):
     learning_rate: float | Mapping[str, float] | None = None
     schedule: str | None = None
     batch_size: int | None = None
+    hold_out: float | None = None
     optimises_params = True
 
     def __post_init__(self) -> None:
@@ -63,6 +68,9 @@ class MAP(Inference):
         rates = given.values() if isinstance(given, Mapping) else [] if given is None else [given]
         if not all(rate > 0 for rate in rates):
             raise SettingError("positive learning rates in MAP", repr(given), "try 0.01")
+        if self.hold_out is not None and not (0 < self.hold_out < 1 and self.optimizer in SEARCHES):
+            got = f"hold_out={self.hold_out!r} with {self.optimizer}"
+            raise SettingError(f"hold_out between 0 and 1 with {', '.join(SEARCHES)}", got, "change it, or leave it out")
         if self.batch_size is not None and self.optimizer not in ("adam", "sgd"):
             raise SettingError(
                 f"the whole data with {self.optimizer}", f"batch_size={self.batch_size}", "use optimizer='adam' or 'sgd'"
@@ -88,14 +96,20 @@ class MAP(Inference):
         self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None
     ) -> Posterior:
         started = time.perf_counter()
+        watch = None if self.hold_out is None else Watch(self, target, seed)
+        everything, target = target, target if watch is None else watch.target
         check_batch(self, target, self.batch_size)
         search = OPTIMIZERS[self.optimizer]
         if self.optimizer == "newton" and target.has_curvature:
             search = irls
         z0 = starting_point(target, init, seed, jacobian=False, check=search is not irls)
-        z, stats, notes = search(self, target, z0, seed, progress, False)
-        stats |= at_the_mode(target, z)
-        return finish(self, target, z[None, None], started, stats, notes)
+        watched = {} if watch is None else {"watch": watch}
+        z, stats, notes = search(self, target, z0, seed, progress, False, **watched)
+        if watch is not None:
+            z, found = watch.chosen(z)
+            stats |= found
+        stats |= at_the_mode(everything, z)
+        return finish(self, everything, z[None, None], started, stats, [*notes, *unguarded(self, everything)])
 
 
 def find_mode(target: Target, z0: Tensor, progress: bool, jacobian: bool, steps: int = 1000) -> tuple[Tensor, dict, list[str]]:
@@ -125,7 +139,9 @@ class _Search:
         return -value, -gradient
 
 
-def _scipy(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool) -> tuple[Tensor, dict, list[str]]:
+def _scipy(
+    how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool, watch: Watch | None = None
+) -> tuple[Tensor, dict, list[str]]:
     search = _Search(target, jacobian)
 
     def curvature(z: np.ndarray) -> np.ndarray:
@@ -137,13 +153,16 @@ def _scipy(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jaco
     else:
         method, options = "L-BFGS-B", {"maxiter": how.steps, "maxfun": 4 * how.steps, "maxcor": 20, "ftol": 1e-13, "gtol": 1e-7}
     notes: list[str] = []
-    iterations, interrupted = 0, False
+    iterations, interrupted, ended = 0, False, False
     with bar(f"MAP ({how.optimizer})", how.steps, progress) as update:
 
-        def after(_: np.ndarray) -> None:
-            nonlocal iterations
+        def after(z: np.ndarray) -> None:
+            nonlocal iterations, ended
             iterations += 1
             update(iterations, loss=-search.best)
+            if watch is not None and watch.over(iterations, torch.from_numpy(z).to(z0)):
+                ended = True
+                raise StopIteration
 
         try:
             optimize.minimize(
@@ -161,7 +180,7 @@ def _scipy(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jaco
     z = torch.from_numpy(search.best_z).to(z0) if search.best_z is not None else z0
     value, gradient = target.value_and_grad(z, jacobian=jacobian)
     slope = float(gradient.abs().max())
-    if iterations >= how.steps or slope > 1e-3 * max(1.0, abs(float(value)) ** 0.5):
+    if not ended and (iterations >= how.steps or slope > 1e-3 * max(1.0, abs(float(value)) ** 0.5)):
         notes.append(
             f"the search ended after {iterations} iterations with a gradient of {slope:.2g}: raise steps, or check the priors"
         )
