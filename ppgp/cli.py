@@ -368,7 +368,9 @@ def _print_table(rows: list[dict[str, Any]], title: str) -> None:
             justify="left" if isinstance(rows[0][column], str) else "right",
         )
     for row in rows:
-        table.add_row(*[f"{row[c]:.4g}" if isinstance(row[c], float) else "" if row[c] is None else str(row[c]) for c in columns])
+        table.add_row(
+            *[f"{row[c]:.4g}" if isinstance(row[c], float) else "" if row[c] is None else str(row[c]) for c in columns]
+        )
     console = Console()
     # a table in a pipe or a narrow terminal keeps its columns rather than its margins
     console = Console(width=max(console.width, 120)) if not console.is_terminal else console

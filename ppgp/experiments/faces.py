@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from scipy import ndimage
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..data import Dataset
 from ..loading import load
@@ -86,3 +86,16 @@ def mirrored(data: Dataset) -> Dataset:
     side = round(data.d**0.5)
     other = data.X.reshape(-1, side, side).flip(2).flatten(1)
     return Dataset(torch.cat([data.X, other]), torch.cat([data.y, -data.y]), target_name=data.target_name)
+
+
+class Odd(nn.Module):
+    """g -> (g(x) - g(mirror image of x)) / 2: what changes its sign with the angle."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Tensor) -> Tensor:
+        side = round(x.shape[-1] ** 0.5)
+        other = x.reshape(-1, side, side).flip(2).flatten(1)
+        return (self.module(x) - self.module(other)) / 2

@@ -121,9 +121,7 @@ def _backtracked(
     return (value, direction), z, size
 
 
-def sgd(
-    how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool, watch: Watch | None = None
-) -> Found:
+def sgd(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool, watch: Watch | None = None) -> Found:
     """Steps along the gradient from a few rows."""
     n = rows_of(target)
     rate = _vector(target, how.rates(target), z0) / n
@@ -136,9 +134,7 @@ def sgd(
     return _stochastic(how, target, z, seed, progress, jacobian, step, batch, how.schedule or "inverse", watch)
 
 
-def adam(
-    how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool, watch: Watch | None = None
-) -> Found:
+def adam(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool, watch: Watch | None = None) -> Found:
     """Kingma & Ba (2015)."""
     z = z0.clone()
     pieces = {name: z[s.start : s.stop] for name, s in target.slices.items()}

@@ -33,7 +33,9 @@ class Watch:
         count = round(float(how.hold_out or 0.0) * data.n)
         if not FEWEST <= count <= data.n - FEWEST:
             raise SettingError(
-                f"at least {FEWEST} rows held out, and {FEWEST} left", f"{count} of {data.n}", "change hold_out, or leave it out"
+                f"at least {FEWEST} rows held out, and {FEWEST} left",
+                f"{count} of {data.n}",
+                "change hold_out, or leave it out",
             )
         order = torch.randperm(data.n, generator=torch.Generator().manual_seed(seed)).to(data.X.device)
         self.how, self.held = how, data.rows(order[:count])
