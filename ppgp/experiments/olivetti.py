@@ -29,6 +29,7 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from .. import conformal, metrics
+from ..data import Dataset
 from ..errors import ConvergenceWarning
 from ..fitting import fit
 from ..inference import MAP, SVI
@@ -84,7 +85,7 @@ def _ways(data: Parts, seed: int, quick: bool, algorithms: bool) -> dict[str, Ca
     train = data.train
     trained: list[Any] = []
 
-    def fitted(model: Any, how: Any) -> Any:
+    def fitted(model: Any, how: Any, train: Any = train) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a search on a budget ends before it settles
             return fit(model, train, how, seed=seed, progress=False, standardise=False)
@@ -93,11 +94,9 @@ def _ways(data: Parts, seed: int, quick: bool, algorithms: bool) -> dict[str, Ca
         network = CNN(channels=CHANNELS, normalise=True, seed=seed)
         alone = regressor(network, mirrored(train).to(torch.float32), epochs=epochs, seed=seed).double()
         trained.append(Odd(alone[0]))  # its features; the angle is a linear function of them
-        both = Odd(alone)
 
         def mean(X: Tensor) -> Tensor:
-            with torch.no_grad():
-                return torch.cat([both(block)[:, 0] for block in X.split(256)])
+            return _in_blocks(Odd(alone), X)[:, 0]
 
         noise = (train.y - mean(train.X)).square().mean().sqrt()
         return lambda X: Prediction(Normal(mean(X), noise)), f"adam, {epochs} epochs; training residuals"
@@ -109,7 +108,10 @@ def _ways(data: Parts, seed: int, quick: bool, algorithms: bool) -> dict[str, Ca
         return fitted(SGPR(PIXELS, m, noise=NOISE, seed=seed), MAP(steps=steps)).predict, f"map, {m} inducing inputs"
 
     def dkl() -> Way:
-        return fitted(GP(Deep(trained[0], ARD(RBF()), frozen=True), noise=NOISE), MAP(steps=steps)).predict, "map, network held"
+        # GP(Deep(network, ARD(RBF()), frozen=True)), with the features made once
+        seen = Dataset(_in_blocks(trained[0], train.X), train.y)
+        posterior = fitted(GP(ARD(RBF()), noise=NOISE), MAP(steps=steps), seen)
+        return lambda X: posterior.predict(_in_blocks(trained[0], X)), "map, network held"
 
     def svgp() -> Way:
         how = SVI(steps=3 * steps, batch_size=batch, learning_rate=0.01)
@@ -132,6 +134,11 @@ def _ways(data: Parts, seed: int, quick: bool, algorithms: bool) -> dict[str, Ca
         ways["sdkl k-means"] = partial(sdkl, selection="kmeans", reselect=AGAIN)
         ways["sdkl greedy"] = partial(sdkl, selection="bound", reselect=AGAIN)
     return ways
+
+
+def _in_blocks(network: Any, X: Tensor) -> Tensor:
+    with torch.no_grad():
+        return torch.cat([network(block) for block in X.split(128)])
 
 
 def _row(name: str, how: str, protocol: str, law: Law, data: Parts, started: float) -> tuple[dict[str, Any], tuple[Any, ...]]:
