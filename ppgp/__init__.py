@@ -20,6 +20,7 @@ _NAMES = {
     "Target": "target",
     "block_kriging": "blocks",
     "calibrate": "conformal",
+    "check_network": "network_check",
     "compare": "comparison",
     "conformal_bayes": "calibration",
     "cross_calibrate": "calibration",
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from .fitting import fit
     from .leave_one_out import psis_loo
     from .loading import load, load_posterior
+    from .network_check import check_network
     from .posterior import Posterior
     from .prediction import Prediction
     from .region import Region

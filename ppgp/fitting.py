@@ -65,6 +65,12 @@ def fit(
     if isinstance(model_or_program, Model):
         if not isinstance(data, Dataset):
             raise DataError(f"a Dataset for {type(model_or_program).__name__}", type(data).__name__, "use ppgp.Dataset(X, y)")
+        if getattr(model_or_program, "reselect", None) and not getattr(how, "replaces", False):
+            raise NotApplicable(
+                "MAP('adam') or MAP('sgd') to place inducing inputs again on the way",
+                repr(how),
+                "use one, or leave reselect out",
+            )
         model, data, scaler = _prepared(model_or_program, data, standardise)
     elif callable(model_or_program):
         if isinstance(data, Dataset) or not isinstance(data, Mapping):

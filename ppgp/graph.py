@@ -289,7 +289,14 @@ def _sizes(module: fx.GraphModule) -> list[int]:
 def _scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> Callable[..., tuple[Tensor, Tensor]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.jit's notices of deprecation; nothing else runs a small graph as fast
-        script = torch.jit.trace(graph, example, check_trace=False)
+        try:
+            script = torch.jit.trace(graph, example, check_trace=False)
+        except RuntimeError as error:
+            if "unsupported argument type" not in str(error):
+                raise
+            return (
+                graph  # the slope of a convolution takes flags that TorchScript has no type for: op by op, as the ops are large
+            )
         return torch.jit.freeze(script.eval())  # type: ignore[return-value]
 
 
@@ -311,3 +318,18 @@ def agree(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> bool:
         if not torch.allclose(x, y, rtol=tolerance, atol=tolerance * (1 + size), equal_nan=True):
             return False
     return True
+
+
+def jacobian_of(gradient: Tensor, z: Tensor) -> Tensor:
+    """Derivatives of a gradient [p] with respect to z [p]: symmetric, and 0 where it does not depend on z."""
+    if not gradient.requires_grad:
+        return z.new_zeros(len(z), len(z))
+    H = torch.stack([torch.autograd.grad(g, z, retain_graph=True, materialize_grads=True)[0] for g in gradient]).detach()
+    return 0.5 * (H + H.mT)
+
+
+def first_of(graph: Callable[..., tuple[Tensor, Tensor]], z: Tensor, tables: tuple[Tensor, ...], k: int | None) -> Any:
+    if k is None:
+        return graph(z, *tables)
+    values, gradients = graph(z.expand(k, -1).clone(), *tables)
+    return values[0], gradients[0]

@@ -20,7 +20,15 @@ Covariance = Callable[[Tensor, Tensor], Tensor]
 
 
 def select(
-    how: str, m: int, X: Tensor, y: Tensor | None, kernel: Covariance, diagonal: Tensor, noise: float, seed: int = 0
+    how: str,
+    m: int,
+    X: Tensor,
+    y: Tensor | None,
+    kernel: Covariance,
+    diagonal: Tensor,
+    noise: float,
+    seed: int = 0,
+    features: Tensor | None = None,
 ) -> Tensor:
     """Z [m, d] for rows X [n, d].
 
@@ -29,6 +37,8 @@ def select(
         kernel: (X1, X2) -> [n1, n2] at the hyperparameters to select by; ``diagonal`` [n] its diagonal at X.
         y: residuals [n], for "bound" alone.
         noise: variance, for "bound" alone.
+        features: [n, q], what a network makes of the rows. "kmeans" then looks for centres among them, and takes the row next to
+            each: no image belongs to a mean of features. (The greedy ones go by the kernel, which sees features anyway.)
 
     Raises:
         SettingError: if m is not in 1 .. n.
@@ -43,6 +53,8 @@ def select(
         return X.clone()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
+        if how == "kmeans" and features is not None:
+            return X[_next_to(features, _kmeans(m, features, y, kernel, diagonal, noise, generator))]
         return SELECTIONS[how](m, X, y, kernel, diagonal, noise, generator)
 
 
@@ -66,6 +78,16 @@ def _kmeans(m: int, X: Tensor, y: object, kernel: object, diagonal: object, nois
         warnings.simplefilter("ignore")  # centres that have not settled to the last digit serve as well
         found = KMeans(m, max_iter=30, random_state=state).fit(different.double().cpu().numpy())
     return torch.from_numpy(found.cluster_centers_).to(X)
+
+
+def _next_to(features: Tensor, centres: Tensor) -> Tensor:
+    """For each centre the nearest row that no other centre has, [m]."""
+    distances = torch.cdist(centres, features)
+    found = []
+    for row in distances:
+        found.append(int(row.argmin()))
+        distances[:, found[-1]] = torch.inf
+    return torch.tensor(found, device=features.device)
 
 
 def _conditional_variance(

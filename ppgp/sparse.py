@@ -129,9 +129,8 @@ class _Collapsed(torch.autograd.Function):
     def backward(ctx, grad, *_):  # type: ignore[no-untyped-def]
         Kmm, X, r, diagonal, noise, *inputs, L, S, Ar = ctx.saved_tensors
         if torch.is_grad_enabled():
-            pull = torch.func.vjp(lambda *a: _plain(ctx.cross, X, *a), Kmm, r, diagonal, noise, *inputs)[1]
-            slopes = pull(grad)
-            return None, slopes[0], None, *slopes[1:]
+            pull = torch.func.vjp(lambda *a: _plain(ctx.cross, *a), Kmm, X, r, diagonal, noise, *inputs)[1]
+            return None, *pull(grad)
         m, n = len(S), len(r)
         eye = torch.eye(m).to(S)
         root = _root_or_nan(eye + S / noise)
@@ -143,21 +142,29 @@ class _Collapsed(torch.autograd.Function):
         H = grad * _sandwich(L, (eye - B) / noise - torch.outer(c, c) / noise**3)
         h = grad * torch.linalg.solve_triangular(L.mT, c[:, None], upper=True)[:, 0] / noise.square()
         totals = [torch.zeros_like(a) for a in inputs]
-        parts = []
+        parts, parts_X = [], []
         apart = 0.0 * h[0]  # lest a compiled graph take each chunk for that of the forward pass, and keep them all
         for rows in _blocks(X, m):
             block = X[rows] + apart
-            K, pull = torch.func.vjp(lambda *a: ctx.cross(block, *a), *inputs)[:2]  # noqa: B023
+            moved = ctx.needs_input_grad[2]  # X is what a network makes of the rows
+            if moved:
+                K, pull = torch.func.vjp(ctx.cross, block, *inputs)[:2]
+            else:
+                K, pull = torch.func.vjp(lambda *a: ctx.cross(block, *a), *inputs)[:2]  # noqa: B023
             slopes = pull(torch.addr(H @ K, h, r[rows]))
+            if moved:
+                parts_X.append(slopes[0])
+                slopes = slopes[1:]
             totals = [t + s for t, s in zip(totals, slopes, strict=True)]
             if ctx.needs_input_grad[3]:
                 parts.append(h @ K - grad * r[rows] / noise)
         slope_r = torch.cat(parts) if parts else None
         slope_diagonal = (-0.5 * grad / noise).expand(n)
-        return None, slope_Kmm, None, slope_r, slope_diagonal, grad * slope_noise, *totals
+        slope_X = torch.cat(parts_X) if parts_X else None
+        return None, slope_Kmm, slope_X, slope_r, slope_diagonal, grad * slope_noise, *totals
 
 
-def _plain(cross: Cross, X: Tensor, Kmm: Tensor, r: Tensor, diagonal: Tensor, noise: Tensor, *inputs: Tensor) -> Tensor:
+def _plain(cross: Cross, Kmm: Tensor, X: Tensor, r: Tensor, diagonal: Tensor, noise: Tensor, *inputs: Tensor) -> Tensor:
     return project(cross, inputs, _root_or_nan(Kmm), X, r, diagonal).lower(noise)
 
 

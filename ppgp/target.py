@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -18,29 +17,15 @@ from torch.fx import GraphModule
 from .data import Dataset
 from .enumeration import check_enumerable, is_discrete, plate_nesting, summed_out
 from .errors import NotApplicable, NumericalError, NumericalWarning
-from .graph import agree, looped, traced
+from .graph import agree, first_of, jacobian_of, looped, traced
 from .handlers import Run, is_deterministic, mapping, over_draws, quietly, site_log_prob
+from .layout import Slice, laid, names, placed
 from .prediction import seeded
-from .priors import FlatDistribution
+from .priors import FlatDistribution, Param
 
 __all__ = ["Target"]
 
 STARTS = 100  # places tried before a density is said to be finite nowhere
-
-
-@dataclass(frozen=True)
-class Slice:
-    """Where a site lies in z, and how it gets there."""
-
-    start: int
-    stop: int
-    unconstrained: torch.Size
-    event: torch.Size
-    transform: Any
-    param: bool
-
-    def of(self, z: Tensor) -> Tensor:
-        return z[..., self.start : self.stop].reshape(z.shape[:-1] + self.unconstrained)
 
 
 class Target:
@@ -93,11 +78,12 @@ class Target:
             with Run({}) as run:
                 self._call(())
             position = 0
+            frozen = self._frozen()
             for name, site in run.sites.items():
                 is_param = site["type"] == "param"
                 if site["type"] == "sample" and site["is_observed"]:
                     continue
-                if is_param and not self.optimise_params:
+                if is_param and (name in frozen or not self.optimise_params):
                     self.params[name] = site["value"].detach().clone()
                     continue
                 support = site["kwargs"].get("constraint", constraints.real) if is_param else site["fn"].support
@@ -124,9 +110,17 @@ class Target:
                 )
             self._has_deterministic = any(is_deterministic(s) for _, s in run.samples()) and not self.enumerates
             self._first = {name: site["value"].detach() for name, site in run.sites.items() if name in self.slices}
-        if self.params:
-            self.notes.append(f"held where they are: params {', '.join(self.params)} (MAP and SVI optimise them)")
+        held = [name for name in self.params if name not in frozen]
+        if held:
+            self.notes.append(f"held where they are: params {', '.join(held)} (MAP and SVI optimise them)")
         self._static = self._supports_are_static()
+
+    def _frozen(self) -> set[str]:
+        """Params that nothing moves: buffers of a network, and its weights where it is frozen. They are no part of z."""
+        sites = getattr(self.model, "sites", None)
+        if sites is None or not isinstance(self.data, Dataset):
+            return set()
+        return {name for name, s in sites(self.data.d).items() if isinstance(s, Param) and not s.trained}
 
     def _supports_are_static(self) -> bool:
         """Whether the transforms of the first run are those of every run."""
@@ -183,7 +177,7 @@ class Target:
         z = z.detach().to(self._like).requires_grad_(True)
         value = self._density(z, (), jacobian)
         (gradient,) = torch.autograd.grad(value, z, create_graph=True)
-        return _jacobian(gradient, z)
+        return jacobian_of(gradient, z)
 
     def curvature(self, z: Tensor, *, jacobian: bool = True) -> tuple[Tensor, Tensor, Tensor]:
         """Value, gradient [p] and Hessian [p, p] together; from the model's own formula where it has one."""
@@ -196,7 +190,7 @@ class Target:
         first = self._tables(torch.zeros(1, dtype=torch.long))  # one row is enough to run the priors
         prior = self._density(z, first, jacobian, likelihood=False) + 0.0 * z.sum()  # flat priors do not depend on z
         (slope,) = torch.autograd.grad(prior, z, create_graph=True, materialize_grads=True)
-        return value + prior.detach(), gradient + slope.detach(), H + _jacobian(slope, z)
+        return value + prior.detach(), gradient + slope.detach(), H + jacobian_of(slope, z)
 
     @property
     def has_curvature(self) -> bool:
@@ -273,7 +267,7 @@ class Target:
             graph = traced(one, (points[0].clone(), *tables), k)
             if isinstance(graph, GraphModule):  # each point costs as much as a step of the search
                 points = points[1:2]
-            wrong = next((z for z in points if not agree(_first(graph, z, tables, k), one(z, *tables))), None)
+            wrong = next((z for z in points if not agree(first_of(graph, z, tables, k), one(z, *tables))), None)
             reason = None if wrong is None else "its graph depends on the values (an if, or random numbers in it)"
         except (KeyboardInterrupt, NotApplicable):
             raise
@@ -313,12 +307,7 @@ class Target:
                 z[s.start : s.stop] = s.transform.inv(self._first[name]).reshape(-1)
         begin = getattr(self.model, "start", None)
         if begin is not None and isinstance(self.data, Dataset):
-            for name, value in begin(self.data).items():
-                if name in self.slices:
-                    s = self.slices[name]
-                    free = s.transform.inv(value.to(z)).reshape(-1)
-                    if bool(torch.isfinite(free).all()):  # else the prior does not reach there
-                        z[s.start : s.stop] = free
+            z = placed(self.slices, z, begin(self.data))
         self._at_origin = z  # Pyro's handler stack is global: samplers' threads must not run the program
         return z.clone()
 
@@ -352,14 +341,7 @@ class Target:
 
     def placed(self, values: Mapping[str, Tensor]) -> Tensor:
         """The origin z [p], but at ``values`` {site: [*event]} where they are given and lie inside the support."""
-        z = self.origin()
-        for name, value in values.items():
-            if name in self.slices:
-                s = self.slices[name]
-                free = s.transform.inv(value.detach().to(z)).reshape(-1)
-                if bool(torch.isfinite(free).all()):
-                    z[s.start : s.stop] = free
-        return z
+        return placed(self.slices, self.origin(), values)
 
     def units(self, z: Tensor) -> Tensor:
         """How far each coordinate [p] goes in a step of a search near z: 1 unless the model's ``units`` says otherwise."""
@@ -373,10 +355,7 @@ class Target:
 
     def names(self) -> list[str]:
         """The site of each coordinate of z, and its index there where it has several."""
-        out: list[str] = []
-        for name, s in self.slices.items():
-            out += [f"{name}[{j}]" for j in range(s.stop - s.start)] if s.stop - s.start > 1 else [name]
-        return out
+        return names(self.slices)
 
     def constrain(self, z: Tensor) -> dict[str, Tensor]:
         """``{site: [..., *event]}`` on the natural scale from z [..., p]; deterministic sites of the program included."""
@@ -407,23 +386,4 @@ class Target:
             raise NotApplicable(f"a value for each of {list(self.slices)}", f"none for {missing}", "pass all sites")
         if not self._static:
             raise NotApplicable("sites of fixed support", "a support that depends on another site", "start from z instead")
-        parts = []
-        for name, s in self.slices.items():
-            free = s.transform.inv(draws[name].to(self._like))
-            parts.append(free.reshape(*free.shape[: free.ndim - len(s.unconstrained)], -1))
-        return torch.cat(parts, -1)
-
-
-def _jacobian(gradient: Tensor, z: Tensor) -> Tensor:
-    """Derivatives of a gradient [p] with respect to z [p]: symmetric, and 0 where it does not depend on z."""
-    if not gradient.requires_grad:
-        return z.new_zeros(len(z), len(z))
-    H = torch.stack([torch.autograd.grad(g, z, retain_graph=True, materialize_grads=True)[0] for g in gradient]).detach()
-    return 0.5 * (H + H.mT)
-
-
-def _first(graph: Callable[..., tuple[Tensor, Tensor]], z: Tensor, tables: tuple[Tensor, ...], k: int | None) -> Any:
-    if k is None:
-        return graph(z, *tables)
-    values, gradients = graph(z.expand(k, -1).clone(), *tables)
-    return values[0], gradients[0]
+        return laid(self.slices, draws, self._like)

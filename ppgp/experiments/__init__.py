@@ -15,6 +15,7 @@ EXPERIMENTS: dict[str, tuple[str, str]] = {
         "latent_intervals",
         "intervals for y need the noise: coverage with and without it, and after calibration",
     ),
+    "olivetti": ("olivetti", "the angle of a turned face by six models, under three protocols (--data-dir: a local copy)"),
 }
 
 

@@ -18,6 +18,7 @@ from ..target import Target
 from .inference import draw_batch
 
 if TYPE_CHECKING:
+    from .held_out import Watch
     from .map import MAP
 
 Found = tuple[Tensor, dict[str, Any], list[str]]
@@ -120,7 +121,7 @@ def _backtracked(
     return (value, direction), z, size
 
 
-def sgd(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool) -> Found:
+def sgd(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool, watch: Watch | None = None) -> Found:
     """Steps along the gradient from a few rows."""
     n = rows_of(target)
     rate = _vector(target, how.rates(target), z0) / n
@@ -129,12 +130,11 @@ def sgd(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobia
     def step(t: int, gradient: Tensor, factor: float) -> None:
         z.add_(factor * rate * gradient)
 
-    return _stochastic(
-        how, target, z, seed, progress, jacobian, step, min(how.batch_size or SGD_BATCH, n), how.schedule or "inverse"
-    )
+    batch = min(how.batch_size or SGD_BATCH, n)
+    return _stochastic(how, target, z, seed, progress, jacobian, step, batch, how.schedule or "inverse", watch)
 
 
-def adam(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool) -> Found:
+def adam(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool, watch: Watch | None = None) -> Found:
     """Kingma & Ba (2015)."""
     z = z0.clone()
     pieces = {name: z[s.start : s.stop] for name, s in target.slices.items()}
@@ -147,11 +147,20 @@ def adam(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobi
             group["lr"] = factor * rates[name]
         optimizer.step()
 
-    return _stochastic(how, target, z, seed, progress, jacobian, step, how.batch_size, how.schedule or "constant")
+    return _stochastic(how, target, z, seed, progress, jacobian, step, how.batch_size, how.schedule or "constant", watch)
 
 
 def _stochastic(
-    how: MAP, target: Target, z: Tensor, seed: int, progress: bool, jacobian: bool, step: Any, batch: int | None, schedule: str
+    how: MAP,
+    target: Target,
+    z: Tensor,
+    seed: int,
+    progress: bool,
+    jacobian: bool,
+    step: Any,
+    batch: int | None,
+    schedule: str,
+    watch: Watch | None,
 ) -> Found:
     """The loop of sgd and Adam: ``step(t, gradient, factor)`` moves z in place."""
     generator = torch.Generator().manual_seed(seed)
@@ -159,12 +168,16 @@ def _stochastic(
         batch = None
     losses: list[float] = []
     best, best_z, interrupted = -math.inf, z.clone(), False
+    placed = torch.zeros_like(z, dtype=torch.bool)
     noisy = drops_out(target.model)
+    every = getattr(target.model, "reselect", None)
     notes: list[str] = []
     try:
         with bar(f"MAP ({how.optimizer})", how.steps, progress) as update:
             for t in range(how.steps):
                 rows = draw_batch(target, batch, generator)
+                if every and t % every == 0:
+                    placed = _replaced(target, z)
                 if noisy:
                     value, gradient = with_dropout(target, z, rows, jacobian, generator)
                 else:
@@ -175,6 +188,8 @@ def _stochastic(
                     )
                     z = best_z
                     break
+                if every:
+                    gradient = torch.where(placed, 0.0, gradient)
                 exact = batch is None and not noisy
                 if exact and float(value) > best:
                     best, best_z = float(value), z.clone()
@@ -183,6 +198,8 @@ def _stochastic(
                 step(t, gradient, scheduled(schedule, t, how.steps))
                 losses.append(-float(value))
                 update(t + 1, loss=losses[-1])
+                if watch is not None and watch.over(t + 1, z):
+                    break
     except KeyboardInterrupt:
         interrupted = True
         notes.append(f"stopped by Ctrl-C after {len(losses)} of {how.steps} steps; this is the point reached")
@@ -194,6 +211,17 @@ def _stochastic(
             f"the weights diverge (the loss went from {losses[0]:.3g} to {-float(value):.3g}): lower the learning rate"
         )
     return z.detach(), _stats(float(value), float(gradient.abs().max()), len(losses), interrupted, losses), notes
+
+
+def _replaced(target: Target, z: Tensor) -> Tensor:
+    """Params that the model places by itself, written into z; the mask [p] of where they are."""
+    mask = torch.zeros_like(z, dtype=torch.bool)
+    theta = {name: s.transform(s.of(z)) for name, s in target.slices.items()}
+    for name, value in target.model.replaced({**target.params, **theta}, target.data).items():
+        s = target.slices[name]
+        z[s.start : s.stop] = s.transform.inv(value).reshape(-1)
+        mask[s.start : s.stop] = True
+    return mask
 
 
 def with_dropout(

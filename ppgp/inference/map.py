@@ -20,6 +20,7 @@ from ..posterior import Posterior
 from ..progress import bar
 from ..target import Target
 from .first_order import RATES, SCHEDULES, adam, gd, sgd, site_rates
+from .held_out import SEARCHES, Watch, unguarded
 from .inference import Inference, at_the_mode, check_batch, check_counts, finish, starting_point
 from .irls import irls
 from .starts import best_of
@@ -45,6 +46,8 @@ class MAP(Inference):
         schedule: how the rate falls over the steps: "constant", "cosine" (to 1 % of itself) or "inverse" (as 1 / t).
             None: "inverse" for sgd, "constant" otherwise.
         batch_size: rows a step of sgd (None: 32) and Adam (None: all).
+        hold_out: share of the rows, 0.1 say, that lbfgs, sgd and Adam do not see: the search ends when their predictive density has
+            stopped rising, at the point where it was highest. The posterior is then conditional on all rows. For deep kernels.
 
     A model that knows a smaller one near it (``pilot``: fewer rows of the same data) is started at the mode of that, by L-BFGS.
 
@@ -53,7 +56,8 @@ class MAP(Inference):
     The density is that of the sites themselves (no log-Jacobian), as Pyro's AutoDelta and Stan's optimiser have it.
     Stats: ``log_density`` at the mode, ``log_likelihood``, ``observations`` and ``parameters`` (what BIC and AIC are made of),
     ``gradient`` (largest entry, unconstrained scale), ``steps``, ``losses``, and ``interrupted`` (by Ctrl-C); with several starts
-    also ``ends`` [start, p] (unconstrained scale) and ``end_log_densities`` [start].
+    also ``ends`` [start, p] (unconstrained scale) and ``end_log_densities`` [start]; with ``hold_out`` also ``held_out_nlpd``, look
+    by look, and ``held_out_step``, the best one, and the first of these are of the rows not held out.
     """
 
     optimizer: str = "lbfgs"
@@ -62,6 +66,7 @@ class MAP(Inference):
     learning_rate: float | Mapping[str, float] | None = None
     schedule: str | None = None
     batch_size: int | None = None
+    hold_out: float | None = None
     optimises_params = True
 
     def __post_init__(self) -> None:
@@ -74,10 +79,18 @@ class MAP(Inference):
         rates = given.values() if isinstance(given, Mapping) else [] if given is None else [given]
         if not all(rate > 0 for rate in rates):
             raise SettingError("positive learning rates in MAP", repr(given), "try 0.01")
+        if self.hold_out is not None and not (0 < self.hold_out < 1 and self.optimizer in SEARCHES):
+            got = f"hold_out={self.hold_out!r} with {self.optimizer}"
+            raise SettingError(f"hold_out between 0 and 1 with {', '.join(SEARCHES)}", got, "change it, or leave it out")
         if self.batch_size is not None and self.optimizer not in ("adam", "sgd"):
             raise SettingError(
                 f"the whole data with {self.optimizer}", f"batch_size={self.batch_size}", "use optimizer='adam' or 'sgd'"
             )
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a model may place params of its own on the way."""
+        return self.optimizer in ("adam", "sgd")
 
     def quick(self) -> MAP:
         return replace(self, steps=20, starts=min(self.starts, 2))
@@ -94,25 +107,32 @@ class MAP(Inference):
         self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None
     ) -> Posterior:
         started = time.perf_counter()
+        watch = None if self.hold_out is None else Watch(self, target, seed)
+        everything, target = target, target if watch is None else watch.target
         check_batch(self, target, self.batch_size)
         search = OPTIMIZERS[self.optimizer]
         if self.optimizer == "newton" and target.has_curvature:
             search = irls
-        found = (
-            self._after_a_pilot(target, seed, progress) if init is None and self.starts == 1 and search is not irls else None
-        )
+        watched = {} if watch is None else {"watch": watch}
+        ask_pilot = init is None and self.starts == 1 and search is not irls
+        found = self._after_a_pilot(target, seed, progress, watched) if ask_pilot else None
         if found is None:
             z0 = starting_point(target, init, seed, jacobian=False, check=search is not irls)
 
             def climb(z: Tensor, seed: int) -> tuple[Tensor, dict[str, Any], list[str]]:
-                return search(self, target, z, seed, progress, False)
+                return search(self, target, z, seed, progress, False, **watched)
 
             found = climb(z0, seed) if self.starts == 1 else best_of(target, climb, z0, self.starts, seed)
         z, stats, notes = found
-        stats |= at_the_mode(target, z)
-        return finish(self, target, z[None, None], started, stats, notes)
+        if watch is not None:
+            z, seen = watch.chosen(z)
+            stats |= seen
+        stats |= at_the_mode(everything, z)
+        return finish(self, everything, z[None, None], started, stats, [*notes, *unguarded(self, everything)])
 
-    def _after_a_pilot(self, target: Target, seed: int, progress: bool) -> tuple[Tensor, dict[str, Any], list[str]] | None:
+    def _after_a_pilot(
+        self, target: Target, seed: int, progress: bool, watched: dict[str, Any]
+    ) -> tuple[Tensor, dict[str, Any], list[str]] | None:
         """The search from where the mode of the model's ``pilot`` places the start; None where there is none, or it leads nowhere."""
         model = target.model
         if getattr(model, "resumed", None) is None or not isinstance(target.data, Dataset):
@@ -127,7 +147,7 @@ class MAP(Inference):
         search = OPTIMIZERS[self.optimizer]
         if search is _scipy:  # a model with a pilot is large: compiling it would not repay
             search = partial(_scipy, compile=False)
-        end = search(self, target, z, seed, progress, False)
+        end = search(self, target, z, seed, progress, False, **watched)
         return end if math.isfinite(end[1]["log_density"]) else None
 
 
@@ -160,7 +180,14 @@ class _Search:
 
 
 def _scipy(
-    how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool, compile: bool = True
+    how: MAP,
+    target: Target,
+    z0: Tensor,
+    seed: int,
+    progress: bool,
+    jacobian: bool,
+    watch: Watch | None = None,
+    compile: bool = True,
 ) -> tuple[Tensor, dict, list[str]]:
     newton = how.optimizer == "newton"
     with torch.no_grad():
@@ -175,13 +202,16 @@ def _scipy(
     else:
         method, options = "L-BFGS-B", {"maxiter": how.steps, "maxfun": 4 * how.steps, "maxcor": 20, "ftol": 1e-13, "gtol": 1e-7}
     notes: list[str] = []
-    iterations, interrupted = 0, False
+    iterations, interrupted, ended = 0, False, False
     with bar(f"MAP ({how.optimizer})", how.steps, progress) as update:
 
-        def after(_: np.ndarray) -> None:
-            nonlocal iterations
+        def after(z: np.ndarray) -> None:
+            nonlocal iterations, ended
             iterations += 1
             update(iterations, loss=-search.best)
+            if watch is not None and watch.over(iterations, torch.from_numpy(z * unit).to(z0)):
+                ended = True
+                raise StopIteration
 
         try:
             optimize.minimize(
@@ -199,7 +229,7 @@ def _scipy(
     z = torch.from_numpy(search.best_z).to(z0) if search.best_z is not None else z0
     value, gradient = search.callback(z.double().cpu().numpy())
     slope = float(np.abs(gradient).max())
-    if iterations >= how.steps or slope > 1e-3 * max(1.0, abs(float(value)) ** 0.5):
+    if not ended and (iterations >= how.steps or slope > 1e-3 * max(1.0, abs(float(value)) ** 0.5)):
         notes.append(
             f"the search ended after {iterations} iterations with a gradient of {slope:.2g}: raise steps, or check the priors"
         )

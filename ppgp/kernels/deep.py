@@ -34,25 +34,30 @@ class Deep(Kernel):
         network: ``MLP``, ``CNN``, or any torch module from rows [n, d] to features [n, q] (a copy is kept).
         kernel: of the features.
         prior: of every weight; None: params.
+        frozen: leave the weights where they are: a kernel on the features of a network trained beforehand.
 
     Raises:
-        SettingError: if the network is no network, or lies in another; on use, if it does not fit the columns of X.
+        SettingError: if the network is no network, or lies in another, or is frozen and has a prior; on use, if it does not fit
+            the columns of X.
     """
 
     network: Any
     kernel: Kernel
     prior: Prior | None = None
+    frozen: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.network, Network | nn.Module) or not isinstance(self.kernel, Kernel):
             got = f"Deep({type(self.network).__name__}, {type(self.kernel).__name__})"
             raise SettingError("a network and a kernel in Deep", got, "for example Deep(MLP(), RBF())")
+        if self.frozen and self.prior is not None:
+            raise SettingError("weights with a prior, or frozen", "both", "leave one out")
         if isinstance(self.network, nn.Module):
             object.__setattr__(self, "network", copy.deepcopy(self.network))
 
     def __repr__(self) -> str:
         own = repr(self.network) if isinstance(self.network, Network) else f"<{type(self.network).__name__}>"
-        return f"Deep(network={own}, kernel={self.kernel!r}, prior={self.prior!r})"
+        return f"Deep(network={own}, kernel={self.kernel!r}, prior={self.prior!r}, frozen={self.frozen})"
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         inner = self.kernel.sites(width(self.network, d))
@@ -62,7 +67,7 @@ class Deep(Kernel):
         own: dict[str, Site | Param] = {}
         for name, value in parameters.items():
             if self.prior is None:
-                own[name] = Param(value)
+                own[name] = Param(value, trained=not self.frozen)
             else:
                 own[name] = Site(site(name, self.prior).prior, tuple(value.shape), start=value)
         own |= {name: Param(value, trained=False) for name, value in buffers.items()}
@@ -91,6 +96,10 @@ class Deep(Kernel):
 
     def _inner(self, theta: Theta) -> dict[str, Tensor]:
         return {name: value for name, value in theta.items() if not name.startswith(NETWORK + ".")}
+
+    def seen(self, theta: Theta, *tables: Tensor) -> tuple[Kernel, Theta, list[Tensor]]:
+        features = self.features(theta, torch.cat(tables))
+        return self.kernel, self._inner(theta), list(features.split([len(X) for X in tables], -2))
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         return self.kernel(self._inner(theta), self.features(theta, X1), None if X2 is None else self.features(theta, X2))

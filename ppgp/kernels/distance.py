@@ -25,13 +25,13 @@ def squared_distance(X1: Tensor, X2: Tensor | None, lengthscale: Tensor) -> Tens
             total = total + difference * difference
         return total / lengthscale.square()
     centre = other.mean(-2, keepdim=True)
-    A = (X1 - centre) / lengthscale
-    B = A if X2 is None else (other - centre) / lengthscale
+    A = X1 - centre
+    B = A if X2 is None else other - centre
     a, b = A.square().sum(-1, keepdim=True), B.square().sum(-1, keepdim=True)
     squared = torch.cat([-2.0 * A, a, torch.ones_like(a)], -1) @ torch.cat([B, torch.ones_like(b), b], -1).mT
     if X2 is None:
-        squared.diagonal(dim1=-2, dim2=-1).zero_()
-    return squared
+        squared = squared.masked_fill(torch.eye(X1.shape[-2], dtype=torch.bool, device=X1.device), 0.0)
+    return squared / lengthscale.square()  # last: of rows that no hyperparameter touches, a graph has the rest once and for all
 
 
 def distance(X1: Tensor, X2: Tensor | None, lengthscale: Tensor) -> Tensor:

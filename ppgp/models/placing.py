@@ -52,7 +52,11 @@ def place(
     """Z [m, d] for rows X [n, d] at hyperparameters theta; m of None is 100, or n where that is less."""
     m = min(DEFAULT_INDUCING, len(X)) if inducing is None else inducing
     hyper = under("kernel", theta)
-    return select(selection, m, X, residual, lambda a, b: kernel(hyper, a, b), kernel.diag(hyper, X), noise, seed)
+    look = getattr(kernel, "features", None) if selection == "kmeans" else None
+    with torch.no_grad():
+        features = None if look is None else look(hyper, X)
+        diagonal = kernel.diag(hyper, X)
+    return select(selection, m, X, residual, lambda a, b: kernel(hyper, a, b), diagonal, noise, seed, features)
 
 
 def all_rows(X: Tensor, inducing: int | None) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data import Dataset
-from ..errors import DataError, NotApplicable, NumericalError
+from ..errors import DataError, NotApplicable, NumericalError, SettingError
 from ..kernels import RBF, Kernel
 from ..linalg import add_diagonal, cholesky
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, site, under
@@ -35,9 +35,12 @@ class SGPR(Model):
         kernel: any member of ``ppgp.kernels``, or a composition.
         inducing: m; None: 100, or all rows where there are fewer. At m = n and Z = X this is the exact GP.
         selection: how they are placed in ``prepare``: "kmeans", "random", "conditional_variance" or "bound" (greedy, at the
-            medians of the priors; ``reselected`` places them again at fitted values). None: "kmeans", but "random" where they
-            are learnt, and MAP then begins from those of conditional variance at the mode of a ``pilot``.
+            medians of the priors; ``reselected`` places them again at fitted values). Under a deep kernel "kmeans" is of features.
+            None: "kmeans", but "random" where they are learnt, and MAP then begins from those of conditional variance at the mode of
+            a ``pilot``.
         learn: whether MAP and SVI move them by gradient (they are the param ``inducing``).
+        reselect: place them again every so many steps of MAP("adam") or MAP("sgd"), at the weights and hyperparameters reached,
+            in place of moving them by gradient.
         noise, mean: as in ``GP``; noise cannot be 0.
         seed: of the selection.
 
@@ -52,10 +55,14 @@ class SGPR(Model):
     noise: PriorLike = LogNormal(-2.0, 1.0)
     mean: PriorLike = 0.0
     seed: int = 0
+    reselect: int | None = None
     Z: Tensor | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_number(self.inducing)
+        if self.reselect is not None and (self.learn or self.reselect < 1):
+            got = "learn=True" if self.learn else repr(self.reselect)
+            raise SettingError("reselect=None, or a positive number of steps without learn", got, "leave one out")
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         return {
@@ -93,7 +100,8 @@ class SGPR(Model):
 
     def pilot(self, data: Dataset) -> tuple[GP, Dataset] | None:
         """An exact GP of some of the rows, at random: its hyperparameters make up for no lack of inducing inputs."""
-        if data.n < 2 * PILOT_ROWS:
+        deep = any(isinstance(s, Param) for s in self.kernel.sites(data.d).values())
+        if deep or data.n < 2 * PILOT_ROWS:  # L-BFGS would fit a network to few rows
             return None
         generator = torch.Generator().manual_seed(self.seed)
         some = torch.randperm(data.n, generator=generator)[:PILOT_ROWS].to(data.X.device)
@@ -128,6 +136,10 @@ class SGPR(Model):
         """Inducing inputs placed again, at hyperparameters theta {site: [*event]} (one draw), for another fit."""
         return replace(self, Z=self._select(theta, data.X, data.y))
 
+    def replaced(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
+        """The param ``inducing`` placed again, at theta {site: [*event]} with the network's params: what ``reselect`` asks for."""
+        return {"inducing": self._select(theta, data.X, data.y)}
+
     def _medians(self, X: Tensor) -> dict[str, Tensor]:
         return medians(self.sites(X.shape[1]), X, self.seed)
 
@@ -139,18 +151,18 @@ class SGPR(Model):
     def _inducing(self, X: Tensor) -> Tensor:
         """The param, which is Z unless something has moved it."""
         Z = self.Z if self.Z is not None else self._select(self._medians(X), X, None)
-        return pyro.param("inducing", Z.to(X)) if self.learn else Z.to(X)
+        return pyro.param("inducing", Z.to(X)) if self.learn or self.reselect else Z.to(X)
 
     def _law(self, theta: Theta, X: Tensor, Z: Tensor) -> SparseMarginal:
         """One draw: theta {site: [*event]}."""
-        hyper = under("kernel", theta)
-        Kmm, diagonal = self.kernel(hyper, Z), self.kernel.diag(hyper, X)
-        own = self.kernel.nugget(hyper, Z)
+        kernel, hyper, (Z, X) = self.kernel.seen(under("kernel", theta), Z, X)
+        Kmm, diagonal = kernel(hyper, Z), kernel.diag(hyper, X)
+        own = kernel.nugget(hyper, Z)
         if own is not None:  # what no other row shares is in no inducing variable either: it is noise
             Kmm, diagonal = Kmm - torch.diag_embed(own), diagonal - own[0]
 
         def cross(block: Tensor, Z: Tensor, *values: Tensor) -> Tensor:
-            return self.kernel(dict(zip(hyper, values, strict=True)), Z, block)
+            return kernel(dict(zip(hyper, values, strict=True)), Z, block)
 
         mean, noise = self.value(theta, "mean", X), self._noise(theta, Z)
         return SparseMarginal(mean.expand(len(X)), Kmm, cross, (Z, *hyper.values()), X, diagonal, noise)

@@ -109,6 +109,17 @@ def test_later_training_of_ones_own_module_does_not_change_the_kernel() -> None:
     assert torch.equal(deep.features({}, X), before)
 
 
+def test_what_a_deep_kernel_sees_is_its_features() -> None:
+    data = cliff(9, 0)
+    deep, X, Z = Deep(SMALL, ARD(RBF())), data.X[:6], data.X[6:]
+    theta = {"variance": torch.tensor(0.7, dtype=torch.float64), "lengthscale": torch.full((3,), 0.8, dtype=torch.float64)}
+    inner, hyper, (A, B) = deep.seen(theta, X, Z)
+    torch.testing.assert_close(inner(hyper, A, B), deep(theta, X, Z), rtol=1e-12, atol=1e-12)
+    plain, same, tables = RBF().seen(theta, X, Z)
+    assert (plain, same) == (RBF(), theta)
+    assert all(torch.equal(a, b) for a, b in zip(tables, (X, Z), strict=True))
+
+
 def test_units_drop_out_inside_training_alone() -> None:
     X, deep = cliff(9, 0).X, Deep(MLP(dropout=0.5), RBF())
     eval_mode = deep.features({}, X)
@@ -164,6 +175,25 @@ def test_buffers_are_params_that_nothing_moves() -> None:
     posterior = ppgp.fit(GP(Deep(net, RBF())), data, inference.MAP("adam", steps=5), progress=False)
     torch.testing.assert_close(posterior.params["kernel.network.1.running_mean"], torch.full((4,), 0.3, dtype=torch.float64))
     assert "kernel.network.1.num_batches_tracked" not in posterior.params
+
+
+def test_a_frozen_network_is_no_part_of_the_search_and_stays_in_the_file(tmp_path: Path) -> None:
+    """The fit is that of the kernel on the features."""
+    data = cliff(30, 0)
+    net = pretrained(SMALL, data, epochs=5)
+    recipe = GP(Deep(net, ARD(RBF()), frozen=True))
+    target = Target(recipe, data, optimise_params=True)
+    assert not any("network" in name for name in target.slices)
+    assert not drops_out(recipe)
+    ours = ppgp.fit(recipe, data, inference.MAP(), progress=False, standardise=False)
+    features = Dataset(net(data.X), data.y)
+    theirs = ppgp.fit(GP(ARD(RBF())), features, inference.MAP(), progress=False, standardise=False)
+    torch.testing.assert_close(ours.predict(data.X).mean, theirs.predict(features.X).mean, rtol=1e-6, atol=1e-6)
+    assert all(torch.equal(ours.params[f"kernel.network.{name}"], p) for name, p in net.named_parameters())
+    again = ppgp.load_posterior(ours.save(tmp_path / "ours"), model=recipe)
+    torch.testing.assert_close(again.predict(data.X).mean, ours.predict(data.X).mean, rtol=0, atol=0)
+    with pytest.raises(SettingError, match="frozen"):
+        Deep(net, RBF(), prior=Normal(0.0, 1.0), frozen=True)
 
 
 @quiet

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
 from ppgp.graph import simplified
 from ppgp.kernels import White
 from ppgp.models import sgpr
+from ppgp.networks import MLP
 from ppgp.priors import under
 from ppgp.target import Target
 
@@ -324,3 +326,76 @@ def test_what_cannot_be_is_one_sentence() -> None:
             models.SGPR(inducing=6, selection=selection).prepare(twins)
     with pytest.raises(NotApplicable, match="its cost grows linearly"):
         Target(models.SGPR(inducing=5).prepare(data), data).log_density(torch.zeros(3, dtype=F64), torch.arange(4))
+
+
+def striped(n: int, seed: int) -> Dataset:
+    """y depends on one column of three, by a wave that a network must find."""
+    generator = torch.Generator().manual_seed(seed)
+    X = 2 * torch.randn(n, 3, generator=generator, dtype=F64)
+    return Dataset(X, torch.sin(2 * X[:, 0]) + 0.1 * torch.randn(n, generator=generator, dtype=F64))
+
+
+DEEP = kernels.Deep(MLP(hidden=(8,), out=2, dropout=0.0), kernels.RBF())
+
+
+def test_kmeans_under_a_deep_kernel_takes_the_rows_next_to_centres_of_features() -> None:
+    """Of rows in two heaps of features, far apart in columns that the network does not look at, one of each heap."""
+    n = 40
+    X = torch.zeros(n, 2, dtype=F64)
+    X[:, 0] = torch.where(torch.arange(n) % 2 == 0, -1.0, 1.0)
+    X[:, 1] = torch.linspace(-50.0, 50.0, n, dtype=F64)
+    blind = torch.nn.Linear(2, 1, bias=False, dtype=F64)
+    with torch.no_grad():
+        blind.weight.copy_(torch.tensor([[1.0, 1e-9]]))
+    model = models.SGPR(kernels.Deep(blind, kernels.RBF()), inducing=2).prepare(Dataset(X, X[:, 0]))
+    assert model.Z is not None
+    assert sorted(model.Z[:, 0].tolist()) == [-1.0, 1.0]
+    assert bool((model.Z[:, None] == X).all(-1).any(1).all())
+    flat = models.SGPR(kernels.RBF(), inducing=2).prepare(Dataset(X, X[:, 0]))
+    assert flat.Z is not None
+    assert flat.Z[:, 1].abs().min() > 15  # plain k-means splits along the other column
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize("selection", ["kmeans", "bound"])
+@pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
+def test_inducing_inputs_are_placed_again_on_the_way(selection: str, optimizer: str) -> None:
+    """They end where the selection puts them at the last of the weights it was asked at, and no gradient has moved them."""
+    data, _ = striped(50, 0).standardised()
+    model = models.SGPR(DEEP, inducing=8, selection=selection, reselect=3)
+    prepared = model.prepare(data)
+    how = inference.MAP(optimizer, steps=7, learning_rate=0.02, batch_size=50 if optimizer == "sgd" else None)
+    posterior = ppgp.fit(model, data, how, progress=False, standardise=False)
+    Z = posterior.params["inducing"]
+    assert not torch.equal(Z, prepared.Z)
+    assert bool((Z[:, None] == data.X).all(-1).any(1).all())  # rows of the data
+    seventh = ppgp.fit(model, data, replace(how, steps=6, schedule="constant"), progress=False, standardise=False)
+    if optimizer == "adam":  # steps 7 begins with a selection at the weights that six steps reach
+        theta = {**{k: v[0, 0] for k, v in seventh.draws.items()}, **seventh.params}
+        torch.testing.assert_close(Z, model.replaced(theta, data)["inducing"], rtol=0, atol=0)
+    torch.testing.assert_close(posterior.predict(data.X).mean, posterior.predict(data.X).mean, rtol=0, atol=0)
+
+
+def test_placing_again_raises_the_bound_of_a_deep_kernel() -> None:
+    """From rows at random: the greedy selection, each time the features have moved, ends higher than where they began."""
+    data, _ = striped(150, 1).standardised()
+    how = inference.MAP("adam", steps=60, learning_rate={"kernel.network": 0.01, "": 0.03})
+    ends = {}
+    for name, model in {
+        "left": models.SGPR(DEEP, inducing=10, selection="random"),
+        "again": models.SGPR(DEEP, inducing=10, selection="bound", reselect=5),
+        "gradient": models.SGPR(DEEP, inducing=10, selection="random", learn=True),
+    }.items():
+        ends[name] = ppgp.fit(model, data, how, progress=False, standardise=False).stats["log_density"]
+    assert ends["again"] > ends["left"]
+    assert ends["gradient"] > ends["left"]
+
+
+def test_reselect_is_for_stochastic_steps_and_not_beside_learn() -> None:
+    with pytest.raises(SettingError, match="reselect"):
+        models.SGPR(DEEP, learn=True, reselect=2)
+    with pytest.raises(SettingError, match="reselect"):
+        models.SGPR(DEEP, reselect=0)
+    for how in (inference.MAP(), inference.NUTS(), inference.SVI()):
+        with pytest.raises(NotApplicable, match="adam"):
+            ppgp.fit(models.SGPR(DEEP, inducing=5, reselect=2), striped(20, 0), how, progress=False)

@@ -8,7 +8,7 @@ from torch import nn
 
 from ppgp import Dataset, networks
 from ppgp.errors import SettingError, UnknownName
-from ppgp.networks import CNN, MLP, Network, pretrained, width
+from ppgp.networks import CNN, MLP, Network, module_of, pretrained, regressor, training, width
 
 
 def rows(n: int, d: int, seed: int = 0) -> torch.Tensor:
@@ -47,6 +47,32 @@ def test_a_cnn_sees_an_image() -> None:
     torch.testing.assert_close(before[..., :-1], after[..., 1:], rtol=1e-12, atol=1e-12)
 
 
+def test_batch_normalisation_is_of_the_batch_in_pretraining_and_of_the_running_moments_in_a_kernel() -> None:
+    """In train mode the channels of the first block have mean 0 and variance 1; training moves the running moments, a kernel not."""
+    recipe, X = CNN(channels=(4, 4), out=3, normalise=True), 2.0 + 3.0 * rows(65, 64)  # 65 rows: a batch of one is left over
+    block = recipe.build(64).train()[:3]  # type: ignore[index]
+    out = block(X)
+    torch.testing.assert_close(out.mean((0, 2, 3)), torch.zeros(4, dtype=torch.float64), rtol=0, atol=1e-9)
+    torch.testing.assert_close(out.var((0, 2, 3), correction=0), torch.ones(4, dtype=torch.float64), rtol=1e-4, atol=0)
+    trained = pretrained(recipe, Dataset(X, X[:, 0]), epochs=3, standardise=False)
+    _, moments = networks.weights(trained)
+    assert float(moments["2.running_mean"].abs().max()) > 0.1
+    kept = {name: value.clone() for name, value in moments.items()}
+    with training():
+        kernel = module_of(trained, 64)
+        torch.testing.assert_close(kernel[:3](X)[:5], kernel[:3](X[:5]), rtol=1e-12, atol=1e-12)  # type: ignore[index]
+    assert all(torch.equal(value, kept[name]) for name, value in networks.weights(trained)[1].items())
+
+
+def test_a_regressor_is_what_is_pretrained_and_its_head() -> None:
+    data, _ = Dataset(rows(60, 2), rows(60, 1)[:, 0]).standardised()
+    recipe = MLP(hidden=(8,), out=3)
+    both = regressor(recipe, data, epochs=3, seed=2)
+    alone = pretrained(recipe, data, epochs=3, seed=2, standardise=False)
+    assert torch.equal(both[0](data.X), alone(data.X))
+    assert both(data.X).shape == (60, 1)
+
+
 @pytest.mark.parametrize("own", [False, True])
 def test_pretraining_lowers_the_error_of_the_best_linear_head_and_changes_nothing_else(own: bool) -> None:
     X = rows(100, 2)
@@ -73,7 +99,7 @@ def test_pretraining_lowers_the_error_of_the_best_linear_head_and_changes_nothin
 def test_options_that_are_none() -> None:
     with pytest.raises(UnknownName, match="relu"):
         MLP(activation="rellu")
-    for build in (lambda: MLP(dropout=1.0), lambda: MLP(hidden=(0,)), lambda: CNN(channels=(3, 3)), lambda: MLP(out=True)):
+    for build in (lambda: MLP(dropout=1.0), lambda: MLP(hidden=(0,)), lambda: CNN(channels=()), lambda: MLP(out=True)):
         with pytest.raises(SettingError):
             build()
     with pytest.raises(SettingError, match="epochs"):
