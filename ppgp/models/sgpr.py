@@ -164,7 +164,8 @@ class SGPR(Model):
         def cross(block: Tensor, Z: Tensor, *values: Tensor) -> Tensor:
             return kernel(dict(zip(hyper, values, strict=True)), Z, block)
 
-        mean, noise = self.value(theta, "mean", X), self._noise(theta, Z)
+        mean, noise = self.value(theta, "mean", X), self.value(theta, "noise", X)
+        noise = noise if own is None else noise + own[0]
         return SparseMarginal(mean.expand(len(X)), Kmm, cross, (Z, *hyper.values()), X, diagonal, noise)
 
     def _noise(self, theta: Theta, Z: Tensor) -> Tensor:
