@@ -314,28 +314,23 @@ def diagnose(
         typer.echo(f"figure: {out / name}.png")
 
 
-@app.command()
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def reproduce(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(help="an experiment; see `ppgp list`")],
     out: Annotated[Path | None, typer.Option(help="folder for results.json and figures; default: the name")] = None,
     seed: Seed = 0,
     quick: Annotated[bool, typer.Option("--quick", help="a small version, to see that it runs")] = False,
-    data_dir: Annotated[Path | None, typer.Option(help="a local copy of data that an experiment would fetch")] = None,
 ) -> None:
-    """Run a published experiment again and print its table."""
-    import inspect
-
-    from .experiments import experiment
+    """Run a published experiment again and print its table. Some have options of their own: uci takes --data-dir, --sets, --splits, --models."""
+    from .experiments import experiment, options_of
     from .report import write_results
 
     run = experiment(name)
-    more = {} if data_dir is None else {"data_dir": data_dir}
-    for option in more:
-        if option not in inspect.signature(run).parameters:
-            raise SettingError(f"options that {name} has", f"--{option.replace('_', '-')}", "leave it out")
     folder = out or Path(name)
-    rows = run(folder, seed=seed, quick=quick, **more)
-    path = write_results(folder, rows, experiment=name, seed=seed, quick=quick, version=__version__)
+    options = options_of(run, context.args)
+    rows = run(folder, seed=seed, quick=quick, **options)
+    path = write_results(folder, rows, experiment=name, seed=seed, quick=quick, version=__version__, **options)
     _print_table(rows, name)
     typer.echo(f"results: {path}")
 

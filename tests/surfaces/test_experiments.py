@@ -3,24 +3,84 @@
 from __future__ import annotations
 
 import importlib
-import inspect
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from ppgp import Dataset
-from ppgp.experiments import EXPERIMENTS, experiment
+from ppgp.errors import SettingError, UnknownName
+from ppgp.experiments import EXPERIMENTS, experiment, options_of, uci
 
 FETCHED = ("olivetti",)  # experiments whose data come from elsewhere
+
+
+def table(folder: Path, n: int = 60) -> Path:
+    """Made-up rows in the format of the published splits."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 2))
+    masks = rng.permuted(np.arange(n) < n // 10, axis=0)[None].repeat(2, 0)
+    masks[1] = ~masks[0] & (np.arange(n) % 7 == 0)
+    y = 50 + 20 * np.sin(X[:, 0]) + rng.normal(size=n)
+    np.savez(folder / "boston.npz", X=X, y=y, n=n, splits=2, test_mask=np.packbits(masks, axis=1))
+    return folder
+
+
+def test_uci_is_in_the_units_of_y_and_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = experiment("uci")
+    options = {"data_dir": str(table(tmp_path)), "sets": "boston", "models": "gp"}
+    (first,) = run(tmp_path / "out", splits="1", **options)
+    assert first["n"] == 60
+    assert 0.5 < first["rmse"] < 3.0  # the noise is 1, y spreads over 40
+    assert 1.0 < first["nll"] < 3.0
+    line = (tmp_path / "out" / "splits.jsonl").read_text()
+    calls: list[int] = []
+    measured = uci._measured
+    monkeypatch.setattr(uci, "_measured", lambda *a: calls.append(1) or measured(*a))
+    (second,) = run(tmp_path / "out", **options)
+    assert len(calls) == 1
+    assert second["splits"] == 2
+    records = [json.loads(r) for r in (tmp_path / "out" / "splits.jsonl").read_text().splitlines()]
+    assert json.dumps(records[0]) + "\n" == line
+    assert second["nll"] == pytest.approx(sum(r["nll"] for r in records) / 2)
+    assert second["rmse_se"] == pytest.approx(abs(records[0]["rmse"] - records[1]["rmse"]) / 2)
+
+
+def test_uci_says_which_files_it_expects(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"pass --data-dir DIR: one NAME\.npz a set, with X"):
+        experiment("uci")(tmp_path)
+    with pytest.raises(SettingError, match=r"boston\.npz"):
+        experiment("uci")(tmp_path, data_dir=str(tmp_path))
+    with pytest.raises(SettingError, match="1 to 2 splits of boston"):
+        experiment("uci")(tmp_path, data_dir=str(table(tmp_path)), sets="boston", splits="3")
+    with pytest.raises(UnknownName, match="model of this experiment"):
+        experiment("uci")(tmp_path, data_dir=str(tmp_path), models="forest")
+
+
+def test_an_experiment_has_options_of_its_own() -> None:
+    run = experiment("uci")
+    assert options_of(run, ["--data-dir", "x", "--splits=2"]) == {"data_dir": "x", "splits": "2"}
+    with pytest.raises(UnknownName, match="did you mean '--sets'"):
+        options_of(run, ["--set", "boston"])
+    with pytest.raises(UnknownName):
+        options_of(experiment("iris"), ["--splits", "2"])
+    with pytest.raises(SettingError, match="a value for --splits"):
+        options_of(run, ["--splits"])
+    with pytest.raises(SettingError, match="options as --name value"):
+        options_of(run, ["boston"])
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.data if n in FETCHED else ()) for n in EXPERIMENTS])
 def test_a_quick_run_gives_flat_rows(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     run = experiment(name)
-    needs = "data_dir" in inspect.signature(run).parameters
-    given = {"data_dir": request.getfixturevalue("data_dir")} if needs else {}
+    given: dict[str, str] = {}
+    if name == "uci":
+        given = {"data_dir": str(table(tmp_path)), "sets": "boston"}
+    elif name in FETCHED:
+        given = {"data_dir": str(request.getfixturevalue("data_dir"))}
     rows = run(tmp_path, seed=0, quick=True, **given)
     assert rows
     for row in rows:

@@ -1,0 +1,97 @@
+"""Maximum likelihood of the hyperparameters of an exact GP, RBF with one lengthscale a column, beside scikit-learn and GPyTorch."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from side_by_side import show
+from uci import split
+
+import ppgp
+from ppgp import inference, kernels, models
+from ppgp.data import Dataset
+from ppgp.priors import Flat
+from ppgp.target import Target
+
+WITHIN = 0.01  # nats a row of the best optimum that any library finds
+ADAM_STEPS = 300
+MODEL = models.GP(kernels.ARD(kernels.RBF(variance=Flat(1.0), lengthscale=Flat(1.0))), noise=Flat(0.1))
+
+Path_ = list[tuple[float, float]]  # (seconds, log marginal likelihood)
+
+
+def by_ppgp(data: Dataset) -> Path_:
+    """Seconds of the whole fit; it is stopped where L-BFGS stops."""
+    started = time.perf_counter()
+    posterior = ppgp.fit(MODEL, data, inference.MAP(), standardise=False, progress=False)
+    return [(time.perf_counter() - started, posterior.stats["log_likelihood"])]
+
+
+def by_scikit_learn(data: Dataset) -> Path_:
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+    kernel = ConstantKernel(1.0) * RBF(np.ones(data.d)) + WhiteKernel(0.1)
+    started = time.perf_counter()
+    fitted = GaussianProcessRegressor(kernel).fit(data.X.numpy(), data.y.numpy())
+    return [(time.perf_counter() - started, float(fitted.log_marginal_likelihood_value_))]
+
+
+def by_gpytorch(data: Dataset) -> Path_:
+    gpytorch = pytest.importorskip("gpytorch")
+
+    class Exact(gpytorch.models.ExactGP):
+        def __init__(self, likelihood: Any) -> None:
+            super().__init__(data.X, data.y, likelihood)
+            self.mean_module = gpytorch.means.ZeroMean()
+            self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=data.d))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+    model = Exact(likelihood).double().train()
+    mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
+    adam = torch.optim.Adam(model.parameters(), 0.1)
+    path: Path_ = []
+    started = time.perf_counter()
+    for _ in range(ADAM_STEPS):
+        adam.zero_grad()
+        with gpytorch.settings.fast_computations(False, False, False), gpytorch.settings.max_cholesky_size(10**6):
+            loss = -mll(model(data.X), data.y)
+        loss.backward()
+        path.append((time.perf_counter() - started, -float(loss.detach()) * data.n))
+        adam.step()
+    return path
+
+
+@pytest.mark.data
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["energy", "concrete"])
+def test_seconds_to_the_optimum(name: str, data_dir: Path, benchmark: Any) -> None:
+    data, _ = split(data_dir, name)
+    Target(MODEL, data.rows(torch.arange(50))).value_and_grad(torch.zeros(data.d + 2, dtype=torch.float64))  # imports
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        paths = {
+            "ppgp": benchmark.pedantic(lambda: by_ppgp(data), rounds=1),
+            "scikit-learn": by_scikit_learn(data),
+            "GPyTorch, Adam": by_gpytorch(data),
+        }
+    best = max(value for path in paths.values() for _, value in path)
+    figures = {}
+    for library, path in paths.items():
+        there = [seconds for seconds, value in path if value >= best - WITHIN * data.n]
+        figures[library] = there[0] if there else path[-1][0]
+        print(f"\n{library}: {max(v for _, v in path) / data.n:.4f} nats a row, {'' if there else 'never '}within {WITHIN}")
+        assert there or library != "ppgp"
+    ratio = show(f"{name}, n = {data.n}: to within {WITHIN} nats a row of {best / data.n:.4f}", figures, "s", 1.0)
+    assert math.isfinite(ratio)
+    assert ratio <= 0.25
