@@ -92,6 +92,10 @@ class Deep(Kernel):
     def _inner(self, theta: Theta) -> dict[str, Tensor]:
         return {name: value for name, value in theta.items() if not name.startswith(NETWORK + ".")}
 
+    def seen(self, theta: Theta, *tables: Tensor) -> tuple[Kernel, Theta, list[Tensor]]:
+        features = self.features(theta, torch.cat(tables))
+        return self.kernel, self._inner(theta), list(features.split([len(X) for X in tables], -2))
+
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         return self.kernel(self._inner(theta), self.features(theta, X1), None if X2 is None else self.features(theta, X2))
 

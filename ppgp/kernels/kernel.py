@@ -72,6 +72,10 @@ class Kernel:
         h = self._values(theta, draw.like, 0)
         return fourier(draw, self.spectrum(h, d, draw), h["variance"])
 
+    def seen(self, theta: Theta, *tables: Tensor) -> tuple[Kernel, Theta, list[Tensor]]:
+        """The kernel, its theta and the rows that it is about at last: of a deep kernel the inner one and features, made in one pass."""
+        return self, theta, list(tables)
+
     def faults(self, theta: Theta, X: Float[Tensor, "*b n d"]) -> list[str]:
         """Sentences on why this kernel cannot tell the rows of X apart; a network can fail so."""
         return []

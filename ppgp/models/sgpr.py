@@ -90,13 +90,13 @@ class SGPR(Model):
 
     def _law(self, theta: Theta, X: Tensor, Z: Tensor) -> SparseMarginal:
         """One draw: theta {site: [*event]}."""
-        hyper = under("kernel", theta)
         noise, mean = self.value(theta, "noise", X), self.value(theta, "mean", X)
+        kernel, hyper, (Z, X) = self.kernel.seen(under("kernel", theta), Z, X)
         return SparseMarginal(
             mean.expand(len(X)),
-            self.kernel(hyper, Z),
-            lambda rows: self.kernel(hyper, Z, X[rows]),
-            self.kernel.diag(hyper, X),
+            kernel(hyper, Z),
+            lambda rows: kernel(hyper, Z, X[rows]),
+            kernel.diag(hyper, X),
             noise,
         )
 

@@ -142,8 +142,8 @@ class SVGP(Model):
 
     def _prior(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """L [m, m], Kmn [m, b] and the diagonal of Knn [b], at one draw."""
-        hyper = under("kernel", theta)
-        return inducing_root(self.kernel(hyper, Z)), self.kernel(hyper, Z, X), self.kernel.diag(hyper, X)
+        kernel, hyper, (Z, X) = self.kernel.seen(under("kernel", theta), Z, X)
+        return inducing_root(kernel(hyper, Z)), kernel(hyper, Z, X), kernel.diag(hyper, X)
 
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
         Z = self._inducing(X)

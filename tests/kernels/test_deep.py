@@ -109,6 +109,17 @@ def test_later_training_of_ones_own_module_does_not_change_the_kernel() -> None:
     assert torch.equal(deep.features({}, X), before)
 
 
+def test_what_a_deep_kernel_sees_is_its_features() -> None:
+    data = cliff(9, 0)
+    deep, X, Z = Deep(SMALL, ARD(RBF())), data.X[:6], data.X[6:]
+    theta = {"variance": torch.tensor(0.7, dtype=torch.float64), "lengthscale": torch.full((3,), 0.8, dtype=torch.float64)}
+    inner, hyper, (A, B) = deep.seen(theta, X, Z)
+    torch.testing.assert_close(inner(hyper, A, B), deep(theta, X, Z), rtol=1e-12, atol=1e-12)
+    plain, same, tables = RBF().seen(theta, X, Z)
+    assert (plain, same) == (RBF(), theta)
+    assert all(torch.equal(a, b) for a, b in zip(tables, (X, Z), strict=True))
+
+
 def test_units_drop_out_inside_training_alone() -> None:
     X, deep = cliff(9, 0).X, Deep(MLP(dropout=0.5), RBF())
     eval_mode = deep.features({}, X)
