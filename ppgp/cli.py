@@ -320,14 +320,21 @@ def reproduce(
     out: Annotated[Path | None, typer.Option(help="folder for results.json and figures; default: the name")] = None,
     seed: Seed = 0,
     quick: Annotated[bool, typer.Option("--quick", help="a small version, to see that it runs")] = False,
+    data_dir: Annotated[Path | None, typer.Option(help="a local copy of data that an experiment would fetch")] = None,
 ) -> None:
     """Run a published experiment again and print its table."""
+    import inspect
+
     from .experiments import experiment
     from .report import write_results
 
     run = experiment(name)
+    more = {} if data_dir is None else {"data_dir": data_dir}
+    for option in more:
+        if option not in inspect.signature(run).parameters:
+            raise SettingError(f"options that {name} has", f"--{option.replace('_', '-')}", "leave it out")
     folder = out or Path(name)
-    rows = run(folder, seed=seed, quick=quick)
+    rows = run(folder, seed=seed, quick=quick, **more)
     path = write_results(folder, rows, experiment=name, seed=seed, quick=quick, version=__version__)
     _print_table(rows, name)
     typer.echo(f"results: {path}")
@@ -349,10 +356,11 @@ def _say(text: str, show: bool) -> None:
 
 
 def _print_table(rows: list[dict[str, Any]], title: str) -> None:
+    rows = [_with_errors(row) for row in rows]
     from rich.console import Console
     from rich.table import Table
 
-    hidden = ("warnings", "guarantee", "reason", "brier")
+    hidden = ("warnings", "guarantee", "reason", "brier", "n_train", "n_calibration", "n_test")
     columns = [c for c in rows[0] if c not in hidden]
     table = Table(title=title, title_justify="left")
     for column in columns:
@@ -361,11 +369,20 @@ def _print_table(rows: list[dict[str, Any]], title: str) -> None:
             justify="left" if isinstance(rows[0][column], str) else "right",
         )
     for row in rows:
-        table.add_row(*[f"{row[c]:.4g}" if isinstance(row[c], float) else str(row[c]) for c in columns])
+        table.add_row(
+            *[f"{row[c]:.4g}" if isinstance(row[c], float) else "" if row[c] is None else str(row[c]) for c in columns]
+        )
     console = Console()
     # a table in a pipe or a narrow terminal keeps its columns rather than its margins
     console = Console(width=max(console.width, 120)) if not console.is_terminal else console
     console.print(table)
+
+
+def _with_errors(row: dict[str, Any]) -> dict[str, Any]:
+    """A figure and its standard error, ``name`` and ``name_se``, in one cell."""
+    errors = {k.removesuffix("_se"): v for k, v in row.items() if k.endswith("_se")}
+    own = {k: v for k, v in row.items() if k not in {f"{name}_se" for name in errors}}
+    return {k: v if errors.get(k) is None else f"{v:.3g} ± {errors[k]:.1g}" for k, v in own.items()}
 
 
 def main() -> None:

@@ -15,6 +15,10 @@ EXPERIMENTS: dict[str, tuple[str, str]] = {
         "latent_intervals",
         "intervals for y need the noise: coverage with and without it, and after calibration",
     ),
+    "ne-gp": (
+        "ne_gp",
+        "neural-enhanced Gaussian processes, exact and sparse: coverage and width before and after calibration (--data-dir: UCI)",
+    ),
 }
 
 
