@@ -63,8 +63,9 @@ predictions = {"bare network": bare.predict(of_features(test).X)} | {name: fit.p
 pd.DataFrame({n: {"RMSE": metrics.rmse(p, test.y), "NLPD": metrics.nll(p, test.y)} for n, p in predictions.items()}).T.round(3)
 
 # %% [markdown]
-# On 221 rows that are nearly linear there is little for a network to find, and the plain kernel does as well. A deep kernel is
-# for many rows, and for inputs such as pixels, whose columns one by one say nothing.
+# On 221 rows that are nearly linear there is little for a network to find, and with 110 test rows the four are hard to tell apart.
+# Pre-training is not free either: here the rows have been fitted once before the kernel sees them. A deep kernel is for many
+# rows, and for inputs such as pixels, whose columns one by one say nothing.
 #
 # ## The marginal likelihood does not guard against thousands of weights
 #
@@ -156,15 +157,19 @@ pd.DataFrame(
 # ## A prior on the weights
 #
 # With `prior=` the weights are sites like any other, and inference is over them too. Mean-field SVI gives each a mean and a spread;
-# the prediction is a mixture over networks. It needs no dropout to keep it from overfitting.
+# the prediction is a mixture over networks. Beside it the same network with L-BFGS on its weights: even some 50 of them suffice to
+# overfit, and the mixture does so less, with neither dropout nor a step to stop at.
 
 # %%
 small = networks.MLP((4,), 2, activation="tanh", dropout=0.0)
 bayes = models.GP(kernels.Deep(small, kernels.RBF(), prior=priors.Normal(0.0, 0.5)))
-fits["Bayesian deep kernel"] = ppgp.fit(bayes, train, inference.SVI("normal", steps=1000, draws=100), progress=False)
+fits["small network, prior"] = ppgp.fit(bayes, train, inference.SVI("normal", steps=1000, draws=100), progress=False)
+fits["small network, L-BFGS"] = ppgp.fit(models.GP(kernels.Deep(small, kernels.RBF())), train, inference.MAP(), progress=False)
 fits["deep kernel, L-BFGS"] = overfit
-weights = fits["Bayesian deep kernel"].draws["kernel.network.0.weight"]
+weights = fits["small network, prior"].draws["kernel.network.0.weight"]
 print(f"{weights[0, 0].numel()} weights in the first layer, {weights.shape[1]} draws of each")
+gain = nlpd(fits["small network, L-BFGS"]) - nlpd(fits["small network, prior"])
+print(f"the prior gains {float(gain.mean()):.2f} nats a row, standard error {float(gain.std()) / test.n**0.5:.2f}")
 pd.DataFrame({n: {"NLPD": float(nlpd(p).mean())} for n, p in fits.items()}).T.round(3)
 
 # %% [markdown]
@@ -202,4 +207,4 @@ assert not any(looked.values())
 assert metrics.accuracy(labels["SVDKL"], held_out.y) > 0.93
 assert rows["deep kernel, L-BFGS"]["coverage"] < low
 assert all(low <= row["calibrated coverage"] <= high for row in rows.values())
-assert float(nlpd(fits["Bayesian deep kernel"]).mean()) < float(nlpd(overfit).mean())
+assert float(gain.mean()) > 0
