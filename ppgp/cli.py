@@ -351,6 +351,7 @@ def _say(text: str, show: bool) -> None:
 
 
 def _print_table(rows: list[dict[str, Any]], title: str) -> None:
+    rows = [_with_errors(row) for row in rows]
     from rich.console import Console
     from rich.table import Table
 
@@ -370,6 +371,13 @@ def _print_table(rows: list[dict[str, Any]], title: str) -> None:
     # a table in a pipe or a narrow terminal keeps its columns rather than its margins
     console = Console(width=max(console.width, 120)) if not console.is_terminal else console
     console.print(table)
+
+
+def _with_errors(row: dict[str, Any]) -> dict[str, Any]:
+    """A figure and its standard error, ``name`` and ``name_se``, in one cell."""
+    errors = {k.removesuffix("_se"): v for k, v in row.items() if k.endswith("_se")}
+    own = {k: v for k, v in row.items() if k not in {f"{name}_se" for name in errors}}
+    return {k: v if errors.get(k) is None else f"{v:.3g} ± {errors[k]:.1g}" for k, v in own.items()}
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from torch.fx import GraphModule
 from .data import Dataset
 from .enumeration import check_enumerable, is_discrete, plate_nesting, summed_out
 from .errors import NotApplicable, NumericalError, NumericalWarning
-from .graph import agree, first_of, jacobian_of, looped, traced
+from .graph import agrees_up_to_rounding, first_of, jacobian_of, looped, traced
 from .handlers import Run, is_deterministic, mapping, over_draws, quietly, site_log_prob
 from .layout import Slice, laid, names, placed
 from .prediction import seeded
@@ -267,7 +267,7 @@ class Target:
             graph = traced(one, (points[0].clone(), *tables), k)
             if isinstance(graph, GraphModule):  # each point costs as much as a step of the search
                 points = points[1:2]
-            wrong = next((z for z in points if not agree(first_of(graph, z, tables, k), one(z, *tables))), None)
+            wrong = next((z for z in points if not agrees_up_to_rounding(first_of(graph, z, tables, k), one, z, tables)), None)
             reason = None if wrong is None else "its graph depends on the values (an if, or random numbers in it)"
         except (KeyboardInterrupt, NotApplicable):
             raise

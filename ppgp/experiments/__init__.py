@@ -16,6 +16,10 @@ EXPERIMENTS: dict[str, tuple[str, str]] = {
         "latent_intervals",
         "intervals for y need the noise: coverage with and without it, and after calibration",
     ),
+    "ne-gp": (
+        "ne_gp",
+        "neural-enhanced Gaussian processes, exact and sparse: coverage and width before and after calibration (--data-dir: UCI)",
+    ),
     "olivetti": ("olivetti", "the angle of a turned face by six models, under three protocols (--data-dir: a local copy)"),
     "uci": (
         "uci",

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from ..handlers import quietly
-from ..networks import drops_out
+from ..networks import drops_out, training
 from ..posterior import Posterior
+from ..prediction import seeded
 from ..target import Target
-from .first_order import site_rates, with_dropout
+from .first_order import site_rates, units, with_dropout
 from .inference import draw_batch, finish, starting_point
 from .map import MAP, find_mode
 
@@ -141,10 +142,14 @@ def _stepper(how: SVI, bound: Target, q: _Natural, z: Tensor, generator: torch.G
 
     def step(rate: float) -> float:
         rows = draw_batch(bound, how.batch_size, generator)
-        q.step(z, rows, q.rate if rows is None else NATURAL_RATE * min(1.0, rate / first))
-        if noisy:
-            value, gradient = with_dropout(bound, z, rows, False, generator)
+        natural_rate = q.rate if rows is None else NATURAL_RATE * min(1.0, rate / first)
+        if noisy:  # both halves of a step climb one bound: that of the units left
+            seed = units(generator)
+            with seeded(seed, z.device), training():
+                q.step(z, rows, natural_rate)
+            value, gradient = with_dropout(bound, z, rows, False, seed)
         else:
+            q.step(z, rows, natural_rate)
             value, gradient = bound.value_and_grad(z, rows, jacobian=False)
         if math.isfinite(float(gradient.sum())):  # else the step is left out, and the note on the ELBO says so
             for (name, s), group in zip(mine.items(), optimizer.param_groups, strict=True):

@@ -179,7 +179,7 @@ def _stochastic(
                 if every and t % every == 0:
                     placed = _replaced(target, z)
                 if noisy:
-                    value, gradient = with_dropout(target, z, rows, jacobian, generator)
+                    value, gradient = with_dropout(target, z, rows, jacobian, units(generator))
                 else:
                     value, gradient = target.value_and_grad(z, rows, jacobian=jacobian)
                 if not bool(torch.isfinite(gradient).all()):
@@ -224,11 +224,13 @@ def _replaced(target: Target, z: Tensor) -> Tensor:
     return mask
 
 
-def with_dropout(
-    target: Target, z: Tensor, rows: Tensor | None, jacobian: bool, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
+def units(generator: torch.Generator) -> int:
+    """A seed of the units that drop out in a step."""
+    return int(torch.randint(2**31, (1,), generator=generator))
+
+
+def with_dropout(target: Target, z: Tensor, rows: Tensor | None, jacobian: bool, seed: int) -> tuple[Tensor, Tensor]:
     """Log density and gradient with units dropped out at random: run eagerly, as a graph would keep one set of units for good."""
-    seed = int(torch.randint(2**31, (1,), generator=generator))
     with torch.enable_grad(), seeded(seed, z.device), training():
         point = z.detach().clone().requires_grad_(True)
         value = target.log_density(point, rows, jacobian=jacobian)

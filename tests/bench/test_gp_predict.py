@@ -27,7 +27,7 @@ train = Dataset(X, y)
 started = time.perf_counter()
 with torch.no_grad():
     law = model.predict({}, new, train)
-mean, variance = law.mean, law.variance
+mean, variance = law.mean[0], law.variance[0]
 """
 )
 THEIRS = (

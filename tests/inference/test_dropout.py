@@ -1,0 +1,39 @@
+"""Units that drop out while a model with a bound of its own is fitted."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ppgp import Dataset, inference
+from ppgp.handlers import quietly
+from ppgp.inference.bounded import _Natural, _stepper
+from ppgp.kernels import RBF, Deep
+from ppgp.likelihoods import Gaussian
+from ppgp.models import SVGP
+from ppgp.networks import MLP
+from ppgp.target import Target
+
+
+@pytest.mark.parametrize("batch_size", [None, 12])
+def test_the_two_halves_of_a_step_see_the_same_units(batch_size: int | None) -> None:
+    """At a rate of next to nothing q stays where it is: the bound before its natural step is the one whose gradient is followed."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(30, 2, generator=generator, dtype=torch.float64)
+    data = Dataset(X, X[:, 0].sin())
+    network = MLP(hidden=(16,), out=4, dropout=0.4)
+    model = SVGP(Deep(network, RBF(1.0, 1.0)), 8, Gaussian(0.1)).prepare(data)  # no priors: the density is the bound
+    bound = Target(model, data, optimise_params=True, bound=True)
+    z = bound.start().clone()
+    q = _Natural(bound, model, data, z)
+    q.settle(z)
+    q.rate = 1e-12
+    found: list[float] = []
+    step = q.step
+    q.step = lambda *given: found.append(step(*given)) or found[-1]  # type: ignore[method-assign,func-returns-value]
+    move = _stepper(inference.SVI(batch_size=batch_size), bound, q, z, generator)
+    climbed = [move(1e-12) for _ in range(3)]
+    assert found == pytest.approx(climbed, rel=1e-6)
+    with torch.no_grad(), quietly():
+        whole = float(bound.log_density(z, jacobian=False))
+    assert all(abs(value - whole) > 1e-3 * abs(whole) for value in climbed)  # units were missing
