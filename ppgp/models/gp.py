@@ -23,7 +23,7 @@ from .model import Model, Theta, begun, draw, first_draw, full_batch_only, numbe
 from .pathwise import matheron
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of predict
-ROWS_AT_ONCE = 4096
+ROWS_AT_ONCE = 2048
 
 
 @dataclass(frozen=True)
