@@ -65,8 +65,9 @@ def _diagnose(C: Float[Tensor, "n n"]) -> str:
     return "raise the noise, or shorten the lengthscale"
 
 
-def _factor_or_nan(C: Tensor) -> Tensor:
-    """The Cholesky factor, NaN throughout where there is none: a zero left on its diagonal would make the inverse raise."""
+def factor_or_nan(C: Tensor) -> Tensor:
+    """The Cholesky factor, NaN throughout where there is none, which a sampler takes for a divergence: a zero left on its diagonal
+    would make the inverse raise."""
     L, info = torch.linalg.cholesky_ex(C)
     return L * torch.where(info == 0, 1.0, math.nan)[..., None, None].to(L)  # a product, so that gradients are NaN too
 
@@ -84,7 +85,7 @@ class _GaussianLogDensity(torch.autograd.Function):
     @staticmethod
     def forward(C: Tensor, r: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
         L, info = torch.linalg.cholesky_ex(C)
-        # NaN on the diagonal alone, where _factor_or_nan would read and write the whole matrix: all that follows is NaN
+        # NaN on the diagonal alone, where factor_or_nan would read and write the whole matrix: all that follows is NaN
         L.diagonal(dim1=-2, dim2=-1).mul_(torch.where(info == 0, 1.0, math.nan)[..., None].to(L))
         w = torch.linalg.solve_triangular(L, r.unsqueeze(-1), upper=False)
         a = torch.linalg.solve_triangular(L.mT, w, upper=True).squeeze(-1)  # cholesky_solve would copy L
@@ -103,7 +104,7 @@ class _GaussianLogDensity(torch.autograd.Function):
     def backward(ctx, grad, _grad_L, _grad_a):  # type: ignore[no-untyped-def]
         C, r, L, a = ctx.saved_tensors
         if torch.is_grad_enabled():
-            inverse = torch.cholesky_inverse(_factor_or_nan(C))
+            inverse = torch.cholesky_inverse(factor_or_nan(C))
             a = (inverse @ r.unsqueeze(-1)).squeeze(-1)
         else:
             inverse = torch.cholesky_inverse(L)

@@ -5,7 +5,6 @@ n rows, m inducing inputs: Kmm [m, m] = L L', A = L^-1 Kmn [m, n], r = y - mean 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from .linalg import LOG_2PI, cholesky
+from .linalg import LOG_2PI, cholesky, factor_or_nan
 
 __all__ = ["Projection", "SparseMarginal", "inducing_root", "jittered", "project"]
 
@@ -29,7 +28,7 @@ Inputs = Sequence[Tensor]
 
 def inducing_root(Kmm: Tensor) -> Tensor:
     """L of Kmm with its jitter, NaN where there is none (a sampler takes that for a divergence)."""
-    return _root_or_nan(jittered(Kmm))
+    return factor_or_nan(jittered(Kmm))
 
 
 def jittered(Kmm: Tensor) -> Tensor:
@@ -37,11 +36,6 @@ def jittered(Kmm: Tensor) -> Tensor:
     jitter = (JITTER if Kmm.dtype == torch.float64 else JITTER_SINGLE) * Kmm.diagonal(dim1=-2, dim2=-1).mean(-1)
     diagonal = Kmm.diagonal(dim1=-2, dim2=-1) + jitter[..., None]
     return torch.diagonal_scatter(Kmm, diagonal, dim1=-2, dim2=-1)
-
-
-def _root_or_nan(C: Tensor) -> Tensor:
-    L, failed = torch.linalg.cholesky_ex(C)
-    return L * torch.where(failed == 0, 1.0, math.nan)[..., None, None].to(L)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +51,7 @@ class Projection:
     def _quadratic(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """r' (Q + noise I)^-1 r and log|Q + noise I|, Q = A' A."""
         eye = torch.eye(len(self.S)).to(self.S)
-        root = _root_or_nan(eye + self.S / noise)
+        root = factor_or_nan(eye + self.S / noise)
         e = torch.linalg.solve_triangular(root, self.Ar[:, None], upper=False)[:, 0]
         return self.rr / noise - e.square().sum() / noise.square(), 2 * root.diagonal().log().sum() + self.n * noise.log()
 
@@ -115,7 +109,7 @@ class _Collapsed(torch.autograd.Function):
 
     @staticmethod
     def forward(cross, Kmm, X, r, diagonal, noise, *inputs):  # type: ignore[no-untyped-def,override]
-        L = _root_or_nan(Kmm)
+        L = factor_or_nan(Kmm)
         rows = project(cross, inputs, L, X, r, diagonal)
         return rows.lower(noise), L, rows.S, rows.Ar
 
@@ -133,7 +127,7 @@ class _Collapsed(torch.autograd.Function):
             return None, *pull(grad)
         m, n = len(S), len(r)
         eye = torch.eye(m).to(S)
-        root = _root_or_nan(eye + S / noise)
+        root = factor_or_nan(eye + S / noise)
         B = torch.cholesky_inverse(root)
         c = B @ Ar
         P = S / noise - eye + B + torch.outer(c, c) / noise.square()
@@ -165,7 +159,7 @@ class _Collapsed(torch.autograd.Function):
 
 
 def _plain(cross: Cross, Kmm: Tensor, X: Tensor, r: Tensor, diagonal: Tensor, noise: Tensor, *inputs: Tensor) -> Tensor:
-    return project(cross, inputs, _root_or_nan(Kmm), X, r, diagonal).lower(noise)
+    return project(cross, inputs, factor_or_nan(Kmm), X, r, diagonal).lower(noise)
 
 
 def _sandwich(L: Tensor, M: Tensor) -> Tensor:

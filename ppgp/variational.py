@@ -10,6 +10,8 @@ import math
 import torch
 from torch import Tensor
 
+from .linalg import factor_or_nan
+
 __all__ = ["Moments", "divergence", "marginals", "precision_root"]
 
 
@@ -25,7 +27,7 @@ class _Marginals(torch.autograd.Function):
     @staticmethod
     def forward(Kmm: Tensor, Kmn: Tensor, loc: Tensor, W: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # type: ignore[override]
         L, failed = torch.linalg.cholesky_ex(Kmm)
-        # NaN on the diagonal alone, where _root would read and write the whole matrix: all that follows is NaN
+        # NaN on the diagonal alone, where factor_or_nan would read and write the whole matrix: all that follows is NaN
         L.diagonal(dim1=-2, dim2=-1).mul_(torch.where(failed == 0, 1.0, math.nan)[..., None].to(L))
         A = torch.linalg.solve_triangular(L, Kmn, upper=False)
         P = W.mT @ A
@@ -41,7 +43,7 @@ class _Marginals(torch.autograd.Function):
     def backward(ctx, g, h, _L, _A, _P):  # type: ignore[no-untyped-def]
         Kmm, Kmn, loc, W, L, A, P = ctx.saved_tensors
         if torch.is_grad_enabled():  # a gradient of the gradient sees how they came about
-            L = _root(Kmm)
+            L = factor_or_nan(Kmm)
             A = torch.linalg.solve_triangular(L, Kmn, upper=False)
             P = W.mT @ A
         slope_P = P * (2 * h).unsqueeze(-2)
@@ -58,12 +60,6 @@ class _Marginals(torch.autograd.Function):
         return -0.5 * (slope_Kmm + slope_Kmm.mT), slope_Kmn, g @ A.mT, A @ slope_P.mT
 
 
-def _root(Kmm: Tensor) -> Tensor:
-    """The Cholesky factor, NaN where there is none: a sampler takes that for a divergence."""
-    L, failed = torch.linalg.cholesky_ex(Kmm)
-    return L * torch.where(failed == 0, 1.0, math.nan)[..., None, None].to(L)
-
-
 def marginals(Kmm: Tensor, Kmn: Tensor, diagonal: Tensor, loc: Tensor, W: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance [*k, b] of f under q, less its prior mean. Hensman, Matthews & Ghahramani (2015), equation 17.
 
@@ -75,7 +71,7 @@ def marginals(Kmm: Tensor, Kmn: Tensor, diagonal: Tensor, loc: Tensor, W: Tensor
         W: a lower triangular root of q's covariance, or the sds where it is diagonal, of the shape of ``loc``.
     """
     if W.ndim == loc.ndim:
-        A = torch.linalg.solve_triangular(_root(Kmm), Kmn, upper=False)
+        A = torch.linalg.solve_triangular(factor_or_nan(Kmm), Kmn, upper=False)
         mean, spread = loc @ A, (W.square() - 1) @ A.square()
     else:
         mean, spread = _Marginals.apply(Kmm, Kmn, loc, W)[:2]  # type: ignore[index]

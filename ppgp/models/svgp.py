@@ -16,7 +16,7 @@ from ..errors import NotApplicable, NumericalError, SettingError, UnknownName
 from ..kernels import RBF, Kernel
 from ..likelihoods import Gaussian, Likelihood
 from ..likelihoods.expected import Expected
-from ..linalg import add_diagonal, cholesky
+from ..linalg import add_diagonal, cholesky, factor_or_nan
 from ..priors import Normal, Param, Prior, PriorLike, Site, prefixed, site, under
 from ..sparse import inducing_root, jittered
 from ..variational import Moments, divergence, marginals
@@ -212,14 +212,13 @@ class SVGP(Model):
             return None
         loc, W = theta["v_loc"], theta["v_scale_tril"]
         level, Z = self.value(theta, "mean", X), self._of(theta, X)
-        hyper = under("kernel", theta)
-        L = inducing_root(self.kernel(hyper, Z)).detach()
         moments, value, weight = Moments(loc), -divergence(loc, W), total / len(X)
         for rows in torch.arange(len(X)).split(ROWS_AT_ONCE):
             with torch.no_grad():
-                A = torch.linalg.solve_triangular(L, self.kernel(hyper, Z, X[rows]), upper=False)
+                Kmm, Kmn, diagonal = self._prior(theta, X[rows], Z)
+                A = torch.linalg.solve_triangular(factor_or_nan(Kmm), Kmn, upper=False)
                 spread = (W.mT @ A).square().sum(-2) - A.square().sum(0)
-                mean, variance = loc @ A, (self.kernel.diag(hyper, X[rows]) + spread).clamp_min(0.0)
+                mean, variance = loc @ A, (diagonal + spread).clamp_min(0.0)
             with torch.enable_grad():
                 mean, variance = mean.requires_grad_(True), variance.requires_grad_(True)
                 part = self.likelihood.expected(theta, mean + level, variance, y[rows]).sum()
