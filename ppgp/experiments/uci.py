@@ -110,7 +110,7 @@ def run(
         path = _file(Path(data_dir), name)
         for model in wanted:
             found = []
-            for number, train, test in _splits(path, 1 if quick else splits):
+            for number, train, test in splits_of(path, 1 if quick else splits):
                 key = (name, model, number, seed, quick)
                 if key not in known:
                     known[key] = {"set": name, "model": model, "split": number, "n": train.n + test.n}
@@ -122,14 +122,20 @@ def run(
     return rows
 
 
+def path_of(folder: Path, name: str) -> Path | None:
+    """``name``.npz in the folder or its ``uci``; None where it is not."""
+    return next((path for path in (folder / f"{name}.npz", folder / "uci" / f"{name}.npz") if path.is_file()), None)
+
+
 def _file(folder: Path, name: str) -> Path:
-    for path in (folder / f"{name}.npz", folder / "uci" / f"{name}.npz"):
-        if path.exists():
-            return path
+    path = path_of(folder, name)
+    if path is not None:
+        return path
     raise SettingError(f"{name}.npz in {folder}", "no such file", f"it holds {FILES}")
 
 
-def _splits(path: Path, splits: str | int) -> Iterator[tuple[int, Dataset, Dataset]]:
+def splits_of(path: Path, splits: str | int) -> Iterator[tuple[int, Dataset, Dataset]]:
+    """(number, training rows, test rows) of each of the first so many published splits, or of "all"."""
     raw = np.load(path)
     n, there = int(raw["n"]), int(raw["splits"])
     count = there if splits == "all" else int(splits) if str(splits).isdigit() else 0

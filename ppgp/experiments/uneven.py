@@ -13,6 +13,7 @@ import torch
 
 from ..data import Dataset
 from ..plots.common import COLOURS, panels
+from .uci import path_of
 
 REACH = 2.0
 KINDS = {"latent_": "f alone", "": "model's own", "calibrated_": "calibrated", "widened_": "widened only"}
@@ -23,14 +24,13 @@ def table(data_dir: str | Path | None, name: str) -> Dataset | None:
 
     Of rows with the same X the first alone: no row to calibrate or test on is then a row of the fit.
     """
-    for folder in () if data_dir is None else (Path(data_dir), Path(data_dir) / "uci"):
-        path = folder / f"{name}.npz"
-        if path.is_file():
-            with np.load(path, allow_pickle=False) as arrays:
-                X, y = arrays["X"], arrays["y"]
-            first = np.sort(np.unique(X, axis=0, return_index=True)[1])
-            return Dataset(X[first], y[first])
-    return None
+    path = None if data_dir is None else path_of(Path(data_dir), name)
+    if path is None:
+        return None
+    with np.load(path, allow_pickle=False) as arrays:
+        X, y = arrays["X"], arrays["y"]
+    first = np.sort(np.unique(X, axis=0, return_index=True)[1])
+    return Dataset(X[first], y[first])
 
 
 def uneven(n: int, seed: int) -> Dataset:

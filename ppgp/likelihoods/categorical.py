@@ -14,7 +14,7 @@ from torch.quasirandom import SobolEngine
 from ..data import Dataset
 from ..errors import SettingError
 from .likelihood import Likelihood, Theta
-from .targets import check_codes
+from .targets import check_codes, count_classes
 
 POINTS = 64  # pairs of opposite quasi-random points: an expectation of the softmax has no rule of its own
 FINE_POINTS = 512
@@ -41,8 +41,7 @@ class Categorical(Likelihood):
 
     def prepare(self, data: Dataset) -> Categorical:
         """Count the classes; raises DataError for targets that are not the codes 0 .. K - 1."""
-        found = len(data.classes) if data.classes is not None else int(data.y.max()) + 1
-        ready = self if self.classes is not None else replace(self, classes=max(found, 2))
+        ready = self if self.classes is not None else replace(self, classes=count_classes(data))
         check_codes(data, ready.latents)
         return ready
 

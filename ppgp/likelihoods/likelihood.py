@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data import Dataset
-from ..priors import Prior, Site, value_of
+from ..priors import Site, value_of
 
 Theta = Mapping[str, Tensor]
 
@@ -60,10 +60,6 @@ class Likelihood:
     def value(self, theta: Theta, name: str, like: Tensor) -> Tensor:
         """theta[name] with an axis for the rows, or the number that this recipe fixes the field ``name`` to."""
         return value_of(theta, name, getattr(self, name), like)[..., None]
-
-    def uncertain(self) -> bool:
-        """Whether a site of it is left to be inferred."""
-        return any(isinstance(s.prior, Prior) for s in self.sites().values())
 
 
 @lru_cache(maxsize=8)

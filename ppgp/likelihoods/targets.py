@@ -8,15 +8,25 @@ from ..data import Dataset
 from ..errors import DataError
 
 
+def distinct(data: Dataset) -> tuple[list[float], str]:
+    """The values of y, and the first few in words."""
+    values = torch.unique(data.y).tolist()
+    return values, ", ".join(f"{v:g}" for v in values[:6]) + (", ..." if len(values) > 6 else "")
+
+
+def count_classes(data: Dataset) -> int:
+    """As many as are named, or as the largest code says; at least 2."""
+    return max(len(data.classes) if data.classes is not None else int(data.y.max()) + 1, 2)
+
+
 def check_codes(data: Dataset, classes: int) -> None:
     """Refuse targets that are not the codes 0 .. classes - 1.
 
     Raises:
         DataError: naming the values found.
     """
-    values = torch.unique(data.y).tolist()
+    values, shown = distinct(data)
     if any(v not in range(classes) for v in values):
-        shown = ", ".join(f"{v:g}" for v in values[:6]) + (", ..." if len(values) > 6 else "")
         raise DataError(
             f"labels 0 to {classes - 1} in y", f"{len(values)} values: {shown}", "recode y, or choose another likelihood"
         )

@@ -12,6 +12,7 @@ from torch.distributions import Distribution, Independent
 
 from ..data import Dataset
 from ..errors import NotApplicable, SettingError
+from ..likelihoods.targets import distinct
 from ..priors import Param, Site, value_of
 
 Theta = Mapping[str, Tensor]
@@ -173,9 +174,8 @@ def check_labels(model: Model, data: Dataset, classes: int) -> None:
     Raises:
         SettingError: naming the values found.
     """
-    values = torch.unique(data.y).tolist()
+    values, shown = distinct(data)
     if any(v not in range(classes) for v in values) or (data.classes is not None and len(data.classes) > classes):
-        shown = ", ".join(f"{v:g}" for v in values[:6]) + (", ..." if len(values) > 6 else "")
         raise SettingError(
             f"labels {' and '.join(map(str, range(classes)))} in y for {type(model).__name__}",
             f"{len(values)} values: {shown}",

@@ -168,12 +168,6 @@ class SGPR(Model):
         noise = noise if own is None else noise + own[0]
         return SparseMarginal(mean.expand(len(X)), Kmm, cross, (Z, *hyper.values()), X, diagonal, noise)
 
-    def _noise(self, theta: Theta, Z: Tensor) -> Tensor:
-        """All that is not smooth: the noise of y, and White in f."""
-        own = self.kernel.nugget(under("kernel", theta), Z)
-        noise = self.value(theta, "noise", Z)
-        return noise if own is None else noise + own[0]
-
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
         full_batch_only(self, X, total, "use the full batch (its cost grows linearly with the rows), or SVGP")
         theta = draw(self.sites(X.shape[-1]), X)
@@ -187,8 +181,10 @@ class SGPR(Model):
             return self._select(self._medians(like), like, None)
         return self.Z.to(like)
 
-    def _one_by_one(self, theta: Theta, train: Dataset) -> Iterator[tuple[dict[str, Tensor], Tensor, Tensor, Projection]]:
-        """(theta of a draw, Z, L, what the rows say), draw by draw."""
+    def _one_by_one(
+        self, theta: Theta, train: Dataset
+    ) -> Iterator[tuple[dict[str, Tensor], Tensor, Tensor, Tensor, Projection]]:
+        """(theta of a draw, Z, L, all that is not smooth: the noise of y and White in f, what the rows say), draw by draw."""
         drawn, params = split_params(self.sites(train.d), {k: v for k, v in theta.items() if k != "inducing"})
         for i in range(number_of_draws(drawn)):
             one = {**params, **{k: v[i] for k, v in drawn.items()}}
@@ -201,7 +197,7 @@ class SGPR(Model):
                     "one that is not",
                     "use fewer, or a shorter lengthscale",
                 )
-            yield one, Z, L, law.project(train.y, L)
+            yield one, Z, L, law.noise, law.project(train.y, L)
 
     def bounds(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor]:
         """Lower and upper bound on log p(y given theta), Titsias (2009) and (2014): [draw], or [] for theta without a draw axis."""
@@ -209,8 +205,7 @@ class SGPR(Model):
         single = all(v.ndim == axes[k] for k, v in theta.items() if k in axes)
         batch = {k: v[None] if single and k in axes else v for k, v in theta.items()}
         found = []
-        for one, Z, _, rows in self._one_by_one(batch, data):
-            noise = self._noise(one, Z)
+        for _, _, _, noise, rows in self._one_by_one(batch, data):
             found.append(torch.stack([rows.lower(noise), rows.upper(noise)]))
         lower, upper = torch.stack(found, 1)
         return (lower[0], upper[0]) if single else (lower, upper)
@@ -218,8 +213,8 @@ class SGPR(Model):
     def inducing_posterior(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor]:
         """q(u) at each draw: mean [draw, m] and covariance [draw, m, m]. Titsias (2009), equation 10."""
         means, covariances = [], []
-        for one, Z, L, rows in self._one_by_one(theta, data):
-            mean, W = rows.posterior(self._noise(one, Z))
+        for one, _, L, rough, rows in self._one_by_one(theta, data):
+            mean, W = rows.posterior(rough)
             means.append(L @ mean + self.value(one, "mean", data.X))
             covariances.append((W @ L.mT).mT @ (W @ L.mT))
         return torch.stack(means), torch.stack(covariances)
@@ -227,9 +222,9 @@ class SGPR(Model):
     def _conditional(self, theta: Theta, X: Tensor, train: Dataset, joint: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Mean [draw, k], variance [draw, k] or covariance [draw, k, k] of f at X, and the noise [draw]."""
         means, spreads, noises = [], [], []
-        for one, Z, L, rows in self._one_by_one(theta, train):
+        for one, Z, L, rough, rows in self._one_by_one(theta, train):
             hyper, noise = under("kernel", one), self.value(one, "noise", X)
-            mean, W = rows.posterior(self._noise(one, Z))
+            mean, W = rows.posterior(rough)
             mean_parts, spread_parts = [], []
             for block in X.split(len(X) if joint else ROWS_AT_ONCE):
                 A = torch.linalg.solve_triangular(L, self.kernel(hyper, Z, block), upper=False)
@@ -261,8 +256,8 @@ class SGPR(Model):
         """y_i given the other rows, batch [draw, n]: as for a GP (Rasmussen & Williams 2006, equations 5.10 to 5.12) of covariance
         Q + noise I, each variance with the part of k_ii that Q leaves out, as in ``predict``."""
         means, variances = [], []
-        for one, Z, L, rows in self._one_by_one(theta, train):
-            hyper, s2, level = under("kernel", one), self._noise(one, Z), self.value(one, "mean", train.X)
+        for one, Z, L, s2, rows in self._one_by_one(theta, train):
+            hyper, level = under("kernel", one), self.value(one, "mean", train.X)
             own = self.kernel.nugget(hyper, Z)
             mean, W = rows.posterior(s2)
             for i in range(0, train.n, ROWS_AT_ONCE):

@@ -11,6 +11,7 @@ from torch.distributions import Distribution
 
 from ..data import Dataset, Scaler
 from ..errors import SettingError
+from ..likelihoods.targets import count_classes
 from ..priors import Flat, Normal, Prior, PriorLike, Site, site
 from .classes import check_determined, check_two_classes, separation, softmax_curvature
 from .model import Model, Theta, check_labels
@@ -48,8 +49,7 @@ class SoftmaxRegression(Model):
 
     def prepare(self, data: Dataset) -> SoftmaxRegression:
         """Count the classes; raises for targets that are not the codes 0 .. K - 1, or flat weights that the data leave free."""
-        found = len(data.classes) if data.classes is not None else int(data.y.max()) + 1
-        ready = self if self.classes is not None else replace(self, classes=max(found, 2))
+        ready = self if self.classes is not None else replace(self, classes=count_classes(data))
         check_labels(ready, data, ready.classes or 2)
         check_two_classes(data)
         check_determined(data, self.weight, self.bias)

@@ -148,7 +148,7 @@ class SVGP(Model):
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
         Z = self._inducing(X)
         theta = draw({**self._hyper(X.shape[-1]), "v": self._v(len(Z))}, X)
-        mean, variance = self._given_v(theta, X, inducing_root(self.kernel(under("kernel", theta), Z)), Z)
+        mean, variance = self._given_v(theta, X, Z)
         with pyro.plate("rows", total or len(X), subsample=X):
             return pyro.sample("y", Expected(self.likelihood, theta, mean, variance), obs=y)
 
@@ -187,8 +187,7 @@ class SVGP(Model):
             rows = self.likelihood.marginal(theta, mean, variance).log_prob(y)
         else:
             rows = self.likelihood.expected(theta, mean, variance, y)
-        W = theta["v_scale"] if "v_scale" in theta else theta["v_scale_tril"]
-        return rows.sum() * (total / len(X)) - divergence(theta["v_loc"], W)
+        return rows.sum() * (total / len(X)) - divergence(theta["v_loc"], _spread(theta))
 
     def bound(self, X: Tensor, y: Tensor, *, total: int | None = None) -> None:
         """The program with ``elbo`` in place of v and the likelihood: its density is what SVI climbs."""
@@ -198,8 +197,7 @@ class SVGP(Model):
 
     def _under_q(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance [(K,) b] of f, v integrated out."""
-        W = theta["v_scale"] if "v_scale" in theta else theta["v_scale_tril"]
-        mean, variance = marginals(*self._prior(theta, X, Z), theta["v_loc"], W)
+        mean, variance = marginals(*self._prior(theta, X, Z), theta["v_loc"], _spread(theta))
         return mean + self.value(theta, "mean", X), variance
 
     def natural(
@@ -230,8 +228,8 @@ class SVGP(Model):
 
     def pilot(self, data: Dataset) -> tuple[Model, Dataset] | None:
         """A cheaper model of the same hyperparameters on fewer rows, whose mode is where SVI begins; None where there is none."""
-        plain = any(isinstance(s, Param) for s in self.kernel.sites(data.d).values())
-        if not isinstance(self.likelihood, Gaussian) or plain or self.Z is None:
+        deep = any(isinstance(s, Param) for s in self.kernel.sites(data.d).values())
+        if not isinstance(self.likelihood, Gaussian) or deep or self.Z is None:
             return None
         order = torch.randperm(data.n, generator=torch.Generator().manual_seed(self.seed))[: max(PILOT_ROWS, 2 * len(self.Z))]
         small = SGPR(self.kernel, noise=self.likelihood.noise, mean=self.mean, learn=self.learn, Z=self.Z)
@@ -267,20 +265,17 @@ class SVGP(Model):
                     "one that is not",
                     "use fewer, or a shorter lengthscale",
                 )
-            parts = []
-            for block in X.split(ROWS_AT_ONCE):
-                under_q = "v_loc" in one
-                parts.append(self._under_q(one, block, Z) if under_q else self._given_v(one, block, L, Z))
+            law = self._under_q if "v_loc" in one else self._given_v
+            parts = [law(one, block, Z) for block in X.split(ROWS_AT_ONCE)]
             means.append(torch.cat([p[0] for p in parts], -1))
             variances.append(torch.cat([p[1] for p in parts], -1))
             others.append({k: one[k] for k in names if k in one})
         return torch.stack(means), torch.stack(variances), {k: torch.stack([o[k] for o in others]) for k in others[0]}
 
-    def _given_v(self, theta: Theta, X: Tensor, L: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
+    def _given_v(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance [(K,) b] of f given v."""
-        hyper = under("kernel", theta)
-        A = torch.linalg.solve_triangular(L, self.kernel(hyper, Z, X), upper=False)
-        diagonal = self.kernel.diag(hyper, X)
+        Kmm, Kmn, diagonal = self._prior(theta, X, Z)
+        A = torch.linalg.solve_triangular(factor_or_nan(Kmm), Kmn, upper=False)
         mean = theta["v"] @ A + self.value(theta, "mean", X)
         least = torch.finfo(diagonal.dtype).eps * diagonal
         return mean, torch.maximum(diagonal - A.square().sum(0), least).expand_as(mean)
@@ -318,3 +313,8 @@ class SVGP(Model):
             raise NotApplicable("one latent function", f"{self.likelihood.latents}, one a class", "use predict")
         mean, variance, _ = self._moments(theta, X)
         return dist.Normal(mean, variance.sqrt())
+
+
+def _spread(theta: Theta) -> Tensor:
+    """The root of q's covariance, or its sds where that is diagonal."""
+    return theta["v_scale"] if "v_scale" in theta else theta["v_scale_tril"]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +25,7 @@ LENGTH = {"gp": 500}  # draws, and warm-up, for everyone but Pyro, whom 1000 wou
 FIGURES: dict[str, dict[str, float]] = {}
 
 
-@pytest.fixture(autouse=True)
-def all_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(os.cpu_count() or 1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("all_threads")
 
 
 def rate(draws: dict[str, np.ndarray], seconds: float, names: set[str] | None = None) -> float:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyro
@@ -23,12 +22,7 @@ M = BATCH = 1024
 ROWS, COLUMNS = 4096, 8
 
 
-@pytest.fixture(autouse=True)
-def all_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(os.cpu_count() or 1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("all_threads")
 
 
 def ours(X: Tensor, y: Tensor, Z: Tensor, q: str) -> Callable[[], object]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 
-import numpy as np
-import torch
-
 from ppgp.data import Dataset
+from ppgp.experiments.uci import path_of, splits_of
 
 
 def split(folder: Path, name: str, number: int = 0) -> tuple[Dataset, Dataset]:
     """Training and test rows of a set, standardised; ``folder`` holds ``uci/``."""
-    raw = np.load(folder / "uci" / f"{name}.npz")
-    n = int(raw["n"])
-    test = np.unpackbits(raw["test_mask"], axis=1)[:, :n].astype(bool)[number]
-    X, y = torch.as_tensor(raw["X"]).double(), torch.as_tensor(raw["y"]).double()
-    train, scaler = Dataset(X[~test], y[~test]).standardised()
-    return train, Dataset(scaler.inputs(X[test]), (y[test] - scaler.y_mean) / scaler.y_sd)
+    path = path_of(folder, name)
+    assert path is not None
+    _, rows, test = next(islice(splits_of(path, "all"), number, None))
+    train, scaler = rows.standardised()
+    return train, Dataset(scaler.inputs(test.X), (test.y - scaler.y_mean) / scaler.y_sd)

@@ -21,6 +21,13 @@ def ppgp(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*PPGP, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
 
 
+def fitted(how: str, *more: str, cwd: Path) -> None:
+    """Write q.safetensors: a linear model of train.csv."""
+    command = ["fit", "train.csv", "--target", "y", "--model", "linear", "--out", "q.safetensors", "--no-progress", "--how"]
+    done = ppgp(*command, how, *more, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(0)
@@ -71,21 +78,7 @@ def test_compare_prints_the_table_and_writes_the_report(table: Path) -> None:
 
 
 def test_fit_then_predict_with_calibration_rows(table: Path) -> None:
-    done = ppgp(
-        "fit",
-        "train.csv",
-        "--target",
-        "y",
-        "--model",
-        "linear",
-        "--how",
-        "laplace",
-        "--out",
-        "q.safetensors",
-        "--no-progress",
-        cwd=table,
-    )
-    assert done.returncode == 0, done.stderr
+    fitted("laplace", cwd=table)
     done = ppgp(
         "predict", "q.safetensors", "new.csv", "--calibration", "new.csv", "--level", "0.8", "--out", "p.csv", cwd=table
     )
@@ -99,21 +92,7 @@ def test_fit_then_predict_with_calibration_rows(table: Path) -> None:
 
 @pytest.mark.parametrize(("how", "figures"), [("laplace", {"k_hat", "marginals"}), ("nuts", {"trace", "rank", "pair", "loo"})])
 def test_diagnose_writes_the_figures_that_suit(table: Path, how: str, figures: set[str]) -> None:
-    command = (
-        "fit",
-        "train.csv",
-        "--target",
-        "y",
-        "--model",
-        "linear",
-        "--how",
-        how,
-        "--out",
-        "q.safetensors",
-        "--no-progress",
-    )
-    done = ppgp(*command, *(("--set", "nuts.draws=100", "--set", "nuts.warmup=100") if how == "nuts" else ()), cwd=table)
-    assert done.returncode == 0, done.stderr
+    fitted(how, *(("--set", "nuts.draws=100", "--set", "nuts.warmup=100") if how == "nuts" else ()), cwd=table)
     done = ppgp("diagnose", "q.safetensors", "--out", "figures", cwd=table)
     assert done.returncode == 0, done.stderr
     assert "verdict:" in done.stdout
