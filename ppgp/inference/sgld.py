@@ -14,6 +14,8 @@ from .chains import Chains, State, Transition
 from .inference import check_batch, check_counts, draw_batch
 
 FIRST = 10.0  # times the step size at the start of the warm-up
+FAR = 10.0  # sds a coordinate: no gradient of a normal posterior is longer nearer to its mode
+OFTEN = 0.01  # share of steps cut short that is worth a word
 POWER = 0.55  # of the fall to it; Welling & Teh (2011) need one in (0.5, 1]
 
 
@@ -22,8 +24,9 @@ class SGLD(Chains):
     """Half a gradient step plus noise of the same variance; Welling & Teh (2011).
 
     The steps are taken in the frame of the Laplace approximation (up to 200 dimensions), so that ``step`` is in posterior
-    variances. Nothing is rejected: what is drawn is the posterior only up to an error of order ``step`` and, with mini-batches,
-    of order step times the variance of the gradient.
+    variances. Nothing is rejected where the density exists: what is drawn is the posterior only up to an error of order ``step``
+    and, with mini-batches, of order step times the variance of the gradient. Where the density falls much faster than where the
+    frame was measured, steps are cut short, and a warning says how often.
 
     Args:
         draws, warmup: a chain, kept and thrown away; each is the last of ``thin`` steps.
@@ -32,7 +35,7 @@ class SGLD(Chains):
         batch_size: rows a step, drawn without replacement: an unbiased gradient. None: all.
         thin: steps a draw.
 
-    Stats, [chain, draw]: ``lp`` (of the mini-batch, scaled to all rows), ``step_size``.
+    Stats, [chain, draw]: ``lp`` (of the mini-batch, scaled to all rows), ``step_size``, ``cut`` (share of the steps cut short).
     """
 
     step: float = 0.05
@@ -54,7 +57,8 @@ class SGLD(Chains):
         return super().transition(target)
 
     def begin(self, target: Target, z: Tensor, generator: torch.Generator) -> State:
-        return {"z": z, **frame(target, z)}
+        value, gradient = target.side_by_side(z, draw_batch(target, self.batch_size, generator))
+        return {"z": z, "lp": value, "gradient": gradient, **frame(target, z)}
 
     def _size(self, t: int) -> float:
         if t >= self.warmup:
@@ -63,18 +67,38 @@ class SGLD(Chains):
         start = min(FIRST * self.step, 1.0)
         return self.step + (start - self.step) * (1 - share) * (1 + t) ** -POWER
 
-    def _gradient(self, target: Target, z: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def _drift(self, target: Target, state: State) -> tuple[Tensor, Tensor]:
+        """The gradient in the frame, and whether it had to be shortened. In the frame of a normal posterior it is as long as the way to
+        the mode: much longer, and a step along it would leave for where the density is 0. (Tamed as in Brosse et al. 2019.)"""
+        gradient = across(state["root"], torch.nan_to_num(state["gradient"], nan=0.0))
+        rows = getattr(target.data, "n", 1)
+        most = FAR * (target.dim * rows / min(self.batch_size or rows, rows)) ** 0.5
+        length = gradient.norm(dim=-1, keepdim=True)
+        return gradient * (most / length.clamp_min(most)), (length > most)[:, 0]
+
+    def _go(self, target: Target, state: State, z: Tensor, generator: torch.Generator) -> Tensor:
+        """To z, with the gradient there; whether not, [chain]: where the density does not exist, the chain stays."""
         value, gradient = target.side_by_side(z, draw_batch(target, self.batch_size, generator))
-        return value, torch.nan_to_num(gradient, nan=0.0, posinf=0.0, neginf=0.0)
+        there = torch.isfinite(value) & torch.isfinite(gradient).all(-1)
+        state["z"] = torch.where(there[:, None], z, state["z"])
+        state["gradient"] = torch.where(there[:, None], gradient, state["gradient"])
+        state["lp"] = torch.where(there, value, state["lp"])
+        return ~there
 
     def move(self, target: Target, state: State, generator: torch.Generator, t: int) -> dict[str, Tensor]:
-        z, root, h = state["z"], state["root"], self._size(t)
+        h, cut = self._size(t), torch.zeros_like(state["lp"])
         for _ in range(self.thin):
-            value, gradient = self._gradient(target, z, generator)
-            e = torch.randn(z.shape, generator=generator, dtype=torch.float64).to(z)
-            z = z + along(root, 0.5 * h * across(root, gradient) + h**0.5 * e)
-        state["z"] = z
-        return {"lp": value, "step_size": torch.full_like(value, h)}
+            drift, long = self._drift(target, state)
+            e = torch.randn(drift.shape, generator=generator, dtype=torch.float64).to(drift)
+            stayed = self._go(target, state, state["z"] + along(state["root"], 0.5 * h * drift + h**0.5 * e), generator)
+            cut = cut + (long | stayed).to(cut)
+        return {"lp": state["lp"], "step_size": torch.full_like(cut, h), "cut": cut / self.thin}
+
+    def notes(self, stats: dict[str, Tensor]) -> list[str]:
+        share = float(stats["cut"].mean())
+        if share <= OFTEN:
+            return []
+        return [f"{share:.0%} of the steps met slopes too steep for their size and were cut short: lower step, or use NUTS"]
 
 
 @dataclass(frozen=True)
@@ -96,19 +120,21 @@ class SGHMC(SGLD):
             raise SettingError("friction in (0, 1) in SGHMC", repr(self.friction), "use 0.15")
 
     def begin(self, target: Target, z: Tensor, generator: torch.Generator) -> State:
+        state = super().begin(target, z, generator)
         e = torch.randn(z.shape, generator=generator, dtype=torch.float64).to(z)
-        return {"z": z, "momentum": self.step * e, **frame(target, z)}
+        return {**state, "momentum": self.step * e}
 
     def _size(self, t: int) -> float:
         return self.step
 
     def move(self, target: Target, state: State, generator: torch.Generator, t: int) -> dict[str, Tensor]:
-        z, v, root, h = state["z"], state["momentum"], state["root"], self._size(t)
+        h, cut = self._size(t), torch.zeros_like(state["lp"])
         noise = (2 * self.friction - self.friction**2) ** 0.5 * h  # keeps the momentum's variance at h^2 exactly
         for _ in range(self.thin):
-            value, gradient = self._gradient(target, z, generator)
-            e = torch.randn(z.shape, generator=generator, dtype=torch.float64).to(z)
-            v = (1 - self.friction) * v + h**2 * across(root, gradient) + noise * e
-            z = z + along(root, v)
-        state["z"], state["momentum"] = z, v
-        return {"lp": value, "step_size": torch.full_like(value, h)}
+            drift, long = self._drift(target, state)
+            e = torch.randn(drift.shape, generator=generator, dtype=torch.float64).to(drift)
+            v = (1 - self.friction) * state["momentum"] + h**2 * drift + noise * e
+            stayed = self._go(target, state, state["z"] + along(state["root"], v), generator)
+            state["momentum"] = torch.where(stayed[:, None], -v, v)
+            cut = cut + (long | stayed).to(cut)
+        return {"lp": state["lp"], "step_size": torch.full_like(cut, h), "cut": cut / self.thin}

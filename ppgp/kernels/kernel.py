@@ -14,6 +14,7 @@ from functools import reduce
 from operator import add, mul
 from typing import ClassVar
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -98,6 +99,11 @@ class Kernel:
     def nugget(self, theta: Theta, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*batch n"] | None:
         """The part of each variance that a row shares with no other, not even with one at the same place; None where there is none."""
         return None
+
+    def shared(self, theta: Theta, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*batch n n"]:
+        """k(X, X) without the nugget: what inducing variables at X can carry."""
+        own = self.nugget(theta, X)
+        return self(theta, X) if own is None else self(theta, X) - torch.diag_embed(own)
 
     def __add__(self, other: Kernel) -> Sum:
         return Sum((self, other))

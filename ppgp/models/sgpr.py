@@ -156,10 +156,10 @@ class SGPR(Model):
     def _law(self, theta: Theta, X: Tensor, Z: Tensor) -> SparseMarginal:
         """One draw: theta {site: [*event]}."""
         kernel, hyper, (Z, X) = self.kernel.seen(under("kernel", theta), Z, X)
-        Kmm, diagonal = kernel(hyper, Z), kernel.diag(hyper, X)
+        Kmm, diagonal = kernel.shared(hyper, Z), kernel.diag(hyper, X)
         own = kernel.nugget(hyper, Z)
-        if own is not None:  # what no other row shares is in no inducing variable either: it is noise
-            Kmm, diagonal = Kmm - torch.diag_embed(own), diagonal - own[0]
+        if own is not None:  # what no other row shares is noise
+            diagonal = diagonal - own[0]
 
         def cross(block: Tensor, Z: Tensor, *values: Tensor) -> Tensor:
             return kernel(dict(zip(hyper, values, strict=True)), Z, block)

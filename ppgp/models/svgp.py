@@ -40,7 +40,8 @@ class SVGP(Model):
     and the hyperparameters, which is the exact posterior where the inducing inputs are the rows (``selection="all"``).
 
     Args:
-        kernel: any member of ``ppgp.kernels``, or a composition.
+        kernel: any member of ``ppgp.kernels``, or a composition. White in it stays in f, where no inducing variable reaches it: a
+            bound, and a loose one; Gaussian noise belongs in the likelihood.
         inducing: m; None: 100, or all rows where there are fewer.
         likelihood: any member of ``ppgp.likelihoods``.
         objective: of SVI: "elbo", or "ppgpr", log of the predictive density in place of its expected logarithm (Jankowiak, Pleiss
@@ -143,7 +144,7 @@ class SVGP(Model):
     def _prior(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Kmm [m, m] with its jitter, Kmn [m, b] and the diagonal of Knn [b], at one draw."""
         kernel, hyper, (Z, X) = self.kernel.seen(under("kernel", theta), Z, X)
-        return jittered(kernel(hyper, Z)), kernel(hyper, Z, X), kernel.diag(hyper, X)
+        return jittered(kernel.shared(hyper, Z)), kernel(hyper, Z, X), kernel.diag(hyper, X)
 
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
         Z = self._inducing(X)
@@ -258,7 +259,7 @@ class SVGP(Model):
         names = self.likelihood.sites()
         for one in self._one_by_one(theta, X.shape[1]):
             Z = self._of(one, X)
-            L = inducing_root(self.kernel(under("kernel", one), Z))
+            L = inducing_root(self.kernel.shared(under("kernel", one), Z))
             if not bool(torch.isfinite(L).all()):
                 raise NumericalError(
                     "a positive definite covariance of the inducing inputs",
@@ -294,7 +295,9 @@ class SVGP(Model):
         means, roots = [], []
         for one in self._one_by_one(theta, X.shape[1]):
             hyper, Z = under("kernel", one), self._of(one, X)
-            A = torch.linalg.solve_triangular(inducing_root(self.kernel(hyper, Z)), self.kernel(hyper, Z, X), upper=False)
+            A = torch.linalg.solve_triangular(
+                inducing_root(self.kernel.shared(hyper, Z)), self.kernel(hyper, Z, X), upper=False
+            )
             spread = self.kernel(hyper, X) - A.mT @ A
             if "v_loc" in one:
                 P = one["v_scale"][:, None] * A if "v_scale" in one else one["v_scale_tril"].mT @ A

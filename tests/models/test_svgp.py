@@ -101,6 +101,24 @@ def test_at_the_rows_the_bound_is_the_evidence() -> None:
     assert bound == pytest.approx(float(evidence), abs=1e-5)  # the jitter of 1e-8 times n / noise
 
 
+def test_white_stays_in_f() -> None:
+    """E log p(y given f) with independent e of variance w in f is less by w / (2 noise) a row, and nothing else is lost at Z = X."""
+    data, w, noise = rows(25), 0.3, 0.2
+    kernel = kernels.RBF(1.2, 0.8) + kernels.White(w)
+    model = SVGP(kernel, likelihood=likelihoods.Gaussian(noise), selection="all").prepare(data)
+    best = stepped(model, at_prior(model), data, 1.0, 1)
+    C = kernels.RBF(1.2, 0.8)({}, data.X) + noise * torch.eye(data.n, dtype=F64)
+    evidence = torch.distributions.MultivariateNormal(torch.zeros(data.n, dtype=F64), C).log_prob(data.y)
+    assert float(model.elbo(best, data.X, data.y, total=data.n)) == pytest.approx(
+        float(evidence) - data.n * w / (2 * noise), abs=1e-4
+    )
+    exact = models.GP(kernels.RBF(1.2, 0.8), noise=noise).predict({}, data.X[:5] + 0.1, data)
+    q = {k: best[k] for k in ("v_loc", "v_scale_tril")}
+    ours = model.predict(q, data.X[:5] + 0.1, data)
+    torch.testing.assert_close(ours.mean, exact.mean, atol=1e-4, rtol=0)
+    torch.testing.assert_close(ours.variance, exact.variance + w, atol=1e-4, rtol=0)
+
+
 @pytest.mark.parametrize("q", ["full", "mean_field"])
 @pytest.mark.parametrize("kind", LIKELIHOODS)
 def test_pyros_own_elbo_agrees_in_expectation(kind: str, q: str) -> None:
