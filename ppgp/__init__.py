@@ -34,6 +34,7 @@ _NAMES = {
     "load_posterior": "loading",
     "predictive_system": "conformal",
     "psis_loo": "leave_one_out",
+    "stacking_weights": "leave_one_out",
     "sbc": "validation",
 }
 _MODULES = (
@@ -77,7 +78,7 @@ if TYPE_CHECKING:
     from .data import Dataset
     from .diagnosis import Diagnosis, diagnose
     from .fitting import fit
-    from .leave_one_out import psis_loo
+    from .leave_one_out import psis_loo, stacking_weights
     from .loading import load, load_posterior
     from .network_check import check_network
     from .posterior import Posterior

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from scipy.special import logsumexp
 from torch import Tensor
 
@@ -12,7 +13,9 @@ from .diagnostics import k_hat_limit, psis
 from .errors import NotApplicable, UnknownName
 from .posterior import Posterior
 
-__all__ = ["LOO", "psis_loo"]
+__all__ = ["LOO", "psis_loo", "stacking_weights"]
+
+ROUNDS = 10_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,3 +79,20 @@ def psis_loo(posterior: Posterior, site: str | None = None) -> LOO:
     log_weights, k = psis((correction[:, None] - log_likelihood).T)
     pointwise = np.asarray(logsumexp(log_weights + log_likelihood.T, axis=1))
     return LOO(pointwise, k, k_hat_limit(len(log_likelihood)))
+
+
+def stacking_weights(log_densities: Tensor) -> Tensor:
+    """The weights [K] of K models under which the mixture of them predicts best: the largest sum_i log sum_k w_k p_k(y_i given the
+    other rows). Yao, Vehtari, Simpson & Gelman (2018), equation 4; by EM, every round of which climbs.
+
+    Args:
+        log_densities: log p_k(y_i given the other rows), [K, n].
+    """
+    weights = torch.full_like(log_densities[:, 0], 1 / len(log_densities))
+    for _ in range(ROUNDS):
+        new = torch.softmax(log_densities + weights.log()[:, None], 0).mean(1)
+        settled = float((new - weights).abs().max()) < 1e-9
+        weights = new
+        if settled:
+            break
+    return weights

@@ -7,12 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy import optimize
 
 import ppgp
 from ppgp.arviz_bridge import arviz
 from ppgp.data import Dataset
 from ppgp.errors import NotApplicable
 from ppgp.inference import MAP, NUTS, Exact, Laplace
+from ppgp.leave_one_out import stacking_weights
 from ppgp.models import LinearRegression, LogisticRegression
 
 F64 = torch.float64
@@ -83,3 +85,21 @@ def test_compare_shows_it() -> None:
     assert np.isnan(table.loc["map", "elpd_loo"])
     with pytest.raises(NotApplicable, match="fit by Laplace, SVI or NUTS"):
         ppgp.psis_loo(posteriors["map"])
+
+
+def test_stacking_weights_are_where_the_mixture_predicts_best() -> None:
+    """Against SciPy's constrained optimiser; a model that loses everywhere gets nothing, and one alone gets everything."""
+    g = torch.Generator().manual_seed(0)
+    densities = torch.randn(3, 80, generator=g, dtype=F64)
+    densities[2] = densities[:2].min(0).values - 1
+    weights = stacking_weights(densities)
+
+    def loss(free: np.ndarray) -> float:
+        return -float(torch.logsumexp(densities + torch.log_softmax(torch.tensor([*free, 0.0]), 0)[:, None], 0).mean())
+
+    best = optimize.minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-14})
+    reached = -float(torch.logsumexp(densities + weights.log()[:, None], 0).mean())
+    assert reached <= best.fun + 1e-10
+    assert float(weights.sum()) == pytest.approx(1.0)
+    assert float(weights[2]) < 1e-6
+    assert stacking_weights(densities[:1]).tolist() == [1.0]
