@@ -34,8 +34,8 @@ _NAMES = {
     "load_posterior": "loading",
     "predictive_system": "conformal",
     "psis_loo": "leave_one_out",
-    "stacking_weights": "leave_one_out",
     "sbc": "validation",
+    "stacking_weights": "leave_one_out",
 }
 _MODULES = (
     "conformal",
