@@ -45,7 +45,7 @@ NEUTRAL: dict[Any, float] = {
 }
 COMMUTES = {aten.add.Tensor, aten.mul.Tensor}
 ABREAST_UP_TO = 10_000  # numbers in the largest tensor computed for one point
-HEAVY = 2**25
+HEAVY = 2**21
 LARGEST = 4096  # numbers in a constant that is stored rather than computed
 
 
