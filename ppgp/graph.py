@@ -45,7 +45,7 @@ NEUTRAL: dict[Any, float] = {
 }
 COMMUTES = {aten.add.Tensor, aten.mul.Tensor}
 ABREAST_UP_TO = 10_000  # numbers in the largest tensor computed for one point
-HEAVY = 2**21
+HEAVY = 2**20
 LARGEST = 4096  # numbers in a constant that is stored rather than computed
 
 
@@ -266,18 +266,16 @@ def traced(
 
     Points abreast share the overhead of an operation; where operations are large there is none to speak of, and they take
     turns, each in the cache. A graph of one point that computes more than ``HEAVY`` numbers is returned as it is, an
-    ``fx.GraphModule``: to run it is what takes time, and TorchScript would begin by running it twice.
+    ``fx.GraphModule``: to run it is what takes time, and TorchScript would begin by running it twice, and leave so many numbers
+    of memory in pieces that nothing later fits into.
     """
     graph = simplified(make_fx(function)(*example))
-    if k is None and sum(_sizes(graph)) > HEAVY:
-        return graph
-    if k is not None and max(_sizes(graph), default=0) > ABREAST_UP_TO:
-        return looped(_scripted(graph, example))
-    if k is not None:
-        wide = torch.vmap(graph, in_dims=(0, *(None,) * (len(example) - 1)))
-        example = (example[0].expand(k, -1).clone(), *example[1:])
-        graph = simplified(make_fx(wide)(*example))
-    return _scripted(graph, example)
+    if k is None or max(_sizes(graph), default=0) > ABREAST_UP_TO:
+        one = graph if sum(_sizes(graph)) > HEAVY else _scripted(graph, example)
+        return one if k is None else looped(one)
+    wide = torch.vmap(graph, in_dims=(0, *(None,) * (len(example) - 1)))
+    example = (example[0].expand(k, -1).clone(), *example[1:])
+    return _scripted(simplified(make_fx(wide)(*example)), example)
 
 
 def _sizes(module: fx.GraphModule) -> list[int]:
