@@ -57,9 +57,10 @@ def fit(
     """
     how = NUTS() if how is None else how
     if not isinstance(how, Inference):
-        raise NotApplicable(
-            "an inference record such as inference.NUTS()", repr(how), "pass an instance, not a class or a name"
-        )
+        got = repr(how) if isinstance(how, str | type) else f"a {type(how).__name__}"
+        do = f"zoo.build_how({how!r}) makes one" if isinstance(how, str) else "call fit(model, Dataset(X, y), inference.NUTS())"
+        do = f"call it: {how.__name__}()" if isinstance(how, type) else do
+        raise NotApplicable("an inference record such as inference.NUTS()", got, do)
     if isinstance(model_or_program, type):
         raise NotApplicable("a model", f"the class {model_or_program.__name__}", f"call it: {model_or_program.__name__}()")
     if isinstance(model_or_program, Model):
@@ -77,7 +78,10 @@ def fit(
             raise DataError("a dict of the program's arguments", type(data).__name__, "pass dict(X=..., y=...)")
         model, scaler = Program(model_or_program), None
     else:
-        raise NotApplicable("a model of ppgp.models or a Pyro program", type(model_or_program).__name__, "pass a callable")
+        named = isinstance(model_or_program, str)
+        got = repr(model_or_program) if named else f"a {type(model_or_program).__name__}"
+        do = f"zoo.build_model({got}) makes one" if named else "pass a callable"
+        raise NotApplicable("a model of ppgp.models or a Pyro program", got, do)
     target = Target(model, data, optimise_params=how.optimises_params)
     kept = {} if checkpoint is None else {"checkpoint": checkpoint}
     if kept and "checkpoint" not in signature(how.__call__).parameters:

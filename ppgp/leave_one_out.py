@@ -66,7 +66,9 @@ def psis_loo(posterior: Posterior, site: str | None = None) -> LOO:
         raise NotApplicable("the name of one observed site", ", ".join(each), f"pass site={next(iter(each))!r}")
     log_likelihood = each[site or next(iter(each))].flatten(0, 1).double().cpu().numpy()
     if len(log_likelihood) < 2:
-        raise NotApplicable("draws with a spread for PSIS-LOO", "one point", "fit by Laplace, SVI or NUTS")
+        raise NotApplicable(
+            "draws with a spread for PSIS-LOO", "one point", "fit by Laplace, SVI or NUTS with draws of every site"
+        )
     correction = np.zeros(len(log_likelihood))
     lp, log_q = (posterior.stats.get(name) for name in ("lp", "log_q"))
     if isinstance(lp, Tensor) and isinstance(log_q, Tensor):

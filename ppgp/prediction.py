@@ -178,6 +178,8 @@ class Prediction:
         each = torch.as_tensor(p, dtype=torch.float64)
         if not bool(((each > 0) & (each < 1)).all()):
             raise SettingError("a probability in (0, 1)", repr(p), "for example 0.05")
+        if each.ndim > 0 and each.shape[-1] not in (1, len(self)):
+            raise SettingError(f"one probability, or one a row ({len(self)})", f"{each.shape[-1]}", "call it once for each")
         return self.offset + self.scale * mixture.quantile(self._numbers("quantile"), p)
 
     def interval(self, level: float = 0.9) -> Region:

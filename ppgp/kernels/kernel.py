@@ -111,6 +111,20 @@ class Kernel:
     def __mul__(self, other: Kernel) -> Product:
         return Product((self, other))
 
+    def __radd__(self, other: object) -> Sum:
+        return Sum((check_kernel(other), self))
+
+    def __rmul__(self, other: object) -> Product:
+        return Product((check_kernel(other), self))
+
+
+def check_kernel(found: object) -> Kernel:
+    """Raises SettingError where it is none: a number, a class that was not called, a kernel of another library."""
+    if isinstance(found, Kernel):
+        return found
+    do = f"call it: {found.__name__}()" if isinstance(found, type) else "for a number write Scale(kernel, 2.0) or Constant(1.0)"
+    raise SettingError("a kernel, a member of ppgp.kernels", repr(found), do)
+
 
 @dataclass(frozen=True)
 class _Many(Kernel):
@@ -121,8 +135,7 @@ class _Many(Kernel):
     def __post_init__(self) -> None:
         flat: list[Kernel] = []
         for child in self.children:
-            if not isinstance(child, Kernel):
-                raise SettingError("kernels on both sides of + and *", repr(child), "wrap a number as Constant or Scale")
+            check_kernel(child)
             flat.extend(child.children if isinstance(child, _Many) and type(child) is type(self) else [child])
         object.__setattr__(self, "children", tuple(flat))
 

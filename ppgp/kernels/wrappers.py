@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import NotApplicable, SettingError
 from ..priors import LogNormal, Param, PriorLike, Site, site, value_of
-from .kernel import Kernel, Theta
+from .kernel import Kernel, Theta, check_kernel
 from .paths import Draw, Path
 
 
@@ -20,6 +20,9 @@ class Scale(Kernel):
 
     kernel: Kernel
     outputscale: PriorLike = LogNormal(0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        check_kernel(self.kernel)
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         inner = self.kernel.sites(d)
@@ -59,6 +62,7 @@ class ARD(Kernel):
     kernel: Kernel
 
     def __post_init__(self) -> None:
+        check_kernel(self.kernel)
         if not self._leaf().rescales:
             raise NotApplicable(
                 "a kernel of |x - x'| / lengthscale inside ARD", repr(self.kernel), "put ARD around RBF, Matern, ... itself"

@@ -15,7 +15,7 @@ from .likelihood import Likelihood, Theta
 
 @dataclass(frozen=True)
 class Gaussian(Likelihood):
-    """y ~ N(f, noise).
+    """y ~ N(f, noise). Rasmussen & Williams (2006), section 2.2.
 
     Args:
         noise: prior (or number) of the variance, on the scale that the model sees.

@@ -15,6 +15,7 @@ from ..data import Dataset
 from ..distributions import GPMarginal
 from ..errors import NotApplicable, NumericalError
 from ..kernels import RBF, Kernel, Sum
+from ..kernels.kernel import check_kernel
 from ..kernels.paths import Draw
 from ..linalg import add_diagonal, cholesky
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, site, under
@@ -46,6 +47,9 @@ class GP(Model):
     mean: PriorLike = 0.0
     noise_sd: Tensor | None = field(default=None, repr=False, compare=False)
     known_noise = True
+
+    def __post_init__(self) -> None:
+        check_kernel(self.kernel)
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         return {

@@ -17,6 +17,7 @@ from ..distributions import TrendMarginal
 from ..errors import DataError, NotApplicable, SettingError
 from ..gls import Solved, solve
 from ..kernels import Exponential, Kernel
+from ..kernels.kernel import check_kernel
 from ..linalg import add_diagonal, cholesky
 from ..priors import LogNormal, PriorLike, Site, prefixed, site, under
 from .drift import Drift, basis, checked, places
@@ -66,6 +67,7 @@ class Kriging(Model):
     known_noise = True
 
     def __post_init__(self) -> None:
+        check_kernel(self.kernel)
         object.__setattr__(self, "drift", checked(self.drift))
         if self.estimator not in ESTIMATORS:
             raise SettingError('estimator "reml" or "ml"', repr(self.estimator), "choose one")

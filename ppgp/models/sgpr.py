@@ -15,6 +15,7 @@ from torch.distributions import Distribution
 from ..data import Dataset
 from ..errors import DataError, NotApplicable, NumericalError, SettingError
 from ..kernels import RBF, Kernel
+from ..kernels.kernel import check_kernel
 from ..linalg import add_diagonal, cholesky
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, site, under
 from ..sparse import Projection, SparseMarginal, inducing_root
@@ -59,6 +60,7 @@ class SGPR(Model):
     Z: Tensor | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        check_kernel(self.kernel)
         check_number(self.inducing)
         if self.reselect is not None and (self.learn or self.reselect < 1):
             got = "learn=True" if self.learn else repr(self.reselect)
@@ -200,7 +202,10 @@ class SGPR(Model):
             yield one, Z, L, law.noise, law.project(train.y, L)
 
     def bounds(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor]:
-        """Lower and upper bound on log p(y given theta), Titsias (2009) and (2014): [draw], or [] for theta without a draw axis."""
+        """Lower and upper bound on log p(y given theta), Titsias (2009) and (2014): [draw], or [] for theta without a draw axis.
+
+        theta and data are on one scale: after a fit, ``posterior.model.bounds(posterior.theta, posterior.data)``.
+        """
         axes = {name: len(s.shape) for name, s in self.sites(data.d).items() if isinstance(s, Site)}
         single = all(v.ndim == axes[k] for k, v in theta.items() if k in axes)
         batch = {k: v[None] if single and k in axes else v for k, v in theta.items()}

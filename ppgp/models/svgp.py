@@ -14,6 +14,7 @@ from torch.distributions import Distribution, constraints
 from ..data import Dataset
 from ..errors import NotApplicable, NumericalError, SettingError, UnknownName
 from ..kernels import RBF, Kernel
+from ..kernels.kernel import check_kernel
 from ..likelihoods import Gaussian, Likelihood
 from ..likelihoods.expected import Expected
 from ..linalg import add_diagonal, cholesky, factor_or_nan
@@ -69,6 +70,7 @@ class SVGP(Model):
     collapsed = ("v",)
 
     def __post_init__(self) -> None:
+        check_kernel(self.kernel)
         if not isinstance(self.likelihood, Likelihood):
             raise SettingError("a member of ppgp.likelihoods as likelihood", repr(self.likelihood), "for example Bernoulli()")
         if self.objective not in OBJECTIVES:

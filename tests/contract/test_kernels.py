@@ -82,6 +82,32 @@ def test_positive_semidefinite(k: Kernel, n: int, d: int, seed: int) -> None:
 
 
 @each
+@pytest.mark.parametrize("d", [1, 2, 3, 4])
+def test_positive_semidefinite_on_a_lattice_from_dense_to_sparse(k: Kernel, d: int) -> None:
+    """Functions of distance that are covariances in fewer dimensions alone, or in none, show it there: few scattered rows do not."""
+    if wide(k, d) != d:
+        return
+    side = {1: 30, 2: 7, 3: 4, 4: 3}[d]
+    lattice = torch.cartesian_prod(*[torch.arange(side, dtype=torch.float64)] * d).reshape(-1, d)
+    for spacing in (0.1, 0.2, 0.3, 0.4, 0.55, 0.75, 0.9):
+        K = k(draws(k, d), spacing * lattice)
+        assert float(torch.linalg.eigvalsh(K)[0]) > -1e-8 * float(K.diagonal().sum())
+
+
+@each
+def test_one_that_rescales_sees_inputs_in_lengthscales_alone(k: Kernel) -> None:
+    """What ARD relies on."""
+    if not k.rescales:
+        return
+    d = wide(k, 3)
+    theta, X, Z = draws(k, d), inputs(5, d, 11), inputs(3, d, 12)
+    unit = {**theta, "lengthscale": torch.ones_like(theta["lengthscale"])}
+    for scale in (0.4, 2.5):
+        scaled = {**theta, "lengthscale": scale * unit["lengthscale"]}
+        torch.testing.assert_close(k(scaled, scale * X, scale * Z), k(unit, X, Z), rtol=1e-9, atol=1e-12)
+
+
+@each
 @sizes
 def test_diag_is_the_diagonal(k: Kernel, n: int, d: int, seed: int) -> None:
     d = wide(k, d)

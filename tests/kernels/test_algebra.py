@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
 from ppgp.errors import NotApplicable, SettingError
 from ppgp.kernels import ARD, RBF, Constant, Kernel, Linear, Matern, Periodic, Polynomial, Product, Scale, Subspace, Sum, White
+from ppgp.kernels.kernel import check_kernel
 from ppgp.priors import Exponential, Flat, HalfNormal, Normal, StudentT, Uniform
 
 X = torch.randn(5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -126,3 +129,13 @@ def test_white_noise_tells_equal_rows_apart() -> None:
     twins = X[[0, 0]]
     assert torch.equal(White(variance=2.0)({}, twins), 2 * torch.eye(2, dtype=X.dtype))
     assert torch.equal(White(variance=2.0)({}, twins, twins.clone()), torch.zeros(2, 2, dtype=X.dtype))
+
+
+@pytest.mark.parametrize(
+    "act",
+    [lambda: 2.0 * RBF(), lambda: 1.0 + RBF(), lambda: check_kernel(2.0), lambda: check_kernel(RBF)],
+    ids=["times", "plus", "number", "class"],
+)
+def test_what_is_no_kernel_is_said_in_one_sentence(act: Callable[[], object]) -> None:
+    with pytest.raises(SettingError, match=r"call it: RBF\(\)|for a number write Scale"):
+        act()

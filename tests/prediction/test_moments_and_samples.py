@@ -9,7 +9,7 @@ import torch
 from laws import ALL, CONTINUOUS, DRAWS, ROWS, Mixture
 from scipy import stats
 
-from ppgp.errors import DataError, NotApplicable
+from ppgp.errors import DataError, NotApplicable, SettingError
 from ppgp.prediction import Prediction
 
 FINITE = {name: m for name, m in ALL.items() if name != "Cauchy"}
@@ -178,3 +178,10 @@ def test_rows_of_a_joint_law_cannot_be_taken_out() -> None:
     mean, covariance = joint()
     with pytest.raises(NotApplicable, match="predict without joint=True"):
         Prediction(dist.MultivariateNormal(mean, covariance))[0]
+
+
+def test_quantiles_are_of_one_probability_or_one_a_row() -> None:
+    law = Prediction(dist.Normal(torch.zeros(2, dtype=torch.float64), 1.0))
+    assert law.quantile(torch.tensor([0.2, 0.5]))[1] == 0.0
+    with pytest.raises(SettingError, match=r"one a row \(2\), got 3: call it once"):
+        law.quantile(torch.tensor([0.1, 0.5, 0.9]))

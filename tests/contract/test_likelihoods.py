@@ -1,0 +1,199 @@
+"""Laws of every likelihood; a new member of ``ppgp.likelihoods`` is picked up from ``__all__``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from ppgp import likelihoods, priors, univariate, zoo
+from ppgp.data import Dataset
+from ppgp.errors import DataError
+from ppgp.likelihoods import Bernoulli, Categorical, Likelihood
+from ppgp.likelihoods.likelihood import hermite
+from ppgp.models.placing import medians
+from ppgp.prediction import Prediction, seeded
+
+F64 = torch.float64
+#: members whose defaults leave something to the data
+SPELT_OUT: dict[str, Likelihood] = {"Categorical": Categorical(3)}
+MEMBERS = {n: SPELT_OUT.get(n) or getattr(likelihoods, n)() for n in likelihoods.__all__ if n != "Likelihood"}
+MEMBERS["probit"] = Bernoulli("probit")
+each = pytest.mark.parametrize("lik", MEMBERS.values(), ids=MEMBERS.keys())
+member = pytest.mark.parametrize("lik", [m for n, m in MEMBERS.items() if n != "probit"], ids=lambda m: type(m).__name__)
+ROWS = 6
+
+
+def theta_of(lik: Likelihood) -> dict[str, Tensor]:
+    """Every site at the median of its prior, with one draw."""
+    return {k: v[None] for k, v in medians(lik.sites(), torch.zeros(1, 1, dtype=F64), 0).items()}
+
+
+def moments(lik: Likelihood, draws: int = 1) -> tuple[Tensor, Tensor]:
+    """Mean and variance [draw, (K,) n] of f."""
+    g = torch.Generator().manual_seed(1)
+    shape = (draws, lik.latents, ROWS) if lik.latents > 1 else (draws, ROWS)
+    variance = torch.linspace(0.05, 1.5, ROWS, dtype=F64)
+    return torch.randn(shape, generator=g, dtype=F64), variance.expand(shape)
+
+
+def targets(lik: Likelihood, theta: dict[str, Tensor], mean: Tensor, variance: Tensor) -> Tensor:
+    """y [n] that the likelihood itself draws."""
+    with seeded(2):
+        return lik.law(theta, mean + variance.sqrt() * torch.randn_like(mean)).sample()[0].to(F64)
+
+
+def average(lik: Likelihood, mean: Tensor, variance: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
+    """E of(f) by a rule far finer than any that the library uses: f [nodes, (K,) n] in, [nodes, n] for it to average."""
+    if lik.latents == 1:
+        x = torch.linspace(-9, 9, 4001, dtype=F64)
+        weight = torch.exp(-0.5 * x.square())
+        x, weight = x[:, None], weight / weight.sum()
+    else:
+        nodes, one = hermite(32, mean)
+        x = torch.cartesian_prod(*[nodes] * lik.latents)[..., None]
+        weight = torch.cartesian_prod(*[one] * lik.latents).prod(-1)
+    return torch.tensordot(weight, of(mean[0] + variance[0].sqrt() * x), 1)
+
+
+def close(lik: Likelihood, found: Tensor, exact: Tensor) -> None:
+    """Averages over several functions are taken at a hundred or so quasi-random points: 0.01 off where f is uncertain."""
+    tolerance = 2e-4 if lik.latents == 1 else 2e-2
+    torch.testing.assert_close(found, exact, rtol=tolerance, atol=tolerance)
+
+
+@each
+def test_expected_is_the_average_of_the_log_density(lik: Likelihood) -> None:
+    theta, (mean, variance) = theta_of(lik), moments(lik)
+    y = targets(lik, theta, mean, variance)
+    close(lik, lik.expected(theta, mean, variance, y)[0], average(lik, mean, variance, lambda f: lik.law(theta, f).log_prob(y)))
+
+
+@each
+def test_marginal_is_the_average_of_the_density(lik: Likelihood) -> None:
+    theta, (mean, variance) = theta_of(lik), moments(lik)
+    y = targets(lik, theta, mean, variance)
+    exact = average(lik, mean, variance, lambda f: lik.law(theta, f).log_prob(y).exp()).log()
+    close(lik, lik.marginal(theta, mean, variance).log_prob(y)[0], exact)
+
+
+@each
+def test_mean_and_variance_of_the_marginal_are_those_of_its_average(lik: Likelihood) -> None:
+    theta, (mean, variance) = theta_of(lik), moments(lik)
+    marginal = lik.marginal(theta, mean, variance)
+    if isinstance(marginal, torch.distributions.Categorical):  # its mean is not a number
+        close(lik, marginal.probs[0].mT, average(lik, mean, variance, lambda f: lik.law(theta, f).probs.movedim(-1, -2)))
+        return
+    first, second = (
+        average(lik, mean, variance, lambda f, p=p: lik.law(theta, f).mean ** p + (p - 1) * lik.law(theta, f).variance)
+        for p in (1, 2)
+    )
+    close(lik, marginal.mean[0], first)
+    close(lik, marginal.variance[0], second - first.square())
+
+
+@each
+def test_draws_and_cdf_of_the_prediction_agree(lik: Likelihood) -> None:
+    """Quantiles, intervals, CRPS and PIT are made of the cdf."""
+    theta, (mean, variance) = theta_of(lik), moments(lik)
+    law = Prediction(lik.marginal(theta, mean, variance))
+    n = 4000
+    with seeded(3):
+        draws = law.distribution.sample(torch.Size([n]))[:, 0].to(F64)
+    y = targets(lik, theta, mean, variance)
+    if law.kind == "classes":
+        found, exact = (draws == y).to(F64).mean(0), law.log_prob(y).exp()
+    else:
+        found, exact = (draws <= y).to(F64).mean(0), law.cdf(y)
+    error = (exact * (1 - exact) / n).clamp_min(1 / n**2).sqrt()
+    assert bool(((found - exact).abs() < 5 * error).all())
+
+
+@each
+def test_the_gradient_of_expected_is_that_of_finite_differences(lik: Likelihood) -> None:
+    """Natural gradients are made of it."""
+    theta, (mean, variance) = theta_of(lik), moments(lik)
+    y = targets(lik, theta, mean, variance)
+    inputs = [x.clone().requires_grad_() for x in (mean, variance)]
+    assert torch.autograd.gradcheck(lambda m, v: lik.expected(theta, m, v, y), inputs)
+
+
+@each
+def test_a_batch_of_draws_is_a_loop_and_rows_can_be_taken(lik: Likelihood) -> None:
+    mean, variance = moments(lik, 2)
+    theta = {k: torch.cat([v, 1.5 * v]) for k, v in theta_of(lik).items()}
+    y = targets(lik, {k: v[:1] for k, v in theta.items()}, mean[:1], variance[:1])
+    marginal, value = lik.marginal(theta, mean, variance), lik.expected(theta, mean, variance, y)
+    assert marginal.batch_shape == value.shape == (2, ROWS)
+    for i in (0, 1):
+        one, m, v = {k: x[i : i + 1] for k, x in theta.items()}, mean[i : i + 1], variance[i : i + 1]
+        torch.testing.assert_close(value[i], lik.expected(one, m, v, y)[0])
+        torch.testing.assert_close(marginal.log_prob(y)[i], lik.marginal(one, m, v).log_prob(y)[0])
+    some = univariate.take(marginal, torch.tensor([4, 1]))
+    torch.testing.assert_close(some.log_prob(y[[4, 1]]), marginal.log_prob(y)[:, [4, 1]])
+
+
+@each
+def test_f_that_is_known_leaves_the_law_itself(lik: Likelihood) -> None:
+    theta, (mean, variance) = theta_of(lik), moments(lik)
+    y, none = targets(lik, theta, mean, variance), torch.full_like(variance, 1e-14)
+    exact = lik.law(theta, mean).log_prob(y)
+    torch.testing.assert_close(lik.expected(theta, mean, none, y), exact, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(lik.marginal(theta, mean, none).log_prob(y), exact, rtol=1e-5, atol=1e-5)
+
+
+@each
+def test_float32_stays_and_agrees(lik: Likelihood) -> None:
+    theta, (mean, variance) = theta_of(lik), moments(lik)
+    y = targets(lik, theta, mean, variance)
+    single: Any = ({k: v.float() for k, v in theta.items()}, mean.float(), variance.float())
+    for found, exact in (
+        (lik.expected(*single, y.float()), lik.expected(theta, mean, variance, y)),
+        (lik.marginal(*single).log_prob(y.float()), lik.marginal(theta, mean, variance).log_prob(y)),
+    ):
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found.double(), exact, rtol=1e-3, atol=1e-3)
+
+
+@each
+def test_it_accepts_what_it_draws_and_nothing_else(lik: Likelihood) -> None:
+    """And y is not scaled where that would take it out of the support."""
+    theta, (mean, variance) = theta_of(lik), moments(lik)
+    X, y = torch.zeros(ROWS, 1, dtype=F64), targets(lik, theta, mean, variance)
+    assert type(lik.prepare(Dataset(X, y))) is type(lik)
+    if lik.law(theta, mean).support is constraints.real:
+        return
+    assert "y" not in lik.scales
+    with pytest.raises(DataError):
+        lik.prepare(Dataset(X, y - 1000.5))
+
+
+@member
+def test_sites_can_be_drawn_and_a_fixed_number_is_respected(lik: Likelihood) -> None:
+    mean, variance = moments(lik)
+    theta = theta_of(lik)
+    y = targets(lik, theta, mean, variance)
+    priced = [f.name for f in fields(lik) if isinstance(getattr(lik, f.name), priors.Prior)]  # type: ignore[arg-type]
+    assert set(lik.sites()) == set(priced)
+    for name in priced:
+        fixed: Any = replace(lik, **{name: float(theta[name])})  # type: ignore[type-var]
+        rest = {k: v for k, v in theta.items() if k != name}
+        assert fixed.sites()[name].fixed
+        torch.testing.assert_close(fixed.expected(rest, mean, variance, y), lik.expected(theta, mean, variance, y))
+        torch.testing.assert_close(
+            fixed.marginal(rest, mean, variance).log_prob(y), lik.marginal(theta, mean, variance).log_prob(y)
+        )
+
+
+@each
+def test_the_repr_builds_it_and_the_docstring_names_a_source(lik: Likelihood) -> None:
+    built = zoo.read(repr(lik), [priors, likelihoods], "Likelihood")
+    assert built == lik
+    assert hash(built) == hash(lik)
+    assert re.search(r"(19|20)\d\d", type(lik).__doc__ or "")
