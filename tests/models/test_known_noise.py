@@ -164,6 +164,17 @@ def test_noise_follows_rows_devices_frames_and_files(tmp_path: Path) -> None:
     assert twice.model.noise_sd is None  # prepared anew for rows whose noise is not known
 
 
+@pytest.mark.parametrize("model", BOTH, ids=["gp", "kriging", "known mean"])
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+def test_rows_held_out_of_a_search_have_their_own_noise(model: Any) -> None:
+    found = ppgp.fit(model, DATA, inference.MAP(steps=3, hold_out=0.3), standardise=False, progress=False)
+    order = torch.randperm(DATA.n, generator=torch.Generator().manual_seed(0))
+    held, rest = DATA.rows(order[:9]), DATA.rows(order[9:])
+    law = model.prepare(rest).predict(found.theta, held.X, rest, noise_sd=held.noise_sd)
+    torch.testing.assert_close(found.stats["held_out_nlpd"].min(), -law.log_prob(held.y).mean())
+    torch.testing.assert_close(found.model.noise_sd, SD)  # the posterior is that of all rows
+
+
 def test_replicates_have_the_noise_of_their_rows() -> None:
     loud = Dataset(X, Y, noise_sd=torch.where(torch.arange(30) < 15, 3.0, 0.01))
     posterior = ppgp.fit(
