@@ -350,6 +350,7 @@ def test_plain_pyro_fits_it() -> None:
 @pytest.mark.parametrize(
     ("act", "error", "sentence"),
     [
+        (lambda: SVGP(kernels.Subspace(KERNEL, [5])).prepare(rows()), SettingError, "at least 6 columns"),
         (lambda: SVGP(KERNEL, 50).prepare(rows()), SettingError, "between 1 and n = 40"),
         (lambda: SVGP(KERNEL, Z=torch.zeros(3, 2, dtype=F64)).prepare(rows()), DataError, "duplicates"),
         (lambda: SVGP(KERNEL, 0), SettingError, "positive whole number"),

@@ -10,7 +10,7 @@ from laws import ALL, CONTINUOUS, DRAWS, ROWS, Mixture
 from scipy import stats
 
 from ppgp.errors import DataError, NotApplicable
-from ppgp.prediction import Prediction
+from ppgp.prediction import Prediction, seeded
 
 FINITE = {name: m for name, m in ALL.items() if name != "Cauchy"}
 finite = pytest.mark.parametrize("m", FINITE.values(), ids=FINITE.keys())
@@ -178,3 +178,15 @@ def test_rows_of_a_joint_law_cannot_be_taken_out() -> None:
     mean, covariance = joint()
     with pytest.raises(NotApplicable, match="predict without joint=True"):
         Prediction(dist.MultivariateNormal(mean, covariance))[0]
+
+
+def test_no_stream_is_seeded_that_is_not_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.manual_seed seeds every GPU, and a later one when it is first used; fork_rng gives back those that it is told of."""
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    before = torch.get_rng_state()
+    with seeded(3):
+        first = torch.rand(2)
+    assert not seeds
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(first, torch.rand(2, generator=torch.Generator().manual_seed(3)))
