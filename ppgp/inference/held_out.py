@@ -40,7 +40,8 @@ class Watch:
         order = torch.randperm(data.n, generator=torch.Generator().manual_seed(seed)).to(data.X.device)
         self.how, self.held = how, data.rows(order[:count])
         rest = data.rows(order[count:])
-        model = target.model if data.noise_sd is None else target.model.prepare(rest)  # it knows the noise of its rows one by one
+        # a recipe with known noise knows that of its own rows alone
+        model = target.model if data.noise_sd is None else target.model.prepare(rest)
         self.target = Target(model, rest, optimise_params=True)
         self.every = 1 if how.optimizer == "lbfgs" else max(1, how.steps // LOOKS)
         self.best, self.at = math.inf, 0

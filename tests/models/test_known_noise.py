@@ -226,3 +226,14 @@ def test_predict_refuses_noise_that_a_model_would_not_use() -> None:
         linear.predict(NEW, noise_sd=0.1)
     with pytest.raises(NotApplicable, match="noise_ds"):
         linear.predict(NEW, noise_ds=0.1)
+
+
+@pytest.mark.parametrize(
+    "build", [lambda k: models.GP(k, noise=0), lambda k: models.Kriging(k, nugget=0)], ids=["gp", "kriging"]
+)
+def test_white_tells_duplicates_apart_where_there_is_no_other_noise(build: Callable[[Any], Any]) -> None:
+    twice = Dataset(torch.cat([X, X]), torch.cat([Y, Y + 0.1]))
+    ready = build(KERNEL + kernels.White(0.2)).prepare(twice)
+    assert bool(torch.isfinite(ready.loo({}, twice).mean).all())
+    with pytest.raises(DataError, match="duplicates"):
+        build(KERNEL).prepare(twice)
