@@ -22,10 +22,16 @@ __all__ = ["Prediction"]
 
 @contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """torch's random numbers from ``seed`` inside, and the caller's stream untouched outside."""
-    devices = [device] if device is not None and device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
+    """torch's random numbers from ``seed`` inside, and the caller's streams untouched outside: that of the CPU, and those of
+    ``device``, or of every GPU in use where none is named."""
+    # torch.manual_seed would seed every GPU, those that are not given back afterwards too
+    used = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    cuda = [torch.device("cuda", i) for i in used] if device is None else [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda):
+        torch.random.default_generator.manual_seed(seed)
+        for each in cuda:
+            with torch.cuda.device(each):
+                torch.cuda.manual_seed(seed)
         yield
 
 

@@ -39,7 +39,10 @@ class Watch:
             )
         order = torch.randperm(data.n, generator=torch.Generator().manual_seed(seed)).to(data.X.device)
         self.how, self.held = how, data.rows(order[:count])
-        self.target = Target(target.model, data.rows(order[count:]), optimise_params=True)
+        rest = data.rows(order[count:])
+        # a recipe with known noise knows that of its own rows alone
+        model = target.model if data.noise_sd is None else target.model.prepare(rest)
+        self.target = Target(model, rest, optimise_params=True)
         self.every = 1 if how.optimizer == "lbfgs" else max(1, how.steps // LOOKS)
         self.best, self.at = math.inf, 0
         self.best_z: Tensor | None = None
@@ -49,7 +52,8 @@ class Watch:
         """Mean negative log predictive density of the rows held out, at z [p]."""
         with torch.no_grad():
             theta = finish(self.how, self.target, z[None, None], time.perf_counter()).theta
-            law = self.target.model.predict(theta, self.held.X, self.target.data)
+            known = {} if self.held.noise_sd is None else {"noise_sd": self.held.noise_sd}
+            law = self.target.model.predict(theta, self.held.X, self.target.data, **known)
             return -float(law.log_prob(self.held.y).mean())
 
     def over(self, t: int, z: Tensor) -> bool:

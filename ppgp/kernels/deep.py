@@ -89,6 +89,7 @@ class Deep(Kernel):
 
         if not batch:
             return run(state, X)
+        batch = torch.broadcast_shapes(batch, X.shape[:-2])
         each = {name: v.expand(batch + shapes[name]).reshape(-1, *shapes[name]) for name, v in state.items()}
         rows = X if X.ndim == 2 else X.expand(batch + X.shape[-2:]).reshape(-1, *X.shape[-2:])
         several = torch.vmap(run, in_dims=(0, None if X.ndim == 2 else 0), randomness="different")

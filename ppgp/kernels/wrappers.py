@@ -143,6 +143,7 @@ class Subspace(Kernel):
         return self.kernel.nugget(theta, X[..., list(self.columns)])
 
     def faults(self, theta: Theta, X: Tensor) -> list[str]:
+        self._check(X.shape[-1])
         return self.kernel.faults(theta, X[..., list(self.columns)])
 
     def path(self, theta: Theta, d: int, draw: Draw) -> Path:

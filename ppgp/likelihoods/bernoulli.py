@@ -11,7 +11,7 @@ from torch.distributions import Distribution
 
 from ..data import Dataset
 from ..errors import UnknownName
-from .likelihood import FINE_NODES, Likelihood, Theta, hermite
+from .likelihood import FINE_NODES, Likelihood, Theta, hermite, root
 from .targets import check_codes
 
 LINKS = ("logit", "probit")
@@ -44,7 +44,7 @@ class Bernoulli(Likelihood):
         if self.link == "probit":  # equation 3.82
             return dist.Bernoulli(logits=_logit_of_probit(mean / (1 + variance).sqrt()))
         nodes, weights = hermite(FINE_NODES, mean)
-        f = mean[..., None] + variance.sqrt()[..., None] * nodes
+        f = mean[..., None] + root(variance)[..., None] * nodes
         log = torch.nn.functional.logsigmoid
         yes, no = (torch.logsumexp(log(sign * f) + weights.log(), -1) for sign in (1.0, -1.0))
         return dist.Bernoulli(logits=yes - no)

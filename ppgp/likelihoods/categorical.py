@@ -13,7 +13,7 @@ from torch.quasirandom import SobolEngine
 
 from ..data import Dataset
 from ..errors import SettingError
-from .likelihood import Likelihood, Theta
+from .likelihood import Likelihood, Theta, root
 from .targets import check_codes, count_classes
 
 POINTS = 64  # pairs of opposite quasi-random points: an expectation of the softmax has no rule of its own
@@ -53,13 +53,13 @@ class Categorical(Likelihood):
         for e in _points(self.latents, FINE_POINTS).to(
             mean
         ):  # one after the other: all at once are 1,024 times as many numbers
-            total = total + torch.softmax((mean + variance.sqrt() * e[:, None]).movedim(-2, -1), -1)
+            total = total + torch.softmax((mean + root(variance) * e[:, None]).movedim(-2, -1), -1)
         return dist.Categorical(probs=total / total.sum(-1, keepdim=True))
 
     def expected(self, theta: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
         """E f_y is closed, E log sum exp(f) the mean over the points."""
         points = _points(self.latents, POINTS).to(mean)
-        f = mean + variance.clamp_min(0.0).sqrt() * points.reshape(-1, *(1,) * (mean.ndim - 2), self.latents, 1)
+        f = mean + root(variance) * points.reshape(-1, *(1,) * (mean.ndim - 2), self.latents, 1)
         own = mean.gather(-2, y.long().expand(*mean.shape[:-2], mean.shape[-1])[..., None, :])[..., 0, :]
         return own - torch.logsumexp(f, -2).mean(0)
 

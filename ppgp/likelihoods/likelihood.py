@@ -54,12 +54,17 @@ class Likelihood:
         """E log p(y given f) over f ~ N(mean, variance), [*draw, n]: by Gauss-Hermite unless closed."""
         nodes, weights = hermite(self.nodes, mean)
         column = (-1,) + (1,) * mean.ndim
-        f = mean + variance.clamp_min(0.0).sqrt() * nodes.reshape(column)
+        f = mean + root(variance) * nodes.reshape(column)
         return (self.law(theta, f).log_prob(y) * weights.reshape(column)).sum(0)
 
     def value(self, theta: Theta, name: str, like: Tensor) -> Tensor:
         """theta[name] with an axis for the rows, or the number that this recipe fixes the field ``name`` to."""
         return value_of(theta, name, getattr(self, name), like)[..., None]
+
+
+def root(variance: Tensor) -> Tensor:
+    """The sd of f, its slope finite where f is certain: a linear kernel knows f(0), and one such row would make every slope NaN."""
+    return variance.clamp_min(torch.finfo(variance.dtype).eps).sqrt()
 
 
 @lru_cache(maxsize=8)

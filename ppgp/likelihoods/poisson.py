@@ -11,7 +11,7 @@ from torch.distributions import Distribution
 
 from ..data import Dataset
 from ..distributions import PoissonLogNormal
-from .likelihood import Likelihood, Theta
+from .likelihood import Likelihood, Theta, root
 from .targets import check_counts_of_events
 
 
@@ -30,7 +30,7 @@ class Poisson(Likelihood):
         return dist.Poisson(f.exp())
 
     def marginal(self, theta: Theta, mean: Tensor, variance: Tensor) -> Distribution:
-        return PoissonLogNormal(mean, variance.sqrt())
+        return PoissonLogNormal(mean, root(variance))
 
     def expected(self, theta: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
         """y E f - E exp(f) - log y!, in closed form."""

@@ -22,6 +22,7 @@ from ..priors import LogNormal, Param, PriorLike, Site, prefixed, site, under
 from .known_noise import known_at, refuse_twins, with_known
 from .model import Model, Theta, begun, draw, first_draw, full_batch_only, number_of_draws, split_params
 from .pathwise import matheron
+from .placing import medians
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of predict
 ROWS_AT_ONCE = 2048
@@ -66,7 +67,8 @@ class GP(Model):
         if broken:  # no gradient leads away from there
             raise NumericalError("a kernel that tells these rows apart before the fit", "a network that does not", broken[0])
         if self.noise == 0:
-            refuse_twins(data.X, data.noise_sd, "different rows of X", "noise")
+            own = self.kernel.nugget(under("kernel", medians(self.sites(data.d), data.X, 0)), data.X)
+            refuse_twins(data.X, data.noise_sd, own, "different rows of X", "noise")
         return replace(self, noise_sd=data.noise_sd)
 
     def start(self, data: Dataset) -> dict[str, Tensor]:

@@ -14,15 +14,16 @@ from torch.distributions import Distribution
 
 from ..data import Dataset
 from ..distributions import TrendMarginal
-from ..errors import DataError, NotApplicable, SettingError
+from ..errors import DataError, NotApplicable, NumericalError, SettingError
 from ..gls import Solved, solve
 from ..kernels import Exponential, Kernel
 from ..kernels.kernel import check_kernel
 from ..linalg import add_diagonal, cholesky
-from ..priors import LogNormal, PriorLike, Site, prefixed, site, under
+from ..priors import LogNormal, Param, PriorLike, Site, prefixed, site, under
 from .drift import Drift, basis, checked, places
 from .known_noise import known_at, refuse_twins, with_known
-from .model import Model, Theta, draw, full_batch_only, number_of_draws
+from .model import Model, Theta, begun, draw, first_draw, full_batch_only, number_of_draws, split_params
+from .placing import medians
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws or of places
 ESTIMATORS = ("reml", "ml")
@@ -85,7 +86,7 @@ class Kriging(Model):
         filled = replace(self, nugget=LogNormal(-2.0, 1.0)) if self.nugget is None else self
         return Model.value(filled, theta, name, like)
 
-    def sites(self, d: int) -> dict[str, Site]:
+    def sites(self, d: int) -> dict[str, Site | Param]:
         width = d - len(self.drift) if isinstance(self.drift, tuple) else d
         nugget = LogNormal(-2.0, 1.0) if self.nugget is None else self.nugget
         own = {**prefixed("variogram", self.kernel.sites(width)), "nugget": site("nugget", nugget, positive=True, zero=True)}
@@ -97,9 +98,13 @@ class Kriging(Model):
         Raises:
             DataError: for rows at one place where the nugget is exactly 0, or a drift that the rows cannot tell.
             SettingError: for fewer neighbours than the drift has functions.
+            NumericalError: for a network that starts broken.
         """
         where = places(self.drift, data.X)
         self.sites(data.d)
+        broken = self.kernel.faults({}, where)
+        if broken:
+            raise NumericalError("a kernel that tells these rows apart before the fit", "a network that does not", broken[0])
         F = basis(self.drift, data.X, data.X)
         p = F.shape[1]
         if p >= data.n or int(torch.linalg.matrix_rank(F / F.abs().amax(0).clamp_min(1e-300))) < p:
@@ -108,8 +113,17 @@ class Kriging(Model):
         if self.neighbours is not None and self.neighbours < p:
             raise SettingError(f"at least {p} neighbours for this drift", str(self.neighbours), "use more, or a simpler drift")
         if self.nugget == 0:
-            refuse_twins(where, data.noise_sd, "rows at different places", "nugget")
+            own = self.kernel.nugget(under("variogram", medians(self.sites(data.d), where, 0)), where)
+            refuse_twins(where, data.noise_sd, own, "rows at different places", "nugget")
         return replace(self._filled(where, data.y), noise_sd=data.noise_sd)
+
+    def start(self, data: Dataset) -> dict[str, Tensor]:
+        """Where a kernel's own sites begin: the weights of a network that has a prior, the frequencies of a spectrum."""
+        return begun(self.sites(data.d))
+
+    def faults(self, theta: Theta, data: Dataset) -> list[str]:
+        """What the fit has made of a network."""
+        return self.kernel.faults(under("variogram", theta), places(self.drift, data.X))
 
     def _filled(self, where: Tensor, y: Tensor) -> Kriging:
         sill = math.log(max(float(y.var()), 1e-12))
@@ -141,9 +155,10 @@ class Kriging(Model):
     def _solved(self, theta: Theta, train: Dataset) -> Iterator[tuple[dict[str, Tensor], Solved]]:
         """Chunks of draws, and the rows solved under each."""
         F, where = basis(self.drift, train.X, train.X), places(self.drift, train.X)
+        drawn, params = split_params(self.sites(train.d), theta)
         size = max(1, MEMORY_BUDGET // (train.X.element_size() * 6 * train.n**2))
-        for i in range(0, number_of_draws(theta), size):
-            part = {name: value[i : i + size] for name, value in theta.items()}
+        for i in range(0, number_of_draws(drawn), size):
+            part = {**params, **{name: value[i : i + size] for name, value in drawn.items()}}
             yield part, solve(self._covariance(part, where, train.noise_sd), train.y - self._centre(part, where), F)
 
     def _means(self, theta: Theta, blocks: Tensor, train: Dataset, alone: bool = False) -> tuple[Tensor, Tensor]:
@@ -165,7 +180,7 @@ class Kriging(Model):
                 K = self.kernel(hyper, where, there.flatten(0, 1))
                 new = basis(self.drift, block, train.X).mean(1)
                 K = K.reshape(*K.shape[:-1], m, k).mean(-1)
-                pieces.append(solved.at(K, new, self._within(hyper, there)))
+                pieces.append(solved.at(K, new, self._within(part, there, train.d)))
             centre = self._centre(part, blocks)
             means.append((torch.cat([a for a, _ in pieces], -1) + centre).reshape(-1, len(blocks)))
             variances.append(torch.cat([b for _, b in pieces], -1).expand(len(means[-1]), -1))
@@ -173,14 +188,20 @@ class Kriging(Model):
 
     def _places_at_once(self, theta: Theta, blocks: Tensor, train: Dataset) -> int:
         n = min(self.neighbours or train.n, train.n)
-        each = number_of_draws(theta) * (4 * n * (n if self.neighbours else blocks.shape[1]) + blocks.shape[1] ** 2) + train.n
+        draws = number_of_draws(split_params(self.sites(train.d), theta)[0])
+        each = draws * (4 * n * (n if self.neighbours else blocks.shape[1]) + blocks.shape[1] ** 2) + train.n
         return max(1, MEMORY_BUDGET // (blocks.element_size() * each))
 
-    def _within(self, hyper: Theta, there: Tensor) -> Tensor:
+    def _lifted(self, theta: Theta, d: int) -> dict[str, Tensor]:
+        """One axis more after that of the draws, for places [m, k, d]."""
+        drawn, params = split_params(self.sites(d), theta)
+        return {**params, **{name: value.unsqueeze(1) for name, value in drawn.items()}}
+
+    def _within(self, theta: Theta, there: Tensor, d: int) -> Tensor:
         """Mean covariance of the places of a block with one another, [*draw, m]."""
         if there.shape[1] == 1:
-            return self.kernel.diag(hyper, there[:, 0])
-        return self.kernel(_lifted(hyper), there).mean((-2, -1))
+            return self.kernel.diag(under("variogram", theta), there[:, 0])
+        return self.kernel(under("variogram", self._lifted(theta, d)), there).mean((-2, -1))
 
     def _local(self, theta: Theta, blocks: Tensor, train: Dataset, first: int | None) -> tuple[Tensor, Tensor]:
         where, there = places(self.drift, train.X), places(self.drift, blocks)
@@ -189,7 +210,7 @@ class Kriging(Model):
             rows = torch.arange(len(blocks), device=apart.device)
             apart[rows, first + rows] = torch.inf
         near = apart.topk(self.neighbours or train.n, largest=False).indices  # [m, k]
-        lifted = _lifted(theta)
+        lifted = self._lifted(theta, train.d)
         hyper = under("variogram", lifted)
         known = None if train.noise_sd is None else train.noise_sd[near]
         C = add_diagonal(self.kernel(hyper, where[near]), self._noise(lifted, where, known))
@@ -198,7 +219,7 @@ class Kriging(Model):
         F = basis(self.drift, train.X, train.X)[near]
         new = basis(self.drift, blocks, train.X).mean(1, keepdim=True)
         K = self.kernel(hyper, where[near], there).mean(-1, keepdim=True)
-        prior = self._within(under("variogram", theta), there)[..., None]
+        prior = self._within(theta, there, train.d)[..., None]
         mean, variance = solve(C, residual, F).at(K, new, prior)
         shape = (-1, len(blocks))
         return (mean[..., 0] + centre).reshape(shape), variance[..., 0].reshape(shape)
@@ -261,7 +282,7 @@ class Kriging(Model):
         and the drift's functions (F [n, p], F* [m, p]) or None."""
         if self.neighbours is not None and self.neighbours < train.n:
             raise NotApplicable("predictions from all rows", f"neighbours={self.neighbours}", "leave neighbours out")
-        one = {name: value[0] for name, value in theta.items()}
+        one = first_draw(self.sites(train.d), theta)
         hyper, where, there = under("variogram", one), places(self.drift, train.X), places(self.drift, X)
         centre = self._centre(one, X)
         variance = self.kernel.diag(hyper, there) + self._noise(one, X, noise_sd)
@@ -284,8 +305,3 @@ class Kriging(Model):
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
         """The likelihood is joint; pointwise it is the leave-one-out density."""
         return {"y": self.loo(theta, data).log_prob(data.y)}
-
-
-def _lifted(hyper: Theta) -> dict[str, Tensor]:
-    """One axis more after that of the draws, for places [m, k, d]."""
-    return {name: value.unsqueeze(1) if value.ndim else value for name, value in hyper.items()}

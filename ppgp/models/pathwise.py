@@ -24,8 +24,7 @@ class ExactPrior:
     is not frozen.
     """
 
-    kernel: Kernel
-    theta: Theta
+    covariance: Callable[..., Tensor]  # (X), (X1, X2) -> [n1, n2]
     draw: Draw
     X: Tensor = field(init=False)
     f: Tensor = field(init=False)
@@ -46,15 +45,15 @@ class ExactPrior:
         return self.f[:, [known[key] for key in keys]]
 
     def _extend(self, X: Tensor) -> None:
-        prior = self.kernel(self.theta, X)
+        prior = self.covariance(X)
         mean = torch.zeros(self.draw.samples, len(X), dtype=X.dtype, device=X.device)
         if len(self.X):
             # smooth functions at many rows have a covariance without full rank, and no noise to mend it: what lies in its
             # last directions is less than sqrt(NEGLIGIBLE) of f
-            values, vectors = torch.linalg.eigh(self.kernel(self.theta, self.X))
+            values, vectors = torch.linalg.eigh(self.covariance(self.X))
             kept = values > NEGLIGIBLE * values.max()
             whiten = vectors[:, kept] / values[kept].sqrt()
-            V = whiten.mT @ self.kernel(self.theta, self.X, X)
+            V = whiten.mT @ self.covariance(self.X, X)
             mean = self.f @ whiten @ V
             prior = prior - V.mT @ V
         # rows close to known ones leave next to no variance: rounding makes some of it negative
@@ -72,12 +71,27 @@ def matheron(
     ``noise`` is [1], or [n] where rows have their own. One solve for all the x there will ever be. Wilson, Borovitskiy, Terenin,
     Mostowsky & Deisenroth (2020), equation 9.
     """
-    prior: Path = ExactPrior(kernel, theta, draw) if exact else kernel.path(theta, X.shape[-1], draw)
     L = cholesky(add_diagonal(kernel(theta, X), noise), "covariance of the training rows")
+    own = kernel.nugget(theta, X)
+    rough: Path | None = None
+    if exact:
+        prior: Path = ExactPrior(lambda *rows: kernel.shared(theta, *rows) if len(rows) == 1 else kernel(theta, *rows), draw)
+        if own is not None:  # that of a training row is noise: another row at its place has one of its own
+            noise, rough = noise + own, ExactPrior(lambda *rows: _alone(kernel, theta, *rows), draw)
+    else:
+        prior = kernel.path(theta, X.shape[-1], draw)
     gap = y - mean - prior(X) - noise.sqrt() * draw.normal(draw.samples, len(X))
     weights = torch.cholesky_solve(gap.mT, L)
 
     def path(rows: Tensor) -> Tensor:
-        return mean + prior(rows) + (kernel(theta, rows, X) @ weights).mT
+        smooth = mean + prior(rows) + (kernel(theta, rows, X) @ weights).mT
+        return smooth if rough is None else smooth + rough(rows)
 
     return path
+
+
+def _alone(kernel: Kernel, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+    """The covariance of the nugget, between different rows."""
+    own = kernel.nugget(theta, X1)
+    assert own is not None
+    return torch.diag_embed(own) if X2 is None else own.new_zeros(len(X1), len(X2))

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..errors import DataError, SettingError
 from ..inducing import select
 from ..kernels import Kernel
+from ..prediction import seeded
 from ..priors import Param, Prior, Site, under
 
 DEFAULT_INDUCING = 100
@@ -17,8 +18,7 @@ DEFAULT_INDUCING = 100
 
 def medians(sites: Mapping[str, Site | Param], X: Tensor, seed: int) -> dict[str, Tensor]:
     """Each site at the middle of its prior's draws: what a selection goes by before there is a fit."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         found = {}
         for name, one in sites.items():
             if isinstance(one, Site) and isinstance(one.prior, Prior):
@@ -49,8 +49,8 @@ def place(
     noise: float,
     seed: int,
 ) -> Tensor:
-    """Z [m, d] for rows X [n, d] at hyperparameters theta; m of None is 100, or n where that is less."""
-    m = min(DEFAULT_INDUCING, len(X)) if inducing is None else inducing
+    """Z [m, d] for rows X [n, d] at hyperparameters theta; m of None is 100, or the number of different rows where that is less."""
+    m = min(DEFAULT_INDUCING, len(torch.unique(X, dim=0))) if inducing is None else inducing
     hyper = under("kernel", theta)
     look = getattr(kernel, "features", None) if selection == "kmeans" else None
     with torch.no_grad():

@@ -20,7 +20,7 @@ from ..linalg import add_diagonal, cholesky
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, site, under
 from ..sparse import Projection, SparseMarginal, inducing_root
 from .gp import GP
-from .model import Model, Theta, draw, full_batch_only, number_of_draws, split_params
+from .model import Model, Theta, begun, draw, full_batch_only, number_of_draws, split_params
 from .placing import DEFAULT_INDUCING, check_given, check_number, medians, place
 
 ROWS_AT_ONCE = 8192
@@ -34,7 +34,7 @@ class SGPR(Model):
 
     Args:
         kernel: any member of ``ppgp.kernels``, or a composition.
-        inducing: m; None: 100, or all rows where there are fewer. At m = n and Z = X this is the exact GP.
+        inducing: m; None: 100, or all different rows where there are fewer. At m = n and Z = X this is the exact GP.
         selection: how they are placed in ``prepare``: "kmeans", "random", "conditional_variance" or "bound" (greedy, at the
             medians of the priors; ``reselected`` places them again at fitted values). Under a deep kernel "kmeans" is of features.
             None: "kmeans", but "random" where they are learnt, and MAP then begins from those of conditional variance at the mode of
@@ -80,7 +80,12 @@ class SGPR(Model):
             SettingError: if there are more inducing inputs than rows.
             DataError: if fewer rows differ, or a Z given by hand repeats itself or has other columns.
             NotApplicable: for a White that is larger in some rows than in others.
+            NumericalError: if a network starts broken.
         """
+        self.sites(data.d)
+        broken = self.kernel.faults({}, data.X)
+        if broken:
+            raise NumericalError("a kernel that tells these rows apart before the fit", "a network that does not", broken[0])
         own = self.kernel.nugget(under("kernel", self._medians(data.X)), data.X)
         if own is not None and float(own.max() - own.min()) > 1e-6 * float(own.max()):
             do = "use GP, or White by itself in a sum"
@@ -95,6 +100,14 @@ class SGPR(Model):
             self.prepare(data)
         else:
             replace(self, selection="random" if self._how in ("kmeans", "random") else self._how).prepare(data)
+
+    def start(self, data: Dataset) -> dict[str, Tensor]:
+        """Where a kernel's own sites begin: the weights of a network that has a prior, the frequencies of a spectrum."""
+        return begun(self.sites(data.d))
+
+    def faults(self, theta: Theta, data: Dataset) -> list[str]:
+        """What the fit has made of a network."""
+        return self.kernel.faults(under("kernel", theta), data.X)
 
     @property
     def _how(self) -> str:

@@ -43,7 +43,7 @@ class SVGP(Model):
     Args:
         kernel: any member of ``ppgp.kernels``, or a composition. White in it stays in f, where no inducing variable reaches it: a
             bound, and a loose one; Gaussian noise belongs in the likelihood.
-        inducing: m; None: 100, or all rows where there are fewer.
+        inducing: m; None: 100, or all different rows where there are fewer.
         likelihood: any member of ``ppgp.likelihoods``.
         objective: of SVI: "elbo", or "ppgpr", log of the predictive density in place of its expected logarithm (Jankowiak, Pleiss
             & Gardner 2020): better calibrated variances, and no bound.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ import ppgp
 from ppgp import Dataset, inference
 from ppgp.errors import NumericalError, SettingError, StorageError, UnknownName
 from ppgp.kernels import ARD, RBF, Deep, Kernel, Linear, Matern, Scale
-from ppgp.models import GP
+from ppgp.models import GP, SGPR, SVGP, Kriging
 from ppgp.networks import CNN, MLP, drops_out, module_of, pretrained, training
 from ppgp.priors import LogNormal, Normal
 from ppgp.target import Target
@@ -273,3 +274,47 @@ def test_float32_data_make_a_float32_fit() -> None:
     )
     assert {v.dtype for v in posterior.theta.values()} == {torch.float32}
     assert posterior.predict(single.X).mean.dtype == torch.float32
+
+
+@pytest.mark.parametrize("build", [GP, SGPR, SVGP, Kriging])
+def test_every_model_minds_its_network(build: Any) -> None:
+    data = cliff(30, 0)
+    with pytest.raises(NumericalError, match="before the fit"):
+        build(Deep(Broken(), RBF())).prepare(data)
+    site = "variogram" if build is Kriging else "kernel"
+    bayesian = build(Deep(SMALL, RBF(), prior=Normal(0.0, 1.0)))
+    assert float(bayesian.start(data)[f"{site}.network.0.weight"].abs().max()) > 0  # 0, the middle of the prior, is a saddle
+    weights = {f"{site}.network.{name}": torch.zeros_like(w) for name, w in module_of(SMALL, 2).named_parameters()}
+    assert any("same features" in sentence for sentence in build(Deep(SMALL, RBF())).faults(weights, data))
+
+
+class Broken(nn.Module):
+    """Features that are no numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2).double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) * float("nan")
+
+
+@pytest.mark.parametrize("prior", [None, Normal(0.0, 1.0)], ids=["params", "sites"])
+def test_kriging_goes_over_draws_and_not_over_weights(prior: Any) -> None:
+    """Three draws of the range; the weights have a draw axis only where they are drawn."""
+    data, model = cliff(20, 0), Kriging(Deep(SMALL, RBF(1.0)), nugget=0.1, drift="none", neighbours=19)
+    generator, shapes = torch.Generator().manual_seed(0), {k: s.shape for k, s in model.sites(2).items() if s.shape}
+    weights = {k: torch.randn(shape, generator=generator, dtype=torch.float64) for k, shape in shapes.items()}
+    if prior is not None:
+        model = Kriging(Deep(SMALL, RBF(1.0), prior=prior), nugget=0.1, drift="none", neighbours=19)
+    lengths = torch.tensor([0.3, 1.0, 2.0], dtype=torch.float64)
+    theta = {**{k: w if prior is None else w.expand(3, *w.shape) for k, w in weights.items()}, "variogram.lengthscale": lengths}
+    own = {k.replace("variogram", "kernel"): v for k, v in theta.items()}
+    gp = GP(Deep(SMALL, RBF(1.0), prior=prior), noise=0.1)
+    new = cliff(4, 1).X
+    near = torch.cdist(new, data.X).argsort(1)[:, :19]
+    alone = [gp.predict(own, x[None], data.rows(rows)).mean for x, rows in zip(new, near, strict=True)]
+    torch.testing.assert_close(model.predict(theta, new, data).mean, torch.cat(alone, 1))
+    everywhere = Kriging(model.variogram, nugget=0.1, drift="none")
+    torch.testing.assert_close(everywhere.predict(theta, new, data).mean, gp.predict(own, new, data).mean)
+    torch.testing.assert_close(everywhere.gaussian(theta, new, data)[0], gp.gaussian(own, new, data)[0])

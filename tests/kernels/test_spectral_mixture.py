@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 
 import ppgp
-from ppgp import Dataset, inference
+from ppgp import Dataset, inference, models
 from ppgp.errors import SettingError
 from ppgp.kernels import RBF, SpectralMixture
 from ppgp.models import GP
@@ -68,3 +69,12 @@ def test_options_that_are_none() -> None:
         SpectralMixture(0)
     with pytest.raises(SettingError, match="frequency of shape"):
         SpectralMixture(1)(theta([1.0], [[0.1, 0.1]], [[0.1, 0.1]]), X[:, :1])
+
+
+@pytest.mark.parametrize("build", [models.GP, models.SGPR, models.SVGP, models.Kriging])
+def test_every_search_begins_with_different_components(build: Any) -> None:
+    data = Dataset(torch.linspace(0.0, 3.0, 20, dtype=torch.float64)[:, None], torch.linspace(0.0, 3.0, 20).sin())
+    target = Target(build(SpectralMixture(3)).prepare(data), data)
+    begun = target.constrain(target.origin())
+    frequency = next(value for name, value in begun.items() if name.endswith("frequency"))
+    torch.testing.assert_close(frequency[:, 0], torch.tensor([1.0, 3.0, 5.0], dtype=torch.float64) / 6)

@@ -164,6 +164,17 @@ def test_noise_follows_rows_devices_frames_and_files(tmp_path: Path) -> None:
     assert twice.model.noise_sd is None  # prepared anew for rows whose noise is not known
 
 
+@pytest.mark.parametrize("model", BOTH, ids=["gp", "kriging", "known mean"])
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+def test_rows_held_out_of_a_search_have_their_own_noise(model: Any) -> None:
+    found = ppgp.fit(model, DATA, inference.MAP(steps=3, hold_out=0.3), standardise=False, progress=False)
+    order = torch.randperm(DATA.n, generator=torch.Generator().manual_seed(0))
+    held, rest = DATA.rows(order[:9]), DATA.rows(order[9:])
+    law = model.prepare(rest).predict(found.theta, held.X, rest, noise_sd=held.noise_sd)
+    torch.testing.assert_close(found.stats["held_out_nlpd"].min(), -law.log_prob(held.y).mean())
+    torch.testing.assert_close(found.model.noise_sd, SD)  # the posterior is that of all rows
+
+
 def test_replicates_have_the_noise_of_their_rows() -> None:
     loud = Dataset(X, Y, noise_sd=torch.where(torch.arange(30) < 15, 3.0, 0.01))
     posterior = ppgp.fit(
@@ -215,3 +226,14 @@ def test_predict_refuses_noise_that_a_model_would_not_use() -> None:
         linear.predict(NEW, noise_sd=0.1)
     with pytest.raises(NotApplicable, match="noise_ds"):
         linear.predict(NEW, noise_ds=0.1)
+
+
+@pytest.mark.parametrize(
+    "build", [lambda k: models.GP(k, noise=0), lambda k: models.Kriging(k, nugget=0)], ids=["gp", "kriging"]
+)
+def test_white_tells_duplicates_apart_where_there_is_no_other_noise(build: Callable[[Any], Any]) -> None:
+    twice = Dataset(torch.cat([X, X]), torch.cat([Y, Y + 0.1]))
+    ready = build(KERNEL + kernels.White(0.2)).prepare(twice)
+    assert bool(torch.isfinite(ready.loo({}, twice).mean).all())
+    with pytest.raises(DataError, match="duplicates"):
+        build(KERNEL).prepare(twice)

@@ -23,6 +23,7 @@ from ppgp.kernels import (
     Scale,
     SpectralMixture,
     Subspace,
+    White,
 )
 from ppgp.kernels.paths import Draw
 from ppgp.models import GP, LinearRegression
@@ -140,3 +141,15 @@ def test_what_cannot_be_drawn_is_refused_with_advice() -> None:
     linear = ppgp.fit(LinearRegression(), table(), inference.MAP(), progress=False)
     with pytest.raises(NotApplicable, match="joint=True"):
         linear.pathwise(3)
+
+
+def test_white_of_a_training_row_is_not_that_of_another_row_at_its_place() -> None:
+    X = torch.tensor([[0.0], [0.0], [0.6], [1.5]], dtype=torch.float64)
+    data = Dataset(X, [0.3, 0.9, 0.2, -0.4])
+    model = GP(RBF(1.0, 0.8) + White(0.5), noise=0.1)
+    at = torch.tensor([[0.0], [0.6], [0.9]], dtype=torch.float64)
+    found = model.pathwise({}, data, 20_000, None, torch.Generator().manual_seed(0))(at)
+    law = GP(RBF(1.0, 0.8), noise=0.6).predict({}, at, data, joint=True)  # the rows' White and noise as one
+    torch.testing.assert_close(found.mean(0), law.mean[0], atol=0.03, rtol=0)  # 4 standard errors
+    wanted = law.covariance_matrix[0] - 0.1 * torch.eye(3, dtype=torch.float64)
+    torch.testing.assert_close(torch.cov(found.mT), wanted, atol=0.03, rtol=0)

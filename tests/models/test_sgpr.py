@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -399,3 +400,10 @@ def test_reselect_is_for_stochastic_steps_and_not_beside_learn() -> None:
     for how in (inference.MAP(), inference.NUTS(), inference.SVI()):
         with pytest.raises(NotApplicable, match="adam"):
             ppgp.fit(models.SGPR(DEEP, inducing=5, reselect=2), striped(20, 0), how, progress=False)
+
+
+@pytest.mark.parametrize("build", [models.SGPR, models.SVGP])
+def test_inducing_inputs_left_out_are_at_most_the_different_rows(build: Any) -> None:
+    X = torch.linspace(0.0, 1.0, 40, dtype=torch.float64).repeat(3)[:, None]  # 120 rows, more than the default number
+    ready = build().prepare(Dataset(X, torch.sin(X[:, 0])))
+    assert len(ready.Z) == 40

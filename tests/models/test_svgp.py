@@ -350,6 +350,7 @@ def test_plain_pyro_fits_it() -> None:
 @pytest.mark.parametrize(
     ("act", "error", "sentence"),
     [
+        (lambda: SVGP(kernels.Subspace(KERNEL, [5])).prepare(rows()), SettingError, "at least 6 columns"),
         (lambda: SVGP(KERNEL, 50).prepare(rows()), SettingError, "between 1 and n = 40"),
         (lambda: SVGP(KERNEL, Z=torch.zeros(3, 2, dtype=F64)).prepare(rows()), DataError, "duplicates"),
         (lambda: SVGP(KERNEL, 0), SettingError, "positive whole number"),
@@ -375,3 +376,26 @@ def test_plain_pyro_fits_it() -> None:
 def test_bad_input_is_one_sentence(act: Any, error: type[Exception], sentence: str) -> None:
     with pytest.raises(error, match=sentence):
         act()
+
+
+@pytest.mark.parametrize("kind", ["Bernoulli", "Categorical", "Poisson", "StudentT"])
+def test_a_row_where_f_is_certain_leaves_the_slopes_of_the_others(kind: str) -> None:
+    """A linear kernel knows f(0); without that row the slopes are the same."""
+    likelihood = {
+        "Bernoulli": likelihoods.Bernoulli(),
+        "Categorical": likelihoods.Categorical(2),
+        "Poisson": likelihoods.Poisson(),
+        "StudentT": likelihoods.StudentT(4.0, 0.5),
+    }[kind]
+    shape = (2, 3) if kind == "Categorical" else (3,)
+    Z = torch.tensor([[-1.0], [0.5], [2.0]], dtype=F64)
+    X, y = torch.tensor([[-1.5], [1.0], [0.0]], dtype=F64), torch.tensor([0.0, 1.0, 1.0], dtype=F64)
+    model = SVGP(kernels.Linear(), likelihood=likelihood, Z=Z)
+
+    def slope(rows: int) -> Tensor:
+        variance = torch.ones((), dtype=F64, requires_grad=True)
+        q = {"v_loc": torch.full(shape, 0.3, dtype=F64), "v_scale_tril": 0.5 * torch.eye(3, dtype=F64).expand(*shape, 3)}
+        theta = {"kernel.variance": variance, "inducing": Z, **q}
+        return torch.autograd.grad(model.elbo(theta, X[:rows], y[:rows], total=rows), variance)[0]
+
+    torch.testing.assert_close(slope(3), slope(2))

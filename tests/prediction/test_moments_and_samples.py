@@ -10,7 +10,7 @@ from laws import ALL, CONTINUOUS, DRAWS, ROWS, Mixture
 from scipy import stats
 
 from ppgp.errors import DataError, NotApplicable, SettingError
-from ppgp.prediction import Prediction
+from ppgp.prediction import Prediction, seeded
 
 FINITE = {name: m for name, m in ALL.items() if name != "Cauchy"}
 finite = pytest.mark.parametrize("m", FINITE.values(), ids=FINITE.keys())
@@ -185,3 +185,15 @@ def test_quantiles_are_of_one_probability_or_one_a_row() -> None:
     assert law.quantile(torch.tensor([0.2, 0.5]))[1] == 0.0
     with pytest.raises(SettingError, match=r"one a row \(2\), got 3: call it once"):
         law.quantile(torch.tensor([0.1, 0.5, 0.9]))
+
+
+def test_no_stream_is_seeded_that_is_not_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.manual_seed seeds every GPU, and a later one when it is first used; fork_rng gives back those that it is told of."""
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    before = torch.get_rng_state()
+    with seeded(3):
+        first = torch.rand(2)
+    assert not seeds
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(first, torch.rand(2, generator=torch.Generator().manual_seed(3)))
