@@ -151,11 +151,12 @@ def _stepper(how: SVI, bound: Target, q: _Natural, z: Tensor, generator: torch.G
         else:
             q.step(z, rows, natural_rate)
             value, gradient = bound.value_and_grad(z, rows, jacobian=False)
-        if math.isfinite(float(gradient.sum())):  # else the step is left out, and the note on the ELBO says so
-            for (name, s), group in zip(mine.items(), optimizer.param_groups, strict=True):
-                pieces[name].grad = gradient[s.start : s.stop]
-                group["lr"] = rates[name] * rate / first
-            optimizer.step()
+        if not math.isfinite(float(gradient.sum())):
+            return math.nan  # the step is left out, and the note on the ELBO says so
+        for (name, s), group in zip(mine.items(), optimizer.param_groups, strict=True):
+            pieces[name].grad = gradient[s.start : s.stop]
+            group["lr"] = rates[name] * rate / first
+        optimizer.step()
         return float(value)
 
     return step
