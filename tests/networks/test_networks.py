@@ -47,6 +47,22 @@ def test_a_cnn_sees_an_image() -> None:
     torch.testing.assert_close(before[..., :-1], after[..., 1:], rtol=1e-12, atol=1e-12)
 
 
+def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe, X = CNN(channels=(4, 4), out=3, normalise=True), rows(10, 64)
+    whole = recipe.build(64).eval()
+    monkeypatch.setattr(networks, "AT_ONCE", 3 * 4 * 64)
+    split = recipe.build(64).eval()
+    assert split.rows == 3
+    assert list(split.state_dict()) == list(whole.state_dict())
+    slopes = []
+    for module in (whole, split):
+        F = module(X)
+        slopes.append(torch.autograd.grad(F.square().sum(), list(module.parameters())))
+    torch.testing.assert_close(split(X), whole(X))
+    torch.testing.assert_close(slopes[1], slopes[0])
+    torch.testing.assert_close(split.train()(X), whole.train()(X))  # statistics of the batch, all of it
+
+
 def test_batch_normalisation_is_of_the_batch_in_pretraining_and_of_the_running_moments_in_a_kernel() -> None:
     """In train mode the channels of the first block have mean 0 and variance 1; training moves the running moments, a kernel not."""
     recipe, X = CNN(channels=(4, 4), out=3, normalise=True), 2.0 + 3.0 * rows(65, 64)  # 65 rows: a batch of one is left over
