@@ -48,7 +48,7 @@ def test_a_cnn_sees_an_image() -> None:
 
 
 def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe, X = CNN(channels=(4, 4), out=3, normalise=True), rows(10, 64)
+    recipe, X = CNN(channels=(4, 4), out=3, normalise=True, dropout=0.0), rows(10, 64)
     whole = recipe.build(64).eval()
     monkeypatch.setattr(networks, "AT_ONCE", 3 * 4 * 64)
     split = recipe.build(64).eval()
