@@ -35,7 +35,8 @@ from ..prediction import Prediction
 
 LEVEL = 0.9
 EXACT_UP_TO = 2000  # rows; beyond, "auto" takes the sparse model
-INDUCING = 512
+INDUCING = 512  # of SGPR
+MOST_INDUCING = 1000  # of SVGP
 BATCH = 512
 KERNELS = (ARD(RBF()), ARD(Matern(nu=1.5)), ARD(Matern(nu=0.5)))
 SUMS = tuple(ARD(RBF()) + rough for rough in KERNELS[1:])
@@ -64,7 +65,7 @@ def _sgpr(n: int) -> list[Any]:
 
 
 def _svgp(n: int) -> list[Any]:
-    return [SVGP(ARD(Matern(nu=1.5)), inducing=min(INDUCING, n // 2))]
+    return [SVGP(ARD(Matern(nu=1.5)), inducing=min(MOST_INDUCING, n // 2))]
 
 
 #: name -> (rows) -> candidates, which the training rows weigh
