@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,3 +56,11 @@ def data_dir() -> Path:
     if not folder.is_dir():
         pytest.skip("needs ../shared/data, which is not there")
     return folder
+
+
+@pytest.fixture
+def listening() -> Iterator[None]:
+    """Processes that pytest-xdist or a shell starts in the background turn a deaf ear to SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

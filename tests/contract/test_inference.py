@@ -6,7 +6,6 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
@@ -99,14 +98,6 @@ class Interrupted(Target):
             return graph(*arguments)
 
         return evaluate
-
-
-@pytest.fixture
-def listening() -> Iterator[None]:
-    """Processes that pytest-xdist starts turn a deaf ear to SIGINT."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("listening")
