@@ -121,20 +121,21 @@ def _ways(data: Parts, seed: int, quick: bool, algorithms: bool) -> dict[str, Ca
         how = SVI(steps=3 * steps, batch_size=batch, learning_rate=0.01)
         return fitted(SVGP(PIXELS, m, Gaussian(NOISE), learn=False, seed=seed), how).predict, f"svi, batches of {batch}"
 
-    def trained_on(make: Callable[[Deep], Any], how: Any) -> Any:
-        """A model of a network that goes on learning: all of it in single precision, as the network was trained."""
-        deep = Deep(deepcopy(trained[0]).float(), ARD(RBF()))
-        posterior = fitted(make(deep), how, train.to(torch.float32))
-        return posterior.model, lambda X: posterior.predict(X.to(torch.float32))
+    def trained_on(make: Callable[[Deep], Any], how: Any, dtype: torch.dtype) -> Any:
+        """A model of a network that goes on learning."""
+        deep = Deep(deepcopy(trained[0]).to(dtype), ARD(RBF()))
+        posterior = fitted(make(deep), how, train.to(dtype))
+        return posterior.model, lambda X: posterior.predict(X.to(dtype))
 
     def svdkl() -> Way:
         how = SVI(steps=2 * steps, batch_size=batch, learning_rate=RATES)
-        _, law = trained_on(lambda deep: SVGP(deep, few, Gaussian(NOISE), learn=False, seed=seed), how)
+        _, law = trained_on(lambda deep: SVGP(deep, few, Gaussian(NOISE), learn=False, seed=seed), how, torch.float32)
         return law, f"svi, batches of {batch}, network at 1e-4"
 
     def sdkl(**option: Any) -> Way:
         how = MAP("adam", steps=steps // 3, learning_rate=RATES)
-        model, law = trained_on(lambda deep: SGPR(deep, few, noise=NOISE, seed=seed, **option), how)
+        # greedy selection tells few rows apart in single precision
+        model, law = trained_on(lambda deep: SGPR(deep, few, noise=NOISE, seed=seed, **option), how, torch.float64)
         moved = "by gradient" if model.learn else f"{model.selection} every {model.reselect} steps"
         return law, f"adam, {few} inducing inputs {moved}"
 
