@@ -265,9 +265,7 @@ class Target:
         points = self._three_points()
         try:
             graph = traced(one, (points[0].clone(), *tables), k)
-            if isinstance(
-                graph, GraphModule
-            ):  # each point costs as much as a step of the search; where it was traced it agrees
+            if isinstance(graph, GraphModule):  # a point costs a step of the search, and where it was traced it agrees
                 points = points[1:]
             wrong = next((z for z in points if not agrees_up_to_rounding(first_of(graph, z, tables, k), one, z, tables)), None)
             reason = None if wrong is None else "its graph depends on the values (an if, or random numbers in it)"

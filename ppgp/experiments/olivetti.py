@@ -64,7 +64,8 @@ def run(out: Path, *, seed: int = 0, quick: bool = False, data_dir: str | Path |
     """Rows with ``model``, ``how``, ``protocol``, ``mirrored``, ``rmse`` and widths in degrees, ``nll``, ``coverage`` of the 95 % bands,
     ``calibrated_coverage`` with the 99 % range where it belongs, ``seconds`` and the ``published`` RMSE.
 
-    Figures ``olivetti-<protocol>.png`` in ``out``, and a line of ``rows.jsonl`` as each row is done. ``data_dir``: where scikit-learn keeps the faces. ``quick``: 80 small photographs.
+    Figures ``olivetti-<protocol>.png`` in ``out``, and a line of ``rows.jsonl`` as each row is done. ``data_dir``: where scikit-learn
+    keeps the faces. ``quick``: 80 small photographs.
     """
     images, angles = turned(photographs(data_dir, quick), seed)
     rows: list[dict[str, Any]] = []

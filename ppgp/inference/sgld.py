@@ -76,6 +76,10 @@ class SGLD(Chains):
         length = gradient.norm(dim=-1, keepdim=True)
         return gradient * (most / length.clamp_min(most)), (length > most)[:, 0]
 
+    def _moved(self, state: State, drift: Tensor, e: Tensor, h: float) -> Tensor:
+        """The way of one step in the frame; e [chain, p] is standard normal."""
+        return 0.5 * h * drift + h**0.5 * e
+
     def _go(self, target: Target, state: State, z: Tensor, generator: torch.Generator) -> Tensor:
         """To z, with the gradient there; whether not, [chain]: where the density does not exist, the chain stays."""
         value, gradient = target.side_by_side(z, draw_batch(target, self.batch_size, generator))
@@ -90,7 +94,7 @@ class SGLD(Chains):
         for _ in range(self.thin):
             drift, long = self._drift(target, state)
             e = torch.randn(drift.shape, generator=generator, dtype=torch.float64).to(drift)
-            stayed = self._go(target, state, state["z"] + along(state["root"], 0.5 * h * drift + h**0.5 * e), generator)
+            stayed = self._go(target, state, state["z"] + along(state["root"], self._moved(state, drift, e, h)), generator)
             cut = cut + (long | stayed).to(cut)
         return {"lp": state["lp"], "step_size": torch.full_like(cut, h), "cut": cut / self.thin}
 
@@ -127,14 +131,12 @@ class SGHMC(SGLD):
     def _size(self, t: int) -> float:
         return self.step
 
-    def move(self, target: Target, state: State, generator: torch.Generator, t: int) -> dict[str, Tensor]:
-        h, cut = self._size(t), torch.zeros_like(state["lp"])
+    def _moved(self, state: State, drift: Tensor, e: Tensor, h: float) -> Tensor:
         noise = (2 * self.friction - self.friction**2) ** 0.5 * h  # keeps the momentum's variance at h^2 exactly
-        for _ in range(self.thin):
-            drift, long = self._drift(target, state)
-            e = torch.randn(drift.shape, generator=generator, dtype=torch.float64).to(drift)
-            v = (1 - self.friction) * state["momentum"] + h**2 * drift + noise * e
-            stayed = self._go(target, state, state["z"] + along(state["root"], v), generator)
-            state["momentum"] = torch.where(stayed[:, None], -v, v)
-            cut = cut + (long | stayed).to(cut)
-        return {"lp": state["lp"], "step_size": torch.full_like(cut, h), "cut": cut / self.thin}
+        state["momentum"] = (1 - self.friction) * state["momentum"] + h**2 * drift + noise * e
+        return state["momentum"]
+
+    def _go(self, target: Target, state: State, z: Tensor, generator: torch.Generator) -> Tensor:
+        stayed = super()._go(target, state, z, generator)
+        state["momentum"] = torch.where(stayed[:, None], -state["momentum"], state["momentum"])
+        return stayed

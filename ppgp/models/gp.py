@@ -13,7 +13,7 @@ from torch.distributions import Distribution
 
 from ..data import Dataset
 from ..distributions import GPMarginal
-from ..errors import NotApplicable, NumericalError
+from ..errors import NotApplicable
 from ..kernels import RBF, Kernel, Sum
 from ..kernels.kernel import check_kernel
 from ..kernels.paths import Draw
@@ -22,7 +22,7 @@ from ..priors import LogNormal, Param, PriorLike, Site, prefixed, site, under
 from .known_noise import known_at, refuse_twins, with_known
 from .model import Model, Theta, begun, draw, first_draw, full_batch_only, number_of_draws, split_params
 from .pathwise import matheron
-from .placing import medians
+from .placing import medians, refuse_broken
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of predict
 ROWS_AT_ONCE = 2048
@@ -63,9 +63,7 @@ class GP(Model):
         """With the known noise of these rows. Raises DataError for duplicate rows under a noise of exactly 0, which no covariance
         can have, and NumericalError for a network that starts broken."""
         self.sites(data.d)
-        broken = self.kernel.faults({}, data.X)
-        if broken:  # no gradient leads away from there
-            raise NumericalError("a kernel that tells these rows apart before the fit", "a network that does not", broken[0])
+        refuse_broken(self.kernel, data.X)
         if self.noise == 0:
             own = self.kernel.nugget(under("kernel", medians(self.sites(data.d), data.X, 0)), data.X)
             refuse_twins(data.X, data.noise_sd, own, "different rows of X", "noise")

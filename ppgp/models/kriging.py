@@ -14,7 +14,7 @@ from torch.distributions import Distribution
 
 from ..data import Dataset
 from ..distributions import TrendMarginal
-from ..errors import DataError, NotApplicable, NumericalError, SettingError
+from ..errors import DataError, NotApplicable, SettingError
 from ..gls import Solved, solve
 from ..kernels import Exponential, Kernel
 from ..kernels.kernel import check_kernel
@@ -23,7 +23,7 @@ from ..priors import LogNormal, Param, PriorLike, Site, prefixed, site, under
 from .drift import Drift, basis, checked, places
 from .known_noise import known_at, refuse_twins, with_known
 from .model import Model, Theta, begun, draw, first_draw, full_batch_only, number_of_draws, split_params
-from .placing import medians
+from .placing import medians, refuse_broken
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws or of places
 ESTIMATORS = ("reml", "ml")
@@ -102,9 +102,7 @@ class Kriging(Model):
         """
         where = places(self.drift, data.X)
         self.sites(data.d)
-        broken = self.kernel.faults({}, where)
-        if broken:
-            raise NumericalError("a kernel that tells these rows apart before the fit", "a network that does not", broken[0])
+        refuse_broken(self.kernel, where)
         F = basis(self.drift, data.X, data.X)
         p = F.shape[1]
         if p >= data.n or int(torch.linalg.matrix_rank(F / F.abs().amax(0).clamp_min(1e-300))) < p:

@@ -7,13 +7,20 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ..errors import DataError, SettingError
+from ..errors import DataError, NumericalError, SettingError
 from ..inducing import select
 from ..kernels import Kernel
 from ..prediction import seeded
 from ..priors import Param, Prior, Site, under
 
 DEFAULT_INDUCING = 100
+
+
+def refuse_broken(kernel: Kernel, X: Tensor) -> None:
+    """Raises NumericalError for a network that starts broken: no gradient leads away from there."""
+    broken = kernel.faults({}, X)
+    if broken:
+        raise NumericalError("a kernel that tells these rows apart before the fit", "a network that does not", broken[0])
 
 
 def medians(sites: Mapping[str, Site | Param], X: Tensor, seed: int) -> dict[str, Tensor]:

@@ -21,7 +21,7 @@ from ..priors import LogNormal, Param, PriorLike, Site, prefixed, site, under
 from ..sparse import Projection, SparseMarginal, inducing_root
 from .gp import GP
 from .model import Model, Theta, begun, draw, full_batch_only, number_of_draws, split_params
-from .placing import DEFAULT_INDUCING, check_given, check_number, medians, place
+from .placing import DEFAULT_INDUCING, check_given, check_number, medians, place, refuse_broken
 
 ROWS_AT_ONCE = 8192
 PILOT_ROWS = 1024
@@ -83,9 +83,7 @@ class SGPR(Model):
             NumericalError: if a network starts broken.
         """
         self.sites(data.d)
-        broken = self.kernel.faults({}, data.X)
-        if broken:
-            raise NumericalError("a kernel that tells these rows apart before the fit", "a network that does not", broken[0])
+        refuse_broken(self.kernel, data.X)
         own = self.kernel.nugget(under("kernel", self._medians(data.X)), data.X)
         if own is not None and float(own.max() - own.min()) > 1e-6 * float(own.max()):
             do = "use GP, or White by itself in a sum"

@@ -19,10 +19,10 @@ from ..likelihoods import Gaussian, Likelihood
 from ..likelihoods.expected import Expected
 from ..linalg import add_diagonal, cholesky, factor_or_nan
 from ..priors import Normal, Param, Prior, PriorLike, Site, prefixed, site, under
-from ..sparse import inducing_root, jittered
+from ..sparse import jittered
 from ..variational import Moments, divergence, marginals
 from .model import Model, Theta, begun, draw, split_params
-from .placing import DEFAULT_INDUCING, all_rows, check_given, check_number, medians, place
+from .placing import DEFAULT_INDUCING, all_rows, check_given, check_number, medians, place, refuse_broken
 from .sgpr import SGPR
 
 ROWS_AT_ONCE = 8192
@@ -106,9 +106,7 @@ class SVGP(Model):
             NumericalError: if a network starts broken.
         """
         ready = replace(self, likelihood=self.likelihood.prepare(data))
-        broken = self.kernel.faults({}, data.X)
-        if broken:
-            raise NumericalError("a kernel that tells these rows apart before the fit", "a network that does not", broken[0])
+        refuse_broken(self.kernel, data.X)
         if self.Z is not None:
             check_given(self.Z, data.d)
             return ready
@@ -147,6 +145,11 @@ class SVGP(Model):
         """Kmm [m, m] with its jitter, Kmn [m, b] and the diagonal of Knn [b], at one draw."""
         kernel, hyper, (Z, X) = self.kernel.seen(under("kernel", theta), Z, X)
         return jittered(kernel.shared(hyper, Z)), kernel(hyper, Z, X), kernel.diag(hyper, X)
+
+    def _whitened(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
+        """A = L^-1 Kmn [m, b], NaN where Kmm has no root, and the diagonal of Knn [b], at one draw."""
+        Kmm, Kmn, diagonal = self._prior(theta, X, Z)
+        return torch.linalg.solve_triangular(factor_or_nan(Kmm), Kmn, upper=False), diagonal
 
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
         Z = self._inducing(X)
@@ -216,8 +219,7 @@ class SVGP(Model):
         moments, value, weight = Moments(loc), -divergence(loc, W), total / len(X)
         for rows in torch.arange(len(X)).split(ROWS_AT_ONCE):
             with torch.no_grad():
-                Kmm, Kmn, diagonal = self._prior(theta, X[rows], Z)
-                A = torch.linalg.solve_triangular(factor_or_nan(Kmm), Kmn, upper=False)
+                A, diagonal = self._whitened(theta, X[rows], Z)
                 spread = (W.mT @ A).square().sum(-2) - A.square().sum(0)
                 mean, variance = loc @ A, (diagonal + spread).clamp_min(0.0)
             with torch.enable_grad():
@@ -261,15 +263,14 @@ class SVGP(Model):
         names = self.likelihood.sites()
         for one in self._one_by_one(theta, X.shape[1]):
             Z = self._of(one, X)
-            L = inducing_root(self.kernel.shared(under("kernel", one), Z))
-            if not bool(torch.isfinite(L).all()):
+            law = self._under_q if "v_loc" in one else self._given_v
+            parts = [law(one, block, Z) for block in X.split(ROWS_AT_ONCE)]
+            if not all(bool(torch.isfinite(mean).all()) for mean, _ in parts):
                 raise NumericalError(
                     "a positive definite covariance of the inducing inputs",
                     "one that is not",
                     "use fewer, or a shorter lengthscale",
                 )
-            law = self._under_q if "v_loc" in one else self._given_v
-            parts = [law(one, block, Z) for block in X.split(ROWS_AT_ONCE)]
             means.append(torch.cat([p[0] for p in parts], -1))
             variances.append(torch.cat([p[1] for p in parts], -1))
             others.append({k: one[k] for k in names if k in one})
@@ -277,8 +278,7 @@ class SVGP(Model):
 
     def _given_v(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance [(K,) b] of f given v."""
-        Kmm, Kmn, diagonal = self._prior(theta, X, Z)
-        A = torch.linalg.solve_triangular(factor_or_nan(Kmm), Kmn, upper=False)
+        A, diagonal = self._whitened(theta, X, Z)
         mean = theta["v"] @ A + self.value(theta, "mean", X)
         least = torch.finfo(diagonal.dtype).eps * diagonal
         return mean, torch.maximum(diagonal - A.square().sum(0), least).expand_as(mean)
@@ -297,9 +297,7 @@ class SVGP(Model):
         means, roots = [], []
         for one in self._one_by_one(theta, X.shape[1]):
             hyper, Z = under("kernel", one), self._of(one, X)
-            A = torch.linalg.solve_triangular(
-                inducing_root(self.kernel.shared(hyper, Z)), self.kernel(hyper, Z, X), upper=False
-            )
+            A, _ = self._whitened(one, X, Z)
             spread = self.kernel(hyper, X) - A.mT @ A
             if "v_loc" in one:
                 P = one["v_scale"][:, None] * A if "v_scale" in one else one["v_scale_tril"].mT @ A
