@@ -160,9 +160,12 @@ class Target:
         """
         return self._density(z, self._tables(rows), jacobian)
 
-    def value_and_grad(self, z: Tensor, rows: Tensor | None = None, *, jacobian: bool = True) -> tuple[Tensor, Tensor]:
-        """``log_density`` and its gradient [p], from the compiled graph; NaN where the density does not exist."""
-        graph = self.compiled(None if rows is None else len(rows), jacobian)
+    def value_and_grad(
+        self, z: Tensor, rows: Tensor | None = None, *, jacobian: bool = True, once: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """``log_density`` and its gradient [p], from the compiled graph; NaN where the density does not exist. ``once``: without
+        compiling."""
+        graph = self.compiled(None if rows is None else len(rows), jacobian, once=once)
         with torch.no_grad():
             return graph(z.to(self._like), *self._tables(rows))
 
@@ -211,16 +214,20 @@ class Target:
         total = sum(float(scale_and_mask(site_log_prob(s), s["scale"], s["mask"]).sum()) for s in seen.values())
         return total, sum(s["value"].numel() for s in seen.values())
 
-    def callback(self, jacobian: bool = True, compile: bool = True) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
-        """``value_and_grad`` on NumPy vectors in float64, with as little around the graph as possible; ``compile=False`` runs the
-        program itself unless there is a graph."""
-        graph = self.compiled(None, jacobian) if compile or (None, jacobian, None) in self._graphs else self._eager(jacobian)
-        like = self._like
+    def callback(self, jacobian: bool = True, after: float = 0) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+        """``value_and_grad`` on NumPy vectors in float64, with as little around the graph as possible. Unless there is a graph, the
+        first ``after`` calls run the program itself, and it is compiled for those that follow."""
+        like, calls = self._like, 0
         plain = like.dtype == torch.float64 and like.device.type == "cpu"
+        if not after:
+            self.compiled(None, jacobian)
 
         def value_and_grad(z: np.ndarray) -> tuple[float, np.ndarray]:
+            nonlocal calls
             # in torch's own memory: BLAS may sum in another order where NumPy's is aligned otherwise, run by run
             point = torch.from_numpy(z).clone()
+            calls += 1
+            graph = self.compiled(None, jacobian, once=calls <= after)
             value, gradient = graph(point if plain else point.to(like))
             return value.item(), gradient.numpy() if plain else gradient.double().cpu().numpy()
 
@@ -239,11 +246,14 @@ class Target:
     # -- compiling -----------------------------------------------------------------------------------------------
 
     def compiled(
-        self, batch: int | None = None, jacobian: bool = True, k: int | None = None
+        self, batch: int | None = None, jacobian: bool = True, k: int | None = None, once: bool = False
     ) -> Callable[..., tuple[Tensor, Tensor]]:
-        """(z) -> value, gradient for the full data, or (z, X, y) for mini-batches of ``batch`` rows; with ``k``, z is [k, p]."""
+        """(z) -> value, gradient for the full data, or (z, X, y) for mini-batches of ``batch`` rows; with ``k``, z is [k, p].
+        ``once``: the program itself where there is no graph yet, which one call would not repay."""
         key = (batch, jacobian, k)
         if key not in self._graphs:
+            if once and k is None:
+                return self._eager(jacobian)
             self._graphs[key] = self._compile(batch, jacobian, k)
         return self._graphs[key]
 
@@ -311,8 +321,9 @@ class Target:
         self._at_origin = z  # Pyro's handler stack is global: samplers' threads must not run the program
         return z.clone()
 
-    def start(self, seed: int = 0, spread: float = 0.0, jacobian: bool = True) -> Tensor:
-        """A point z [p] of finite density: the origin moved by Uniform(-spread, spread), further and further if need be.
+    def start(self, seed: int = 0, spread: float = 0.0, jacobian: bool = True, once: bool = False) -> Tensor:
+        """A point z [p] of finite density: the origin moved by Uniform(-spread, spread), further and further if need be. ``once``:
+        without compiling.
 
         Raises:
             NumericalError: if the density is finite at none of 100 places.
@@ -323,7 +334,7 @@ class Target:
             reach = spread if attempt == 0 else max(spread, 0.05 * attempt)
             step = (2 * torch.rand(self.dim, generator=generator, dtype=torch.float64) - 1) * reach
             z = origin + step.to(origin)
-            value, gradient = self.value_and_grad(z, jacobian=jacobian)
+            value, gradient = self.value_and_grad(z, jacobian=jacobian, once=once)
             if bool(torch.isfinite(value)) and bool(torch.isfinite(gradient).all()):
                 return z
         if bool(torch.isfinite(value)):

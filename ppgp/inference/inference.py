@@ -73,10 +73,12 @@ def starting_point(
     spread: float = 0.0,
     jacobian: bool = True,
     check: bool = True,
+    once: bool = False,
 ) -> Tensor:
-    """z [p]: from ``init`` where given, else a point near the origin, of finite density if that is to be checked."""
+    """z [p]: from ``init`` where given, else a point near the origin, of finite density if that is to be checked, which ``once`` does
+    without compiling."""
     if init is None:
-        return target.start(seed, spread, jacobian=jacobian) if check else target.origin()
+        return target.start(seed, spread, jacobian=jacobian, once=once) if check else target.origin()
     if isinstance(init, Posterior):
         return target.unconstrain(init.theta).mean(0)
     z = torch.as_tensor(init)

@@ -28,6 +28,7 @@ from .irls import irls
 from .starts import best_of
 
 PILOT_STEPS = 30
+COMPILE_AFTER = 60  # evaluations, which most searches end before: about what compiling costs
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class MAP(Inference):
         ask_pilot = init is None and self.starts == 1 and search is not irls
         found = self._after_a_pilot(target, seed, progress, watched) if ask_pilot else None
         if found is None:
-            z0 = starting_point(target, init, seed, jacobian=False, check=search is not irls)
+            z0 = starting_point(target, init, seed, jacobian=False, check=search is not irls, once=search is _scipy)
 
             def climb(z: Tensor, seed: int) -> tuple[Tensor, dict[str, Any], list[str]]:
                 return search(self, target, z, seed, progress, False, **watched)
@@ -148,7 +149,7 @@ class MAP(Inference):
             z = target.placed(model.resumed(small.constrain(z), target.data))
         search = OPTIMIZERS[self.optimizer]
         if search is _scipy:  # a model with a pilot is large: compiling it would not repay
-            search = partial(_scipy, compile=False)
+            search = partial(_scipy, compile_after=math.inf)
         end = search(self, target, z, seed, progress, False, **watched)
         return end if math.isfinite(end[1]["log_density"]) else None
 
@@ -176,8 +177,8 @@ def _one_thread_for_scipy() -> Iterator[None]:
 class _Search:
     """The objective as SciPy wants it, of z / unit; remembers the best point, so that an interrupted search keeps it."""
 
-    def __init__(self, target: Target, jacobian: bool, unit: np.ndarray, compile: bool) -> None:
-        self.callback, self.unit = target.callback(jacobian, compile), unit
+    def __init__(self, target: Target, jacobian: bool, unit: np.ndarray, compile_after: float) -> None:
+        self.callback, self.unit = target.callback(jacobian, compile_after), unit
         self.best, self.best_z = -math.inf, None
         self.losses: list[float] = []
         self.worst = 0.0
@@ -202,12 +203,12 @@ def _scipy(
     progress: bool,
     jacobian: bool,
     watch: Watch | None = None,
-    compile: bool = True,
+    compile_after: float = COMPILE_AFTER,
 ) -> tuple[Tensor, dict, list[str]]:
     newton = how.optimizer == "newton"
     with torch.no_grad():
         unit = (torch.ones_like(z0) if newton else target.units(z0)).double().cpu().numpy()
-    search = _Search(target, jacobian, unit, compile)
+    search = _Search(target, jacobian, unit, compile_after)
 
     def curvature(z: np.ndarray) -> np.ndarray:
         return -target.hessian(torch.from_numpy(z), jacobian=jacobian).double().cpu().numpy()
