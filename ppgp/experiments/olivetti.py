@@ -70,6 +70,7 @@ def run(out: Path, *, seed: int = 0, quick: bool = False, data_dir: str | Path |
     images, angles = turned(photographs(data_dir, quick), seed)
     rows: list[dict[str, Any]] = []
     out.mkdir(parents=True, exist_ok=True)
+    (out / "rows.jsonl").unlink(missing_ok=True)  # of an earlier run
     for protocol in PROTOCOLS:
         data = parts(protocol, images, angles, seed + 1)
         bands = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -11,7 +12,7 @@ import pyro.distributions as dist
 import torch
 from scipy import stats
 from torch import Tensor
-from torch.distributions import Distribution
+from torch.distributions import Distribution, constraints
 
 from ..distributions import NormalMixture
 from ..priors import Gamma, LogNormal, PriorLike, Site, site
@@ -48,7 +49,34 @@ class StudentT(Likelihood):
         found = [_precisions(float(one)) for one in flat]
         precision, weight = (torch.stack([pair[j] for pair in found]).to(mean).reshape(*df.shape, SCALES) for j in (0, 1))
         each = variance[..., None] + scale.square()[..., None] / precision
-        return NormalMixture(weight.expand_as(each), mean[..., None].expand_as(each), each.sqrt(), validate_args=False)
+        own = scale.square() * torch.where(df > 2, df / (df - 2), torch.inf)
+        return _KnownVariance(weight, mean[..., None], each.sqrt(), variance + own)
+
+
+class _KnownVariance(NormalMixture):
+    """A mixture of normals that stands for a law of a known variance [*batch], which lies partly beyond its widest members."""
+
+    arg_constraints = {  # type: ignore[assignment]
+        "proportion": constraints.simplex,
+        "loc": constraints.real_vector,
+        "scale": constraints.independent(constraints.positive, 1),
+        "spread": constraints.nonnegative,
+    }
+
+    def __init__(
+        self, proportion: Tensor, loc: Tensor, scale: Tensor, spread: Tensor, validate_args: bool | None = False
+    ) -> None:
+        super().__init__(proportion, loc, scale, validate_args=validate_args)
+        self.spread = spread.expand(self.batch_shape)
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> _KnownVariance:
+        shape = torch.Size(batch_shape)
+        p, loc, scale = (x.expand(*shape, SCALES) for x in (self.proportion, self.loc, self.scale))
+        return _KnownVariance(p, loc, scale, self.spread.expand(shape))
+
+    @property
+    def variance(self) -> Tensor:
+        return self.spread
 
 
 @lru_cache(maxsize=4096)

@@ -86,8 +86,8 @@ class Interrupted(Target):
         super().__init__(Program(gaussian), {"mean": MEAN})
         self.after, self.calls, self.came = after, count(1), False
 
-    def compiled(self, batch: int | None = None, jacobian: bool = True, k: int | None = None) -> Any:
-        graph = super().compiled(batch, jacobian, k)
+    def compiled(self, batch: int | None = None, jacobian: bool = True, k: int | None = None, once: bool = False) -> Any:
+        graph = super().compiled(batch, jacobian, k, once)
 
         def evaluate(*arguments: Tensor) -> tuple[Tensor, Tensor]:
             if next(self.calls) == self.after:

@@ -25,8 +25,11 @@ F64 = torch.float64
 SPELT_OUT: dict[str, Likelihood] = {"Categorical": Categorical(3)}
 MEMBERS = {n: SPELT_OUT.get(n) or getattr(likelihoods, n)() for n in likelihoods.__all__ if n != "Likelihood"}
 MEMBERS["probit"] = Bernoulli("probit")
+MEMBERS["heavy tails"] = likelihoods.StudentT(2.1, 0.5)
 each = pytest.mark.parametrize("lik", MEMBERS.values(), ids=MEMBERS.keys())
-member = pytest.mark.parametrize("lik", [m for n, m in MEMBERS.items() if n != "probit"], ids=lambda m: type(m).__name__)
+member = pytest.mark.parametrize(
+    "lik", [m for n, m in MEMBERS.items() if n in likelihoods.__all__], ids=lambda m: type(m).__name__
+)
 ROWS = 6
 
 
@@ -113,6 +116,12 @@ def test_draws_and_cdf_of_the_prediction_agree(lik: Likelihood) -> None:
         found, exact = (draws <= y).to(F64).mean(0), law.cdf(y)
     error = (exact * (1 - exact) / n).clamp_min(1 / n**2).sqrt()
     assert bool(((found - exact).abs() < 5 * error).all())
+
+
+def test_a_student_t_of_two_degrees_of_freedom_has_no_variance() -> None:
+    law = likelihoods.StudentT(2.0, 0.5).marginal({}, torch.zeros(1, 3, dtype=F64), torch.ones(1, 3, dtype=F64))
+    assert torch.isinf(law.variance).all()
+    assert torch.isinf(law.expand((2, 3)).variance).all()
 
 
 @each
