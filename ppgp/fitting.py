@@ -44,7 +44,7 @@ def fit(
         how: an inference record; None: ``NUTS()``.
         standardise: put the data on the scale that the model's default priors are meant for (each model says what may be
             scaled). Predictions are in the units of the data all the same. A program's arguments are never touched.
-        init: a Posterior over the same sites, or z, to start from.
+        init: a Posterior over the same sites, or some of them, or z, to start from.
         checkpoint: a file that keeps the state of a long run; started again with the same arguments after a kill, the run
             goes on from it and ends as it would have. SVI and the chains have it (NUTS: by the finished chain).
 

@@ -90,11 +90,12 @@ def _ways(data: Parts, seed: int, quick: bool, algorithms: bool) -> dict[str, Ca
     steps, epochs, m, few, batch = (5, 2, 20, 10, 32) if quick else (60, EPOCHS, INDUCING, FEW, 128)
     train = data.train
     trained: list[Any] = []
+    on_features: list[Any] = []
 
-    def fitted(model: Any, how: Any, train: Any = train) -> Any:
+    def fitted(model: Any, how: Any, train: Any = train, init: Any = None) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a search on a budget ends before it settles
-            return fit(model, train, how, seed=seed, progress=False, standardise=False)
+            return fit(model, train, how, seed=seed, progress=False, standardise=False, init=init)
 
     def nn() -> Way:
         network = CNN(channels=CHANNELS, normalise=True, seed=seed)
@@ -117,6 +118,7 @@ def _ways(data: Parts, seed: int, quick: bool, algorithms: bool) -> dict[str, Ca
         # GP(Deep(network, ARD(RBF()), frozen=True)), with the features made once
         seen = Dataset(_in_blocks(trained[0], train.X), train.y)
         posterior = fitted(GP(ARD(RBF()), noise=NOISE), MAP(steps=steps), seen)
+        on_features.append(posterior)
         return lambda X: posterior.predict(_in_blocks(trained[0], X)), "map, network held"
 
     def svgp() -> Way:
@@ -124,9 +126,9 @@ def _ways(data: Parts, seed: int, quick: bool, algorithms: bool) -> dict[str, Ca
         return fitted(SVGP(PIXELS, m, Gaussian(NOISE), learn=False, seed=seed), how).predict, f"svi, batches of {batch}"
 
     def trained_on(make: Callable[[Deep], Any], how: Any, dtype: torch.dtype) -> Any:
-        """A model of a network that goes on learning."""
+        """A model of a network that goes on learning; its hyperparameters begin where those of "dkl" ended."""
         deep = Deep(deepcopy(trained[0]).to(dtype), ARD(RBF()))
-        posterior = fitted(make(deep), how, train.to(dtype))
+        posterior = fitted(make(deep), how, train.to(dtype), on_features[0])
         return posterior.model, lambda X: posterior.predict(X.to(dtype))
 
     def svdkl() -> Way:

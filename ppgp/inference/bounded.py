@@ -60,12 +60,10 @@ def bounded(
 
 def _begin(bound: Target, model: Any, data: Any, init: Posterior | Tensor | None, seed: int) -> Tensor:
     """z from ``init``, else from the mode of the pilot, else from the middle of the priors."""
-    if isinstance(init, Tensor):
+    if init is not None:
         return starting_point(bound, init, seed, jacobian=False).clone()
     known: dict[str, Tensor] = {}
-    if isinstance(init, Posterior):
-        known = {**init.params, **{name: value[0].mean(0) for name, value in init.draws.items()}}
-    elif model.pilot is not None and (small := model.pilot(data)) is not None:
+    if model.pilot is not None and (small := model.pilot(data)) is not None:
         pilot = MAP(steps=PILOT_STEPS)(Target(*small, optimise_params=True), seed=seed)
         known = {**pilot.params, **{name: value[0, 0] for name, value in pilot.draws.items()}}
     return bound.placed(

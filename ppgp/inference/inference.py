@@ -32,7 +32,7 @@ class Inference:
             target: the density.
             seed: every random number comes from it.
             progress: show one progress bar.
-            init: where to start: a Posterior over the same sites (its mean), or z [p].
+            init: where to start: a Posterior over the same sites, or some of them (its mean), or z [p].
         """
         raise NotImplementedError
 
@@ -80,11 +80,27 @@ def starting_point(
     if init is None:
         return target.start(seed, spread, jacobian=jacobian, once=once) if check else target.origin()
     if isinstance(init, Posterior):
-        return target.unconstrain(init.theta).mean(0)
+        return _where_it_ended(init, target)
     z = torch.as_tensor(init)
     if z.shape != (target.dim,):
         raise SettingError(f"init with shape [{target.dim}]", f"shape {list(z.shape)}", "pass a Posterior or z")
     return z
+
+
+def _where_it_ended(init: Posterior, target: Target) -> Tensor:
+    """z [p] in the middle of a posterior's draws and at its params; sites that it does not have stay at the origin.
+
+    Raises:
+        NotApplicable: where no site is in both.
+    """
+    if set(target.slices) == set(init.draws):
+        return target.unconstrain(init.theta).mean(0)
+    middles = {**init.params, **{name: v.flatten(0, 1).mean(0) for name, v in init.draws.items()}}
+    both = {name: v for name, v in middles.items() if name in target.slices and v.shape == target.slices[name].event}
+    if not both:
+        got = f"one over {', '.join(middles)}"
+        raise NotApplicable(f"init over some of {', '.join(target.slices)}", got, "pass a Posterior of this model, or z")
+    return target.placed(both)
 
 
 def divergences(diverging: Tensor) -> list[str]:

@@ -1,0 +1,57 @@
+"""A fit begins where another ended, also where that had other sites beside, or only some of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import ppgp
+from ppgp import inference, kernels, models, networks
+from ppgp.data import Dataset
+from ppgp.errors import NotApplicable
+from ppgp.inference.inference import starting_point
+from ppgp.posterior import Posterior
+from ppgp.target import Target
+
+X = torch.randn(40, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+DATA = Dataset(X, X[:, 0].sin() + 0.1 * X[:, 1])
+PLAIN = models.GP(kernels.ARD(kernels.RBF()))
+DEEP = models.GP(kernels.Deep(networks.MLP((4,), out=3), kernels.ARD(kernels.RBF())))
+
+
+def ended(model: models.Model, how: inference.Inference) -> Posterior:
+    return ppgp.fit(model, DATA, how, progress=False, standardise=False)
+
+
+def at(model: models.Model, init: Posterior) -> dict[str, torch.Tensor]:
+    target = Target(model, DATA, optimise_params=True)
+    return target.constrain(starting_point(target, init, 0, jacobian=False))
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+def test_a_deep_kernel_goes_on_from_its_network_and_hyperparameters() -> None:
+    found = ended(DEEP, inference.MAP("adam", steps=5))
+    begin = at(DEEP, found)
+    assert begin.keys() == found.theta.keys()
+    for name, value in found.theta.items():
+        torch.testing.assert_close(begin[name].reshape(-1), value.reshape(-1))
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+def test_a_deep_kernel_takes_hyperparameters_from_a_gp_and_its_own_network_stays() -> None:
+    found = ended(PLAIN, inference.MAP(steps=5))
+    begin, own = at(DEEP, found), Target(DEEP, DATA, optimise_params=True)
+    origin = own.constrain(own.origin())
+    for name, value in begin.items():
+        torch.testing.assert_close(value, found.theta[name][0] if name in found.theta else origin[name])
+
+
+def test_a_mean_over_draws_is_on_the_unconstrained_scale() -> None:
+    found = ended(PLAIN, inference.Laplace(draws=50))
+    torch.testing.assert_close(at(PLAIN, found)["noise"], found.theta["noise"].log().mean().exp())
+
+
+def test_a_posterior_of_something_else_is_refused() -> None:
+    other = ended(models.LinearRegression(), inference.MAP())
+    with pytest.raises(NotApplicable, match=r"init over some of kernel.variance, kernel.lengthscale, got one over weight, bias"):
+        ppgp.fit(models.GP(kernels.RBF(), noise=0.1), DATA, inference.MAP(), progress=False, init=other)
