@@ -53,5 +53,7 @@ def test_a_mean_over_draws_is_on_the_unconstrained_scale() -> None:
 
 def test_a_posterior_of_something_else_is_refused() -> None:
     other = ended(models.LinearRegression(), inference.MAP())
-    with pytest.raises(NotApplicable, match=r"init over some of kernel.variance, kernel.lengthscale, got one over weight, bias"):
+    with pytest.raises(
+        NotApplicable, match=r"init over some of kernel.variance, kernel.lengthscale, got one over weight, bias"
+    ):
         ppgp.fit(models.GP(kernels.RBF(), noise=0.1), DATA, inference.MAP(), progress=False, init=other)
