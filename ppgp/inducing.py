@@ -34,11 +34,12 @@ def select(
 
     Args:
         how: a name in ``SELECTIONS``.
-        kernel: (X1, X2) -> [n1, n2] at the hyperparameters to select by; ``diagonal`` [n] its diagonal at X.
+        kernel: (X1, X2) -> [n1, n2] at the hyperparameters to select by; ``diagonal`` [n] its diagonal at X. Of ``features``, where
+            these are given.
         y: residuals [n], for "bound" alone.
         noise: variance, for "bound" alone.
         features: [n, q], what a network makes of the rows. "kmeans" then looks for centres among them, and takes the row next to
-            each: no image belongs to a mean of features. (The greedy ones go by the kernel, which sees features anyway.)
+            each: no image belongs to a mean of features.
 
     Raises:
         SettingError: if m is not in 1 .. n.
@@ -53,23 +54,27 @@ def select(
         return X.clone()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        if how == "kmeans" and features is not None:
-            return X[_next_to(features, _kmeans(m, features, y, kernel, diagonal, noise, generator))]
-        return SELECTIONS[how](m, X, y, kernel, diagonal, noise, generator)
+        rows = X if features is None else features
+        if how in GREEDY:
+            return X[GREEDY[how](m, rows, y, kernel, diagonal, noise, generator)]
+        if how == "random":
+            return _random(m, X, generator)
+        centres = _kmeans(m, rows, generator)
+        return centres if features is None else X[_next_to(features, centres)]
 
 
-def _random(m: int, X: Tensor, y: object, kernel: object, diagonal: object, noise: float, generator: torch.Generator) -> Tensor:
+def _random(m: int, X: Tensor, generator: torch.Generator) -> Tensor:
     different = torch.unique(X, dim=0)
     if len(different) < m:
         raise DataError(f"at least {m} different rows to take inducing inputs from", str(len(different)), "lower inducing")
     return different[torch.randperm(len(different), generator=generator)[:m].to(X.device)]
 
 
-def _kmeans(m: int, X: Tensor, y: object, kernel: object, diagonal: object, noise: float, generator: torch.Generator) -> Tensor:
+def _kmeans(m: int, X: Tensor, generator: torch.Generator) -> Tensor:
     """Centres of k-means from k-means++ (Arthur & Vassilvitskii 2007)."""
     from sklearn.cluster import KMeans
 
-    different = _random(min(KMEANS_ROWS, len(torch.unique(X, dim=0))), X, y, kernel, diagonal, noise, generator)
+    different = _random(min(KMEANS_ROWS, len(torch.unique(X, dim=0))), X, generator)
     if len(different) < m:
         raise DataError(f"at least {m} different rows to take inducing inputs from", str(len(different)), "lower inducing")
     # scikit-learn starts k-means++ once
@@ -92,7 +97,7 @@ def _next_to(features: Tensor, centres: Tensor) -> Tensor:
 
 def _conditional_variance(
     m: int, X: Tensor, y: object, kernel: Covariance, diagonal: Tensor, noise: float, generator: torch.Generator
-) -> Tensor:
+) -> list[int]:
     """The row of largest variance given those chosen, again and again: pivoted Cholesky. Burt, Rasmussen & van der Wilk (2020)."""
     chosen: list[int] = []
     left = diagonal.clone()
@@ -105,12 +110,12 @@ def _conditional_variance(
         A[j] = _column(A[:j], i, X, kernel) / left[i].sqrt()
         left = (left - A[j].square()).clamp_min(0.0)
         left[i] = 0.0
-    return X[chosen]
+    return chosen
 
 
 def _bound(
     m: int, X: Tensor, y: Tensor | None, kernel: Covariance, diagonal: Tensor, noise: float, generator: torch.Generator
-) -> Tensor:
+) -> list[int]:
     """Of some rows drawn anew for each place, the one that raises the collapsed bound most. Titsias (2009), section 3.1.
 
     The change is in closed form from C^-1 applied to the candidates' columns, C = Q + noise I kept as its Woodbury factor: no
@@ -142,7 +147,7 @@ def _bound(
         A[j] = V[best]
         left = (left - A[j].square()).clamp_min(0.0)
         left[chosen[-1]] = 0.0
-    return X[chosen]
+    return chosen
 
 
 def _column(A: Tensor, i: int, X: Tensor, kernel: Covariance) -> Tensor:
@@ -158,9 +163,6 @@ def _spanned(m: int, found: int) -> DataError:
     )
 
 
-SELECTIONS: dict[str, Callable[..., Tensor]] = {
-    "kmeans": _kmeans,
-    "random": _random,
-    "conditional_variance": _conditional_variance,
-    "bound": _bound,
-}
+#: those that go by the kernel, and name rows
+GREEDY: dict[str, Callable[..., list[int]]] = {"conditional_variance": _conditional_variance, "bound": _bound}
+SELECTIONS = ("kmeans", "random", *GREEDY)

@@ -125,21 +125,21 @@ def _ways(data: Parts, seed: int, quick: bool, algorithms: bool) -> dict[str, Ca
         how = SVI(steps=3 * steps, batch_size=batch, learning_rate=0.01)
         return fitted(SVGP(PIXELS, m, Gaussian(NOISE), learn=False, seed=seed), how).predict, f"svi, batches of {batch}"
 
-    def trained_on(make: Callable[[Deep], Any], how: Any, dtype: torch.dtype) -> Any:
-        """A model of a network that goes on learning; its hyperparameters begin where those of "dkl" ended."""
-        deep = Deep(deepcopy(trained[0]).to(dtype), ARD(RBF()))
-        posterior = fitted(make(deep), how, train.to(dtype), on_features[0])
-        return posterior.model, lambda X: posterior.predict(X.to(dtype))
+    def trained_on(make: Callable[[Deep], Any], how: Any) -> Any:
+        """A model of a network that goes on learning; its hyperparameters begin where those of "dkl" ended. In
+        single precision, in which images cost half as much."""
+        deep = Deep(deepcopy(trained[0]).float(), ARD(RBF()))
+        posterior = fitted(make(deep), how, train.to(torch.float32), on_features[0])
+        return posterior.model, lambda X: posterior.predict(X.float())
 
     def svdkl() -> Way:
         how = SVI(steps=2 * steps, batch_size=batch, learning_rate=RATES)
-        _, law = trained_on(lambda deep: SVGP(deep, few, Gaussian(NOISE), learn=False, seed=seed), how, torch.float32)
+        _, law = trained_on(lambda deep: SVGP(deep, few, Gaussian(NOISE), learn=False, seed=seed), how)
         return law, f"svi, batches of {batch}, network at 1e-4"
 
     def sdkl(**option: Any) -> Way:
         how = MAP("adam", steps=steps // 3, learning_rate=RATES)
-        # greedy selection tells few rows apart in single precision
-        model, law = trained_on(lambda deep: SGPR(deep, few, noise=NOISE, seed=seed, **option), how, torch.float64)
+        model, law = trained_on(lambda deep: SGPR(deep, few, noise=NOISE, seed=seed, **option), how)
         moved = "by gradient" if model.learn else f"{model.selection} every {model.reselect} steps"
         return law, f"adam, {few} inducing inputs {moved}"
 

@@ -58,12 +58,15 @@ def place(
 ) -> Tensor:
     """Z [m, d] for rows X [n, d] at hyperparameters theta; m of None is 100, or the number of different rows where that is less."""
     m = min(DEFAULT_INDUCING, len(torch.unique(X, dim=0))) if inducing is None else inducing
-    hyper = under("kernel", theta)
-    look = getattr(kernel, "features", None) if selection == "kmeans" else None
     with torch.no_grad():
-        features = None if look is None else look(hyper, X)
-        diagonal = kernel.diag(hyper, X)
-    return select(selection, m, X, residual, lambda a, b: kernel(hyper, a, b), diagonal, noise, seed, features)
+        seen, hyper, (rows,) = kernel.seen(under("kernel", theta), X)
+        if not any(isinstance(one, Param) for one in seen.sites(rows.shape[-1]).values()):
+            # greedy selection tells few rows apart in single precision
+            rows, hyper = rows.double(), {name: value.double() for name, value in hyper.items()}
+        diagonal = seen.diag(hyper, rows)
+    residual = None if residual is None else residual.to(rows)
+    features = None if seen is kernel else rows
+    return select(selection, m, X, residual, lambda a, b: seen(hyper, a, b), diagonal, noise, seed, features)
 
 
 def all_rows(X: Tensor, inducing: int | None) -> Tensor:
