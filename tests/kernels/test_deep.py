@@ -15,7 +15,7 @@ from ppgp.errors import NumericalError, SettingError, StorageError, UnknownName
 from ppgp.kernels import ARD, RBF, Deep, Kernel, Linear, Matern, Scale
 from ppgp.models import GP, SGPR, SVGP, Kriging
 from ppgp.networks import CNN, MLP, drops_out, module_of, pretrained, training
-from ppgp.priors import LogNormal, Normal
+from ppgp.priors import LogNormal, Normal, Site
 from ppgp.target import Target
 
 SMALL = MLP(hidden=(8,), out=3)
@@ -318,3 +318,43 @@ def test_kriging_goes_over_draws_and_not_over_weights(prior: Any) -> None:
     everywhere = Kriging(model.variogram, nugget=0.1, drift="none")
     torch.testing.assert_close(everywhere.predict(theta, new, data).mean, gp.predict(own, new, data).mean)
     torch.testing.assert_close(everywhere.gaussian(theta, new, data)[0], gp.gaussian(own, new, data)[0])
+
+
+class Counted(nn.Module):
+    """Squares the columns, and keeps how many rows it was asked about in ``asked``."""
+
+    def __init__(self, asked: list[int]) -> None:
+        super().__init__()
+        self.asked = asked
+
+    def forward(self, X: Tensor) -> Tensor:
+        self.asked.append(len(X))
+        return X.square()
+
+    def __deepcopy__(self, memo: object) -> Counted:
+        return Counted(self.asked)
+
+
+@pytest.mark.parametrize("selection", ["kmeans", "bound", "conditional_variance"])
+def test_inducing_inputs_are_placed_by_one_look_through_the_network(selection: str) -> None:
+    data, asked = cliff(60, 0), list[int]()
+    model = SGPR(Deep(Counted(asked), ARD(RBF())), 10, selection=selection).prepare(data)
+    theta = {name: torch.ones(s.shape, dtype=torch.float64) for name, s in model.sites(data.d).items() if isinstance(s, Site)}
+    asked.clear()
+    Z = model.reselected(theta, data).Z
+    assert asked == [data.n]
+    assert Z is not None
+    assert all(bool((row == data.X).all(1).any()) for row in Z)
+
+
+@pytest.mark.parametrize("kernel", [ARD(RBF()), Deep(Identity(), ARD(RBF()))], ids=["plain", "deep"])
+def test_greedy_selection_in_single_precision_takes_the_rows_that_double_takes(kernel: Kernel) -> None:
+    x = torch.linspace(-1, 1, 200, dtype=torch.float32)[:, None]
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        data = Dataset(x.to(dtype), x[:, 0].sin().to(dtype))
+        theta = {"kernel.variance": 1.0, "kernel.lengthscale": [0.5], "noise": 0.01}
+        model = SGPR(kernel, 10, selection="conditional_variance").prepare(data)
+        found.append(model.reselected({name: torch.tensor(value, dtype=dtype) for name, value in theta.items()}, data).Z)
+    assert found[0].dtype == torch.float32
+    torch.testing.assert_close(found[0].double(), found[1], rtol=0, atol=0)
