@@ -91,7 +91,8 @@ class SGPR(Model):
         if self.Z is not None:
             check_given(self.Z, data.d)
             return self
-        return replace(self, Z=self._select(self._medians(data.X), data.X, data.y))
+        Z = self._select(self._medians(data.X), data.X, data.y)
+        return replace(self, Z=Z, inducing=len(Z))
 
     def check(self, data: Dataset) -> None:
         if self.Z is not None:
@@ -121,12 +122,13 @@ class SGPR(Model):
         return GP(self.kernel, self.noise, self.mean), data.rows(some)
 
     def resumed(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
-        """The pilot's sites; inducing inputs that are learnt, and were not placed by the user, by conditional variance there.
+        """The pilot's sites; inducing inputs that are learnt, and were not placed by the user (a Z without a number), by conditional
+        variance there.
 
         The noise begins with what the inducing inputs leave unexplained of f, which the pilot knows nothing of.
         """
         start = dict(theta)
-        if self.learn and self.selection is None:
+        if self.learn and self.selection is None and self.inducing is not None:
             with suppress(DataError):  # a lengthscale so long that fewer rows span the rest
                 start["inducing"] = replace(self, selection="conditional_variance")._select(theta, data.X, data.y)
         if "noise" in start:

@@ -110,7 +110,8 @@ class SVGP(Model):
         if self.Z is not None:
             check_given(self.Z, data.d)
             return ready
-        return replace(ready, Z=ready._select(data.X, data.y))
+        Z = ready._select(data.X, data.y)
+        return replace(ready, Z=Z, inducing=len(Z))
 
     def _select(self, X: Tensor, y: Tensor | None) -> Tensor:
         if self.selection == "all":
@@ -237,7 +238,8 @@ class SVGP(Model):
         if not isinstance(self.likelihood, Gaussian) or deep or self.Z is None:
             return None
         order = torch.randperm(data.n, generator=torch.Generator().manual_seed(self.seed))[: max(PILOT_ROWS, 2 * len(self.Z))]
-        small = SGPR(self.kernel, noise=self.likelihood.noise, mean=self.mean, learn=self.learn, Z=self.Z)
+        own = {"learn": self.learn, "Z": self.Z, "inducing": self.inducing}
+        small = SGPR(self.kernel, noise=self.likelihood.noise, mean=self.mean, seed=self.seed, **own)
         return small, data.rows(order.sort().values)
 
     # -- predictions ---------------------------------------------------------------------------------------------

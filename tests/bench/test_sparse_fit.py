@@ -20,7 +20,7 @@ from ppgp.data import Dataset
 INDUCING = 512
 QUALITY = 0.18  # nats a test row, of standardised y
 BEST = 0.155
-STEPS = 18  # of L-BFGS, that reach it
+STEPS = (20, 25, 30, 40, 60, 150)  # of L-BFGS: the first whole fit that reaches it counts
 AT_MOST = 600.0  # seconds after which a peer is stopped; its time counts as that
 
 
@@ -78,13 +78,13 @@ def test_time_to_quality_on_kin8nm(data_dir: Path, benchmark: Any) -> None:
     train, test = split(data_dir, "kin8nm")
     some = train.rows(torch.arange(300))
     ours(some, test, 2, 20), by_gpytorch(some, test, 0.01, epochs=1)  # imports
-    found, seconds = benchmark.pedantic(lambda: ours(train, test, STEPS), rounds=1)
+    fits = (ours(train, test, steps) for steps in STEPS)
+    found, seconds = benchmark.pedantic(lambda: next(fit for fit in fits if fit[0] <= QUALITY), rounds=1)
     figures = {"ppgp": seconds}
     for rate in (0.01, 0.03):
         nll, figures[f"GPyTorch SVGP, Adam {rate}"] = by_gpytorch(train, test, rate)
         print(f"\nGPyTorch, Adam {rate}: {nll:.3f}")
     ratio = show(f"kin8nm, m = {INDUCING}: to a test NLL of {QUALITY} (ppgp: {found:.3f})", figures, "s", 1.0)
-    assert found <= QUALITY
     assert ratio <= 0.25
 
 
@@ -98,7 +98,8 @@ def test_where_it_ends_on_kin8nm(data_dir: Path, benchmark: Any) -> None:
 
 
 AIR = """
-import resource, sys, time, warnings
+import sys, time, warnings
+from pathlib import Path
 import numpy as np, torch
 from ppgp import kernels, models
 from ppgp.data import Dataset
@@ -114,7 +115,8 @@ value, gradient = target.value_and_grad(z)
 started = time.perf_counter()
 value, gradient = target.value_and_grad(z)
 assert torch.isfinite(value) and torch.isfinite(gradient).all()
-print(time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+print(time.perf_counter() - started, int(peak.split()[1]) / 2**20)  # ru_maxrss would have that of the process it was forked from
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -399,3 +400,21 @@ def test_a_row_where_f_is_certain_leaves_the_slopes_of_the_others(kind: str) -> 
         return torch.autograd.grad(model.elbo(theta, X[:rows], y[:rows], total=rows), variance)[0]
 
     torch.testing.assert_close(slope(3), slope(2))
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["selected", "by hand"])
+def test_a_pilot_of_many_rows_keeps_the_number_of_inducing_inputs(given: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past 2,048 rows the pilot has a pilot, which places those that the user did not place."""
+    from ppgp.models import sgpr
+
+    monkeypatch.setattr(sgpr, "PILOT_ROWS", 30)
+    x = torch.linspace(-3, 3, 80, dtype=F64)[:, None]
+    Z = x[5::12] if given else None
+    model = models.SVGP(kernels.RBF(), inducing=None if given else 7, Z=Z)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        posterior = ppgp.fit(model, Dataset(x, torch.sin(x[:, 0])), inference.SVI(steps=1), progress=False, standardise=False)
+    end = posterior.params["inducing"]
+    assert end.shape == (7, 1)
+    if Z is not None:
+        assert float((end - Z).abs().max()) < 1.0  # moved by gradient, not placed again
