@@ -42,6 +42,7 @@ EXACT_UP_TO = 2000  # rows; beyond, "auto" takes the sparse model
 INDUCING = 512  # of SGPR
 MOST_INDUCING = 1000  # of SVGP
 BATCH = 512
+FROM_THE_PILOT = 150  # steps: SVI begins at the mode of a collapsed bound, and q moves along its natural gradient
 KERNELS = (ARD(RBF()), ARD(Matern(nu=1.5)), ARD(Matern(nu=0.5)))
 SUMS = tuple(ARD(RBF()) + rough for rough in KERNELS[1:])
 #: set -> (RMSE, NLL) of SVGP and of MC dropout
@@ -170,7 +171,7 @@ def _measured(candidates: list[Any], train: Dataset, test: Dataset, seed: int, q
             warnings.simplefilter("ignore", PpgpWarning)  # so many steps serve; how far to trust a fit is weighed below
             how = MAP(steps=5 if quick else 60)
             if isinstance(model, SVGP):
-                how = SVI(steps=5 if quick else 3000, batch_size=min(train.n, BATCH), patience=300)
+                how = SVI(steps=5 if quick else FROM_THE_PILOT, batch_size=min(train.n, BATCH))
             fits.append(fit(model, train, how, seed=seed, progress=False))
     weights, prediction = torch.ones(1), fits[0].predict(test.X)
     if len(fits) > 1:
