@@ -21,6 +21,7 @@ INDUCING = 512
 QUALITY = 0.18  # nats a test row, of standardised y
 BEST = 0.155
 STEPS = (20, 25, 30, 40, 60, 150)  # of L-BFGS: the first whole fit that reaches it counts
+BATCH = 1024  # of GPyTorch
 AT_MOST = 600.0  # seconds after which a peer is stopped; its time counts as that
 
 
@@ -33,8 +34,8 @@ def ours(train: Dataset, test: Dataset, steps: int, inducing: int = INDUCING) ->
     return metrics.nll(posterior.predict(test.X), test.y), seconds
 
 
-def by_gpytorch(train: Dataset, test: Dataset, rate: float, batch: int = 1024, epochs: int = 10**6) -> tuple[float, float]:
-    """SVGP in float32 by Adam until the quality is there, which is looked at once an epoch, off the clock."""
+def by_gpytorch(train: Dataset, test: Dataset, rate: float, most: float = AT_MOST, epochs: int = 10**6) -> tuple[float, float]:
+    """SVGP in float32 by Adam until the quality is there, which is looked at once an epoch, off the clock, or ``most`` seconds are over."""
     gpytorch = pytest.importorskip("gpytorch")
     torch.manual_seed(0)
     X, y, Xt, yt = (a.float() for a in (train.X, train.y, test.X, test.y))
@@ -57,7 +58,7 @@ def by_gpytorch(train: Dataset, test: Dataset, rate: float, batch: int = 1024, e
     seconds, nll = 0.0, float("inf")
     for _ in range(epochs):
         started = time.perf_counter()
-        for rows in torch.randperm(len(X)).split(batch):
+        for rows in torch.randperm(len(X)).split(BATCH):
             adam.zero_grad()
             (-elbo(model(X[rows]), y[rows])).backward()
             adam.step()
@@ -67,7 +68,7 @@ def by_gpytorch(train: Dataset, test: Dataset, rate: float, batch: int = 1024, e
             law = likelihood(model(Xt))
             nll = -float(torch.distributions.Normal(law.mean, law.stddev).log_prob(yt).mean())
         model.train()
-        if nll <= QUALITY or seconds > AT_MOST:
+        if nll <= QUALITY or seconds > most:
             break
     return nll, seconds
 
@@ -81,9 +82,12 @@ def test_time_to_quality_on_kin8nm(data_dir: Path, benchmark: Any) -> None:
     fits = (ours(train, test, steps) for steps in STEPS)
     found, seconds = benchmark.pedantic(lambda: next(fit for fit in fits if fit[0] <= QUALITY), rounds=1)
     figures = {"ppgp": seconds}
+    most = AT_MOST
     for rate in (0.01, 0.03):
-        nll, figures[f"GPyTorch SVGP, Adam {rate}"] = by_gpytorch(train, test, rate)
+        nll, taken = by_gpytorch(train, test, rate, most)
         print(f"\nGPyTorch, Adam {rate}: {nll:.3f}")
+        figures[f"GPyTorch SVGP, Adam {rate}"] = taken
+        most = min(most, taken)  # only the best of its rates counts
     ratio = show(f"kin8nm, m = {INDUCING}: to a test NLL of {QUALITY} (ppgp: {found:.3f})", figures, "s", 1.0)
     assert ratio <= 0.25
 
