@@ -126,3 +126,8 @@ def test_faces_are_turned_by_the_angle_and_parts_do_not_share_what_they_must_not
     both = faces.mirrored(Dataset(stripe.flatten(1), torch.ones(1)))
     assert both.y.tolist() == [1.0, -1.0]
     torch.testing.assert_close(both.X[1].reshape(side, side), stripe[0].flip(1))
+
+
+@pytest.mark.parametrize(("n", "kind"), [(2000, "GP"), (2001, "SGPR"), (20_000, "SGPR"), (20_001, "SVGP")])
+def test_the_recipe_of_uci_goes_by_the_number_of_rows(n: int, kind: str) -> None:
+    assert {type(model).__name__ for model in uci.RECIPES["auto"](n)} == {kind}
