@@ -38,8 +38,8 @@ def select(
             these are given.
         y: residuals [n], for "bound" alone.
         noise: variance, for "bound" alone.
-        features: [n, q], what a network makes of the rows. "kmeans" then looks for centres among them, and takes the row next to
-            each: no image belongs to a mean of features.
+        features: [n, q], the rows as the kernel sees them: what a network makes of them, or they themselves in another precision.
+            "kmeans" then looks for centres among them, and takes the row next to each: no image belongs to a mean of features.
 
     Raises:
         SettingError: if m is not in 1 .. n.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, NumericalError, SettingError
-from ..inducing import select
+from ..inducing import GREEDY, select
 from ..kernels import Kernel
 from ..prediction import seeded
 from ..priors import Param, Prior, Site, under
@@ -65,7 +65,7 @@ def place(
             rows, hyper = rows.double(), {name: value.double() for name, value in hyper.items()}
         diagonal = seen.diag(hyper, rows)
     residual = None if residual is None else residual.to(rows)
-    features = None if seen is kernel else rows
+    features = rows if selection in GREEDY or seen is not kernel else None
     return select(selection, m, X, residual, lambda a, b: seen(hyper, a, b), diagonal, noise, seed, features)
 
 

@@ -347,14 +347,15 @@ def test_inducing_inputs_are_placed_by_one_look_through_the_network(selection: s
     assert all(bool((row == data.X).all(1).any()) for row in Z)
 
 
+@pytest.mark.parametrize("selection", ["conditional_variance", "bound"])
 @pytest.mark.parametrize("kernel", [ARD(RBF()), Deep(Identity(), ARD(RBF()))], ids=["plain", "deep"])
-def test_greedy_selection_in_single_precision_takes_the_rows_that_double_takes(kernel: Kernel) -> None:
+def test_greedy_selection_in_single_precision_takes_the_rows_that_double_takes(kernel: Kernel, selection: str) -> None:
     x = torch.linspace(-1, 1, 200, dtype=torch.float32)[:, None]
     found = []
     for dtype in (torch.float32, torch.float64):
         data = Dataset(x.to(dtype), x[:, 0].sin().to(dtype))
         theta = {"kernel.variance": 1.0, "kernel.lengthscale": [0.5], "noise": 0.01}
-        model = SGPR(kernel, 10, selection="conditional_variance").prepare(data)
+        model = SGPR(kernel, 10, selection=selection).prepare(data)
         found.append(model.reselected({name: torch.tensor(value, dtype=dtype) for name, value in theta.items()}, data).Z)
     assert found[0].dtype == torch.float32
     torch.testing.assert_close(found[0].double(), found[1], rtol=0, atol=0)
