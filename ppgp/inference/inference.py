@@ -93,13 +93,13 @@ def _where_it_ended(init: Posterior, target: Target) -> Tensor:
     Raises:
         NotApplicable: where no site is in both.
     """
-    if set(target.slices) == set(init.draws):
-        return target.unconstrain(init.theta).mean(0)
     middles = {**init.params, **{name: v.flatten(0, 1).mean(0) for name, v in init.draws.items()}}
     both = {name: v for name, v in middles.items() if name in target.slices and v.shape == target.slices[name].event}
     if not both:
         got = f"one over {', '.join(middles)}"
         raise NotApplicable(f"init over some of {', '.join(target.slices)}", got, "pass a Posterior of this model, or z")
+    if both.keys() == target.slices.keys() <= init.draws.keys():
+        return target.unconstrain(init.draws).flatten(0, 1).mean(0)
     return target.placed(both)
 
 

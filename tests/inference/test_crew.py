@@ -87,12 +87,13 @@ def test_a_child_that_dies_is_said() -> None:
 def test_ctrl_c_keeps_what_forked_chains_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nutpie_chains, "can_fork", lambda: True)
     monkeypatch.setattr(nutpie_chains.os, "cpu_count", lambda: 2)
-    started = time.monotonic()
+    started, pressed = time.monotonic(), list[float]()
 
     def press() -> None:
         while len(multiprocessing.active_children()) < 2 and time.monotonic() < started + 60:
             time.sleep(0.1)
         time.sleep(3.0)  # some draws
+        pressed.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=press).start()
@@ -102,7 +103,7 @@ def test_ctrl_c_keeps_what_forked_chains_have(monkeypatch: pytest.MonkeyPatch) -
         NUTS(draws=10**6, warmup=50, chains=2),
         progress=False,
     )
-    assert time.monotonic() - started < 120
+    assert time.monotonic() - pressed[0] < 60
     assert 0 < next(iter(posterior.draws.values())).shape[1] < 10**6
     assert any("Ctrl-C" in w for w in posterior.warnings)
     assert not multiprocessing.active_children()
