@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 
 import ppgp
 from ppgp import inference, models
-from ppgp.inference.gaussian_guide import GRADIENTS, GaussianGuide
+from ppgp.inference.variational.gaussian_guide import GRADIENTS, GaussianGuide
 from ppgp.target import Target
 
 warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)

@@ -24,7 +24,7 @@ import ppgp
 from ppgp import inference, models, plots
 
 warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
-from ppgp.arviz_bridge import arviz
+from ppgp.posterior.arviz import arviz
 
 az = arviz()
 # %%

@@ -11,47 +11,48 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _NAMES = {
-    "Comparison": "comparison",
-    "Diagnosis": "diagnosis",
-    "Dataset": "data",
-    "Posterior": "posterior",
-    "Prediction": "prediction",
-    "Region": "region",
-    "Target": "target",
-    "block_kriging": "blocks",
-    "calibrate": "conformal",
-    "check_network": "network_check",
-    "compare": "comparison",
-    "conformal_bayes": "calibration",
-    "cross_calibrate": "calibration",
-    "diagnose": "diagnosis",
-    "discretised": "blocks",
-    "empirical_variogram": "variogram",
-    "fit": "fitting",
-    "fit_variogram": "variogram_fit",
-    "full_conformal": "calibration",
-    "load": "loading",
-    "load_posterior": "loading",
-    "predictive_system": "conformal",
-    "psis_loo": "leave_one_out",
-    "sbc": "validation",
-    "stacking_weights": "leave_one_out",
+    "Comparison": "diagnostics.comparison",
+    "Diagnosis": "diagnostics.diagnosis",
+    "Dataset": "data.dataset",
+    "Posterior": "posterior.posterior",
+    "Prediction": "posterior.prediction",
+    "Region": "posterior.region",
+    "Target": "target.target",
+    "block_kriging": "geostatistics.kriging_of_blocks",
+    "calibrate": "conformal.split",
+    "check_network": "diagnostics.network_check",
+    "compare": "diagnostics.comparison",
+    "conformal_bayes": "conformal.bayes",
+    "cross_calibrate": "conformal.cross",
+    "diagnose": "diagnostics.diagnosis",
+    "discretised": "geostatistics.kriging_of_blocks",
+    "empirical_variogram": "geostatistics.variogram",
+    "fit": "inference.fitting",
+    "fit_variogram": "geostatistics.variogram_fit",
+    "full_conformal": "conformal.full_conformal_sets",
+    "load": "data.loading",
+    "load_posterior": "posterior.loading",
+    "predictive_system": "conformal.predictive_systems",
+    "psis_loo": "diagnostics.leave_one_out",
+    "sbc": "diagnostics.simulation_based_calibration",
+    "stacking_weights": "diagnostics.leave_one_out",
 }
-_MODULES = (
-    "conformal",
-    "data",
-    "diagnostics",
-    "errors",
-    "inference",
-    "kernels",
-    "likelihoods",
-    "metrics",
-    "models",
-    "networks",
-    "plots",
-    "priors",
-    "target",
-)
+_MODULES = {
+    "conformal": "conformal",
+    "data": "data",
+    "diagnostics": "diagnostics",
+    "errors": "errors",
+    "estimators": "interfaces.estimators",
+    "inference": "inference",
+    "kernels": "kernels",
+    "likelihoods": "likelihoods",
+    "metrics": "diagnostics.metrics",
+    "models": "models",
+    "networks": "kernels.networks",
+    "plots": "plots",
+    "priors": "priors",
+    "target": "target",
+}
 
 __all__ = [*_NAMES, *_MODULES]
 
@@ -64,37 +65,42 @@ if TYPE_CHECKING:
         inference,
         kernels,
         likelihoods,
-        metrics,
         models,
-        networks,
         plots,
         priors,
         target,
     )
-    from .blocks import block_kriging, discretised
-    from .calibration import conformal_bayes, cross_calibrate, full_conformal
-    from .comparison import Comparison, compare
-    from .conformal import calibrate, predictive_system
-    from .data import Dataset
-    from .diagnosis import Diagnosis, diagnose
-    from .fitting import fit
-    from .leave_one_out import psis_loo, stacking_weights
-    from .loading import load, load_posterior
-    from .network_check import check_network
-    from .posterior import Posterior
-    from .prediction import Prediction
-    from .region import Region
-    from .target import Target
-    from .validation import sbc
-    from .variogram import empirical_variogram
-    from .variogram_fit import fit_variogram
+    from .conformal.bayes import conformal_bayes
+    from .conformal.cross import cross_calibrate
+    from .conformal.full_conformal_sets import full_conformal
+    from .conformal.predictive_systems import predictive_system
+    from .conformal.split import calibrate
+    from .data.dataset import Dataset
+    from .data.loading import load
+    from .diagnostics import metrics
+    from .diagnostics.comparison import Comparison, compare
+    from .diagnostics.diagnosis import Diagnosis, diagnose
+    from .diagnostics.leave_one_out import psis_loo, stacking_weights
+    from .diagnostics.network_check import check_network
+    from .diagnostics.simulation_based_calibration import sbc
+    from .geostatistics.kriging_of_blocks import block_kriging, discretised
+    from .geostatistics.variogram import empirical_variogram
+    from .geostatistics.variogram_fit import fit_variogram
+    from .inference.fitting import fit
+    from .interfaces import estimators
+    from .kernels import networks
+    from .posterior.loading import load_posterior
+    from .posterior.posterior import Posterior
+    from .posterior.prediction import Prediction
+    from .posterior.region import Region
+    from .target.target import Target
 
 
 def __getattr__(name: str) -> Any:
     if name in _NAMES:
         return getattr(importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
     if name in _MODULES:
-        return importlib.import_module(f"{__name__}.{name}")
+        return importlib.import_module(f"{__name__}.{_MODULES[name]}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,6 +1,6 @@
 """``python -m ppgp``."""
 
-from .cli import main
+from .interfaces.cli import main
 
 if __name__ == "__main__":
     main()

@@ -1,19 +1,19 @@
 """Conformal prediction: one score or closed form a file; knows predictions and regions, never models or fits."""
 
-from .absolute import Absolute
-from .aps import APS, RAPS
-from .density import Density
-from .full_gp import deleted, deleted_low_rank, full_interval, full_system
-from .lac import LAC
-from .normalized import Normalized
+from .control_of_risk import risk_control
+from .leave_one_out_gp import deleted, deleted_low_rank, full_interval, full_system
 from .online import ACI, PID, AgACI
-from .pit import PIT
-from .quantile import Quantile
-from .risk import risk_control
-from .score import Score
-from .signed import Signed
+from .predictive_systems import PredictiveSystem, predictive_system
+from .scores.absolute import Absolute
+from .scores.aps import APS, RAPS
+from .scores.base import Score
+from .scores.density import Density
+from .scores.lac import LAC
+from .scores.normalized import Normalized
+from .scores.pit import PIT
+from .scores.quantile import Quantile
+from .scores.signed import Signed
 from .split import Calibrator, calibrate
-from .system import PredictiveSystem, predictive_system
 from .venn_abers import VennAbers
 from .weights import Decay, shift_weights
 

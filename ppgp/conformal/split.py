@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data import as_tensor
+from ..data.arrays import as_tensor
 from ..errors import DataError, DataWarning
-from ..prediction import Prediction
-from ..region import Region, exact_level
-from .score import Score
+from ..posterior.prediction import Prediction
+from ..posterior.region import Region, exact_level
+from .scores.base import Score
 from .weights import Decay, check_weights, weighted_threshold
 
 

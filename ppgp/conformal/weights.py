@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data import as_tensor, check_inputs
+from ..data.arrays import as_tensor, check_inputs
 from ..errors import DataError, SettingError
-from ..region import exact_level
+from ..posterior.region import exact_level
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import metrics, plots
-from ..data import Dataset
+from .. import plots
+from ..data.dataset import Dataset
+from ..data.loading import load
+from ..diagnostics import metrics
 from ..errors import ConvergenceWarning
-from ..fitting import fit
 from ..inference import MAP, NUTS, SVI, Exact, Laplace
-from ..loading import load
+from ..inference.fitting import fit
 from ..models import LinearRegression, SoftmaxRegression
 from ..priors import Flat
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 
-from .. import conformal, metrics, plots
-from ..data import Dataset
-from ..fitting import fit
+from .. import conformal, plots
+from ..data.dataset import Dataset
+from ..diagnostics import metrics
 from ..inference import MAP
+from ..inference.fitting import fit
 from ..models import GP
 
 LEVEL = 0.95

@@ -19,16 +19,18 @@ from typing import Any
 
 import torch
 
-from .. import conformal, metrics
-from ..data import Dataset
+from .. import conformal
+from ..data.dataset import Dataset
+from ..diagnostics import metrics
 from ..errors import ConvergenceWarning, DataWarning
-from ..fitting import fit
 from ..inference import MAP, SVI, Inference
-from ..models import Model
-from ..posterior import Posterior
-from ..zoo import build_model
-from .moving import bands_before_and_after, points_coming
-from .uneven import dots, table, uneven
+from ..inference.fitting import fit
+from ..kernels import RBF, Deep
+from ..kernels.networks import MLP
+from ..models import GP, SVGP, Model
+from ..posterior.posterior import Posterior
+from .animations import bands_before_and_after, points_coming
+from .heteroscedastic_data import dots, table, uneven
 
 SETS = ("concrete", "power")
 LEVELS = (0.9, 0.95)
@@ -39,6 +41,8 @@ EXACT_ROWS = 1000  # at most so many of the training rows go into the exact proc
 RATES = {"kernel.network": 0.003, "": 0.03}
 STEPS = {"ne-gp": 200, "ne-svgp": 600}
 BATCH = 128
+FEATURES = Deep(MLP((64, 64), 32, dropout=0.1), RBF())
+MODELS: dict[str, Model] = {"ne-gp": GP(FEATURES), "ne-svgp": SVGP(FEATURES)}
 SCORES = {"calibrated": conformal.Quantile(), "widened": conformal.Quantile(widen_only=True)}
 
 
@@ -60,7 +64,7 @@ def run(out: Path, *, seed: int = 0, quick: bool = False, data_dir: str | Path |
             data = uneven(ROWS, each) if whole is None else whole
             train, calibration, test = (d.rows(slice(0, 60 if quick else None)) for d in data.split(*PARTS, seed=each))
             for model, how in _ways(train.n, quick).items():
-                posterior = _fitted(build_model(model), train, how, each)
+                posterior = _fitted(MODELS[model], train, how, each)
                 for level, figures in _figures(posterior, calibration, test).items():
                     found.setdefault((model, level), []).append(figures)
                 if whole is None and split == 0:

@@ -30,19 +30,21 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
-from .. import conformal, metrics
-from ..data import Dataset
+from .. import conformal
+from ..data.dataset import Dataset
+from ..diagnostics import metrics
 from ..errors import ConvergenceWarning
-from ..fitting import fit
 from ..inference import MAP, SVI
+from ..inference.fitting import fit
 from ..kernels import ARD, RBF, Deep
+from ..kernels.networks import CNN
+from ..kernels.pretraining import regressor
 from ..likelihoods import Gaussian
 from ..models import GP, SGPR, SVGP
-from ..networks import CNN, regressor
 from ..plots.common import COLOURS, panels
-from ..prediction import Prediction
+from ..posterior.prediction import Prediction
 from ..priors import LogNormal
-from .faces import PROTOCOLS, SCALE, Odd, Parts, mirrored, parts, photographs, turned
+from .olivetti_data import PROTOCOLS, SCALE, Odd, Parts, mirrored, parts, photographs, turned
 
 LEVEL = 0.95
 CONFIDENCE = 0.99  # of the range in which calibrated coverage lies

@@ -26,16 +26,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import metrics
-from ..data import Dataset
-from ..distributions import NormalMixture
+from ..data.dataset import Dataset
+from ..diagnostics import metrics
+from ..diagnostics.leave_one_out import stacking_weights
 from ..errors import PpgpWarning, SettingError, UnknownName
-from ..fitting import fit
 from ..inference import MAP, SVI
+from ..inference.fitting import fit
 from ..kernels import ARD, RBF, Matern
-from ..leave_one_out import stacking_weights
 from ..models import GP, SGPR, SVGP
-from ..prediction import Prediction
+from ..numerics.distributions import NormalMixture
+from ..posterior.prediction import Prediction
 
 LEVEL = 0.9
 EXACT_UP_TO = 2000  # rows; beyond, "auto" takes the sparse model,

@@ -1,17 +1,17 @@
 """How a model is fitted: one method a file, each a frozen record of options."""
 
+from .base import Inference
 from .ensemble import Ensemble
 from .exact import Exact
-from .gibbs import Gibbs
-from .hmc import HMC
-from .inference import Inference
-from .laplace import Laplace
-from .map import MAP
-from .metropolis import MetropolisHastings
-from .nuts import NUTS
-from .pathfinder import Pathfinder
-from .sgld import SGHMC, SGLD
-from .svi import SVI
+from .mcmc.gibbs import Gibbs
+from .mcmc.hmc import HMC
+from .mcmc.metropolis import MetropolisHastings
+from .mcmc.nuts import NUTS
+from .mcmc.sgld import SGHMC, SGLD
+from .optimise.laplace import Laplace
+from .optimise.map import MAP
+from .variational.pathfinder import Pathfinder
+from .variational.svi import SVI
 
 __all__ = [
     "HMC",

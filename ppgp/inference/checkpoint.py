@@ -17,9 +17,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ..data import Dataset
+from ..data.dataset import Dataset
 from ..errors import StorageError
-from ..target import Target
+from ..target.target import Target
 
 FORMAT = "ppgp-checkpoint-1"
 EVERY = 2.0  # seconds between saves

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from ..errors import NotApplicable
-from ..posterior import Posterior
-from ..progress import bar
-from ..target import Target
-from .inference import Inference, check_counts, from_draws
-from .map import MAP
+from ..posterior.posterior import Posterior
+from ..target.target import Target
+from .base import Inference, check_counts, from_draws
+from .optimise.map import MAP
+from .progress import bar
 
 SPREAD = 2.0  # members start Uniform(-2, 2) around the origin of unconstrained space, the first at the origin itself
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from ..errors import NotApplicable
-from ..posterior import Posterior
-from ..target import Target
-from .inference import Inference, check_counts, from_draws
+from ..posterior.posterior import Posterior
+from ..target.target import Target
+from .base import Inference, check_counts, from_draws
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """Covariance functions: one kernel a file, and the algebra that combines them."""
 
 from .anisotropy import Anisotropy
+from .base import Kernel, Product, Sum
 from .constant import Constant
 from .deep import Deep
 from .exponential import Exponential
-from .kernel import Kernel, Product, Sum
 from .linear import Linear
 from .linear_variogram import LinearVariogram
 from .matern import Matern

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import SettingError
 from ..priors import Param, Prior, PriorLike, Site, Uniform, site, value_of
-from .kernel import Kernel, Theta
+from .base import Kernel, Theta
 
 
 @dataclass(frozen=True)

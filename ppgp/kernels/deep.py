@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ..errors import SettingError
-from ..networks import Network, module_of, weights, width
 from ..priors import Param, Prior, Site, prefixed, site, under
-from .kernel import Kernel, Theta
-from .paths import Draw, Path
+from .base import Kernel, Theta
+from .fourier_features import Draw, Path
+from .networks import Network, module_of, weights, width
 
 NETWORK = "network"
 COLLAPSED = 1e-6  # spread of all features over the rows, relative to their size, below which all rows are one

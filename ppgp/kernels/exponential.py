@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..priors import LogNormal, PriorLike
+from .base import Kernel, Theta, constant_variance
 from .distance import distance
-from .kernel import Kernel, Theta, constant_variance
-from .paths import Draw, student_frequencies
+from .fourier_features import Draw, student_frequencies
 
 
 @dataclass(frozen=True)

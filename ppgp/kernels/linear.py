@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..priors import LogNormal, PriorLike
-from .kernel import Kernel, Theta
-from .paths import Draw, Path
+from .base import Kernel, Theta
+from .fourier_features import Draw, Path
 
 
 @dataclass(frozen=True)

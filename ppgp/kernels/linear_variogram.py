@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ..priors import LogNormal, PriorLike
+from .base import Kernel, Theta
 from .distance import TINY, distance
-from .kernel import Kernel, Theta
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from ..errors import SettingError
 from ..priors import LogNormal, PriorLike
+from .base import Kernel, Theta, constant_variance
 from .distance import distance
-from .kernel import Kernel, Theta, constant_variance
-from .paths import Draw, student_frequencies
+from .fourier_features import Draw, student_frequencies
 
 
 @dataclass(frozen=True)

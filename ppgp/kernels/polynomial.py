@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..errors import SettingError
 from ..priors import LogNormal, PriorLike
-from .kernel import Kernel, Theta
+from .base import Kernel, Theta
 
 
 @dataclass(frozen=True)

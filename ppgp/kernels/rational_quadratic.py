@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ..priors import LogNormal, PriorLike
+from .base import Kernel, Theta, constant_variance
 from .distance import squared_distance
-from .kernel import Kernel, Theta, constant_variance
-from .paths import Draw, gamma_frequencies
+from .fourier_features import Draw, gamma_frequencies
 
 
 @dataclass(frozen=True)

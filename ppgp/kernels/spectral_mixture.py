@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..errors import SettingError
 from ..priors import LogNormal, Param, PriorLike, Site, site, value_of
-from .kernel import Kernel, Theta
-from .paths import Draw, Path, fourier
+from .base import Kernel, Theta
+from .fourier_features import Draw, Path, fourier
 
 
 @dataclass(frozen=True)

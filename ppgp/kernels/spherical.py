@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..priors import LogNormal, PriorLike
+from .base import Kernel, Theta, constant_variance
 from .distance import distance
-from .kernel import Kernel, Theta, constant_variance
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..priors import LogNormal, PriorLike
-from .kernel import Kernel, Theta, constant_variance
+from .base import Kernel, Theta, constant_variance
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..errors import NotApplicable, SettingError
 from ..priors import LogNormal, Param, PriorLike, Site, site, value_of
-from .kernel import Kernel, Theta, check_kernel
-from .paths import Draw, Path
+from .base import Kernel, Theta, check_kernel
+from .fourier_features import Draw, Path
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Likelihoods: what stands between a latent function and y, one a file."""
 
+from .base import Likelihood
 from .bernoulli import Bernoulli
 from .categorical import Categorical
 from .gaussian import Gaussian
-from .likelihood import Likelihood
 from .poisson import Poisson
 from .student_t import StudentT
 

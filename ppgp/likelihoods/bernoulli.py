@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data import Dataset
+from ..data.dataset import Dataset
 from ..errors import UnknownName
-from .likelihood import FINE_NODES, Likelihood, Theta, hermite, root
-from .targets import check_codes
+from .base import FINE_NODES, Likelihood, Theta, hermite, root
+from .target_checks import check_codes
 
 LINKS = ("logit", "probit")
 

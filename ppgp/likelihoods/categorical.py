@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.distributions import Distribution
 from torch.quasirandom import SobolEngine
 
-from ..data import Dataset
+from ..data.dataset import Dataset
 from ..errors import SettingError
-from .likelihood import Likelihood, Theta, root
-from .targets import check_codes, count_classes
+from .base import Likelihood, Theta, root
+from .target_checks import check_codes, count_classes
 
 POINTS = 64  # pairs of opposite quasi-random points: an expectation of the softmax has no rule of its own
 FINE_POINTS = 512

@@ -8,9 +8,9 @@ import pyro.distributions as dist
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..linalg import LOG_2PI
+from ..numerics.cholesky import LOG_2PI
 from ..priors import LogNormal, PriorLike, Site, site
-from .likelihood import Likelihood, Theta
+from .base import Likelihood, Theta
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data import Dataset
-from ..distributions import PoissonLogNormal
-from .likelihood import Likelihood, Theta, root
-from .targets import check_counts_of_events
+from ..data.dataset import Dataset
+from ..numerics.distributions import PoissonLogNormal
+from .base import Likelihood, Theta, root
+from .target_checks import check_counts_of_events
 
 
 @dataclass(frozen=True)

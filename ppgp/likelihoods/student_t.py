@@ -14,9 +14,9 @@ from scipy import stats
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from ..distributions import NormalMixture
+from ..numerics.distributions import NormalMixture
 from ..priors import Gamma, LogNormal, PriorLike, Site, site
-from .likelihood import Likelihood, Theta
+from .base import Likelihood, Theta
 
 SCALES = 64  # nodes of the mixture of normals that a Student-t is
 TAIL = 1e-16  # probability beyond either end of them

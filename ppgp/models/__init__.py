@@ -1,11 +1,11 @@
 """The zoo: one final class a file; each a recipe that plain Pyro accepts."""
 
+from .base import Model
 from .gaussian_mixture import GaussianMixture
 from .gp import GP
 from .kriging import Kriging
 from .linear_regression import LinearRegression
 from .logistic_regression import LogisticRegression
-from .model import Model
 from .program import Program
 from .sgpr import SGPR
 from .softmax_regression import SoftmaxRegression

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data import Dataset
-from ..distributions import NormalMixture
+from ..data.dataset import Dataset
 from ..errors import DataError, NotApplicable, SettingError
-from ..linalg import LOG_2PI
+from ..numerics.cholesky import LOG_2PI
+from ..numerics.distributions import NormalMixture
 from ..priors import Dirichlet, InverseGamma, Normal, Prior, PriorLike, Site, site
-from .model import Model, Theta
+from .base import Model
+from .sites import Theta
 
 MOST_ASSIGNMENTS = 1_000_000  # of rows to components, for the exact posterior
 NODES = 2001  # of the trapezoid rule in the log variance

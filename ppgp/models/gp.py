@@ -11,18 +11,19 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data import Dataset
-from ..distributions import GPMarginal
+from ..data.dataset import Dataset
 from ..errors import NotApplicable
 from ..kernels import RBF, Kernel, Sum
-from ..kernels.kernel import check_kernel
-from ..kernels.paths import Draw
-from ..linalg import add_diagonal, cholesky
+from ..kernels.base import check_kernel
+from ..kernels.fourier_features import Draw
+from ..numerics.cholesky import add_diagonal, cholesky
+from ..numerics.distributions import GPMarginal
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, site, under
+from .base import Model, full_batch_only
+from .inducing import medians, refuse_broken
 from .known_noise import known_at, refuse_twins, with_known
-from .model import Model, Theta, begun, draw, first_draw, full_batch_only, number_of_draws, split_params
-from .pathwise import matheron
-from .placing import medians, refuse_broken
+from .matheron import matheron
+from .sites import Theta, begun, draw, first_draw, number_of_draws, split_params
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of predict
 ROWS_AT_ONCE = 2048

@@ -12,18 +12,19 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data import Dataset
-from ..distributions import TrendMarginal
+from ..data.dataset import Dataset
 from ..errors import DataError, NotApplicable, SettingError
-from ..gls import Solved, solve
 from ..kernels import Exponential, Kernel
-from ..kernels.kernel import check_kernel
-from ..linalg import add_diagonal, cholesky
+from ..kernels.base import check_kernel
+from ..numerics.cholesky import add_diagonal, cholesky
+from ..numerics.distributions import TrendMarginal
+from ..numerics.gls import Solved, solve
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, site, under
+from .base import Model, full_batch_only
 from .drift import Drift, basis, checked, places
+from .inducing import medians, refuse_broken
 from .known_noise import known_at, refuse_twins, with_known
-from .model import Model, Theta, begun, draw, first_draw, full_batch_only, number_of_draws, split_params
-from .placing import medians, refuse_broken
+from .sites import Theta, begun, draw, first_draw, number_of_draws, split_params
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws or of places
 ESTIMATORS = ("reml", "ml")

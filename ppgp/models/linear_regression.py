@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data import Dataset, Scaler
+from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, SettingError
+from ..numerics.conjugate_linear import Decomposition, conjugate_law, decompose, invert, moments, noise_posterior
 from ..priors import Flat, InverseGamma, LogNormal, Normal, Prior, PriorLike, Site, site
-from .exact_linear import Decomposition, conjugate_law, decompose, invert, moments, noise_posterior
-from .model import Model, Theta, draw, linear
+from .base import Model, linear
+from .sites import Theta, draw
 
 EXACT = "exact."  # prefix of the params of the closed form
 

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data import Dataset, Scaler
+from ..data.dataset import Dataset, Scaler
+from ..numerics.glm_curvature import binary_curvature
 from ..priors import Normal, Prior, PriorLike, Site, site
-from .classes import binary_curvature, check_determined, check_two_classes, separation
-from .model import Model, Theta, check_labels, linear
+from .base import Model, check_labels, linear
+from .classification import check_determined, check_two_classes, separation
+from .sites import Theta
 
 
 @dataclass(frozen=True)

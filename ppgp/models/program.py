@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Independent
 
-from .. import univariate
 from ..errors import NotApplicable
-from ..handlers import Run, over_draws, quietly, site_log_prob
-from ..prediction import Prediction
+from ..numerics import univariate
+from ..target.handlers import Run, over_draws, quietly, site_log_prob
 
 Theta = Mapping[str, Tensor]
 
@@ -59,8 +58,8 @@ class Program:
         with quietly():
             return over_draws(one, self._latents(theta))
 
-    def predict(self, theta: Theta, **arguments: Any) -> Any:
-        """The law of every site that was not drawn: a Prediction, or {site: Prediction}; arguments left out are None."""
+    def predict(self, theta: Theta, **arguments: Any) -> dict[str, Distribution]:
+        """{site: its law} for every site that was not drawn; arguments left out are None."""
         import inspect
 
         wanted = inspect.signature(self.function).parameters
@@ -85,9 +84,9 @@ class Program:
             stacked = over_draws(one, self._latents(theta))
         if not laws:
             raise NotApplicable("an argument left out, so that its site is predicted", "all of them", "call predict without y")
-        predictions = {}
+        predicted = {}
         for name, law in laws.items():
             values = {k.split("\0")[1]: v for k, v in stacked.items() if k.split("\0")[0] == name}
             values = {k: v if v.ndim > 1 else v[:, None] for k, v in values.items()}
-            predictions[name] = Prediction(univariate.rebuilt(law, values))
-        return predictions if len(predictions) > 1 else next(iter(predictions.values()))
+            predicted[name] = univariate.rebuilt(law, values)
+        return predicted

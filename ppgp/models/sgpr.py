@@ -12,16 +12,17 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data import Dataset
+from ..data.dataset import Dataset
 from ..errors import DataError, NotApplicable, NumericalError, SettingError
 from ..kernels import RBF, Kernel
-from ..kernels.kernel import check_kernel
-from ..linalg import add_diagonal, cholesky
+from ..kernels.base import check_kernel
+from ..numerics.cholesky import add_diagonal, cholesky
+from ..numerics.collapsed_bound import Projection, SparseMarginal, inducing_root
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, site, under
-from ..sparse import Projection, SparseMarginal, inducing_root
+from .base import Model, full_batch_only
 from .gp import GP
-from .model import Model, Theta, begun, draw, full_batch_only, number_of_draws, split_params
-from .placing import DEFAULT_INDUCING, check_given, check_number, medians, place, refuse_broken
+from .inducing import DEFAULT_INDUCING, check_given, check_number, medians, place, refuse_broken
+from .sites import Theta, begun, draw, number_of_draws, split_params
 
 ROWS_AT_ONCE = 8192
 PILOT_ROWS = 1024

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data import Dataset, Scaler
+from ..data.dataset import Dataset, Scaler
 from ..errors import SettingError
-from ..likelihoods.targets import count_classes
+from ..likelihoods.target_checks import count_classes
+from ..numerics.glm_curvature import softmax_curvature
 from ..priors import Flat, Normal, Prior, PriorLike, Site, site
-from .classes import check_determined, check_two_classes, separation, softmax_curvature
-from .model import Model, Theta, check_labels
+from .base import Model, check_labels
+from .classification import check_determined, check_two_classes, separation
+from .sites import Theta
 
 
 @dataclass(frozen=True)

@@ -11,19 +11,20 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from ..data import Dataset
+from ..data.dataset import Dataset
 from ..errors import NotApplicable, NumericalError, SettingError, UnknownName
 from ..kernels import RBF, Kernel
-from ..kernels.kernel import check_kernel
+from ..kernels.base import check_kernel
 from ..likelihoods import Gaussian, Likelihood
-from ..likelihoods.expected import Expected
-from ..linalg import add_diagonal, cholesky, factor_or_nan
+from ..likelihoods.expected_log_likelihood import Expected
+from ..numerics.cholesky import add_diagonal, cholesky, factor_or_nan
+from ..numerics.collapsed_bound import jittered
+from ..numerics.whitened import Moments, divergence, marginals
 from ..priors import Normal, Param, Prior, PriorLike, Site, prefixed, site, under
-from ..sparse import jittered
-from ..variational import Moments, divergence, marginals
-from .model import Model, Theta, begun, draw, split_params
-from .placing import DEFAULT_INDUCING, all_rows, check_given, check_number, medians, place, refuse_broken
+from .base import Model
+from .inducing import DEFAULT_INDUCING, all_rows, check_given, check_number, medians, place, refuse_broken
 from .sgpr import SGPR
+from .sites import Theta, begun, draw, split_params
 
 ROWS_AT_ONCE = 8192
 PILOT_ROWS = 4000

@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from scipy.stats import gaussian_kde
 
-from .. import diagnostics
-from ..arviz_bridge import arviz, to_arviz
 from ..errors import NotApplicable, SettingError, UnknownName
-from ..posterior import Posterior
+from ..posterior import convergence as diagnostics
+from ..posterior.arviz import arviz, to_arviz
+from ..posterior.posterior import Posterior
 from .common import COLOURS, classic, panels
 
 

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.figure import Figure
 
-from .. import diagnosis, diagnostics
+from ..diagnostics import diagnosis
+from ..diagnostics.simulation_based_calibration import SBC
 from ..errors import NotApplicable, SettingError, UnknownName
-from ..posterior import Posterior
-from ..validation import SBC
+from ..posterior import convergence as diagnostics
+from ..posterior.posterior import Posterior
 from .common import COLOURS, MOST_SITES, classic, panels
 
 

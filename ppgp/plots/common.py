@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ..arviz_bridge import arviz
 from ..errors import NotApplicable
+from ..posterior.arviz import arviz
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe & Ito (2008)
 MOST_SITES = 12

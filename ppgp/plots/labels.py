@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ..data import as_tensor
-from ..posterior import Posterior
-from ..prediction import Prediction
+from ..data.arrays import as_tensor
+from ..posterior.posterior import Posterior
+from ..posterior.prediction import Prediction
 from .common import COLOURS, panels
 
 

@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy.stats import gaussian_kde
 
-from .. import diagnostics
-from ..comparison import Comparison
+from ..diagnostics.comparison import Comparison
 from ..errors import SettingError
-from ..posterior import Posterior
+from ..posterior import convergence as diagnostics
+from ..posterior.posterior import Posterior
 from .common import COLOURS, MOST_SITES, panels
 
 

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 
 from ..conformal import Calibrator
 from ..conformal.online import Online
-from ..data import as_tensor
-from ..prediction import Prediction
-from ..region import Region
+from ..data.arrays import as_tensor
+from ..posterior.prediction import Prediction
+from ..posterior.region import Region
 from .common import COLOURS, panels
 
 

@@ -15,7 +15,7 @@ from side_by_side import show
 
 from ppgp import conformal
 from ppgp.conformal import Score, calibrate, deleted, full_interval
-from ppgp.prediction import Prediction
+from ppgp.posterior.prediction import Prediction
 
 ROWS = 1_000_000
 CLOSED = [

@@ -15,7 +15,7 @@ from torch import Tensor
 from ppgp import kernels, models
 from ppgp.data import Dataset
 from ppgp.inference import SVI
-from ppgp.inference.bounded import _Natural, _stepper
+from ppgp.inference.variational.collapsed_svi import _Natural, _stepper
 from ppgp.target import Target
 
 M = BATCH = 1024

@@ -8,11 +8,13 @@ from pyro.distributions import Binomial, Categorical, Gamma, Normal, Poisson
 from torch import Tensor
 
 import ppgp
-from ppgp import Prediction, calibration, comparison, inference, kernels, models, priors
+from ppgp import Prediction, inference, kernels, models, priors
 from ppgp import conformal as C
+from ppgp.conformal import full_conformal_sets as calibration
 from ppgp.conformal.online import _Past
 from ppgp.conformal.weights import weighted_threshold
 from ppgp.data import Dataset
+from ppgp.diagnostics import comparison
 from ppgp.errors import DataError, SettingError
 
 F64 = torch.float64

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ppgp.conformal import deleted, deleted_low_rank, full_interval, full_system
-from ppgp.conformal.full_gp import Deleted
-from ppgp.region import exact_level
+from ppgp.conformal.leave_one_out_gp import Deleted
+from ppgp.posterior.region import exact_level
 
 
 def normal(*shape: int, seed: int) -> Tensor:

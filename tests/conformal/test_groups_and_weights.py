@@ -14,7 +14,7 @@ from ppgp.conformal import Absolute, Decay, Signed, calibrate, shift_weights
 from ppgp.conformal.split import threshold
 from ppgp.conformal.weights import weighted_threshold
 from ppgp.errors import DataError, SettingError
-from ppgp.prediction import Prediction
+from ppgp.posterior.prediction import Prediction
 
 
 def standard(n: int) -> Prediction:

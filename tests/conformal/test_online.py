@@ -11,7 +11,7 @@ import torch
 
 from ppgp.conformal import ACI, LAC, PID, Absolute, AgACI, Quantile, Signed, calibrate
 from ppgp.errors import DataError, NotApplicable, SettingError
-from ppgp.prediction import Prediction
+from ppgp.posterior.prediction import Prediction
 
 
 def standard(n: int) -> Prediction:

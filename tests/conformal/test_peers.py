@@ -18,7 +18,7 @@ import ppgp
 from ppgp import inference, models, priors
 from ppgp.conformal import LAC, Absolute, Normalized, calibrate, deleted, full_interval, predictive_system
 from ppgp.data import Dataset
-from ppgp.prediction import Prediction
+from ppgp.posterior.prediction import Prediction
 
 crepes = pytest.importorskip("crepes")
 with warnings.catch_warnings():

@@ -13,7 +13,7 @@ import torch
 from ppgp.conformal import LAC, Absolute, Normalized, Quantile, calibrate
 from ppgp.conformal.split import rank, smallest_n, threshold
 from ppgp.errors import DataError, DataWarning, NotApplicable, SettingError
-from ppgp.prediction import Prediction
+from ppgp.posterior.prediction import Prediction
 
 
 def standard(n: int, seen: torch.Tensor | None = None) -> Prediction:

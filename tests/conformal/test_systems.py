@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ppgp.conformal import Absolute, PredictiveSystem, Signed, calibrate, predictive_system
 from ppgp.errors import DataError, SettingError
-from ppgp.prediction import Prediction
+from ppgp.posterior.prediction import Prediction
 
 
 def prediction(n: int, seed: int) -> tuple[Prediction, Tensor]:

@@ -8,7 +8,7 @@ import torch
 from ppgp import models
 from ppgp.data import Dataset
 from ppgp.models import Model
-from ppgp.prediction import seeded
+from ppgp.numerics.seeding import seeded
 
 #: members whose defaults leave something to the data
 SPELT_OUT: dict[str, Model] = {"SoftmaxRegression": models.SoftmaxRegression(classes=3)}

@@ -18,7 +18,8 @@ from torch import Tensor
 import ppgp
 from ppgp import diagnostics, inference
 from ppgp.errors import NotApplicable
-from ppgp.inference import Inference, nutpie_chains
+from ppgp.inference import Inference
+from ppgp.inference.mcmc import nutpie_chains
 from ppgp.models import Program
 from ppgp.target import Target
 

@@ -12,13 +12,16 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppgp import likelihoods, priors, univariate, zoo
+from ppgp import likelihoods, priors
 from ppgp.data import Dataset
 from ppgp.errors import DataError
+from ppgp.interfaces import recipes as zoo
 from ppgp.likelihoods import Bernoulli, Categorical, Likelihood
-from ppgp.likelihoods.likelihood import hermite
-from ppgp.models.placing import medians
-from ppgp.prediction import Prediction, seeded
+from ppgp.likelihoods.base import hermite
+from ppgp.models.inducing import medians
+from ppgp.numerics import univariate
+from ppgp.numerics.seeding import seeded
+from ppgp.posterior.prediction import Prediction
 
 F64 = torch.float64
 #: members whose defaults leave something to the data

@@ -13,10 +13,11 @@ from pyro.optim import Adam  # type: ignore[attr-defined]
 from samples import MODELS, data_for
 
 import ppgp
-from ppgp import inference, kernels, likelihoods, models, priors, zoo
+from ppgp import inference, kernels, likelihoods, models, priors
 from ppgp.errors import NotApplicable
+from ppgp.interfaces import recipes as zoo
 from ppgp.models import Model
-from ppgp.prediction import seeded
+from ppgp.numerics.seeding import seeded
 from ppgp.target import Target
 
 NAMES = {name: getattr(family, name) for family in (likelihoods, models, kernels, priors) for name in family.__all__}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ppgp import conformal
 from ppgp.conformal import Score, calibrate
-from ppgp.prediction import Prediction
+from ppgp.posterior.prediction import Prediction
 
 LEVEL = 0.9
 SCORES = [getattr(conformal, name)() for name in conformal.__all__ if isinstance(getattr(conformal, name), type)

@@ -15,8 +15,9 @@ import torch
 
 import ppgp
 from ppgp.errors import DataError, PpgpError, UnknownName
-from ppgp.inference import NUTS, nutpie_chains
-from ppgp.inference.crew import Crew
+from ppgp.inference import NUTS
+from ppgp.inference.mcmc import nutpie_chains
+from ppgp.inference.mcmc.forked_workers import Crew
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
 

@@ -12,7 +12,7 @@ import ppgp
 from ppgp import kernels
 from ppgp.errors import NotApplicable, SettingError, UnknownName
 from ppgp.inference import SVI
-from ppgp.inference.deterministic import matched_draws
+from ppgp.inference.variational.deterministic import matched_draws
 from ppgp.models import GP, LogisticRegression
 
 F64 = torch.float64

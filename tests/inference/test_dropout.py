@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from ppgp import Dataset, inference
-from ppgp.handlers import quietly
-from ppgp.inference.bounded import _Natural, _stepper
+from ppgp.inference.variational.collapsed_svi import _Natural, _stepper
 from ppgp.kernels import RBF, Deep
+from ppgp.kernels.networks import MLP
 from ppgp.likelihoods import Gaussian
 from ppgp.models import SVGP
-from ppgp.networks import MLP
 from ppgp.target import Target
+from ppgp.target.handlers import quietly
 
 
 @pytest.mark.parametrize("batch_size", [None, 12])

@@ -11,7 +11,7 @@ from torch import Tensor
 import ppgp
 from ppgp.errors import NotApplicable, SettingError, UnknownName
 from ppgp.inference import SVI
-from ppgp.inference.gaussian_guide import GRADIENTS, GaussianGuide
+from ppgp.inference.variational.gaussian_guide import GRADIENTS, GaussianGuide
 from ppgp.models import LogisticRegression, Program
 from ppgp.target import Target
 

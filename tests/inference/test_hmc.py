@@ -76,7 +76,7 @@ def test_settings_that_make_no_sense() -> None:
 
 
 def test_hmc_and_nuts_say_the_same_of_divergences() -> None:
-    from ppgp.inference.nutpie_chains import notes_on
+    from ppgp.inference.mcmc.nutpie_chains import notes_on
 
     diverging = torch.tensor([[True, False, True]])
     (sentence,) = HMC().notes({"diverging": diverging})

@@ -15,9 +15,9 @@ from torch import Tensor
 import ppgp
 from ppgp.errors import ImproperPosterior, NumericalError
 from ppgp.inference import HMC, NUTS, SVI, Laplace, Pathfinder
-from ppgp.inference.frames import starting_frame
-from ppgp.inference.map import find_mode
-from ppgp.inference.pathfinder import PathGaussian, _gaussian, _scaled, best_on_path
+from ppgp.inference.optimise.map import find_mode
+from ppgp.inference.variational.initialisation import starting_frame
+from ppgp.inference.variational.pathfinder import PathGaussian, _gaussian, _scaled, best_on_path
 from ppgp.models import Program
 from ppgp.priors import FlatDistribution
 from ppgp.target import Target

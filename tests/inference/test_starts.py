@@ -16,7 +16,7 @@ import ppgp
 from ppgp import inference, kernels, models, priors
 from ppgp.data import Dataset
 from ppgp.errors import ConvergenceWarning, SettingError
-from ppgp.inference.starts import from_prior
+from ppgp.inference.optimise.multistart import from_prior
 from ppgp.target import Target
 
 GENERATOR = torch.Generator().manual_seed(7)

@@ -9,7 +9,7 @@ import ppgp
 from ppgp import inference, kernels, models, networks
 from ppgp.data import Dataset
 from ppgp.errors import NotApplicable
-from ppgp.inference.inference import starting_point
+from ppgp.inference.base import starting_point
 from ppgp.posterior import Posterior
 from ppgp.target import Target
 

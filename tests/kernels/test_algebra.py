@@ -9,7 +9,7 @@ import torch
 
 from ppgp.errors import NotApplicable, SettingError
 from ppgp.kernels import ARD, RBF, Constant, Kernel, Linear, Matern, Periodic, Polynomial, Product, Scale, Subspace, Sum, White
-from ppgp.kernels.kernel import check_kernel
+from ppgp.kernels.base import check_kernel
 from ppgp.priors import Exponential, Flat, HalfNormal, Normal, StudentT, Uniform
 
 X = torch.randn(5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

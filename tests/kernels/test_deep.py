@@ -13,8 +13,10 @@ import ppgp
 from ppgp import Dataset, inference
 from ppgp.errors import NumericalError, SettingError, StorageError, UnknownName
 from ppgp.kernels import ARD, RBF, Deep, Kernel, Linear, Matern, Scale
+from ppgp.kernels.networks import CNN, MLP, drops_out, module_of, training
+from ppgp.kernels.pretraining import pretrained
 from ppgp.models import GP, SGPR, SVGP, Kriging
-from ppgp.networks import CNN, MLP, drops_out, module_of, pretrained, training
+from ppgp.numerics.seeding import seeded
 from ppgp.priors import LogNormal, Normal, Site
 from ppgp.target import Target
 
@@ -124,7 +126,7 @@ def test_what_a_deep_kernel_sees_is_its_features() -> None:
 def test_units_drop_out_inside_training_alone() -> None:
     X, deep = cliff(9, 0).X, Deep(MLP(dropout=0.5), RBF())
     eval_mode = deep.features({}, X)
-    with ppgp.prediction.seeded(0), training():
+    with seeded(0), training():
         assert not torch.equal(deep.features({}, X), eval_mode)
     assert torch.equal(deep.features({}, X), eval_mode)
     assert drops_out(GP(Scale(deep)))

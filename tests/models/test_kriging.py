@@ -14,13 +14,13 @@ from torch import Tensor
 
 import ppgp
 from ppgp import inference, kernels, models, priors
-from ppgp.conformal.full_gp import deleted
+from ppgp.conformal.leave_one_out_gp import deleted
 from ppgp.data import Dataset
-from ppgp.distributions import TrendMarginal
 from ppgp.errors import DataError, NotApplicable, NumericalError, SettingError
 from ppgp.kernels import Anisotropy, Exponential, LinearVariogram, Matern, Spherical, White
 from ppgp.models import kriging as kriging_module
-from ppgp.prediction import seeded
+from ppgp.numerics.distributions import TrendMarginal
+from ppgp.numerics.seeding import seeded
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = 10 * torch.rand(30, 2, generator=GENERATOR, dtype=torch.float64)

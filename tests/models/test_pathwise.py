@@ -25,9 +25,9 @@ from ppgp.kernels import (
     Subspace,
     White,
 )
-from ppgp.kernels.paths import Draw
+from ppgp.kernels.fourier_features import Draw
+from ppgp.kernels.networks import MLP
 from ppgp.models import GP, LinearRegression
-from ppgp.networks import MLP
 from ppgp.posterior import Posterior
 
 SPECTRAL: list[Kernel] = [

@@ -13,15 +13,16 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import ppgp
-from ppgp import inference, kernels, models, sparse
+from ppgp import inference, kernels, models
 from ppgp.data import Dataset
 from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
-from ppgp.graph import simplified
 from ppgp.kernels import White
+from ppgp.kernels.networks import MLP
 from ppgp.models import sgpr
-from ppgp.networks import MLP
+from ppgp.numerics import collapsed_bound as sparse
 from ppgp.priors import under
 from ppgp.target import Target
+from ppgp.target.graph import simplified
 
 F64 = torch.float64
 KERNEL = kernels.ARD(kernels.RBF())
@@ -270,7 +271,7 @@ def test_learnt_inducing_inputs_and_a_second_selection_raise_the_bound(tmp_path:
 
 def test_the_greedy_bound_takes_the_best_candidate_by_brute_force() -> None:
     """With every row a candidate, each place goes to the row whose bound, computed in full, is highest."""
-    from ppgp.inducing import select
+    from ppgp.numerics.inducing_points import select
 
     data, theta = waves(25), {k: v[0] for k, v in thetas(1).items()}
     k = under("kernel", theta)
@@ -296,7 +297,7 @@ def test_the_greedy_bound_takes_the_best_candidate_by_brute_force() -> None:
 
 
 def test_greedy_conditional_variance_is_pivoted_cholesky() -> None:
-    from ppgp.inducing import select
+    from ppgp.numerics.inducing_points import select
 
     data, theta = waves(25), {k: v[0] for k, v in thetas(1).items()}
     k = under("kernel", theta)

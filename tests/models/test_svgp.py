@@ -83,7 +83,7 @@ def test_one_natural_step_reaches_the_collapsed_optimum() -> None:
     best = stepped(model, theta, data, 1.0, 1)
     assert float(model.elbo(best, data.X, data.y, total=data.n)) == pytest.approx(float(lower), abs=1e-8)
     mean, covariance = sgpr.inducing_posterior({k: v[None] for k, v in HYPER.items()}, data)
-    from ppgp.sparse import inducing_root
+    from ppgp.numerics.collapsed_bound import inducing_root
 
     L = inducing_root(KERNEL({k[7:]: v for k, v in HYPER.items()}, model.Z))
     torch.testing.assert_close(L @ best["v_loc"], mean[0], atol=1e-7, rtol=1e-7)
@@ -165,7 +165,7 @@ def test_natural_steps_end_where_the_gradient_is_zero(kind: str) -> None:
 @pytest.mark.parametrize("shape", [(), (3,)])
 def test_the_gradient_of_the_moments(shape: tuple[int, ...]) -> None:
     """First and second derivatives of the hand-written backward pass, against finite differences."""
-    from ppgp.variational import marginals
+    from ppgp.numerics.whitened import marginals
 
     g = torch.Generator().manual_seed(1)
     m, b = 4, 6
@@ -276,7 +276,7 @@ def test_the_expectation_is_the_integral(kind: str) -> None:
 
 @pytest.mark.parametrize("rate", [0.5, 30.0, 2000.0])
 def test_poisson_lognormal_against_quadrature(rate: float) -> None:
-    from ppgp.distributions import PoissonLogNormal
+    from ppgp.numerics.distributions import PoissonLogNormal
 
     m, s = math.log(rate), 0.6
     law = PoissonLogNormal(number([m]), number([s]))

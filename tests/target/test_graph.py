@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from ppgp import graph
-from ppgp.graph import simplified
+from ppgp.target import graph
+from ppgp.target.graph import simplified
 
 CONSTANT = torch.linspace(-1, 1, 6, dtype=torch.float64)
 

@@ -1,0 +1,132 @@
+"""Conformal methods that need a model and not only its predictions: full conformal, cross, and Bayes by add-one-in weights."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..data.dataset import Dataset, Scaler
+from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError
+from ..inference import MAP
+from ..inference.fitting import fit
+from ..models import Model
+from ..posterior.posterior import Posterior
+from ..posterior.region import Region, exact_level
+from . import PredictiveSystem, deleted, full_interval, full_system
+from .leave_one_out_gp import Deleted
+from .scores.base import interval
+from .split import smallest_n
+
+__all__ = ["full_conformal", "full_system_of"]
+
+EXACT = "marginal coverage >= {level} (exchangeable rows)"
+FITTED = "heuristic: no finite-sample guarantee, as the hyperparameters were fitted on the ranked rows"
+
+
+def _raw(posterior: Posterior) -> Dataset:
+    """The training data in the units of the user."""
+    if not isinstance(posterior.data, Dataset) or not isinstance(posterior.model, Model):
+        raise NotApplicable(
+            "a model of the zoo and a Dataset", "a program with its own arguments", "use split conformal: calibrate"
+        )
+    return posterior.data if posterior.scaler is None else posterior.scaler.back(posterior.data)
+
+
+# -- full conformal of a Gaussian process ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Full:
+    """What full conformal ranks: leave-one-out parts on the model's scale, which rows, and what is guaranteed."""
+
+    parts: Deleted
+    ranked: Tensor | None
+    scaler: Scaler | None
+    exact: bool
+
+
+def _full(posterior: Posterior, X: Any, split: float | None, seed: int, noise_sd: Any) -> _Full:
+    data = _raw(posterior)
+    if isinstance(X, Dataset):
+        X, noise_sd = X.X, X.noise_sd if noise_sd is None else noise_sd
+    if data.noise_sd is not None and noise_sd is None:  # rows are exchangeable with their noise, not without it
+        raise DataError("noise_sd of the new rows, as the training rows have it", "none", "pass noise_sd=, or a Dataset")
+    if posterior.model.gaussian is None:
+        raise NotApplicable(
+            "a model whose y is jointly Gaussian, such as GP", type(posterior.model).__name__, "use split conformal: calibrate"
+        )
+    if split is None:
+        theta = {**posterior.params, **{k: v.flatten(0, 1).mean(0, keepdim=True) for k, v in posterior.draws.items()}}
+        rows = posterior._new_rows(X)
+        parts = deleted(*posterior.model.gaussian(theta, rows, posterior.data, **posterior._known(noise_sd, rows)))
+        return _Full(parts, None, posterior.scaler, False)
+    if not 0 < split < 1:
+        raise SettingError(
+            "split in (0, 1), the share of rows that the hyperparameters are fitted on, or None", repr(split), "use 0.3"
+        )
+    first = round(split * data.n)
+    if first < 3 or data.n - first < 1:
+        raise DataError(
+            "at least 3 rows to fit and 1 to rank", f"{data.n} rows split at {split:g}", "use more rows, or split conformal"
+        )
+    order = torch.randperm(data.n, generator=torch.Generator().manual_seed(seed))
+    how = posterior.how if isinstance(posterior.how, MAP) else MAP()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # any hyperparameters from these rows keep the guarantee
+        small = fit(
+            posterior.model, data.rows(order[:first]), how, seed=seed, progress=False, standardise=posterior.scaler is not None
+        )
+    rows, all_rows = small._new_rows(X), data
+    if small.scaler is not None:
+        all_rows = small.scaler(data)
+    parts = deleted(*small.model.gaussian(small.theta, rows, all_rows, **small._known(noise_sd, rows)))
+    return _Full(parts, order[first:], small.scaler, True)
+
+
+def _unscaled(scaler: Scaler | None, *values: Tensor) -> list[Tensor]:
+    return list(values) if scaler is None else [v * scaler.y_sd + scaler.y_mean for v in values]
+
+
+def full_conformal(
+    posterior: Posterior, X: Any, level: float = 0.9, split: float | None = 0.3, seed: int = 0, noise_sd: Any = None
+) -> Region:
+    """Full conformal intervals of a Gaussian process at rows X [m, d], in closed form and without calibration rows.
+
+    Args:
+        posterior: of a GP. With ``split`` its hyperparameters, scaling included, are found anew by MAP on that share of its
+            training rows; all rows predict, and the others are ranked: the guarantee is exact.
+        split: None: use the posterior's own hyperparameters (their mean over draws); then the set is heuristic.
+        seed: which rows the hyperparameters come from.
+        noise_sd: the known noise of the new rows, needed where the training rows have one (or X is a Dataset that has it).
+
+    Raises:
+        NotApplicable: if the model is not a GP.
+        DataError: if the noise of the training rows is known and that of the new rows is not.
+    """
+    exact_level(level)
+    full = _full(posterior, X, split, seed, noise_sd)
+    n = len(full.parts.a) if full.ranked is None else len(full.ranked)
+    lower, upper = _unscaled(full.scaler, *full_interval(full.parts, level, full.ranked))
+    sentence = EXACT.format(level=level) if full.exact else FITTED
+    if n < smallest_n(level):
+        sentence += f": infinite, as {n} ranked rows are fewer than the {smallest_n(level)} a finite set needs"
+    return replace(interval(lower, upper, level), guarantee=sentence, n_calibration=n)
+
+
+def full_system_of(
+    posterior: Posterior, X: Any, split: float | None = 0.3, seed: int = 0, noise_sd: Any = None
+) -> PredictiveSystem:
+    """The conformal predictive system of a GP: the whole CDF at rows X, in closed form; arguments as in ``full_conformal``."""
+    full = _full(posterior, X, split, seed, noise_sd)
+    (values,) = _unscaled(full.scaler, full_system(full.parts, full.ranked))
+    return PredictiveSystem("calibrated CDF (exchangeable rows)" if full.exact else FITTED, values=values)
+
+
+# -- CV+ and jackknife+ ------------------------------------------------------------------------------------------------
+
+
+# -- conformal Bayes ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,93 @@
+"""Label sets that adapt to how sure the model is of each row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import SettingError
+from ...posterior.prediction import Prediction
+from ...posterior.region import Region
+from .base import Score
+
+HASHED_DIGITS = 6
+
+
+def row_uniforms(table: Tensor, seed: int) -> Tensor:
+    """[n] numbers in (0, 1), each a hash of its row and the seed.
+
+    A function of the row and nothing else, so that score and region agree on it, the order of rows does not matter, and the
+    scores of exchangeable rows stay exchangeable. (SplitMix64; Steele, Lea & Flood 2014.)
+    """
+
+    def mixed(x: np.ndarray) -> np.ndarray:
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
+
+    rounded = np.round(table.detach().double().cpu().numpy(), HASHED_DIGITS) + 0.0  # a sum may round otherwise in another batch
+    bits = np.ascontiguousarray(rounded).view(np.uint64)
+    with np.errstate(over="ignore"):
+        state = mixed(np.full(len(bits), seed % 2**64, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15))
+        for column in bits.T:
+            state = mixed(state * np.uint64(0x9E3779B97F4A7C15) + column)
+    return torch.as_tensor((state >> np.uint64(11)).astype(np.float64) / 2.0**53 + 2.0**-54).to(table)
+
+
+@dataclass(frozen=True)
+class APS(Score):
+    """The probability of all labels more probable than y, and U p_y of its own: adaptive prediction sets. Romano, Sesia & Candes (2020).
+
+    Labels of equal probability are ranked in their fixed order.
+
+    Args:
+        randomized: U is uniform (exact coverage, sets may be empty); otherwise U = 1, which covers more than the level.
+        seed: of U, which is a function of it and of the row.
+    """
+
+    randomized: bool = True
+    seed: int = 0
+    kinds = ("classes",)
+
+    @property
+    def conservative(self) -> bool:  # type: ignore[override]
+        return not self.randomized
+
+    def scores(self, prediction: Prediction) -> Tensor:
+        """[n, K]: the score of every label."""
+        p = prediction.probabilities
+        order = p.argsort(dim=-1, descending=True, stable=True)
+        ranked = p.gather(-1, order)
+        u = row_uniforms(p, self.seed)[:, None] if self.randomized else torch.ones_like(p[:, :1])
+        upto = ranked.cumsum(-1) - ranked + u * ranked + self._penalty(p.shape[-1]).to(p)
+        return torch.empty_like(p).scatter_(-1, order, upto)
+
+    def _penalty(self, labels: int) -> Tensor:
+        return torch.zeros(labels)
+
+    def score(self, prediction: Prediction, y: Tensor, level: float) -> Tensor:
+        return self.scores(prediction).gather(1, y.long()[:, None])[:, 0]
+
+    def region(self, prediction: Prediction, q: Tensor, level: float) -> Region:
+        return Region(level, "", labels=self.scores(prediction) <= torch.as_tensor(q).reshape(-1, 1))
+
+
+@dataclass(frozen=True)
+class RAPS(APS):
+    """APS with a price on long sets: penalty * (rank of y - free)+ is added. Angelopoulos et al. (2021).
+
+    ``penalty`` and ``free`` are chosen beforehand, or on rows that calibration does not see.
+    """
+
+    penalty: float = 0.1
+    free: int = 2
+
+    def __post_init__(self) -> None:
+        if not self.penalty >= 0 or self.free < 0:
+            raise SettingError("penalty >= 0 and free >= 0 in RAPS", f"{self.penalty!r} and {self.free!r}", "change them")
+
+    def _penalty(self, labels: int) -> Tensor:
+        return self.penalty * (torch.arange(1, labels + 1) - self.free).clamp_min(0).double()

@@ -1,0 +1,303 @@
+"""Dataset: a checked table of inputs and targets; Scaler: its standardisation and back."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import DataError, DataWarning, SettingError, UnknownName
+from .arrays import _few, as_tensor, check_inputs, check_noise
+
+__all__ = ["Dataset", "Scaler"]
+
+LEVEL = "="  # between a column and its level in the name of a one-hot column
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Inputs X [n, d] and targets y [n], finite, of one dtype (float64 unless the arrays say otherwise) on one device.
+
+    Labels (strings, booleans) become codes 0 .. K-1 in y, with their names in ``classes``. ``noise_sd`` [n] is what is known of each
+    y's error, its standard deviation in the units of y; it comes on top of the noise that a model estimates, and ``fit`` refuses
+    it for a model that would not use it.
+
+    Raises:
+        DataError: for NaN or infinity (rows and columns named), 1-D X, lengths that differ, text, no rows.
+    """
+
+    X: Tensor
+    y: Tensor
+    feature_names: tuple[str, ...] | None = None
+    target_name: str | None = None
+    classes: tuple[Any, ...] | None = None
+    noise_sd: Tensor | None = None
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        feature_names: Sequence[str] | None = None,
+        target_name: str | None = None,
+        classes: Sequence[Any] | None = None,
+        noise_sd: Any = None,
+    ) -> None:
+        X = check_inputs(X, feature_names)
+        if feature_names is not None and len(feature_names) != X.shape[1]:
+            raise DataError(f"{X.shape[1]} feature names", f"{len(feature_names)}", "give one a column")
+        if len(X) == 0:
+            raise DataError("at least one row", "n = 0", "check the filter or the split that made the table")
+        codes, classes = _encode(y, classes)
+        codes = codes.to(X)
+        if codes.ndim == 2 and codes.shape[1] == 1:
+            codes = codes[:, 0]
+        if codes.ndim != 1:
+            raise DataError("y with shape [n]", f"shape {list(codes.shape)}", "pass one target column")
+        if len(codes) != len(X):
+            raise DataError(f"as many targets as rows of X ({len(X)})", f"{len(codes)}", "align X and y")
+        bad = torch.nonzero(~torch.isfinite(codes)).flatten().tolist()
+        if bad:
+            raise DataError("finite targets", f"NaN or infinity in {_few(bad, 'row')} of y", "drop those rows")
+        for name, value in (
+            ("X", X),
+            ("y", codes),
+            ("feature_names", None if feature_names is None else tuple(map(str, feature_names))),
+            ("target_name", target_name),
+            ("classes", classes),
+            ("noise_sd", None if noise_sd is None else check_noise(noise_sd, len(X), X)),
+        ):
+            object.__setattr__(self, name, value)
+
+    @property
+    def n(self) -> int:
+        return self.X.shape[0]
+
+    @property
+    def d(self) -> int:
+        return self.X.shape[1]
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __repr__(self) -> str:
+        kind = f"{len(self.classes)} classes" if self.classes else "numbers"
+        known = "" if self.noise_sd is None else ", noise known"
+        return f"<Dataset n={self.n} d={self.d} target={self.target_name or 'y'} ({kind}{known})>"
+
+    @classmethod
+    def from_frame(cls, frame: Any, target: str, one_hot: bool = False, noise_sd: str | None = None) -> Dataset:
+        """From a pandas DataFrame: ``target`` is y, every other column an input.
+
+        Args:
+            noise_sd: the column with the known standard deviation of each target's error; it is no input.
+            one_hot: turn each column of text or categories into one column of 0 and 1 a level, named ``column=level``.
+
+        Raises:
+            UnknownName: if there is no such column (the nearest one is offered).
+            SettingError: if target and noise_sd are one column.
+            DataError: if an input column holds text, or two columns share a name.
+        """
+        for kind, name in (("target column", target), ("noise column", noise_sd)):
+            if name is not None and name not in frame.columns:
+                raise UnknownName(kind, name, map(str, frame.columns))
+        if noise_sd == target:
+            raise SettingError("noise_sd in a column of its own", f"the target {target!r}", "name another column")
+        twice = sorted({str(c) for c in frame.columns[frame.columns.duplicated()]})
+        if twice:
+            raise DataError("different column names", f"{_few(twice, 'column')} more than once", "rename them")
+        inputs = frame.drop(columns=[target] if noise_sd is None else [target, noise_sd])
+        if one_hot:
+            inputs = _one_hot(inputs)
+        text = [str(c) for c in inputs.columns if inputs[c].dtype.kind not in "fiub"]
+        if text:
+            raise DataError(
+                "numbers in every input column",
+                f"text or dates in {_few(text, 'column')}",
+                "pass one_hot=True for a column of 0 and 1 a category, or drop the column",
+            )
+        y = frame[target]
+        known = None if noise_sd is None else frame[noise_sd].to_numpy()
+        names = [str(c) for c in inputs.columns]
+        return cls(inputs.to_numpy(dtype=float), y.to_numpy(), names, str(target), noise_sd=known)
+
+    def rows(self, index: Any) -> Dataset:
+        """The same table with some of its rows (indices, a slice or a mask)."""
+        return self._with(self.X[index], self.y[index], None if self.noise_sd is None else self.noise_sd[index])
+
+    def _with(self, X: Tensor, y: Tensor, noise_sd: Tensor | None) -> Dataset:
+        return Dataset(X, y, self.feature_names, self.target_name, self.classes, noise_sd)
+
+    def split(self, *fractions: float, seed: int = 0) -> tuple[Dataset, ...]:
+        """Disjoint random parts, one a fraction; ``split(0.8)`` gives two, the rest being the last part.
+
+        Raises:
+            SettingError: if the fractions are not in (0, 1], sum past 1, or leave a part without rows.
+        """
+        total = sum(fractions)
+        if not fractions or any(not 0 < f <= 1 for f in fractions) or total > 1 + 1e-9:
+            raise SettingError(
+                "fractions in (0, 1] with a sum of at most 1", f"{fractions}", "for example split(0.6, 0.2, 0.2)"
+            )
+        generator = torch.Generator().manual_seed(seed)
+        order = torch.randperm(self.n, generator=generator).to(self.X.device)
+        complete = abs(total - 1) < 1e-9
+        edges = [round(self.n * sum(fractions[: i + 1])) for i in range(len(fractions))]
+        edges = [0, *edges] if complete else [0, *edges, self.n]
+        if any(a == b for a, b in pairwise(edges)):
+            raise SettingError(
+                "at least one row in every part", f"{self.n} rows split as {fractions}", "use fewer or larger parts"
+            )
+        return tuple(self.rows(order[a:b]) for a, b in pairwise(edges))
+
+    def to(self, *where: Any) -> Dataset:
+        """The same table on another device or in another float dtype, as ``Tensor.to`` takes them."""
+        return self._with(self.X.to(*where), self.y.to(*where), None if self.noise_sd is None else self.noise_sd.to(*where))
+
+    def standardised(self, scale_y: bool = True, scale_X: bool = True) -> tuple[Dataset, Scaler]:
+        """Columns with mean 0 and standard deviation 1, and the Scaler that made them.
+
+        A constant column keeps its spread of 0 and is only centred; a warning names it.
+        """
+        scaler = Scaler.of(self, scale_X=scale_X, scale_y=scale_y)
+        return scaler(self), scaler
+
+
+def _one_hot(inputs: Any) -> Any:
+    import pandas as pd
+
+    text = [c for c in inputs.columns if inputs[c].dtype.kind not in "fiubmM"]
+    missing = [str(c) for c in text if bool(inputs[c].isna().any())]
+    if missing:
+        raise DataError(
+            "a category in every row", f"missing ones in {_few(missing, 'column')}", "drop those rows, or name them"
+        )
+    return pd.get_dummies(inputs, columns=text, prefix_sep=LEVEL, dtype=float)
+
+
+def inputs_of(frame: Any, names: Sequence[str]) -> Tensor:
+    """X [n, d] from a DataFrame, column by column; ``column=level`` is 1 where the column holds that level.
+
+    Raises:
+        UnknownName: if a column is missing.
+        DataError: if a column holds a level that ``names`` does not have.
+    """
+    columns, levels = [], {}
+    present = {str(c): c for c in frame.columns}
+    for name in names:
+        head, _, level = name.partition(LEVEL)
+        if name in present:
+            columns.append(as_tensor(frame[present[name]].to_numpy(), f"column {name}"))
+        elif level and head in present:
+            levels.setdefault(head, set()).add(level)
+            columns.append(as_tensor((frame[present[head]].astype(str) == level).to_numpy(dtype=float), name))
+        else:
+            raise UnknownName("column", head if level else name, present)
+    for head, known in levels.items():
+        new = sorted(set(frame[present[head]].astype(str)) - known)
+        if new:
+            raise DataError(
+                f"levels of {head} among {', '.join(sorted(known))}", _few(new, "level"), "the fit has never seen them"
+            )
+    return torch.stack(columns, 1)
+
+
+def _encode(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, tuple[Any, ...] | None]:
+    """Targets as numbers: labels become codes in the order of ``classes`` (sorted where not given)."""
+    if classes is None:
+        if isinstance(y, Tensor):
+            return (y.to(torch.float64), (False, True)) if y.dtype == torch.bool else (as_tensor(y, "y"), None)
+        array = np.asarray(y)
+        if array.dtype.kind not in "OUSb":
+            return as_tensor(array, "y"), None
+        try:
+            labels = sorted(set(array.ravel().tolist()))
+        except TypeError:
+            raise DataError("labels of one kind in y", "text and numbers mixed", "convert them to one kind") from None
+        if array.dtype.kind == "O" and all(isinstance(v, int | float) and not isinstance(v, bool) for v in labels):
+            return as_tensor(array.astype(float), "y"), None
+        classes = labels
+        codes = {label: i for i, label in enumerate(labels)}
+        return torch.tensor([codes[v] for v in array.ravel().tolist()], dtype=torch.float64).reshape(array.shape), tuple(labels)
+    codes = as_tensor(y, "y")
+    stray = sorted({v for v in codes.flatten().tolist() if not 0 <= v < len(classes) or v != int(v)})
+    if stray:
+        raise DataError(
+            f"labels 0 .. {len(classes) - 1} in y, one for each of classes", f"{stray[:5]}", "recode them, or leave classes out"
+        )
+    return codes, tuple(classes)
+
+
+@dataclass(frozen=True, eq=False)
+class Scaler:
+    """Standardisation and back: x -> (x - x_mean) / x_sd by column, y -> (y - y_mean) / y_sd."""
+
+    x_mean: Tensor
+    x_sd: Tensor
+    y_mean: Tensor
+    y_sd: Tensor
+
+    @classmethod
+    def of(cls, data: Dataset, scale_X: bool = True, scale_y: bool = True) -> Scaler:
+        X, y = data.X, data.y
+        x_mean, x_sd = torch.zeros_like(X[0]), torch.ones_like(X[0])
+        y_mean, y_sd = torch.zeros_like(y[0]), torch.ones_like(y[0])
+        if scale_X:
+            x_mean, x_sd = X.mean(0), X.std(0, correction=0)
+            constant = _negligible(x_sd, x_mean)
+            if bool(constant.any()):
+                which = torch.nonzero(constant).flatten().tolist()
+                names = [data.feature_names[i] if data.feature_names else i for i in which]
+                warnings.warn(
+                    f"{_few(names, 'column')} of X constant: centred, not scaled; it tells the model nothing",
+                    DataWarning,
+                    stacklevel=3,
+                )
+            x_sd = torch.where(constant, torch.ones_like(x_sd), x_sd)
+        if scale_y:
+            y_mean, y_sd = y.mean(), y.std(correction=0)
+            if bool(_negligible(y_sd, y_mean)):
+                warnings.warn(
+                    "y is constant: centred, not scaled; every model will predict that constant", DataWarning, stacklevel=3
+                )
+                y_sd = torch.ones_like(y_sd)
+        return cls(x_mean, x_sd, y_mean, y_sd)
+
+    def inputs(self, X: Tensor) -> Tensor:
+        """X [n, d] on the standardised scale.
+
+        Raises:
+            DataError: if X has another number of columns than the training data.
+        """
+        if X.shape[-1] != len(self.x_mean):
+            raise DataError(
+                f"{len(self.x_mean)} columns, as in training", f"{X.shape[-1]}", "pass the same columns in the same order"
+            )
+        return (X - self.x_mean) / self.x_sd
+
+    def targets(self, y: Tensor) -> Tensor:
+        """y on the standardised scale."""
+        return (y - self.y_mean) / self.y_sd
+
+    def __call__(self, data: Dataset) -> Dataset:
+        """A table on the standardised scale; known noise is divided by y_sd."""
+        known = None if data.noise_sd is None else data.noise_sd / self.y_sd
+        return data._with(self.inputs(data.X), self.targets(data.y), known)
+
+    def back(self, data: Dataset) -> Dataset:
+        """A standardised table in the units of the data again."""
+        known = None if data.noise_sd is None else data.noise_sd * self.y_sd
+        return data._with(data.X * self.x_sd + self.x_mean, data.y * self.y_sd + self.y_mean, known)
+
+    def to(self, *where: Any) -> Scaler:
+        return replace(self, **{k: getattr(self, k).to(*where) for k in ("x_mean", "x_sd", "y_mean", "y_sd")})
+
+
+def _negligible(sd: Tensor, mean: Tensor) -> Tensor:
+    """A spread that is rounding error alone."""
+    return sd <= 8 * torch.finfo(sd.dtype).eps * mean.abs()

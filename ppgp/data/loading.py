@@ -1,0 +1,114 @@
+"""load: a table by name or from a file; load_posterior: what posterior.save wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..errors import DataError, UnknownName
+from .dataset import Dataset
+
+__all__ = ["load", "read_frame"]
+
+BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
+FETCHED = ("california", "olivetti")
+READERS = {".csv": "read_csv", ".tsv": "read_table", ".parquet": "read_parquet"}
+
+
+def load(name_or_path: str | Path, target: str | None = None, data_home: str | Path | None = None) -> Dataset:
+    """A Dataset by name or from a file.
+
+    Args:
+        name_or_path: "diabetes", "iris", "breast_cancer", "wine" or "digits" (bundled with scikit-learn); "california" or
+            "olivetti" (fetched by it, once); "openml:NAME"; or a .csv, .tsv or .parquet file.
+        target: the column that is y; needed for a file, optional elsewhere.
+        data_home: where scikit-learn keeps what it fetches.
+
+    Raises:
+        UnknownName: if there is no such data set or target column (the nearest name is offered).
+        DataError: if the file cannot be read, or needs ``target``.
+    """
+    name = str(name_or_path)
+    path = Path(name)
+    if path.suffix.lower() in READERS:
+        return _from_file(path, target)
+    if name in BUNDLED:
+        from sklearn import datasets
+
+        return _from_bunch(getattr(datasets, f"load_{name}")(as_frame=True), target)
+    if name in FETCHED or name.startswith("openml:"):
+        return _fetched(name, target, data_home)
+    raise UnknownName("data set", name, [*BUNDLED, *FETCHED, "openml:NAME", "a .csv, .tsv or .parquet file"])
+
+
+def read_frame(path: str | Path) -> Any:
+    """A pandas DataFrame from a .csv, .tsv or .parquet file.
+
+    Raises:
+        DataError: if there is no such file, or it cannot be read.
+    """
+    import pandas as pd
+
+    path = Path(path)
+    if not path.is_file():
+        raise DataError("a file to read", f"no file {path}", "check the path")
+    if path.suffix.lower() not in READERS:
+        raise DataError(f"a {', '.join(READERS)} file", path.name, "convert it")
+    try:
+        return getattr(pd, READERS[path.suffix.lower()])(path)
+    except (ValueError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"a readable {path.suffix} file", f"{path.name} ({reason})", "check the file") from None
+
+
+def _from_file(path: Path, target: str | None) -> Dataset:
+    frame = read_frame(path)
+    if target is None:
+        columns = ", ".join(map(str, frame.columns))
+        raise DataError("the name of the target column", "none", f"pass target=, one of: {columns}")
+    return Dataset.from_frame(frame, target)
+
+
+def _from_bunch(bunch: Any, target: str | None) -> Dataset:
+    """scikit-learn's Bunch; a target of whole numbers with ``target_names`` is classes."""
+    frame = bunch.frame
+    own = str(bunch.target.name)
+    names = getattr(bunch, "target_names", None)
+    labelled = names is not None and bunch.target.dtype.kind in "iu" and len(names) == bunch.target.nunique()
+    if target is not None and target != own:
+        return Dataset.from_frame(frame, target)
+    inputs = frame.drop(columns=[own])
+    labels = [str(label) for label in names] if labelled and names is not None else None
+    return Dataset(inputs.to_numpy(dtype=float), bunch.target.to_numpy(), list(map(str, inputs.columns)), own, labels)
+
+
+def _fetched(name: str, target: str | None, data_home: str | Path | None) -> Dataset:
+    from sklearn import datasets
+
+    home = None if data_home is None else str(data_home)
+    fetch: Callable[[], Any]
+    if name == "olivetti":
+        faces = _online(name, lambda: datasets.fetch_olivetti_faces(data_home=home))
+        return Dataset(faces.data.astype(float), faces.target.astype(float), target_name="subject", classes=list(range(40)))
+    if name == "california":
+        fetch = lambda: datasets.fetch_california_housing(data_home=home, as_frame=True)  # noqa: E731
+    else:
+        fetch = lambda: datasets.fetch_openml(name.removeprefix("openml:"), as_frame=True, data_home=home, parser="auto")  # noqa: E731
+    bunch = _online(name, fetch)
+    wanted = target or (str(bunch.target.name) if bunch.target is not None else None)
+    if wanted is None:
+        raise DataError(
+            "the name of the target column", "none", f"pass target=, one of: {', '.join(map(str, bunch.frame.columns))}"
+        )
+    return Dataset.from_frame(bunch.frame, wanted)
+
+
+def _online(name: str, fetch: Callable[[], Any]) -> Any:
+    try:
+        return fetch()
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(
+            f"{name!r} from scikit-learn's fetcher", reason, "check the network, or pass data_home= with a local copy"
+        ) from None

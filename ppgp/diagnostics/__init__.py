@@ -1,0 +1,5 @@
+"""Whether to believe an answer: convergence, comparison, leave-one-out, calibration by simulation, metrics."""
+
+from ..posterior.convergence import ess, ess_quantity, k_hat_limit, mcse, psis, rhat, scalars, troubles, wasserstein
+
+__all__ = ["ess", "ess_quantity", "k_hat_limit", "mcse", "psis", "rhat", "scalars", "troubles", "wasserstein"]

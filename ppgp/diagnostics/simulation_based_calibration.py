@@ -1,0 +1,281 @@
+"""Simulation-based calibration: does a method, on a model, give posteriors that are right on average over the prior?"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyro
+import torch
+from scipy import stats
+from torch import Tensor
+
+from ..data.dataset import Dataset
+from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError, StorageError
+from ..inference import Inference
+from ..inference.fitting import fit
+from ..inference.progress import bar
+from ..models import Model
+from ..numerics.seeding import seeded
+from ..posterior.convergence import ess, scalars
+from ..priors import Flat
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["SBC", "ecdf_band", "sbc"]
+
+RANKS = 99  # draws that each rank is among: 100 values, from thinned chains
+FIT_SEED = 1_000_000_007
+TRIES = 100  # simulated data sets that a model may refuse in a row
+PATHS = 2000  # simulated, for the simultaneous band
+
+
+@dataclass(frozen=True, eq=False)
+class SBC:
+    """Ranks of the true values among posterior draws, uniform on 0 .. ``draws`` if the method is right.
+
+    Attributes:
+        ranks: ``{scalar: [simulations]}``.
+        draws: how many draws a rank is among.
+        level: of the simultaneous bands.
+    """
+
+    ranks: dict[str, np.ndarray]
+    draws: int = RANKS
+    level: float = 0.95
+
+    @property
+    def simulations(self) -> int:
+        return len(next(iter(self.ranks.values())))
+
+    def differences(self) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray, np.ndarray]:
+        """(points, {scalar: ECDF - points}, lower, upper): what ``plots.sbc`` draws, with a simultaneous band."""
+        points = np.arange(1, self.draws + 1) / (self.draws + 1)
+        lower, upper = ecdf_band(self.simulations, points, self.level)
+        each = {name: _counts(r, points, self.draws) / len(r) - points for name, r in self.ranks.items()}
+        return points, each, lower, upper
+
+    @property
+    def passes(self) -> bool:
+        """Whether no more scalars leave the band than chance allows (by Bonferroni's bound over them)."""
+        return bool((self.to_frame()["p_value"] * len(self.ranks) > 1 - self.level).all())
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a scalar: ``p_value`` of uniform ranks (simultaneous over the ECDF), whether it stays in the band, and how.
+
+        ``spread``: above 1 where the posterior is too narrow, below where too wide; ``shift``: above 0 where it lies too low;
+        ``symmetry``: p-value of ranks that are as far up as down, whatever their spread: an approximation whose means can be
+        trusted although its spread cannot passes it (VSBC; Yao, Vehtari, Simpson & Gelman 2018, section 3.2; by Wilcoxon's signed
+        ranks, as the ranks and their mirror images are not two independent samples).
+        """
+        import pandas as pd
+
+        points, each, lower, upper = self.differences()
+        smallest = _extremes(self.simulations, tuple(points))
+        rows = {}
+        for name, r in self.ranks.items():
+            u = (r + 0.5) / (self.draws + 1)
+            seen = _tails(_counts(r, points, self.draws)[None], self.simulations, points)
+            p = float((smallest <= seen).mean())
+            inside = bool(((each[name] >= lower) & (each[name] <= upper)).all())
+            rows[name] = {
+                "p_value": p,
+                "inside": inside,
+                "spread": float(u.std() * 12**0.5),
+                "shift": float(u.mean() - 0.5),
+                "symmetry": float(tuple(stats.wilcoxon(u - 0.5))[1]),
+            }
+        numbers = dict.fromkeys(("p_value", "spread", "shift", "symmetry"), float)
+        return pd.DataFrame(rows).T.astype({**numbers, "inside": bool})
+
+    def __repr__(self) -> str:
+        return f"<SBC of {len(self.ranks)} scalars, {self.simulations} simulations: {'passes' if self.passes else 'fails'}>"
+
+
+def _tails(counts: np.ndarray, n: int, points: np.ndarray) -> np.ndarray:
+    """Two-sided pointwise p-values of counts [..., k] under Binomial(n, points), the smallest over k."""
+    below, above = stats.binom.cdf(counts, n, points), stats.binom.sf(counts - 1, n, points)
+    return np.minimum(1.0, 2 * np.minimum(below, above)).min(-1)
+
+
+@lru_cache(maxsize=8)
+def _extremes(n: int, points: tuple[float, ...]) -> np.ndarray:
+    """The smallest pointwise p-value of each of many samples of n uniforms: what chance alone gives."""
+    u = np.random.default_rng(0).random((PATHS, n))
+    counts = np.stack([(u < p).sum(1) for p in points], 1)
+    return _tails(counts, n, np.array(points))
+
+
+def _counts(ranks: np.ndarray, points: np.ndarray, draws: int) -> np.ndarray:
+    """How many ranks lie below each point of (0, 1)."""
+    return (ranks[:, None] < np.rint(points * (draws + 1))).sum(0)  # 0.07 * 100 is more than 7
+
+
+def ecdf_band(n: int, points: np.ndarray, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper band of ECDF - points that n uniforms stay within, at all points at once, with probability ``level``.
+
+    Sailynoja, Buerkner & Vehtari (2022), algorithm 1: pointwise binomial bands, their level adjusted by simulation.
+    """
+    gamma = float(np.quantile(_extremes(n, tuple(points)), 1 - level))
+    lower = stats.binom.ppf(gamma / 2, n, points) / n - points
+    upper = stats.binom.ppf(1 - gamma / 2, n, points) / n - points
+    return lower, upper
+
+
+def sbc(
+    model: Model,
+    how: Inference,
+    simulations: int = 200,
+    *,
+    seed: int = 0,
+    X: Any = None,
+    n: int = 20,
+    d: int = 2,
+    workers: int = 1,
+    checkpoint: str | Path | None = None,
+    progress: bool = True,
+    level: float = 0.95,
+) -> SBC:
+    """Draw theta from the prior and y given theta, fit, and rank theta among the draws; many times.
+
+    Talts, Betancourt, Simpson, Vehtari & Gelman (2018). Chains are thinned to independent draws before ranking.
+
+    Args:
+        X: inputs [n, d] of every simulation; None: n rows of d standard normal columns.
+        workers: processes; each simulation has a seed of its own, so that their number does not change the ranks.
+        checkpoint: a file that keeps the ranks found; a call with the same arguments goes on from it.
+
+    Raises:
+        NotApplicable: if a prior is Flat, as nothing can be drawn from it.
+        StorageError: if the checkpoint is of another call.
+    """
+    if simulations < 20:
+        raise SettingError("at least 20 simulations", str(simulations), "for example 200")
+    if workers < 1:
+        raise SettingError("at least one worker", str(workers), "pass workers=2")
+    if X is None:
+        X = torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    X = Dataset(X, torch.zeros(len(X))).X
+    flat = [name for name, site in model.sites(X.shape[1]).items() if isinstance(getattr(site, "prior", None), Flat)]
+    if flat:
+        raise NotApplicable("priors that can be drawn from", f"Flat for {', '.join(flat)}", "use proper priors")
+    kept = _Kept(checkpoint, [repr(model), repr(how), seed, X.tolist()])
+    found = kept.read()
+    missing = [i for i in range(simulations) if i not in found]
+    with bar(f"SBC of {type(how).__name__}", simulations, progress) as update:
+        for i, ranks in _simulated(model, how, X, seed, missing, workers):
+            found[i] = ranks
+            kept.add(i, ranks)
+            update(len(found))
+    names = found[0].keys()
+    return SBC({name: np.array([found[i][name] for i in range(simulations)]) for name in names}, RANKS, level)
+
+
+def _simulated(
+    model: Model, how: Inference, X: Tensor, seed: int, wanted: list[int], workers: int
+) -> Iterator[tuple[int, dict[str, int]]]:
+    if workers == 1 or len(wanted) < 2:
+        yield from ((i, _one(model, how, X, seed, i)) for i in wanted)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        futures = {i: pool.submit(_one, model, how, X, seed, i) for i in wanted}
+        for i, future in futures.items():
+            yield i, future.result()
+
+
+def _one(model: Model, how: Inference, X: Tensor, seed: int, i: int) -> dict[str, int]:
+    """One simulation: the ranks of its theta."""
+    own = seed * 1_000_003 + i
+    with seeded(own), pyro.get_param_store().scope():
+        values, ready = _simulated_data(model, X)
+    y = values["y"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        # a seed of the fit's own: its random numbers must not be those that drew theta
+        posterior = fit(ready, Dataset(X, y), how, seed=own + FIT_SEED, progress=False, standardise=False)
+    truth = {name: values[name][None, None] for name in posterior.draws}
+    if ready.relabel is not None:
+        truth, _ = ready.relabel(truth)
+    generator = np.random.default_rng(own)
+    ranks = {}
+    for (name, x), (_, value) in zip(scalars(posterior.draws), scalars(truth), strict=True):
+        if x.size < 2:
+            raise NotApplicable("a method that gives a spread", type(how).__name__, "use NUTS, SVI or Laplace")
+        thin = max(1, int(np.ceil(x.size / max(ess(x), 1.0)))) if posterior.mcmc else 1
+        kept = x[:, ::thin].ravel()
+        if len(kept) >= RANKS:
+            ranks[name] = int((generator.choice(kept, RANKS, replace=False) < value.item()).sum())
+        else:  # a rank among fewer draws, spread evenly over the ranks that it stands for
+            among = (int((kept < value.item()).sum()) + generator.random()) / (len(kept) + 1)
+            ranks[name] = int(among * (RANKS + 1))
+    return ranks
+
+
+def _simulated_data(model: Model, X: Tensor) -> tuple[dict[str, Tensor], Model]:
+    """Sites and y from the prior, and the model made ready for them.
+
+    Data that the model refuses (labels of one class) are drawn again: a condition on y alone leaves p(theta given y) as it is.
+    """
+    refused: DataError | None = None
+    for _ in range(TRIES):
+        trace = pyro.poutine.trace(model.model).get_trace(X)  # type: ignore[attr-defined]
+        nodes: dict[str, dict[str, Any]] = dict(trace.nodes)  # type: ignore[arg-type]
+        values = {name: node["value"] for name, node in nodes.items() if node["type"] == "sample"}
+        try:
+            return values, model.prepare(Dataset(X, values["y"]))
+        except DataError as error:
+            refused = error
+    assert refused is not None
+    raise refused
+
+
+class _Kept:
+    """Ranks in a file of JSON lines, the first of which says whose they are."""
+
+    def __init__(self, path: str | Path | None, identity: list[Any]) -> None:
+        self.path = None if path is None else Path(path)
+        self.identity = json.dumps(identity)
+
+    def read(self) -> dict[int, dict[str, int]]:
+        if self.path is None or not self.path.exists():
+            return {}
+        text = self.path.read_text()
+        if text and not text.endswith("\n"):  # a line that was being written when the run was killed
+            self.path.write_text(text + "\n")
+        lines = text.splitlines()
+        try:
+            head = json.loads(lines[0])["sbc"] if lines else None
+        except (json.JSONDecodeError, KeyError, TypeError):
+            head = None
+        if head != self.identity:
+            raise StorageError(
+                "a checkpoint of this call", f"{self.path.name}, of another", "choose another path, or delete it"
+            )
+        found = {}
+        for line in lines[1:]:
+            try:
+                entry = json.loads(line)
+            except json.JSONDecodeError:
+                continue  # that line: its simulation is run again
+            found[int(entry["i"])] = entry["ranks"]
+        return found
+
+    def add(self, i: int, ranks: dict[str, int]) -> None:
+        if self.path is None:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        new = not self.path.exists()
+        with self.path.open("a") as file:
+            if new:
+                file.write(json.dumps({"sbc": self.identity}) + "\n")
+            file.write(json.dumps({"i": i, "ranks": ranks}) + "\n")

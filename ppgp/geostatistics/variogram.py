@@ -1,0 +1,166 @@
+"""The empirical variogram of a table: how unlike two rows are, by their distance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..data.dataset import Dataset
+from ..errors import DataError, SettingError
+from ..models.drift import Drift, basis, checked, places
+
+__all__ = ["EmpiricalVariogram", "empirical_variogram"]
+
+MAX_PAIRS = 2_000_000  # pairs above this number are subsampled
+ROWS_AT_ONCE = 1024
+KINDS = ("matheron", "cressie")
+
+
+@dataclass(frozen=True, eq=False)
+class EmpiricalVariogram:
+    """Half the mean squared difference of two rows, by their distance.
+
+    Attributes:
+        edges: [k + 1], of the lags; a pair at distance h belongs to the lag with edges[j] < h <= edges[j + 1].
+        distance: [k], mean distance of a lag's pairs.
+        semivariance: [k], in squared units of y.
+        pairs: [k], how many pairs each is the mean of.
+        direction: degrees clockwise from north that pairs point along (0 to 180); None: all directions.
+        subsampled: how many pairs were looked at where there were more than ``max_pairs``, else None.
+    """
+
+    edges: Tensor
+    distance: Tensor
+    semivariance: Tensor
+    pairs: Tensor
+    direction: float | None = None
+    subsampled: int | None = None
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame, one row a lag: lower, upper, distance, semivariance, pairs."""
+        import pandas as pd
+
+        columns = {
+            "lower": self.edges[:-1],
+            "upper": self.edges[1:],
+            "distance": self.distance,
+            "semivariance": self.semivariance,
+            "pairs": self.pairs,
+        }
+        return pd.DataFrame({name: value.cpu().numpy() for name, value in columns.items()})
+
+    def __repr__(self) -> str:
+        way = "" if self.direction is None else f" along {self.direction:g} degrees"
+        return f"<EmpiricalVariogram of {len(self.pairs)} lags up to {float(self.edges[-1]):g}{way}, {int(self.pairs.sum())} pairs>"
+
+
+def empirical_variogram(
+    data: Dataset,
+    lags: int = 15,
+    cutoff: float | None = None,
+    *,
+    drift: Drift = "constant",
+    kind: str = "matheron",
+    direction: float | None = None,
+    tolerance: float = 22.5,
+    max_pairs: int = MAX_PAIRS,
+    seed: int = 0,
+) -> EmpiricalVariogram:
+    """The semivariance of y in ``lags`` lags of equal width up to ``cutoff``. Matheron (1963); Cressie & Hawkins (1980).
+
+    Args:
+        cutoff: in the units of the coordinates; None: a third of the diagonal of the box around the rows, as in gstat.
+        drift: with more than a constant, the variogram is that of the residuals of an ordinary least-squares fit of it.
+        kind: "matheron", the mean of squares; "cressie", the fourth power of the mean root of |difference|, robust.
+        direction: degrees clockwise from north (first column east, second north): pairs within ``tolerance`` degrees alone.
+        max_pairs: a table with more pairs than this has so many drawn from it, with replacement, from ``seed``.
+
+    Pairs of rows at one place (distance 0) are left out: they tell of the nugget, at no lag.
+
+    Raises:
+        SettingError: if an option lies outside its range.
+        DataError: if a lag has no pairs, naming it, or there are fewer than 2 rows.
+    """
+    _check(lags, cutoff, kind, direction, tolerance, max_pairs)
+    where, residual = places(checked(drift), data.X), _residuals(data, checked(drift))
+    if data.n < 2:
+        raise DataError("at least 2 rows for a variogram", f"{data.n}", "collect more")
+    if direction is not None and where.shape[1] != 2:
+        raise DataError("two coordinates, east and north, for a direction", f"{where.shape[1]}", "leave direction out")
+    cutoff = float((where.amax(0) - where.amin(0)).norm()) / 3 if cutoff is None else float(cutoff)
+    if cutoff == 0:
+        raise DataError("rows at different places", "all at one", "check the coordinates")
+    edges = torch.linspace(0.0, cutoff, lags + 1, dtype=where.dtype, device=where.device)
+    totals = where.new_zeros(3, lags)
+    count = data.n * (data.n - 1) // 2
+    drawn = count if count <= max_pairs else max_pairs
+    for i, j in _pairs(data.n, drawn if count > max_pairs else None, seed, where.device):
+        step = where[i] - where[j]
+        h = step.square().sum(-1).sqrt()
+        kept = (h > 0) & (h <= cutoff)
+        if direction is not None:
+            kept &= _along(step, h, direction, tolerance)
+        h, gap = h[kept], (residual[i] - residual[j])[kept].abs()
+        lag = (torch.bucketize(h, edges) - 1).clamp(0, lags - 1)
+        power = gap.square() if kind == "matheron" else gap.sqrt()
+        totals = totals.index_add(1, lag, torch.stack([torch.ones_like(h), h, power]))
+    pairs, distance, power = totals
+    empty = torch.nonzero(pairs == 0).flatten().tolist()
+    if empty:
+        j = empty[0]
+        name = f"lag {j + 1} ({float(edges[j]):g} to {float(edges[j + 1]):g})"
+        more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
+        raise DataError("pairs of rows in every lag", f"none in {name}{more}", "use fewer lags, or another cutoff")
+    mean = power / pairs
+    if kind == "cressie":
+        mean = mean.pow(4) / (0.457 + 0.494 / pairs)
+    return EmpiricalVariogram(
+        edges, distance / pairs, mean / 2, pairs.long(), direction, max_pairs if count > max_pairs else None
+    )
+
+
+def _check(lags: int, cutoff: float | None, kind: str, direction: float | None, tolerance: float, max_pairs: int) -> None:
+    if type(lags) is not int or lags < 1:
+        raise SettingError("a whole number of lags", repr(lags), "pass 1 or more")
+    if cutoff is not None and not 0 < cutoff < math.inf:
+        raise SettingError("a cutoff above 0", repr(cutoff), "pass a distance in the units of the coordinates")
+    if kind not in KINDS:
+        raise SettingError('kind "matheron" or "cressie"', repr(kind), "choose one")
+    if direction is not None and not 0 <= direction <= 180:
+        raise SettingError("a direction from 0 to 180 degrees, clockwise from north", repr(direction), "add or take off 180")
+    if not 0 < tolerance <= 90:
+        raise SettingError("a tolerance above 0 and at most 90 degrees", repr(tolerance), "change it")
+    if type(max_pairs) is not int or max_pairs < 1:
+        raise SettingError("a whole number as max_pairs", repr(max_pairs), "pass 1 or more")
+
+
+def _residuals(data: Dataset, drift: Drift) -> Tensor:
+    F = basis(drift, data.X, data.X)
+    if F.shape[1] < 2:  # a constant has no part in a difference
+        return data.y
+    return data.y - F @ torch.linalg.lstsq(F, data.y[:, None]).solution[:, 0]
+
+
+def _pairs(n: int, drawn: int | None, seed: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    """Blocks of pairs i < j: all of them, or some drawn with replacement."""
+    if drawn is not None:
+        generator = torch.Generator().manual_seed(seed)
+        i = torch.randint(n, (drawn,), generator=generator)
+        j = (i + 1 + torch.randint(n - 1, (drawn,), generator=generator)) % n  # another row than i
+        for block in torch.arange(drawn).split(ROWS_AT_ONCE**2):
+            yield i[block].to(device), j[block].to(device)
+        return
+    for rows in torch.arange(n, device=device).split(ROWS_AT_ONCE):
+        i, j = torch.meshgrid(rows, torch.arange(n, device=device), indexing="ij")
+        yield i[j > i], j[j > i]
+
+
+def _along(step: Tensor, h: Tensor, direction: float, tolerance: float) -> Tensor:
+    turn = math.radians(direction)
+    cosine = (step[:, 0] * math.sin(turn) + step[:, 1] * math.cos(turn)).abs() / h.clamp_min(torch.finfo(h.dtype).tiny)
+    return cosine >= math.cos(math.radians(tolerance)) - 1e-12

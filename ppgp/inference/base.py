@@ -1,0 +1,163 @@
+"""The interface of every inference method, and how its draws become a Posterior."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..errors import NotApplicable, SettingError
+from ..posterior.posterior import Posterior
+from ..target.target import Target
+
+
+class Inference:
+    """A frozen record of options; ``how(target, seed=, progress=, init=)`` returns a Posterior.
+
+    A run that went badly returns, with warnings; only misuse raises. A new method gives ``__call__`` and ``quick``.
+    """
+
+    #: whether ``pyro.param`` values are part of what is searched (Target's ``optimise_params``)
+    optimises_params: ClassVar[bool] = False
+
+    def __call__(
+        self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None
+    ) -> Posterior:
+        """Run it.
+
+        Args:
+            target: the density.
+            seed: every random number comes from it.
+            progress: show one progress bar.
+            init: where to start: a Posterior over the same sites, or some of them (its mean), or z [p].
+        """
+        raise NotImplementedError
+
+    def quick(self) -> Inference:
+        """The same method on a tiny budget: to see that a model runs, not what it says."""
+        raise NotImplementedError
+
+
+def check_counts(how: Inference, **counts: int | None) -> None:
+    """Raises SettingError where an option that counts something is not a positive whole number."""
+    for name, value in counts.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise SettingError(f"a positive whole number as {name} of {type(how).__name__}", repr(value), "change it")
+
+
+def check_batch(how: Inference, target: Target, batch_size: int | None) -> None:
+    """Refuse a mini-batch that the data or the model cannot give."""
+    if batch_size is None:
+        return
+    n = getattr(target.data, "n", None)
+    if n is None:
+        raise NotApplicable("a Dataset to take mini-batches from", "a program with its own arguments", "leave batch_size out")
+    if batch_size > n:
+        raise SettingError(
+            f"batch_size of at most n = {n} in {type(how).__name__}", str(batch_size), "lower it, or leave it out"
+        )
+
+
+def draw_batch(target: Target, batch_size: int | None, generator: torch.Generator) -> Tensor | None:
+    """Indices of so many rows, without replacement; None, all rows, without a batch size."""
+    return None if batch_size is None else torch.randperm(target.data.n, generator=generator)[:batch_size]
+
+
+def starting_point(
+    target: Target,
+    init: Posterior | Tensor | None,
+    seed: int,
+    spread: float = 0.0,
+    jacobian: bool = True,
+    check: bool = True,
+    once: bool = False,
+) -> Tensor:
+    """z [p]: from ``init`` where given, else a point near the origin, of finite density if that is to be checked, which ``once`` does
+    without compiling."""
+    if init is None:
+        return target.start(seed, spread, jacobian=jacobian, once=once) if check else target.origin()
+    if isinstance(init, Posterior):
+        return _where_it_ended(init, target)
+    z = torch.as_tensor(init)
+    if z.shape != (target.dim,):
+        raise SettingError(f"init with shape [{target.dim}]", f"shape {list(z.shape)}", "pass a Posterior or z")
+    return z
+
+
+def _where_it_ended(init: Posterior, target: Target) -> Tensor:
+    """z [p] in the middle of a posterior's draws and at its params; sites that it does not have stay at the origin.
+
+    Raises:
+        NotApplicable: where no site is in both.
+    """
+    middles = {**init.params, **{name: v.flatten(0, 1).mean(0) for name, v in init.draws.items()}}
+    both = {name: v for name, v in middles.items() if name in target.slices and v.shape == target.slices[name].event}
+    if not both:
+        got = f"one over {', '.join(middles)}"
+        raise NotApplicable(f"init over some of {', '.join(target.slices)}", got, "pass a Posterior of this model, or z")
+    if both.keys() == target.slices.keys() <= init.draws.keys():
+        return target.unconstrain(init.draws).flatten(0, 1).mean(0)
+    return target.placed(both)
+
+
+def divergences(diverging: Tensor) -> list[str]:
+    """What is said of draws whose trajectories left the posterior; [] where there are none."""
+    count = int(diverging.sum())
+    if not count:
+        return []
+    return [
+        f"{count} of {diverging.numel()} draws diverged: the sampler could not follow the posterior there; "
+        "raise target_accept, or reparametrise"
+    ]
+
+
+def at_the_mode(target: Target, z: Tensor) -> dict[str, Any]:
+    """What BIC and AIC are made of."""
+    log_likelihood, observations = target.log_likelihood(z)
+    return {"log_likelihood": log_likelihood, "observations": observations, "parameters": target.dim}
+
+
+def finish(
+    how: Inference,
+    target: Target,
+    z: Tensor,
+    started: float,
+    stats: Mapping[str, Any] | None = None,
+    notes: Sequence[str] = (),
+    params: Mapping[str, Tensor] | None = None,
+) -> Posterior:
+    """A Posterior from draws z [chain, draw, p]."""
+    with torch.no_grad():
+        values = target.constrain(z)
+    found = {name: v[0, 0] for name, v in values.items() if name in target.slices and target.slices[name].param}
+    draws = {name: v for name, v in values.items() if name not in found}
+    return from_draws(how, target, draws, started, stats, notes, {**found, **(params or {})})
+
+
+def from_draws(
+    how: Inference,
+    target: Target,
+    draws: dict[str, Tensor],
+    started: float,
+    stats: Mapping[str, Any] | None = None,
+    notes: Sequence[str] = (),
+    params: Mapping[str, Tensor] | None = None,
+) -> Posterior:
+    """A Posterior from draws on the natural scale, ``{site: [chain, draw, *event]}``."""
+    relabel = getattr(target.model, "relabel", None)
+    if relabel is not None:
+        draws, sentence = relabel(draws)
+        notes = [*notes, *([sentence] if sentence else [])]
+    return Posterior(
+        model=target.model,
+        data=target.data,
+        draws=draws,
+        how=how,
+        params={**target.params, **(params or {})},
+        stats=dict(stats or {}),
+        seconds=time.perf_counter() - started,
+        warnings=(*target.notes, *notes),
+    )

@@ -1,0 +1,125 @@
+"""fit: a model, data and a method in; a Posterior out."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..data.dataset import Dataset
+from ..errors import ConvergenceWarning, DataError, NotApplicable
+from ..models import Model, Program
+from ..posterior.convergence import troubles
+from ..posterior.posterior import Posterior
+from ..target.target import Target
+from . import NUTS, Inference
+
+__all__ = ["fit"]
+
+FEW_ROWS = 3
+
+
+def fit(
+    model_or_program: Model | Callable[..., Any],
+    data: Dataset | Mapping[str, Any],
+    how: Inference | None = None,
+    *,
+    seed: int = 0,
+    progress: bool = True,
+    standardise: bool = True,
+    init: Posterior | Tensor | None = None,
+    checkpoint: str | Path | None = None,
+) -> Posterior:
+    """Fit a model to data by a method; everything it does is reproducible from ``seed``.
+
+    Args:
+        model_or_program: a model of the zoo, or any Pyro program.
+        data: a Dataset for a model; ``{argument: value}`` for a program.
+        how: an inference record; None: ``NUTS()``.
+        standardise: put the data on the scale that the model's default priors are meant for (each model says what may be
+            scaled). Predictions are in the units of the data all the same. A program's arguments are never touched.
+        init: a Posterior over the same sites, or some of them, or z, to start from.
+        checkpoint: a file that keeps the state of a long run; started again with the same arguments after a kill, the run
+            goes on from it and ends as it would have. SVI and the chains have it (NUTS: by the finished chain).
+
+    Returns:
+        A Posterior. A run that went badly returns too, with ``posterior.warnings`` (also issued as ConvergenceWarning).
+
+    Raises:
+        DataError, SettingError: if the data do not fit the model.
+        NotApplicable: if the method cannot fit this model; the message names one that can.
+    """
+    how = NUTS() if how is None else how
+    if not isinstance(how, Inference):
+        got = repr(how) if isinstance(how, str | type) else f"a {type(how).__name__}"
+        do = f"zoo.build_how({how!r}) makes one" if isinstance(how, str) else "call fit(model, Dataset(X, y), inference.NUTS())"
+        do = f"call it: {how.__name__}()" if isinstance(how, type) else do
+        raise NotApplicable("an inference record such as inference.NUTS()", got, do)
+    if isinstance(model_or_program, type):
+        raise NotApplicable("a model", f"the class {model_or_program.__name__}", f"call it: {model_or_program.__name__}()")
+    if isinstance(model_or_program, Model):
+        if not isinstance(data, Dataset):
+            raise DataError(f"a Dataset for {type(model_or_program).__name__}", type(data).__name__, "use ppgp.Dataset(X, y)")
+        if getattr(model_or_program, "reselect", None) and not getattr(how, "replaces", False):
+            raise NotApplicable(
+                "MAP('adam') or MAP('sgd') to place inducing inputs again on the way",
+                repr(how),
+                "use one, or leave reselect out",
+            )
+        model, data, scaler = _prepared(model_or_program, data, standardise)
+    elif callable(model_or_program):
+        if isinstance(data, Dataset) or not isinstance(data, Mapping):
+            raise DataError("a dict of the program's arguments", type(data).__name__, "pass dict(X=..., y=...)")
+        model, scaler = Program(model_or_program), None
+    else:
+        named = isinstance(model_or_program, str)
+        got = repr(model_or_program) if named else f"a {type(model_or_program).__name__}"
+        do = f"zoo.build_model({got}) makes one" if named else "pass a callable"
+        raise NotApplicable("a model of ppgp.models or a Pyro program", got, do)
+    target = Target(model, data, optimise_params=how.optimises_params)
+    kept = {} if checkpoint is None else {"checkpoint": checkpoint}
+    if kept and "checkpoint" not in signature(how.__call__).parameters:
+        raise NotApplicable(
+            "a method with checkpoints", type(how).__name__, "use SVI, NUTS, HMC or SGLD, or leave checkpoint out"
+        )
+    posterior = how(target, seed=seed, progress=progress, init=init, **kept)
+    ask = getattr(model, "doubts", None)
+    doubts = [] if ask is None else ask(data)
+    look = getattr(model, "faults", None)
+    with torch.no_grad():
+        faults = [] if look is None else look(posterior.theta, data)
+    posterior = replace(posterior, scaler=scaler, warnings=(*posterior.warnings, *doubts, *faults, *troubles(posterior)))
+    for sentence in posterior.warnings:
+        warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
+    return posterior
+
+
+def _prepared(model: Model, data: Dataset, standardise: bool) -> tuple[Model, Dataset, Any]:
+    if data.n < FEW_ROWS:
+        raise DataError(
+            f"at least {FEW_ROWS} rows to fit a model",
+            f"{data.n} sample{'s' * (data.n != 1)}",
+            "collect more rows, or use Target directly",
+        )
+    if "y" in model.scales and data.classes is not None:
+        labels = ", ".join(map(str, data.classes[:4])) + (", ..." if len(data.classes) > 4 else "")
+        raise DataError(
+            f"numbers in y for {type(model).__name__}",
+            f"the labels {labels}",
+            "use LogisticRegression, or a target with numbers",
+        )
+    if data.noise_sd is not None and not model.known_noise:
+        raise NotApplicable(
+            "a model that takes known noise", type(model).__name__, "use GP or Kriging, or a Dataset without noise_sd"
+        )
+    scaler = None
+    if standardise and model.scales:
+        model.check(data)  # what does not fit is said about the data as they are
+        data, scaler = data.standardised(scale_y="y" in model.scales, scale_X="X" in model.scales)
+    return model.prepare(data), data, scaler

@@ -1,0 +1,40 @@
+"""Gibbs sampling, for models that know their full conditionals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...errors import NotApplicable
+from ...target.target import Target
+from .chains import Chains, State, Transition
+
+
+@dataclass(frozen=True)
+class Gibbs(Chains):
+    """Each block of sites in turn from its law given the others; Geman & Geman (1984), Gelfand & Smith (1990).
+
+    Args:
+        draws, warmup: a chain, kept and thrown away.
+        chains: advanced together.
+    """
+
+    def transition(self, target: Target) -> Transition:
+        """One sweep over the blocks.
+
+        Raises:
+            NotApplicable: if the model has no conditionals in closed form under its priors.
+        """
+        gibbs = getattr(target.model, "gibbs", None)
+        if gibbs is None:
+            name = getattr(type(target.model), "__name__", "this model")
+            raise NotApplicable("a model with closed-form conditionals", name, "use NUTS")
+        sweep = gibbs(target.data)
+
+        def move(state: State, generator: torch.Generator, t: int) -> dict[str, Tensor]:
+            state["z"] = target.unconstrain(sweep(target.constrain(state["z"]), generator))
+            return {}
+
+        return move

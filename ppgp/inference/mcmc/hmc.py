@@ -1,0 +1,129 @@
+"""Hamiltonian Monte Carlo with all chains abreast."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...errors import SettingError
+from ...target.target import Target
+from ..base import divergences
+from ..variational.pathfinder import near_the_mass
+from .adaptation import DENSE_UP_TO, across, along, frame, gather, learn_root, window_ends
+from .chains import Chains, State
+
+MAX_STEPS = 1024  # leapfrog steps a transition
+DIVERGENT = 1000.0  # error of the energy, in nats
+
+
+@dataclass(frozen=True)
+class HMC(Chains):
+    """Duane et al. (1987), Neal (2011): leapfrog steps of adapted size along trajectories of random length.
+
+    The warm-up tunes the step size by dual averaging (Hoffman & Gelman 2014, algorithm 5) and the mass matrix by the covariance
+    of all chains together, in windows of doubling length, starting from the Laplace approximation.
+
+    Args:
+        draws, warmup: a chain, kept and thrown away.
+        chains: advanced together.
+        trajectory: mean length of a trajectory in posterior standard deviations; pi / 2 makes successive draws of a
+            Gaussian independent. Each is this times Uniform(0.5, 1.5), against resonance.
+        target_accept: mean acceptance that the step size is tuned to.
+
+    Stats, [chain, draw]: ``acceptance_rate``, ``diverging``, ``n_steps``, ``energy``, ``lp``, ``step_size``.
+    """
+
+    trajectory: float = math.pi / 2
+    target_accept: float = 0.8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.trajectory > 0:
+            raise SettingError("a positive trajectory in HMC", repr(self.trajectory), "use pi / 2")
+        if not 0 < self.target_accept < 1:
+            raise SettingError("target_accept in (0, 1)", repr(self.target_accept), "use 0.8, or 0.95 against divergences")
+
+    def begin(self, target: Target, z: Tensor, generator: torch.Generator) -> State:
+        if target.dim <= DENSE_UP_TO:
+            z = torch.stack([near_the_mass(target, start, chain) for chain, start in enumerate(z)])
+        value, gradient = target.side_by_side(z)
+        return {
+            "z": z,
+            "lp": value,
+            "gradient": gradient,
+            **frame(target, z),
+            "tuner": _tuner(target.dim**-0.25),
+            "step": torch.tensor(target.dim**-0.25, dtype=torch.float64),
+        }
+
+    def move(self, target: Target, state: State, generator: torch.Generator, t: int) -> dict[str, Tensor]:
+        z, lp, gradient, root = state["z"], state["lp"], state["gradient"], state["root"]
+        size = float(state["step"])
+        shape = z.shape
+
+        def uniform(*shape: int) -> Tensor:
+            return torch.rand(*shape, generator=generator, dtype=torch.float64).to(z)
+
+        steps = max(1, min(MAX_STEPS, math.ceil(self.trajectory * (0.5 + float(uniform(1))) / size)))
+        momentum = torch.randn(shape, generator=generator, dtype=torch.float64).to(z)
+        energy = 0.5 * momentum.square().sum(-1) - lp
+        new, value, slope = z, lp, gradient
+        for _ in range(steps):
+            momentum = momentum + 0.5 * size * across(root, slope)
+            new = new + size * along(root, momentum)
+            value, slope = target.side_by_side(new)
+            momentum = momentum + 0.5 * size * across(root, slope)
+        error = 0.5 * momentum.square().sum(-1) - value - energy
+        finite = torch.isfinite(error) & torch.isfinite(slope).all(-1)
+        error = torch.where(finite, error, torch.full_like(error, math.inf))
+        accept = torch.exp(-error.clamp_min(0.0))
+        taken = uniform(len(z)) < accept
+        state["z"] = torch.where(taken[:, None], new, z)
+        state["lp"] = torch.where(taken, value, lp)
+        state["gradient"] = torch.where(taken[:, None], slope, gradient)
+        if t < self.warmup:
+            self._adapt(state, float(accept.mean()), t)
+        return {
+            "acceptance_rate": accept,
+            "diverging": error > DIVERGENT,
+            "n_steps": torch.full_like(accept, steps),
+            "energy": energy,
+            "lp": state["lp"],
+            "step_size": torch.full_like(accept, size),
+        }
+
+    def _adapt(self, state: State, accept: float, t: int) -> None:
+        """Step size every transition; mass matrix at the end of each window; in the last quarter the step size alone."""
+        state["tuner"], state["step"] = _tuned(state["tuner"], accept, self.target_accept, last=t == self.warmup - 1)
+        quiet = self.warmup - self.warmup // 4
+        if t >= quiet:
+            return
+        gather(state)
+        if t + 1 not in window_ends(quiet):
+            return
+        learn_root(state)
+        state["tuner"] = _tuner(float(state["step"]))
+
+    def notes(self, stats: dict[str, Tensor]) -> list[str]:
+        return divergences(stats["diverging"])
+
+
+def _tuner(step: float) -> Tensor:
+    """Dual averaging's memory: iteration, its bias towards large steps, running error, running log step."""
+    return torch.tensor([0.0, math.log(10 * step), 0.0, 0.0], dtype=torch.float64)
+
+
+def _tuned(tuner: Tensor, accept: float, wanted: float, last: bool) -> tuple[Tensor, Tensor]:
+    """One step of dual averaging: its memory, and the step size to use (the averaged one at the last)."""
+    gamma, offset, kappa = 0.05, 10.0, 0.75
+    count, centre, error, log_average = tuner.tolist()
+    count += 1
+    error += (wanted - accept - error) / (count + offset)
+    log_step = centre - math.sqrt(count) / gamma * error
+    weight = count**-kappa
+    log_average = weight * log_step + (1 - weight) * log_average
+    memory = torch.tensor([count, centre, error, log_average], dtype=torch.float64)
+    return memory, torch.tensor(math.exp(log_average if last else log_step), dtype=torch.float64)

@@ -1,0 +1,1 @@
+"""Searches for a mode, and the Laplace approximation there."""

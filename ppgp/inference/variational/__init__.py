@@ -1,0 +1,1 @@
+"""Approximations fitted by maximising a bound."""

@@ -1,0 +1,130 @@
+"""Gaussian guides over z in R^p, trained on Target's compiled gradient: what the autoguides "normal" and "multivariate_normal" are.
+
+z = origin + root w,  w = loc + exp(log_scale) * (T e),  e ~ N(0, I),  T unit lower triangular (the identity for mean field).
+The root is fixed: an optimiser sees w, in which a posterior near its Laplace approximation is near N(0, I).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...numerics.cholesky import LOG_2PI
+from ...target.target import Target
+
+GRADIENTS = ("pathwise", "score", "score_baseline")
+
+
+class GaussianGuide:
+    """The parameters, their gradients, and draws. ``correlated``: full covariance, else a diagonal one (root diagonal too)."""
+
+    def __init__(self, origin: Tensor, root: Tensor, correlated: bool) -> None:
+        self.origin, self.root, self.correlated = origin, root, correlated
+        self.log_det_root = float(torch.linalg.slogdet(root).logabsdet)
+        self.loc, self.log_scale = torch.zeros_like(origin), torch.zeros_like(origin)
+        self.lower = torch.zeros_like(root) if correlated else None
+
+    def copy(self) -> GaussianGuide:
+        other = GaussianGuide(self.origin, self.root, self.correlated)
+        for mine, theirs in zip(self.parameters(), other.parameters(), strict=True):
+            theirs.copy_(mine)
+        return other
+
+    def parameters(self) -> list[Tensor]:
+        return [self.loc, self.log_scale] + ([self.lower] if self.lower is not None else [])
+
+    def _unit(self) -> Tensor | None:
+        if self.lower is None:
+            return None
+        return self.lower + torch.eye(len(self.loc), dtype=self.loc.dtype, device=self.loc.device)
+
+    def _mixed(self, e: Tensor) -> Tensor:
+        return e if self.lower is None else e + e @ self.lower.mT
+
+    def draw(self, e: Tensor) -> Tensor:
+        """z [..., p] from standard normal e [..., p]."""
+        return self.origin + (self.loc + self.log_scale.exp() * self._mixed(e)) @ self.root.mT
+
+    def log_prob(self, e: Tensor) -> Tensor:
+        """log q(draw(e)), [...]."""
+        return -0.5 * e.square().sum(-1) - self.log_scale.sum() - self.log_det_root - 0.5 * e.shape[-1] * LOG_2PI
+
+    def estimates(
+        self, target: Target, e: Tensor, kind: str = "pathwise", batch: Tensor | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The ELBO and its gradient at each of k draws, e [k, p]: [k], and one [k, *shape] a parameter; unbiased all.
+
+        kind:
+            "pathwise": d/dw [log p - log q] carried back to the parameters, the score of the guide left out, so that there is
+                no variance where q equals p ("sticking the landing", Roeder, Wu & Duvenaud 2017).
+            "score": (log p - log q) times the score of q (Ranganath, Gerrish & Blei 2014, equation 3).
+            "score_baseline": the same with a control variate a * score, whose coefficient for each parameter, E[f h^2] / E[h^2],
+                is estimated from the other draws (Ranganath, Gerrish & Blei 2014, section 3.2); k >= 2.
+        """
+        scale = self.log_scale.exp()
+        mixed = self._mixed(e)
+        z = self.origin + (self.loc + scale * mixed) @ self.root.mT
+        if len(e) == 1:
+            value, slope = (x[None] for x in target.value_and_grad(z[0], batch))
+        else:
+            value, slope = target.side_by_side(z, batch)
+        f = value - self.log_prob(e)
+        unit = self._unit()
+        whitened = e if unit is None else torch.linalg.solve_triangular(unit.mT, e.mT, upper=True, unitriangular=True).mT
+        if kind == "pathwise":
+            force = slope @ self.root + whitened / scale
+            gradients = [force, force * scale * mixed]
+            if self.lower is not None:
+                gradients.append(((force * scale)[:, :, None] * e[:, None, :]).tril(-1))
+            return f, gradients
+        scores = [whitened / scale, whitened * mixed - 1]
+        if self.lower is not None:
+            scores.append((whitened[:, :, None] * e[:, None, :]).tril(-1))
+        return f, [_weighted(f, h, baseline=kind == "score_baseline") for h in scores]
+
+    def look(self, target: Target, e: Tensor, abreast: int | None = None, batch: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The ELBOs [k] of draws e [k, p], and the gradients of the log density there [k, p]; so many of them ``abreast``."""
+        z = self.draw(e)
+        parts = [target.side_by_side(part, batch) for part in z.split(abreast or len(z))]
+        value, slope = (torch.cat(part) for part in zip(*parts, strict=True))
+        return value - self.log_prob(e), slope
+
+    def natural_step(self, e: Tensor, slope: Tensor, rate: float) -> bool:
+        """One step along the natural gradient, from draws e [k, p] and what ``look`` saw there; False if there is none.
+
+        The precision moves by the retraction of Lin, Schmidt & Khan (2020), equation 11, which keeps it positive definite;
+        the expected Hessian is estimated from gradients (Stein's lemma), the score of q taken off both, so that there is no
+        noise at the optimum of a Gaussian target.
+        """
+        scale = self.log_scale.exp()
+        unit = self._unit()
+        slope = torch.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0) @ self.root * scale
+        pull = slope + e if unit is None else slope @ unit + e  # in the coordinates of e
+        if unit is None:
+            G = -(e * pull).mean(0)
+            self.loc += rate * scale * pull.mean(0)
+            self.log_scale -= 0.5 * torch.log1p(rate * G + 0.5 * (rate * G).square())
+            return True
+        G = -0.5 * (e.mT @ pull + pull.mT @ e) / len(e)
+        I = torch.eye(len(G), dtype=G.dtype, device=G.device)  # noqa: E741
+        L = scale[:, None] * unit
+        new, failed = torch.linalg.cholesky_ex(I + rate * G + 0.5 * rate**2 * G @ G)
+        if int(failed):  # the density does not exist at some draw
+            return False
+        self.loc += rate * L @ pull.mean(0)
+        half = torch.linalg.solve_triangular(new, L.mT, upper=False)
+        L = torch.linalg.cholesky(half.mT @ half)
+        self.log_scale.copy_(L.diagonal().log())
+        assert self.lower is not None
+        self.lower.copy_((L / L.diagonal()[:, None]).tril(-1))
+        return True
+
+
+def _weighted(f: Tensor, h: Tensor, baseline: bool) -> Tensor:
+    """f h, or (f - a) h with a from the other draws."""
+    f = f.reshape(-1, *[1] * (h.ndim - 1))
+    if not baseline:
+        return f * h
+    square = h.square()
+    above, below = (f * square).sum(0) - f * square, square.sum(0) - square
+    return (f - torch.where(below > 0, above / below, torch.zeros_like(below))) * h

@@ -1,0 +1,1 @@
+"""The command line, scikit-learn estimators, reports, and recipes by name."""

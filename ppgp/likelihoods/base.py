@@ -1,0 +1,79 @@
+"""The interface of every likelihood: what stands between a latent Gaussian f and y, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from ..data.dataset import Dataset
+from ..priors import Site, value_of
+
+Theta = Mapping[str, Tensor]
+
+FINE_NODES = 64  # for laws that are evaluated once
+
+
+class Likelihood:
+    """p(y given f), frozen: priors and structure. A new one gives ``law`` and ``marginal``, and ``expected`` where it is closed.
+
+    ``theta`` is ``{site: [*draw, *event]}``; f, mean and variance are [*draw, n], or [*draw, K, n] for K latent functions.
+    """
+
+    #: what may be standardised, as in ``Model``
+    scales: ClassVar[str] = "Xy"
+    #: of Gauss-Hermite in ``expected``; a law narrower than f is uncertain needs more
+    nodes: ClassVar[int] = 20
+
+    @property
+    def latents(self) -> int:
+        """How many latent functions a row has."""
+        return 1
+
+    def sites(self) -> dict[str, Site]:
+        return {}
+
+    def prepare(self, data: Dataset) -> Likelihood:
+        """This recipe made ready for these targets; raises where they do not fit it."""
+        return self
+
+    def law(self, theta: Theta, f: Tensor) -> Distribution:
+        """The law of y given f, batch [*draw, n]."""
+        raise NotImplementedError
+
+    def marginal(self, theta: Theta, mean: Tensor, variance: Tensor) -> Distribution:
+        """The law of y where f ~ N(mean, variance), batch [*draw, n]."""
+        raise NotImplementedError
+
+    def expected(self, theta: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
+        """E log p(y given f) over f ~ N(mean, variance), [*draw, n]: by Gauss-Hermite unless closed."""
+        nodes, weights = hermite(self.nodes, mean)
+        column = (-1,) + (1,) * mean.ndim
+        f = mean + root(variance) * nodes.reshape(column)
+        return (self.law(theta, f).log_prob(y) * weights.reshape(column)).sum(0)
+
+    def value(self, theta: Theta, name: str, like: Tensor) -> Tensor:
+        """theta[name] with an axis for the rows, or the number that this recipe fixes the field ``name`` to."""
+        return value_of(theta, name, getattr(self, name), like)[..., None]
+
+
+def root(variance: Tensor) -> Tensor:
+    """The sd of f, its slope finite where f is certain: a linear kernel knows f(0), and one such row would make every slope NaN."""
+    return variance.clamp_min(torch.finfo(variance.dtype).eps).sqrt()
+
+
+@lru_cache(maxsize=8)
+def _hermite(count: int) -> tuple[np.ndarray, np.ndarray]:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(count)
+    return nodes, weights / weights.sum()
+
+
+def hermite(count: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Nodes and weights [count] of E h(Z), Z ~ N(0, 1)."""
+    nodes, weights = _hermite(count)
+    return torch.as_tensor(nodes).to(like), torch.as_tensor(weights).to(like)

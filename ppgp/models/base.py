@@ -1,0 +1,146 @@
+"""The interface of every model, and how its sites become Pyro statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import pyro
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, Independent
+
+from ..data.dataset import Dataset
+from ..errors import NotApplicable, SettingError
+from ..likelihoods.target_checks import distinct
+from ..priors import Param, Site, value_of
+from .sites import Theta, draw
+
+
+class Model:
+    """A recipe: priors and structure, frozen; no data, no mode, no fitted tensors. Plain Pyro accepts it.
+
+    A new model gives ``sites``, and ``law`` where its rows are independent given theta; otherwise ``model`` and
+    ``predict`` themselves. ``theta`` is ``{site: [draw, *event]}``. What only some models can do is an optional
+    method, None here.
+    """
+
+    #: what may be standardised: "Xy", "X" (counts, classes), "y" (no inputs) or "" (where units mean something)
+    scales: ClassVar[str] = "Xy"
+    #: whether ``Dataset.noise_sd`` is part of the law of y: then predict and gaussian take the ``noise_sd`` [m] of new rows too
+    known_noise: ClassVar[bool] = False
+    #: sites that predict integrates out in closed form when their params are there
+    collapsed: ClassVar[tuple[str, ...]] = ()
+    #: a Pyro guide (X, y=None, *, total=None); None: an autoguide serves
+    guide: Callable[..., Any] | None = None
+    #: (theta, X, y, total) -> a bound on log p(y given theta), its collapsed sites integrated under the params of their law
+    elbo: Callable[..., Tensor] | None = None
+    #: (X, y, total) -> the Pyro program of ``elbo``: hyperparameters, params, and the bound as a factor
+    bound: Callable[..., Any] | None = None
+    #: (theta, X, y, total, rate) -> the params of the collapsed law after a step along the natural gradient of ``elbo``, and ``elbo``
+    #: before it; or None
+    natural: Callable[..., tuple[dict[str, Tensor], Tensor] | None] | None = None
+    #: (theta, X, train) -> Distribution of f, batch [draw, n]
+    latent: Callable[..., Distribution] | None = None
+    #: (theta, blocks [m, k, d], train) -> Distribution of the mean of f over each block, batch [draw, m]
+    block: Callable[..., Distribution] | None = None
+    #: (theta, train) -> Distribution of each y given the others, batch [draw, n]
+    loo: Callable[..., Distribution] | None = None
+    #: (theta of one draw, X, train) -> what ``conformal.deleted`` takes: covariances of a y that is jointly Gaussian
+    gaussian: Callable[..., tuple[Tensor, ...]] | None = None
+    #: (train, draws, generator) -> draws {site: [draw, *event]}, params of the closed form, log evidence
+    exact: Callable[..., tuple[dict[str, Tensor], dict[str, Tensor], float]] | None = None
+    #: (train) -> sweep(theta [chain, *event], generator) -> theta, by the full conditionals
+    gibbs: Callable[..., Callable[..., dict[str, Tensor]]] | None = None
+    #: (theta of one draw, data) -> log p(y given theta), its gradient [p] and Hessian [p, p], sites laid end to end
+    curvature: Callable[..., tuple[Tensor, Tensor, Tensor]] | None = None
+    #: (theta, X) -> the law of y at X, the logits taken as Gaussian over the draws, batch [1, n]
+    probit: Callable[..., Distribution] | None = None
+    #: (draws {site: [chain, draw, *event]}) -> draws with labels made comparable, and a sentence if that changed any
+    relabel: Callable[..., tuple[dict[str, Tensor], str | None]] | None = None
+    #: (data) -> {site: value} where a search begins; None: the middle of the unconstrained scale
+    start: Callable[..., dict[str, Tensor]] | None = None
+    #: (data) -> a smaller model of the same sites and fewer rows, whose mode is near; None where this one is small
+    pilot: Callable[..., tuple[Model, Dataset] | None] | None = None
+    #: (theta of the pilot's mode, data) -> {site: value} where the search for this model's begins
+    resumed: Callable[..., dict[str, Tensor]] | None = None
+    #: (data) -> whether the density goes over rows in chunks, each so large that there is nothing to gain by compiling
+    streams: Callable[[Dataset], bool] | None = None
+    #: (theta of one draw) -> {param: what counts as a step of each of its coordinates}
+    units: Callable[..., dict[str, Tensor]] | None = None
+    #: (theta, train, samples, features, generator) -> functions of the posterior, X [m, d] -> [samples, m]
+    pathwise: Callable[..., Callable[[Tensor], Tensor]] | None = None
+    #: (theta, X, train) -> {component: Distribution of its part of f, batch [draw, m]}
+    components: Callable[..., dict[str, Distribution]] | None = None
+    #: (theta, data) -> sentences on what a fit has made of the model
+    faults: Callable[..., list[str]] | None = None
+    #: (data) -> sentences on what these data cannot determine under these priors
+    doubts: Callable[..., list[str]] | None = None
+    #: (draws, scaler) -> coefficients in the units of the data
+    coefficients: Callable[..., dict[str, Tensor]] | None = None
+
+    def sites(self, d: int) -> Mapping[str, Site | Param]:
+        """{name: Site} for inputs of d columns."""
+        raise NotImplementedError
+
+    def prepare(self, data: Dataset) -> Model:
+        """This recipe made ready for these data; raises where they do not fit it."""
+        return self
+
+    def check(self, data: Dataset) -> None:
+        """Raises where these data do not fit it, as ``prepare`` does; overridden where that is work."""
+        self.prepare(data)
+
+    def law(self, theta: Theta, X: Tensor) -> Distribution:
+        """The law of each y given theta, batch [*draw, n]: the likelihood, row by row."""
+        raise NotImplementedError
+
+    def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
+        """The Pyro program: X [n, d], y [n]; ``total`` is the number of rows that a mini-batch was taken from."""
+        theta = draw(self.sites(X.shape[-1]), X)
+        with pyro.plate("rows", total or len(X), subsample=X):
+            return pyro.sample("y", self.law(theta, X), obs=y)  # type: ignore[arg-type]
+
+    def predict(self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False) -> Distribution:
+        """The law of y at X, batch [draw, n]; ``joint``: batch [draw], event [n]."""
+        law = self.law(theta, X)
+        law = law if len(law.batch_shape) == 2 else law.expand(torch.Size([1, len(X)]))
+        return Independent(law, 1) if joint else law
+
+    def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
+        """{"y": log p(y_i given theta), [draw, n]}."""
+        return {"y": self.predict(theta, data.X, data).log_prob(data.y)}
+
+    def value(self, theta: Theta, name: str, like: Tensor) -> Tensor:
+        """theta[name], or the number that this recipe fixes the field ``name`` to."""
+        return value_of(theta, name, getattr(self, name), like)
+
+
+def full_batch_only(model: Model, X: Tensor, total: int | None, instead: str) -> None:
+    """Refuse a mini-batch where the likelihood is one joint law of all rows.
+
+    Raises:
+        NotApplicable: naming what can be mini-batched.
+    """
+    if total is not None and total != len(X):
+        raise NotApplicable(f"all {total} rows at once for {type(model).__name__}", f"a mini-batch of {len(X)}", instead)
+
+
+def linear(weight: Tensor, bias: Tensor, X: Tensor) -> Tensor:
+    """X weight + bias, [*draw, n], from weight [*draw, d] (or one number for all) and bias [*draw]."""
+    return weight.expand(*weight.shape[:-1], X.shape[-1]) @ X.mT + bias[..., None]
+
+
+def check_labels(model: Model, data: Dataset, classes: int) -> None:
+    """Refuse targets that are not the codes 0 .. classes - 1.
+
+    Raises:
+        SettingError: naming the values found.
+    """
+    values, shown = distinct(data)
+    if any(v not in range(classes) for v in values) or (data.classes is not None and len(data.classes) > classes):
+        raise SettingError(
+            f"labels {' and '.join(map(str, range(classes)))} in y for {type(model).__name__}",
+            f"{len(values)} values: {shown}",
+            "recode y to those labels, or choose a model for such targets",
+        )

@@ -1,0 +1,89 @@
+"""Where the inducing inputs of a sparse model begin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from ..errors import DataError, NumericalError, SettingError
+from ..kernels import Kernel
+from ..numerics.inducing_points import GREEDY, select
+from ..numerics.seeding import seeded
+from ..priors import Param, Prior, Site, under
+
+DEFAULT_INDUCING = 100
+
+
+def refuse_broken(kernel: Kernel, X: Tensor) -> None:
+    """Raises NumericalError for a network that starts broken: no gradient leads away from there."""
+    broken = kernel.faults({}, X)
+    if broken:
+        raise NumericalError("a kernel that tells these rows apart before the fit", "a network that does not", broken[0])
+
+
+def medians(sites: Mapping[str, Site | Param], X: Tensor, seed: int) -> dict[str, Tensor]:
+    """Each site at the middle of its prior's draws: what a selection goes by before there is a fit."""
+    with seeded(seed):
+        found = {}
+        for name, one in sites.items():
+            if isinstance(one, Site) and isinstance(one.prior, Prior):
+                draws = torch.stack([one.distribution(X).sample() for _ in range(101)])
+                found[name] = draws.median(0).values
+        return found
+
+
+def check_given(Z: Tensor, d: int) -> None:
+    """Refuse inducing inputs given by hand that do not fit.
+
+    Raises:
+        DataError: if they have other columns, or repeat themselves.
+    """
+    if Z.ndim != 2 or Z.shape[1] != d:
+        raise DataError(f"inducing inputs of {d} columns", f"shape {list(Z.shape)}", "pass Z [m, d]")
+    if len(torch.unique(Z, dim=0)) < len(Z):
+        raise DataError("different inducing inputs", "duplicates among them", "drop the copies")
+
+
+def place(
+    selection: str,
+    inducing: int | None,
+    kernel: Kernel,
+    theta: Mapping[str, Tensor],
+    X: Tensor,
+    residual: Tensor | None,
+    noise: float,
+    seed: int,
+) -> Tensor:
+    """Z [m, d] for rows X [n, d] at hyperparameters theta; m of None is 100, or the number of different rows where that is less."""
+    m = min(DEFAULT_INDUCING, len(torch.unique(X, dim=0))) if inducing is None else inducing
+    with torch.no_grad():
+        seen, hyper, (rows,) = kernel.seen(under("kernel", theta), X)
+        if not any(isinstance(one, Param) for one in seen.sites(rows.shape[-1]).values()):
+            # greedy selection tells few rows apart in single precision
+            rows, hyper = rows.double(), {name: value.double() for name, value in hyper.items()}
+        diagonal = seen.diag(hyper, rows)
+    residual = None if residual is None else residual.to(rows)
+    features = rows if selection in GREEDY or seen is not kernel else None
+    return select(selection, m, X, residual, lambda a, b: seen(hyper, a, b), diagonal, noise, seed, features)
+
+
+def all_rows(X: Tensor, inducing: int | None) -> Tensor:
+    """Each different row once.
+
+    Raises:
+        SettingError: if another number was asked for.
+    """
+    Z = torch.unique(X, dim=0)
+    if inducing is not None and inducing != len(Z):
+        raise SettingError(
+            f"inducing=None, or {len(Z)} (the different rows), with selection='all'", str(inducing), "leave it out"
+        )
+    return Z
+
+
+def check_number(inducing: int | None) -> None:
+    """Raises SettingError where the number of inducing inputs is no positive whole number."""
+    if inducing is not None and (isinstance(inducing, bool) or not isinstance(inducing, int) or inducing < 1):
+        raise SettingError("a positive whole number as inducing", repr(inducing), "for example 100")

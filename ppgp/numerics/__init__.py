@@ -1,0 +1,1 @@
+"""Linear algebra, quadrature and distributions that know no model."""

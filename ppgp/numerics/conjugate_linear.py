@@ -1,0 +1,173 @@
+"""The posterior of a linear model with Gaussian noise, exactly: conjugate given the noise, one-dimensional in the noise.
+
+With Phi [n, p] the inputs (and a column of ones), and a Gaussian prior of precision P and mean m0 on the coefficients w,
+take w = U v with U'(Phi'Phi + P)U = I, U'Phi'Phi U = diag(fit) and U'PU = diag(rest). Given the noise variance s the v_j are
+independent, v_j ~ N((data_j / s + prior_j) / q_j, 1 / q_j),  q_j = fit_j / s + rest_j,  so that every s costs O(p).
+(rest = 1 - fit, but found from P: under a flat prior it is 0, and next to fit / s a rounding of 1e-16 need not be small.)
+A conjugate prior has covariance s P^-1 instead: v_j ~ N(data_j + prior_j, s). Bishop (2006), section 3.3; Gelman et al.
+(2013), section 14.2. The decomposition is that of [Phi; P^1/2], never of Phi'Phi: no digits are lost to squaring.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import DataError
+from .cholesky import LOG_2PI
+
+NODES = 4001  # of the trapezoid rule in log s; it converges exponentially for a smooth density
+DEPTH = 45.0  # nats below the peak where the density counts for nothing
+RANK = 1e-11  # singular values below this share of the largest one say nothing about the coefficients
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """U, fit, rest, data, prior as above, and what the evidence needs: n, the residual outside the columns, constants."""
+
+    basis: Tensor
+    fit: Tensor
+    rest: Tensor
+    data: Tensor
+    prior: Tensor
+    n: int
+    outside: float
+    prior_square: float
+    log_prior: float
+    proper: int
+
+    def coefficients(self, s: Tensor, conjugate: bool) -> tuple[Tensor, Tensor]:
+        """Mean and variance of v given noise variances s [k]: [k, p] each."""
+        return moments(self.fit, self.rest, self.data, self.prior, s, conjugate)
+
+    def squares(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Sum of squared residuals, and (w - m0)'P(w - m0), at v [k, p]: [k] each."""
+        root = self.fit.sqrt()
+        seen = torch.where(self.fit > 0, self.data / root, torch.zeros_like(root))
+        residual = self.outside + (seen - root * v).square().sum(-1)
+        penalty = (self.rest * v.square() - 2 * v * self.prior).sum(-1) + self.prior_square
+        return residual, penalty.clamp_min(0.0)
+
+    @property
+    def half_log_det(self) -> float:
+        """log |det U| = -log|Phi'Phi + P| / 2."""
+        return float(torch.linalg.slogdet(self.basis).logabsdet) if len(self.fit) else 0.0
+
+    def log_marginal(self, s: Tensor, conjugate: bool = False) -> Tensor:
+        """log p(y given s), [k], the coefficients integrated out."""
+        v, variance = self.coefficients(s, conjugate)
+        residual, penalty = self.squares(v)
+        prior = self.log_prior - (0.5 * self.proper * s.log() if conjugate else 0.0)
+        fitted = 0.5 * len(self.fit) * LOG_2PI + self.half_log_det + 0.5 * variance.log().sum(-1)
+        square = residual / s + (penalty / s if conjugate else penalty)
+        return -0.5 * self.n * (LOG_2PI + s.log()) + prior + fitted - 0.5 * square
+
+
+def moments(fit: Tensor, rest: Tensor, data: Tensor, prior: Tensor, s: Tensor, conjugate: bool) -> tuple[Tensor, Tensor]:
+    """Mean and variance [k, p] of v given noise variances s [k]."""
+    s = s[:, None]
+    if conjugate:
+        return (data + prior).expand(len(s), -1), s.expand(-1, len(fit))
+    q = fit / s + rest
+    return (data / s + prior) / q, 1 / q
+
+
+def decompose(Phi: Tensor, y: Tensor, precision: Tensor, mean: Tensor, names: list[str]) -> Decomposition:
+    """The simultaneous diagonalisation; precision and mean [p] are the prior's, 0 where it is flat.
+
+    Raises:
+        DataError: if data and prior together leave a direction of the coefficients free, naming the columns in it.
+    """
+    n, p = Phi.shape
+    size = Phi.square().sum(0).add(precision).sqrt()
+    size = torch.where(size > 0, size, torch.ones_like(size))
+    stacked = torch.cat([Phi, torch.diag(precision.sqrt())]) / size
+    Q, R = torch.linalg.qr(stacked)
+    _, values, right = torch.linalg.svd(R)
+    if p and float(values.min()) <= RANK * float(values.max()):
+        free = right[-1].abs()
+        columns = [names[j] for j in torch.nonzero(free > 0.1 * free.max()).flatten().tolist()]
+        raise DataError(
+            "inputs that determine every coefficient, as the prior is flat",
+            f"{n} rows and {p} coefficients"
+            if p > n
+            else f"columns that are combinations of one another: {', '.join(columns[:6])}",
+            "drop columns, or give the weights a prior such as Normal(0, 1)",
+        )
+    top = Q[:n]
+    W, S, Vh = torch.linalg.svd(top, full_matrices=False)
+    basis = torch.linalg.solve_triangular(R, Vh.mT, upper=True) / size[:, None]
+    projected = W.mT @ y
+    S = S.clamp(0.0, 1.0)
+    proper = precision > 0
+    return Decomposition(
+        basis=basis,
+        fit=S.square(),
+        rest=(Q[n:] @ Vh.mT).square().sum(0),
+        data=S * projected,
+        prior=basis.mT @ (precision * mean),
+        n=n,
+        outside=float((y - W @ projected).square().sum()),
+        prior_square=float((precision * mean.square()).sum()),
+        log_prior=0.5 * float((precision[proper].log() - LOG_2PI).sum()),
+        proper=int(proper.sum()),
+    )
+
+
+def conjugate_law(d: Decomposition, shape: float, rate: float) -> tuple[float, float, float]:
+    """Shape and rate of the inverse-gamma posterior of the noise, and the log evidence.
+
+    A flat prior on the noise is shape -1, rate 0; its evidence is the integral against that density.
+    """
+    v, _ = d.coefficients(torch.ones(1, dtype=d.fit.dtype), conjugate=True)
+    residual, penalty = d.squares(v)
+    flat = len(d.fit) - d.proper
+    new_shape, new_rate = shape + 0.5 * (d.n - flat), rate + 0.5 * float(residual + penalty)
+    if new_shape <= 0 or new_rate <= 0:
+        raise DataError(
+            "more rows than coefficients, as the priors are flat",
+            f"{d.n} rows and {len(d.fit)} coefficients",
+            "use proper priors",
+        )
+    normaliser = shape * math.log(rate) - math.lgamma(shape) if rate > 0 else 0.0
+    integral = math.lgamma(new_shape) - new_shape * math.log(new_rate)
+    constant = -0.5 * d.n * LOG_2PI + d.log_prior + 0.5 * len(d.fit) * LOG_2PI + d.half_log_det
+    return new_shape, new_rate, normaliser + integral + constant
+
+
+def noise_posterior(d: Decomposition, log_prior: Callable[[Tensor], Tensor], like: Tensor) -> tuple[Tensor, Tensor, float]:
+    """log s on a grid, its posterior cdf there, and the log evidence, for any prior on s: ``log_prior(s)`` [k]."""
+
+    def density(t: Tensor) -> Tensor:  # of t = log s
+        s = t.exp()
+        return torch.nan_to_num(d.log_marginal(s) + log_prior(s) + t, nan=-math.inf)
+
+    centre = math.log(max(d.outside / max(d.n, 1), 1e-8))
+    coarse = torch.linspace(centre - 30, centre + 30, NODES, dtype=like.dtype, device=like.device)
+    low, high = coarse[0], coarse[-1]
+    for _ in range(4):  # towards the part that counts
+        grid = torch.linspace(float(low), float(high), NODES, dtype=like.dtype, device=like.device)
+        log_p = density(grid)
+        counts = torch.nonzero(log_p > log_p.max() - DEPTH).flatten()
+        first, last = max(int(counts[0]) - 1, 0), min(int(counts[-1]) + 1, NODES - 1)
+        low, high = grid[first], grid[last]
+    grid = torch.linspace(float(low), float(high), NODES, dtype=like.dtype, device=like.device)
+    log_p = density(grid)
+    width = float(grid[1] - grid[0])
+    mass = torch.exp(log_p - log_p.max())
+    steps = 0.5 * (mass[1:] + mass[:-1])
+    cdf = torch.cat([steps.new_zeros(1), steps.cumsum(0)])
+    evidence = float(log_p.max()) + math.log(float(cdf[-1]) * width)
+    return grid, cdf / cdf[-1], evidence
+
+
+def invert(grid: Tensor, cdf: Tensor, u: Tensor) -> Tensor:
+    """Where the cdf reaches u [k], by linear interpolation."""
+    right = torch.searchsorted(cdf, u).clamp(1, len(grid) - 1)
+    left = right - 1
+    share = (u - cdf[left]) / (cdf[right] - cdf[left]).clamp_min(torch.finfo(cdf.dtype).tiny)
+    return grid[left] + share.clamp(0, 1) * (grid[right] - grid[left])

@@ -1,0 +1,207 @@
+"""The few Pyro distributions that the models need and Pyro does not have in this form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyro.distributions as dist
+import torch
+from scipy import special
+from torch import Tensor
+from torch.distributions import constraints
+
+from .cholesky import LOG_2PI, cholesky, gaussian_log_density
+from .gls import profile_log_density, restricted_log_density
+
+__all__ = ["GPMarginal", "NormalMixture", "PoissonLogNormal", "TrendMarginal"]
+
+
+class GPMarginal(dist.TorchDistribution):
+    """N(loc, covariance) over all rows at once, its log density with the analytic gradient of ``linalg``.
+
+    Args:
+        loc: [*batch, n]
+        covariance: [*batch, n, n], noise included
+    """
+
+    arg_constraints = {"loc": constraints.real_vector}  # type: ignore[assignment]
+    support = constraints.real_vector  # type: ignore[assignment]
+    has_rsample = True
+
+    def __init__(self, loc: Tensor, covariance: Tensor, validate_args: bool | None = None) -> None:
+        self.loc, self.covariance_matrix = loc, covariance
+        batch = torch.broadcast_shapes(loc.shape[:-1], covariance.shape[:-2])
+        super().__init__(batch, loc.shape[-1:], validate_args=validate_args)
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> GPMarginal:
+        batch_shape = torch.Size(batch_shape)
+        loc = self.loc.expand(batch_shape + self.event_shape)
+        covariance = self.covariance_matrix.expand(batch_shape + 2 * self.event_shape)
+        return GPMarginal(loc, covariance, validate_args=False)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        return self.covariance_matrix.diagonal(dim1=-2, dim2=-1)
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        shape = self._extended_shape(torch.Size(sample_shape))
+        noise = torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device)
+        L = cholesky(self.covariance_matrix, "covariance of the prior draw")
+        return self.loc + (L @ noise.unsqueeze(-1)).squeeze(-1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        residual = value - self.loc
+        return gaussian_log_density(self.covariance_matrix, residual)
+
+
+class TrendMarginal(GPMarginal):
+    """N(loc + F beta, covariance) over all rows, with beta integrated out under a flat prior, or put at its best.
+
+    Improper along the columns of F: a draw has beta = 0. The density depends on y through contrasts alone (REML), whose law is
+    that of such draws whatever beta is.
+
+    Args:
+        loc: [*batch, n]
+        covariance: [*batch, n, n], noise included.
+        F: [n, p], of full rank.
+        profile: whether the density is that at the generalised least-squares estimate of beta (which is no law of y, but has
+            its maximum at the maximum-likelihood estimates) in place of the integral.
+    """
+
+    def __init__(
+        self, loc: Tensor, covariance: Tensor, F: Tensor, profile: bool = False, validate_args: bool | None = None
+    ) -> None:
+        self.F, self.profile = F, profile
+        GPMarginal.__init__(self, loc, covariance, validate_args)
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> TrendMarginal:
+        plain = GPMarginal.expand(self, batch_shape)
+        return TrendMarginal(plain.loc, plain.covariance_matrix, self.F, self.profile, validate_args=False)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        density = profile_log_density if self.profile else restricted_log_density
+        return density(self.covariance_matrix, value - self.loc, self.F)
+
+
+class NormalMixture(dist.TorchDistribution):
+    """sum_k proportion_k N(loc_k, scale_k^2), with the cdf that a prediction needs.
+
+    Args:
+        proportion, loc, scale: [*batch, K] each.
+    """
+
+    arg_constraints = {  # type: ignore[assignment]
+        "proportion": constraints.simplex,
+        "loc": constraints.real_vector,
+        "scale": constraints.independent(constraints.positive, 1),
+    }
+    support = constraints.real  # type: ignore[assignment]
+
+    def __init__(self, proportion: Tensor, loc: Tensor, scale: Tensor, validate_args: bool | None = None) -> None:
+        self.proportion, self.loc, self.scale = torch.broadcast_tensors(proportion, loc, scale)
+        super().__init__(self.loc.shape[:-1], torch.Size(), validate_args=validate_args)
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> NormalMixture:
+        shape = torch.Size(batch_shape) + self.loc.shape[-1:]
+        return NormalMixture(*(x.expand(shape) for x in (self.proportion, self.loc, self.scale)), validate_args=False)
+
+    @property
+    def mean(self) -> Tensor:
+        return (self.proportion * self.loc).sum(-1)
+
+    @property
+    def variance(self) -> Tensor:
+        within = (self.proportion * self.scale.square()).sum(-1)
+        return within + (self.proportion * (self.loc - self.mean[..., None]).square()).sum(-1)
+
+    def component_log_prob(self, value: Tensor) -> Tensor:
+        """log of proportion_k N(value; loc_k, scale_k^2), [..., K]."""
+        z = (value[..., None] - self.loc) / self.scale
+        return self.proportion.log() - self.scale.log() - 0.5 * (z.square() + LOG_2PI)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return torch.logsumexp(self.component_log_prob(value), -1)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return (self.proportion * torch.special.ndtr((value[..., None] - self.loc) / self.scale)).sum(-1)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        with torch.no_grad():
+            k = torch.distributions.Categorical(self.proportion).sample(torch.Size(sample_shape))[..., None]
+            loc, scale = (x.expand(*k.shape[:-1], -1).gather(-1, k)[..., 0] for x in (self.loc, self.scale))
+            return loc + scale * torch.randn_like(loc)
+
+
+class PoissonLogNormal(dist.TorchDistribution):
+    """Poisson(exp(f)) with f ~ N(loc, scale^2). Aitchison & Ho (1989).
+
+    Its mass function is integrated by Gauss-Hermite centred on the mode of the integrand, its cdf by the trapezoidal rule, at a
+    spacing below the width of what is integrated: nodes spread by the law of f alone would leave gaps where rates are large.
+
+    Args:
+        loc, scale: [*batch].
+    """
+
+    arg_constraints = {"loc": constraints.real, "scale": constraints.nonnegative}  # type: ignore[assignment]
+    support = constraints.nonnegative_integer  # type: ignore[assignment]
+    REACH = 8.0  # sds of f that are integrated over
+
+    def __init__(self, loc: Tensor, scale: Tensor, validate_args: bool | None = None) -> None:
+        self.loc, self.scale = torch.broadcast_tensors(loc, scale)
+        super().__init__(self.loc.shape, torch.Size(), validate_args=validate_args)
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> PoissonLogNormal:
+        return PoissonLogNormal(self.loc.expand(batch_shape), self.scale.expand(batch_shape), validate_args=False)
+
+    @property
+    def mean(self) -> Tensor:
+        return (self.loc + 0.5 * self.scale.square()).exp()
+
+    @property
+    def variance(self) -> Tensor:
+        return self.mean + self.mean.square() * torch.expm1(self.scale.square())
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        loc, y = torch.broadcast_tensors(self.loc, value)
+        tiny = torch.finfo(loc.dtype).tiny
+        precision = 1 / self.scale.square().clamp_min(tiny**0.5).expand_as(loc)
+        with torch.no_grad():  # where the nodes lie is no part of the integral
+            f = (precision * loc + y * (y + 0.5).log()) / (precision + y)
+            low, high = torch.minimum(loc, (y + tiny).log()), torch.maximum(loc, (y + tiny).log())
+            low = torch.where(y > 0, low, torch.full_like(low, -torch.inf))
+            for _ in range(40):
+                f = (f + (y - f.exp() - precision * (f - loc)) / (f.exp() + precision)).clamp(low, high)
+            width = (f.exp() + precision).rsqrt()
+        nodes, weights = (torch.as_tensor(a).to(loc) for a in np.polynomial.hermite_e.hermegauss(32))
+        x = f[..., None] + width[..., None] * nodes
+        inside = y[..., None] * x - x.exp() - 0.5 * precision[..., None] * (x - loc[..., None]).square() + 0.5 * nodes.square()
+        total = torch.logsumexp(inside + weights.log(), -1)
+        return total + width.log() + 0.5 * precision.log() - 0.5 * LOG_2PI - torch.lgamma(y + 1)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        loc, k = torch.broadcast_tensors(self.loc, value.floor())
+        scale = self.scale.expand_as(loc)
+        narrowest = (-0.5 * (loc + 2 * scale)).exp().clamp(max=1.0)  # of P(Y <= k given f) as a function of f, where it matters
+        count = int((4 * self.REACH * (scale / narrowest).max()).clamp(64, 4096))
+        total = torch.zeros_like(loc)
+        grid = torch.linspace(-self.REACH, self.REACH, count, dtype=torch.float64).to(loc)
+        weights = torch.exp(-0.5 * grid.square())
+        for e, weight in zip(grid, weights / weights.sum(), strict=True):
+            rate = (loc + scale * e).exp().cpu().numpy()
+            total += weight * torch.as_tensor(special.pdtr(k.clamp_min(0).cpu().numpy(), rate)).to(loc)
+        return torch.where(k < 0, torch.zeros_like(total), total.clamp(0.0, 1.0))
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        with torch.no_grad():
+            shape = torch.Size(sample_shape) + self.batch_shape
+            f = self.loc + self.scale * torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device)
+            return torch.poisson(f.exp())

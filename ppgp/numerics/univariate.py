@@ -1,0 +1,143 @@
+"""What torch's distributions lack, component by component: cdf, the mass function summed, rows taken out, draws stacked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from scipy import special
+from torch import Tensor
+from torch.distributions import Distribution, Independent
+
+from ..errors import NotApplicable
+
+MOST_COUNTS = 1_000_000  # a mass function is never summed further than this
+
+
+def is_classes(d: Distribution) -> bool:
+    return isinstance(d, torch.distributions.Categorical | torch.distributions.Bernoulli)
+
+
+def is_discrete(d: Distribution) -> bool:
+    return bool(d.support.is_discrete)  # type: ignore[union-attr]
+
+
+def probabilities(d: Distribution) -> Tensor:
+    """[..., K] of a Categorical, [..., 2] of a Bernoulli."""
+    if isinstance(d, torch.distributions.Categorical):
+        return d.probs
+    assert isinstance(d, torch.distributions.Bernoulli)
+    logits = d.logits  # 1 - p loses digits where p is close to 1; the sigmoid of minus the logit does not
+    return torch.stack([torch.sigmoid(-logits), torch.sigmoid(logits)], -1)
+
+
+def cdf(d: Distribution, x: Tensor) -> Tensor:
+    """P(component <= x), broadcast over the batch of ``d``; SciPy or the sum of the mass function where torch has none.
+
+    Raises:
+        NotApplicable: if the distribution has no cdf, mass function included.
+    """
+    if isinstance(d, torch.distributions.Normal):
+        return torch.special.ndtr((x - d.loc) / d.scale)
+    if isinstance(d, torch.distributions.StudentT):
+        z = (x - d.loc) / d.scale
+        df = d.df.expand(z.shape)
+        return torch.as_tensor(special.stdtr(df.cpu().numpy(), z.cpu().numpy())).to(z)
+    if isinstance(d, torch.distributions.Poisson):
+        k, rate = torch.broadcast_tensors(x.floor(), d.rate)
+        value = torch.as_tensor(special.pdtr(k.clamp_min(0).cpu().numpy(), rate.cpu().numpy())).to(rate)
+        return torch.where(k < 0, torch.zeros_like(value), value)
+    if is_discrete(d):
+        return _summed_mass(d, x) if type(d).cdf is Distribution.cdf else d.cdf(x)
+    try:
+        value = d.cdf(_nearest(d, x))
+        lower = getattr(d.support, "lower_bound", None)
+        return value if lower is None else torch.where(x <= lower, torch.zeros_like(value), value)
+    except NotImplementedError:
+        raise NotApplicable(
+            "a predictive law with a cdf",
+            type(d).__name__,
+            "use log_prob and sample, or a law that torch or SciPy has a cdf for",
+        ) from None
+
+
+def _nearest(d: Distribution, x: Tensor) -> Tensor:
+    """The point of the support next to x: outside it torch raises."""
+    lower, upper = (getattr(d.support, end, None) for end in ("lower_bound", "upper_bound"))
+    if lower is not None:
+        x = torch.maximum(x, torch.as_tensor(lower).to(x) + torch.finfo(x.dtype).tiny)
+    if upper is not None:
+        x = torch.minimum(x, torch.as_tensor(upper).to(x))
+    return x.floor() if is_discrete(d) else x
+
+
+def log_prob(d: Distribution, x: Tensor) -> Tensor:
+    """Log density (or mass) of each component; -inf, not an exception, for a number outside the support."""
+    if is_classes(d) or getattr(d.support, "lower_bound", None) is None:
+        return d.log_prob(x)
+    value = d.log_prob(_nearest(d, x))
+    return torch.where(d.support.check(x), value, torch.full_like(value, -torch.inf))  # type: ignore[union-attr]
+
+
+def _summed_mass(d: Distribution, x: Tensor) -> Tensor:
+    finite = x[torch.isfinite(x)]
+    top = int(finite.max().floor()) if finite.numel() else 0
+    if top > MOST_COUNTS:
+        raise NotApplicable(
+            f"counts up to {MOST_COUNTS}", str(top), "use a Poisson, whose cdf is closed, or rescale the counts"
+        )
+    shape = torch.broadcast_shapes(d.batch_shape, x.shape)
+    upto = x.expand(shape)
+    total = torch.zeros(shape, dtype=x.dtype, device=x.device)
+    for k in range(max(top, 0) + 1):
+        mass = log_prob(d, torch.full(d.batch_shape, float(k), dtype=x.dtype, device=x.device)).exp()
+        total = total + torch.where(upto >= k, mass, torch.zeros_like(total))
+    return torch.where(torch.isposinf(upto), torch.ones_like(total), total.clamp_max(1.0))
+
+
+def marginals(d: Distribution) -> Distribution:
+    """A joint law over rows as the batch of its one-row laws.
+
+    Raises:
+        NotApplicable: for a joint law that is neither independent nor Gaussian.
+    """
+    if isinstance(d, Independent):
+        return d.base_dist
+    if isinstance(d.mean, Tensor) and hasattr(d, "covariance_matrix"):
+        return dist.Normal(d.mean, d.variance.sqrt())
+    raise NotApplicable("independent rows or a joint Gaussian", type(d).__name__, "predict without joint=True")
+
+
+def parameters(d: Distribution) -> dict[str, Tensor]:
+    """The tensors that the distribution was built from, expanded to its batch."""
+    names = set(d.arg_constraints)
+    for alternatives in (("logits", "probs"), ("scale_tril", "covariance_matrix", "precision_matrix")):
+        here = [a for a in alternatives if a in names]
+        kept = next((a for a in here if a in vars(d)), here[0] if here else None)
+        names -= set(here) - {kept}
+    values = {k: v for k in sorted(names) if isinstance(v := getattr(d, k), Tensor)}
+    event = {k: v.shape[v.ndim - d.arg_constraints[k].event_dim :] for k, v in values.items()}  # type: ignore[union-attr]
+    return {k: v.expand(*d.batch_shape, *event[k]) for k, v in values.items()}
+
+
+def rebuilt(d: Distribution, new: dict[str, Tensor]) -> Distribution:
+    """The same law with other parameters."""
+    constants = {"total_count": d.total_count} if hasattr(d, "total_count") and "total_count" not in new else {}  # type: ignore[attr-defined]
+    return type(d)(**new, **constants, validate_args=False)
+
+
+def take(d: Distribution, index: Any) -> Distribution:
+    """The law at some rows: ``index`` applies to the last batch axis."""
+    return rebuilt(d, {k: v[:, index] for k, v in parameters(d).items()})
+
+
+def stack(laws: Sequence[Distribution]) -> Distribution:
+    """One law with a leading draw axis, from one law a draw."""
+    if isinstance(laws[0], Independent):
+        return Independent(stack([law.base_dist for law in laws]), laws[0].reinterpreted_batch_ndims)  # type: ignore[attr-defined]
+    each = [parameters(law) for law in laws]
+    if not each[0]:
+        raise NotApplicable("a law with tensor parameters", type(laws[0]).__name__, "use a plain Pyro distribution for y")
+    return rebuilt(laws[0], {k: torch.stack([p[k] for p in each]) for k in each[0]})

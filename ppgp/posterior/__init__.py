@@ -1,0 +1,7 @@
+"""What a fit returns, its predictions and their sets, convergence figures, ArviZ and files."""
+
+from .posterior import Posterior
+from .prediction import Prediction
+from .region import Region
+
+__all__ = ["Posterior", "Prediction", "Region"]

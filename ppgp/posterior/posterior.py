@@ -1,0 +1,372 @@
+"""Posterior: what any inference returns; one concrete class for all of them."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data.arrays import check_inputs, check_noise
+from ..data.dataset import Dataset, Scaler, inputs_of
+from ..errors import NotApplicable, SettingError
+from ..numerics.batching import in_chunks
+from . import arviz as arviz_bridge
+from . import arviz_groups, storage
+from .prediction import Prediction
+
+__all__ = ["Posterior"]
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Draws of every uncertain site, and the model and data they are conditional on.
+
+    Attributes:
+        model: the prepared recipe (or the wrapped program).
+        data: the training data on the scale that the model saw.
+        draws: ``{site: [chain, draw, *event]}`` on the natural scale, always filled; MAP is one draw.
+        params: ``{name: tensor}``, what was optimised rather than inferred.
+        stats: what the inference recorded; entries of shape [chain, draw] become ArviZ's sample_stats.
+        how: the inference record that made it.
+        seconds: wall time, compiling included.
+        warnings: sentences on what went badly; an inference that went badly returns, with warnings.
+        scaler: how the data of the user became ``data`` (None: untouched). Draws are on the scaled side.
+    """
+
+    model: Any
+    data: Any
+    draws: dict[str, Tensor]
+    how: Any
+    params: dict[str, Tensor] = field(default_factory=dict)
+    stats: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    warnings: tuple[str, ...] = ()
+    scaler: Scaler | None = None
+
+    @property
+    def chains(self) -> int:
+        return next(iter(self.draws.values())).shape[0] if self.draws else 1
+
+    @property
+    def mcmc(self) -> bool:
+        """Whether the draws come from Markov chains, so that R-hat and ESS mean something."""
+        return bool(getattr(self.how, "chains", 0))
+
+    @property
+    def theta(self) -> dict[str, Tensor]:
+        """``{site: [chain * draw, *event]}`` and the params, as models take them."""
+        return {**self.params, **{k: v.reshape(-1, *v.shape[2:]) for k, v in self.draws.items()}}
+
+    def __repr__(self) -> str:
+        shape = "no sites" if not self.draws else " x ".join(map(str, next(iter(self.draws.values())).shape[:2]))
+        troubles = f", {len(self.warnings)} warning{'s' if len(self.warnings) > 1 else ''}" if self.warnings else ""
+        return f"<Posterior of {type(self.model).__name__} by {type(self.how).__name__}: {shape} draws, {self.seconds:.1f} s{troubles}>"
+
+    def _new_rows(self, X: Any) -> Tensor:
+        names = self.data.feature_names
+        if names and hasattr(X, "columns"):
+            X = inputs_of(X, names)
+        X = check_inputs(X, names if names and len(names) == getattr(X, "shape", (0, 0))[-1] else None).to(self.data.X)
+        if self.scaler is not None:
+            return self.scaler.inputs(X)
+        return Scaler.of(self.data, scale_X=False, scale_y=False).inputs(X)  # checks the number of columns
+
+    def _prediction(self, law: Any, X: Tensor | None) -> Prediction:
+        offset, scale = (0.0, 1.0) if self.scaler is None else (self.scaler.y_mean, self.scaler.y_sd)
+        return Prediction(law, offset, scale, self.data.classes, None if X is None else _seen(X, self.data.X))
+
+    def probit(self, X: Any) -> Prediction:
+        """The law of a binary y with the logits taken as Gaussian over the draws: no average over draws is needed.
+
+        Raises:
+            NotApplicable: if the model is not a logistic regression.
+        """
+        method = self._capability("probit", "use predict, the average over draws")
+        rows = self._new_rows(X)
+        with torch.no_grad():
+            return self._prediction(method(self.theta, rows), rows)
+
+    def predict(self, X: Any = None, *, joint: bool = False, **arguments: Any) -> Any:
+        """The law of y at rows X [m, d], in the units of the data; ``joint=True``: one joint law over the rows.
+
+        A DataFrame is read by its columns' names, one-hot columns included. X may be a Dataset, whose y is not looked at.
+
+        The noise in this law is what the model has estimated. Noise that is known of the new rows is added where it is given:
+        ``noise_sd=`` (a number or [m], in the units of y), or that of a Dataset. After a fit to known noise alone
+        (``GP(noise=0)``) the law without it is that of f.
+
+        For a user's own program: ``predict(**arguments)`` runs it again at each draw; an argument left out is None
+        (not observed), and the answer is a Prediction (``{site: Prediction}`` where several sites are unobserved).
+
+        Raises:
+            DataError: if X has NaN or another number of columns than the training data.
+            NotApplicable: for arguments or known noise that this model does not take.
+        """
+        if not isinstance(self.data, Dataset):
+            if X is not None:
+                raise NotApplicable("the program's own arguments by name", "one table", "call predict(name=value, ...)")
+            laws = self.model.predict(self._every(self.theta), **arguments)
+            predictions = {name: Prediction(law) for name, law in laws.items()}
+            return predictions if len(predictions) > 1 else next(iter(predictions.values()))
+        noise_sd = arguments.pop("noise_sd", None)
+        if arguments:
+            raise NotApplicable("X, joint and noise_sd", ", ".join(arguments), "a program alone has arguments of its own")
+        if isinstance(X, Dataset):
+            X, noise_sd = X.X, X.noise_sd if noise_sd is None else noise_sd
+        rows = self._new_rows(X)
+        with torch.no_grad():
+            law = self.model.predict(self.theta, rows, self.data, joint=joint, **self._known(noise_sd, rows))
+        return self._prediction(law, rows)
+
+    def _known(self, noise_sd: Any, rows: Tensor) -> dict[str, Tensor]:
+        """The argument ``noise_sd`` of the model for new rows [m, d], on its scale; {} where nothing is known."""
+        if noise_sd is None:
+            return {}
+        if not self.model.known_noise:
+            name = type(self.model).__name__
+            raise NotApplicable("a model that takes known noise", name, "use GP or Kriging, or leave noise_sd out")
+        sd = check_noise(noise_sd, len(rows), rows)
+        return {"noise_sd": sd if self.scaler is None else sd / self.scaler.y_sd}
+
+    def _capability(self, name: str, instead: str) -> Any:
+        method = getattr(self.model, name, None)
+        if method is None:
+            raise NotApplicable(f"a model with {name}", type(self.model).__name__, instead)
+        return method
+
+    def latent(self, X: Any) -> Prediction:
+        """The law of f(x), without the noise of y, in the units of the data.
+
+        Raises:
+            NotApplicable: if the model has no latent function.
+        """
+        method = self._capability("latent", "use predict, the law of y")
+        rows = self._new_rows(X)
+        with torch.no_grad():
+            return self._prediction(method(self.theta, rows, self.data), rows)
+
+    def pathwise(self, samples: int = 100, *, features: int | None = 1024, seed: int = 0) -> Callable[[Any], Tensor]:
+        """Functions f of the posterior, drawn once, to be evaluated anywhere: X [m, d] -> [samples, m], in the units of the data.
+
+        Args:
+            samples: how many functions; each belongs to a draw of the hyperparameters at random.
+            features: random Fourier features of each prior function (mean and covariance are right for any number, normality with
+                many); None: the exact prior, its cost cubic in all the rows ever asked for.
+
+        Raises:
+            NotApplicable: if the model has no such functions, or its kernel no spectral law (then ``features=None``).
+        """
+        if samples < 1 or (features is not None and features < 1):
+            raise SettingError("positive samples and features", f"{samples} and {features}", "for example 100 and 1024")
+        method = self._capability("pathwise", "use predict(X, joint=True).sample(k)")
+        with torch.no_grad():
+            paths = method(self.theta, self.data, samples, features, torch.Generator().manual_seed(seed))
+        offset, scale = (0.0, 1.0) if self.scaler is None else (self.scaler.y_mean, self.scaler.y_sd)
+
+        def evaluate(X: Any) -> Tensor:
+            rows = self._new_rows(X)
+            with torch.no_grad():
+                return offset + scale * paths(rows)
+
+        return evaluate
+
+    def components(self, X: Any) -> dict[str, Prediction]:
+        """The law of each term of an additive model, ``{"0 RBF": Prediction, ...}``, in the units of y.
+
+        Means add up to that of ``latent`` less the constant mean, which is in no term. Bands do not add up: what one term takes,
+        another lacks.
+
+        Raises:
+            NotApplicable: if the model is no sum of terms.
+        """
+        method = self._capability("components", "use latent")
+        rows = self._new_rows(X)
+        with torch.no_grad():
+            laws = method(self.theta, rows, self.data)
+        scale = 1.0 if self.scaler is None else self.scaler.y_sd
+        return {name: Prediction(law, 0.0, scale, None, _seen(rows, self.data.X)) for name, law in laws.items()}
+
+    def loo(self) -> Prediction:
+        """Leave-one-out predictions of the training rows in closed form (hyperparameters as fitted on all of them).
+
+        Raises:
+            NotApplicable: if the model does not know them in closed form.
+        """
+        method = self._capability("loo", "use PSIS-LOO: arviz.loo(posterior.to_arviz())")
+        with torch.no_grad():
+            return self._prediction(method(self.theta, self.data), None)
+
+    def log_likelihood(self) -> Tensor | dict[str, Tensor]:
+        """log p(y_i given the draw), pointwise [chain, draw, n], in the units of the data.
+
+        All draws at once, in chunks of ``chunks.MEMORY_BUDGET`` bytes. For a joint likelihood (an exact GP) it is
+        log p(y_i given the other rows, and the draw): the closed-form leave-one-out density. A program with several
+        observed sites gives ``{site: [chain, draw, n]}``.
+        """
+        each = self.pointwise()
+        return next(iter(each.values())) if len(each) == 1 else each
+
+    def pointwise(self) -> dict[str, Tensor]:
+        """``log_likelihood`` by observed site, ``{site: [chain, draw, n]}``, however many there are."""
+        shape = next(iter(self.draws.values())).shape[:2]
+        draws = {name: value.flatten(0, 1) for name, value in self.draws.items()}
+        with torch.no_grad():
+            each = in_chunks(lambda part: self.model.log_likelihood(self._every(part), self.data), draws)
+        shift = 0.0 if self.scaler is None else self.scaler.y_sd.log()
+        return {k: (v - shift).reshape(*shape, -1) for k, v in each.items()}
+
+    def _every(self, draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The draws and the params; a program is run draw by draw, so each draw gets a copy of the params."""
+        if isinstance(self.data, Dataset):
+            return {**self.params, **draws}
+        size = next(len(v) for k, v in draws.items() if k not in self.params)
+        return {**{k: v.expand(size, *v.shape) for k, v in self.params.items()}, **{k: draws[k] for k in self.draws}}
+
+    @property
+    def log_evidence(self) -> float:
+        """log p(y), in the units of the data; with flat priors, the integral against density 1.
+
+        Raises:
+            NotApplicable: if the method that made this posterior does not know it.
+        """
+        if "log_evidence" not in self.stats:
+            raise NotApplicable("a method that knows the evidence", type(self.how).__name__, "fit by Laplace or Exact")
+        return float(self.stats["log_evidence"]) - self._log_units()
+
+    @property
+    def bic(self) -> float:
+        """-2 log L + k log n at the mode, the usual sign and scale: smaller is better. Schwarz (1978); k counts free numbers.
+
+        L is the likelihood at the fitted mode: the maximum of the likelihood itself where priors are ``Flat``.
+
+        Raises:
+            NotApplicable: if the posterior was not made by MAP or Laplace.
+        """
+        log_likelihood, k, n = self._at_the_mode("bic")
+        return -2 * log_likelihood + k * math.log(n)
+
+    @property
+    def aic(self) -> float:
+        """-2 log L + 2 k at the mode, the usual sign and scale: smaller is better. Akaike (1974).
+
+        Raises:
+            NotApplicable: if the posterior was not made by MAP or Laplace.
+        """
+        log_likelihood, k, _ = self._at_the_mode("aic")
+        return -2 * log_likelihood + 2 * k
+
+    def _at_the_mode(self, what: str) -> tuple[float, int, int]:
+        if "log_likelihood" not in self.stats:
+            raise NotApplicable(f"a mode to compute the {what} at", type(self.how).__name__, "fit by MAP or Laplace")
+        figures = self.stats
+        return float(figures["log_likelihood"]) - self._log_units(), int(figures["parameters"]), int(figures["observations"])
+
+    def _log_units(self) -> float:
+        """What a log density of y loses on the way from the scale of the model to the units of the data."""
+        return 0.0 if self.scaler is None else self.data.n * float(self.scaler.y_sd.log())
+
+    def coefficients(self) -> dict[str, Tensor]:
+        """Weights and bias in the units of the data, ``{name: [chain, draw, ...]}``.
+
+        Raises:
+            NotApplicable: if the model is not linear.
+        """
+        return self._capability("coefficients", "read posterior.draws")(self.draws, self.scaler)
+
+    def to_arviz(
+        self,
+        *,
+        prior: int | Mapping[str, Any] = 0,
+        predictive: bool = False,
+        log_likelihood: bool = True,
+        coords: Mapping[str, Any] | None = None,
+        dims: Mapping[str, Any] | None = None,
+        seed: int = 0,
+    ) -> Any:
+        """ArviZ's object: InferenceData on 0.x, DataTree on 1.x.
+
+        Groups: posterior, sample_stats, log_likelihood, observed_data, constant_data; on request prior, prior_predictive and
+        posterior_predictive. Axes are named after the program's plates (own axes of a site follow), after features, classes
+        and components. Draws are on the scale of the model; data, log densities and replicates in the units of the data.
+        ``attrs["draws"]`` says "chains" or "independent": R-hat and ESS mean something only for the former.
+
+        Args:
+            prior: how many draws from the prior, or ``{site: [draw, ...]}``, one's own.
+            predictive: whether to draw data again at the training rows, once a draw.
+            log_likelihood: whether to compute it, pointwise; leave-one-out needs it.
+            coords, dims: names in place of those found, as ``arviz.from_pyro`` takes them.
+            seed: of prior and replicates.
+
+        Raises:
+            NotApplicable: if prior draws are wanted from a flat prior.
+            SettingError, UnknownName, DataError: if an option, an axis or the length of its coords is wrong.
+        """
+        groups, found, axes = arviz_groups.collected(self, log_likelihood, predictive, prior, coords, dims, seed)
+        kind = "chains" if self.mcmc else "independent"
+        attrs = {"inference_library": "ppgp", "inference": repr(self.how), "sampling_time": self.seconds, "draws": kind}
+        return arviz_bridge.to_arviz(groups, found, axes, attrs)
+
+    def summary(self) -> Any:
+        """A pandas DataFrame, one row a scalar: mean, sd, 5 %, 50 %, 95 %; for chains also MCSE and ESS, for several R-hat."""
+        import pandas as pd
+
+        rows, index = [], []
+        for name, value in self.draws.items():
+            flat = value.reshape(*value.shape[:2], -1)
+            for j in range(flat.shape[2]):
+                x = flat[..., j].flatten().double()
+                q = torch.quantile(x, torch.tensor([0.05, 0.5, 0.95], dtype=x.dtype, device=x.device))
+                spread = float(x.std()) if len(x) > 1 else float("nan")
+                rows.append([float(x.mean()), spread, *q.tolist()])
+                event = torch.unravel_index(torch.tensor(j), value.shape[2:]) if value.ndim > 2 else ()
+                index.append(name + (f"[{', '.join(str(int(i)) for i in event)}]" if value.ndim > 2 else ""))
+        table = pd.DataFrame(rows, index=index, columns=["mean", "sd", "5%", "50%", "95%"])
+        if self.mcmc:
+            az = arviz_bridge.arviz()
+            draws = {k: v.double().cpu().numpy() for k, v in self.draws.items()}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # a scalar that never moves has no variance to divide by
+                data = az.convert_to_dataset(draws)
+                figures = {
+                    "mcse_mean": az.mcse(data, method="mean"),
+                    "mcse_sd": az.mcse(data, method="sd"),
+                    "ess_bulk": az.ess(data, method="bulk"),
+                    "ess_tail": az.ess(data, method="tail"),
+                }
+                if self.chains > 1:  # R-hat compares chains: a single one has none, rather than NaN
+                    figures["r_hat"] = az.rhat(data)
+            for column, found in figures.items():
+                table[column] = np.concatenate([np.ravel(found[name].to_numpy()) for name in draws])
+        return table
+
+    def r_hat(self) -> dict[str, float]:
+        """Rank-normalised split R-hat of every scalar, ``{name: value}``. Vehtari et al. (2021).
+
+        Raises:
+            NotApplicable: if the draws are independent, or come from one chain: there is nothing to compare.
+        """
+        if not self.mcmc:
+            name = type(self.how).__name__
+            raise NotApplicable(
+                "Markov chains for R-hat", f"independent draws by {name}", "ask ppgp.diagnose, which judges them by k-hat"
+            )
+        if self.chains < 2:
+            raise NotApplicable("at least two chains for R-hat", "one", "run more, for example NUTS(chains=4)")
+        return {str(name): float(value) for name, value in self.summary()["r_hat"].items()}
+
+    def save(self, path: str | Path) -> Path:
+        """Write everything to one file (safetensors + JSON); read it back with ``ppgp.load_posterior``."""
+        return storage.save(path, self)
+
+
+def _seen(X: Tensor, train: Tensor) -> Tensor:
+    """[n] bool: rows of X that stand among the training rows, to the bit."""
+    known = {row.tobytes() for row in train.cpu().numpy()}
+    return torch.tensor([row.tobytes() in known for row in X.cpu().numpy()], dtype=torch.bool)

@@ -1,0 +1,155 @@
+"""Running a Pyro program with given values: the one handler behind Target and behind a user's own program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro.distributions.util import scale_and_mask
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.util import site_is_subsample
+from torch import Tensor
+from torch.distributions import biject_to, constraints, transform_to
+
+from ..errors import NotApplicable
+
+
+class Run(Messenger):
+    """Gives the named sample sites and params their values, and keeps every site's record in ``sites``.
+
+    With ``unconstrained=True`` the values of sample sites and constrained params are unconstrained: each is mapped to
+    its support, whatever that is in this run, and the log-Jacobians are added up in ``log_jacobian``.
+    """
+
+    def __init__(
+        self, values: Mapping[str, Tensor], unconstrained: bool = False, params: Mapping[str, Tensor] | None = None
+    ) -> None:
+        super().__init__()
+        self.values, self.unconstrained, self.params = values, unconstrained, params or {}
+        self.sites: dict[str, dict[str, Any]] = {}
+        self.log_jacobian: Tensor | float = 0.0
+
+    def _mapped(self, name: str, support: Any, param: bool = False) -> Tensor:
+        value = self.values[name]
+        if not self.unconstrained:
+            return value
+        if param:  # it has no density that would change with its scale
+            return transform_to(support)(value)
+        transform = mapping(name, support)
+        mapped = transform(value)
+        self.log_jacobian = self.log_jacobian + transform.log_abs_det_jacobian(value, mapped).sum()
+        return mapped
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if not msg["is_observed"] and not site_is_subsample(msg) and msg["name"] in self.values:
+            msg["value"] = self._mapped(msg["name"], msg["fn"].support)
+            msg["done"] = True
+
+    def _pyro_post_sample(self, msg: Any) -> None:
+        if not site_is_subsample(msg):
+            self.sites[msg["name"]] = dict(msg)
+
+    def _pyro_param(self, msg: Any) -> None:
+        name = msg["name"]
+        if name in self.values:
+            msg["value"] = self._mapped(name, msg["kwargs"].get("constraint", constraints.real), True)
+            msg["done"] = True
+        elif name in self.params:
+            msg["value"], msg["done"] = self.params[name], True
+
+    def _pyro_post_param(self, msg: Any) -> None:
+        self.sites[msg["name"]] = dict(msg)
+
+    def samples(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        return ((name, s) for name, s in self.sites.items() if s["type"] == "sample")
+
+    def latents(self) -> dict[str, dict[str, Any]]:
+        """The unobserved sample sites."""
+        return {name: s for name, s in self.samples() if not s["is_observed"]}
+
+    def observed(self) -> dict[str, dict[str, Any]]:
+        """The observed sample sites that are a likelihood (no deterministic values, no factors)."""
+        return {name: s for name, s in self.samples() if s["is_observed"] and not is_deterministic(s) and not is_factor(s)}
+
+    def log_prob(self, likelihood: bool = True) -> Tensor | float:
+        """The sum of all sites' log densities, with plate scales and masks; without ``likelihood``, of the latent ones."""
+        total: Tensor | float = 0.0
+        for _, s in self.samples():
+            if not is_deterministic(s) and (likelihood or not s["is_observed"]):
+                total = total + scale_and_mask(site_log_prob(s), s["scale"], s["mask"]).sum()
+        return total
+
+
+def mapping(name: str, support: Any) -> Any:
+    """The bijection from unconstrained space to the support of a site.
+
+    Raises:
+        NotApplicable: if there is none.
+    """
+    try:
+        return biject_to(support)
+    except NotImplementedError:
+        raise NotApplicable(
+            "a latent site on a support that unconstrained space can be mapped to",
+            f"{name!r} on {type(support).__name__}",
+            "for a mixture draw its component as a Categorical site (it is summed out) and the value given that",
+        ) from None
+
+
+class Redraw(Messenger):
+    """Draws every observed site from its law, whatever was observed: the program then simulates data (replicates).
+
+    Values that the program computes (``pyro.deterministic``) are left alone. ``is_data`` tells the sites that were observed.
+    """
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["is_observed"] and not is_deterministic(msg) and not is_factor(msg):
+            msg["infer"] = {**(msg["infer"] or {}), "was_observed": True}
+            msg["is_observed"], msg["done"], msg["value"] = False, False, None
+
+
+def is_data(s: Mapping[str, Any]) -> bool:
+    """Whether a site is a likelihood: observed, or drawn again by ``Redraw``."""
+    seen = s["type"] == "sample" and (s["is_observed"] or (s["infer"] or {}).get("was_observed", False))
+    return bool(seen) and not is_deterministic(s) and not is_factor(s)
+
+
+def site_log_prob(s: Mapping[str, Any]) -> Tensor:
+    return s["fn"].log_prob(s["value"], *s["args"], **s["kwargs"])
+
+
+def is_deterministic(s: Mapping[str, Any]) -> bool:
+    return bool(s["infer"] and s["infer"].get("_deterministic", False))
+
+
+def is_factor(s: Mapping[str, Any]) -> bool:
+    return isinstance(s["fn"], dist.Unit)
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """No validation (it asks questions that a trace or vmap cannot answer), and no param left in the global store."""
+    with pyro.validation_enabled(False), pyro.get_param_store().scope():
+        yield
+
+
+def over_draws(
+    function: Callable[[dict[str, Tensor]], dict[str, Tensor]], draws: Mapping[str, Tensor], chunk: int = 500
+) -> dict[str, Tensor]:
+    """``function`` of one draw, applied to all: ``{name: [draw, ...]}`` in and out; vmap where it can, else a loop."""
+    names = list(draws)
+    total = len(draws[names[0]])
+
+    def one(*values: Tensor) -> dict[str, Tensor]:
+        return function(dict(zip(names, values, strict=True)))
+
+    stacked = tuple(draws[name] for name in names)
+    try:
+        return torch.vmap(one, randomness="different", chunk_size=min(chunk, total))(*stacked)
+    except (RuntimeError, ValueError, NotImplementedError, TypeError):  # a program that asks for a value: .item(), if, for
+        each = [one(*(v[i] for v in stacked)) for i in range(total)]
+        return {k: torch.stack([e[k] for e in each]) for k in each[0]}

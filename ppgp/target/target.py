@@ -1,0 +1,400 @@
+"""Target: a model meets data; one log density on R^p with its compiled gradient. All that samplers and optimisers see."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import torch
+from pyro.distributions.util import scale_and_mask
+from torch import Tensor
+from torch.distributions import constraints, transform_to
+from torch.fx import GraphModule
+
+from ..data.dataset import Dataset
+from ..errors import NotApplicable, NumericalError, NumericalWarning
+from ..numerics.seeding import seeded
+from ..priors import FlatDistribution, Param
+from .enumeration import check_enumerable, is_discrete, plate_nesting, summed_out
+from .graph import agrees_up_to_rounding, first_of, jacobian_of, looped, traced
+from .handlers import Run, is_deterministic, mapping, over_draws, quietly, site_log_prob
+from .layout import Slice, laid, names, placed
+
+__all__ = ["Target"]
+
+STARTS = 100  # places tried before a density is said to be finite nowhere
+
+
+class Target:
+    """log p(theta, y | X) as a function of z in R^p, the sites mapped to unconstrained space and laid end to end.
+
+    Args:
+        model: a model of the zoo, or a Program.
+        data: the Dataset that it is conditional on (on the scale that the model sees), or a program's arguments.
+        optimise_params: whether ``pyro.param`` values are part of z (MAP) or held where they are (samplers).
+        compile: trace value and gradient once and run the graph; otherwise run Pyro's handlers at every call.
+        bound: take the model's ``bound`` for its program: its collapsed sites integrated under params of their law.
+
+    Attributes:
+        dim: p.
+        slices: ``{site: Slice}``.
+        params: the values of the params that are held.
+
+    Discrete latent sites of finite support are summed out.
+
+    Raises:
+        NotApplicable: if a latent site has endlessly many discrete values, or the program has nothing to infer.
+    """
+
+    def __init__(self, model: Any, data: Any, optimise_params: bool = False, compile: bool = True, bound: bool = False) -> None:
+        self.model, self.data, self.optimise_params = model, data, optimise_params
+        self._program = model.bound if bound else model.model
+        streams = getattr(model, "streams", None)
+        self.compile = compile and not (streams is not None and isinstance(data, Dataset) and streams(data))
+        self.slices: dict[str, Slice] = {}
+        self.params: dict[str, Tensor] = {}
+        self.notes: list[str] = []  # sentences that every Posterior from this target carries
+        self._graphs: dict[tuple[int | None, bool, int | None], Callable[..., tuple[Tensor, Tensor]]] = {}
+        self._traced = False
+        self._at_origin: Tensor | None = None
+        self._survey()
+
+    # -- the program ---------------------------------------------------------------------------------------------
+
+    def _call(self, tables: tuple[Tensor, ...]) -> None:
+        if isinstance(self.data, Dataset):
+            X, y = tables or (self.data.X, self.data.y)
+            self._program(X, y, total=self.data.n)
+        else:
+            self._program(**self.data)
+
+    def _survey(self) -> None:
+        """One run from the prior: which sites there are, and their shapes."""
+        self._nesting: int | None = None  # of plates, where discrete sites are to be summed out
+        with quietly(), seeded(0):
+            with Run({}) as run:
+                self._call(())
+            position = 0
+            frozen = self._frozen()
+            for name, site in run.sites.items():
+                is_param = site["type"] == "param"
+                if site["type"] == "sample" and site["is_observed"]:
+                    continue
+                if is_param and (name in frozen or not self.optimise_params):
+                    self.params[name] = site["value"].detach().clone()
+                    continue
+                support = site["kwargs"].get("constraint", constraints.real) if is_param else site["fn"].support
+                if not is_param and is_discrete(site):
+                    check_enumerable(name, site)
+                    self._nesting = plate_nesting(run)
+                    continue
+                transform = transform_to(support) if is_param else mapping(name, support)
+                free = transform.inv(site["value"].detach())
+                self.slices[name] = Slice(
+                    position, position + free.numel(), free.shape, site["value"].shape, transform, is_param
+                )
+                position += free.numel()
+                self._like = free.reshape(-1)
+            # a program may draw float32 sites beside float64 data: z has the widest dtype there is
+            values = [s["value"] for _, s in run.samples() if isinstance(s["value"], Tensor) and s["value"].is_floating_point()]
+            widest = reduce(torch.promote_types, [v.dtype for v in values], torch.float32)
+            if position:
+                self._like = self._like.to(widest)
+            self.dim = position
+            if not self.dim:
+                raise NotApplicable(
+                    "a model with at least one uncertain site", "none", "give a hyperparameter a prior instead of a number"
+                )
+            self._has_deterministic = any(is_deterministic(s) for _, s in run.samples()) and not self.enumerates
+            self._first = {name: site["value"].detach() for name, site in run.sites.items() if name in self.slices}
+        held = [name for name in self.params if name not in frozen]
+        if held:
+            self.notes.append(f"held where they are: params {', '.join(held)} (MAP and SVI optimise them)")
+        self._static = self._supports_are_static()
+
+    def _frozen(self) -> set[str]:
+        """Params that nothing moves: buffers of a network, and its weights where it is frozen. They are no part of z."""
+        sites = getattr(self.model, "sites", None)
+        if sites is None or not isinstance(self.data, Dataset):
+            return set()
+        return {name for name, s in sites(self.data.d).items() if isinstance(s, Param) and not s.trained}
+
+    def _supports_are_static(self) -> bool:
+        """Whether the transforms of the first run are those of every run."""
+        generator = torch.Generator().manual_seed(1)
+        z = torch.randn(self.dim, generator=generator, dtype=torch.float64).to(self._like)
+        with quietly(), seeded(0), Run(self._split(z), unconstrained=True) as run:
+            self._call(())
+        return all(torch.equal(run.sites[n]["value"], s.transform(s.of(z))) for n, s in self.slices.items())
+
+    def _split(self, z: Tensor) -> dict[str, Tensor]:
+        return {name: s.of(z) for name, s in self.slices.items()}
+
+    def _density(self, z: Tensor, tables: tuple[Tensor, ...], jacobian: bool, likelihood: bool = True) -> Tensor:
+        with quietly():
+            with Run(self._split(z), unconstrained=True, params=self.params) as run:
+                if self._nesting is None:
+                    self._call(tables)
+                    total = run.log_prob(likelihood)
+                else:
+                    total = summed_out(lambda: self._call(tables), self._nesting, likelihood)
+            total = total + (run.log_jacobian if jacobian else 0.0)
+        return torch.as_tensor(total).reshape(())
+
+    # -- the density ---------------------------------------------------------------------------------------------
+
+    def _tables(self, rows: Tensor | None) -> tuple[Tensor, ...]:
+        if rows is None:
+            return ()
+        if not isinstance(self.data, Dataset):
+            raise NotApplicable("a Dataset to take mini-batches from", "a program with its own arguments", "use the full batch")
+        return self.data.X[rows], self.data.y[rows]
+
+    def log_density(self, z: Tensor, rows: Tensor | None = None, *, jacobian: bool = True) -> Tensor:
+        """The log joint density at z [p], a differentiable scalar; ``rows``: an unbiased estimate from those rows.
+
+        With ``jacobian`` it is the density of z; without, that of the sites on their natural scale.
+        """
+        return self._density(z, self._tables(rows), jacobian)
+
+    def value_and_grad(
+        self, z: Tensor, rows: Tensor | None = None, *, jacobian: bool = True, once: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """``log_density`` and its gradient [p], from the compiled graph; NaN where the density does not exist. ``once``: without
+        compiling."""
+        graph = self.compiled(None if rows is None else len(rows), jacobian, once=once)
+        with torch.no_grad():
+            return graph(z.to(self._like), *self._tables(rows))
+
+    def side_by_side(self, z: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """``value_and_grad`` at several points at once, z [k, p]: values [k] and gradients [k, p] from one graph."""
+        graph = self.compiled(None if rows is None else len(rows), k=len(z))
+        with torch.no_grad():
+            return graph(z.to(self._like), *self._tables(rows))
+
+    def hessian(self, z: Tensor, *, jacobian: bool = True) -> Tensor:
+        """Second derivatives of ``log_density``, [p, p]."""
+        z = z.detach().to(self._like).requires_grad_(True)
+        value = self._density(z, (), jacobian)
+        (gradient,) = torch.autograd.grad(value, z, create_graph=True)
+        return jacobian_of(gradient, z)
+
+    def curvature(self, z: Tensor, *, jacobian: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+        """Value, gradient [p] and Hessian [p, p] together; from the model's own formula where it has one."""
+        if not self.has_curvature:
+            return (*self.value_and_grad(z, jacobian=jacobian), self.hessian(z, jacobian=jacobian))
+        z = z.detach().to(self._like)
+        with torch.no_grad():
+            value, gradient, H = self.model.curvature(self._split(z), self.data)
+        z.requires_grad_(True)
+        first = self._tables(torch.zeros(1, dtype=torch.long))  # one row is enough to run the priors
+        prior = self._density(z, first, jacobian, likelihood=False) + 0.0 * z.sum()  # flat priors do not depend on z
+        (slope,) = torch.autograd.grad(prior, z, create_graph=True, materialize_grads=True)
+        return value + prior.detach(), gradient + slope.detach(), H + jacobian_of(slope, z)
+
+    @property
+    def has_curvature(self) -> bool:
+        """Whether the model knows its second derivatives, its sites all being on the real line."""
+        if getattr(self.model, "curvature", None) is None or not isinstance(self.data, Dataset):
+            return False
+        transforms = (getattr(s.transform, "base_transform", s.transform) for s in self.slices.values())
+        return all(getattr(t, "parts", None) == [] for t in transforms)
+
+    def log_likelihood(self, z: Tensor) -> tuple[float, int]:
+        """log p(y given theta) at z, and how many numbers were observed."""
+        with torch.no_grad(), quietly(), Run(self._split(z.to(self._like)), unconstrained=True, params=self.params) as run:
+            self._call(())
+        seen = run.observed()
+        if self.enumerates:
+            both = (self._density(z.to(self._like), (), False, likelihood) for likelihood in (True, False))
+            return float(next(both) - next(both)), sum(s["value"].numel() for s in seen.values())
+        total = sum(float(scale_and_mask(site_log_prob(s), s["scale"], s["mask"]).sum()) for s in seen.values())
+        return total, sum(s["value"].numel() for s in seen.values())
+
+    def callback(self, jacobian: bool = True, after: float = 0) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+        """``value_and_grad`` on NumPy vectors in float64, with as little around the graph as possible. Unless there is a graph, the
+        first ``after`` calls run the program itself, and it is compiled for those that follow."""
+        like, calls = self._like, 0
+        plain = like.dtype == torch.float64 and like.device.type == "cpu"
+        if not after:
+            self.compiled(None, jacobian)
+
+        def value_and_grad(z: np.ndarray) -> tuple[float, np.ndarray]:
+            nonlocal calls
+            # in torch's own memory: BLAS may sum in another order where NumPy's is aligned otherwise, run by run
+            point = torch.from_numpy(z).clone()
+            calls += 1
+            graph = self.compiled(None, jacobian, once=calls <= after)
+            value, gradient = graph(point if plain else point.to(like))
+            return value.item(), gradient.numpy() if plain else gradient.double().cpu().numpy()
+
+        return value_and_grad
+
+    @property
+    def enumerates(self) -> bool:
+        """Whether discrete latent sites of the program are summed out here."""
+        return self._nesting is not None
+
+    @property
+    def eager(self) -> bool:
+        """Whether the gradient runs Pyro's handlers, whose stack is global: one thread at a time."""
+        return self._traced or not self.compile
+
+    # -- compiling -----------------------------------------------------------------------------------------------
+
+    def compiled(
+        self, batch: int | None = None, jacobian: bool = True, k: int | None = None, once: bool = False
+    ) -> Callable[..., tuple[Tensor, Tensor]]:
+        """(z) -> value, gradient for the full data, or (z, X, y) for mini-batches of ``batch`` rows; with ``k``, z is [k, p].
+        ``once``: the program itself where there is no graph yet, which one call would not repay."""
+        key = (batch, jacobian, k)
+        if key not in self._graphs:
+            if once and k is None:
+                return self._eager(jacobian)
+            self._graphs[key] = self._compile(batch, jacobian, k)
+        return self._graphs[key]
+
+    def _eager(self, jacobian: bool) -> Callable[..., tuple[Tensor, Tensor]]:
+        def value_and_grad(z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
+            with torch.enable_grad():
+                z = z.detach().requires_grad_(True)
+                value = self._density(z, tables, jacobian)
+                (gradient,) = torch.autograd.grad(value, z, materialize_grads=True)
+            return value.detach(), gradient
+
+        return value_and_grad
+
+    def _compile(self, batch: int | None, jacobian: bool, k: int | None) -> Callable[..., tuple[Tensor, Tensor]]:
+        one = self._eager(jacobian)
+        if not self.compile:
+            return one if k is None else looped(one)
+        tables = () if batch is None else self._tables(torch.arange(batch))
+        points = self._three_points()
+        try:
+            graph = traced(one, (points[0].clone(), *tables), k)
+            if isinstance(graph, GraphModule):  # a point costs a step of the search, and where it was traced it agrees
+                points = points[1:]
+            wrong = next((z for z in points if not agrees_up_to_rounding(first_of(graph, z, tables, k), one, z, tables)), None)
+            reason = None if wrong is None else "its graph depends on the values (an if, or random numbers in it)"
+        except (KeyboardInterrupt, NotApplicable):
+            raise
+        except Exception as error:  # whatever a stranger's program does inside a trace, running it eagerly is right
+            graph, reason = one, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        if reason is None:
+            return graph
+        if k is not None:  # a graph of one point may serve where that of several does not
+            return looped(self.compiled(batch, jacobian))
+        if not self._traced:
+            self._traced = True
+            note = f"the program could not be compiled ({reason}); it runs eagerly, several times slower"
+            self.notes.append(note)
+            warnings.warn(note, NumericalWarning, stacklevel=3)
+        return one
+
+    def _three_points(self) -> list[Tensor]:
+        generator = torch.Generator().manual_seed(0)
+        steps = [torch.zeros(self.dim, dtype=torch.float64)]
+        steps += [0.5 * torch.randn(self.dim, generator=generator, dtype=torch.float64) for _ in range(2)]
+        return [self.origin() + step.to(self._like) for step in steps]
+
+    # -- points --------------------------------------------------------------------------------------------------
+
+    def origin(self) -> Tensor:
+        """z = 0, but the starting value of sites whose prior or model names one, and of params."""
+        if self._at_origin is not None:
+            return self._at_origin.clone()
+        z = torch.zeros_like(self._like[:1]).repeat(self.dim)
+        with quietly(), seeded(0), Run({}) as run:
+            self._call(())
+        for name, s in self.slices.items():
+            base: Any = run.sites[name].get("fn")
+            while hasattr(base, "base_dist"):
+                base = base.base_dist
+            if s.param or isinstance(base, FlatDistribution):
+                z[s.start : s.stop] = s.transform.inv(self._first[name]).reshape(-1)
+        begin = getattr(self.model, "start", None)
+        if begin is not None and isinstance(self.data, Dataset):
+            z = placed(self.slices, z, begin(self.data))
+        self._at_origin = z  # Pyro's handler stack is global: samplers' threads must not run the program
+        return z.clone()
+
+    def start(self, seed: int = 0, spread: float = 0.0, jacobian: bool = True, once: bool = False) -> Tensor:
+        """A point z [p] of finite density: the origin moved by Uniform(-spread, spread), further and further if need be. ``once``:
+        without compiling.
+
+        Raises:
+            NumericalError: if the density is finite at none of 100 places.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        origin = self.origin()
+        for attempt in range(STARTS):
+            reach = spread if attempt == 0 else max(spread, 0.05 * attempt)
+            step = (2 * torch.rand(self.dim, generator=generator, dtype=torch.float64) - 1) * reach
+            z = origin + step.to(origin)
+            value, gradient = self.value_and_grad(z, jacobian=jacobian, once=once)
+            if bool(torch.isfinite(value)) and bool(torch.isfinite(gradient).all()):
+                return z
+        if bool(torch.isfinite(value)):
+            where = [name for name, s in self.slices.items() if not bool(torch.isfinite(gradient[s.start : s.stop]).all())]
+            raise NumericalError(
+                "a finite gradient somewhere near the start",
+                f"a finite density with a gradient of NaN or infinity in {', '.join(where)}",
+                "look for a sqrt, log or norm of 0 in the program; torch.where around one does not help",
+            )
+        raise NumericalError(
+            "a finite log density somewhere near the start",
+            f"NaN or infinity at all of {STARTS} places",
+            "check the likelihood against the data (values outside its support?), and the priors",
+        )
+
+    def placed(self, values: Mapping[str, Tensor]) -> Tensor:
+        """The origin z [p], but at ``values`` {site: [*event]} where they are given and lie inside the support."""
+        return placed(self.slices, self.origin(), values)
+
+    def units(self, z: Tensor) -> Tensor:
+        """How far each coordinate [p] goes in a step of a search near z: 1 unless the model's ``units`` says otherwise."""
+        found = torch.ones_like(z)
+        ask = getattr(self.model, "units", None)
+        for name, value in ({} if ask is None else ask(self.constrain(z))).items():
+            if name in self.slices:
+                s = self.slices[name]
+                found[s.start : s.stop] = value.to(z).expand(s.event).reshape(-1)
+        return found
+
+    def names(self) -> list[str]:
+        """The site of each coordinate of z, and its index there where it has several."""
+        return names(self.slices)
+
+    def constrain(self, z: Tensor) -> dict[str, Tensor]:
+        """``{site: [..., *event]}`` on the natural scale from z [..., p]; deterministic sites of the program included."""
+        z = z.to(self._like)
+        if self._static and not self._has_deterministic:
+            return {name: s.transform(s.of(z)) for name, s in self.slices.items()}
+        flat = z.reshape(-1, self.dim)
+
+        def one(values: dict[str, Tensor]) -> dict[str, Tensor]:
+            with Run(self._split(values["z"]), unconstrained=True, params=self.params) as run:
+                self._call(())
+            kept = {name: run.sites[name]["value"] for name in self.slices}
+            wanted = () if self.enumerates else run.samples()  # what depends on a discrete site has no value here
+            return kept | {name: s["value"] for name, s in wanted if is_deterministic(s)}
+
+        with quietly(), torch.no_grad():
+            values = over_draws(one, {"z": flat})
+        return {name: v.reshape(*z.shape[:-1], *v.shape[1:]) for name, v in values.items()}
+
+    def unconstrain(self, draws: Mapping[str, Tensor]) -> Tensor:
+        """z [..., p] from ``{site: [..., *event]}``.
+
+        Raises:
+            NotApplicable: if a site is missing, or its support moves with another site.
+        """
+        missing = [name for name in self.slices if name not in draws]
+        if missing:
+            raise NotApplicable(f"a value for each of {list(self.slices)}", f"none for {missing}", "pass all sites")
+        if not self._static:
+            raise NotApplicable("sites of fixed support", "a support that depends on another site", "start from z instead")
+        return laid(self.slices, draws, self._like)

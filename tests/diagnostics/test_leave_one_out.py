@@ -1,0 +1,105 @@
+"""PSIS-LOO: ArviZ's for chains, refits for everything, and the correction for approximations that are wrong on purpose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy import optimize
+
+import ppgp
+from ppgp.data import Dataset
+from ppgp.diagnostics.leave_one_out import stacking_weights
+from ppgp.errors import NotApplicable
+from ppgp.inference import MAP, NUTS, Exact, Laplace
+from ppgp.models import LinearRegression, LogisticRegression
+from ppgp.posterior.arviz import arviz
+
+F64 = torch.float64
+
+
+@pytest.fixture(scope="module")
+def line() -> Dataset:
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(25, 2, generator=generator, dtype=F64)
+    return Dataset(X, X[:, 0] - X[:, 1] + 0.5 * torch.randn(25, generator=generator, dtype=F64))
+
+
+@pytest.fixture(scope="module")
+def refitted(line: Dataset) -> np.ndarray:
+    """log p(y_i given the others), by fitting n times; the noise is known, so that everything is exact."""
+    model, out = LinearRegression(noise=0.25), []
+    for i in range(line.n):
+        rest = torch.arange(line.n) != i
+        train = Dataset(line.X[rest], line.y[rest])
+        fit = ppgp.fit(model, train, Exact(draws=20_000), standardise=False, progress=False)
+        out.append(float(fit.predict(line.X[i : i + 1]).log_prob(line.y[i : i + 1])))
+    return np.array(out)
+
+
+def test_equal_to_arvizs(line: Dataset) -> None:
+    posterior = ppgp.fit(LinearRegression(), line, NUTS(draws=500), progress=False)
+    ours = ppgp.psis_loo(posterior)
+    theirs = arviz().loo(posterior.to_arviz(), pointwise=True, reff=1.0)
+    assert ours.elpd == pytest.approx(float(theirs.elpd_loo), abs=1e-8)
+    assert ours.se == pytest.approx(float(theirs.se), rel=0.05)
+    np.testing.assert_allclose(ours.k, theirs.pareto_k.to_numpy(), atol=1e-6)
+    assert "elpd" in repr(ours)
+
+
+def test_equal_to_refits(line: Dataset, refitted: np.ndarray) -> None:
+    exact = ppgp.fit(LinearRegression(noise=0.25), line, Exact(draws=20_000), standardise=False, progress=False)
+    found = ppgp.psis_loo(exact)
+    assert (found.k < found.limit).all()
+    np.testing.assert_allclose(found.pointwise, refitted, atol=0.05)
+
+
+def test_a_wrong_approximation_is_corrected(line: Dataset, refitted: np.ndarray) -> None:
+    """Draws 1.4 times too wide with their own density: the figures are those of the posterior; unweighted they are not."""
+    laplace = ppgp.fit(LinearRegression(noise=0.25), line, Laplace(draws=20_000), standardise=False, progress=False)
+    target = ppgp.Target(laplace.model, laplace.data)
+    mode, covariance = laplace.stats["mode"], 1.4**2 * laplace.stats["covariance"]
+    q = torch.distributions.MultivariateNormal(mode, covariance)
+    e = torch.randn(20_000, len(mode), generator=torch.Generator().manual_seed(0), dtype=F64)
+    z = mode + e @ torch.linalg.cholesky(covariance).mT
+    lp = torch.stack([target.value_and_grad(point)[0] for point in z])
+    draws = {name: v[None] for name, v in target.constrain(z).items()}
+    wide = replace(laplace, draws=draws, stats={"lp": lp[None], "log_q": q.log_prob(z)[None]})
+    found = ppgp.psis_loo(wide)
+    np.testing.assert_allclose(found.pointwise, refitted, atol=0.05)
+    plain = replace(laplace, draws=draws, stats={}, how=NUTS(chains=1))
+    assert np.abs(ppgp.psis_loo(plain).pointwise - refitted).max() > 0.1
+
+
+def test_compare_shows_it() -> None:
+    data = ppgp.load("breast_cancer")
+    posteriors = {
+        "laplace": ppgp.fit(LogisticRegression(), data, Laplace(), progress=False),
+        "map": ppgp.fit(LogisticRegression(), data, MAP(), progress=False),
+    }
+    table = ppgp.compare(posteriors, loo=True).to_frame()
+    assert table.loc["laplace", "elpd_loo"] == pytest.approx(ppgp.psis_loo(posteriors["laplace"]).elpd)
+    assert 0 <= table.loc["laplace", "loo_k_too_large"] <= 1
+    assert np.isnan(table.loc["map", "elpd_loo"])
+    with pytest.raises(NotApplicable, match="fit by Laplace, SVI or NUTS"):
+        ppgp.psis_loo(posteriors["map"])
+
+
+def test_stacking_weights_are_where_the_mixture_predicts_best() -> None:
+    """Against SciPy's constrained optimiser; a model that loses everywhere gets nothing, and one alone gets everything."""
+    g = torch.Generator().manual_seed(0)
+    densities = torch.randn(3, 80, generator=g, dtype=F64)
+    densities[2] = densities[:2].min(0).values - 1
+    weights = stacking_weights(densities)
+
+    def loss(free: np.ndarray) -> float:
+        return -float(torch.logsumexp(densities + torch.log_softmax(torch.tensor([*free, 0.0]), 0)[:, None], 0).mean())
+
+    best = optimize.minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-14})
+    reached = -float(torch.logsumexp(densities + weights.log()[:, None], 0).mean())
+    assert reached <= best.fun + 1e-10
+    assert float(weights.sum()) == pytest.approx(1.0)
+    assert float(weights[2]) < 1e-6
+    assert stacking_weights(densities[:1]).tolist() == [1.0]

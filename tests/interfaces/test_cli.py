@@ -1,0 +1,145 @@
+"""The command line, as its user meets it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ppgp.interfaces import recipes as zoo
+
+PPGP = [sys.executable, "-W", "ignore", "-m", "ppgp"]
+
+
+def ppgp(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*PPGP, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+
+
+def fitted(how: str, *more: str, cwd: Path) -> None:
+    """Write q.safetensors: a linear model of train.csv."""
+    command = ["fit", "train.csv", "--target", "y", "--model", "linear", "--out", "q.safetensors", "--no-progress", "--how"]
+    done = ppgp(*command, how, *more, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng = np.random.default_rng(0)
+    folder = tmp_path_factory.mktemp("cli")
+    frame = pd.DataFrame(rng.normal(size=(90, 2)), columns=["a", "b"])
+    frame["y"] = frame["a"] - 2 * frame["b"] + 0.1 * rng.normal(size=90)
+    frame[:60].to_csv(folder / "train.csv", index=False)
+    frame[60:].to_csv(folder / "new.csv", index=False)
+    return folder
+
+
+def test_help_and_list_do_not_import_torch() -> None:
+    code = (
+        "import sys, ppgp, ppgp.interfaces.cli, ppgp.interfaces.recipes\n"
+        "from typer.testing import CliRunner\n"
+        "for args in (['--help'], ['list'], ['--version']):\n"
+        "    assert CliRunner().invoke(ppgp.interfaces.cli.app, args).exit_code == 0\n"
+        "assert 'torch' not in sys.modules and 'pyro' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_compare_prints_the_table_and_writes_the_report(table: Path) -> None:
+    command = (
+        "compare",
+        "train.csv",
+        "--target",
+        "y",
+        "--models",
+        "linear",
+        "--how",
+        "map,nuts",
+        "--out",
+        "report",
+        "--no-progress",
+    )
+    done = ppgp(*command, "--set", "nuts.draws=100", "--set", "nuts.warmup=150", cwd=table)
+    assert done.returncode == 0, done.stderr
+    assert "reference" in done.stdout
+    results = json.loads((table / "report" / "results.json").read_text())
+    assert [(r["model"], r["how"]) for r in results["rows"]] == [("linear", "map"), ("linear", "nuts")]
+    assert all(np.isfinite(r[k]) for r in results["rows"] for k in ("rmse", "nll", "crps", "coverage", "width", "seconds"))
+    page = (table / "report" / "index.html").read_text()
+    assert "data:image/png;base64," in page
+    assert not re.search(r'(src|href)="http', page)  # opens by itself: nothing is fetched
+    assert (table / "report" / "linear-nuts.nc").stat().st_size > 0
+    assert list((table / "report" / "figures").glob("*.png"))
+
+
+def test_fit_then_predict_with_calibration_rows(table: Path) -> None:
+    fitted("laplace", cwd=table)
+    done = ppgp(
+        "predict", "q.safetensors", "new.csv", "--calibration", "new.csv", "--level", "0.8", "--out", "p.csv", cwd=table
+    )
+    assert done.returncode == 0, done.stderr
+    assert "coverage >= 0.8" in done.stdout
+    predictions = pd.read_csv(table / "p.csv")
+    truth = pd.read_csv(table / "new.csv")["y"]
+    assert list(predictions.columns) == ["mean", "sd", "lower", "upper"]
+    assert np.corrcoef(predictions["mean"], truth)[0, 1] > 0.9
+
+
+@pytest.mark.parametrize(("how", "figures"), [("laplace", {"k_hat", "marginals"}), ("nuts", {"trace", "rank", "pair", "loo"})])
+def test_diagnose_writes_the_figures_that_suit(table: Path, how: str, figures: set[str]) -> None:
+    fitted(how, *(("--set", "nuts.draws=100", "--set", "nuts.warmup=100") if how == "nuts" else ()), cwd=table)
+    done = ppgp("diagnose", "q.safetensors", "--out", "figures", cwd=table)
+    assert done.returncode == 0, done.stderr
+    assert "verdict:" in done.stdout
+    written = {p.stem for p in (table / "figures").glob("*.png")}
+    assert figures <= written
+
+
+def test_calibrate_says_what_each_score_delivers(table: Path) -> None:
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame(rng.normal(size=(300, 2)), columns=["a", "b"])
+    frame["y"] = frame["a"] - 2 * frame["b"] + 0.1 * rng.normal(size=300)
+    frame["site"] = np.where(rng.random(300) < 0.3, "north", "south")
+    frame[:100].drop(columns="site").to_csv(table / "fit.csv", index=False)
+    frame[100:].to_csv(table / "rest.csv", index=False)
+    done = ppgp("fit", "fit.csv", "--target", "y", "--model", "linear", "--how", "map", "--out", "m.safetensors", cwd=table)
+    assert done.returncode == 0, done.stderr
+    done = ppgp("calibrate", "m.safetensors", "rest.csv", "--level", "0.8", cwd=table)
+    assert done.returncode == 0, done.stderr
+    assert "100 rows to calibrate, 100 to test" in done.stdout
+    assert all(name in done.stdout for name in ("absolute", "signed", "density", "nine times in ten"))
+    done = ppgp("calibrate", "m.safetensors", "rest.csv", "--scores", "Quantile(unit='width')", "--group", "site", cwd=table)
+    assert done.returncode == 0, done.stderr
+    assert "given the group" in " ".join(done.stdout.split())
+    done = ppgp("calibrate", "m.safetensors", "rest.csv", "--scores", "absolut", cwd=table)
+    assert done.returncode == 2
+    assert "absolute" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("compare", "diabets"), "did you mean 'diabetes'"),
+        (("compare", "train.csv", "--target", "z"), "the name of a target column"),
+        (("compare", "train.csv"), "pass target="),
+        (("compare", "nowhere.csv", "--target", "y"), "no file nowhere.csv"),
+        (("compare", "train.csv", "--target", "y", "--models", "gpp"), "known: " + ", ".join(zoo.MODELS)),
+        (("compare", "train.csv", "--target", "y", "--how", "mcmc"), "known"),
+        (("compare", "train.csv", "--target", "y", "--level", "95"), "write 0.95"),
+        (("compare", "train.csv", "--target", "y", "--models", "linear", "--set", "kernel.lengthscale=2"), "option"),
+        (("compare", "train.csv", "--target", "y", "--models", "logistic", "--how", "map", "--no-progress"), "labels 0 and 1"),
+        (("predict", "train.csv", "new.csv"), "posterior.save"),
+        (("reproduce", "nothing"), "latent-intervals"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_sentence_and_exit_code_2(arguments: tuple[str, ...], sentence: str, table: Path) -> None:
+    done = ppgp(*arguments, cwd=table)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert sentence in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

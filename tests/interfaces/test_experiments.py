@@ -1,0 +1,133 @@
+"""Every experiment runs, is documented with a source, and gives flat rows."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ppgp import Dataset
+from ppgp.errors import SettingError, UnknownName
+from ppgp.experiments import EXPERIMENTS, experiment, options_of, uci
+
+FETCHED = ("olivetti",)  # experiments whose data come from elsewhere
+
+
+def table(folder: Path, n: int = 60) -> Path:
+    """Made-up rows in the format of the published splits."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 2))
+    masks = rng.permuted(np.arange(n) < n // 10, axis=0)[None].repeat(2, 0)
+    masks[1] = ~masks[0] & (np.arange(n) % 7 == 0)
+    y = 50 + 20 * np.sin(X[:, 0]) + rng.normal(size=n)
+    np.savez(folder / "boston.npz", X=X, y=y, n=n, splits=2, test_mask=np.packbits(masks, axis=1))
+    return folder
+
+
+def test_uci_is_in_the_units_of_y_and_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = experiment("uci")
+    options = {"data_dir": str(table(tmp_path)), "sets": "boston", "models": "gp"}
+    (first,) = run(tmp_path / "out", splits="1", **options)
+    assert first["n"] == 60
+    assert 0.5 < first["rmse"] < 3.0  # the noise is 1, y spreads over 40
+    assert 1.0 < first["nll"] < 3.0
+    line = (tmp_path / "out" / "splits.jsonl").read_text()
+    calls: list[int] = []
+    measured = uci._measured
+    monkeypatch.setattr(uci, "_measured", lambda *a: calls.append(1) or measured(*a))
+    (second,) = run(tmp_path / "out", **options)
+    assert len(calls) == 1
+    assert second["splits"] == 2
+    records = [json.loads(r) for r in (tmp_path / "out" / "splits.jsonl").read_text().splitlines()]
+    assert json.dumps(records[0]) + "\n" == line
+    assert second["nll"] == pytest.approx(sum(r["nll"] for r in records) / 2)
+    assert second["rmse_se"] == pytest.approx(abs(records[0]["rmse"] - records[1]["rmse"]) / 2)
+
+
+def test_uci_says_which_files_it_expects(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"pass --data-dir DIR: one NAME\.npz a set, with X"):
+        experiment("uci")(tmp_path)
+    with pytest.raises(SettingError, match=r"boston\.npz"):
+        experiment("uci")(tmp_path, data_dir=str(tmp_path))
+    with pytest.raises(SettingError, match="1 to 2 splits of boston"):
+        experiment("uci")(tmp_path, data_dir=str(table(tmp_path)), sets="boston", splits="3")
+    with pytest.raises(UnknownName, match="model of this experiment"):
+        experiment("uci")(tmp_path, data_dir=str(tmp_path), models="forest")
+
+
+def test_an_experiment_has_options_of_its_own() -> None:
+    run = experiment("uci")
+    assert options_of(run, ["--data-dir", "x", "--splits=2"]) == {"data_dir": "x", "splits": "2"}
+    with pytest.raises(UnknownName, match="did you mean '--sets'"):
+        options_of(run, ["--set", "boston"])
+    with pytest.raises(UnknownName):
+        options_of(experiment("iris"), ["--splits", "2"])
+    with pytest.raises(SettingError, match="a value for --splits"):
+        options_of(run, ["--splits"])
+    with pytest.raises(SettingError, match="options as --name value"):
+        options_of(run, ["boston"])
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.data if n in FETCHED else ()) for n in EXPERIMENTS])
+def test_a_quick_run_gives_flat_rows(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    run = experiment(name)
+    given: dict[str, str] = {}
+    if name == "uci":
+        given = {"data_dir": str(table(tmp_path)), "sets": "boston"}
+    elif name in FETCHED:
+        given = {"data_dir": str(request.getfixturevalue("data_dir"))}
+    rows = run(tmp_path, seed=0, quick=True, **given)
+    assert rows
+    for row in rows:
+        assert {"model", "how", "seconds"} <= set(row)
+        assert all(value is None or isinstance(value, str | int | float | bool) for value in row.values())
+    module = importlib.import_module(f"ppgp.experiments.{EXPERIMENTS[name][0]}")
+    assert any(str(year) in (module.__doc__ or "") for year in range(1900, 2030))
+
+
+def test_noise_is_what_makes_intervals_cover_y(tmp_path: Path) -> None:
+    coverage = {r["protocol"]: r["coverage"] for r in experiment("latent-intervals")(tmp_path, seed=0, quick=False)}
+    assert coverage["sd of f alone"] < 0.6
+    assert abs(coverage["sd of y, noise included"] - 0.95) < 0.03
+    assert abs(coverage["calibrated"] - 0.95) < 0.03
+
+
+def test_faces_are_turned_by_the_angle_and_parts_do_not_share_what_they_must_not() -> None:
+    """A disc of one grey does not change; no row, and under "strict" no photograph, is in two parts; a mirror turns the sign."""
+    from ppgp.experiments import olivetti_data as faces
+
+    side = 16
+    flat = faces.disc(side).double().expand(20, side, side)
+    images, angles = faces.turned(torch.ones(20, side, side, dtype=torch.float64), 0)
+    assert images.shape == (100, side, side)
+    assert float(angles.abs().max()) <= 45
+    torch.testing.assert_close(images[:20] * faces.disc(side), flat, rtol=1e-12, atol=1e-12)  # no corner comes into the disc
+    stripe = torch.zeros(1, side, side, dtype=torch.float64)
+    stripe[:, :, side // 2 :] = 1.0
+    turned, by = faces.turned(stripe, 3)
+    for image, angle in zip(turned, by, strict=True):  # the line between black and white stands at the angle: its mean gradient
+        rows, columns = torch.gradient(image[3:-3, 3:-3])
+        assert abs(float(torch.rad2deg(torch.atan2(-rows.sum(), columns.sum()))) - float(angle)) < 3
+
+    numbered = torch.arange(100.0, dtype=torch.float64)[:, None, None].expand(100, side, side)
+    for protocol in faces.PROTOCOLS:
+        data = faces.parts(protocol, numbered, torch.arange(100.0, dtype=torch.float64), 0)
+        each = [{round(float(a) * faces.SCALE) for a in part.y} for part in (data.train, data.calibration, data.test)]
+        assert [len(part) for part in each] == [70, 10, 20]
+        assert len(set.union(*each)) == 100
+        if protocol == "strict":
+            assert not {i // 5 for i in each[0]} & {i // 5 for i in each[2]}
+            assert not {i // 5 for i in each[1]} & ({i // 5 for i in each[0]} | {i // 5 for i in each[2]})
+    both = faces.mirrored(Dataset(stripe.flatten(1), torch.ones(1)))
+    assert both.y.tolist() == [1.0, -1.0]
+    torch.testing.assert_close(both.X[1].reshape(side, side), stripe[0].flip(1))
+
+
+@pytest.mark.parametrize(("n", "kind"), [(2000, "GP"), (2001, "SGPR"), (20_000, "SGPR"), (20_001, "SVGP")])
+def test_the_recipe_of_uci_goes_by_the_number_of_rows(n: int, kind: str) -> None:
+    assert {type(model).__name__ for model in uci.RECIPES["auto"](n)} == {kind}

@@ -1,0 +1,147 @@
+"""Simulation-based calibration: right methods stay in the band, wrong ones leave it; resumable, whatever the workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import ppgp
+from ppgp import inference, kernels, models, plots
+from ppgp.diagnostics.simulation_based_calibration import ecdf_band
+from ppgp.errors import NotApplicable, SettingError, StorageError
+from ppgp.inference import NUTS, SVI, Exact, Inference
+from ppgp.inference.base import from_draws
+from ppgp.models import LinearRegression
+from ppgp.priors import Flat, InverseGamma
+
+NIG = LinearRegression(noise=InverseGamma(3.0, 1.0), conjugate=True)
+
+
+@dataclass(frozen=True)
+class Distorted(Inference):
+    """The exact posterior, its draws stretched about their mean or moved by as many sds: wrong on purpose."""
+
+    stretch: float = 1.0
+    shift: float = 0.0
+
+    def __call__(self, target: Any, *, seed: int = 0, progress: bool = False, init: Any = None) -> ppgp.Posterior:
+        exact = Exact(draws=200)(target, seed=seed)
+        draws = {}
+        for name, x in exact.draws.items():
+            mean, sd = x.mean(1, keepdim=True), x.std(1, keepdim=True)
+            draws[name] = mean + self.stretch * (x - mean) + self.shift * sd
+        return from_draws(self, target, draws, 0.0)
+
+
+def run(how: Inference, simulations: int = 200, **options: Any) -> Any:
+    return ppgp.sbc(NIG, how, simulations, progress=False, **options)
+
+
+def test_exact_draws_pass() -> None:
+    found = run(Exact(draws=200))
+    assert found.passes
+    assert set(found.to_frame().index) == {"noise", "weight[0]", "weight[1]", "bias"}
+    assert "passes" in repr(found)
+    assert "passes" in plots.sbc(found).axes[0].get_title()
+
+
+@pytest.mark.parametrize(
+    ("how", "figure", "above"),
+    [(Distorted(stretch=0.6), "spread", 1.05), (Distorted(stretch=1.7), "spread", None), (Distorted(shift=0.5), "shift", None)],
+    ids=repr,
+)
+def test_what_is_wrong_is_seen(how: Inference, figure: str, above: float | None) -> None:
+    found = run(how)
+    assert not found.passes
+    table = found.to_frame()
+    if figure == "spread":
+        assert (table["spread"].loc[["weight[0]", "bias"]] > 1).all() == (above is not None)
+    else:
+        assert (table["shift"] < 0).all()
+
+
+def test_the_band_holds_as_often_as_it_says() -> None:
+    generator = np.random.default_rng(1)
+    points = np.arange(1, 100) / 100
+    lower, upper = ecdf_band(150, points)
+    u = generator.random((1000, 150))
+    difference = np.stack([(u < p).mean(1) - p for p in points], 1)
+    inside = ((difference >= lower) & (difference <= upper)).all(1).mean()
+    assert inside == pytest.approx(0.95, abs=4.5 * (0.95 * 0.05 / 1000) ** 0.5 + 0.01)
+
+
+def test_mean_field_on_a_correlated_posterior_fails() -> None:
+    """Two inputs nearly alike: the weights' posterior is a ridge."""
+    x = torch.randn(20, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    X = torch.cat([x, x + 0.1 * torch.randn(20, 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64)], 1)
+    how = SVI("normal", method="deterministic", draws=200)
+    found = ppgp.sbc(LinearRegression(noise=0.3), how, 60, X=X, progress=False)
+    assert not found.passes
+    assert (found.to_frame()["spread"].loc[["weight[0]", "weight[1]"]] > 1.1).all()
+
+
+MODELS = {
+    "linear": (LinearRegression(), {"n": 12, "d": 1}),
+    "logistic": (models.LogisticRegression(), {"n": 20, "d": 2}),
+    "gp": (models.GP(kernels.RBF()), {"n": 12, "d": 1}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_nuts_passes(name: str) -> None:
+    """One chain of few draws, thinned to independent ones."""
+    model, size = MODELS[name]
+    how = NUTS(draws=250, warmup=200, chains=1)
+    found = ppgp.sbc(
+        model, how, 200, progress=False, level=0.99, **size
+    )  # three models, one false alarm in a hundred runs of each
+    assert found.simulations == 200
+    assert found.passes, found.to_frame()
+
+
+def test_symmetry_asks_for_the_means_alone() -> None:
+    """VSBC: a spread that is wrong leaves the ranks symmetric, a shift does not."""
+    wide, shifted = (run(Distorted(**kw)).to_frame() for kw in ({"stretch": 0.6}, {"shift": 0.5}))
+    assert (wide["p_value"] < 1e-3).any()
+    assert (wide.loc[["weight[0]", "weight[1]", "bias"], "symmetry"] > 0.01 / 3).all()
+    assert (shifted["symmetry"] < 1e-3).any()
+
+
+def test_data_that_a_model_refuses_are_drawn_again() -> None:
+    """Three labels are of one class in more than a quarter of the simulations."""
+    found = ppgp.sbc(models.LogisticRegression(), inference.Laplace(draws=200), 20, n=3, d=1, progress=False)
+    assert found.simulations == 20
+
+
+def test_a_call_goes_on_from_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "sbc.jsonl"
+    whole = run(Exact(draws=200), 30)
+    run(Exact(draws=200), 20, checkpoint=path)
+    with path.open("a") as file:
+        file.write('{"i": 20, "ra')  # killed in mid-line
+    again = run(Exact(draws=200), 30, checkpoint=path)
+    for name, ranks in whole.ranks.items():
+        np.testing.assert_array_equal(again.ranks[name], ranks)
+    with pytest.raises(StorageError, match="another"):
+        run(Exact(draws=201), 30, checkpoint=path)
+
+
+def test_workers_do_not_change_the_ranks() -> None:
+    one, two = run(Exact(draws=200), 24), run(Exact(draws=200), 24, workers=2)
+    for name, ranks in one.ranks.items():
+        np.testing.assert_array_equal(two.ranks[name], ranks)
+
+
+def test_what_cannot_be_simulated_is_refused() -> None:
+    with pytest.raises(NotApplicable, match="Flat for weight"):
+        ppgp.sbc(LinearRegression(weight=Flat()), Exact(), progress=False)
+    with pytest.raises(NotApplicable, match="spread"):
+        ppgp.sbc(NIG, inference.MAP(), 20, progress=False)
+    with pytest.raises(SettingError, match="20 simulations"):
+        ppgp.sbc(NIG, Exact(), 5, progress=False)

@@ -1,0 +1,117 @@
+"""cdf, quantile and interval of an equal mixture against SciPy, component by component."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from laws import ALL, CONTINUOUS, COUNTS, ROWS, Mixture
+
+from ppgp.errors import NotApplicable, SettingError
+from ppgp.posterior.prediction import Prediction
+
+every = pytest.mark.parametrize("m", ALL.values(), ids=ALL.keys())
+continuous = pytest.mark.parametrize("m", CONTINUOUS.values(), ids=CONTINUOUS.keys())
+counts = pytest.mark.parametrize("m", COUNTS.values(), ids=COUNTS.keys())
+P = (1e-6, 0.01, 0.05, 0.3, 0.5, 0.9, 0.995, 1 - 1e-6)
+
+
+@every
+def test_cdf_is_the_mean_of_the_components(m: Mixture) -> None:
+    x = np.array([[m.quantile(i, p) for i in range(ROWS)] for p in P])
+    ours = Prediction(m.law).cdf(x)
+    theirs = [[m.cdf(i, row[i]) for i in range(ROWS)] for row in x]
+    assert ours.shape == (len(P), ROWS)
+    np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-9, atol=1e-12)
+
+
+@every
+def test_cdf_outside_the_support_is_zero_or_one(m: Mixture) -> None:
+    low, high = m.row(0).support()
+    below = np.min(low) - 1 if np.isfinite(low).all() else -np.inf
+    above = np.max(high) + 1 if np.isfinite(high).all() else np.inf
+    assert Prediction(m.law).cdf([below] * ROWS).tolist() == [0.0] * ROWS
+    assert Prediction(m.law).cdf([above] * ROWS).tolist() == [1.0] * ROWS
+
+
+@every
+def test_quantile_is_that_of_brute_force(m: Mixture) -> None:
+    for p in P:
+        ours = Prediction(m.law).quantile(p).numpy()
+        theirs = [m.quantile(i, p) for i in range(ROWS)]
+        np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=0 if m.discrete else 1e-7)
+
+
+@continuous
+@given(p=st.floats(1e-4, 1 - 1e-4))
+def test_cdf_of_the_quantile_is_p(m: Mixture, p: float) -> None:
+    prediction = Prediction(m.law)
+    torch.testing.assert_close(
+        prediction.cdf(prediction.quantile(p)), torch.full((ROWS,), p, dtype=torch.float64), rtol=1e-8, atol=1e-9
+    )
+
+
+@counts
+@given(p=st.floats(1e-4, 1 - 1e-4))
+def test_quantile_of_counts_is_the_smallest_count_that_reaches_p(m: Mixture, p: float) -> None:
+    prediction = Prediction(m.law)
+    k = prediction.quantile(p)
+    assert torch.equal(k, k.round())
+    assert bool((prediction.cdf(k) >= p).all())
+    assert bool((prediction.cdf(k - 1) < p).all())
+
+
+@every
+def test_quantile_grows_with_p(m: Mixture) -> None:
+    q = torch.stack([Prediction(m.law).quantile(p) for p in P])
+    assert bool((q.diff(dim=0) >= 0).all())
+
+
+@every
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.99])
+def test_interval_is_central_and_holds_its_level(m: Mixture, level: float) -> None:
+    prediction = Prediction(m.law)
+    region = prediction.interval(level)
+    torch.testing.assert_close(region.lower, prediction.quantile((1 - level) / 2), rtol=1e-10, atol=1e-10)
+    inside = prediction.cdf(region.upper) - prediction.cdf(region.lower - (1 if m.discrete else 0))
+    assert bool((inside >= level - 1e-9).all())
+    assert m.discrete or torch.allclose(inside, torch.full_like(inside, level), atol=1e-9)
+    assert region.level == level
+    assert "none beyond the model" in region.guarantee
+
+
+def test_a_quantile_of_a_mixture_is_not_the_mean_of_quantiles() -> None:
+    law = torch.distributions.Normal(torch.tensor([[-10.0], [10.0]]).double(), torch.ones(2, 1).double())
+    assert float(Prediction(law).quantile(0.25)) == pytest.approx(-10.0, abs=1e-9)
+
+
+def test_a_million_to_one_mixture_of_scales_is_bracketed() -> None:
+    scale = torch.tensor([[1e-6], [1e6]], dtype=torch.float64)
+    prediction = Prediction(torch.distributions.Normal(torch.zeros_like(scale), scale))
+    for p in (1e-6, 0.3, 0.51, 0.9999):
+        assert float(prediction.cdf(prediction.quantile(p))) == pytest.approx(p, rel=1e-9)
+
+
+def test_float32_stays_float32() -> None:
+    law = torch.distributions.Normal(torch.zeros(4, 2), torch.ones(4, 2))
+    prediction = Prediction(law)
+    assert (
+        prediction.quantile(0.3).dtype
+        == prediction.cdf(np.zeros(2)).dtype
+        == prediction.interval().lower.dtype
+        == torch.float32
+    )
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0, -0.1, 95.0])
+def test_a_probability_outside_0_1_is_refused(p: float) -> None:
+    with pytest.raises(SettingError, match=r"a probability in \(0, 1\)"):
+        Prediction(ALL["Normal"].law).quantile(p)
+
+
+def test_a_law_without_a_cdf_is_refused_with_advice() -> None:
+    law = torch.distributions.VonMises(torch.zeros(2, 3), torch.ones(2, 3))
+    with pytest.raises(NotApplicable, match="use log_prob and sample"):
+        Prediction(law).cdf(torch.zeros(3))

@@ -1,0 +1,127 @@
+"""log_prob, CRPS and PIT of a prediction against closed forms, integrals and Monte Carlo."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from laws import ALL, CONTINUOUS, COUNTS, ROWS, Mixture
+from scipy import integrate, stats
+
+from ppgp.numerics import mixture
+from ppgp.posterior.prediction import Prediction
+
+every = pytest.mark.parametrize("m", ALL.values(), ids=ALL.keys())
+P = (0.02, 0.6)
+
+
+def targets(m: Mixture, p: float) -> np.ndarray:
+    return np.array([m.quantile(i, p) for i in range(ROWS)])
+
+
+@every
+@pytest.mark.parametrize("p", P)
+def test_log_prob_is_the_log_of_the_mean_density(m: Mixture, p: float) -> None:
+    y = targets(m, p)
+    theirs = np.log([m.density(i, y[i]) for i in range(ROWS)])
+    np.testing.assert_allclose(Prediction(m.law).log_prob(y).numpy(), theirs, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["Gamma", "LogNormal", "Uniform", "Poisson", "NegativeBinomial"])
+def test_what_cannot_happen_has_log_density_minus_infinity(name: str) -> None:
+    prediction = Prediction(ALL[name].law)
+    assert prediction.log_prob([-5.0] * ROWS).tolist() == [-np.inf] * ROWS
+    if ALL[name].discrete:
+        assert prediction.log_prob([0.5] * ROWS).tolist() == [-np.inf] * ROWS
+
+
+@every
+@pytest.mark.parametrize("p", P)
+def test_crps_is_the_integral_of_the_squared_difference_of_cdfs(m: Mixture, p: float) -> None:
+    y = targets(m, p)
+    ours = Prediction(m.law).crps(y).numpy()
+    for i in range(ROWS):
+        rough = "StudentT" in repr(m.law) or "Uniform" in repr(m.law)  # tails without an end, or a cdf with corners
+        if m.discrete:
+            top = int(m.quantile(i, 1 - 1e-13)) + int(y[i]) + 2
+            expected = sum((m.cdf(i, k) - (k >= y[i])) ** 2 for k in range(top))
+        else:
+            low, high = m.quantile(i, 1e-9), m.quantile(i, 1 - 1e-9)
+            knots = sorted(
+                {y[i], *(m.quantile(i, q) for q in (1e-6, 1e-4, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1 - 1e-4, 1 - 1e-6))}
+            )
+            precision = 1e-7 if "Uniform" in repr(m.law) else 1e-10
+            edges = [low, *knots, high]
+            expected = sum(
+                integrate.quad(lambda x, i=i, b=b: (m.cdf(i, x) - (b > y[i])) ** 2, a, b, epsabs=precision, limit=200)[0]
+                for a, b in pairwise(edges)
+            )
+        assert ours[i] == pytest.approx(expected, rel=1e-3 if rough else 1e-6, abs=1e-9)
+
+
+def test_crps_of_one_normal_is_its_closed_form() -> None:
+    mu, sigma, y = torch.tensor([0.3, -1.0]).double(), torch.tensor([0.5, 2.0]).double(), torch.tensor([1.0, -4.0]).double()
+    z = ((y - mu) / sigma).numpy()
+    closed = sigma.numpy() * (z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z) - 1 / np.sqrt(np.pi))
+    np.testing.assert_allclose(Prediction(torch.distributions.Normal(mu, sigma)).crps(y).numpy(), closed, rtol=1e-12)
+
+
+@pytest.mark.parametrize("spread", [0.1, 2.0, 30.0], ids=["overlapping", "wide", "far apart"])
+def test_crps_of_normals_by_integral_agrees_with_pairs(spread: float) -> None:
+    """The closed form serves up to some hundreds of draws, the integral beyond."""
+    generator = torch.Generator().manual_seed(0)
+    m = spread * torch.randn(40, 6, generator=generator, dtype=torch.float64)
+    s = 0.3 + torch.rand(40, 6, generator=generator, dtype=torch.float64)
+    law, y = torch.distributions.Normal(m, s), torch.linspace(-3, 3, 6, dtype=torch.float64) * spread
+    torch.testing.assert_close(mixture.integral(law, y), Prediction(law).crps(y), rtol=2e-3, atol=1e-6)
+
+
+def test_crps_of_many_draws_is_that_of_a_few_repeated() -> None:
+    few = CONTINUOUS["Normal"].law
+    many = torch.distributions.Normal(few.loc.repeat(60, 1), few.scale.repeat(60, 1))
+    assert len(many.loc) > mixture.CLOSED_FORM_DRAWS
+    y = torch.tensor([-1.0, 0.0, 2.0]).double()
+    torch.testing.assert_close(Prediction(many).crps(y), Prediction(few).crps(y), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["Normal", "StudentT", "Gamma", "Poisson", "NegativeBinomial"])
+def test_crps_is_the_energy_form_by_monte_carlo(name: str) -> None:
+    """E|Y - y| - E|Y - Y'| / 2, within five standard errors."""
+    k, prediction = 40_000, Prediction(ALL[name].law)
+    y = prediction.quantile(0.7)
+    draws, others = prediction.sample(k, seed=1), prediction.sample(k, seed=2)
+    terms = (draws - y).abs() - 0.5 * (draws - others[torch.randperm(k, generator=torch.Generator().manual_seed(0))]).abs()
+    error = terms.std(0) / k**0.5
+    assert bool(((terms.mean(0) - prediction.crps(y)).abs() < 5 * error).all())
+
+
+def test_crps_of_a_far_target_is_the_distance_less_half_the_spread() -> None:
+    law = torch.distributions.Normal(torch.zeros(1, 1).double(), torch.ones(1, 1).double())
+    assert float(Prediction(law).crps([1e3])) == pytest.approx(1e3 - 1 / np.sqrt(np.pi), rel=1e-12)
+
+
+@every
+def test_pit_of_its_own_draws_is_uniform(m: Mixture) -> None:
+    """Kolmogorov-Smirnov at a fixed seed."""
+    y = Prediction(m.law).sample(400, seed=3)
+    u = torch.stack([Prediction(m.law).pit(row, seed=i) for i, row in enumerate(y)])
+    assert bool(((u >= 0) & (u <= 1)).all())
+    assert all(stats.kstest(u[:, i].numpy(), "uniform").pvalue > 1e-3 for i in range(ROWS))
+
+
+@pytest.mark.parametrize("m", COUNTS.values(), ids=COUNTS.keys())
+def test_pit_of_a_count_lies_between_its_two_cdfs_and_follows_the_seed(m: Mixture) -> None:
+    prediction = Prediction(m.law)
+    y = prediction.quantile(0.6)
+    u = prediction.pit(y, seed=4)
+    assert bool(((prediction.cdf(y - 1) <= u) & (u <= prediction.cdf(y))).all())
+    assert torch.equal(u, prediction.pit(y, seed=4))
+    assert not torch.equal(u, prediction.pit(y, seed=5))
+
+
+@pytest.mark.parametrize("m", CONTINUOUS.values(), ids=CONTINUOUS.keys())
+def test_pit_of_a_continuous_law_is_its_cdf(m: Mixture) -> None:
+    y = targets(m, 0.3)
+    assert torch.equal(Prediction(m.law).pit(y), Prediction(m.law).cdf(y))

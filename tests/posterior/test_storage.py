@@ -1,0 +1,128 @@
+"""Records to a file and back, and files that are not ours."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ppgp import kernels, models, priors
+from ppgp.errors import StorageError
+from ppgp.posterior import storage
+from ppgp.posterior.loading import _table
+
+
+@dataclass(frozen=True, eq=False)
+class Inner:
+    level: float
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    tensor: Tensor | None = None
+    inner: Inner | None = None
+    values: Any = None
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+
+
+TABLE = {storage.class_name(kind): kind for kind in (Inner, Record)}
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda x: (
+        st.lists(x, max_size=4) | st.lists(x, max_size=3).map(tuple) | st.dictionaries(st.text(max_size=8), x, max_size=4)
+    ),
+    max_leaves=12,
+)
+anything = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal, types and NaN and signs of zero included."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, float):
+        return (math.isnan(a) and math.isnan(b)) or (a == b and math.copysign(1, a) == math.copysign(1, b))
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return list(a) == list(b) and all(same(a[k], b[k]) for k in a) if isinstance(a, dict) else a == b
+
+
+def round_trip(path: Path, record: Any) -> Any:
+    return storage.load(storage.save(path / "record.ppgp", record), TABLE)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bool, torch.int64, torch.int32, torch.float16], ids=str)
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0, 4)], ids=str)
+def test_tensors_keep_dtype_shape_and_values(tmp_path: Path, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    tensor = torch.arange(math.prod(shape)).reshape(shape).to(dtype)
+    found = round_trip(tmp_path, Record(tensor, tensors={"a": tensor, "b": tensor})).tensors["b"]
+    assert (found.dtype, found.shape) == (dtype, tensor.shape)
+    assert torch.equal(found, tensor)
+
+
+def test_tensors_keep_nan_infinity_and_layouts_that_are_not_contiguous(tmp_path: Path) -> None:
+    odd = torch.tensor([[math.nan, math.inf], [-math.inf, -0.0]], dtype=torch.float64)
+    views = {"transposed": odd.mT, "row": odd[1], "expanded": odd[:1].expand(3, 2), "grad": odd.clone().requires_grad_()}
+    found = round_trip(tmp_path, Record(tensors=views)).tensors
+    for name, view in views.items():
+        assert torch.equal(found[name].isnan(), view.isnan())
+        assert torch.equal(found[name].nan_to_num(), view.detach().nan_to_num())
+        assert not found[name].requires_grad
+
+
+def test_records_nest_and_tuples_stay_tuples(tmp_path: Path) -> None:
+    found = round_trip(tmp_path, Record(inner=Inner(0.9, ("a", "b")), values=[Inner(math.inf), (1, [2, (3,)])]))
+    assert isinstance(found, Record)
+    assert isinstance(found.inner, Inner)
+    assert (found.inner.level, found.inner.names) == (0.9, ("a", "b"))
+    assert found.values[0].level == math.inf
+    assert found.values[1] == (1, [2, (3,)])
+
+
+@anything
+@given(value=PLAIN)
+def test_plain_values_come_back_the_same(tmp_path: Path, value: Any) -> None:
+    assert same(round_trip(tmp_path, Record(values=value)).values, value)
+
+
+def test_numpy_values_come_back_as_numbers_and_tensors(tmp_path: Path) -> None:
+    found = round_trip(tmp_path, Record(values=[np.float64(0.5), np.int64(3), np.bool_(True), np.eye(2)])).values
+    assert found[:3] == [0.5, 3, True]
+    assert torch.equal(found[3], torch.eye(2).double())
+
+
+def test_folders_are_made_and_the_path_is_returned(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "record.ppgp"
+    assert storage.save(path, Inner(0.5)) == path
+    assert storage.load(str(path), TABLE).level == 0.5
+
+
+def test_what_a_file_cannot_hold_is_named_and_can_be_given(tmp_path: Path) -> None:
+    network = torch.nn.Linear(2, 1)
+    path = storage.save(tmp_path / "record.ppgp", Record(values=network))
+    with pytest.raises(StorageError, match=r"'Linear', which no file can hold, got no model: pass it"):
+        storage.load(path, TABLE)
+    assert storage.load(path, TABLE, {"Linear": network}).values is network
+
+
+def test_no_two_classes_that_a_file_may_name_share_a_name() -> None:
+    """A kernel and a prior are both called Exponential."""
+    table = _table()
+    assert table[storage.class_name(kernels.Exponential)] is kernels.Exponential
+    assert table[storage.class_name(priors.Exponential)] is priors.Exponential
+    assert all(storage.class_name(kind) == name for name, kind in table.items())
+
+
+def test_every_kernel_and_prior_comes_back_equal(tmp_path: Path) -> None:
+    k = kernels.Scale(kernels.ARD(kernels.RBF()) * kernels.Exponential(lengthscale=priors.Gamma(2, 3)) + kernels.White(0.1))
+    recipe = models.GP(k, noise=priors.Exponential(2.0))
+    assert storage.load(storage.save(tmp_path / "gp.ppgp", recipe), _table()) == recipe
