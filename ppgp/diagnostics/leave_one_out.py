@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy import optimize
 from scipy.special import logsumexp
 from torch import Tensor
 
-from ..errors import NotApplicable, UnknownName
+from ..errors import ConvergenceWarning, DataError, NotApplicable, UnknownName
 from ..posterior.convergence import k_hat_limit, psis
 from ..posterior.posterior import Posterior
 
 __all__ = ["LOO", "psis_loo", "stacking_weights"]
 
-ROUNDS = 10_000
+ROUNDS = 200
+SHORT = 1e-6  # nats a row
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,16 +88,41 @@ def psis_loo(posterior: Posterior, site: str | None = None) -> LOO:
 
 def stacking_weights(log_densities: Tensor) -> Tensor:
     """The weights [K] of K models under which the mixture of them predicts best: the largest sum_i log sum_k w_k p_k(y_i given the
-    other rows). Yao, Vehtari, Simpson & Gelman (2018), equation 4; by EM, every round of which climbs.
+    other rows). Yao, Vehtari, Simpson & Gelman (2018), equation 4; by SciPy's SLSQP.
+
+    The sum is concave, so that its gradient bounds what is missing to the best: ConvergenceWarning where that may be more than
+    1e-6 nats a row.
 
     Args:
         log_densities: log p_k(y_i given the other rows), [K, n].
+
+    Raises:
+        DataError: where a density is NaN or infinite, or a row is impossible under all models.
     """
-    weights = torch.full_like(log_densities[:, 0], 1 / len(log_densities))
-    for _ in range(ROUNDS):
-        new = torch.softmax(log_densities + weights.log()[:, None], 0).mean(1)
-        settled = float((new - weights).abs().max()) < 1e-9
-        weights = new
-        if settled:
-            break
-    return weights
+    table = log_densities.detach().double().cpu().numpy()
+    best = table.max(0)
+    if np.isnan(table).any() or not np.isfinite(best).all():
+        row = int(np.flatnonzero(np.isnan(table).any(0) | ~np.isfinite(best))[0])
+        raise DataError("log densities that are numbers, finite under one model at least", f"others in row {row}", "drop it")
+    densities = np.exp(table - best)
+    K = len(densities)
+
+    def mixture(w: np.ndarray) -> np.ndarray:
+        return np.maximum(w @ densities, np.finfo(float).tiny)
+
+    found = optimize.minimize(
+        lambda w: -np.log(mixture(w)).mean(),
+        np.full(K, 1 / K),
+        jac=lambda w: -(densities / mixture(w)).mean(1),
+        method="SLSQP",
+        bounds=[(0.0, 1.0)] * K,
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": lambda w: np.ones(K)},
+        options={"ftol": 1e-16, "maxiter": ROUNDS},
+    )
+    weights = np.clip(found.x, 0.0, None)
+    weights /= weights.sum()
+    short = float((densities / mixture(weights)).mean(1).max()) - 1
+    if not short <= SHORT:
+        sentence = f"the stacking weights may lie {short:.2g} nats a row below the best: {found.message}"
+        warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
+    return torch.as_tensor(weights).to(log_densities)

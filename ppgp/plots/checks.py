@@ -126,12 +126,14 @@ def predictive_check(posterior: Posterior, site: str = "y", replicates: int = 60
 
 
 def elbo(posterior: Posterior) -> Figure:
-    """The evidence lower bound, step by step; the first tenth is left out of the scale.
+    """The evidence lower bound, step by step; the first tenth is left out of the scale. Where a model has a bound of its own (SVGP),
+    what SVI climbs, log p(theta) + ELBO.
 
     Raises:
         NotApplicable: if the posterior was not made by SVI.
     """
-    history = posterior.stats.get("elbo_history")
+    name = "elbo_history" if "elbo_history" in posterior.stats else "objective_history"
+    history = posterior.stats.get(name)
     if history is None or len(history) < 2:
         raise NotApplicable("a history of the ELBO", type(posterior.how).__name__, "fit by SVI")
     values = np.asarray(history, dtype=float)
@@ -143,5 +145,5 @@ def elbo(posterior: Posterior) -> Figure:
     if len(settled) and np.ptp(settled) > 0:
         margin = 0.05 * np.ptp(settled)
         axis.set_ylim(settled.min() - margin, settled.max() + margin)
-    axis.set(xlabel="step", ylabel="ELBO (nats)")
+    axis.set(xlabel="step", ylabel="ELBO (nats)" if name == "elbo_history" else "log p(theta) + ELBO (nats)")
     return figure

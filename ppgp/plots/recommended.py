@@ -26,7 +26,8 @@ def suited(posterior: Posterior, reference: Posterior | None = None) -> dict[str
             found["pair"] = chains.pair(posterior, [str(name) for name in worst])
     if "lp" in posterior.stats and "log_q" in posterior.stats:
         found["k_hat"] = checks.k_hat({how: posterior})
-    if "elbo_history" in posterior.stats and len(posterior.stats["elbo_history"]) > 1:
+    history = posterior.stats.get("elbo_history", posterior.stats.get("objective_history", ()))
+    if len(history) > 1:
         found["elbo"] = checks.elbo(posterior)
     if posterior.mcmc or how == "Exact":
         found["loo"] = checks.loo(posterior)

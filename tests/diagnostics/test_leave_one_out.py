@@ -11,8 +11,9 @@ from scipy import optimize
 
 import ppgp
 from ppgp.data import Dataset
+from ppgp.diagnostics import leave_one_out
 from ppgp.diagnostics.leave_one_out import stacking_weights
-from ppgp.errors import NotApplicable
+from ppgp.errors import ConvergenceWarning, DataError, NotApplicable
 from ppgp.inference import MAP, NUTS, Exact, Laplace
 from ppgp.models import LinearRegression, LogisticRegression
 from ppgp.posterior.arviz import arviz
@@ -103,3 +104,26 @@ def test_stacking_weights_are_where_the_mixture_predicts_best() -> None:
     assert float(weights.sum()) == pytest.approx(1.0)
     assert float(weights[2]) < 1e-6
     assert stacking_weights(densities[:1]).tolist() == [1.0]
+
+
+@pytest.mark.parametrize("slope", [1e-3, 1e-4, 1e-5])
+def test_stacking_weights_reach_the_edge_of_the_simplex(slope: float) -> None:
+    """A model that is a little better in every row has all the weight, however little it is."""
+    densities = torch.randn(1, 50, generator=torch.Generator().manual_seed(0), dtype=F64).repeat(2, 1)
+    densities[1] -= slope
+    torch.testing.assert_close(stacking_weights(densities), torch.tensor([1.0, 0.0], dtype=F64), atol=1e-6, rtol=0.0)
+
+
+def test_stacking_weights_that_have_not_settled_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leave_one_out, "ROUNDS", 1)
+    densities = torch.randn(4, 30, generator=torch.Generator().manual_seed(0), dtype=F64)
+    with pytest.warns(ConvergenceWarning, match="stacking weights"):
+        assert float(stacking_weights(densities).sum()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_stacking_weights_refuse_what_is_no_density(value: float) -> None:
+    densities = torch.zeros(2, 5, dtype=F64)
+    densities[:, 3] = value
+    with pytest.raises(DataError, match="row 3"):
+        stacking_weights(densities)

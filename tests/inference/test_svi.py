@@ -100,6 +100,14 @@ def test_every_kind_of_guide_gives_draws_of_the_right_shape_and_dtype(guide: Any
     assert bool((posterior.draws["noise"] > 0).all())
 
 
+@quiet
+def test_a_flow_that_ends_below_the_gaussian_guide_says_so() -> None:
+    """It could be that Gaussian, which is the posterior here."""
+    posterior, _ = fitted(guide="iaf", steps=100, draws=50)
+    assert any("Gaussian" in sentence for sentence in posterior.warnings)
+    assert posterior.stats["elbo"] < EVIDENCE - 1
+
+
 def test_it_stops_when_the_bound_has_not_risen_for_as_long_as_its_patience() -> None:
     posterior, _ = fitted(steps=5000, patience=50)
     assert 100 <= len(posterior.stats["elbo_history"]) < 5000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -38,7 +39,11 @@ def bounded(
     started: float,
     train: Callable[..., Any],
 ) -> Posterior:
-    """One draw of the hyperparameters, at the maximum of log p(theta) + elbo, and the params of the collapsed sites."""
+    """One draw of the hyperparameters, at the maximum of log p(theta) + elbo, and the params of the collapsed sites.
+
+    Stats: ``elbo``, a lower bound of log p(y given theta) whatever was climbed; ``objective``, what was climbed, log p(theta)
+    included, and ``objective_history`` [steps].
+    """
     model, data = target.model, target.data
     bound = Target(model, data, optimise_params=True, bound=True)
     generator = torch.Generator().manual_seed(seed)
@@ -52,11 +57,20 @@ def bounded(
     else:
         history, notes = train(_stepper(how, bound, q, z, generator), progress)
     with torch.no_grad():
-        value = float(bound.log_density(z, jacobian=False))
-    stats = {"elbo": value, "elbo_history": torch.tensor(history, dtype=torch.float64)}
+        objective = float(bound.log_density(z, jacobian=False))
+        elbo = _elbo(bound, model, data, z)
+    stats = {"elbo": elbo, "objective": objective, "objective_history": torch.tensor(history, dtype=torch.float64)}
     posterior = finish(how, bound, z[None, None], started, stats, notes)
     posterior.draws.update({name: posterior.params[f"{name}_loc"][None, None] for name in model.collapsed})
     return posterior
+
+
+def _elbo(bound: Target, model: Any, data: Any, z: Tensor) -> float:
+    """The ELBO of all rows at z, without log p(theta); a model with another objective has it too."""
+    honest = replace(model, objective="elbo") if getattr(model, "objective", "elbo") != "elbo" else model
+    theta = {**bound.params, **{name: s.transform(s.of(z)) for name, s in bound.slices.items()}}
+    with quietly():
+        return float(honest.elbo(theta, data.X, data.y, total=data.n))
 
 
 def _begin(bound: Target, model: Any, data: Any, init: Posterior | Tensor | None, seed: int) -> Tensor:
