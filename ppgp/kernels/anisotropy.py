@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SettingError
-from ..priors import Param, Prior, PriorLike, Site, Uniform, site, value_of
+from ..priors import Param, PriorLike, Site, Uniform, site, value_of
 from .base import Kernel, Theta
 
 
@@ -31,9 +31,9 @@ class Anisotropy(Kernel):
     widths = (2, math.inf)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.angle, Prior) and not 0 <= self.angle <= 180:
+        if isinstance(self.angle, int | float) and not 0 <= self.angle <= 180:
             raise SettingError("an angle from 0 to 180 degrees, clockwise from north", repr(self.angle), "add or take off 180")
-        if not isinstance(self.ratio, Prior) and not 0 < self.ratio <= 1:
+        if isinstance(self.ratio, int | float) and not 0 < self.ratio <= 1:
             do = "divide the shorter range by the longer, or turn the angle by 90"
             raise SettingError("a ratio of ranges above 0 and at most 1", repr(self.ratio), do)
 

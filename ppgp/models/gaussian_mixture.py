@@ -17,7 +17,7 @@ from ..data.dataset import Dataset
 from ..errors import DataError, NotApplicable, SettingError
 from ..numerics.cholesky import LOG_2PI
 from ..numerics.distributions import NormalMixture
-from ..priors import Dirichlet, InverseGamma, Normal, Prior, PriorLike, Site, site
+from ..priors import Dirichlet, InverseGamma, Normal, Prior, PriorLike, Site, single, site
 from .base import Model
 from .sites import Theta
 
@@ -133,6 +133,7 @@ class GaussianMixture(Model):
             NotApplicable: unless mean is Normal, and variance InverseGamma or a number.
         """
         prior, spread = self._conjugate("Gibbs")
+        centre_of_prior, sd_of_prior = single(prior.loc), single(prior.scale)
         y, K = train.y, self.components
 
         def gamma(shape: Tensor, generator: torch.Generator) -> Tensor:
@@ -151,13 +152,13 @@ class GaussianMixture(Model):
             count = member.sum(1)
             g = gamma(self.concentration + count, generator).clamp_min(torch.finfo(y.dtype).tiny)
             new = {"proportion": g / g.sum(-1, keepdim=True)}
-            precision = count / variance + prior.scale**-2
-            centre = (torch.einsum("cnk,n->ck", member, y) / variance + prior.loc * prior.scale**-2) / precision
+            precision = count / variance + sd_of_prior**-2
+            centre = (torch.einsum("cnk,n->ck", member, y) / variance + centre_of_prior * sd_of_prior**-2) / precision
             e = torch.randn(centre.shape, generator=generator, dtype=torch.float64).to(y)
             new["mean"] = centre + e / precision.sqrt()
             if spread is not None:
                 squares = (member * (y[None, :, None] - new["mean"][:, None]).square()).sum(1)
-                new["variance"] = (spread.rate + 0.5 * squares) / gamma(spread.shape + 0.5 * count, generator)
+                new["variance"] = (single(spread.rate) + 0.5 * squares) / gamma(single(spread.shape) + 0.5 * count, generator)
             return new
 
         return sweep
@@ -171,6 +172,7 @@ class GaussianMixture(Model):
             NotApplicable: if there are more than a million assignments, or the priors are not conjugate.
         """
         prior, spread = self._conjugate("Exact")
+        centre_of_prior, sd_of_prior = single(prior.loc), single(prior.scale)
         y, K, n = train.y, self.components, train.n
         if K**n > MOST_ASSIGNMENTS:
             raise NotApplicable(
@@ -183,10 +185,12 @@ class GaussianMixture(Model):
         reach = torch.zeros(1, dtype=y.dtype) if spread is None else torch.linspace(-WIDTH, WIDTH, NODES, dtype=y.dtype)
         grid = (centre + reach).to(y)
         v = grid.exp()
-        about = square - 2 * prior.loc * total + count * prior.loc**2  # squares about the prior mean
-        pull = (total - count * prior.loc)[:, None].square() * prior.scale**2 / (v * (v + count[:, None] * prior.scale**2))
+        about = square - 2 * centre_of_prior * total + count * centre_of_prior**2  # squares about the prior mean
+        pull = (
+            (total - count * centre_of_prior)[:, None].square() * sd_of_prior**2 / (v * (v + count[:, None] * sd_of_prior**2))
+        )
         log_m = -0.5 * (
-            count[:, None] * (LOG_2PI + grid) + torch.log1p(count[:, None] * prior.scale**2 / v) + about[:, None] / v - pull
+            count[:, None] * (LOG_2PI + grid) + torch.log1p(count[:, None] * sd_of_prior**2 / v) + about[:, None] / v - pull
         )
         if spread is not None:
             log_m = log_m + spread.distribution(y).log_prob(v) + grid + math.log(float(grid[1] - grid[0]))
@@ -207,9 +211,9 @@ class GaussianMixture(Model):
             code = codes[k][picked]
             node = torch.multinomial(torch.softmax(log_m[code].double(), 1), 1, generator=generator)[:, 0]
             variance[:, k] = v[node]
-            precision = count[code] / v[node] + prior.scale**-2
+            precision = count[code] / v[node] + sd_of_prior**-2
             e = torch.randn(draws, generator=generator, dtype=torch.float64).to(y)
-            out["mean"][:, k] = (total[code] / v[node] + prior.loc * prior.scale**-2) / precision + e / precision.sqrt()
+            out["mean"][:, k] = (total[code] / v[node] + centre_of_prior * sd_of_prior**-2) / precision + e / precision.sqrt()
             out["proportion"][:, k] = torch._standard_gamma(
                 (count[code] + self.concentration).double(), generator=generator
             ).to(y)

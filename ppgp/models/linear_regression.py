@@ -15,7 +15,7 @@ from torch.distributions import Distribution
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, SettingError
 from ..numerics.conjugate_linear import Decomposition, conjugate_law, decompose, invert, moments, noise_posterior
-from ..priors import Flat, InverseGamma, LogNormal, Normal, Prior, PriorLike, Site, site
+from ..priors import Flat, InverseGamma, LogNormal, Normal, Number, Prior, PriorLike, Site, single, site
 from .base import Model, linear
 from .sites import Theta, draw
 
@@ -126,8 +126,9 @@ class LinearRegression(Model):
             if not isinstance(prior, Normal | Flat):
                 raise NotApplicable(f"a Normal or Flat prior on {name} for the closed form", repr(prior), "use NUTS")
             size = train.d if name == "weight" else 1
-            precision += [0.0 if isinstance(prior, Flat) else prior.scale**-2] * size
-            mean += [0.0 if isinstance(prior, Flat) else prior.loc] * size
+            proper = isinstance(prior, Normal)
+            precision += [s**-2 for s in _listed(prior.scale, size)] if proper else [0.0] * size
+            mean += _listed(prior.loc, size) if proper else [0.0] * size
             names += list(train.feature_names or map(str, range(train.d))) if name == "weight" else ["the constant (bias)"]
         like = {"dtype": train.X.dtype, "device": train.X.device}
         return decompose(
@@ -159,7 +160,9 @@ class LinearRegression(Model):
                 raise NotApplicable(
                     "an InverseGamma prior on noise with conjugate=True", repr(self.noise), "use NUTS, or that prior"
                 )
-            start = (-1.0, 0.0) if isinstance(self.noise, Flat) else (self.noise.shape, self.noise.rate)
+            start = (-1.0, 0.0)
+            if isinstance(self.noise, InverseGamma):
+                start = (single(self.noise.shape), single(self.noise.rate))
             shape, rate, evidence = conjugate_law(d, *start)
             params["noise"] = torch.tensor([shape, rate], dtype=like.dtype, device=like.device)
             noise = out["noise"] = _inverse_gamma(shape, rate, u)
@@ -226,6 +229,11 @@ class LinearRegression(Model):
             return new
 
         return step
+
+
+def _listed(value: Number, size: int) -> list[float]:
+    """One number a coefficient."""
+    return list(value) if isinstance(value, tuple) else [value] * size
 
 
 def _inverse_gamma(shape: float, rate: float, u: Tensor) -> Tensor:

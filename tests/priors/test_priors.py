@@ -24,6 +24,7 @@ SCIPY = {
     priors.HalfNormal(1.7): stats.halfnorm(scale=1.7),
     priors.HalfCauchy(1.7): stats.halfcauchy(scale=1.7),
     priors.Uniform(0.3, 1.7): stats.uniform(0.3, 1.4),
+    priors.InUnitsOfData(priors.Normal(0.3, 1.7)): stats.norm(0.3, 1.7),
 }
 every = pytest.mark.parametrize("prior", [*SCIPY, Flat(), Flat(2.0)], ids=repr)
 

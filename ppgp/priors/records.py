@@ -1,7 +1,8 @@
 """Priors as frozen records: a record builds its Pyro distribution with the dtype and device of given data.
 
-A number in place of a prior fixes the value. ``Flat`` gives maximum likelihood. Records compare, print and
-store as plain data; nothing here samples.
+A number in place of a prior fixes the value, in the units of the data; a prior is on the scale that the model sees, unless it
+stands inside ``InUnitsOfData``. A number of a prior may be a tuple, one for each entry along the last axis of the site. ``Flat``
+gives maximum likelihood. Records compare, print and store as plain data; nothing here samples.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 from torch.distributions import constraints
 
-from .errors import SettingError
+from ..errors import SettingError
 
 __all__ = [
     "Dirichlet",
@@ -26,12 +27,15 @@ __all__ = [
     "Gamma",
     "HalfCauchy",
     "HalfNormal",
+    "InUnitsOfData",
     "InverseGamma",
     "LogNormal",
     "Normal",
     "StudentT",
     "Uniform",
 ]
+
+Number: TypeAlias = float | tuple[float, ...]  # one for all entries, or one for each along the last axis
 
 
 class Prior:
@@ -44,27 +48,85 @@ class Prior:
         raise NotImplementedError
 
     def _numbers(self, like: Tensor) -> list[Any]:
-        return [torch.full((), getattr(self, f.name), dtype=like.dtype, device=like.device) for f in fields(self)]  # type: ignore[arg-type]
+        return [tensor_of(getattr(self, f.name), like) for f in fields(self)]  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:
         for f in fields(self):  # type: ignore[arg-type]
             value = getattr(self, f.name)
             free = f.name in ("loc", "low", "high")
-            if not isinstance(value, int | float) or not math.isfinite(value) or (value <= 0 and not free):
+            if not all(is_number(v) and (v > 0 or free) for v in entries(value)):
                 wanted = "a finite number" if free else "a positive number"
                 raise SettingError(f"{wanted} as {f.name} of {type(self).__name__}", repr(value), "change it")
 
 
-PriorLike: TypeAlias = Prior | float | int
+PriorLike: TypeAlias = Prior | float | int | tuple[float, ...]
 SiteOrParam = TypeVar("SiteOrParam", bound="Site | Param")
+
+
+def entries(value: object) -> tuple[Any, ...]:
+    """The numbers of a field: one, or those of a tuple that is not empty."""
+    return value if isinstance(value, tuple) and value else (value,)
+
+
+def single(value: Number) -> float:
+    """The number that serves all entries.
+
+    Raises:
+        SettingError: if there is one for each.
+    """
+    if isinstance(value, tuple):
+        raise SettingError("one number for all entries here", f"{len(value)}, one for each", "use NUTS, or one number")
+    return value
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def tensor_of(values: Number, like: Tensor) -> Tensor:
+    """Numbers with the dtype and device of ``like``: [], or [entries]."""
+    if isinstance(values, tuple):
+        return torch.tensor(values, dtype=like.dtype, device=like.device)
+    return torch.full((), values, dtype=like.dtype, device=like.device)
+
+
+@dataclass(frozen=True)
+class InUnitsOfData(Prior):
+    """The prior in the units of the data, as a plain number is; a prior without it is on the scale that the model sees.
+
+    ``Periodic(period=InUnitsOfData(LogNormal(math.log(365.0), 0.1)))`` is a period of about 365 in the units of X. ``fit`` puts the
+    same law on the scale of the model. A program run without ``fit`` has one scale alone, and the law as it is written.
+
+    Raises:
+        SettingError: if it is not given a prior.
+    """
+
+    prior: Any
+
+    def __post_init__(self) -> None:
+        if isinstance(self.prior, InUnitsOfData) or not isinstance(self.prior, Prior):
+            do = "pass a number by itself: it is in the units of the data already"
+            raise SettingError("a prior in InUnitsOfData", repr(self.prior), do)
+
+    @property
+    def positive(self) -> bool:  # type: ignore[override]
+        return self.prior.positive
+
+    def distribution(self, like: Tensor) -> TorchDistributionMixin:
+        return self.prior.distribution(like)
+
+
+def bare(prior: Any) -> Any:
+    """The prior, out of its ``InUnitsOfData``."""
+    return prior.prior if isinstance(prior, InUnitsOfData) else prior
 
 
 @dataclass(frozen=True)
 class Normal(Prior):
     """Normal with mean ``loc`` and standard deviation ``scale``."""
 
-    loc: float = 0.0
-    scale: float = 1.0
+    loc: Number = 0.0
+    scale: Number = 1.0
 
     def distribution(self, like: Tensor) -> TorchDistributionMixin:
         return dist.Normal(*self._numbers(like))
@@ -74,9 +136,9 @@ class Normal(Prior):
 class StudentT(Prior):
     """Student's t with ``df`` degrees of freedom, location ``loc`` and scale ``scale``."""
 
-    df: float = 3.0
-    loc: float = 0.0
-    scale: float = 1.0
+    df: Number = 3.0
+    loc: Number = 0.0
+    scale: Number = 1.0
 
     def distribution(self, like: Tensor) -> TorchDistributionMixin:
         return dist.StudentT(*self._numbers(like))
@@ -86,8 +148,8 @@ class StudentT(Prior):
 class LogNormal(Prior):
     """exp of a Normal(loc, scale)."""
 
-    loc: float = 0.0
-    scale: float = 1.0
+    loc: Number = 0.0
+    scale: Number = 1.0
     positive = True
 
     def distribution(self, like: Tensor) -> TorchDistributionMixin:
@@ -98,8 +160,8 @@ class LogNormal(Prior):
 class Gamma(Prior):
     """Gamma with mean shape / rate."""
 
-    shape: float
-    rate: float
+    shape: Number
+    rate: Number
     positive = True
 
     def distribution(self, like: Tensor) -> TorchDistributionMixin:
@@ -110,8 +172,8 @@ class Gamma(Prior):
 class InverseGamma(Prior):
     """1 / Gamma(shape, rate)."""
 
-    shape: float
-    rate: float
+    shape: Number
+    rate: Number
     positive = True
 
     def distribution(self, like: Tensor) -> TorchDistributionMixin:
@@ -122,7 +184,7 @@ class InverseGamma(Prior):
 class Exponential(Prior):
     """Exponential with mean 1 / rate."""
 
-    rate: float = 1.0
+    rate: Number = 1.0
     positive = True
 
     def distribution(self, like: Tensor) -> TorchDistributionMixin:
@@ -133,7 +195,7 @@ class Exponential(Prior):
 class HalfNormal(Prior):
     """The absolute value of a Normal(0, scale)."""
 
-    scale: float = 1.0
+    scale: Number = 1.0
     positive = True
 
     def distribution(self, like: Tensor) -> TorchDistributionMixin:
@@ -144,7 +206,7 @@ class HalfNormal(Prior):
 class HalfCauchy(Prior):
     """The absolute value of a Cauchy(0, scale)."""
 
-    scale: float = 1.0
+    scale: Number = 1.0
     positive = True
 
     def distribution(self, like: Tensor) -> TorchDistributionMixin:
@@ -166,17 +228,18 @@ class Dirichlet(Prior):
 class Uniform(Prior):
     """Uniform between ``low`` and ``high``."""
 
-    low: float
-    high: float
+    low: Number
+    high: Number
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.low < self.high:
+        low, high = self._numbers(torch.zeros((), dtype=torch.float64))
+        if not bool((low < high).all()):
             raise SettingError("low < high in Uniform", f"low={self.low}, high={self.high}", "swap or widen them")
 
     @property
     def positive(self) -> bool:  # type: ignore[override]
-        return self.low >= 0
+        return min(entries(self.low)) >= 0
 
     def distribution(self, like: Tensor) -> TorchDistributionMixin:
         return dist.Uniform(*self._numbers(like))
@@ -190,16 +253,16 @@ class Flat(Prior):
     The posterior is proper only where the data make it so.
     """
 
-    start: float | None = None
+    start: Number | None = None
 
     def __post_init__(self) -> None:
-        if self.start is not None and not math.isfinite(self.start):
+        if self.start is not None and not all(map(is_number, entries(self.start))):
             raise SettingError("a finite number as start of Flat", repr(self.start), "change it")
 
     def distribution(self, like: Tensor, positive: bool = False) -> TorchDistributionMixin:
         start = self.start if self.start is not None else (1.0 if positive else 0.0)
         support = constraints.positive if positive else constraints.real
-        return FlatDistribution(torch.full((), start, dtype=like.dtype, device=like.device), support)
+        return FlatDistribution(tensor_of(start, like), support)
 
 
 class FlatDistribution(dist.TorchDistribution):
@@ -241,13 +304,12 @@ class Site:
         return not isinstance(self.prior, Prior)
 
     def distribution(self, like: Tensor) -> TorchDistributionMixin:
-        assert isinstance(self.prior, Prior)
-        if isinstance(self.prior, Dirichlet):
-            return self.prior.distribution(like, self.shape[-1])
-        if isinstance(self.prior, Flat):
-            one = self.prior.distribution(like, positive=self.positive)
-        else:
-            one = self.prior.distribution(like)
+        prior = bare(self.prior)
+        assert isinstance(prior, Prior)
+        if isinstance(prior, Dirichlet):
+            return prior.distribution(like, self.shape[-1])
+        options = {"positive": self.positive} if isinstance(prior, Flat) else {}
+        one = prior.distribution(like, **options)
         return one.expand(torch.Size(self.shape)).to_event(len(self.shape))  # type: ignore[attr-defined]
 
 
@@ -269,21 +331,38 @@ class Param:
 
 
 def site(name: str, prior: PriorLike, shape: tuple[int, ...] = (), positive: bool = False, zero: bool = False) -> Site:
-    """A checked Site: a positive quantity needs a prior on positive numbers, or a positive number (or 0, with ``zero``).
+    """A checked Site: a positive quantity needs a prior on positive numbers, or positive numbers (or 0, with ``zero``); one number, or
+    one for each entry along the last axis.
 
     Raises:
         SettingError: if the prior can give values that the quantity cannot take.
     """
     if isinstance(prior, Prior):
-        if positive and not prior.positive and not isinstance(prior, Flat):
+        _one_each(name, bare(prior), shape)
+        if positive and not prior.positive and not isinstance(bare(prior), Flat):
             raise SettingError(
                 f"a prior on positive numbers for {name}", repr(prior), "use LogNormal, Gamma, HalfNormal or Flat"
             )
-    elif isinstance(prior, bool) or not isinstance(prior, int | float) or not math.isfinite(prior):
+    elif not all(map(is_number, entries(prior))):
         raise SettingError(f"a prior or a finite number for {name}", repr(prior), "see ppgp.priors")
-    elif positive and (prior < 0 or (prior == 0 and not zero)):
+    elif positive and any(v < 0 or (v == 0 and not zero) for v in entries(prior)):
         raise SettingError(f"a positive number for {name}", repr(prior), "fix it above 0, or give it a prior")
+    elif isinstance(prior, tuple) and (not shape or len(prior) != shape[-1]):
+        _refuse_length(name, prior, shape)
     return Site(prior, shape, positive)
+
+
+def _one_each(name: str, prior: Prior, shape: tuple[int, ...]) -> None:
+    """Refuse a prior whose tuples have another length than the last axis of its site."""
+    for f in fields(prior):  # type: ignore[arg-type]
+        value = getattr(prior, f.name)
+        if isinstance(value, tuple) and (not shape or len(value) != shape[-1]):
+            _refuse_length(f"{f.name} of the prior of {name}", value, shape)
+
+
+def _refuse_length(name: str, value: tuple[float, ...], shape: tuple[int, ...]) -> None:
+    wanted = f"one number, or {shape[-1]} (one for each entry)," if shape else "one number"
+    raise SettingError(f"{wanted} for {name}", f"{len(value)} numbers", "change it")
 
 
 def value_of(theta: Mapping[str, Tensor], name: str, prior: PriorLike, like: Tensor) -> Tensor:
@@ -296,7 +375,7 @@ def value_of(theta: Mapping[str, Tensor], name: str, prior: PriorLike, like: Ten
         return theta[name]
     if isinstance(prior, Prior):
         raise SettingError(f"a value for {name} in theta", f"only {sorted(theta)}", f"add {name!r} to theta")
-    return torch.full((), float(prior), dtype=like.dtype, device=like.device)
+    return tensor_of(prior if isinstance(prior, tuple) else float(prior), like)
 
 
 def prefixed(prefix: str, sites: Mapping[str, SiteOrParam]) -> dict[str, SiteOrParam]:

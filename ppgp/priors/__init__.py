@@ -1,0 +1,47 @@
+"""Priors as frozen records, the named sites that have them, and the units that they are in."""
+
+from .records import (
+    Dirichlet,
+    Exponential,
+    Flat,
+    Gamma,
+    HalfCauchy,
+    HalfNormal,
+    InUnitsOfData,
+    InverseGamma,
+    LogNormal,
+    Normal,
+    StudentT,
+    Uniform,
+)
+from .records import FlatDistribution as FlatDistribution
+from .records import Number as Number
+from .records import Param as Param
+from .records import Prior as Prior
+from .records import PriorLike as PriorLike
+from .records import Site as Site
+from .records import bare as bare
+from .records import prefixed as prefixed
+from .records import single as single
+from .records import site as site
+from .records import tensor_of as tensor_of
+from .records import under as under
+from .records import value_of as value_of
+from .units import affine as affine
+from .units import in_units_of_data as in_units_of_data
+from .units import moved as moved
+
+__all__ = [
+    "Dirichlet",
+    "Exponential",
+    "Flat",
+    "Gamma",
+    "HalfCauchy",
+    "HalfNormal",
+    "InUnitsOfData",
+    "InverseGamma",
+    "LogNormal",
+    "Normal",
+    "StudentT",
+    "Uniform",
+]
