@@ -362,7 +362,14 @@ class Posterior:
         return {str(name): float(value) for name, value in self.summary()["r_hat"].items()}
 
     def save(self, path: str | Path) -> Path:
-        """Write everything to one file (safetensors + JSON); read it back with ``ppgp.load_posterior``."""
+        """Write everything to one file (safetensors + JSON, with a checksum); read it back with ``ppgp.load_posterior``.
+
+        A program, a guide, a torch module or a class of one's own stands in it by name, and is passed again to read it.
+
+        Raises:
+            StorageError: for what would not come back: an argument of a program that is no number, text, array, tensor, list or
+                mapping of them; two functions of one name.
+        """
         return storage.save(path, self)
 
 

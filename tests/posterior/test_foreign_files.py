@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,9 +33,7 @@ anything = settings(suppress_health_check=[HealthCheck.function_scoped_fixture],
 
 def written(path: Path, tree: Any, **tensors: Tensor) -> Path:
     """A file in our format with any tree of records in it."""
-    file = path / "made.ppgp"
-    save_file(tensors, str(file), metadata={"format": storage.FORMAT, "record": json.dumps(tree)})
-    return file
+    return storage.write(path / "made.ppgp", tree, tensors)
 
 
 FOREIGN = {
@@ -68,7 +65,21 @@ def test_another_safetensors_file_is_refused(tmp_path: Path) -> None:
     for metadata in (None, {"format": "pt"}, {"format": storage.FORMAT}, {"format": "ppgp-0", "record": "{}"}):
         save_file({"w": torch.zeros(2)}, str(path), metadata=metadata)
         with pytest.raises(StorageError, match="another kind of file"):
-            storage.load(path, TABLE)
+            storage.load(path, TABLE, unchecked=True)
+
+
+def test_a_file_without_its_checksum_is_refused_in_both_formats(tmp_path: Path) -> None:
+    path = tmp_path / "record.ppgp"
+    record = {"record": "{}"}
+    for metadata in (
+        {**record, "format": storage.FORMAT},
+        {**record, "format": storage.FORMAT, "checksum": "0" * 64},
+        {**record, "format": storage.FORMAT, "checksum": "none"},
+        {**record, "format": storage.UNCHECKED, "checksum": "0" * 64},
+    ):
+        save_file({"w": torch.zeros(2)}, str(path), metadata=metadata)
+        with pytest.raises(StorageError, match="checksum"):
+            storage.load(path, TABLE, unchecked=True)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.6, 0.99])

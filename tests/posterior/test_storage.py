@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from ppgp import kernels, models, priors
 from ppgp.errors import StorageError
-from ppgp.posterior import storage
-from ppgp.posterior.loading import _table
+from ppgp.posterior import loading, storage
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,10 +95,63 @@ def test_plain_values_come_back_the_same(tmp_path: Path, value: Any) -> None:
     assert same(round_trip(tmp_path, Record(values=value)).values, value)
 
 
-def test_numpy_values_come_back_as_numbers_and_tensors(tmp_path: Path) -> None:
+def test_numpy_values_come_back_as_numbers_and_arrays(tmp_path: Path) -> None:
     found = round_trip(tmp_path, Record(values=[np.float64(0.5), np.int64(3), np.bool_(True), np.eye(2)])).values
     assert found[:3] == [0.5, 3, True]
-    assert torch.equal(found[3], torch.eye(2).double())
+    assert found[2] is True
+    assert isinstance(found[3], np.ndarray)
+    assert np.array_equal(found[3], np.eye(2))
+
+
+def test_keys_that_are_no_text_come_back_as_they_were(tmp_path: Path) -> None:
+    values = {1: "one", (2, "b"): "two", None: "none", False: "false"}
+    assert round_trip(tmp_path, Record(values=values)).values == values
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{1, 2}, b"text", 1j, datetime(2000, 1, 1), np.array(["a", None], dtype=object), torch.eye(2).to_sparse(), range(3)],
+    ids=lambda v: type(v).__name__,
+)
+def test_what_would_not_come_back_is_refused_as_it_is_written(tmp_path: Path, value: Any) -> None:
+    with pytest.raises(StorageError, match=r"Record\.values\.0"):
+        storage.save(tmp_path / "record.ppgp", Record(values=[value]))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_record_that_holds_itself_is_refused(tmp_path: Path) -> None:
+    values: list[Any] = []
+    values.append(values)
+    with pytest.raises(StorageError, match="holds itself"):
+        storage.save(tmp_path / "record.ppgp", Record(values=values))
+
+
+def test_two_things_of_one_name_are_refused_unless_they_are_alike(tmp_path: Path) -> None:
+    def one() -> Any:
+        return lambda: 1
+
+    with pytest.raises(StorageError, match="one thing of a name"):
+        storage.save(tmp_path / "record.ppgp", Record(values=[one(), one()]))
+    relu, tanh = (nn.Sequential(nn.Linear(2, 1), layer) for layer in (nn.ReLU(), nn.Tanh()))
+    with pytest.raises(StorageError, match="one thing of a name"):
+        storage.save(tmp_path / "record.ppgp", Record(values=[relu, tanh]))
+    path = storage.save(tmp_path / "record.ppgp", Record(values=[relu, copy.deepcopy(relu)]))
+    with pytest.raises(StorageError, match="other layers"):
+        storage.load(path, TABLE, {"Sequential": tanh})
+
+
+def test_a_file_that_could_not_be_written_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = storage.save(tmp_path / "record.ppgp", Inner(0.5))
+
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(storage.os, "replace", full)
+    with pytest.raises(OSError, match="no space"):
+        storage.save(path, Inner(0.9))
+    monkeypatch.undo()
+    assert storage.load(path, TABLE).level == 0.5
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_folders_are_made_and_the_path_is_returned(tmp_path: Path) -> None:
@@ -116,7 +170,7 @@ def test_what_a_file_cannot_hold_is_named_and_can_be_given(tmp_path: Path) -> No
 
 def test_no_two_classes_that_a_file_may_name_share_a_name() -> None:
     """A kernel and a prior are both called Exponential."""
-    table = _table()
+    table = loading.table()
     assert table[storage.class_name(kernels.Exponential)] is kernels.Exponential
     assert table[storage.class_name(priors.Exponential)] is priors.Exponential
     assert all(storage.class_name(kind) == name for name, kind in table.items())
@@ -125,4 +179,4 @@ def test_no_two_classes_that_a_file_may_name_share_a_name() -> None:
 def test_every_kernel_and_prior_comes_back_equal(tmp_path: Path) -> None:
     k = kernels.Scale(kernels.ARD(kernels.RBF()) * kernels.Exponential(lengthscale=priors.Gamma(2, 3)) + kernels.White(0.1))
     recipe = models.GP(k, noise=priors.Exponential(2.0))
-    assert storage.load(storage.save(tmp_path / "gp.ppgp", recipe), _table()) == recipe
+    assert storage.load(storage.save(tmp_path / "gp.ppgp", recipe), loading.table()) == recipe

@@ -1,0 +1,71 @@
+"""Every file that an earlier version saved opens, and predicts what that version predicted."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import ppgp
+from ppgp.errors import StorageError
+from ppgp.posterior.loading import RENAMED, table
+
+FOLDER = Path(__file__).parent / "fixtures"
+FILES = sorted((FOLDER / "ppgp-1").glob("*.safetensors"))
+
+
+def writer() -> Any:
+    """The script that wrote them: the program and the network that no file holds stand there."""
+    spec = importlib.util.spec_from_file_location("write", FOLDER / "write.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+WRITER = writer()
+GIVEN = {"gp-user-network": WRITER.Encoder(), "program-nuts": WRITER.program}
+each_file = pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+
+
+def predicts_the_same(posterior: ppgp.Posterior, path: Path) -> None:
+    wanted = json.loads(path.with_suffix(".json").read_text())
+    assert {name: list(v.shape) for name, v in posterior.draws.items()} == wanted["sites"]
+    found = WRITER.expected(posterior, path.stem)
+    assert found.get("classes") == wanted.get("classes")
+    exact = 1e-4 if path.stem == "gp-float32" else 1e-9
+    for name in ("mean", "std", "probabilities", "quantiles"):
+        if name in wanted:
+            mine, theirs = (list(v.values()) if isinstance(v, dict) else v for v in (found[name], wanted[name]))
+            torch.testing.assert_close(torch.tensor(mine), torch.tensor(theirs), rtol=exact, atol=exact)
+
+
+@each_file
+def test_an_old_file_opens_on_request_and_predicts_the_same(path: Path) -> None:
+    predicts_the_same(ppgp.load_posterior(path, GIVEN.get(path.stem), unchecked=True), path)
+
+
+@each_file
+def test_an_old_file_saved_again_is_checked_and_predicts_the_same(path: Path, tmp_path: Path) -> None:
+    again = ppgp.load_posterior(path, GIVEN.get(path.stem), unchecked=True).save(tmp_path / path.name)
+    predicts_the_same(ppgp.load_posterior(again, GIVEN.get(path.stem)), path)
+
+
+@each_file
+def test_an_old_file_is_refused_where_nobody_asked_for_it(path: Path) -> None:
+    with pytest.raises(StorageError, match="unchecked=True"):
+        ppgp.load_posterior(path, GIVEN.get(path.stem))
+
+
+def test_every_class_and_field_of_the_format_before_has_its_place() -> None:
+    known = table()
+    for name, names in json.loads((FOLDER / "ppgp-1" / "classes.json").read_text()).items():
+        if not name.startswith("conformal."):  # no file ever held one
+            kind = known[RENAMED.get(name, name)]
+            assert set(names) <= {f.name for f in fields(kind) if f.init}
