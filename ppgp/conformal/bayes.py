@@ -78,7 +78,7 @@ class _AddOneIn:
 def _guide_correction(posterior: Posterior) -> Tensor:
     """Log weights that turn draws of a guide into draws of the posterior, Pareto-smoothed; zero for Markov chains."""
     lp, log_q = (posterior.stats.get(name) for name in ("lp", "log_q"))
-    count = next(iter(posterior.draws.values())).shape[:2].numel()
+    count = math.prod(posterior.shape)
     if posterior.mcmc or lp is None or log_q is None:
         return torch.zeros(count, dtype=torch.float64)
     return torch.as_tensor(psis((lp - log_q).flatten().double().cpu().numpy())[0])
@@ -101,11 +101,12 @@ def conformal_bayes(posterior: Posterior, X: Any, level: float = 0.9) -> Region:
     if type(model).law is Model.law:
         raise NotApplicable("rows that are independent given the draw", type(model).__name__, "use full_conformal for a GP")
     rows = posterior._new_rows(X)
+    if math.prod(posterior.shape) < 100:
+        got = str(math.prod(posterior.shape))
+        raise NotApplicable("at least 100 draws to reweight", got, "fit by NUTS, SVI or Laplace, with priors")
     with torch.no_grad():
         add = _AddOneIn(posterior, rows)
     T, n = add.E.shape
-    if T < 100:
-        raise NotApplicable("at least 100 draws to reweight", f"{T}", "fit by NUTS, SVI or Laplace")
     prediction = Prediction(add.law, classes=posterior.data.classes)
     if prediction.kind == "classes":
         region, edges = _enumerate(add, prediction, alpha, level)

@@ -157,6 +157,8 @@ def _reference_of(
 
 
 def _judge(name: str, posterior: Posterior, standard: Posterior | None) -> tuple[list[dict[str, Any]], str, str]:
+    if posterior.certain:
+        return [], "unjudged", "every hyperparameter is a number: no draws to judge"
     if standard is None:
         return [], "unjudged", "no reference draws of this model: fit it by NUTS too"
     if standard is posterior:

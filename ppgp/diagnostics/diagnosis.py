@@ -113,7 +113,10 @@ def diagnose(posterior: Posterior) -> Diagnosis:
 
 def _nothing(posterior: Posterior) -> Diagnosis:
     table = posterior.summary()
-    count = next(iter(posterior.draws.values())).shape[:2].numel() if posterior.draws else 0
+    if posterior.certain:
+        reason = "every hyperparameter is a number: nothing is uncertain"
+        return Diagnosis(AGREES, reason, posterior.warnings, table)
+    count = math.prod(posterior.shape)
     if type(posterior.how).__name__ == "Exact":
         return Diagnosis(AGREES, "draws of the posterior itself", posterior.warnings, table)
     reason = "one point: it has no spread to judge" if count == 1 else "draws whose density is not known cannot be weighed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 
@@ -68,6 +69,8 @@ def psis_loo(posterior: Posterior, site: str | None = None) -> LOO:
     if len(each) > 1 and site is None:
         raise NotApplicable("the name of one observed site", ", ".join(each), f"pass site={next(iter(each))!r}")
     log_likelihood = each[site or next(iter(each))].flatten(0, 1).double().cpu().numpy()
+    if posterior.certain:  # the hyperparameters are numbers, whichever row is left out
+        return LOO(log_likelihood[0], np.zeros_like(log_likelihood[0]), math.inf)
     if len(log_likelihood) < 2:
         raise NotApplicable(
             "draws with a spread for PSIS-LOO", "one point", "fit by Laplace, SVI or NUTS with draws of every site"

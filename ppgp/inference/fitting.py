@@ -19,6 +19,7 @@ from ..posterior.convergence import troubles
 from ..posterior.posterior import Posterior
 from ..target.target import Target
 from . import NUTS, Inference
+from .nothing_to_search import only_draw
 
 __all__ = ["fit"]
 
@@ -41,7 +42,8 @@ def fit(
     Args:
         model_or_program: a model of the zoo, or any Pyro program.
         data: a Dataset for a model; ``{argument: value}`` for a program.
-        how: an inference record; None: ``NUTS()``.
+        how: an inference record; None: ``NUTS()``. A model whose hyperparameters are all numbers
+            leaves nothing to search: by every method the Posterior is one draw, log p(y) in its stats.
         standardise: put the data on the scale that the model's default priors are meant for (each model says what may be
             scaled). Predictions are in the units of the data all the same. A program's arguments are never touched.
         init: a Posterior over the same sites, or some of them, or z, to start from.
@@ -82,13 +84,15 @@ def fit(
         got = repr(model_or_program) if named else f"a {type(model_or_program).__name__}"
         do = f"zoo.build_model({got}) makes one" if named else "pass a callable"
         raise NotApplicable("a model of ppgp.models or a Pyro program", got, do)
-    target = Target(model, data, optimise_params=how.optimises_params)
+    of_the_zoo = isinstance(model_or_program, Model)
+    target = Target(model, data, optimise_params=how.optimises_params, empty=of_the_zoo)
     kept = {} if checkpoint is None else {"checkpoint": checkpoint}
     if kept and "checkpoint" not in signature(how.__call__).parameters:
         raise NotApplicable(
             "a method with checkpoints", type(how).__name__, "use SVI, NUTS, HMC or SGLD, or leave checkpoint out"
         )
-    posterior = how(target, seed=seed, progress=progress, init=init, **kept)
+    options: dict[str, Any] = {"seed": seed, "progress": progress, "init": init, **kept}
+    posterior = how(target, **options) if target.dim else only_draw(how, target)
     ask = getattr(model, "doubts", None)
     doubts = [] if ask is None else ask(data)
     look = getattr(model, "faults", None)

@@ -31,6 +31,8 @@ class Model:
     known_noise: ClassVar[bool] = False
     #: sites that predict integrates out in closed form when their params are there
     collapsed: ClassVar[tuple[str, ...]] = ()
+    #: what the density of y is where all hyperparameters are numbers: "log_evidence", "elbo" (a lower bound on it), or None
+    density_at_numbers: str | None = "log_evidence"
     #: a Pyro guide (X, y=None, *, total=None); None: an autoguide serves
     guide: Callable[..., Any] | None = None
     #: (theta, X, y, total) -> a bound on log p(y given theta), its collapsed sites integrated under the params of their law

@@ -83,6 +83,11 @@ class Kriging(Model):
         """The covariance of the surface."""
         return Exponential() if self.variogram is None else self.variogram
 
+    @property
+    def density_at_numbers(self) -> str | None:  # type: ignore[override]
+        """The profile likelihood is no density of y."""
+        return None if self.estimator == "ml" and self.drift != "none" else "log_evidence"
+
     def value(self, theta: Theta, name: str, like: Tensor) -> Tensor:
         filled = replace(self, nugget=LogNormal(-2.0, 1.0)) if self.nugget is None else self
         return Model.value(filled, theta, name, like)

@@ -59,6 +59,7 @@ class SGPR(Model):
     seed: int = 0
     reselect: int | None = None
     Z: Tensor | None = field(default=None, repr=False, compare=False)
+    density_at_numbers = "elbo"
 
     def __post_init__(self) -> None:
         check_kernel(self.kernel)

@@ -36,7 +36,7 @@ def in_chunks(function: Callable[[dict[str, Tensor]], dict[str, Tensor]], draws:
 
     How many go together follows from what one draw alone allocates. ``budget``: bytes; None: ``MEMORY_BUDGET``.
     """
-    total = len(next(iter(draws.values())))
+    total = len(next(iter(draws.values()))) if draws else 1
     if total == 1:
         return function(dict(draws))
     first = {name: value[:1] for name, value in draws.items()}

@@ -32,7 +32,7 @@ def collected(
     seed: int,
 ) -> tuple[Groups, Coords, Dims]:
     """``{group: {variable: array}}``, coords and dims; see ``Posterior.to_arviz``."""
-    shape = next(iter(posterior.draws.values())).shape[:2]
+    shape = posterior.shape
     sites = _one_run(posterior)
     dims, coords = plate_axes(sites)
     groups: Groups = {"posterior": dict(posterior.draws)}
@@ -130,7 +130,7 @@ def replicates(posterior: Posterior) -> Callable[[dict[str, Tensor]], dict[str, 
             data = posterior.data
             known = {} if data.noise_sd is None else {"noise_sd": data.noise_sd}
             law = posterior.model.predict({**posterior.params, **draws}, data.X, data, joint=True, **known)
-            size = len(next(iter(draws.values())))
+            size = len(next(iter(draws.values()))) if draws else 1
             if law.batch_shape[0] != size:  # the params of a closed form: one law, whatever the draw
                 law = law.expand(torch.Size([size]))
             return {"y": _units(posterior, law.sample().to(posterior.data.y))}

@@ -89,7 +89,7 @@ def troubles(posterior: Posterior) -> list[str]:
         return []
     table = posterior.summary()
     found = []
-    chains, draws = next(iter(posterior.draws.values())).shape[:2]
+    chains, draws = posterior.shape
     moving = [np.ptp(x) > 0 for _, x in scalars(posterior.draws)]
     if draws > 1 and not any(moving):
         found.append("no draw differs from another: the sampler is stuck; start elsewhere, or change its steps")

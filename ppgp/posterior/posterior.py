@@ -52,12 +52,23 @@ class Posterior:
 
     @property
     def chains(self) -> int:
-        return next(iter(self.draws.values())).shape[0] if self.draws else 1
+        return self.shape[0]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many chains, and draws in each; (1, 1) where all hyperparameters are numbers."""
+        chains, draws = next(iter(self.draws.values())).shape[:2] if self.draws else (1, 1)
+        return chains, draws
+
+    @property
+    def certain(self) -> bool:
+        """Whether all hyperparameters are numbers, so that there was nothing to search."""
+        return not self.draws and self.stats.get("parameters") == 0
 
     @property
     def mcmc(self) -> bool:
         """Whether the draws come from Markov chains, so that R-hat and ESS mean something."""
-        return bool(getattr(self.how, "chains", 0))
+        return bool(self.draws) and bool(getattr(self.how, "chains", 0))
 
     @property
     def theta(self) -> dict[str, Tensor]:
@@ -65,7 +76,7 @@ class Posterior:
         return {**self.params, **{k: v.reshape(-1, *v.shape[2:]) for k, v in self.draws.items()}}
 
     def __repr__(self) -> str:
-        shape = "no sites" if not self.draws else " x ".join(map(str, next(iter(self.draws.values())).shape[:2]))
+        shape = " x ".join(map(str, self.shape))
         troubles = f", {len(self.warnings)} warning{'s' if len(self.warnings) > 1 else ''}" if self.warnings else ""
         return f"<Posterior of {type(self.model).__name__} by {type(self.how).__name__}: {shape} draws, {self.seconds:.1f} s{troubles}>"
 
@@ -215,12 +226,11 @@ class Posterior:
 
     def pointwise(self) -> dict[str, Tensor]:
         """``log_likelihood`` by observed site, ``{site: [chain, draw, n]}``, however many there are."""
-        shape = next(iter(self.draws.values())).shape[:2]
         draws = {name: value.flatten(0, 1) for name, value in self.draws.items()}
         with torch.no_grad():
             each = in_chunks(lambda part: self.model.log_likelihood(self._every(part), self.data), draws)
         shift = 0.0 if self.scaler is None else self.scaler.y_sd.log()
-        return {k: (v - shift).reshape(*shape, -1) for k, v in each.items()}
+        return {k: (v - shift).reshape(*self.shape, -1) for k, v in each.items()}
 
     def _every(self, draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The draws and the params; a program is run draw by draw, so each draw gets a copy of the params."""

@@ -15,17 +15,16 @@ from torch.distributions import constraints, transform_to
 from torch.fx import GraphModule
 
 from ..data.dataset import Dataset
-from ..errors import NotApplicable, NumericalError, NumericalWarning
+from ..errors import NotApplicable, NumericalWarning
 from ..numerics.seeding import seeded
 from ..priors import FlatDistribution, Param
 from .enumeration import check_enumerable, is_discrete, plate_nesting, summed_out
 from .graph import agrees_up_to_rounding, first_of, jacobian_of, looped, traced
 from .handlers import Run, is_deterministic, mapping, over_draws, quietly, site_log_prob
 from .layout import Slice, laid, names, placed
+from .start import finite_start
 
 __all__ = ["Target"]
-
-STARTS = 100  # places tried before a density is said to be finite nowhere
 
 
 class Target:
@@ -37,6 +36,7 @@ class Target:
         optimise_params: whether ``pyro.param`` values are part of z (MAP) or held where they are (samplers).
         compile: trace value and gradient once and run the graph; otherwise run Pyro's handlers at every call.
         bound: take the model's ``bound`` for its program: its collapsed sites integrated under params of their law.
+        empty: take a model with nothing to search as well.
 
     Attributes:
         dim: p.
@@ -46,11 +46,19 @@ class Target:
     Discrete latent sites of finite support are summed out.
 
     Raises:
-        NotApplicable: if a latent site has endlessly many discrete values, or the program has nothing to infer.
+        NotApplicable: if a latent site has endlessly many discrete values, or there is nothing to search (but for ``empty``).
     """
 
-    def __init__(self, model: Any, data: Any, optimise_params: bool = False, compile: bool = True, bound: bool = False) -> None:
-        self.model, self.data, self.optimise_params = model, data, optimise_params
+    def __init__(
+        self,
+        model: Any,
+        data: Any,
+        optimise_params: bool = False,
+        compile: bool = True,
+        bound: bool = False,
+        empty: bool = False,
+    ) -> None:
+        self.model, self.data, self.optimise_params, self._empty = model, data, optimise_params, empty
         self._program = model.bound if bound else model.model
         streams = getattr(model, "streams", None)
         self.compile = compile and not (streams is not None and isinstance(data, Dataset) and streams(data))
@@ -101,13 +109,11 @@ class Target:
             # a program may draw float32 sites beside float64 data: z has the widest dtype there is
             values = [s["value"] for _, s in run.samples() if isinstance(s["value"], Tensor) and s["value"].is_floating_point()]
             widest = reduce(torch.promote_types, [v.dtype for v in values], torch.float32)
-            if position:
-                self._like = self._like.to(widest)
             self.dim = position
-            if not self.dim:
-                raise NotApplicable(
-                    "a model with at least one uncertain site", "none", "give a hyperparameter a prior instead of a number"
-                )
+            if not self.dim and not self._empty:
+                do = "give a hyperparameter a prior; ppgp.fit takes a model of numbers alone"
+                raise NotApplicable("a model with at least one uncertain site", "none", do)
+            self._like = self._like.to(widest) if self.dim else values[0].new_zeros(0, dtype=widest)
             self._has_deterministic = any(is_deterministic(s) for _, s in run.samples()) and not self.enumerates
             self._first = {name: site["value"].detach() for name, site in run.sites.items() if name in self.slices}
         held = [name for name in self.params if name not in frozen]
@@ -328,27 +334,7 @@ class Target:
         Raises:
             NumericalError: if the density is finite at none of 100 places.
         """
-        generator = torch.Generator().manual_seed(seed)
-        origin = self.origin()
-        for attempt in range(STARTS):
-            reach = spread if attempt == 0 else max(spread, 0.05 * attempt)
-            step = (2 * torch.rand(self.dim, generator=generator, dtype=torch.float64) - 1) * reach
-            z = origin + step.to(origin)
-            value, gradient = self.value_and_grad(z, jacobian=jacobian, once=once)
-            if bool(torch.isfinite(value)) and bool(torch.isfinite(gradient).all()):
-                return z
-        if bool(torch.isfinite(value)):
-            where = [name for name, s in self.slices.items() if not bool(torch.isfinite(gradient[s.start : s.stop]).all())]
-            raise NumericalError(
-                "a finite gradient somewhere near the start",
-                f"a finite density with a gradient of NaN or infinity in {', '.join(where)}",
-                "look for a sqrt, log or norm of 0 in the program; torch.where around one does not help",
-            )
-        raise NumericalError(
-            "a finite log density somewhere near the start",
-            f"NaN or infinity at all of {STARTS} places",
-            "check the likelihood against the data (values outside its support?), and the priors",
-        )
+        return finite_start(self, seed, spread, jacobian, once)
 
     def placed(self, values: Mapping[str, Tensor]) -> Tensor:
         """The origin z [p], but at ``values`` {site: [*event]} where they are given and lie inside the support."""

@@ -79,8 +79,10 @@ def _begin(bound: Target, model: Any, data: Any, init: Posterior | Tensor | None
         return starting_point(bound, init, seed, jacobian=False).clone()
     known: dict[str, Tensor] = {}
     if model.pilot is not None and (small := model.pilot(data)) is not None:
-        pilot = MAP(steps=PILOT_STEPS)(Target(*small, optimise_params=True), seed=seed)
-        known = {**pilot.params, **{name: value[0, 0] for name, value in pilot.draws.items()}}
+        smaller = Target(*small, optimise_params=True, empty=True)
+        if smaller.dim:  # numbers alone are known already
+            pilot = MAP(steps=PILOT_STEPS)(smaller, seed=seed)
+            known = {**pilot.params, **{name: value[0, 0] for name, value in pilot.draws.items()}}
     return bound.placed(
         {name: value for name, value in known.items() if name in bound.slices and value.shape == bound.slices[name].event}
     )
@@ -147,9 +149,9 @@ def _stepper(how: SVI, bound: Target, q: _Natural, z: Tensor, generator: torch.G
     rates = site_rates(how.learning_rate, bound)
     mine = {name: s for name, s in bound.slices.items() if name not in q.names}
     pieces = {name: z[s.start : s.stop] for name, s in mine.items()}
-    optimizer = torch.optim.Adam(
-        [{"params": [piece], "lr": rates[name]} for name, piece in pieces.items()], maximize=True, fused=True
-    )
+    groups: list[dict[str, Any]] = [{"params": [piece], "lr": rates[name]} for name, piece in pieces.items()]
+    # with numbers for hyperparameters and inducing inputs that stay, natural steps move all there is
+    optimizer = torch.optim.Adam(groups, maximize=True, fused=True) if groups else None
     noisy = drops_out(bound.model)
     first = max(rates.values())
 
@@ -166,10 +168,11 @@ def _stepper(how: SVI, bound: Target, q: _Natural, z: Tensor, generator: torch.G
             value, gradient = bound.value_and_grad(z, rows, jacobian=False)
         if not math.isfinite(float(gradient.sum())):
             return math.nan  # the step is left out, and the note on the ELBO says so
-        for (name, s), group in zip(mine.items(), optimizer.param_groups, strict=True):
-            pieces[name].grad = gradient[s.start : s.stop]
-            group["lr"] = rates[name] * rate / first
-        optimizer.step()
+        if optimizer is not None:
+            for (name, s), group in zip(mine.items(), optimizer.param_groups, strict=True):
+                pieces[name].grad = gradient[s.start : s.stop]
+                group["lr"] = rates[name] * rate / first
+            optimizer.step()
         return float(value)
 
     return step

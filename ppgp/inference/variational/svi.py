@@ -141,6 +141,9 @@ class SVI(Inference):
             if checkpoint is not None:
                 raise NotApplicable("a Gaussian guide with a checkpoint", "a model's own bound", "leave checkpoint out")
             return bounded(self, target, seed, progress, init, started, self._train)
+        if all(s.param for s in target.slices.values()):
+            got = f"params alone ({', '.join(target.slices)})"
+            raise NotApplicable("an uncertain site for a guide", got, "use MAP, which optimises them")
         guide = self.guide or target.model.guide or "multivariate_normal"
         if guide in ("normal", "multivariate_normal") and not any(s.param for s in target.slices.values()):
             return self._gaussian(target, guide == "multivariate_normal", seed, progress, init, started, kept)

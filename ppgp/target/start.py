@@ -1,0 +1,37 @@
+"""Where a search begins: a point of finite density near the origin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import NumericalError
+
+STARTS = 100  # places tried before a density is said to be finite nowhere
+
+
+def finite_start(target: Any, seed: int, spread: float, jacobian: bool, once: bool) -> Tensor:
+    """See ``start`` of the Target."""
+    generator = torch.Generator().manual_seed(seed)
+    origin = target.origin()
+    for attempt in range(STARTS):
+        reach = spread if attempt == 0 else max(spread, 0.05 * attempt)
+        step = (2 * torch.rand(target.dim, generator=generator, dtype=torch.float64) - 1) * reach
+        z = origin + step.to(origin)
+        value, gradient = target.value_and_grad(z, jacobian=jacobian, once=once)
+        if bool(torch.isfinite(value)) and bool(torch.isfinite(gradient).all()):
+            return z
+    if bool(torch.isfinite(value)):
+        where = [name for name, s in target.slices.items() if not bool(torch.isfinite(gradient[s.start : s.stop]).all())]
+        raise NumericalError(
+            "a finite gradient somewhere near the start",
+            f"a finite density with a gradient of NaN or infinity in {', '.join(where)}",
+            "look for a sqrt, log or norm of 0 in the program; torch.where around one does not help",
+        )
+    raise NumericalError(
+        "a finite log density somewhere near the start",
+        f"NaN or infinity at all of {STARTS} places",
+        "check the likelihood against the data (values outside its support?), and the priors",
+    )
