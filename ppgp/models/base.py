@@ -78,7 +78,7 @@ class Model:
     faults: Callable[..., list[str]] | None = None
     #: (data) -> sentences on what these data cannot determine under these priors
     doubts: Callable[..., list[str]] | None = None
-    #: (draws, scaler) -> coefficients in the units of the data
+    #: (draws {site: [chain, draw, *event]}, scaler, X of the training rows) -> coefficients in the units of the data
     coefficients: Callable[..., dict[str, Tensor]] | None = None
 
     def sites(self, d: int) -> Mapping[str, Site | Param]:
@@ -126,6 +126,16 @@ def full_batch_only(model: Model, X: Tensor, total: int | None, instead: str) ->
     """
     if total is not None and total != len(X):
         raise NotApplicable(f"all {total} rows at once for {type(model).__name__}", f"a mini-batch of {len(X)}", instead)
+
+
+def with_fixed(model: Model, draws: Theta, shapes: Mapping[str, tuple[int, ...]], like: Tensor) -> list[Tensor]:
+    """The sites of ``shapes`` as [chain, draw, *shape], one fixed to a number in every draw alike."""
+    every = next((v.shape[:2] for v in draws.values()), torch.Size([1, 1]))
+    found = []
+    for name, shape in shapes.items():
+        value = model.value(draws, name, like)
+        found.append(value if name in draws else value.expand(*every, *shape))
+    return found
 
 
 def linear(weight: Tensor, bias: Tensor, X: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, SettingError
 from ..numerics.conjugate_linear import Decomposition, conjugate_law, decompose, invert, moments, noise_posterior
 from ..priors import Flat, InverseGamma, LogNormal, Normal, Number, Prior, PriorLike, Site, single, site
-from .base import Model, linear
+from .base import Model, linear, with_fixed
 from .sites import Theta, draw
 
 EXACT = "exact."  # prefix of the params of the closed form
@@ -34,7 +34,8 @@ class LinearRegression(Model):
         bias: prior or number of the intercept.
         noise: prior or number of the noise variance.
         conjugate: whether the priors' standard deviations of weight and bias are in units of the noise sd; with
-            ``noise=InverseGamma(a, b)`` this is the Normal-inverse-gamma prior, whose predictive is Student's t.
+            ``noise=InverseGamma(a, b)`` this is the Normal-inverse-gamma prior, whose predictive is Student's t. Under any
+            other prior on the noise ``Exact`` integrates over the noise on a grid.
     """
 
     weight: PriorLike = Normal(0.0, 1.0)
@@ -92,9 +93,9 @@ class LinearRegression(Model):
             values[name], w = (w[: data.d], w[data.d :]) if name == "weight" else (w[0], w[1:])
         return values
 
-    def coefficients(self, draws: Theta, scaler: Scaler | None) -> dict[str, Tensor]:
+    def coefficients(self, draws: Theta, scaler: Scaler | None, X: Tensor) -> dict[str, Tensor]:
         """weight [chain, draw, d] (units of y over units of x_j) and bias [chain, draw] (units of y)."""
-        weight, bias = draws["weight"], draws["bias"]
+        weight, bias = with_fixed(self, draws, {"weight": X.shape[1:], "bias": ()}, X)
         if scaler is None:
             return {"weight": weight, "bias": bias}
         weight = weight * scaler.y_sd / scaler.x_sd
@@ -142,8 +143,8 @@ class LinearRegression(Model):
     def exact(self, train: Dataset, draws: int, generator: torch.Generator) -> tuple[dict, dict, float]:
         """Draws {site: [draw, *event]}, the params of the closed form, and the log evidence.
 
-        Given the noise the coefficients are Gaussian; the noise is fixed, inverse-gamma (conjugate), or integrated over on a
-        grid, its draws stratified.
+        Given the noise the coefficients are Gaussian; the noise is fixed, inverse-gamma (conjugate, under such a prior), or
+        integrated over on a grid, its draws stratified.
         """
         d = self._decomposition(train)
         like = train.X
@@ -155,11 +156,7 @@ class LinearRegression(Model):
         if not isinstance(self.noise, Prior):
             noise = self._known_noise(draws, like)
             evidence = float(d.log_marginal(noise[:1], self.conjugate))
-        elif self.conjugate:
-            if not isinstance(self.noise, InverseGamma | Flat):
-                raise NotApplicable(
-                    "an InverseGamma prior on noise with conjugate=True", repr(self.noise), "use NUTS, or that prior"
-                )
+        elif self.conjugate and isinstance(self.noise, InverseGamma | Flat):
             start = (-1.0, 0.0)
             if isinstance(self.noise, InverseGamma):
                 start = (single(self.noise.shape), single(self.noise.rate))
@@ -168,7 +165,7 @@ class LinearRegression(Model):
             noise = out["noise"] = _inverse_gamma(shape, rate, u)
         else:
             prior = self.sites(train.d)["noise"].distribution(like)
-            grid, cdf, evidence = noise_posterior(d, prior.log_prob, like)
+            grid, cdf, evidence = noise_posterior(d, prior.log_prob, like, self.conjugate)
             noise = out["noise"] = invert(grid, cdf, u).exp()
         mean, variance = d.coefficients(noise, self.conjugate)
         w = (mean + variance.sqrt() * e) @ d.basis.mT

@@ -13,7 +13,7 @@ from torch.distributions import Distribution
 from ..data.dataset import Dataset, Scaler
 from ..numerics.glm_curvature import binary_curvature
 from ..priors import Normal, Prior, PriorLike, Site, site
-from .base import Model, check_labels, linear
+from .base import Model, check_labels, linear, with_fixed
 from .classification import check_determined, check_two_classes, separation
 from .sites import Theta
 
@@ -44,9 +44,9 @@ class LogisticRegression(Model):
     def law(self, theta: Theta, X: Tensor) -> Distribution:
         return dist.Bernoulli(logits=linear(self.value(theta, "weight", X), self.value(theta, "bias", X), X))
 
-    def coefficients(self, draws: Theta, scaler: Scaler | None) -> dict[str, Tensor]:
+    def coefficients(self, draws: Theta, scaler: Scaler | None, X: Tensor) -> dict[str, Tensor]:
         """weight [chain, draw, d] (log-odds over units of x_j) and bias [chain, draw]."""
-        weight, bias = draws["weight"], draws["bias"]
+        weight, bias = with_fixed(self, draws, {"weight": X.shape[1:], "bias": ()}, X)
         if scaler is None:
             return {"weight": weight, "bias": bias}
         weight = weight / scaler.x_sd

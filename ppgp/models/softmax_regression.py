@@ -14,7 +14,7 @@ from ..errors import SettingError
 from ..likelihoods.target_checks import count_classes
 from ..numerics.glm_curvature import softmax_curvature
 from ..priors import Flat, Normal, Prior, PriorLike, Site, site
-from .base import Model, check_labels
+from .base import Model, check_labels, with_fixed
 from .classification import check_determined, check_two_classes, separation
 from .sites import Theta
 
@@ -38,10 +38,13 @@ class SoftmaxRegression(Model):
     classes: int | None = None
     scales = "X"
 
-    def _rows(self, prior: PriorLike) -> int:
+    def _classes(self) -> int:
         if self.classes is None:
             raise SettingError("the number of classes", "None", "pass classes=, or fit with ppgp.fit, which counts them")
-        return self.classes - isinstance(prior, Flat)
+        return self.classes
+
+    def _rows(self, prior: PriorLike) -> int:
+        return self._classes() - isinstance(prior, Flat)
 
     def sites(self, d: int) -> dict[str, Site]:
         return {
@@ -73,11 +76,11 @@ class SoftmaxRegression(Model):
         weight, bias = self._all(theta, X)
         return dist.Categorical(logits=X @ weight.mT + bias[..., None, :])
 
-    def coefficients(self, draws: Theta, scaler: Scaler | None) -> dict[str, Tensor]:
+    def coefficients(self, draws: Theta, scaler: Scaler | None, X: Tensor) -> dict[str, Tensor]:
         """weight [chain, draw, K, d] (log-odds over units of x_j) and bias [chain, draw, K], of all classes."""
-        some = next(iter(draws.values()))
-        d = draws["weight"].shape[-1]
-        weight, bias = self._all(draws, some.new_zeros(1, d))
+        K = self._classes()
+        shapes = {"weight": (K, X.shape[-1]), "bias": (K,)}
+        weight, bias = self._all(dict(zip(shapes, with_fixed(self, draws, shapes, X), strict=True)), X)
         if scaler is None:
             return {"weight": weight, "bias": bias}
         weight = weight / scaler.x_sd

@@ -22,20 +22,28 @@ from .cholesky import LOG_2PI
 
 NODES = 4001  # of the trapezoid rule in log s; it converges exponentially for a smooth density
 DEPTH = 45.0  # nats below the peak where the density counts for nothing
+REACH = 30.0  # of the first grid in log s, either side of what the residuals say
+FARTHEST = 600.0  # |log s| that a grid is stretched to before the posterior counts as improper
 RANK = 1e-11  # singular values below this share of the largest one say nothing about the coefficients
 
 
 @dataclass(frozen=True)
 class Decomposition:
-    """U, fit, rest, data, prior as above, and what the evidence needs: n, the residual outside the columns, constants."""
+    """U, fit, rest, data, prior as above, and what the evidence needs: n, the residual outside the columns, constants.
+
+    U is square: directions that no row says anything of, the null space of Phi, have fit 0 and keep their prior.
+    ``seen`` are the coordinates of y along the columns of Phi U, ``outside`` is the square of the rest of y, ``total`` that of y.
+    """
 
     basis: Tensor
     fit: Tensor
     rest: Tensor
     data: Tensor
     prior: Tensor
+    seen: Tensor
     n: int
     outside: float
+    total: float
     prior_square: float
     log_prior: float
     proper: int
@@ -46,9 +54,7 @@ class Decomposition:
 
     def squares(self, v: Tensor) -> tuple[Tensor, Tensor]:
         """Sum of squared residuals, and (w - m0)'P(w - m0), at v [k, p]: [k] each."""
-        root = self.fit.sqrt()
-        seen = torch.where(self.fit > 0, self.data / root, torch.zeros_like(root))
-        residual = self.outside + (seen - root * v).square().sum(-1)
+        residual = self.outside + (self.seen - self.fit.sqrt() * v).square().sum(-1)
         penalty = (self.rest * v.square() - 2 * v * self.prior).sum(-1) + self.prior_square
         return residual, penalty.clamp_min(0.0)
 
@@ -98,20 +104,25 @@ def decompose(Phi: Tensor, y: Tensor, precision: Tensor, mean: Tensor, names: li
             else f"columns that are combinations of one another: {', '.join(columns[:6])}",
             "drop columns, or give the weights a prior such as Normal(0, 1)",
         )
-    top = Q[:n]
-    W, S, Vh = torch.linalg.svd(top, full_matrices=False)
+    # the full V where there are fewer rows than coefficients: its last columns span the null space
+    W, S, Vh = torch.linalg.svd(Q[:n], full_matrices=p > n)
     basis = torch.linalg.solve_triangular(R, Vh.mT, upper=True) / size[:, None]
-    projected = W.mT @ y
-    S = S.clamp(0.0, 1.0)
+    S = torch.nn.functional.pad(S.clamp(0.0, 1.0), (0, p - len(S)))
+    projected = torch.nn.functional.pad(W.mT @ y, (0, p - W.shape[1]))
+    seen = torch.where(S > 0, projected, torch.zeros_like(S))
+    rest = (Q[n:] @ Vh.mT).square().sum(0)
+    rounding = (p * torch.finfo(rest.dtype).eps) ** 2  # all that is left of a flat direction
     proper = precision > 0
     return Decomposition(
         basis=basis,
         fit=S.square(),
-        rest=(Q[n:] @ Vh.mT).square().sum(0),
-        data=S * projected,
+        rest=torch.where(rest > rounding, rest, torch.zeros_like(rest)),
+        data=S * seen,
         prior=basis.mT @ (precision * mean),
+        seen=seen,
         n=n,
-        outside=float((y - W @ projected).square().sum()),
+        outside=float((y - W @ seen[: W.shape[1]]).square().sum()),
+        total=float(y.square().sum()),
         prior_square=float((precision * mean.square()).sum()),
         log_prior=0.5 * float((precision[proper].log() - LOG_2PI).sum()),
         proper=int(proper.sum()),
@@ -139,16 +150,16 @@ def conjugate_law(d: Decomposition, shape: float, rate: float) -> tuple[float, f
     return new_shape, new_rate, normaliser + integral + constant
 
 
-def noise_posterior(d: Decomposition, log_prior: Callable[[Tensor], Tensor], like: Tensor) -> tuple[Tensor, Tensor, float]:
+def noise_posterior(
+    d: Decomposition, log_prior: Callable[[Tensor], Tensor], like: Tensor, conjugate: bool = False
+) -> tuple[Tensor, Tensor, float]:
     """log s on a grid, its posterior cdf there, and the log evidence, for any prior on s: ``log_prior(s)`` [k]."""
 
     def density(t: Tensor) -> Tensor:  # of t = log s
         s = t.exp()
-        return torch.nan_to_num(d.log_marginal(s) + log_prior(s) + t, nan=-math.inf)
+        return torch.nan_to_num(d.log_marginal(s, conjugate) + log_prior(s) + t, nan=-math.inf)
 
-    centre = math.log(max(d.outside / max(d.n, 1), 1e-8))
-    coarse = torch.linspace(centre - 30, centre + 30, NODES, dtype=like.dtype, device=like.device)
-    low, high = coarse[0], coarse[-1]
+    low, high = _first_grid(d, density, like)
     for _ in range(4):  # towards the part that counts
         grid = torch.linspace(float(low), float(high), NODES, dtype=like.dtype, device=like.device)
         log_p = density(grid)
@@ -163,6 +174,34 @@ def noise_posterior(d: Decomposition, log_prior: Callable[[Tensor], Tensor], lik
     cdf = torch.cat([steps.new_zeros(1), steps.cumsum(0)])
     evidence = float(log_p.max()) + math.log(float(cdf[-1]) * width)
     return grid, cdf / cdf[-1], evidence
+
+
+def _first_grid(d: Decomposition, density: Callable[[Tensor], Tensor], like: Tensor) -> tuple[float, float]:
+    """Ends of log s beyond which the density counts for nothing: around all that the rows can mean by noise, wider where it must.
+
+    Raises:
+        DataError: if it does not fall off, so that there is no posterior.
+    """
+    per_row = 1 / max(d.n, 1)
+    most = math.log(max(d.total * per_row, 1e-8))
+    least = math.log(max(d.outside * per_row, 1e-8))  # 0 where as many coefficients as rows leave nothing over
+    low, high = min(least, most) - REACH, max(least, most) + REACH
+    while True:
+        grid = torch.linspace(low, high, NODES, dtype=like.dtype, device=like.device)
+        log_p = density(grid)
+        counts = log_p > log_p.max() - DEPTH
+        if not bool(counts[0] | counts[-1]):
+            return low, high
+        if max(-low, high) > FARTHEST:
+            break
+        low, high = low - REACH * float(counts[0]), high + REACH * float(counts[-1])
+    if bool(counts[-1]) or not bool(torch.isfinite(log_p).any()):
+        raise DataError(
+            "priors and rows that determine the noise",
+            f"{d.n} rows, {len(d.fit)} coefficients, and a posterior of the noise with no end",
+            "give the noise a proper prior such as LogNormal(-1, 1.5), or more rows",
+        )
+    return low, high
 
 
 def invert(grid: Tensor, cdf: Tensor, u: Tensor) -> Tensor:

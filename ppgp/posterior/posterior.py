@@ -288,7 +288,7 @@ class Posterior:
         Raises:
             NotApplicable: if the model is not linear.
         """
-        return self._capability("coefficients", "read posterior.draws")(self.draws, self.scaler)
+        return self._capability("coefficients", "read posterior.draws")(self.draws, self.scaler, self.data.X)
 
     def to_arviz(
         self,
