@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import DataError
+from ..errors import DataError, SettingError, UnknownName
 
 
 def as_tensor(values: Any, what: str, dtype: torch.dtype | None = None) -> Tensor:
@@ -84,6 +84,30 @@ def check_noise(noise_sd: Any, n: int, like: Tensor) -> Tensor:
         do = "pass standard deviations, 0 where a row has no noise of its own"
         raise DataError("finite noise_sd >= 0", f"others in {_few(bad, 'row')}", do)
     return sd
+
+
+def check_coordinates(
+    coordinates: Sequence[str | int] | None, names: Sequence[str] | None, d: int
+) -> tuple[str | int, ...] | None:
+    """The columns that are places in one space, by name where columns have names, else by number.
+
+    Raises:
+        UnknownName: if there is no such name (the nearest one is offered).
+        SettingError: if they are no list, none, repeated, or numbers without a column.
+    """
+    if coordinates is None:
+        return None
+    given = () if isinstance(coordinates, str) else tuple(coordinates)
+    for one in given:
+        if isinstance(one, str) and one not in (names or ()):
+            raise UnknownName("coordinate", one, names or map(str, range(d)))
+    numbers = [one for one in given if not isinstance(one, str)]
+    strange = [one for one in numbers if type(one) is not int or not 0 <= one < d]
+    kept = tuple(names[one] if names and type(one) is int and one < d else one for one in given)
+    if strange or not kept or len(set(kept)) < len(kept):
+        wanted = "a list of different columns, by name or counted from 0, as coordinates"
+        raise SettingError(wanted, repr(coordinates), 'for example ["east", "north"], or [0, 1]')
+    return kept
 
 
 def _few(items: Sequence[Any], noun: str, limit: int = 5) -> str:

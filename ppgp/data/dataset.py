@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, DataWarning, SettingError, UnknownName
-from .arrays import _few, as_tensor, check_inputs, check_noise
+from .arrays import _few, as_tensor, check_coordinates, check_inputs, check_noise
 
 __all__ = ["Dataset", "Scaler"]
 
@@ -28,6 +28,12 @@ class Dataset:
     y's error, its standard deviation in the units of y; it comes on top of the noise that a model estimates, and ``fit`` refuses
     it for a model that would not use it.
 
+    Args:
+        coordinates: the columns of X that are places in one space and share a unit (metres east and
+            north), by name, or by number where columns have no names. ``fit`` scales them by one factor, so
+            that distances and directions between rows stay in proportion; every other column has its own.
+            ``Kriging`` never scales X.
+
     Raises:
         DataError: for NaN or infinity (rows and columns named), 1-D X, lengths that differ, text, no rows.
     """
@@ -38,6 +44,7 @@ class Dataset:
     target_name: str | None = None
     classes: tuple[Any, ...] | None = None
     noise_sd: Tensor | None = None
+    coordinates: tuple[str | int, ...] | None = None
 
     def __init__(
         self,
@@ -47,6 +54,7 @@ class Dataset:
         target_name: str | None = None,
         classes: Sequence[Any] | None = None,
         noise_sd: Any = None,
+        coordinates: Sequence[str | int] | None = None,
     ) -> None:
         X = check_inputs(X, feature_names)
         if feature_names is not None and len(feature_names) != X.shape[1]:
@@ -64,13 +72,15 @@ class Dataset:
         bad = torch.nonzero(~torch.isfinite(codes)).flatten().tolist()
         if bad:
             raise DataError("finite targets", f"NaN or infinity in {_few(bad, 'row')} of y", "drop those rows")
+        names = None if feature_names is None else tuple(map(str, feature_names))
         for name, value in (
             ("X", X),
             ("y", codes),
-            ("feature_names", None if feature_names is None else tuple(map(str, feature_names))),
+            ("feature_names", names),
             ("target_name", target_name),
             ("classes", classes),
             ("noise_sd", None if noise_sd is None else check_noise(noise_sd, len(X), X)),
+            ("coordinates", check_coordinates(coordinates, names, X.shape[1])),
         ):
             object.__setattr__(self, name, value)
 
@@ -82,21 +92,36 @@ class Dataset:
     def d(self) -> int:
         return self.X.shape[1]
 
+    @property
+    def together(self) -> list[int]:
+        """The numbers of the columns that are scaled by one factor."""
+        names = list(self.feature_names or ())
+        return [one if isinstance(one, int) else names.index(one) for one in self.coordinates or ()]
+
     def __len__(self) -> int:
         return self.n
 
     def __repr__(self) -> str:
         kind = f"{len(self.classes)} classes" if self.classes else "numbers"
         known = "" if self.noise_sd is None else ", noise known"
-        return f"<Dataset n={self.n} d={self.d} target={self.target_name or 'y'} ({kind}{known})>"
+        where = f", coordinates {', '.join(map(str, self.coordinates))}" if self.coordinates else ""
+        return f"<Dataset n={self.n} d={self.d} target={self.target_name or 'y'} ({kind}{known}{where})>"
 
     @classmethod
-    def from_frame(cls, frame: Any, target: str, one_hot: bool = False, noise_sd: str | None = None) -> Dataset:
+    def from_frame(
+        cls,
+        frame: Any,
+        target: str,
+        one_hot: bool = False,
+        noise_sd: str | None = None,
+        coordinates: Sequence[str | int] | None = None,
+    ) -> Dataset:
         """From a pandas DataFrame: ``target`` is y, every other column an input.
 
         Args:
             noise_sd: the column with the known standard deviation of each target's error; it is no input.
             one_hot: turn each column of text or categories into one column of 0 and 1 a level, named ``column=level``.
+            coordinates: the input columns that are scaled by one factor.
 
         Raises:
             UnknownName: if there is no such column (the nearest one is offered).
@@ -124,14 +149,15 @@ class Dataset:
         y = frame[target]
         known = None if noise_sd is None else frame[noise_sd].to_numpy()
         names = [str(c) for c in inputs.columns]
-        return cls(inputs.to_numpy(dtype=float), y.to_numpy(), names, str(target), noise_sd=known)
+        X = inputs.to_numpy(dtype=float)
+        return cls(X, y.to_numpy(), names, str(target), noise_sd=known, coordinates=coordinates)
 
     def rows(self, index: Any) -> Dataset:
         """The same table with some of its rows (indices, a slice or a mask)."""
         return self._with(self.X[index], self.y[index], None if self.noise_sd is None else self.noise_sd[index])
 
     def _with(self, X: Tensor, y: Tensor, noise_sd: Tensor | None) -> Dataset:
-        return Dataset(X, y, self.feature_names, self.target_name, self.classes, noise_sd)
+        return replace(self, X=X, y=y, noise_sd=noise_sd)
 
     def split(self, *fractions: float, seed: int = 0) -> tuple[Dataset, ...]:
         """Disjoint random parts, one a fraction; ``split(0.8)`` gives two, the rest being the last part.
@@ -160,7 +186,8 @@ class Dataset:
         return self._with(self.X.to(*where), self.y.to(*where), None if self.noise_sd is None else self.noise_sd.to(*where))
 
     def standardised(self, scale_y: bool = True, scale_X: bool = True) -> tuple[Dataset, Scaler]:
-        """Columns with mean 0 and standard deviation 1, and the Scaler that made them.
+        """Columns with mean 0 and standard deviation 1, and the Scaler that made them. Coordinates are divided by one
+        number, the root mean square of their standard deviations.
 
         A constant column keeps its spread of 0 and is only centred; a warning names it.
         """
@@ -235,7 +262,8 @@ def _encode(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, tuple[Any, .
 
 @dataclass(frozen=True, eq=False)
 class Scaler:
-    """Standardisation and back: x -> (x - x_mean) / x_sd by column, y -> (y - y_mean) / y_sd."""
+    """Standardisation and back: x -> (x - x_mean) / x_sd by column, y -> (y - y_mean) / y_sd. ``x_sd`` is the same for
+    all coordinates of the Dataset."""
 
     x_mean: Tensor
     x_sd: Tensor
@@ -258,7 +286,9 @@ class Scaler:
                     DataWarning,
                     stacklevel=3,
                 )
-            x_sd = torch.where(constant, torch.ones_like(x_sd), x_sd)
+            own, x_sd = x_sd, torch.where(constant, torch.ones_like(x_sd), x_sd)
+            if data.together and not bool(constant[data.together].all()):
+                x_sd[data.together] = own[data.together].square().mean().sqrt()
         if scale_y:
             y_mean, y_sd = y.mean(), y.std(correction=0)
             if bool(_negligible(y_sd, y_mean)):

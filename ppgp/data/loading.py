@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,12 @@ FETCHED = ("california", "olivetti")
 READERS = {".csv": "read_csv", ".tsv": "read_table", ".parquet": "read_parquet"}
 
 
-def load(name_or_path: str | Path, target: str | None = None, data_home: str | Path | None = None) -> Dataset:
+def load(
+    name_or_path: str | Path,
+    target: str | None = None,
+    data_home: str | Path | None = None,
+    coordinates: Sequence[str | int] | None = None,
+) -> Dataset:
     """A Dataset by name or from a file.
 
     Args:
@@ -24,11 +30,17 @@ def load(name_or_path: str | Path, target: str | None = None, data_home: str | P
             "olivetti" (fetched by it, once); "openml:NAME"; or a .csv, .tsv or .parquet file.
         target: the column that is y; needed for a file, optional elsewhere.
         data_home: where scikit-learn keeps what it fetches.
+        coordinates: the columns that are places in one space, as ``Dataset`` takes them.
 
     Raises:
-        UnknownName: if there is no such data set or target column (the nearest name is offered).
+        UnknownName: if there is no such data set, target column or coordinate (the nearest name is offered).
         DataError: if the file cannot be read, or needs ``target``.
     """
+    found = _loaded(name_or_path, target, data_home)
+    return found if coordinates is None else replace(found, coordinates=coordinates)
+
+
+def _loaded(name_or_path: str | Path, target: str | None, data_home: str | Path | None) -> Dataset:
     name = str(name_or_path)
     path = Path(name)
     if path.suffix.lower() in READERS:
