@@ -8,7 +8,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .numerics.openmp import load_passively
+
 __version__ = "0.1.0"
+
+load_passively()
 
 _NAMES = {
     "Comparison": "diagnostics.comparison",

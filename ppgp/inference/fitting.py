@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -13,8 +14,9 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Dataset
-from ..errors import ConvergenceWarning, DataError, NotApplicable
+from ..errors import ConvergenceWarning, DataError, NotApplicable, PpgpError
 from ..models import Model, Program
+from ..numerics.threads import limited_by, numbers_in
 from ..posterior.convergence import troubles
 from ..posterior.posterior import Posterior
 from ..target.target import Target
@@ -26,6 +28,18 @@ __all__ = ["fit"]
 FEW_ROWS = 3
 
 
+def _work(model: Any, data: Any, how: Any = None, **_: Any) -> float:
+    """About how many multiplications one evaluation of the density takes; 0 where the arguments do not fit."""
+    if isinstance(model, Model) and isinstance(data, Dataset):
+        rows = min(data.n, getattr(how, "batch_size", None) or data.n)
+        with suppress(PpgpError):  # fit says what is wrong
+            return model.work(rows, data.d)
+    elif callable(model) and isinstance(data, Mapping):
+        return Program(model).work(numbers_in(data))
+    return 0.0
+
+
+@limited_by(_work)
 def fit(
     model_or_program: Model | Callable[..., Any],
     data: Dataset | Mapping[str, Any],
@@ -100,7 +114,7 @@ def fit(
         faults = [] if look is None else look(posterior.theta, data)
     posterior = replace(posterior, scaler=scaler, warnings=(*posterior.warnings, *doubts, *faults, *troubles(posterior)))
     for sentence in posterior.warnings:
-        warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
+        warnings.warn(sentence, ConvergenceWarning, stacklevel=3)
     return posterior
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -92,6 +93,15 @@ class Model:
     def check(self, data: Dataset) -> None:
         """Raises where these data do not fit it, as ``prepare`` does; overridden where that is work."""
         self.prepare(data)
+
+    def work(self, n: int, d: int) -> float:
+        """About how many multiplications one evaluation of the density takes on n rows of d columns.
+
+        The number of threads follows from it (``numerics.threads``), so the order of magnitude is
+        enough: each number of a site counts once per row, that of a convolution once per pixel.
+        """
+        shapes = [s.shape for s in self.sites(d).values()]
+        return n * (d * d + sum(math.prod(s) * (d if len(s) == 4 else 1) for s in shapes))
 
     def law(self, theta: Theta, X: Tensor) -> Distribution:
         """The law of each y given theta, batch [*draw, n]: the likelihood, row by row."""

@@ -60,6 +60,9 @@ class GP(Model):
             "mean": site("mean", self.mean),
         }
 
+    def work(self, n: int, d: int) -> float:
+        return float(n) ** 3 + super().work(n, d)
+
     def prepare(self, data: Dataset) -> GP:
         """With the known noise of these rows. Raises DataError for duplicate rows under a noise of exactly 0, which no covariance
         can have, and NumericalError for a network that starts broken."""

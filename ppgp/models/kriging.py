@@ -98,6 +98,9 @@ class Kriging(Model):
         own = {**prefixed("variogram", self.kernel.sites(width)), "nugget": site("nugget", nugget, positive=True, zero=True)}
         return {**own, "mean": site("mean", self.mean)} if self.drift == "none" else own
 
+    def work(self, n: int, d: int) -> float:
+        return float(n) ** 3 + super().work(n, d)
+
     def prepare(self, data: Dataset) -> Kriging:
         """The recipe with its missing priors filled in, and the known noise of these rows.
 

@@ -12,6 +12,7 @@ from torch.distributions import Distribution, Independent
 
 from ..errors import NotApplicable
 from ..numerics import univariate
+from ..numerics.threads import ELEMENT
 from ..target.handlers import Run, over_draws, quietly, site_log_prob
 
 Theta = Mapping[str, Tensor]
@@ -27,6 +28,10 @@ class Program:
     function: Callable[..., Any]
     scales = ""
     guide = None
+
+    def work(self, numbers: int) -> float:
+        """About how many multiplications a run takes on arguments of so many numbers."""
+        return ELEMENT * numbers
 
     def model(self, **arguments: Any) -> Any:
         return self.function(**arguments)

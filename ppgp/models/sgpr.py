@@ -75,6 +75,10 @@ class SGPR(Model):
             "mean": site("mean", self.mean),
         }
 
+    def work(self, n: int, d: int) -> float:
+        m = DEFAULT_INDUCING if self.inducing is None else self.inducing
+        return float(n) * m * m + super().work(n, d)
+
     def prepare(self, data: Dataset) -> SGPR:
         """With inducing inputs for these rows.
 

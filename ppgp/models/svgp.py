@@ -98,6 +98,10 @@ class SVGP(Model):
         k = self.likelihood.latents
         return Site(Normal(0.0, 1.0), (k, m) if k > 1 else (m,))
 
+    def work(self, n: int, d: int) -> float:
+        m = DEFAULT_INDUCING if self.inducing is None else self.inducing
+        return float(n) * m * m + super().work(n, d)
+
     def prepare(self, data: Dataset) -> SVGP:
         """With a likelihood and inducing inputs for these rows.
 

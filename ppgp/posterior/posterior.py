@@ -17,11 +17,21 @@ from ..data.arrays import check_inputs, check_noise
 from ..data.dataset import Dataset, Scaler, inputs_of
 from ..errors import NotApplicable, SettingError
 from ..numerics.batching import in_chunks
+from ..numerics.threads import limited_by, numbers_in
 from . import arviz as arviz_bridge
 from . import arviz_groups, storage
 from .prediction import Prediction
 
 __all__ = ["Posterior"]
+
+
+def _work(posterior: Posterior, X: Any = None, *_: Any, **arguments: Any) -> float:
+    """About how many multiplications it takes to condition on the training rows and look at the rows of X."""
+    model, data = posterior.model, posterior.data
+    if not isinstance(data, Dataset):
+        return model.work(numbers_in({**data, **arguments}))
+    rows = len(X) if hasattr(X, "__len__") else 1
+    return model.work(data.n, data.d) * max(1.0, rows / data.n)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +103,7 @@ class Posterior:
         offset, scale = (0.0, 1.0) if self.scaler is None else (self.scaler.y_mean, self.scaler.y_sd)
         return Prediction(law, offset, scale, self.data.classes, None if X is None else _seen(X, self.data.X))
 
+    @limited_by(_work)
     def probit(self, X: Any) -> Prediction:
         """The law of a binary y with the logits taken as Gaussian over the draws: no average over draws is needed.
 
@@ -104,6 +115,7 @@ class Posterior:
         with torch.no_grad():
             return self._prediction(method(self.theta, rows), rows)
 
+    @limited_by(_work)
     def predict(self, X: Any = None, *, joint: bool = False, **arguments: Any) -> Any:
         """The law of y at rows X [m, d], in the units of the data; ``joint=True``: one joint law over the rows.
 
@@ -152,6 +164,7 @@ class Posterior:
             raise NotApplicable(f"a model with {name}", type(self.model).__name__, instead)
         return method
 
+    @limited_by(_work)
     def latent(self, X: Any) -> Prediction:
         """The law of f(x), without the noise of y, in the units of the data.
 
@@ -163,6 +176,7 @@ class Posterior:
         with torch.no_grad():
             return self._prediction(method(self.theta, rows, self.data), rows)
 
+    @limited_by(_work)
     def pathwise(self, samples: int = 100, *, features: int | None = 1024, seed: int = 0) -> Callable[[Any], Tensor]:
         """Functions f of the posterior, drawn once, to be evaluated anywhere: X [m, d] -> [samples, m], in the units of the data.
 
@@ -188,6 +202,7 @@ class Posterior:
 
         return evaluate
 
+    @limited_by(_work)
     def components(self, X: Any) -> dict[str, Prediction]:
         """The law of each term of an additive model, ``{"0 RBF": Prediction, ...}``, in the units of y.
 
@@ -204,6 +219,7 @@ class Posterior:
         scale = 1.0 if self.scaler is None else self.scaler.y_sd
         return {name: Prediction(law, 0.0, scale, None, _seen(rows, self.data.X)) for name, law in laws.items()}
 
+    @limited_by(_work)
     def loo(self) -> Prediction:
         """Leave-one-out predictions of the training rows in closed form (hyperparameters as fitted on all of them).
 
@@ -224,6 +240,7 @@ class Posterior:
         each = self.pointwise()
         return next(iter(each.values())) if len(each) == 1 else each
 
+    @limited_by(_work)
     def pointwise(self) -> dict[str, Tensor]:
         """``log_likelihood`` by observed site, ``{site: [chain, draw, n]}``, however many there are."""
         draws = {name: value.flatten(0, 1) for name, value in self.draws.items()}

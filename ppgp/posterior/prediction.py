@@ -14,9 +14,14 @@ from ..data.arrays import as_tensor
 from ..errors import DataError, NotApplicable, SettingError
 from ..numerics import mixture, univariate
 from ..numerics.seeding import seeded
+from ..numerics.threads import ELEMENT, limited_by
 from .region import Region, exact_level
 
 __all__ = ["Prediction"]
+
+
+def _work(prediction: Prediction, *_: Any, **__: Any) -> float:
+    return ELEMENT * prediction.draws * len(prediction)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,10 +160,12 @@ class Prediction:
             raise NotApplicable("classes for y", f"a {self.kind} law", "use .cdf or .quantile")
         return univariate.probabilities(self._rows).mean(0)
 
+    @limited_by(_work)
     def cdf(self, y: Any) -> Tensor:
         """P(Y <= y), [..., n] for y [..., n]."""
         return mixture.cdf(self._numbers("cdf"), self._inside(y))
 
+    @limited_by(_work)
     def quantile(self, p: float | Tensor) -> Tensor:
         """The p-quantile of the mixture, [n] (the smallest count with cdf >= p, for counts); p is one number, or one a row.
 
@@ -178,6 +185,7 @@ class Prediction:
         lower, upper = self.quantile(alpha / 2), self.quantile(1 - alpha / 2)
         return Region(level, "none beyond the model: the central posterior predictive interval", lower, upper)
 
+    @limited_by(_work)
     def log_prob(self, y: Any) -> Tensor:
         """Log density (or mass) of the mixture at y: [n], or a scalar where the law is joint."""
         y = self._inside(y)
@@ -185,6 +193,7 @@ class Prediction:
         each = univariate.log_prob(self.distribution, y) - stretch * (len(self) if self.joint else 1)
         return torch.logsumexp(each, 0) - math.log(self.draws)
 
+    @limited_by(_work)
     def crps(self, y: Any) -> Tensor:
         """Continuous ranked probability score [n], in the units of y; smaller is better."""
         return self.scale * mixture.crps(self._numbers("CRPS"), self._inside(y))
@@ -199,6 +208,7 @@ class Prediction:
         generator = torch.Generator().manual_seed(seed)
         return below + torch.rand(upper.shape, generator=generator, dtype=upper.dtype).to(upper) * (upper - below)
 
+    @limited_by(_work)
     def sample(self, k: int = 1, seed: int = 0) -> Tensor:
         """k draws of y, [k, n]: a posterior draw at random, then y given it (jointly over rows where the law is joint)."""
         rounds = -(-k // self.draws)

@@ -15,6 +15,7 @@ from typing import Any, cast
 import torch
 
 from ...errors import PpgpError
+from ...numerics.threads import available_cores
 
 PATIENCE = 5.0  # seconds that an interrupted child has to hand over its draws
 
@@ -25,7 +26,7 @@ def can_fork() -> bool:
     """Whether forked children are safe and of use: on Linux, in a main process that holds neither CUDA nor JAX's threads."""
     return (
         sys.platform == "linux"
-        and (os.cpu_count() or 1) > 1
+        and available_cores() > 1
         and multiprocessing.parent_process() is None
         and threading.current_thread() is threading.main_thread()
         and not torch.cuda.is_initialized()

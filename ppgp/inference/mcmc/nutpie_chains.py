@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...errors import NumericalError
+from ...numerics.threads import at_most, available_cores
 from ...posterior.arviz import arviz
 from ...posterior.posterior import Posterior
 from ...target.target import Target
@@ -46,17 +45,6 @@ def starter(target: Target, init: Posterior | Tensor | None, seed: int) -> Calla
         return centre + 0.01 * torch.randn(target.dim, generator=generator, dtype=torch.float64).to(centre)
 
     return near
-
-
-@contextmanager
-def _threads(number: int) -> Iterator[None]:
-    """torch with so many threads of its own; the caller's number comes back after."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _seconds_a_call(callback: Callable[[np.ndarray], object], z: Tensor, calls: int = 20) -> float:
@@ -104,7 +92,7 @@ def run_nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, 
     frame = laplace_frame(target, first) if metric == "low_rank" else None
     run = _Run(how, target, start, frame, seed)
     wanted = [chain for chain in range(how.chains) if chain not in finished.by_number]
-    cores = min(len(wanted), os.cpu_count() or 1)
+    cores = min(len(wanted), available_cores())
     length = how.draws + how.warmup
     counted: dict[int, tuple[int, int]] = dict.fromkeys(finished.by_number, (length, 0))
     with bar(f"NUTS, {how.chains} chains", how.chains * length, progress) as update:
@@ -126,7 +114,7 @@ def run_nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, 
 
 
 def _forked(run: _Run, wanted: list[int], cores: int, heard: Callable[..., None], keep: Callable[..., None]) -> None:
-    with _threads(1):
+    with at_most(1):
         crew = Crew(run.whole_chain, cores, heard)
         try:
             for chain, parts in crew.results(wanted):
@@ -142,7 +130,7 @@ def _threaded(
     run: _Run, wanted: list[int], cores: int, cheap: bool, heard: Callable[..., None], keep: Callable[..., None]
 ) -> None:
     running: dict[int, tuple[Any, _Chain]] = {}
-    with _threads(1 if cheap else max(1, torch.get_num_threads() // max(cores, 1))):
+    with at_most(1 if cheap else max(1, torch.get_num_threads() // max(cores, 1))):
         try:
             while wanted or running:
                 while wanted and len(running) < cores:

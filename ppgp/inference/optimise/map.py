@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,11 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 from scipy import optimize
-from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from ...data.dataset import Dataset
 from ...errors import SettingError, UnknownName
+from ...numerics.threads import blas_on_one_thread
 from ...posterior.posterior import Posterior
 from ...target.target import Target
 from ..base import Inference, at_the_mode, check_batch, check_counts, finish, starting_point
@@ -162,19 +161,6 @@ def find_mode(target: Target, z0: Tensor, progress: bool, jacobian: bool, steps:
     return search(MAP(steps=steps), target, z0, 0, progress, jacobian)
 
 
-@contextmanager
-def _one_thread_for_scipy() -> Iterator[None]:
-    """NumPy's and SciPy's own BLAS on one thread inside, torch's as before: after each of SciPy's tiny products the other threads of
-    OpenBLAS spin for milliseconds on the cores that torch is about to need, which doubles the time of a search."""
-    found: Any = ThreadpoolController()
-    theirs = [lib.filepath for lib in found.lib_controllers if "numpy" in lib.filepath or "scipy" in lib.filepath]
-    if not theirs:
-        yield
-        return
-    with found.select(filepath=theirs).limit(limits=1):
-        yield
-
-
 class _Search:
     """The objective as SciPy wants it, of z / unit; remembers the best point, so that an interrupted search keeps it."""
 
@@ -231,7 +217,7 @@ def _scipy(
                 raise StopIteration
 
         try:
-            with _one_thread_for_scipy():
+            with blas_on_one_thread():
                 optimize.minimize(
                     search,
                     z0.double().cpu().numpy() / unit,

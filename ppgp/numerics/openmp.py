@@ -1,0 +1,57 @@
+"""How the threads of OpenMP wait for one another: asleep rather than in a busy loop.
+
+GNU's OpenMP reads ``OMP_WAIT_POLICY`` once, when it is loaded. Threads that wait in a busy loop hold a
+core that the thread they wait for may need: beside other processes, an operation on two threads then
+takes ten to thirty times as long as on one. This module imports neither torch nor NumPy, so that
+``import ppgp`` can load the library before torch does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+POLICY = "OMP_WAIT_POLICY"
+_passive = False
+
+
+def load_passively() -> None:
+    """Load torch's OpenMP with threads that sleep while they wait, unless torch or the user was first.
+
+    The environment is afterwards as it was. A policy that the user has set is left alone.
+    """
+    global _passive
+    chosen = os.environ.get(POLICY)
+    if chosen is not None or "GOMP_SPINCOUNT" in os.environ:
+        spins = os.environ.get("GOMP_SPINCOUNT", "")
+        _passive = (chosen or "").strip().lower() == "passive" or spins.strip() == "0"
+        return
+    library = None if "torch" in sys.modules else _library()
+    if library is None:
+        return
+    os.environ[POLICY] = "PASSIVE"
+    try:
+        ctypes.CDLL(str(library))
+        _passive = True
+    except OSError:  # torch says what is wrong with it when it is imported
+        pass
+    finally:
+        del os.environ[POLICY]
+
+
+def waits_passively() -> bool:
+    """Whether threads that wait are known to sleep."""
+    return _passive
+
+
+def _library() -> Path | None:
+    """The file of GNU's OpenMP that torch's wheel brings along; None where it has another one."""
+    found = find_spec("torch")
+    for folder in (found.submodule_search_locations or ()) if found else ():
+        files = sorted(Path(folder, "lib").glob("libgomp*.so*"))
+        if files:
+            return files[0]
+    return None

@@ -1,0 +1,127 @@
+"""How many threads an operation runs on. In processes of their own: this suite runs on one thread."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from ppgp.numerics import threads
+from ppgp.numerics.threads import at_most, limited
+
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+several = pytest.mark.skipif(CORES < 2, reason="needs two cores")
+SLEEPS = "from ppgp.numerics.openmp import waits_passively\nprint(waits_passively())\n"
+
+
+def run(code: str, **environment: str) -> list[str]:
+    """The lines that the code prints in a fresh process without this suite's limits."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "GOMP_", "MKL_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=kept | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="GNU OpenMP comes with torch's wheels on Linux")
+def test_waiting_threads_sleep_where_ppgp_is_imported_first() -> None:
+    code = "import os, ppgp, torch\nprint(os.environ.get('OMP_WAIT_POLICY'))\n"
+    assert run(code + SLEEPS) == ["None", "True"]
+
+
+def test_a_policy_of_the_caller_is_left_alone() -> None:
+    assert run("import ppgp, torch\n" + SLEEPS, OMP_WAIT_POLICY="active") == ["False"]
+    assert run("import torch, ppgp\n" + SLEEPS, OMP_WAIT_POLICY="PASSIVE") == ["True"]
+
+
+def test_where_threads_spin_one_is_the_default() -> None:
+    code = "import torch, ppgp\nfrom ppgp.numerics.threads import threads_for\nprint(threads_for(1e12))\n"
+    assert run(code + SLEEPS) == ["1", "False"]
+
+
+@several
+def test_a_large_operation_gets_the_cores_of_the_affinity_mask() -> None:
+    code = "import os\n{}\nimport ppgp\nfrom ppgp.numerics.threads import threads_for\nprint(threads_for(1e12), threads_for(1e6))\n"
+    assert run(code.format("")) == [str(CORES), "1"]
+    assert run(code.format("os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})")) == ["1", "1"]
+
+
+FIT = """
+import ppgp, torch
+from ppgp import Dataset, inference, models
+from ppgp.target import Target
+
+torch.set_num_threads({ceiling})
+seen = []
+gradient = Target.value_and_grad
+
+def spy(self, *args, **kwargs):
+    seen.append(torch.get_num_threads())
+    return gradient(self, *args, **kwargs)
+
+Target.value_and_grad = spy
+g = torch.Generator().manual_seed(0)
+X = torch.rand({n}, 1, generator=g, dtype=torch.float64)
+posterior = ppgp.fit(models.GP(), Dataset(X, X[:, 0].sin()), inference.MAP("gd", steps=1), progress=False)
+posterior.predict(X[:5]).quantile(0.5)
+print(*set(seen), torch.get_num_threads())
+"""
+
+
+@several
+@pytest.mark.parametrize(("n", "ceiling", "inside"), [(60, 2, 1), (600, 2, 2), (600, 1, 1)])
+def test_a_fit_runs_on_what_its_size_deserves_under_the_callers_ceiling(n: int, ceiling: int, inside: int) -> None:
+    code = "import warnings\nwarnings.simplefilter('ignore')\n" + FIT.format(n=n, ceiling=ceiling)
+    assert run(code) == [str(inside), str(ceiling)]
+
+
+@pytest.fixture
+def two_threads(monkeypatch: pytest.MonkeyPatch):
+    """A machine where two threads pay, whatever this one is."""
+    monkeypatch.setattr(threads, "waits_passively", lambda: True)
+    monkeypatch.setattr(threads, "available_cores", lambda: 2)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_the_innermost_request_decides_and_the_setting_returns(two_threads: None) -> None:
+    with limited(1.0):
+        assert torch.get_num_threads() == 1
+        with limited(1e12):
+            assert torch.get_num_threads() == 2
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 2
+
+
+def test_at_most_holds_for_everything_inside(two_threads: None) -> None:
+    with at_most(1), limited(1e12):
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 2
+
+
+def test_the_setting_returns_after_an_error(two_threads: None) -> None:
+    with pytest.raises(ZeroDivisionError), limited(1.0):
+        1 / 0
+    assert torch.get_num_threads() == 2
+
+
+def test_the_setting_returns_whatever_the_order_of_threads(two_threads: None) -> None:
+    def work(k: int) -> int:
+        with limited(1.0 if k % 2 else 1e12):
+            torch.ones(50, 50) @ torch.ones(50, 50)
+        return torch.get_num_threads()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(work, range(200))) == {2}
+    assert torch.get_num_threads() == 2
