@@ -1,0 +1,123 @@
+"""Beside busy neighbours: fits of `make demo` and gradients of large GPs while other processes keep the cores busy.
+
+Each measurement runs in a process of its own without OMP_NUM_THREADS. Pairs are run in turn under the
+same load: the library's own number of threads beside one thread, and for large problems beside all.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+CORES = os.cpu_count() or 1
+ROUNDS = 5
+SPIN = "import time\nend = time.monotonic() + {seconds}\nwhile time.monotonic() < end:\n    pass\n"
+FITS = """
+import time, sys, warnings
+warnings.simplefilter("ignore")
+import ppgp
+from ppgp.interfaces.recipes import build_how, build_model
+
+train, *_ = ppgp.load("diabetes").split(0.6, 0.2, 0.2, seed=0)
+for name in ("gp", "linear"):
+    for how in ("map", "laplace", "svi", "nuts"):
+        started = time.perf_counter()
+        ppgp.fit(build_model(name), train, build_how(how), progress=False)
+        print(f"{name}-{how}", time.perf_counter() - started, flush=True)
+"""
+GRADIENT = """
+import statistics, time, torch
+import ppgp
+from ppgp.numerics.threads import limited
+from ppgp.target import Target
+
+n = {n}
+g = torch.Generator().manual_seed(0)
+X = torch.randn(n, 10, generator=g, dtype=torch.float64)
+data = ppgp.Dataset(X, X[:, 0].sin())
+model = ppgp.models.GP(ppgp.kernels.ARD(ppgp.kernels.RBF()))
+target = Target(model, data)
+call, z = target.callback(), target.start(0).numpy()
+{before}
+with limited(model.work(n, 10)):
+    call(z)
+    times = []
+    for _ in range(5):
+        started = time.perf_counter()
+        call(z)
+        times.append(time.perf_counter() - started)
+print("gradient", statistics.median(times))
+"""
+ALL = "from ppgp.numerics import threads\nthreads.threads_for = lambda work: threads.available_cores()"
+
+
+@contextmanager
+def busy(processes: int, seconds: float = 1200.0) -> Iterator[None]:
+    """So many processes that keep a core busy each; they end by themselves after ``seconds`` at the latest."""
+    running = [subprocess.Popen([sys.executable, "-c", SPIN.format(seconds=seconds)]) for _ in range(processes)]
+    try:
+        time.sleep(1.0)
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def timed(code: str, **environment: str) -> dict[str, float]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "GOMP_", "MKL_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=kept | environment, capture_output=True, text=True, check=True, timeout=1200
+    )
+    return {name: float(seconds) for name, seconds in (line.split() for line in done.stdout.splitlines())}
+
+
+def in_turn(work: dict[str, tuple[str, dict[str, str]]], rounds: int) -> dict[str, dict[str, list[float]]]:
+    """{setting: {what: [seconds of each round]}}, the settings in turn."""
+    times: dict[str, dict[str, list[float]]] = {name: {} for name in work}
+    for _ in range(rounds):
+        for name, (code, environment) in work.items():
+            for what, seconds in timed(code, **environment).items():
+                times[name].setdefault(what, []).append(seconds)
+    return times
+
+
+@pytest.mark.parametrize("neighbours", [0, 4, 16])
+def test_fits_of_the_demo_beside_busy_processes(neighbours: int, benchmark) -> None:
+    """At most 1.3 times the time of one thread under the same load."""
+    work = {"ppgp": (FITS, {}), "one thread": (FITS, {"OMP_NUM_THREADS": "1"})}
+    with busy(neighbours):
+        times = benchmark.pedantic(in_turn, args=(work, ROUNDS), rounds=1)
+    print(f"\nfits of the demo beside {neighbours} busy processes on {CORES} cores: seconds, and the median ratio of pairs")
+    ratios = {}
+    for what, ours in times["ppgp"].items():
+        alone = times["one thread"][what]
+        ratios[what] = statistics.median(a / b for a, b in zip(ours, alone, strict=True))
+        print(f"  {what:<16} {statistics.median(ours):8.2f} {statistics.median(alone):8.2f}   {ratios[what]:6.2f}")
+    if neighbours:
+        assert max(ratios.values()) <= 1.3
+
+
+@pytest.mark.parametrize("neighbours", [0, 4, 16])
+@pytest.mark.parametrize("n", [1000, 2000])
+def test_gradients_of_large_processes_beside_busy_processes(n: int, neighbours: int, benchmark) -> None:
+    """At most twice the better of one thread and all threads under the same load."""
+    work = {
+        "ppgp": (GRADIENT.format(n=n, before=""), {}),
+        "one thread": (GRADIENT.format(n=n, before=""), {"OMP_NUM_THREADS": "1"}),
+        "all threads": (GRADIENT.format(n=n, before=ALL), {}),
+    }
+    with busy(neighbours):
+        times = benchmark.pedantic(in_turn, args=(work, ROUNDS), rounds=1)
+    medians = {name: statistics.median(found["gradient"]) for name, found in times.items()}
+    shown = ", ".join(f"{name} {1e3 * seconds:.1f}" for name, seconds in medians.items())
+    print(f"\nGP gradient, n = {n}, beside {neighbours} busy processes on {CORES} cores, ms: {shown}")
+    if neighbours:
+        assert medians["ppgp"] <= 2 * min(medians["one thread"], medians["all threads"])
