@@ -74,7 +74,11 @@ def fit(
     how = NUTS() if how is None else how
     if not isinstance(how, Inference):
         got = repr(how) if isinstance(how, str | type) else f"a {type(how).__name__}"
-        do = f"zoo.build_how({how!r}) makes one" if isinstance(how, str) else "call fit(model, Dataset(X, y), inference.NUTS())"
+        do = (
+            f"ppgp.interfaces.recipes.build_how({how!r}) makes one"
+            if isinstance(how, str)
+            else "call fit(model, Dataset(X, y), inference.NUTS())"
+        )
         do = f"call it: {how.__name__}()" if isinstance(how, type) else do
         raise NotApplicable("an inference record such as inference.NUTS()", got, do)
     if isinstance(model_or_program, type):
@@ -96,7 +100,7 @@ def fit(
     else:
         named = isinstance(model_or_program, str)
         got = repr(model_or_program) if named else f"a {type(model_or_program).__name__}"
-        do = f"zoo.build_model({got}) makes one" if named else "pass a callable"
+        do = f"ppgp.interfaces.recipes.build_model({got}) makes one" if named else "pass a callable"
         raise NotApplicable("a model of ppgp.models or a Pyro program", got, do)
     of_the_zoo = isinstance(model_or_program, Model)
     target = Target(model, data, optimise_params=how.optimises_params, empty=of_the_zoo)
