@@ -14,9 +14,11 @@ from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError
 from ..inference import MAP
 from ..inference.fitting import fit
 from ..models import Model
+from ..models.base import as_given
 from ..posterior.posterior import Posterior
 from ..posterior.region import Region, exact_level
 from . import PredictiveSystem, deleted, full_interval, full_system
+from .beforehand import given_by_hand, searches, undeclared
 from .leave_one_out_gp import Deleted
 from .scores.base import interval
 from .split import smallest_n
@@ -24,6 +26,9 @@ from .split import smallest_n
 __all__ = ["full_conformal", "full_system_of"]
 
 EXACT = "marginal coverage >= {level} (exchangeable rows)"
+BEFOREHAND = "marginal coverage >= {level} (exchangeable rows; exact: hyperparameters fixed beforehand)"
+SCALED = "heuristic: no finite-sample guarantee, as the ranked rows have scaled the data; fit with standardise=False"
+UNKNOWN = "heuristic: no finite-sample guarantee, as this posterior does not know its recipe as it was given; fit it again"
 FITTED = "heuristic: no finite-sample guarantee, as the hyperparameters were fitted on the ranked rows"
 
 
@@ -46,10 +51,14 @@ class _Full:
     parts: Deleted
     ranked: Tensor | None
     scaler: Scaler | None
-    exact: bool
+    sentence: str
+
+    @property
+    def exact(self) -> bool:
+        return not self.sentence.startswith("heuristic")
 
 
-def _full(posterior: Posterior, X: Any, split: float | None, seed: int, noise_sd: Any) -> _Full:
+def _full(posterior: Posterior, X: Any, split: float | None, seed: int, noise_sd: Any, fixed_beforehand: bool) -> _Full:
     data = _raw(posterior)
     if isinstance(X, Dataset):
         X, noise_sd = X.X, X.noise_sd if noise_sd is None else noise_sd
@@ -63,7 +72,7 @@ def _full(posterior: Posterior, X: Any, split: float | None, seed: int, noise_sd
         theta = {**posterior.params, **{k: v.flatten(0, 1).mean(0, keepdim=True) for k, v in posterior.draws.items()}}
         rows = posterior._new_rows(X)
         parts = deleted(*posterior.model.gaussian(theta, rows, posterior.data, **posterior._known(noise_sd, rows)))
-        return _Full(parts, None, posterior.scaler, False)
+        return _Full(parts, None, posterior.scaler, _sentence_of_own(posterior, fixed_beforehand))
     if not 0 < split < 1:
         raise SettingError(
             "split in (0, 1), the share of rows that the hyperparameters are fitted on, or None", repr(split), "use 0.3"
@@ -75,16 +84,41 @@ def _full(posterior: Posterior, X: Any, split: float | None, seed: int, noise_sd
         )
     order = torch.randperm(data.n, generator=torch.Generator().manual_seed(seed))
     how = posterior.how if isinstance(posterior.how, MAP) else MAP()
+    recipe = as_given(posterior.model) if posterior.recipe is None else posterior.recipe
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # any hyperparameters from these rows keep the guarantee
-        small = fit(
-            posterior.model, data.rows(order[:first]), how, seed=seed, progress=False, standardise=posterior.scaler is not None
-        )
+        small = fit(recipe, data.rows(order[:first]), how, seed=seed, progress=False, standardise=posterior.scaler is not None)
     rows, all_rows = small._new_rows(X), data
     if small.scaler is not None:
         all_rows = small.scaler(data)
     parts = deleted(*small.model.gaussian(small.theta, rows, all_rows, **small._known(noise_sd, rows)))
-    return _Full(parts, order[first:], small.scaler, True)
+    return _Full(parts, order[first:], small.scaler, _sentence_of_split(posterior, fixed_beforehand))
+
+
+def _sentence_of_own(posterior: Posterior, fixed_beforehand: bool) -> str:
+    """What holds with the hyperparameters of the posterior, {level} left open."""
+    recipe, d = as_given(posterior.model), posterior.data.d
+    if searches(recipe, d):
+        if fixed_beforehand:
+            raise SettingError(
+                "a recipe whose hyperparameters are all numbers, for fixed_beforehand=True without a split",
+                f"{', '.join(posterior.theta)} found by {type(posterior.how).__name__}",
+                "leave fixed_beforehand out, or pass split=0.3",
+            )
+        return FITTED
+    if not fixed_beforehand:
+        return undeclared(given_by_hand(recipe, d))
+    return BEFOREHAND if posterior.scaler is None else SCALED
+
+
+def _sentence_of_split(posterior: Posterior, fixed_beforehand: bool) -> str:
+    """What holds with hyperparameters from rows that are not ranked, {level} left open."""
+    if fixed_beforehand:
+        return EXACT
+    if posterior.recipe is None:
+        return UNKNOWN
+    given = given_by_hand(posterior.recipe, posterior.data.d)
+    return undeclared(given) if given else EXACT
 
 
 def _unscaled(scaler: Scaler | None, *values: Tensor) -> list[Tensor]:
@@ -92,38 +126,55 @@ def _unscaled(scaler: Scaler | None, *values: Tensor) -> list[Tensor]:
 
 
 def full_conformal(
-    posterior: Posterior, X: Any, level: float = 0.9, split: float | None = 0.3, seed: int = 0, noise_sd: Any = None
+    posterior: Posterior,
+    X: Any,
+    level: float = 0.9,
+    split: float | None = 0.3,
+    seed: int = 0,
+    noise_sd: Any = None,
+    fixed_beforehand: bool = False,
 ) -> Region:
     """Full conformal intervals of a Gaussian process at rows X [m, d], in closed form and without calibration rows.
 
     Args:
         posterior: of a GP. With ``split`` its hyperparameters, scaling included, are found anew by MAP on that share of its
-            training rows; all rows predict, and the others are ranked: the guarantee is exact.
-        split: None: use the posterior's own hyperparameters (their mean over draws); then the set is heuristic.
+            training rows, from the recipe as it was given to ``fit``; all rows predict, and the others are ranked: the guarantee is
+            exact.
+        split: None: use the posterior's own hyperparameters (their mean over draws); then the set is heuristic, unless they were
+            fixed beforehand.
         seed: which rows the hyperparameters come from.
         noise_sd: the known noise of the new rows, needed where the training rows have one (or X is a Dataset that has it).
+        fixed_beforehand: your word that the numbers, inducing inputs and torch modules in the recipe owe nothing to these rows. Those
+            of ``fit_variogram`` or ``pretrained`` on the same rows do, and the set is heuristic without this word.
 
     Raises:
         NotApplicable: if the model is not a GP.
+        SettingError: if ``fixed_beforehand`` is said of hyperparameters that were fitted.
         DataError: if the noise of the training rows is known and that of the new rows is not.
     """
     exact_level(level)
-    full = _full(posterior, X, split, seed, noise_sd)
+    full = _full(posterior, X, split, seed, noise_sd, fixed_beforehand)
     n = len(full.parts.a) if full.ranked is None else len(full.ranked)
     lower, upper = _unscaled(full.scaler, *full_interval(full.parts, level, full.ranked))
-    sentence = EXACT.format(level=level) if full.exact else FITTED
+    sentence = full.sentence.format(level=level)
     if n < smallest_n(level):
         sentence += f": infinite, as {n} ranked rows are fewer than the {smallest_n(level)} a finite set needs"
     return replace(interval(lower, upper, level), guarantee=sentence, n_calibration=n)
 
 
 def full_system_of(
-    posterior: Posterior, X: Any, split: float | None = 0.3, seed: int = 0, noise_sd: Any = None
+    posterior: Posterior,
+    X: Any,
+    split: float | None = 0.3,
+    seed: int = 0,
+    noise_sd: Any = None,
+    fixed_beforehand: bool = False,
 ) -> PredictiveSystem:
     """The conformal predictive system of a GP: the whole CDF at rows X, in closed form; arguments as in ``full_conformal``."""
-    full = _full(posterior, X, split, seed, noise_sd)
+    full = _full(posterior, X, split, seed, noise_sd, fixed_beforehand)
     (values,) = _unscaled(full.scaler, full_system(full.parts, full.ranked))
-    return PredictiveSystem("calibrated CDF (exchangeable rows)" if full.exact else FITTED, values=values)
+    sentence = "calibrated CDF (exchangeable rows)" if full.exact else full.sentence
+    return PredictiveSystem(sentence, values=values)
 
 
 # -- CV+ and jackknife+ ------------------------------------------------------------------------------------------------

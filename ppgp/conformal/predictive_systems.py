@@ -141,8 +141,7 @@ def predictive_system(prediction: Prediction, y: Any) -> SplitSystem:
     bad = torch.nonzero(~torch.isfinite(residuals)).flatten().tolist()
     if bad:
         raise DataError("finite residuals", f"NaN or infinity in rows {bad[:5]}", "check the predictions of those rows")
-    seen = prediction.seen is not None and bool(prediction.seen.any())
-    return SplitSystem(residuals.sort().values, seen)
+    return SplitSystem(residuals.sort().values, bool(prediction.seen_with(y).any()))
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ import math
 import warnings
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,11 @@ class Calibrator:
 
     def __len__(self) -> int:
         return len(self.y)
+
+    @cached_property
+    def seen(self) -> int:
+        """How many calibration rows the fit has seen."""
+        return int(self.prediction.seen_with(self.y).sum())
 
     def __repr__(self) -> str:
         return f"<Calibrator {self.score!r} on {len(self)} rows>"
@@ -151,9 +157,8 @@ class Calibrator:
 
     def _guarantee(self, level: float, weights: Tensor | None, given: Any) -> str:
         n, need = len(self), smallest_n(level, self.score.sides)
-        seen = self.prediction.seen
-        if seen is not None and bool(seen.any()):
-            return f"heuristic: {int(seen.sum())} of {n} calibration rows were also used in the fit"
+        if self.seen:
+            return f"heuristic: {self.seen} of {n} calibration rows were also used in the fit"
         if weights is not None:
             if isinstance(self.weights, Decay) and not isinstance(given, tuple):
                 return f"coverage >= {level} minus the rows' drift, weighted by {self.weights!r}"
@@ -217,14 +222,15 @@ def calibrate(score: Score, prediction: Prediction, y: Any, *, groups: Any = Non
     bad = torch.nonzero(~torch.isfinite(y)).flatten().tolist()
     if bad:
         raise DataError("finite y in the calibration rows", f"NaN or infinity in rows {bad[:5]}", "drop those rows")
-    if prediction.seen is not None and bool(prediction.seen.any()):
+    labels = None if groups is None else _one_a_row(np.asarray(groups), len(y), "group")
+    if weights is not None and not isinstance(weights, Decay):
+        weights = check_weights(weights, len(y))
+    calibrator = Calibrator(score, prediction, y, labels, weights)
+    if calibrator.seen:
         warnings.warn(
-            f"{int(prediction.seen.sum())} of {len(prediction)} calibration rows were also used in the fit: "
+            f"{calibrator.seen} of {len(prediction)} calibration rows were also used in the fit: "
             "their residuals are too small, and no coverage is guaranteed; calibrate on rows the fit has not seen",
             DataWarning,
             stacklevel=2,
         )
-    labels = None if groups is None else _one_a_row(np.asarray(groups), len(y), "group")
-    if weights is not None and not isinstance(weights, Decay):
-        weights = check_weights(weights, len(y))
-    return Calibrator(score, prediction, y, labels, weights)
+    return calibrator

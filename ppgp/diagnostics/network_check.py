@@ -80,8 +80,9 @@ def check_network(posterior: Posterior, held_out: Dataset) -> NetworkCheck:
     if held_out.n < FEWEST:
         raise DataError(f"at least {FEWEST} rows held out", f"{held_out.n}", "hold out more")
     law = posterior.predict(held_out.X)
-    if law.seen is not None and bool(law.seen.any()):
-        raise DataError("rows that the fit has not seen", f"{int(law.seen.sum())} that it has", "hold others out")
+    seen = int(law.seen_with(held_out.y).sum())
+    if seen:
+        raise DataError("rows that the fit has not seen", f"{seen} that it has", "hold others out")
 
     scaler = posterior.scaler
     theta = under("kernel", first_draw(model.sites(train.d), posterior.theta))

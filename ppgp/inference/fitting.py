@@ -16,6 +16,7 @@ from torch import Tensor
 from ..data.dataset import Dataset
 from ..errors import ConvergenceWarning, DataError, NotApplicable, PpgpError
 from ..models import Model, Program
+from ..models.base import as_given, made_from
 from ..numerics.threads import limited_by, numbers_in
 from ..posterior.convergence import troubles
 from ..posterior.posterior import Posterior
@@ -93,10 +94,11 @@ def fit(
                 "use one, or leave reselect out",
             )
         model, data, scaler = _prepared(model_or_program, data, standardise)
+        recipe = as_given(model_or_program)
     elif callable(model_or_program):
         if isinstance(data, Dataset) or not isinstance(data, Mapping):
             raise DataError("a dict of the program's arguments", type(data).__name__, "pass dict(X=..., y=...)")
-        model, scaler = Program(model_or_program), None
+        model, scaler, recipe = Program(model_or_program), None, None
     else:
         named = isinstance(model_or_program, str)
         got = repr(model_or_program) if named else f"a {type(model_or_program).__name__}"
@@ -116,7 +118,8 @@ def fit(
     look = getattr(model, "faults", None)
     with torch.no_grad():
         faults = [] if look is None else look(posterior.theta, data)
-    posterior = replace(posterior, scaler=scaler, warnings=(*posterior.warnings, *doubts, *faults, *troubles(posterior)))
+    notes = (*posterior.warnings, *doubts, *faults, *troubles(posterior))
+    posterior = replace(posterior, scaler=scaler, recipe=recipe, warnings=notes)
     for sentence in posterior.warnings:
         warnings.warn(sentence, ConvergenceWarning, stacklevel=3)
     return posterior
@@ -144,4 +147,4 @@ def _prepared(model: Model, data: Dataset, standardise: bool) -> tuple[Model, Da
     if standardise and model.scales:
         model.check(data)  # what does not fit is said about the data as they are
         data, scaler = data.standardised(scale_y="y" in model.scales, scale_X="X" in model.scales)
-    return model.prepare(data), data, scaler
+    return made_from(model.prepare(data), model), data, scaler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import pyro
 import torch
@@ -16,6 +16,8 @@ from ..errors import NotApplicable, SettingError
 from ..likelihoods.target_checks import distinct
 from ..priors import Param, Site, value_of
 from .sites import Theta, draw
+
+M = TypeVar("M", bound="Model")
 
 
 class Model:
@@ -82,6 +84,9 @@ class Model:
     #: (draws {site: [chain, draw, *event]}, scaler, X of the training rows) -> coefficients in the units of the data
     coefficients: Callable[..., dict[str, Tensor]] | None = None
 
+    #: the recipe as it was given, which ``prepare`` made this one from; None: this one
+    given: ClassVar[Model | None] = None
+
     def sites(self, d: int) -> Mapping[str, Site | Param]:
         """{name: Site} for inputs of d columns."""
         raise NotImplementedError
@@ -126,6 +131,18 @@ class Model:
     def value(self, theta: Theta, name: str, like: Tensor) -> Tensor:
         """theta[name], or the number that this recipe fixes the field ``name`` to."""
         return value_of(theta, name, getattr(self, name), like)
+
+
+def as_given(model: Model) -> Model:
+    """The recipe before it was made ready for a table: what any fit to other rows starts from."""
+    return model if model.given is None else model.given
+
+
+def made_from(ready: M, recipe: Model) -> M:
+    """``ready`` with the recipe that it was made from in its memory; neither its fields nor ``==`` know of it."""
+    if ready is not recipe:
+        object.__setattr__(ready, "given", as_given(recipe))
+    return ready
 
 
 def full_batch_only(model: Model, X: Tensor, total: int | None, instead: str) -> None:

@@ -19,7 +19,7 @@ from ..kernels.base import check_kernel
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.collapsed_bound import Projection, SparseMarginal, inducing_root
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, site, under
-from .base import Model, full_batch_only
+from .base import Model, full_batch_only, made_from
 from .gp import GP
 from .inducing import DEFAULT_INDUCING, check_given, check_number, medians, place, refuse_broken
 from .sites import Theta, begun, draw, number_of_draws, split_params
@@ -155,7 +155,7 @@ class SGPR(Model):
 
     def reselected(self, theta: Theta, data: Dataset) -> SGPR:
         """Inducing inputs placed again, at hyperparameters theta {site: [*event]} (one draw), for another fit."""
-        return replace(self, Z=self._select(theta, data.X, data.y))
+        return made_from(replace(self, Z=self._select(theta, data.X, data.y)), self)
 
     def replaced(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
         """The param ``inducing`` placed again, at theta {site: [*event]} with the network's params: what ``reselect`` asks for."""

@@ -61,6 +61,8 @@ def load_posterior(path: str | Path, model: Any = None, *, unchecked: bool = Fal
     except Exception as error:  # a recipe may raise anything where its numbers are not its own
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise StorageError("a Posterior that fits its model", reason, "pass the recipe that was fitted") from None
+    if found.recipe is not None:
+        object.__setattr__(found.model, "given", found.recipe)
     return found
 
 
@@ -80,7 +82,8 @@ def _check(found: Posterior) -> None:
         "seconds": isinstance(found.seconds, float | int),
         "sentences of warning": isinstance(found.warnings, tuple) and all(isinstance(s, str) for s in found.warnings),
         "a Scaler of these columns": scaler is None or (rows and [v.shape for v in means] == [(data.d,), (data.d,), (), ()]),
-        "all the weights of a network": all(_largest(network) <= weights for network in _networks(found.model)),
+        "all the weights of a network": all(_largest(network) <= weights for network in _networks((found.model, found.recipe))),
+        "a recipe of this model": found.recipe is None or type(found.recipe) is type(found.model),
     }
     wrong = [name for name, holds in facts.items() if not holds]
     if wrong:

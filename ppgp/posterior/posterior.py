@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from ..numerics.threads import limited_by, numbers_in
 from . import arviz as arviz_bridge
 from . import arviz_groups, storage
 from .prediction import Prediction
+from .provenance import ProgramRows, of_table
 
 __all__ = ["Posterior"]
 
@@ -48,6 +49,8 @@ class Posterior:
         seconds: wall time, compiling included.
         warnings: sentences on what went badly; an inference that went badly returns, with warnings.
         scaler: how the data of the user became ``data`` (None: untouched). Draws are on the scaled side.
+        recipe: the model as it was given to ``fit``, before it was made ready for these rows: what a fit to other rows starts from.
+            None for a program, and where it is not known.
     """
 
     model: Any
@@ -59,6 +62,7 @@ class Posterior:
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
     scaler: Scaler | None = None
+    recipe: Any = None
 
     @property
     def chains(self) -> int:
@@ -99,9 +103,9 @@ class Posterior:
             return self.scaler.inputs(X)
         return Scaler.of(self.data, scale_X=False, scale_y=False).inputs(X)  # checks the number of columns
 
-    def _prediction(self, law: Any, X: Tensor | None) -> Prediction:
+    def _prediction(self, law: Any, X: Tensor) -> Prediction:
         offset, scale = (0.0, 1.0) if self.scaler is None else (self.scaler.y_mean, self.scaler.y_sd)
-        return Prediction(law, offset, scale, self.data.classes, None if X is None else _seen(X, self.data.X))
+        return Prediction(law, offset, scale, self.data.classes, of_table(X, self.data, self.scaler))
 
     @limited_by(_work)
     def probit(self, X: Any) -> Prediction:
@@ -135,8 +139,10 @@ class Posterior:
         if not isinstance(self.data, Dataset):
             if X is not None:
                 raise NotApplicable("the program's own arguments by name", "one table", "call predict(name=value, ...)")
-            laws = self.model.predict(self._every(self.theta), **arguments)
-            predictions = {name: Prediction(law) for name, law in laws.items()}
+            theta = self._every(self.theta)
+            laws = {name: Prediction(law) for name, law in self.model.predict(theta, **arguments).items()}
+            rows = ProgramRows(self.model.function, {k: v[0] for k, v in theta.items()}, self.data, arguments)
+            predictions = {name: replace(law, seen=rows.at(name, len(law))) for name, law in laws.items()}
             return predictions if len(predictions) > 1 else next(iter(predictions.values()))
         noise_sd = arguments.pop("noise_sd", None)
         if arguments:
@@ -217,18 +223,22 @@ class Posterior:
         with torch.no_grad():
             laws = method(self.theta, rows, self.data)
         scale = 1.0 if self.scaler is None else self.scaler.y_sd
-        return {name: Prediction(law, 0.0, scale, None, _seen(rows, self.data.X)) for name, law in laws.items()}
+        origin = of_table(rows, self.data, self.scaler)
+        return {name: Prediction(law, 0.0, scale, None, origin) for name, law in laws.items()}
 
     @limited_by(_work)
     def loo(self) -> Prediction:
         """Leave-one-out predictions of the training rows in closed form (hyperparameters as fitted on all of them).
+
+        All of them count as seen by the fit: calibrated on them, no coverage is guaranteed.
 
         Raises:
             NotApplicable: if the model does not know them in closed form.
         """
         method = self._capability("loo", "use PSIS-LOO: arviz.loo(posterior.to_arviz())")
         with torch.no_grad():
-            return self._prediction(method(self.theta, self.data), None)
+            law = self._prediction(method(self.theta, self.data), self.data.X)
+        return replace(law, seen=torch.ones(self.data.n, dtype=torch.bool))
 
     def log_likelihood(self) -> Tensor | dict[str, Tensor]:
         """log p(y_i given the draw), pointwise [chain, draw, n], in the units of the data.
@@ -398,9 +408,3 @@ class Posterior:
                 mapping of them; two functions of one name.
         """
         return storage.save(path, self)
-
-
-def _seen(X: Tensor, train: Tensor) -> Tensor:
-    """[n] bool: rows of X that stand among the training rows, to the bit."""
-    known = {row.tobytes() for row in train.cpu().numpy()}
-    return torch.tensor([row.tobytes() in known for row in X.cpu().numpy()], dtype=torch.bool)

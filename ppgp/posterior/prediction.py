@@ -15,6 +15,7 @@ from ..errors import DataError, NotApplicable, SettingError
 from ..numerics import mixture, univariate
 from ..numerics.seeding import seeded
 from ..numerics.threads import ELEMENT, limited_by
+from .provenance import Provenance
 from .region import Region, exact_level
 
 __all__ = ["Prediction"]
@@ -33,7 +34,7 @@ class Prediction:
         offset, scale: y = offset + scale * (what the distribution is about): how a standardised model speaks in the
             units of the data.
         classes: names of the labels, for Bernoulli and Categorical.
-        seen: [n] bool, rows that the fit was trained on.
+        seen: which rows the fit was trained on, [n] bool, or what tells it once their y is known; ``seen_with`` asks.
 
     Every figure is that of the mixture: ``quantile`` is its true quantile, not the mean of quantiles; ``log_prob``
     the log of the mean density, not the mean of logs.
@@ -46,7 +47,7 @@ class Prediction:
     offset: float | Tensor = 0.0
     scale: float | Tensor = 1.0
     classes: tuple[Any, ...] | None = None
-    seen: Tensor | None = None
+    seen: Tensor | Provenance | None = None
 
     def __post_init__(self) -> None:
         d = self.distribution
@@ -58,6 +59,19 @@ class Prediction:
         if len(d.batch_shape) + len(d.event_shape) != 2 or len(d.event_shape) > 1:
             got = f"batch {list(d.batch_shape)}, event {list(d.event_shape)}"
             raise DataError("a distribution with batch [draw, n], or batch [draw] and event [n]", got, "reshape its parameters")
+
+    def seen_with(self, y: Any) -> Tensor:
+        """[n] bool: rows that the fit was trained on, with this y [n] up to rounding; the same x with another y is a fresh row.
+
+        Raises:
+            DataError: if there is not one y per row.
+        """
+        y = as_tensor(y, "y")
+        if y.shape != (len(self),):
+            raise DataError(f"one y a row ({len(self)})", f"shape {list(y.shape)}", "pass the y of those rows")
+        if isinstance(self.seen, Provenance):
+            return self.seen.seen_with(y)
+        return torch.zeros(len(self), dtype=torch.bool) if self.seen is None else self.seen
 
     @property
     def joint(self) -> bool:

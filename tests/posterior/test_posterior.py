@@ -64,9 +64,9 @@ def test_coefficients_in_data_units_give_the_same_mean() -> None:
 
 def test_rows_of_the_training_data_are_seen_and_others_are_not() -> None:
     mine = posterior()
-    found = mine.predict(np.concatenate([X[[4, 0]], X[[1]] + 1e-9, np.zeros((1, 3))])).seen
-    assert found is not None
-    assert found.tolist() == [True, True, False, False]
+    law = mine.predict(np.concatenate([X[[4, 0]], X[[1]] + 1e-9, X[[2]] + 1e-2, np.zeros((1, 3))]))
+    assert law.seen_with(Y[[4, 0, 1, 2, 3]]).tolist() == [True, True, True, False, False]
+    assert law.seen_with(Y[[0, 4, 3, 2, 1]]).tolist() == [False] * 5
 
 
 def test_new_rows_are_checked_by_name_and_number_of_columns() -> None:
@@ -111,6 +111,7 @@ def test_a_saved_posterior_predicts_the_same(tmp_path: Path, model: GP | None) -
     found = ppgp.load_posterior(mine.save(tmp_path / "posterior.ppgp"))
     assert (found.model, found.how, found.warnings) == (mine.model, mine.how, mine.warnings)
     rows = normal(4, 3, seed=5)
-    for figure in ("mean", "std", "seen"):
+    for figure in ("mean", "std"):
         assert torch.equal(getattr(found.predict(rows), figure), getattr(mine.predict(rows), figure))
+    assert found.predict(X).seen_with(Y).tolist() == [True] * 9
     assert found.data.feature_names == ("a", "b", "c")

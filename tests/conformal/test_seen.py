@@ -1,0 +1,247 @@
+"""What counts as a row that the fit has seen, and that no guarantee is claimed from such rows."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from scipy.stats import betabinom, binom
+from torch import Tensor
+
+import ppgp
+from ppgp import conformal, inference, models
+from ppgp.data import Dataset
+from ppgp.errors import DataWarning
+from ppgp.numerics.same_rows import same_rows
+
+quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
+
+
+def table(n: int, seed: int = 0) -> np.ndarray:
+    """Columns of several units: years, a heavy tail, zeros, categories, small and large numbers, and y."""
+    rng = np.random.default_rng(seed)
+    columns = [
+        rng.normal(2010, 5, n),
+        rng.exponential(3, n) ** 3,
+        np.where(rng.random(n) < 0.6, 0.0, rng.normal(size=n)),
+        rng.integers(0, 3, n),
+        rng.normal(size=n) * 1e-9,
+        rng.normal(size=n) * 1e6,
+    ]
+    return np.column_stack(columns).astype(float)
+
+
+def through_csv(rows: np.ndarray) -> np.ndarray:
+    text = pd.DataFrame(rows).to_csv(index=False, float_format="%.9g")
+    return pd.read_csv(io.StringIO(text)).to_numpy(dtype=float)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        lambda rows: rows,
+        lambda rows: rows.astype(np.float32).astype(float),
+        through_csv,
+        lambda rows: np.where(rows == 0, -0.0, rows),
+        lambda rows: (10 * rows) / 10,
+        lambda rows: rows + 5e-6 * rows.std(0),
+    ],
+    ids=["as they are", "float32", "csv", "negative zero", "times 10 and back", "half the tolerance"],
+)
+def test_rows_are_known_again_however_they_were_written(written: Callable[[np.ndarray], np.ndarray]) -> None:
+    rows = table(400)
+    new = written(rows)
+    np.testing.assert_array_equal(same_rows(rows, new[::-1]), True)
+    assert same_rows(rows, np.concatenate([new[7:8], table(60, 1)])).tolist() == [True] + [False] * 60
+
+
+def test_rows_that_differ_by_more_than_rounding_are_others() -> None:
+    rows = table(400)
+    for column in range(rows.shape[1]):
+        new = rows.copy()
+        new[:, column] += 2e-3 * rows[:, column].std() * np.where(np.arange(400) % 2, 1, -1)
+        assert not same_rows(rows, new)[rows[:, column] != 0].any()
+
+
+def fresh(law: str, n: int, rng: np.random.Generator) -> np.ndarray:
+    if law == "categories":
+        return np.column_stack([rng.integers(0, 3, (n, 2)), rng.random(n) < 0.4]).astype(float)
+    if law == "categories, y a number":
+        return np.column_stack([rng.integers(0, 3, (n, 2)), rng.normal(size=n)])
+    if law == "labels":
+        return np.column_stack([rng.normal(size=(n, 2)), rng.random(n) < 0.4])
+    if law == "rounded":
+        x = rng.gamma(2, 1, n)
+        return np.column_stack([x, 3 * x + rng.normal(size=n)]).round(1)
+    if law == "counts":
+        return np.column_stack([rng.integers(1990, 2020, n), rng.integers(1, 13, n), rng.poisson(5, n)]).astype(float)
+    if law == "no inputs":
+        return rng.normal(size=(n, 1))
+    if law == "sorted":
+        rows = rng.integers(0, 2, (n, 2)).astype(float)
+        return rows[np.lexsort(rows.T)]
+    return rng.standard_t(1, (n, 3))
+
+
+LAWS = ["categories", "categories, y a number", "labels", "rounded", "counts", "no inputs", "sorted", "heavy tails"]
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_fresh_rows_are_not_called_seen(law: str) -> None:
+    """A number of matches is called too many where chance gives it once in a thousand times, at two tolerances."""
+    tries, false = 100, 0
+    for seed in range(tries):
+        rng = np.random.default_rng(seed)
+        false += bool(same_rows(fresh(law, 200, rng), fresh(law, 80, rng)).any())
+    assert false <= binom.ppf(0.999, tries, 4e-3)
+
+
+@pytest.mark.parametrize("law", [law for law in LAWS if law != "sorted"])
+def test_training_rows_in_their_order_are_seen_under_every_law(law: str) -> None:
+    rows = fresh(law, 200, np.random.default_rng(1))
+    assert same_rows(rows, rows).all()
+    assert same_rows(rows, rows[:100]).all()
+
+
+@pytest.mark.parametrize("law", ["categories, y a number", "labels", "counts", "no inputs", "heavy tails"])
+def test_a_sample_of_the_training_rows_is_seen(law: str) -> None:
+    rng = np.random.default_rng(2)
+    rows = fresh(law, 200, rng)
+    assert same_rows(rows, rows[rng.permutation(200)[:80]]).all()
+
+
+def linear(n: int, d: int, seed: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.randn(n, d, generator=generator, dtype=torch.float64)
+    return X, X[:, 0] + torch.randn(n, generator=generator, dtype=torch.float64)
+
+
+def test_the_same_inputs_with_another_y_are_no_evidence() -> None:
+    X, y = linear(60, 2, 0)
+    categories = X.sign()
+    for inputs in (X, categories):
+        posterior = ppgp.fit(models.LinearRegression(), Dataset(inputs, y), inference.MAP(), progress=False)
+        again = linear(60, 2, 1)[1]
+        assert not posterior.predict(inputs).seen_with(again).any()
+        assert (
+            "heuristic"
+            not in ppgp.calibrate(conformal.Absolute(), posterior.predict(inputs), again)(
+                posterior.predict(X[:2]), 0.8
+            ).guarantee
+        )
+
+
+def test_rows_of_the_fit_are_noticed_in_single_precision_and_after_a_slice() -> None:
+    X, y = linear(60, 2, 0)
+    X = 2000 + 7 * X
+    posterior = ppgp.fit(models.LinearRegression(), Dataset(X, 50 + y), inference.MAP(), progress=False)
+    new, target = linear(20, 2, 3)
+    law = posterior.predict(torch.cat([2000 + 7 * new, X[:5].float().double()]))
+    both = torch.cat([50 + target, 50 + y[:5]])
+    assert law.seen_with(both).tolist() == [False] * 20 + [True] * 5
+    assert law[18:22].seen_with(both[18:22]).tolist() == [False, False, True, True]
+    with pytest.warns(DataWarning, match="5 of 25"):
+        calibrator = ppgp.calibrate(conformal.Absolute(), law, both)
+    assert calibrator(law, 0.8).guarantee.startswith("heuristic")
+    assert ppgp.predictive_system(law, both)(law).interval(0.8).guarantee.startswith("heuristic")
+
+
+def claimed(guarantee: str) -> bool:
+    return not guarantee.startswith("heuristic")
+
+
+def covered(make: Callable[[int], tuple[ppgp.Region, Tensor]], repeats: int) -> tuple[int, int, bool]:
+    """Rows covered, rows in all, and whether a region claimed its level."""
+    hits, total, claims = 0, 0, False
+    for seed in range(repeats):
+        region, y = make(seed)
+        hits += int(region.covers(y).sum())
+        total += len(y)
+        claims |= claimed(region.guarantee)
+    return hits, total, claims
+
+
+@quiet
+def test_leave_one_out_of_the_fitted_rows_claims_nothing() -> None:
+    """19 rows of 5 columns, hyperparameters by maximum likelihood: the plain jackknife falls short of .8."""
+    free = ppgp.priors.Flat
+    kernel = ppgp.kernels.ARD(ppgp.kernels.RBF(variance=free(), lengthscale=free()))
+    model = models.GP(kernel, noise=free(start=0.1))
+
+    def make(seed: int) -> tuple[ppgp.Region, Tensor]:
+        X, y = linear(119, 5, seed)
+        posterior = ppgp.fit(model, Dataset(X[:19], y[:19]), inference.MAP(steps=40), progress=False)
+        calibrator = ppgp.calibrate(conformal.Absolute(), posterior.loo(), y[:19])
+        system = ppgp.predictive_system(posterior.loo(), y[:19])(posterior.predict(X[19:]))
+        assert not claimed(system.interval(0.8).guarantee)
+        assert bool(posterior.loo().seen_with(y[:19]).all())
+        return calibrator(posterior.predict(X[19:]), 0.8), y[19:]
+
+    hits, total, claims = covered(make, 5)
+    assert hits / total < 0.78
+    assert not claims
+
+
+def program(x: Tensor, y: Tensor | None = None) -> None:
+    weight = pyro.sample("weight", dist.Normal(torch.zeros(x.shape[1], dtype=x.dtype), 10.0).to_event(1))
+    noise = pyro.sample("noise", dist.LogNormal(0.0, 1.0))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("obs", dist.Normal(x @ weight, noise), obs=y)
+
+
+@quiet
+def test_a_program_calibrated_on_its_own_rows_claims_nothing() -> None:
+    """20 rows of 10 columns: residuals of the training rows are too small."""
+
+    def make(seed: int) -> tuple[ppgp.Region, Tensor]:
+        X, y = linear(120, 10, seed)
+        posterior = ppgp.fit(program, {"x": X[:20], "y": y[:20]}, inference.MAP(), progress=False)
+        law = posterior.predict(x=X[:20])
+        return ppgp.calibrate(conformal.Absolute(), law, y[:20])(posterior.predict(x=X[20:]), 0.8), y[20:]
+
+    hits, total, claims = covered(make, 6)
+    assert hits / total < 0.75
+    assert not claims
+
+
+@quiet
+def test_a_program_calibrated_on_fresh_rows_claims_its_level_and_holds_it() -> None:
+    repeats, rows, n = 12, 100, 39
+
+    def make(seed: int) -> tuple[ppgp.Region, Tensor]:
+        X, y = linear(20 + n + rows, 10, seed)
+        posterior = ppgp.fit(program, {"x": X[:20], "y": y[:20]}, inference.MAP(steps=50), progress=False)
+        law = posterior.predict(x=X[20 : 20 + n])
+        region = ppgp.calibrate(conformal.Absolute(), law, y[20 : 20 + n])(posterior.predict(x=X[20 + n :]), 0.8)
+        assert claimed(region.guarantee)
+        return region, y[20 + n :]
+
+    hits, total, _ = covered(make, repeats)
+    one = betabinom(rows, 32, 8)  # k = 32 of n + 1 = 40
+    assert abs(hits / total - one.mean() / rows) <= 4 * one.std() / rows / repeats**0.5
+
+
+def several(x: Tensor, group: Tensor, a: Tensor | None = None, b: Tensor | None = None) -> None:
+    weight = pyro.sample("weight", dist.Normal(torch.zeros(3, dtype=x.dtype), 10.0).to_event(1))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("count", dist.Normal(weight[group], 1.0), obs=a)
+        pyro.sample("size", dist.Normal(x * weight[0], 1.0), obs=b)
+
+
+@quiet
+def test_a_program_of_two_observed_sites_knows_the_rows_of_each() -> None:
+    generator = torch.Generator().manual_seed(0)
+    X, a, b = torch.randn(3, 30, generator=generator, dtype=torch.float64)
+    group = torch.arange(30) % 3
+    posterior = ppgp.fit(several, {"x": X, "group": group, "a": a, "b": b}, inference.MAP(), progress=False)
+    both = posterior.predict(x=X, group=group)
+    assert bool(both["count"].seen_with(a).all())
+    assert bool(both["size"].seen_with(b).all())
+    assert not bool(both["size"].seen_with(a).any())
+    assert bool(posterior.predict(x=X, group=group, a=a).seen_with(b).all())
