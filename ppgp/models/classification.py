@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 
 from ..data.dataset import Dataset
 from ..errors import DataError
-from ..priors import Flat, PriorLike
+from ..priors import Flat, Prior, PriorLike
 
 SEPARATION_UP_TO = 4_000_000  # entries of the linear programme
+NEARLY_FLAT = 100.0  # sd of the log-odds that a coefficient may contribute, above which its prior holds nothing
 
 
 def check_two_classes(data: Dataset) -> None:
@@ -52,31 +55,56 @@ def check_determined(data: Dataset, weight: PriorLike, bias: PriorLike) -> None:
 
 
 def separation(data: Dataset, classes: int, weight: PriorLike, bias: PriorLike) -> list[str]:
-    """A sentence where flat weights can separate the classes, so that the likelihood has no maximum; else nothing.
+    """A sentence where coefficients under flat or nearly flat priors can separate the classes, so that the likelihood has no maximum
+    along them; else nothing.
 
-    By linear programming, complete and quasi-complete separation alike: Albert & Anderson (1984), Konis (2007).
+    By linear programming over those coefficients alone, complete and quasi-complete separation alike: Albert & Anderson (1984),
+    Konis (2007). A prior counts as nearly flat where its sd allows log-odds above ``NEARLY_FLAT``.
     """
-    if not (isinstance(weight, Flat) and isinstance(bias, Flat)):
+    n, d = data.n, data.d
+    ends = data.X.abs().amax(0).clamp_min(1e-300)
+    spread = torch.cat([_spread(weight, classes, d, data.X) * ends, _spread(bias, classes, 1, data.X)], 1)
+    free = (spread > NEARLY_FLAT).flatten()
+    p = int(free.sum())
+    if p == 0 or n * (classes - 1) * p > SEPARATION_UP_TO:
         return []
-    n, p = data.n, data.d + 1
-    if n * (classes - 1) * p * classes > SEPARATION_UP_TO:
-        return []
-    X = torch.cat([data.X / data.X.abs().amax(0).clamp_min(1e-300), torch.ones_like(data.X[:, :1])], 1)
+    X = torch.cat([data.X / ends, torch.ones_like(data.X[:, :1])], 1)
     y = data.y.long()
     rows = []
     for c in range(classes):
-        margin = torch.zeros(n, classes, p, dtype=X.dtype)
+        margin = torch.zeros(n, classes, d + 1, dtype=X.dtype, device=X.device)
         margin[torch.arange(n), y] += X
         margin[:, c] -= X
-        rows.append(margin[y != c].reshape(-1, classes * p))
-    A = torch.cat(rows)[:, p:].double().cpu().numpy()  # class 0 is the reference
+        rows.append(margin[y != c].reshape(-1, classes * (d + 1))[:, free])
+    A = torch.cat(rows).double().cpu().numpy()
     if not _reachable(A, together=False):
         return []
     how_much = "perfectly" if _reachable(A, together=True) else "in part (quasi-separation)"
+    held = float(spread.flatten()[free].min())
+    so = "under flat priors the likelihood has no maximum and some weights grow without end"
+    if math.isfinite(held):
+        so = f"the likelihood has no maximum, and priors that allow log-odds of {held:.3g} leave some weights to grow until they hold"
     return [
-        f"the inputs separate the classes {how_much}: under flat priors the likelihood has no maximum and some weights "
-        "grow without end, so they and their spread mean nothing; give them a prior such as Normal(0, 1)"
+        f"the inputs separate the classes {how_much}: {so}, so they and their spread mean nothing; give them a prior such as "
+        "Normal(0, 1)"
     ]
+
+
+def _spread(prior: PriorLike, classes: int, d: int, like: torch.Tensor) -> torch.Tensor:
+    """The sd of each coefficient under its prior, [classes, d]: infinite under a flat one, 0 where it is fixed. Class 0 is the
+    reference of flat coefficients, and of two classes."""
+    if not isinstance(prior, Prior):
+        return torch.zeros(classes, d, dtype=like.dtype, device=like.device)
+    if isinstance(prior, Flat):
+        sd = torch.full((classes, d), math.inf, dtype=like.dtype, device=like.device)
+    else:
+        law = prior.distribution(like)
+        sd = torch.nan_to_num(law.variance, nan=math.inf).sqrt()
+        scale = getattr(law, "scale", sd)  # heavy tails have no variance, and are no wider for that
+        sd = torch.where(torch.isfinite(sd), sd, scale).expand(classes, d).clone()
+    if isinstance(prior, Flat) or classes == 2:
+        sd[0] = 0.0
+    return sd
 
 
 def _reachable(A: np.ndarray, together: bool) -> bool:

@@ -67,5 +67,5 @@ class LogisticRegression(Model):
         return dist.Bernoulli(logits=(m / torch.sqrt(1 + math.pi * v / 8))[None])
 
     def doubts(self, data: Dataset) -> list[str]:
-        """Whether flat priors meet data that the inputs separate."""
+        """Whether flat or nearly flat priors meet data that the inputs separate."""
         return separation(data, 2, self.weight, self.bias)

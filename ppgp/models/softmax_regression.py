@@ -100,5 +100,5 @@ class SoftmaxRegression(Model):
         return value, gradient.reshape(-1)[order], H.reshape(K * (d + 1), -1)[order][:, order]
 
     def doubts(self, data: Dataset) -> list[str]:
-        """Whether flat priors meet data that the inputs separate."""
+        """Whether flat or nearly flat priors meet data that the inputs separate."""
         return separation(data, self.classes or 2, self.weight, self.bias)

@@ -147,8 +147,9 @@ class StudentTPlusNormal(dist.TorchDistribution):
         super().__init__(self.loc.shape, torch.Size(), validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> StudentTPlusNormal:
-        parts = (x.expand(torch.Size(batch_shape)) for x in (self.df, self.loc, self.scale, self.spread))
-        return StudentTPlusNormal(*parts, validate_args=False)
+        shape = torch.Size(batch_shape)
+        df, loc, scale, spread = (x.expand(shape) for x in (self.df, self.loc, self.scale, self.spread))
+        return StudentTPlusNormal(df, loc, scale, spread, validate_args=False)
 
     @property
     def mean(self) -> Tensor:

@@ -25,6 +25,11 @@ FAR = (0.0, 4.0, 60.0, 3000.0)  # from the mean, in scales of the noise
 CASES = list(product(DF, SD, FAR))
 
 
+def law_of(parts: list[Tensor]) -> StudentTPlusNormal:
+    df, loc, scale, spread = parts
+    return StudentTPlusNormal(df, loc, scale, spread)
+
+
 def log_t(z: float, df: float) -> float:
     half = 0.5 * (df + 1)
     constant = math.lgamma(half) - math.lgamma(0.5 * df) - 0.5 * math.log(math.pi * df)
@@ -108,7 +113,7 @@ def test_the_cdf_is_the_integral_and_keeps_its_tail() -> None:
 
 
 def test_draws_follow_the_cdf() -> None:
-    law = StudentTPlusNormal(*(torch.tensor([x], dtype=F64) for x in (3.0, 1.0, 0.5, 2.0)))
+    law = law_of([torch.tensor([x], dtype=F64) for x in (3.0, 1.0, 0.5, 2.0)])
     with torch.random.fork_rng():
         torch.manual_seed(0)
         draws = law.sample((4000,))
@@ -173,6 +178,6 @@ def test_ppgpr_learns_the_degrees_of_freedom() -> None:
 def test_single_precision_keeps_the_figures() -> None:
     df, sd, far = columns([c for c in CASES if c[0] < 100])
     one = StudentTPlusNormal(df, torch.zeros_like(df), torch.ones_like(df), sd)
-    two = StudentTPlusNormal(*(x.float() for x in (df, torch.zeros_like(df), torch.ones_like(df), sd)))
+    two = law_of([x.float() for x in (df, torch.zeros_like(df), torch.ones_like(df), sd)])
     torch.testing.assert_close(two.log_prob(far.float()).double(), one.log_prob(far), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(two.cdf(-far.float()).double(), one.cdf(-far), rtol=1e-3, atol=1e-6)

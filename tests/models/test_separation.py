@@ -1,0 +1,73 @@
+"""Separation is noticed for every mix of flat, nearly flat, proper and fixed coefficients, and only along free ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import ppgp
+from ppgp.data import Dataset
+from ppgp.errors import ConvergenceWarning
+from ppgp.inference import MAP
+from ppgp.models import LogisticRegression, SoftmaxRegression
+from ppgp.priors import Flat, Normal, PriorLike, StudentT
+
+AROUND_0 = Dataset([[-2.0], [-1.0], [1.0], [2.0]], [0.0, 0.0, 1.0, 1.0])
+ABOVE_3 = Dataset([[1.0], [2.0], [4.0], [5.0]], [0.0, 0.0, 1.0, 1.0])  # a weight alone cannot separate them
+OVERLAP = Dataset([[-1.0], [1.0], [-0.5], [2.0], [0.3]], [0.0, 0.0, 1.0, 1.0, 0.0])
+PROPER, WIDE = Normal(0.0, 1.0), Normal(0.0, 1e4)
+
+
+@pytest.mark.parametrize(
+    ("data", "weight", "bias", "noticed"),
+    [
+        (AROUND_0, Flat(), Flat(), True),
+        (AROUND_0, Flat(), PROPER, True),
+        (AROUND_0, Flat(), 0.0, True),
+        (AROUND_0, WIDE, PROPER, True),
+        (AROUND_0, StudentT(1.0, 0.0, 1e4), PROPER, True),
+        (AROUND_0, PROPER, Flat(), False),
+        (AROUND_0, PROPER, PROPER, False),
+        (AROUND_0, StudentT(1.0), PROPER, False),
+        (ABOVE_3, Flat(), Flat(), True),
+        (ABOVE_3, WIDE, WIDE, True),
+        (ABOVE_3, Flat(), PROPER, False),  # the weight grows no further than the bias lets it
+        (ABOVE_3, Flat(), 0.0, False),
+        (OVERLAP, Flat(), Flat(), False),
+        (OVERLAP, WIDE, WIDE, False),
+    ],
+)
+@pytest.mark.parametrize("kind", [LogisticRegression, SoftmaxRegression])
+def test_only_free_coefficients_separate(
+    kind: type[LogisticRegression | SoftmaxRegression], data: Dataset, weight: PriorLike, bias: PriorLike, noticed: bool
+) -> None:
+    found = kind(weight, bias).prepare(data).doubts(data)
+    assert bool(found) is noticed
+    if noticed:
+        assert "perfectly" in found[0]
+
+
+@pytest.mark.parametrize(("scales", "noticed"), [((1e4, 1.0), True), ((1.0, 1e4), False)])
+def test_coefficients_are_judged_one_by_one(scales: tuple[float, ...], noticed: bool) -> None:
+    """The first column separates the classes, the second does not."""
+    data = Dataset(torch.cat([AROUND_0.X, torch.tensor([[1.0], [-1.0], [1.0], [-1.0]])], 1), AROUND_0.y)
+    assert bool(LogisticRegression(Normal(0.0, scales)).doubts(data)) is noticed
+
+
+def test_the_units_of_a_column_count() -> None:
+    """A prior of sd 1 on the weight of a column in the thousands holds nothing."""
+    assert LogisticRegression().doubts(Dataset(1000 * AROUND_0.X, AROUND_0.y))
+    assert not LogisticRegression().doubts(AROUND_0)
+
+
+def test_a_third_class_may_be_the_only_one_that_is_separated() -> None:
+    X = torch.tensor([[-1.0], [1.0], [-0.5], [2.0], [30.0], [31.0]], dtype=torch.float64)
+    data = Dataset(X, [0.0, 0.0, 1.0, 1.0, 2.0, 2.0])
+    found = SoftmaxRegression(WIDE, WIDE, classes=3).doubts(data)
+    assert found
+    assert "in part" in found[0]
+
+
+def test_a_fit_warns() -> None:
+    with pytest.warns(ConvergenceWarning, match="separate the classes perfectly"):
+        ppgp.fit(LogisticRegression(Flat(), PROPER), AROUND_0, MAP(), standardise=False, progress=False)
