@@ -1,7 +1,8 @@
 """Tables: a Dataset, its Scaler, checked arrays, and reading from names and files."""
 
 from .arrays import as_tensor, check_inputs, check_noise
-from .dataset import Dataset, Scaler, inputs_of
+from .columns import inputs_of
+from .dataset import Dataset, Scaler, in_order
 from .loading import load, read_frame
 
-__all__ = ["Dataset", "Scaler", "as_tensor", "check_inputs", "check_noise", "inputs_of", "load", "read_frame"]
+__all__ = ["Dataset", "Scaler", "as_tensor", "check_inputs", "check_noise", "in_order", "inputs_of", "load", "read_frame"]

@@ -14,10 +14,9 @@ from torch import Tensor
 
 from ..errors import DataError, DataWarning, SettingError, UnknownName
 from .arrays import _few, as_tensor, check_coordinates, check_inputs, check_noise
+from .columns import indicators, inputs_of, labels_of, name_of, names_of, positions, refuse_twice
 
 __all__ = ["Dataset", "Scaler"]
-
-LEVEL = "="  # between a column and its level in the name of a one-hot column
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +25,8 @@ class Dataset:
 
     Labels (strings, booleans) become codes 0 .. K-1 in y, with their names in ``classes``. ``noise_sd`` [n] is what is known of each
     y's error, its standard deviation in the units of y; it comes on top of the noise that a model estimates, and ``fit`` refuses
-    it for a model that would not use it.
+    it for a model that would not use it. Names are those of a frame's columns and of a Series, where none are given; ``predict``
+    then reads new frames by name.
 
     Args:
         coordinates: the columns of X that are places in one space and share a unit (metres east and
@@ -56,6 +56,8 @@ class Dataset:
         noise_sd: Any = None,
         coordinates: Sequence[str | int] | None = None,
     ) -> None:
+        feature_names = names_of(X) if feature_names is None else feature_names
+        target_name = name_of(y) if target_name is None else target_name
         X = check_inputs(X, feature_names)
         if feature_names is not None and len(feature_names) != X.shape[1]:
             raise DataError(f"{X.shape[1]} feature names", f"{len(feature_names)}", "give one a column")
@@ -133,12 +135,10 @@ class Dataset:
                 raise UnknownName(kind, name, map(str, frame.columns))
         if noise_sd == target:
             raise SettingError("noise_sd in a column of its own", f"the target {target!r}", "name another column")
-        twice = sorted({str(c) for c in frame.columns[frame.columns.duplicated()]})
-        if twice:
-            raise DataError("different column names", f"{_few(twice, 'column')} more than once", "rename them")
+        refuse_twice(map(str, frame.columns))
         inputs = frame.drop(columns=[target] if noise_sd is None else [target, noise_sd])
         if one_hot:
-            inputs = _one_hot(inputs)
+            inputs = indicators(inputs)
         text = [str(c) for c in inputs.columns if inputs[c].dtype.kind not in "fiub"]
         if text:
             raise DataError(
@@ -195,43 +195,17 @@ class Dataset:
         return scaler(self), scaler
 
 
-def _one_hot(inputs: Any) -> Any:
-    import pandas as pd
-
-    text = [c for c in inputs.columns if inputs[c].dtype.kind not in "fiubmM"]
-    missing = [str(c) for c in text if bool(inputs[c].isna().any())]
-    if missing:
-        raise DataError(
-            "a category in every row", f"missing ones in {_few(missing, 'column')}", "drop those rows, or name them"
-        )
-    return pd.get_dummies(inputs, columns=text, prefix_sep=LEVEL, dtype=float)
-
-
-def inputs_of(frame: Any, names: Sequence[str]) -> Tensor:
-    """X [n, d] from a DataFrame, column by column; ``column=level`` is 1 where the column holds that level.
+def in_order(X: Any, names: Sequence[str] | None, target: str | None = None) -> Any:
+    """New rows with their columns in the order of ``names``: a frame and a Dataset by name, an array as it stands.
 
     Raises:
         UnknownName: if a column is missing.
-        DataError: if a column holds a level that ``names`` does not have.
+        DataError: if there is one that is not among ``names``, the ``target`` aside.
     """
-    columns, levels = [], {}
-    present = {str(c): c for c in frame.columns}
-    for name in names:
-        head, _, level = name.partition(LEVEL)
-        if name in present:
-            columns.append(as_tensor(frame[present[name]].to_numpy(), f"column {name}"))
-        elif level and head in present:
-            levels.setdefault(head, set()).add(level)
-            columns.append(as_tensor((frame[present[head]].astype(str) == level).to_numpy(dtype=float), name))
-        else:
-            raise UnknownName("column", head if level else name, present)
-    for head, known in levels.items():
-        new = sorted(set(frame[present[head]].astype(str)) - known)
-        if new:
-            raise DataError(
-                f"levels of {head} among {', '.join(sorted(known))}", _few(new, "level"), "the fit has never seen them"
-            )
-    return torch.stack(columns, 1)
+    if isinstance(X, Dataset):
+        own = X.feature_names
+        return X.X if names is None or own is None or own == tuple(names) else X.X[:, positions(own, names)]
+    return X if names is None or labels_of(X) is None else inputs_of(X, names, target)
 
 
 def _encode(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, tuple[Any, ...] | None]:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..conformal import LAC, Calibrator, Normalized, Score, calibrate
-from ..data.dataset import Dataset
+from ..data.dataset import Dataset, in_order
 from ..errors import NotApplicable, SettingError, UnknownName
 from ..posterior import convergence as diagnostics
 from ..posterior.posterior import Posterior
@@ -249,7 +249,7 @@ def _predictive(
     if any(part.noise_sd is not None for part in parts) and getattr(posterior.model, "known_noise", False):
         sds = [part.y.new_zeros(part.n) if part.noise_sd is None else part.noise_sd for part in parts]
         known = {"noise_sd": torch.cat(sds)}
-    both = posterior.predict(torch.cat([part.X for part in parts]), **known)
+    both = posterior.predict(torch.cat([in_order(part, posterior.data.feature_names) for part in parts]), **known)
     prediction = both[: test.n]
     classes = prediction.kind == "classes"
     if classes:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset
+from ..data.dataset import Dataset, in_order
 from ..errors import ConvergenceWarning, DataError, NotApplicable
 from ..inference import MAP
 from ..inference.fitting import fit
@@ -79,7 +79,8 @@ def check_network(posterior: Posterior, held_out: Dataset) -> NetworkCheck:
         raise NotApplicable("a model whose kernel is Deep", got, "compare models with ppgp.compare")
     if held_out.n < FEWEST:
         raise DataError(f"at least {FEWEST} rows held out", f"{held_out.n}", "hold out more")
-    law = posterior.predict(held_out.X)
+    rows = in_order(held_out, train.feature_names)
+    law = posterior.predict(rows)
     seen = int(law.seen_with(held_out.y).sum())
     if seen:
         raise DataError("rows that the fit has not seen", f"{seen} that it has", "hold others out")
@@ -87,8 +88,8 @@ def check_network(posterior: Posterior, held_out: Dataset) -> NetworkCheck:
     scaler = posterior.scaler
     theta = under("kernel", first_draw(model.sites(train.d), posterior.theta))
     with torch.no_grad():
-        X = held_out.X if scaler is None else scaler.inputs(held_out.X)
-        F, G = (kernel.features(theta, rows) for rows in (train.X, X))
+        X = rows if scaler is None else scaler.inputs(rows)
+        F, G = (kernel.features(theta, table) for table in (train.X, X))
     bare = _bare(Dataset(F, train.y), G)
     bare = bare if scaler is None else replace(bare, offset=scaler.y_mean, scale=scaler.y_sd)
     ours, theirs = law.log_prob(held_out.y), bare.log_prob(held_out.y)

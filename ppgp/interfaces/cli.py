@@ -207,10 +207,12 @@ def predict(
 
 
 def _inputs(frame: Any, fitted: Any, *others: str | None) -> Any:
-    """What a fit predicts from: the frame, read by names, or all but the ``others`` where the fit has no names."""
-    if fitted.data.feature_names:
-        return frame
-    return frame[[c for c in frame.columns if c not in others]].to_numpy(dtype=float)
+    """What a fit predicts from: of a fit with names its own columns, whatever else the file holds; else all but the ``others``."""
+    names = fitted.data.feature_names
+    if not names:
+        return frame[[c for c in frame.columns if c not in others]].to_numpy(dtype=float)
+    heads = {name.partition("=")[0] for name in names}
+    return frame[[c for c in frame.columns if str(c) in heads or str(c) in names]]
 
 
 def _targets(column: Any, fitted: Any) -> Any:

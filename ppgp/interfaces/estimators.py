@@ -11,6 +11,7 @@ from sklearn.cluster import KMeans
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..data.columns import name_of
 from ..data.dataset import Dataset
 from ..errors import ConvergenceWarning
 from ..inference.fitting import fit as fit_posterior
@@ -25,6 +26,11 @@ class _Probabilistic(BaseEstimator):
 
     def __init__(self, model: Any, how: Any, seed: Any = 0) -> None:
         self.model, self.how, self.seed = model, how, seed
+
+    def _table(self, X: Any, y: Any, given: Any, classes: Any = None) -> Dataset:
+        """With the names that the frame and the series had before scikit-learn made arrays of them."""
+        names = getattr(self, "feature_names_in_", None)
+        return Dataset(X, y, None if names is None else names.tolist(), name_of(given), classes)
 
     def _fit(self, data: Dataset) -> None:
         model = zoo.build_model(self.model) if isinstance(self.model, str) else self.model
@@ -56,8 +62,8 @@ class ProbabilisticRegressor(RegressorMixin, _Probabilistic):
 
     def fit(self, X: Any, y: Any) -> ProbabilisticRegressor:
         """Fit to X [n, d] and y [n]."""
-        X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
-        self._fit(Dataset(X, y))
+        rows, targets = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
+        self._fit(self._table(rows, targets, y))
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
@@ -83,15 +89,15 @@ class ProbabilisticClassifier(ClassifierMixin, _Probabilistic):
 
     def fit(self, X: Any, y: Any) -> ProbabilisticClassifier:
         """Fit to X [n, d] and labels y [n]."""
-        X, y = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
+        rows, labels = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(labels)
+        self.classes_, codes = np.unique(labels, return_inverse=True)
         if len(self.classes_) != 2:
             kinds = "one class" if len(self.classes_) == 1 else "more than two classes"
             raise ValueError(
                 f"Only binary classification is supported: y has {kinds} ({len(self.classes_)}), classifier needs two"
             )
-        self._fit(Dataset(X, codes, classes=self.classes_.tolist()))
+        self._fit(self._table(rows, codes, y, self.classes_.tolist()))
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:

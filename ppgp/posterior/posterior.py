@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..data.arrays import check_inputs, check_noise
-from ..data.dataset import Dataset, Scaler, inputs_of
+from ..data.dataset import Dataset, Scaler, in_order
 from ..errors import NotApplicable, SettingError
 from ..numerics.batching import in_chunks
 from ..numerics.threads import limited_by, numbers_in
@@ -96,8 +96,7 @@ class Posterior:
 
     def _new_rows(self, X: Any) -> Tensor:
         names = self.data.feature_names
-        if names and hasattr(X, "columns"):
-            X = inputs_of(X, names)
+        X = in_order(X, names, self.data.target_name)
         X = check_inputs(X, names if names and len(names) == getattr(X, "shape", (0, 0))[-1] else None).to(self.data.X)
         if self.scaler is not None:
             return self.scaler.inputs(X)
@@ -123,7 +122,8 @@ class Posterior:
     def predict(self, X: Any = None, *, joint: bool = False, **arguments: Any) -> Any:
         """The law of y at rows X [m, d], in the units of the data; ``joint=True``: one joint law over the rows.
 
-        A DataFrame is read by its columns' names, one-hot columns included. X may be a Dataset, whose y is not looked at.
+        X is an array, or a DataFrame or a Dataset, which are read by their columns' names where the fit has names, one-hot columns
+        included: in any order, with the target too, which is not looked at.
 
         The noise in this law is what the model has estimated. Noise that is known of the new rows is added where it is given:
         ``noise_sd=`` (a number or [m], in the units of y), or that of a Dataset. After a fit to known noise alone
@@ -133,7 +133,8 @@ class Posterior:
         (not observed), and the answer is a Prediction (``{site: Prediction}`` where several sites are unobserved).
 
         Raises:
-            DataError: if X has NaN or another number of columns than the training data.
+            DataError: if X has NaN, another number of columns than the training data, or a column that the fit has not seen.
+            UnknownName: if a column is missing.
             NotApplicable: for arguments or known noise that this model does not take.
         """
         if not isinstance(self.data, Dataset):
@@ -148,7 +149,7 @@ class Posterior:
         if arguments:
             raise NotApplicable("X, joint and noise_sd", ", ".join(arguments), "a program alone has arguments of its own")
         if isinstance(X, Dataset):
-            X, noise_sd = X.X, X.noise_sd if noise_sd is None else noise_sd
+            noise_sd = X.noise_sd if noise_sd is None else noise_sd
         rows = self._new_rows(X)
         with torch.no_grad():
             law = self.model.predict(self.theta, rows, self.data, joint=joint, **self._known(noise_sd, rows))

@@ -1,0 +1,117 @@
+"""Columns by name: what a frame calls them, and new rows put into the order of the training rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import DataError, UnknownName
+from .arrays import _few, as_tensor
+
+LEVEL = "="  # between a column and its level in the name of a one-hot column
+
+
+def labels_of(frame: Any) -> list[Any] | None:
+    """The labels of a frame's columns; None for what is no frame."""
+    found = getattr(frame, "column_names", getattr(frame, "columns", None))
+    return None if found is None else list(found)
+
+
+def names_of(frame: Any) -> tuple[str, ...] | None:
+    """The names of a frame's columns; None for an array, and where columns are only counted: 0, 1, ..., d - 1.
+
+    Raises:
+        DataError: if two columns share a name.
+    """
+    labels = labels_of(frame)
+    if labels is None or labels == list(range(len(labels))):
+        return None
+    names = tuple(map(str, labels))
+    refuse_twice(names)
+    return names
+
+
+def refuse_twice(names: Iterable[str]) -> None:
+    """Raises DataError where two columns share a name."""
+    names = list(names)
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError("different column names", f"{_few(twice, 'column')} more than once", "rename them")
+
+
+def name_of(y: Any) -> str | None:
+    """The name of a series, or of the one column of a frame."""
+    names = names_of(y)
+    if names is not None:
+        return names[0] if len(names) == 1 else None
+    name = getattr(y, "name", None)
+    return None if name is None or callable(name) else str(name)
+
+
+def indicators(inputs: Any) -> Any:
+    """A DataFrame with each column of text or categories as one column of 0 and 1 per level, named ``column=level``."""
+    import pandas as pd
+
+    text = [c for c in inputs.columns if inputs[c].dtype.kind not in "fiubmM"]
+    missing = [str(c) for c in text if bool(inputs[c].isna().any())]
+    if missing:
+        raise DataError(
+            "a category in every row", f"missing ones in {_few(missing, 'column')}", "drop those rows, or name them"
+        )
+    return pd.get_dummies(inputs, columns=text, prefix_sep=LEVEL, dtype=float)
+
+
+def positions(own: Sequence[str], names: Sequence[str]) -> list[int]:
+    """Where each of the ``names`` stands among a table's own.
+
+    Raises:
+        UnknownName: if one is missing.
+        DataError: if there is one more.
+    """
+    missing = [name for name in names if name not in own]
+    if missing:
+        raise UnknownName("column", missing[0], own)
+    _refuse_foreign([name for name in own if name not in names], names)
+    return [own.index(name) for name in names]
+
+
+def _refuse_foreign(foreign: Sequence[str], names: Sequence[str]) -> None:
+    if foreign:
+        known = _few(names, "column")
+        raise DataError(f"the {known} of the fit alone", f"{_few(foreign, 'column')} too", "drop what the fit has not seen")
+
+
+def inputs_of(frame: Any, names: Sequence[str], target: str | None = None) -> Tensor:
+    """X [n, d] from a frame, column by column; ``column=level`` is 1 where the column holds that level.
+
+    Args:
+        target: a column that the frame may hold too, and that is not looked at.
+
+    Raises:
+        UnknownName: if a column is missing.
+        DataError: if a column is not among ``names``, or holds a level that ``names`` does not have.
+    """
+    columns: list[Tensor] = []
+    levels: dict[str, set[str]] = {}
+    present = {str(label): label for label in labels_of(frame) or []}
+    refuse_twice(map(str, labels_of(frame) or []))
+    for name in names:
+        head, _, level = name.partition(LEVEL)
+        if name in present:
+            columns.append(as_tensor(frame[present[name]].to_numpy(), f"column {name}"))
+        elif level and head in present:
+            levels.setdefault(head, set()).add(level)
+            columns.append(as_tensor((frame[present[head]].astype(str) == level).to_numpy(dtype=float), name))
+        else:
+            raise UnknownName("column", head if level else name, present)
+    _refuse_foreign([name for name in present if name not in (*names, *levels, target)], names)
+    for head, known in levels.items():
+        new = sorted(set(frame[present[head]].astype(str)) - known)
+        if new:
+            raise DataError(
+                f"levels of {head} among {', '.join(sorted(known))}", _few(new, "level"), "the fit has never seen them"
+            )
+    return torch.stack(columns, 1)
