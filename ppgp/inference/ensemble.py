@@ -52,11 +52,13 @@ class Ensemble(Inference):
         started = time.perf_counter()
         found: list[Posterior] = []
         notes: list[str] = []
+        # a search from several starts in each member would end in one mode every time
+        one = replace(self.of, starts=1) if isinstance(self.of, MAP) and self.of.starts is None else self.of
         try:
             with bar(f"Ensemble of {self.members}", self.members, progress) as update:
                 for member in range(self.members):
                     start = init if init is not None or member == 0 else target.start(seed + member, SPREAD)
-                    found.append(self.of(target, seed=seed + member, progress=False, init=start))
+                    found.append(one(target, seed=seed + member, progress=False, init=start))
                     update(member + 1)
                     if any("Ctrl-C" in sentence for sentence in found[-1].warnings):
                         raise KeyboardInterrupt

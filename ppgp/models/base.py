@@ -34,6 +34,8 @@ class Model:
     known_noise: ClassVar[bool] = False
     #: sites that predict integrates out in closed form when their params are there
     collapsed: ClassVar[tuple[str, ...]] = ()
+    #: whether the posterior density has one mode under the priors that the model is used with
+    one_mode: ClassVar[bool] = False
     #: what the density of y is where all hyperparameters are numbers: "log_evidence", "elbo" (a lower bound on it), or None
     density_at_numbers: str | None = "log_evidence"
     #: a Pyro guide (X, y=None, *, total=None); None: an autoguide serves

@@ -43,6 +43,7 @@ class LinearRegression(Model):
     noise: PriorLike = LogNormal(-1.0, 1.5)
     conjugate: bool = False
     collapsed = ("weight", "bias", "noise")
+    one_mode = True
 
     def sites(self, d: int) -> dict[str, Site]:
         return {

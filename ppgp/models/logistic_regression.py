@@ -30,6 +30,7 @@ class LogisticRegression(Model):
     weight: PriorLike = Normal(0.0, 1.0)
     bias: PriorLike = Normal(0.0, 1.0)
     scales = "X"
+    one_mode = True
 
     def sites(self, d: int) -> dict[str, Site]:
         return {"weight": site("weight", self.weight, (d,)), "bias": site("bias", self.bias)}

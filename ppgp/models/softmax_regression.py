@@ -37,6 +37,7 @@ class SoftmaxRegression(Model):
     bias: PriorLike = Normal(0.0, 1.0)
     classes: int | None = None
     scales = "X"
+    one_mode = True
 
     def _classes(self) -> int:
         if self.classes is None:

@@ -43,7 +43,7 @@ def peaks() -> list[tuple[float, float, float]]:
 
 def test_both_peaks_of_a_gp_are_found_and_the_higher_is_the_answer() -> None:
     high, low = peaks()
-    one = ppgp.fit(GP, DATA, inference.MAP(), progress=False)
+    one = ppgp.fit(GP, DATA, inference.MAP(starts=1), progress=False)
     assert one.stats["log_density"] == pytest.approx(low[0], abs=0.02)  # the usual start leads to the lower one
     with pytest.warns(ConvergenceWarning, match=RIVALS):
         many = ppgp.fit(GP, DATA, inference.MAP(starts=8), progress=False, seed=1)
@@ -133,3 +133,80 @@ def test_the_wrong_way_across_the_meuse_is_left_again(data_dir: Path) -> None:
     one, many = (ppgp.fit(model, data, inference.MAP(starts=k), progress=False, init=across) for k in (1, 6))
     assert many.stats["log_density"] > one.stats["log_density"] + 4
     assert 20 < float(many.draws["variogram.angle"]) < 40
+
+
+def wiggly(seed: int) -> Dataset:
+    """20 rows of a smooth function of lengthscale 0.25 on a slope, with little noise."""
+    random = np.random.default_rng(seed)
+    x = np.sort(random.normal(0.0, 0.8, 20))
+    K = np.exp(-0.5 * ((x[:, None] - x) / 0.25) ** 2) + 1e-8 * np.eye(20)
+    f = np.linalg.cholesky(K) @ random.normal(size=20)
+    return Dataset(x[:, None], f + 0.1 * random.normal(size=20) + 0.5 * x + 1.0)
+
+
+FLAT = priors.Flat()
+WIDE = priors.LogNormal(0.0, 5.0)
+LIKELIHOOD = models.GP(kernels.RBF(FLAT, FLAT), noise=FLAT, mean=FLAT)
+
+
+def test_flat_priors_are_searched_from_several_starts_and_the_ends_are_told() -> None:
+    """From 1 on the standardised scale the search calls nearly all of it noise, 6.9 nats below the best of 40 starts."""
+    data = wiggly(12)
+    one = ppgp.fit(LIKELIHOOD, data, inference.MAP(starts=1), progress=False)
+    with pytest.warns(ConvergenceWarning, match="ended apart"):
+        found = ppgp.fit(LIKELIHOOD, data, inference.MAP(), progress=False)
+    heights = found.stats["end_log_densities"]
+    assert len(heights) == len(found.stats["losses_of_starts"]) > 4
+    assert found.stats["log_density"] == float(heights.max())
+    assert found.stats["log_density"] - one.stats["log_density"] == pytest.approx(6.86, abs=0.02)
+    assert float(found.draws["noise"]) < 0.1 * float(one.draws["noise"])
+    lowest = [-float(losses.min()) for losses in found.stats["losses_of_starts"]]
+    assert heights.tolist() == pytest.approx(lowest, abs=1e-9)
+    assert any("ended apart" in sentence and "6.9" in sentence for sentence in found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("model", "several"),
+    [
+        (models.GP(), False),
+        (models.GP(kernels.RBF(lengthscale=FLAT)), True),
+        (models.GP(mean=FLAT), True),
+        (models.GP(noise=WIDE), True),
+        (models.GP(noise=priors.LogNormal(0.0, 3.0)), False),
+        (models.GP(noise=priors.Gamma(0.05, 1.0)), True),  # its log has an sd of 20
+        (models.GP(noise=priors.HalfCauchy()), False),
+        (models.GP(kernels.RBF(lengthscale=priors.InverseGamma(0.1, 1.0))), True),
+        (models.GP(mean=priors.Normal(0.0, 1e3)), False),  # on the line a wide prior leaves no scale open
+        (models.LogisticRegression(FLAT, FLAT), False),  # one mode
+    ],
+    ids=repr,
+)
+def test_several_starts_are_for_priors_that_leave_a_scale_open(model: models.Model, several: bool) -> None:
+    from ppgp.inference.optimise.multistart import default_starts
+
+    y = (wiggly(1).y > 1).double() if isinstance(model, models.LogisticRegression) else wiggly(1).y
+    target = Target(model, Dataset(wiggly(1).X, y))
+    assert (default_starts(target, None) > 1) is several
+    assert default_starts(target, target.origin()) == 1
+
+
+def test_a_program_with_a_wide_prior_is_searched_from_several_starts() -> None:
+    def program(y: Tensor) -> None:
+        scale = pyro.sample("scale", dist.LogNormal(0.0, 5.0))
+        pyro.sample("y", dist.Normal(0.0, scale).expand([3]).to_event(1), obs=y)
+
+    found = ppgp.fit(program, {"y": torch.tensor([1.0, -2.0, 3.0])}, inference.MAP(), progress=False)
+    assert len(found.stats["ends"]) > 4
+
+
+def test_a_member_of_an_ensemble_makes_one_search() -> None:
+    found = ppgp.fit(LIKELIHOOD, wiggly(12), inference.Ensemble(members=3), progress=False)
+    assert found.stats["log_density"].shape == (3,)
+    assert "ends" not in found.stats
+    assert not any("ended apart" in sentence for sentence in found.warnings)
+
+
+def test_starts_of_a_wide_prior_lie_around_its_middle() -> None:
+    target = Target(models.GP(noise=priors.LogNormal(4.0, 30.0)), wiggly(1).standardised()[0])
+    z = torch.stack([target.slices["noise"].of(from_prior(target, i)) for i in range(60)])
+    assert float((z - 4.0).abs().max()) <= 2

@@ -23,7 +23,7 @@ from ..base import Inference, at_the_mode, check_batch, check_counts, finish, st
 from ..progress import bar
 from .early_stopping import SEARCHES, Watch, unguarded
 from .first_order import RATES, adam, gd, sgd
-from .multistart import best_of
+from .multistart import NEAR, best_of, default_starts, scattered
 from .newton import irls
 from .schedules import SCHEDULES, site_rates
 
@@ -41,8 +41,10 @@ class MAP(Inference):
             "gd" (gradient descent, its step found by backtracking, Armijo 1966, unless ``learning_rate`` fixes it); "sgd"
             (stochastic gradient descent, Robbins & Monro 1951); or "adam".
         steps: at most so many iterations.
-        starts: searches begun at the usual place (or ``init``) and, for the others, at draws of the prior; the highest end is the
-            answer, and a warning says where other modes rival it.
+        starts: searches begun at the usual place (or ``init``) and, for the others, at draws of the prior (within a factor of
+            e^2 of the usual place, where that is improper); the highest end is the answer, and a warning says where searches
+            ended apart. None: 8 where a prior is improper (``Flat``) or the log of a site has a prior sd above 3, else 1;
+            1 too with ``init`` or ``hold_out``, and for the linear models, whose density has one mode.
         learning_rate: of gd and sgd (on the density a row) and of Adam; one number, or ``{site: rate}``, "kernel.network" for
             all under it and "" for the rest.
             None: 0.1 for sgd, 0.05 for Adam.
@@ -59,13 +61,14 @@ class MAP(Inference):
     The density is that of the sites themselves (no log-Jacobian), as Pyro's AutoDelta and Stan's optimiser have it.
     Stats: ``log_density`` at the mode, ``log_likelihood``, ``observations`` and ``parameters`` (what BIC and AIC are made of),
     ``gradient`` (largest entry, unconstrained scale), ``steps``, ``losses``, and ``interrupted`` (by Ctrl-C); with several starts
-    also ``ends`` [start, p] (unconstrained scale) and ``end_log_densities`` [start]; with ``hold_out`` also ``held_out_nlpd``, look
+    also ``ends`` [start, p] (unconstrained scale), ``end_log_densities`` [start] and ``losses_of_starts`` (a pilot's, where the
+    starts are those of a pilot); with ``hold_out`` also ``held_out_nlpd``, look
     by look, and ``held_out_step``, the best one, and the first of these are of the rows not held out.
     """
 
     optimizer: str = "lbfgs"
     steps: int = 1000
-    starts: int = 1
+    starts: int | None = None
     learning_rate: float | Mapping[str, float] | None = None
     schedule: str | None = None
     batch_size: int | None = None
@@ -96,7 +99,7 @@ class MAP(Inference):
         return self.optimizer in ("adam", "sgd")
 
     def quick(self) -> MAP:
-        return replace(self, steps=20, starts=min(self.starts, 2))
+        return replace(self, steps=20, starts=min(self.starts or 1, 2))
 
     def rates(self, target: Target) -> dict[str, float]:
         """The learning rate of each site.
@@ -117,15 +120,16 @@ class MAP(Inference):
         if self.optimizer == "newton" and target.has_curvature:
             search = irls
         watched = {} if watch is None else {"watch": watch}
-        ask_pilot = init is None and self.starts == 1 and search is not irls
-        found = self._after_a_pilot(target, seed, progress, watched) if ask_pilot else None
+        starts = self.starts or (1 if watch is not None else default_starts(target, init))
+        ask_pilot = init is None and self.starts in (None, 1) and search is not irls
+        found = self._after_a_pilot(target, seed, progress, watched, starts) if ask_pilot else None
         if found is None:
             z0 = starting_point(target, init, seed, jacobian=False, check=search is not irls, once=search is _scipy)
 
             def climb(z: Tensor, seed: int) -> tuple[Tensor, dict[str, Any], list[str]]:
                 return search(self, target, z, seed, progress, False, **watched)
 
-            found = climb(z0, seed) if self.starts == 1 else best_of(target, climb, z0, self.starts, seed)
+            found = climb(z0, seed) if starts == 1 else best_of(target, climb, z0, starts, seed)
         z, stats, notes = found
         if watch is not None:
             z, seen = watch.chosen(z)
@@ -134,24 +138,39 @@ class MAP(Inference):
         return finish(self, everything, z[None, None], started, stats, [*notes, *unguarded(self, everything)])
 
     def _after_a_pilot(
-        self, target: Target, seed: int, progress: bool, watched: dict[str, Any]
+        self, target: Target, seed: int, progress: bool, watched: dict[str, Any], starts: int
     ) -> tuple[Tensor, dict[str, Any], list[str]] | None:
-        """The search from where the mode of the model's ``pilot`` places the start; None where there is none, or it leads nowhere."""
+        """The search from where the mode of the model's ``pilot`` places the start; None where there is none, or it leads nowhere.
+        Several starts are those of the pilot."""
         model = target.model
         if getattr(model, "resumed", None) is None or not isinstance(target.data, Dataset):
             return None
         found = model.pilot(target.data)
         if found is None:
             return None
-        small = Target(*found, compile=False)
-        z, _, _ = _scipy(MAP(steps=PILOT_STEPS), small, small.start(seed, jacobian=False), seed, False, False)
+        small = Target(*found, compile=False, empty=True)
+
+        def climb(z: Tensor, seed: int) -> tuple[Tensor, dict[str, Any], list[str]]:
+            return _scipy(MAP(steps=PILOT_STEPS), small, z, seed, False, False)
+
+        ends: dict[str, Any] = {}
+        z = small.origin()
+        if small.dim:
+            z = small.start(seed, jacobian=False)
+            if starts == 1:
+                z, _, _ = climb(z, seed)
+            else:
+                z, ends, _ = best_of(small, climb, z, starts, seed)
         with torch.no_grad():
             z = target.placed(model.resumed(small.constrain(z), target.data))
         search = OPTIMIZERS[self.optimizer]
         if search is _scipy:  # a model with a pilot is large: compiling it would not repay
             search = partial(_scipy, compile_after=math.inf)
-        end = search(self, target, z, seed, progress, False, **watched)
-        return end if math.isfinite(end[1]["log_density"]) else None
+        z, stats, notes = search(self, target, z, seed, progress, False, **watched)
+        kept = {name: ends[name] for name in ("ends", "end_log_densities", "losses_of_starts") if name in ends}
+        if kept:  # few steps end near a mode, not in it
+            notes = [*notes, *scattered(kept["end_log_densities"], NEAR)]
+        return (z, {**stats, **kept}, notes) if math.isfinite(stats["log_density"]) else None
 
 
 def find_mode(target: Target, z0: Tensor, progress: bool, jacobian: bool, steps: int = 1000) -> tuple[Tensor, dict, list[str]]:
