@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,14 +11,16 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Dataset
-from ..errors import NotApplicable, SettingError
+from ..errors import DataError, NotApplicable, SettingError
 from ..inference import Inference
 from ..inference.fitting import fit
 from ..models import Model
+from ..models.base import as_given
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from . import APS, LAC, Absolute, Score
+from .beforehand import given_by_hand, undeclared
 from .scores.base import interval
 
 
@@ -26,13 +29,20 @@ class CrossCalibrator:
     """Fits that each left some rows out, with the scores of those rows; call it on new rows.
 
     ``calibrator(X, level=0.9) -> Region``
+
+    Attributes:
+        score: with one side.
+        posteriors: one per fold.
+        held_out: the rows that each fit left out, by number.
+        rows: the same rows, with the noise that is known of them.
+        given: what the recipe was given in place of a prior, and is not known to owe nothing to these rows.
     """
 
     score: Score
     posteriors: tuple[Posterior, ...]
     held_out: tuple[Tensor, ...]
-    y: tuple[Tensor, ...]
-    X: tuple[Tensor, ...]
+    rows: tuple[Dataset, ...]
+    given: tuple[str, ...] = ()
 
     @property
     def n(self) -> int:
@@ -47,14 +57,25 @@ class CrossCalibrator:
         cost = 0.0 if n == K else min(2 * (1 - 1 / K) / (n / K + 1), (1 - K / n) / (K + 1))
         return 1 - 2 * alpha - cost
 
-    def __call__(self, X: Any, level: float = 0.9) -> Region:
-        """The set at each row of X [m, d], in the units of the data."""
+    def __call__(self, X: Any, level: float = 0.9, noise_sd: Any = None) -> Region:
+        """The set at each row of X [m, d], in the units of the data.
+
+        Args:
+            noise_sd: the known noise of these rows, needed where the training rows have one (or X is a Dataset that has it).
+
+        Raises:
+            DataError: if the noise of the training rows is known and that of X is not.
+        """
+        noise_sd = X.noise_sd if noise_sd is None and isinstance(X, Dataset) else noise_sd
+        if noise_sd is None and self.rows[0].noise_sd is not None:  # rows are exchangeable with their noise, not without it
+            raise DataError("noise_sd of the new rows, as the training rows have it", "none", "pass noise_sd=, or a Dataset")
         alpha, n = 1 - exact_level(level), self.n
         low, high = math.floor(alpha * (n + 1)), math.ceil((1 - alpha) * (n + 1))
-        new = [p.predict(X) for p in self.posteriors]
-        old = [p.predict(x) for p, x in zip(self.posteriors, self.X, strict=True)]
-        scores = [self.score.score(o, t, level) for o, t in zip(old, self.y, strict=True)]
-        text = f"coverage >= {self.promised(level):.3g} (exchangeable rows, the whole fit repeated for each fold)"
+        known = {} if noise_sd is None else {"noise_sd": noise_sd}
+        new = [p.predict(X, **known) for p in self.posteriors]
+        old = [p.predict(rows) for p, rows in zip(self.posteriors, self.rows, strict=True)]
+        scores = [self.score.score(o, rows.y, level) for o, rows in zip(old, self.rows, strict=True)]
+        text = self._guarantee(level)
         if isinstance(self.score, LAC | APS):
             beaten = torch.stack(
                 [(s[:, None, None] < self.score.scores(p)).sum(0) for s, p in zip(scores, new, strict=True)]
@@ -68,6 +89,14 @@ class CrossCalibrator:
         region = interval(lower.kthvalue(low, 0).values, upper.kthvalue(high, 0).values, level)
         return replace(region, guarantee=text, n_calibration=n)
 
+    def _guarantee(self, level: float) -> str:
+        if self.given:
+            return undeclared(list(self.given))
+        promised = self.promised(level)
+        if promised <= 0:
+            return f"none: 1 - 2 (1 - level), less what {len(self.posteriors)} folds of {self.n} rows cost, is not above 0"
+        return f"coverage >= {promised:.3g} (exchangeable rows, the whole fit repeated for each fold)"
+
     def _ends(self, prediction: Prediction, scores: Tensor, level: float) -> tuple[Tensor, Tensor]:
         """[rows left out, m]: the ends of the new rows' sets at each left-out score."""
         regions = [self.score.region(prediction, s, level) for s in scores]
@@ -77,8 +106,8 @@ class CrossCalibrator:
 
 
 def cross_calibrate(
-    model: Model,
-    data: Dataset,
+    model: Model | Callable[..., Any],
+    data: Dataset | Mapping[str, Any],
     how: Inference | None = None,
     score: Score | None = None,
     folds: int | None = 10,
@@ -86,15 +115,25 @@ def cross_calibrate(
     seed: int = 0,
     progress: bool = False,
     standardise: bool = True,
+    fixed_beforehand: bool = False,
 ) -> CrossCalibrator:
-    """CV+ (``folds``), or jackknife+ (None: one fold a row): every row is predicted by a fit that did not see it.
+    """CV+ (``folds``), or jackknife+ (None: one fold per row): every row is predicted by a fit that did not see it.
 
     Args:
+        model: a recipe. That of a posterior, ``posterior.model``, is taken as it was given to ``fit``: what was made ready for all
+            rows (priors, inducing inputs) has seen them.
         score: with one side; None: ``Absolute()``, or ``LAC()`` for classes.
+        fixed_beforehand: your word that the numbers, inducing inputs and torch modules in the recipe owe nothing to these rows; the
+            sets are heuristic without it.
 
     Raises:
+        NotApplicable: for a program, whose rows cannot be told from its arguments.
         SettingError: if there are fewer than two folds, or more than rows.
     """
+    if not isinstance(model, Model) or not isinstance(data, Dataset):
+        got = f"{type(model).__name__} and {type(data).__name__}"
+        raise NotApplicable("a model of the zoo and a Dataset", got, "use split conformal: calibrate")
+    recipe = as_given(model)
     K = data.n if folds is None else folds
     if isinstance(K, bool) or not isinstance(K, int) or not 2 <= K <= data.n:
         raise SettingError(f"between 2 and n = {data.n} folds, or None", repr(folds), "for example 10")
@@ -103,9 +142,10 @@ def cross_calibrate(
     for part in parts:
         kept = torch.ones(data.n, dtype=torch.bool)
         kept[part] = False
-        posteriors.append(fit(model, data.rows(kept), how, seed=seed, progress=progress, standardise=standardise))
+        posteriors.append(fit(recipe, data.rows(kept), how, seed=seed, progress=progress, standardise=standardise))
     chosen = score or (LAC() if posteriors[0].predict(data.X[:1]).kind == "classes" else Absolute())
     chosen.check(posteriors[0].predict(data.X[:1]))
     if chosen.sides != 1:
         raise NotApplicable("a score with one side", repr(chosen), "use Absolute, Normalized or Quantile")
-    return CrossCalibrator(chosen, tuple(posteriors), parts, tuple(data.y[p] for p in parts), tuple(data.X[p] for p in parts))
+    given = [] if fixed_beforehand else given_by_hand(recipe, data.d)
+    return CrossCalibrator(chosen, tuple(posteriors), parts, tuple(data.rows(p) for p in parts), tuple(given))

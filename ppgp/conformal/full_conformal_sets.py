@@ -60,8 +60,7 @@ class _Full:
 
 def _full(posterior: Posterior, X: Any, split: float | None, seed: int, noise_sd: Any, fixed_beforehand: bool) -> _Full:
     data = _raw(posterior)
-    if isinstance(X, Dataset):
-        X, noise_sd = X.X, X.noise_sd if noise_sd is None else noise_sd
+    noise_sd = X.noise_sd if noise_sd is None and isinstance(X, Dataset) else noise_sd
     if data.noise_sd is not None and noise_sd is None:  # rows are exchangeable with their noise, not without it
         raise DataError("noise_sd of the new rows, as the training rows have it", "none", "pass noise_sd=, or a Dataset")
     if posterior.model.gaussian is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +13,12 @@ import torch
 
 from ..conformal import LAC, Calibrator, Normalized, Score, calibrate
 from ..data.dataset import Dataset, in_order
-from ..errors import NotApplicable, SettingError, UnknownName
+from ..errors import DataWarning, NotApplicable, SettingError, UnknownName
+from ..numerics.same_rows import same_rows
 from ..posterior import convergence as diagnostics
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
+from ..posterior.provenance import numbers
 from ..posterior.region import Region, exact_level
 from . import metrics
 from .leave_one_out import psis_loo
@@ -82,7 +84,8 @@ def compare(
         reference: whose draws are taken for the truth: a name, a Posterior, or None (for each model, its NUTS
             posterior with most draws).
         test: rows to score predictions on, in the units of the data.
-        calibration: rows that no fit has seen, for conformal intervals at ``level``.
+        calibration: rows that no fit has seen, other than those of ``test``, for conformal intervals at ``level``. Where they are not, a
+            warning says so, and the regions' sentence is "heuristic".
         score: the conformal score; None: ``Normalized()``, or ``LAC()`` for classes.
         loo: whether to predict each training row from the others, by PSIS-LOO.
 
@@ -106,20 +109,40 @@ def compare(
         rows, verdicts[name], reasons[name] = _judge(name, posterior, standard)
         latent_rows += rows
     rows, predictions, regions = [], {}, {}
+    doubt = None if test is None or calibration is None else _shared(test, calibration)
     for name, posterior in posteriors.items():
         row: dict[str, Any] = {"name": name}
         if test is not None:
             figures, predictions[name], regions[name] = _predictive(posterior, test, calibration, level, score)
             row |= figures
+            region = regions[name]
+            if doubt is not None and region is not None:
+                regions[name] = replace(region, guarantee=f"heuristic: {doubt}")
         if loo:
             row |= _left_out(posterior)
         rows.append(row | {"seconds": posterior.seconds})
+    found = {r.guarantee for r in regions.values() if r is not None and r.guarantee.startswith("heuristic")}
+    for sentence in sorted(found):
+        warnings.warn(f"conformal coverage is not that of new rows: {sentence}", DataWarning, stacklevel=2)
     import pandas as pd
 
     predictive = pd.DataFrame(rows).set_index("name")
     return Comparison(
         pd.DataFrame(latent_rows), predictive, verdicts, reasons, predictions, {k: r for k, r in regions.items() if r}
     )
+
+
+def _shared(test: Dataset, calibration: Dataset) -> str | None:
+    """What makes rows of the two tables not exchangeable: that they are the same, or the noise of one table alone is known."""
+    rows = in_order(test, calibration.feature_names)
+    if rows.shape[1] == calibration.d:
+        old, new = (np.column_stack([numbers(a), numbers(b)]) for a, b in ((calibration.X, calibration.y), (rows, test.y)))
+        same = int(same_rows(old, new).sum())
+        if same:
+            return f"{same} of {test.n} test rows are calibration rows"
+    if (test.noise_sd is None) != (calibration.noise_sd is None):
+        return "the noise of the test rows or of the calibration rows is known, not of both"
+    return None
 
 
 def _same_model(a: Posterior, b: Posterior) -> bool:
@@ -263,7 +286,7 @@ def _predictive(
     if calibration is None:
         return figures, prediction, None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # rows of both tables may coincide; the Region's sentence says so
+        warnings.simplefilter("ignore", DataWarning)  # said of all posteriors at once, in ``compare``
         calibrator: Calibrator = calibrate(score or (LAC() if classes else Normalized()), both[test.n :], calibration.y)
     region = calibrator(prediction, level=level)
     figures |= {"conformal_coverage": metrics.coverage(region, test.y), "conformal_width": metrics.mean_width(region)}

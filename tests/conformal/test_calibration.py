@@ -99,7 +99,9 @@ def test_what_full_conformal_cannot_do_is_one_sentence() -> None:
 def test_jackknife_plus_is_the_definition() -> None:
     X, y = rows(14, 1, torch.Generator().manual_seed(5))
     data, model, how = Dataset(X, y), models.LinearRegression(noise=0.25), inference.MAP()
-    region = ppgp.cross_calibrate(model, data, how, conformal.Absolute(), folds=None)(X[:2] + 0.3, level=0.8)
+    region = ppgp.cross_calibrate(model, data, how, conformal.Absolute(), folds=None, fixed_beforehand=True)(
+        X[:2] + 0.3, level=0.8
+    )
     low, high = [], []
     for i in range(14):
         kept = torch.arange(14) != i

@@ -199,7 +199,7 @@ def test_full_conformal_asks_for_the_noise_of_the_new_rows() -> None:
 def test_comparison_scores_test_rows_with_their_noise() -> None:
     posterior = ppgp.fit(models.GP(), DATA, inference.MAP(), progress=False)
     test = Dataset(NEW, Y[:7], noise_sd=NEW_SD)
-    found = ppgp.compare({"gp": posterior}, test=test, calibration=Dataset(X[:9] + 0.1, Y[:9]))
+    found = ppgp.compare({"gp": posterior}, test=test, calibration=Dataset(X[:9] + 0.1, Y[:9], noise_sd=SD[:9]))
     torch.testing.assert_close(found.predictions["gp"].std, posterior.predict(test).std)
 
 
