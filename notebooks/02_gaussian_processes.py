@@ -196,16 +196,15 @@ plt.show()
 #
 # Which inputs are worth having? One Cholesky factor gives the prediction of every day from all others, and the log densities
 # of what happened say how good it is. Here every second day is fitted, and the days between check what leaving one out says. The
-# season has the period of a year; inputs are standardised inside `fit`, and the period with them.
+# season has the period of a year: a number is in the units of the data, here days, though `fit` standardises them.
 
 # %%
 inputs = ["day", "temperature", "humidity", "wind"]
 odd, even = (ppgp.Dataset(table[inputs].to_numpy()[i::2], table["rides"].to_numpy()[i::2], inputs, "rides") for i in (1, 0))
-year = 365.25 / float(odd.X[:, 0].std(correction=0))
 terms = {
     "weather": kernels.Subspace(kernels.ARD(kernels.RBF()), [1, 2, 3]),
-    "trend": kernels.Subspace(kernels.RBF(lengthscale=1.7), [0]),  # about a year: slower than a season
-    "season": kernels.Subspace(kernels.Periodic(period=year), [0]),
+    "trend": kernels.Subspace(kernels.RBF(lengthscale=360.0), [0]),  # about a year: slower than a season
+    "season": kernels.Subspace(kernels.Periodic(period=365.25), [0]),
 }
 sums = {
     "weather": terms["weather"],

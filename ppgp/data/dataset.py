@@ -272,6 +272,12 @@ class Scaler:
                 y_sd = torch.ones_like(y_sd)
         return cls(x_mean, x_sd, y_mean, y_sd)
 
+    @property
+    def identity(self) -> bool:
+        """Whether it leaves everything as it is."""
+        X = bool((self.x_mean == 0).all() and (self.x_sd == 1).all())
+        return X and float(self.y_mean) == 0.0 and float(self.y_sd) == 1.0
+
     def inputs(self, X: Tensor) -> Tensor:
         """X [n, d] on the standardised scale.
 

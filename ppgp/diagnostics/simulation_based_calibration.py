@@ -26,7 +26,7 @@ from ..inference.progress import bar
 from ..models import Model
 from ..numerics.seeding import seeded
 from ..posterior.convergence import ess, scalars
-from ..priors import Flat
+from ..priors import Flat, bare
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -165,7 +165,7 @@ def sbc(
     if X is None:
         X = torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     X = Dataset(X, torch.zeros(len(X))).X
-    flat = [name for name, site in model.sites(X.shape[1]).items() if isinstance(getattr(site, "prior", None), Flat)]
+    flat = [name for name, site in model.sites(X.shape[1]).items() if isinstance(bare(getattr(site, "prior", None)), Flat)]
     if flat:
         raise NotApplicable("priors that can be drawn from", f"Flat for {', '.join(flat)}", "use proper priors")
     kept = _Kept(checkpoint, [repr(model), repr(how), seed, X.tolist()])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset
+from ..data.dataset import Dataset, Scaler
 from ..errors import ConvergenceWarning, DataError, NotApplicable, PpgpError
 from ..models import Model, Program
 from ..models.base import as_given, made_from
@@ -60,7 +60,9 @@ def fit(
         how: an inference record; None: ``NUTS()``. A model whose hyperparameters are all numbers
             leaves nothing to search: by every method the Posterior is one draw, log p(y) in its stats.
         standardise: put the data on the scale that the model's default priors are meant for (each model says what may be
-            scaled). Predictions are in the units of the data all the same. A program's arguments are never touched.
+            scaled). Predictions are in the units of the data all the same, and so is every number of the recipe, every prior
+            inside ``priors.InUnitsOfData`` and inducing inputs given by hand; other priors are on the standardised scale. The recipe
+            of a posterior, ``standardised=True``, is on that scale already. A program's arguments are never touched.
         init: a Posterior over the same sites, or some of them, or z, to start from.
         checkpoint: a file that keeps the state of a long run; started again with the same arguments after a kill, the run
             goes on from it and ends as it would have. SVI and the chains have it (NUTS: by the finished chain).
@@ -147,4 +149,9 @@ def _prepared(model: Model, data: Dataset, standardise: bool) -> tuple[Model, Da
     if standardise and model.scales:
         model.check(data)  # what does not fit is said about the data as they are
         data, scaler = data.standardised(scale_y="y" in model.scales, scale_X="X" in model.scales)
-    return made_from(model.prepare(data), model), data, scaler
+    recipe = model
+    if not model.standardised:
+        model = model.in_units(Scaler.of(data, scale_X=False, scale_y=False) if scaler is None else scaler)
+        if scaler is not None and any(f.name == "standardised" for f in fields(model)):  # type: ignore[arg-type]
+            model = replace(model, standardised=True)  # type: ignore[type-var]
+    return made_from(model.prepare(data), recipe), data, scaler

@@ -1,7 +1,7 @@
 """Covariance functions: one kernel a file, and the algebra that combines them."""
 
 from .anisotropy import Anisotropy
-from .base import Kernel, Product, Sum
+from .base import Kernel, Product, Sum, Unscaled
 from .constant import Constant
 from .deep import Deep
 from .exponential import Exponential
@@ -37,5 +37,6 @@ __all__ = [
     "Spherical",
     "Subspace",
     "Sum",
+    "Unscaled",
     "White",
 ]

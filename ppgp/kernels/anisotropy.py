@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ..errors import SettingError
-from ..priors import Param, PriorLike, Site, Uniform, site, value_of
-from .base import Kernel, Theta
+from ..priors import Param, PriorLike, Site, Uniform, in_units_of_data, moved, site, value_of
+from .base import Around, Kernel, Theta, proportioned
+from .units import Factor, Units
 
 
 @dataclass(frozen=True)
-class Anisotropy(Kernel):
+class Anisotropy(Around):
     """The kernel with its full range along ``angle`` and ``ratio`` times that across it. Deutsch & Journel (1998), section II.3.
 
     The first column of X points east, the second north; further columns are left as they are. ``angle`` is that of the longest
     range, in degrees clockwise from north, from 0 to 180; ``ratio`` is the shortest range over the longest, at most 1: the
-    conventions of GSLIB and gstat. (PyKrige turns counter-clockwise, and its scaling is 1 / ratio.)
+    conventions of GSLIB and gstat. (PyKrige turns counter-clockwise, and its scaling is 1 / ratio.) With a number as angle, ratio or
+    range the angle is that of the data; else that of the columns as the model sees them.
 
     Raises:
         SettingError: if a fixed angle is not in [0, 180] or a fixed ratio not in (0, 1]; on use, for one column.
@@ -44,6 +46,20 @@ class Anisotropy(Kernel):
             raise SettingError("one Anisotropy around a kernel", "an Anisotropy in an Anisotropy", "keep the outer one")
         own = {"angle": site("angle", self.angle, positive=True, zero=True), "ratio": site("ratio", self.ratio, positive=True)}
         return {**own, **inner}
+
+    def measured(self) -> bool:
+        return in_units_of_data(self.angle) or in_units_of_data(self.ratio) or self.kernel.measured()
+
+    def in_units(self, units: Units) -> Kernel:
+        if not self.measured():
+            return super().in_units(units)
+        turned = replace(self, kernel=self.kernel.in_units(units.even()), angle=moved(self.angle), ratio=moved(self.ratio))
+        return proportioned(turned, units)
+
+    def factors(self, units: Units) -> dict[str, Factor]:
+        even = units.columns((0, 1)).isotropic
+        own = 1.0 if even else math.nan
+        return {"angle": own, "ratio": own, **self.kernel.factors(units if even else units.without())}
 
     def _turned(self, theta: Theta, X: Tensor) -> Tensor:
         """Coordinates along and across the longest range, the latter stretched: [*batch, n, d]."""

@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add, mul
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from ..errors import NotApplicable, SettingError
-from ..priors import Param, Site, prefixed, site, under, value_of
+from ..priors import Param, Prior, Site, in_units_of_data, moved, prefixed, site, tensor_of, under, value_of
 from .fourier_features import Draw, Path, fourier
+from .units import Factor, Units
 
 Theta = Mapping[str, Tensor]
+K = TypeVar("K", bound="Kernel")
 
 
 class Kernel:
@@ -38,6 +40,10 @@ class Kernel:
     rescales: ClassVar[bool] = False
     #: the fewest and the most columns of X that it is a covariance for
     widths: ClassVar[tuple[int, float]] = (1, math.inf)
+    #: hyperparameter -> powers of y and of X in its unit; what is not named has none
+    dimensions: ClassVar[Mapping[str, tuple[float, float]]] = {"variance": (2, 0), "lengthscale": (0, 1), "period": (0, 1)}
+    #: whether the kernel knows where X = 0 is; a stationary one sees differences alone
+    about_origin: ClassVar[bool] = True
 
     def check_columns(self, d: int) -> None:
         """Raises SettingError where it is no covariance for inputs of d columns."""
@@ -61,6 +67,41 @@ class Kernel:
         """{name: Site} of the hyperparameters for inputs of d columns; Param for what is optimised rather than inferred."""
         self.check_columns(d)
         return {name: site(f"{type(self).__name__}.{name}", getattr(self, name), positive=True) for name in self.hyper}
+
+    def in_units(self, units: Units) -> Kernel:
+        """This kernel on the scale of a model, whose X and y were standardised by ``units``.
+
+        A number, and a prior inside ``InUnitsOfData``, is in the units of the data; any other prior is on the scale of the model.
+        Where such a length (period, slope, ...) meets columns of several sds, the kernel reads X in the proportions of the data:
+        one length for all columns has no equivalent in columns scaled one by one.
+        """
+        g = units.middle if self.measured() else 1.0
+        own = {}
+        for name in self.hyper:
+            y, x = self.dimensions.get(name, (0, 0))
+            own[name] = moved(getattr(self, name), units.y_sd**-y * g**-x, what=name)
+        changed = {name: value for name, value in own.items() if value is not getattr(self, name)}
+        kernel = replaced(self, **changed) if changed else self
+        return proportioned(kernel, units) if self.measured() else kernel
+
+    def measured(self) -> bool:
+        """Whether a length (period, slope, angle, ...) is given in the units of the data."""
+        return any(self.dimensions.get(name, (0, 0))[1] and in_units_of_data(getattr(self, name)) for name in self.hyper)
+
+    def uncertain_level(self) -> bool:
+        """Whether a variance has a prior: of the factors of a product the first of these carries the unit of y."""
+        return any(self.dimensions.get(name, (0, 0))[0] and isinstance(getattr(self, name), Prior) for name in self.hyper)
+
+    def factors(self, units: Units) -> dict[str, Factor]:
+        """{site: what its draws on the scale of a model are multiplied by to be in the units of the data}.
+
+        One factor, or one a column of X (a length in columns of several sds is one length a column); NaN where there is none.
+        """
+        found = {}
+        for name in self.hyper:
+            y, x = self.dimensions.get(name, (0, 0))
+            found[name] = units.scale(y, x)
+        return found
 
     def path(self, theta: Theta, d: int, draw: Draw) -> Path:
         """Functions drawn from the prior at one theta (no draw axis): X [m, d] -> [samples, m].
@@ -145,6 +186,27 @@ class _Many(Kernel):
     def faults(self, theta: Theta, X: Tensor) -> list[str]:
         return [sentence for child, part in self.parts(theta) for sentence in child.faults(part, X)]
 
+    @property
+    def about_origin(self) -> bool:  # type: ignore[override]
+        return any(child.about_origin for child in self.children)
+
+    def measured(self) -> bool:
+        return any(child.measured() for child in self.children)
+
+    def uncertain_level(self) -> bool:
+        return any(child.uncertain_level() for child in self.children)
+
+    def units_of_children(self, units: Units) -> list[Units]:
+        return [units for _ in self.children]
+
+    def in_units(self, units: Units) -> Kernel:
+        pairs = zip(self.children, self.units_of_children(units), strict=True)
+        return type(self)(tuple(child.in_units(own) for child, own in pairs))
+
+    def factors(self, units: Units) -> dict[str, Factor]:
+        pairs = zip(self.children, self.units_of_children(units), strict=True)
+        return {f"{i}.{name}": f for i, (child, own) in enumerate(pairs) for name, f in child.factors(own).items()}
+
     def parts(self, theta: Theta) -> list[tuple[Kernel, dict[str, Tensor]]]:
         """Each child with its part of theta."""
         return [(child, under(str(i), theta)) for i, child in enumerate(self.children)]
@@ -172,7 +234,14 @@ class Sum(_Many):
 
 @dataclass(frozen=True)
 class Product(_Many):
-    """k1 * k2 * ...: covariances multiplied. Their variances are only identified as a product: fix all but one."""
+    """k1 * k2 * ...: covariances multiplied. Their variances are only identified as a product: fix all but one.
+
+    One variance carries the unit y^2, the others have none of it: the first that has a prior, and the first of all where none has.
+    """
+
+    def units_of_children(self, units: Units) -> list[Units]:
+        carrier = carries([child.uncertain_level() for child in self.children])
+        return [units if i == carrier else units.alone() for i in range(len(self.children))]
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         return reduce(mul, [child(part, X1, X2) for child, part in self.parts(theta)])
@@ -187,6 +256,91 @@ class Product(_Many):
         whole = [child.diag(part, X) for child, part in self.parts(theta)]
         shared = [diag if each is None else diag - each for diag, each in zip(whole, own, strict=True)]
         return reduce(mul, whole) - reduce(mul, shared)
+
+
+class Around(Kernel):
+    """What kernels around one other kernel share."""
+
+    kernel: Kernel
+
+    @property
+    def about_origin(self) -> bool:  # type: ignore[override]
+        return self.kernel.about_origin
+
+    def measured(self) -> bool:
+        return self.kernel.measured()
+
+    def uncertain_level(self) -> bool:
+        return self.kernel.uncertain_level()
+
+    def in_units(self, units: Units) -> Kernel:
+        return replaced(self, kernel=self.kernel.in_units(units))
+
+    def factors(self, units: Units) -> dict[str, Factor]:
+        return self.kernel.factors(units)
+
+
+@dataclass(frozen=True)
+class Unscaled(Around):
+    """kernel(X * factor + shift): columns standardised one by one, read in the proportions that they have in the data.
+
+    ``fit`` puts it around a kernel whose length, period or angle is given in the units of the data.
+    """
+
+    kernel: Kernel
+    factor: Factor = 1.0
+    shift: Factor = 0.0
+
+    @property
+    def widths(self) -> tuple[int, float]:  # type: ignore[override]
+        sizes = [len(v) for v in (self.factor, self.shift) if isinstance(v, tuple)]
+        return (sizes[0], sizes[0]) if sizes else (1, math.inf)
+
+    def _read(self, X: Tensor) -> Tensor:
+        self.check_columns(X.shape[-1])
+        return X * tensor_of(self.factor, X) + tensor_of(self.shift, X)
+
+    def sites(self, d: int) -> dict[str, Site | Param]:
+        self.check_columns(d)
+        return self.kernel.sites(d)
+
+    def factors(self, units: Units) -> dict[str, Factor]:
+        return self.kernel.factors(units.divided(self.factor))
+
+    def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
+        return self.kernel(theta, self._read(X1), None if X2 is None else self._read(X2))
+
+    def diag(self, theta: Theta, X: Tensor) -> Tensor:
+        return self.kernel.diag(theta, self._read(X))
+
+    def nugget(self, theta: Theta, X: Tensor) -> Tensor | None:
+        return self.kernel.nugget(theta, self._read(X))
+
+    def faults(self, theta: Theta, X: Tensor) -> list[str]:
+        return self.kernel.faults(theta, self._read(X))
+
+    def path(self, theta: Theta, d: int, draw: Draw) -> Path:
+        inner = self.kernel.path(theta, d, replace(draw, like=self._read(draw.like)))
+        return lambda X: inner(self._read(X))
+
+
+def proportioned(kernel: Kernel, units: Units) -> Kernel:
+    """The kernel on columns in the proportions of the data, all of them measured by ``units.middle``."""
+    g = units.middle
+    factor = 1.0 if units.isotropic else tuple(s / g for s in units.x_sd)
+    centred = kernel.about_origin and any(units.x_mean)
+    shift = tuple(m / g for m in units.x_mean) if centred else 0.0
+    return kernel if (factor, shift) == (1.0, 0.0) else Unscaled(kernel, factor, shift)
+
+
+def carries(uncertain: list[bool]) -> int:
+    """Which factor of a product carries the unit of y."""
+    return uncertain.index(True) if any(uncertain) else 0
+
+
+def replaced(kernel: K, /, **changes: object) -> K:
+    """The record with other fields."""
+    return replace(kernel, **changes)  # type: ignore[type-var]
 
 
 def constant_variance(h: Theta, X: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ class Constant(Kernel):
 
     variance: PriorLike = LogNormal(0.0, 1.0)
     hyper = ("variance",)
+    about_origin = False
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         columns = (X1 if X2 is None else X2).shape[-2]

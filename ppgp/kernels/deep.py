@@ -15,6 +15,7 @@ from ..priors import Param, Prior, Site, prefixed, site, under
 from .base import Kernel, Theta
 from .fourier_features import Draw, Path
 from .networks import Network, module_of, weights, width
+from .units import Factor, Units
 
 NETWORK = "network"
 COLLAPSED = 1e-6  # spread of all features over the rows, relative to their size, below which all rows are one
@@ -25,7 +26,8 @@ class Deep(Kernel):
     """kernel(g(x), g(x')), g a network. Wilson, Hu, Salakhutdinov & Xing (2016), equation 5.
 
     The weights are params named ``network.<param>``, which MAP and SVI optimise; with a ``prior`` they are sites, and
-    inference is over them too. The network runs on copies of them, so that the recipe is never trained.
+    inference is over them too. The network runs on copies of them, so that the recipe is never trained. It reads X as the model sees
+    it, standardised inside ``fit``; lengths of the kernel are those of features, and have no unit.
 
     The marginal likelihood guards against few weights, not thousands: L-BFGS drives the noise towards 0 where Adam, which drops
     units out, does not. Ober, Rasmussen & van der Wilk (2021) show how badly; judge by rows held out.
@@ -45,6 +47,7 @@ class Deep(Kernel):
     kernel: Kernel
     prior: Prior | None = None
     frozen: bool = False
+    about_origin = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.network, Network | nn.Module) or not isinstance(self.kernel, Kernel):
@@ -72,6 +75,18 @@ class Deep(Kernel):
                 own[name] = Site(site(name, self.prior).prior, tuple(value.shape), start=value)
         own |= {name: Param(value, trained=False) for name, value in buffers.items()}
         return {**prefixed(NETWORK, own), **inner}
+
+    def uncertain_level(self) -> bool:
+        return self.kernel.uncertain_level()
+
+    def in_units(self, units: Units) -> Kernel:
+        return replace(self, kernel=self.kernel.in_units(self._of_features(units)))
+
+    def factors(self, units: Units) -> dict[str, Factor]:
+        return self.kernel.factors(self._of_features(units))
+
+    def _of_features(self, units: Units) -> Units:
+        return Units.none(width(self.network, len(units.x_sd)), units.y_sd)
 
     def features(self, theta: Theta, X: Tensor) -> Tensor:
         """g(X), [*batch, n, q]; weights that are not in theta are those of the recipe."""

@@ -23,6 +23,7 @@ class Exponential(Kernel):
     lengthscale: PriorLike = LogNormal(0.0, 1.0)
     hyper = ("variance", "lengthscale")
     rescales = True
+    about_origin = False
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         return h["variance"] * (-distance(X1, X2, h["lengthscale"])).exp()

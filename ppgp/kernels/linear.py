@@ -20,6 +20,7 @@ class Linear(Kernel):
 
     variance: PriorLike = LogNormal(0.0, 1.0)
     hyper = ("variance",)
+    dimensions = {"variance": (2, -2)}
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         return h["variance"] * (X1 @ (X1 if X2 is None else X2).mT)

@@ -23,6 +23,7 @@ class LinearVariogram(Kernel):
 
     slope: PriorLike = LogNormal(0.0, 1.0)
     hyper = ("slope",)
+    dimensions = {"slope": (2, -1)}
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         here = _norm(X1)

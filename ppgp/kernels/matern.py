@@ -27,6 +27,7 @@ class Matern(Kernel):
     lengthscale: PriorLike = LogNormal(0.0, 1.0)
     hyper = ("variance", "lengthscale")
     rescales = True
+    about_origin = False
 
     def __post_init__(self) -> None:
         if self.nu not in (0.5, 1.5, 2.5):

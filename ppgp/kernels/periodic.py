@@ -16,13 +16,15 @@ from .base import Kernel, Theta, constant_variance
 class Periodic(Kernel):
     """variance * exp(-2 sum_k sin^2(pi (x_k - x'_k) / period) / lengthscale^2). MacKay (1998), equation 47.
 
-    Several columns multiply: each repeats with the same period. For one column among many use ``Subspace``.
+    The lengthscale is one of the sine, without a unit. Several columns multiply: each repeats with the same period. For one column among many use ``Subspace``.
     """
 
     variance: PriorLike = LogNormal(0.0, 1.0)
     lengthscale: PriorLike = LogNormal(0.0, 1.0)
     period: PriorLike = LogNormal(0.0, 1.0)
     hyper = ("variance", "lengthscale", "period")
+    dimensions = {"variance": (2, 0), "period": (0, 1)}
+    about_origin = False
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         other = X1 if X2 is None else X2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -9,6 +11,7 @@ from torch import Tensor
 from ..errors import SettingError
 from ..priors import LogNormal, PriorLike
 from .base import Kernel, Theta
+from .units import Factor, Units
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,13 @@ class Polynomial(Kernel):
     def __post_init__(self) -> None:
         if isinstance(self.degree, bool) or not isinstance(self.degree, int) or self.degree < 1:
             raise SettingError("a whole degree of 1 or more in Polynomial", repr(self.degree), "use 2 or 3")
+
+    @property
+    def dimensions(self) -> Mapping[str, tuple[float, float]]:  # type: ignore[override]
+        return {"variance": (2, -2 * self.degree), "offset": (0, 2)}
+
+    def factors(self, units: Units) -> dict[str, Factor]:
+        return super().factors(units) if units.isotropic else dict.fromkeys(self.hyper, math.nan)
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         return h["variance"] * (X1 @ (X1 if X2 is None else X2).mT + h["offset"]).pow(self.degree)

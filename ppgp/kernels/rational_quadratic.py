@@ -25,6 +25,7 @@ class RationalQuadratic(Kernel):
     alpha: PriorLike = LogNormal(0.0, 1.0)
     hyper = ("variance", "lengthscale", "alpha")
     rescales = True
+    about_origin = False
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         r2 = squared_distance(X1, X2, h["lengthscale"])

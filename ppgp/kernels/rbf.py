@@ -21,6 +21,7 @@ class RBF(Kernel):
     lengthscale: PriorLike = LogNormal(0.0, 1.0)
     hyper = ("variance", "lengthscale")
     rescales = True
+    about_origin = False
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         if X2 is None or X1.shape[-1] <= FEW_COLUMNS:

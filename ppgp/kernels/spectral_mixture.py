@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ..errors import SettingError
-from ..priors import LogNormal, Param, PriorLike, Site, site, value_of
+from ..priors import LogNormal, Param, PriorLike, Site, moved, site, value_of
 from .base import Kernel, Theta
 from .fourier_features import Draw, Path, fourier
+from .units import Units
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,9 @@ class SpectralMixture(Kernel):
     weight: PriorLike = LogNormal(-1.0, 1.0)
     frequency: PriorLike = LogNormal(-1.0, 1.0)
     bandwidth: PriorLike = LogNormal(-1.5, 1.0)
+    hyper = ("weight", "frequency", "bandwidth")
+    dimensions = {"weight": (2, 0), "frequency": (0, -1), "bandwidth": (0, -1)}
+    about_origin = False
 
     def __post_init__(self) -> None:
         if isinstance(self.components, bool) or not isinstance(self.components, int) or self.components < 1:
@@ -47,13 +51,18 @@ class SpectralMixture(Kernel):
             "bandwidth": site("bandwidth", self.bandwidth, (Q, d), positive=True),
         }
 
+    def in_units(self, units: Units) -> Kernel:
+        weight = moved(self.weight, units.y_sd**-2, what="weight")
+        frequency, bandwidth = (moved(prior, units.x_sd) for prior in (self.frequency, self.bandwidth))  # one a column
+        return replace(self, weight=weight, frequency=frequency, bandwidth=bandwidth)
+
     def _parts(self, theta: Theta, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Weight [*batch, Q], frequency and bandwidth [*batch, Q, d]."""
         shapes = {"weight": (self.components,), **dict.fromkeys(("frequency", "bandwidth"), (self.components, X.shape[-1]))}
         found = []
         for name, shape in shapes.items():
             value = value_of(theta, name, getattr(self, name), X)
-            value = value.expand(shape) if value.ndim == 0 else value
+            value = value.expand(shape) if value.ndim < len(shape) else value
             if tuple(value.shape[-len(shape) :]) != shape:
                 raise SettingError(f"{name} of shape {list(shape)}", f"{list(value.shape)}", "pass the same columns of X")
             found.append(value)

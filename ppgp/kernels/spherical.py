@@ -23,6 +23,7 @@ class Spherical(Kernel):
     lengthscale: PriorLike = LogNormal(0.0, 1.0)
     hyper = ("variance", "lengthscale")
     rescales = True
+    about_origin = False
     widths = (1, 3)
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:

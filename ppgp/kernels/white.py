@@ -20,6 +20,7 @@ class White(Kernel):
 
     variance: PriorLike = LogNormal(-2.0, 1.0)
     hyper = ("variance",)
+    about_origin = False
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         if X2 is None:

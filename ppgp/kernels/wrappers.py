@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ..errors import NotApplicable, SettingError
-from ..priors import LogNormal, Param, PriorLike, Site, site, value_of
-from .base import Kernel, Theta, check_kernel
+from ..priors import LogNormal, Param, Prior, PriorLike, Site, moved, site, value_of
+from .base import Around, Kernel, Theta, carries, check_kernel, proportioned, replaced
 from .fourier_features import Draw, Path
+from .units import Factor, Units
 
 
 @dataclass(frozen=True)
-class Scale(Kernel):
-    """outputscale * kernel: one variance for a whole sum or product (a single kernel has its own)."""
+class Scale(Around):
+    """outputscale * kernel: one variance for a whole sum or product (a single kernel has its own).
+
+    As in a product, one variance carries the unit y^2: the first that has a prior, and the outputscale where none has.
+    """
 
     kernel: Kernel
     outputscale: PriorLike = LogNormal(0.0, 1.0)
@@ -29,6 +33,23 @@ class Scale(Kernel):
         if "outputscale" in inner:
             raise SettingError("one Scale around a kernel", "a Scale in a Scale", "keep the outer one")
         return {"outputscale": site("outputscale", self.outputscale, positive=True), **inner}
+
+    def uncertain_level(self) -> bool:
+        return isinstance(self.outputscale, Prior) or self.kernel.uncertain_level()
+
+    def _shared(self, units: Units) -> tuple[Units, Units]:
+        """The units of the outputscale and those of the kernel."""
+        outer = carries([isinstance(self.outputscale, Prior), self.kernel.uncertain_level()]) == 0
+        return (units, units.alone()) if outer else (units.alone(), units)
+
+    def in_units(self, units: Units) -> Kernel:
+        own, inner = self._shared(units)
+        outputscale = moved(self.outputscale, own.y_sd**-2, what="outputscale")
+        return replace(self, kernel=self.kernel.in_units(inner), outputscale=outputscale)
+
+    def factors(self, units: Units) -> dict[str, Factor]:
+        own, inner = self._shared(units)
+        return {"outputscale": own.scale(2, 0), **self.kernel.factors(inner)}
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         scale = value_of(theta, "outputscale", self.outputscale, X1)
@@ -50,10 +71,10 @@ class Scale(Kernel):
 
 
 @dataclass(frozen=True)
-class ARD(Kernel):
+class ARD(Around):
     """One lengthscale a column ("automatic relevance determination", MacKay 1994; Neal 1996): site [d] in place of a scalar.
 
-    A number fixes all of them. Sums and products take it on each term: ``ARD(RBF()) + ARD(Matern())``.
+    A number fixes all of them, a tuple of numbers each. Sums and products take it on each term: ``ARD(RBF()) + ARD(Matern())``.
 
     Raises:
         NotApplicable: if the kernel has no lengthscale that merely rescales the inputs.
@@ -75,8 +96,14 @@ class ARD(Kernel):
         return leaf
 
     def sites(self, d: int) -> dict[str, Site | Param]:
-        inner = self.kernel.sites(d)
-        return {k: site(k, s.prior, (d,), True) if k == "lengthscale" and isinstance(s, Site) else s for k, s in inner.items()}
+        inner = _with_one_length(self.kernel).sites(d)
+        own = site("lengthscale", self._leaf().lengthscale, (d,), True)  # type: ignore[attr-defined]
+        return {k: own if k == "lengthscale" else s for k, s in inner.items()}
+
+    def in_units(self, units: Units) -> Kernel:
+        if not self.measured():
+            return super().in_units(units)
+        return proportioned(ARD(self.kernel.in_units(units.even())), units)
 
     def _rescaled(self, theta: Theta, X: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         lengthscale = value_of(theta, "lengthscale", self._leaf().lengthscale, X)  # type: ignore[attr-defined]
@@ -102,8 +129,15 @@ class ARD(Kernel):
         return lambda X: inner(X / lengthscale)
 
 
+def _with_one_length(kernel: Kernel) -> Kernel:
+    """The kernel inside an ARD by itself, for which one length a column would be no site."""
+    if isinstance(kernel, Scale):
+        return replace(kernel, kernel=_with_one_length(kernel.kernel))
+    return replaced(kernel, lengthscale=1.0)
+
+
 @dataclass(frozen=True)
-class Subspace(Kernel):
+class Subspace(Around):
     """The kernel on some columns alone: ``Subspace(Periodic(), columns=[3])``.
 
     Raises:
@@ -124,6 +158,12 @@ class Subspace(Kernel):
             raise SettingError(
                 f"X with at least {max(self.columns) + 1} columns for {self!r}", f"{d}", "name columns that exist"
             )
+
+    def in_units(self, units: Units) -> Kernel:
+        return replace(self, kernel=self.kernel.in_units(units.columns(self.columns)))
+
+    def factors(self, units: Units) -> dict[str, Factor]:
+        return self.kernel.factors(units.columns(self.columns))
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         self._check(d)

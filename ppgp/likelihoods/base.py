@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import ClassVar
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
-from ..priors import Site, value_of
+from ..priors import Site, moved, value_of
 
 Theta = Mapping[str, Tensor]
 
@@ -27,6 +28,8 @@ class Likelihood:
 
     #: what may be standardised, as in ``Model``
     scales: ClassVar[str] = "Xy"
+    #: site -> power of y in its unit; what is not named has no unit
+    dimensions: ClassVar[Mapping[str, float]] = {}
     #: of Gauss-Hermite in ``expected``; a law narrower than f is uncertain needs more
     nodes: ClassVar[int] = 20
 
@@ -37,6 +40,19 @@ class Likelihood:
 
     def sites(self) -> dict[str, Site]:
         return {}
+
+    def in_units(self, y_sd: float) -> Likelihood:
+        """This recipe for y / y_sd: a number, and a prior inside ``InUnitsOfData``, is in the units of y."""
+        own = {name: moved(getattr(self, name), y_sd**-power, what=name) for name, power in self._powers().items()}
+        changed = {name: value for name, value in own.items() if value is not getattr(self, name)}
+        return replace(self, **changed) if changed else self  # type: ignore[type-var]
+
+    def factors(self, y_sd: float) -> dict[str, float]:
+        """{site: what its draws are multiplied by to be in the units of y}."""
+        return {name: y_sd**power for name, power in self._powers().items()}
+
+    def _powers(self) -> dict[str, float]:
+        return {name: self.dimensions.get(name, 0) for name in self.sites()}
 
     def prepare(self, data: Dataset) -> Likelihood:
         """This recipe made ready for these targets; raises where they do not fit it."""

@@ -18,10 +18,11 @@ class Gaussian(Likelihood):
     """y ~ N(f, noise). Rasmussen & Williams (2006), section 2.2.
 
     Args:
-        noise: prior (or number) of the variance, on the scale that the model sees.
+        noise: prior (or number) of the variance.
     """
 
     noise: PriorLike = LogNormal(-2.0, 1.0)
+    dimensions = {"noise": 2}
 
     def sites(self) -> dict[str, Site]:
         return {"noise": site("noise", self.noise, positive=True)}

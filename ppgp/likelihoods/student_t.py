@@ -24,6 +24,7 @@ class StudentT(Likelihood):
 
     df: PriorLike = Gamma(2.0, 0.1)  # noqa: RUF009
     scale: PriorLike = LogNormal(-1.0, 1.0)
+    dimensions = {"scale": 1}
 
     def sites(self) -> dict[str, Site]:
         return {"df": site("df", self.df, positive=True), "scale": site("scale", self.scale, positive=True)}

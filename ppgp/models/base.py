@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any, ClassVar, TypeVar
 
 import pyro
@@ -11,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Independent
 
-from ..data.dataset import Dataset
+from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, SettingError
 from ..likelihoods.target_checks import distinct
-from ..priors import Param, Site, value_of
+from ..priors import Param, Site, in_units_of_data, value_of
 from .sites import Theta, draw
 
 M = TypeVar("M", bound="Model")
@@ -88,10 +89,35 @@ class Model:
 
     #: the recipe as it was given, which ``prepare`` made this one from; None: this one
     given: ClassVar[Model | None] = None
+    #: whether numbers and inducing inputs are on the scale of the model already, as in the recipe of a posterior: ``fit`` takes
+    #: them as they stand
+    standardised = False
+
+    def __repr__(self) -> str:
+        shown = [f for f in fields(self) if f.repr and not (f.name == "standardised" and not self.standardised)]  # type: ignore[arg-type]
+        return f"{type(self).__name__}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
 
     def sites(self, d: int) -> Mapping[str, Site | Param]:
         """{name: Site} for inputs of d columns."""
         raise NotImplementedError
+
+    def in_units(self, scaler: Scaler) -> Model:
+        """This recipe on the scale that the scaler makes of the data. What is in their units, a number or a prior inside
+        ``InUnitsOfData``, is put on that scale; other priors are on it already.
+
+        Raises:
+            SettingError: if something has no equivalent there, or the model does not say what units its sites have.
+        """
+        written = [f.name for f in fields(self) if "PriorLike" in str(f.type)] if is_dataclass(self) else []
+        given = [name for name in written if in_units_of_data(getattr(self, name))]
+        if given and not scaler.identity:
+            do = "write in_units for it, or pass standardise=False to fit"
+            raise SettingError(f"a {type(self).__name__} that says what unit {given[0]} has", "no method in_units", do)
+        return self
+
+    def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
+        """Draws {site: [chain, draw, *event]} in the units of the data; None where they have no equivalent."""
+        return dict.fromkeys(draws)
 
     def prepare(self, data: Dataset) -> Model:
         """This recipe made ready for these data; raises where they do not fit it."""
@@ -132,7 +158,8 @@ class Model:
 
     def value(self, theta: Theta, name: str, like: Tensor) -> Tensor:
         """theta[name], or the number that this recipe fixes the field ``name`` to."""
-        return value_of(theta, name, getattr(self, name), like)
+        prior = getattr(self, name)
+        return value_of(theta, name, 0.0 if prior is None else prior, like)
 
 
 def as_given(model: Model) -> Model:

@@ -9,7 +9,7 @@ import torch
 
 from ..data.dataset import Dataset
 from ..errors import DataError
-from ..priors import Flat, Prior, PriorLike
+from ..priors import Flat, Prior, PriorLike, bare
 
 SEPARATION_UP_TO = 4_000_000  # entries of the linear programme
 NEARLY_FLAT = 100.0  # sd of the log-odds that a coefficient may contribute, above which its prior holds nothing
@@ -34,6 +34,7 @@ def check_determined(data: Dataset, weight: PriorLike, bias: PriorLike) -> None:
     Raises:
         DataError: naming the columns.
     """
+    weight, bias = bare(weight), bare(bias)
     if not isinstance(weight, Flat):
         return
     X = data.X - data.X.mean(0) if isinstance(bias, Flat) else data.X

@@ -6,27 +6,28 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data.dataset import Dataset
+from ..data.dataset import Dataset, Scaler
 from ..errors import DataError, NotApplicable, SettingError
 from ..numerics.cholesky import LOG_2PI
 from ..numerics.distributions import NormalMixture
-from ..priors import Dirichlet, InverseGamma, Normal, Prior, PriorLike, Site, single, site
+from ..priors import Dirichlet, InverseGamma, Normal, Prior, PriorLike, Site, moved, single, site
 from .base import Model
 from .sites import Theta
+from .units import times
 
 MOST_ASSIGNMENTS = 1_000_000  # of rows to components, for the exact posterior
 NODES = 2001  # of the trapezoid rule in the log variance
 WIDTH = 25.0  # the log variance is integrated over this much on either side of the data's
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GaussianMixture(Model):
     """y_i ~ sum_k proportion_k N(mean_k, variance_k), the assignments summed out; X is not used. Bishop (2006), section 10.2.
 
@@ -45,6 +46,7 @@ class GaussianMixture(Model):
     mean: PriorLike = Normal(0.0, 1.0)
     variance: PriorLike = InverseGamma(3.0, 1.0)
     concentration: float = 1.0
+    standardised: bool = field(default=False, kw_only=True)
     scales = "y"
 
     def __post_init__(self) -> None:
@@ -58,6 +60,15 @@ class GaussianMixture(Model):
             "mean": site("mean", self.mean, K),
             "variance": site("variance", self.variance, K, positive=True),
         }
+
+    def in_units(self, scaler: Scaler) -> GaussianMixture:
+        y_mean, y_sd = float(scaler.y_mean), float(scaler.y_sd)
+        mean = moved(self.mean, 1 / y_sd, -y_mean / y_sd, "the means")
+        return replace(self, mean=mean, variance=moved(self.variance, y_sd**-2, what="variance"))
+
+    def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
+        found = times(draws, {"proportion": 1.0, "variance": float(scaler.y_sd) ** 2})
+        return found | {"mean": scaler.y_mean + scaler.y_sd * draws["mean"]} if "mean" in draws else found
 
     def prepare(self, data: Dataset) -> GaussianMixture:
         """Raises DataError where there are fewer rows than components."""

@@ -11,32 +11,33 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data.dataset import Dataset
+from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable
-from ..kernels import RBF, Kernel, Sum
+from ..kernels import RBF, Kernel, Sum, Unscaled
 from ..kernels.base import check_kernel
 from ..kernels.fourier_features import Draw
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.distributions import GPMarginal
-from ..priors import LogNormal, Param, PriorLike, Site, prefixed, site, under
+from ..priors import LogNormal, Param, PriorLike, Site, moved, prefixed, site, under
 from .base import Model, full_batch_only
 from .inducing import medians, refuse_broken
 from .known_noise import known_at, refuse_twins, with_known
 from .matheron import matheron
 from .sites import Theta, begun, draw, first_draw, number_of_draws, split_params
+from .units import filled, level, of_gp, units_of
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of predict
 ROWS_AT_ONCE = 2048
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GP(Model):
     """y ~ N(mean, K + noise I), K = kernel(X, X): exact GP regression. Rasmussen & Williams (2006), chapter 2.
 
     Args:
         kernel: any member of ``ppgp.kernels``, or a sum, product or wrapping of them.
-        noise: prior (or number) for the noise variance, on the scale that the model sees; 0 interpolates.
-        mean: prior or number for the constant mean.
+        noise: prior (or number) for the noise variance; 0 interpolates.
+        mean: prior or number for the constant mean; None: the mean of the training rows (0 in a recipe that has seen none).
         noise_sd: the known noise of each training row [n], on top of ``noise``; ``prepare`` takes it from the Dataset.
 
     With ``noise=0`` a Dataset's known noise is all there is, as scikit-learn's ``alpha=`` array (of variances) and GPyTorch's
@@ -46,8 +47,9 @@ class GP(Model):
 
     kernel: Kernel = field(default_factory=RBF)
     noise: PriorLike = LogNormal(-2.0, 1.0)
-    mean: PriorLike = 0.0
+    mean: PriorLike | None = None
     noise_sd: Tensor | None = field(default=None, repr=False, compare=False)
+    standardised: bool = field(default=False, kw_only=True)
     known_noise = True
 
     def __post_init__(self) -> None:
@@ -57,21 +59,29 @@ class GP(Model):
         return {
             **prefixed("kernel", self.kernel.sites(d)),
             "noise": site("noise", self.noise, positive=True, zero=True),
-            "mean": site("mean", self.mean),
+            "mean": site("mean", 0.0 if self.mean is None else self.mean),
         }
 
     def work(self, n: int, d: int) -> float:
         return float(n) ** 3 + super().work(n, d)
 
     def prepare(self, data: Dataset) -> GP:
-        """With the known noise of these rows. Raises DataError for duplicate rows under a noise of exactly 0, which no covariance
+        """With the known noise and the mean of these rows. Raises DataError for duplicate rows under a noise of exactly 0, which no covariance
         can have, and NumericalError for a network that starts broken."""
         self.sites(data.d)
         refuse_broken(self.kernel, data.X)
         if self.noise == 0:
             own = self.kernel.nugget(under("kernel", medians(self.sites(data.d), data.X, 0)), data.X)
             refuse_twins(data.X, data.noise_sd, own, "different rows of X", "noise")
-        return replace(self, noise_sd=data.noise_sd)
+        return replace(self, noise_sd=data.noise_sd, mean=filled(self.mean, data))
+
+    def in_units(self, scaler: Scaler) -> GP:
+        noise = moved(self.noise, float(scaler.y_sd) ** -2, what="noise")
+        kernel, mean = self.kernel.in_units(units_of(scaler)), level(self.mean, scaler)
+        return replace(self, kernel=kernel, noise=noise, mean=mean)
+
+    def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
+        return of_gp(draws, {f"kernel.{name}": f for name, f in self.kernel.factors(units_of(scaler)).items()}, scaler)
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
         """The initial weights of a network that has a prior: all 0, the middle of it, is a saddle."""
@@ -202,4 +212,5 @@ class GP(Model):
 
 def _labels(kernel: Sum) -> list[str]:
     """``0 RBF``, ``1 Linear``: a child's number is that of its sites."""
-    return [f"{i} {type(child).__name__}" for i, child in enumerate(kernel.children)]
+    inner = [child.kernel if isinstance(child, Unscaled) else child for child in kernel.children]
+    return [f"{i} {type(child).__name__}" for i, child in enumerate(inner)]

@@ -12,25 +12,27 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data.dataset import Dataset
+from ..data.dataset import Dataset, Scaler
 from ..errors import DataError, NotApplicable, SettingError
 from ..kernels import Exponential, Kernel
 from ..kernels.base import check_kernel
+from ..kernels.units import Units
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.distributions import TrendMarginal
 from ..numerics.gls import Solved, solve
-from ..priors import LogNormal, Param, PriorLike, Site, prefixed, site, under
+from ..priors import LogNormal, Param, PriorLike, Site, moved, prefixed, site, under
 from .base import Model, full_batch_only
 from .drift import Drift, basis, checked, places
 from .inducing import medians, refuse_broken
 from .known_noise import known_at, refuse_twins, with_known
 from .sites import Theta, begun, draw, first_draw, number_of_draws, split_params
+from .units import filled
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws or of places
 ESTIMATORS = ("reml", "ml")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Kriging(Model):
     """y ~ N(F beta, K + nugget I): simple, ordinary and universal kriging. Cressie (1993), chapter 3; Matheron (1963).
 
@@ -44,7 +46,7 @@ class Kriging(Model):
             the surface without it. 0 interpolates.
         drift: "none" (simple kriging), "constant" (ordinary), a degree (universal, all monomials), a tuple of columns of X (an
             external drift; the other columns are the coordinates), or a function of X. A constant is always added.
-        mean: prior or number for the known mean; used with drift "none" alone.
+        mean: prior or number for the known mean; None: that of the training rows. Used with drift "none" alone.
         estimator: the density that the program has: "reml", beta integrated out under a flat prior, or "ml", beta at its best
             for each theta (the profile likelihood: for MAP with ``Flat`` priors; no law of y, so draw from "reml").
         noise_sd: the known error of each measurement [n], on top of the nugget; ``prepare`` takes it from the Dataset.
@@ -61,10 +63,11 @@ class Kriging(Model):
     variogram: Kernel | None = None
     nugget: PriorLike | None = None
     drift: Drift = "constant"
-    mean: PriorLike = 0.0
+    mean: PriorLike | None = None
     estimator: str = "reml"
     neighbours: int | None = None
     noise_sd: Tensor | None = field(default=None, repr=False, compare=False)
+    standardised: bool = field(default=False, kw_only=True)
     scales = ""
     known_noise = True
 
@@ -75,7 +78,7 @@ class Kriging(Model):
             raise SettingError('estimator "reml" or "ml"', repr(self.estimator), "choose one")
         if self.neighbours is not None and (type(self.neighbours) is not int or self.neighbours < 1):
             raise SettingError("a whole number of neighbours", repr(self.neighbours), "pass 1 or more, or None for all rows")
-        if self.drift != "none" and self.mean != 0.0:
+        if self.drift != "none" and self.mean not in (None, 0.0):
             raise SettingError('a known mean with drift="none"', f"mean={self.mean!r} and drift={self.drift!r}", "drop one")
 
     @property
@@ -96,7 +99,7 @@ class Kriging(Model):
         width = d - len(self.drift) if isinstance(self.drift, tuple) else d
         nugget = LogNormal(-2.0, 1.0) if self.nugget is None else self.nugget
         own = {**prefixed("variogram", self.kernel.sites(width)), "nugget": site("nugget", nugget, positive=True, zero=True)}
-        return {**own, "mean": site("mean", self.mean)} if self.drift == "none" else own
+        return {**own, "mean": site("mean", 0.0 if self.mean is None else self.mean)} if self.drift == "none" else own
 
     def work(self, n: int, d: int) -> float:
         return float(n) ** 3 + super().work(n, d)
@@ -122,7 +125,15 @@ class Kriging(Model):
         if self.nugget == 0:
             own = self.kernel.nugget(under("variogram", medians(self.sites(data.d), where, 0)), where)
             refuse_twins(where, data.noise_sd, own, "rows at different places", "nugget")
-        return replace(self._filled(where, data.y), noise_sd=data.noise_sd)
+        mean = filled(self.mean, data) if self.drift == "none" else self.mean
+        return replace(self._filled(where, data.y), noise_sd=data.noise_sd, mean=mean)
+
+    def in_units(self, scaler: Scaler) -> Kriging:
+        """Nothing is standardised: priors come out of their ``InUnitsOfData``."""
+        width = len(scaler.x_mean) - (len(self.drift) if isinstance(self.drift, tuple) else 0)
+        variogram = None if self.variogram is None else self.variogram.in_units(Units.none(width))
+        nugget, mean = (None if prior is None else moved(prior) for prior in (self.nugget, self.mean))
+        return replace(self, variogram=variogram, nugget=nugget, mean=mean)
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
         """Where a kernel's own sites begin: the weights of a network that has a prior, the frequencies of a spectrum."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyro
@@ -15,14 +15,15 @@ from torch.distributions import Distribution
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, SettingError
 from ..numerics.conjugate_linear import Decomposition, conjugate_law, decompose, invert, moments, noise_posterior
-from ..priors import Flat, InverseGamma, LogNormal, Normal, Number, Prior, PriorLike, Site, single, site
+from ..priors import Flat, InverseGamma, LogNormal, Normal, Number, Prior, PriorLike, Site, bare, moved, single, site, tensor_of
 from .base import Model, linear, with_fixed
 from .sites import Theta, draw
+from .units import coefficients_in_units, coefficients_of_data, times
 
 EXACT = "exact."  # prefix of the params of the closed form
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LinearRegression(Model):
     """y ~ N(X weight + bias, noise), weight_j, bias and noise with independent priors. Gelman et al. (2013), chapter 14.
 
@@ -42,6 +43,7 @@ class LinearRegression(Model):
     bias: PriorLike = Normal(0.0, 1.0)
     noise: PriorLike = LogNormal(-1.0, 1.5)
     conjugate: bool = False
+    standardised: bool = field(default=False, kw_only=True)
     collapsed = ("weight", "bias", "noise")
     one_mode = True
 
@@ -63,10 +65,10 @@ class LinearRegression(Model):
             theta = draw({"noise": sites["noise"]}, X)
             sd = self.value(theta, "noise", X).sqrt()
             for name in ("weight", "bias"):
-                s, prior = sites[name], getattr(self, name)
+                s, prior = sites[name], bare(getattr(self, name))
                 if isinstance(prior, Normal):
-                    shape = torch.Size(s.shape)
-                    scaled = dist.Normal(sd * 0 + prior.loc, prior.scale * sd).expand(shape).to_event(len(s.shape))  # type: ignore[attr-defined]
+                    shape, law = torch.Size(s.shape), prior.distribution(X)
+                    scaled = dist.Normal(sd * 0 + law.loc, law.scale * sd).expand(shape).to_event(len(s.shape))  # type: ignore[attr-defined]
                     theta[name] = pyro.sample(name, scaled)
                 else:
                     theta |= draw({name: s}, X)
@@ -77,11 +79,21 @@ class LinearRegression(Model):
 
     def prepare(self, data: Dataset) -> LinearRegression:
         """Raises SettingError where ``conjugate`` has no meaning for the priors."""
-        if self.conjugate and any(isinstance(p, Prior) and not isinstance(p, Normal | Flat) for p in (self.weight, self.bias)):
+        priors = [bare(p) for p in (self.weight, self.bias) if isinstance(p, Prior)]
+        if self.conjugate and not all(isinstance(p, Normal | Flat) for p in priors):
             raise SettingError(
                 "Normal or Flat priors on weight and bias with conjugate=True", f"{self.weight}, {self.bias}", "change them"
             )
         return self
+
+    def in_units(self, scaler: Scaler) -> LinearRegression:
+        weight, bias = coefficients_in_units(self.weight, self.bias, scaler, self.conjugate)
+        noise = moved(self.noise, float(scaler.y_sd) ** -2, what="noise")
+        return replace(self, weight=weight, bias=bias, noise=noise)
+
+    def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
+        found = times(draws, {"noise": float(scaler.y_sd) ** 2})
+        return found | coefficients_of_data(draws, self.value(draws, "weight", scaler.x_mean), scaler)
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
         """Where searches begin: least squares, whatever the units of X and y."""
@@ -114,8 +126,8 @@ class LinearRegression(Model):
 
     def _fixed(self, X: Tensor) -> Tensor:
         """[n]: the part of the mean that is fixed."""
-        fixed = {n: 0.0 if isinstance(getattr(self, n), Prior) else float(getattr(self, n)) for n in ("weight", "bias")}
-        return X.sum(1) * fixed["weight"] + fixed["bias"]
+        fixed = {n: 0.0 if isinstance(getattr(self, n), Prior) else getattr(self, n) for n in ("weight", "bias")}
+        return X @ tensor_of(fixed["weight"], X).expand(X.shape[1]) + fixed["bias"]
 
     def _known_noise(self, k: int, like: Tensor) -> Tensor:
         """[k]: the number that the noise is fixed to."""

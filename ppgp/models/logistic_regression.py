@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import pyro.distributions as dist
 import torch
@@ -16,9 +16,10 @@ from ..priors import Normal, Prior, PriorLike, Site, site
 from .base import Model, check_labels, linear, with_fixed
 from .classification import check_determined, check_two_classes, separation
 from .sites import Theta
+from .units import coefficients_in_units, coefficients_of_data
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LogisticRegression(Model):
     """y ~ Bernoulli(sigmoid(X weight + bias)), y in {0, 1}. Bishop (2006), section 4.5.
 
@@ -29,6 +30,7 @@ class LogisticRegression(Model):
 
     weight: PriorLike = Normal(0.0, 1.0)
     bias: PriorLike = Normal(0.0, 1.0)
+    standardised: bool = field(default=False, kw_only=True)
     scales = "X"
     one_mode = True
 
@@ -41,6 +43,13 @@ class LogisticRegression(Model):
         check_two_classes(data)
         check_determined(data, self.weight, self.bias)
         return self
+
+    def in_units(self, scaler: Scaler) -> LogisticRegression:
+        weight, bias = coefficients_in_units(self.weight, self.bias, scaler)
+        return replace(self, weight=weight, bias=bias)
+
+    def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
+        return coefficients_of_data(draws, self.value(draws, "weight", scaler.x_mean), scaler)
 
     def law(self, theta: Theta, X: Tensor) -> Distribution:
         return dist.Bernoulli(logits=linear(self.value(theta, "weight", X), self.value(theta, "bias", X), X))

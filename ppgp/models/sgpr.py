@@ -12,24 +12,25 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data.dataset import Dataset
+from ..data.dataset import Dataset, Scaler
 from ..errors import DataError, NotApplicable, NumericalError, SettingError
-from ..kernels import RBF, Kernel
+from ..kernels import RBF, Kernel, Unscaled
 from ..kernels.base import check_kernel
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.collapsed_bound import Projection, SparseMarginal, inducing_root
-from ..priors import LogNormal, Param, PriorLike, Site, prefixed, site, under
+from ..priors import LogNormal, Param, PriorLike, Site, moved, prefixed, site, tensor_of, under
 from .base import Model, full_batch_only, made_from
 from .gp import GP
 from .inducing import DEFAULT_INDUCING, check_given, check_number, medians, place, refuse_broken
 from .sites import Theta, begun, draw, number_of_draws, split_params
+from .units import filled, level, of_gp, units_of
 
 ROWS_AT_ONCE = 8192
 PILOT_ROWS = 1024
 STREAMED = 256 * 2**20  # bytes of Kmn
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SGPR(Model):
     """y ~ N(mean, K + noise I), the evidence replaced by its collapsed lower bound over m inducing inputs. Titsias (2009).
 
@@ -45,6 +46,7 @@ class SGPR(Model):
             in place of moving them by gradient.
         noise, mean: as in ``GP``; noise cannot be 0.
         seed: of the selection.
+        Z: inducing inputs by hand, in the units of X, in place of ``inducing`` and ``selection``.
 
     O(n m^2) time, rows in chunks. The density is a bound, so that samplers draw from what is
     proportional to it; ``bounds`` says how far it may be from the evidence.
@@ -55,10 +57,11 @@ class SGPR(Model):
     selection: str | None = None
     learn: bool = False
     noise: PriorLike = LogNormal(-2.0, 1.0)
-    mean: PriorLike = 0.0
+    mean: PriorLike | None = None
     seed: int = 0
     reselect: int | None = None
     Z: Tensor | None = field(default=None, repr=False, compare=False)
+    standardised: bool = field(default=False, kw_only=True)
     density_at_numbers = "elbo"
 
     def __post_init__(self) -> None:
@@ -72,7 +75,7 @@ class SGPR(Model):
         return {
             **prefixed("kernel", self.kernel.sites(d)),
             "noise": site("noise", self.noise, positive=True),
-            "mean": site("mean", self.mean),
+            "mean": site("mean", 0.0 if self.mean is None else self.mean),
         }
 
     def work(self, n: int, d: int) -> float:
@@ -80,7 +83,7 @@ class SGPR(Model):
         return float(n) * m * m + super().work(n, d)
 
     def prepare(self, data: Dataset) -> SGPR:
-        """With inducing inputs for these rows.
+        """With inducing inputs for these rows, and their mean.
 
         Raises:
             SettingError: if there are more inducing inputs than rows.
@@ -96,15 +99,27 @@ class SGPR(Model):
             raise NotApplicable("a White that is the same in every row", "one multiplied by a kernel that is not", do)
         if self.Z is not None:
             check_given(self.Z, data.d)
-            return self
-        Z = self._select(self._medians(data.X), data.X, data.y)
-        return replace(self, Z=Z, inducing=len(Z))
+        ready = replace(self, mean=filled(self.mean, data))
+        if self.Z is not None:
+            return ready
+        Z = ready._select(self._medians(data.X), data.X, data.y)
+        return replace(ready, Z=Z, inducing=len(Z))
 
     def check(self, data: Dataset) -> None:
         if self.Z is not None:
             self.prepare(data)
         else:
             replace(self, selection="random" if self._how in ("kmeans", "random") else self._how).prepare(data)
+
+    def in_units(self, scaler: Scaler) -> SGPR:
+        noise = moved(self.noise, float(scaler.y_sd) ** -2, what="noise")
+        kernel, mean = self.kernel.in_units(units_of(scaler)), level(self.mean, scaler)
+        return replace(
+            self, kernel=kernel, noise=noise, mean=mean, Z=None if self.Z is None else scaler.inputs(self.Z.to(scaler.x_mean))
+        )
+
+    def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
+        return of_gp(draws, {f"kernel.{name}": f for name, f in self.kernel.factors(units_of(scaler)).items()}, scaler)
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
         """Where a kernel's own sites begin: the weights of a network that has a prior, the frequencies of a spectrum."""
@@ -146,7 +161,10 @@ class SGPR(Model):
     def units(self, theta: Theta) -> dict[str, Tensor]:
         """Inducing inputs move by lengthscales, where there is one a column: twice that, as they have far to go."""
         lengthscale = theta.get("kernel.lengthscale")
-        return {} if lengthscale is None else {"inducing": 2.0 * lengthscale.detach()}
+        if lengthscale is None:
+            return {}
+        factor = self.kernel.factor if isinstance(self.kernel, Unscaled) else 1.0
+        return {"inducing": 2.0 * lengthscale.detach() / tensor_of(factor, lengthscale)}
 
     def streams(self, data: Dataset) -> bool:
         """Past 256 MB of covariances; a graph would hold every chunk while it is traced."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyro.distributions as dist
 import torch
@@ -13,13 +13,14 @@ from ..data.dataset import Dataset, Scaler
 from ..errors import SettingError
 from ..likelihoods.target_checks import count_classes
 from ..numerics.glm_curvature import softmax_curvature
-from ..priors import Flat, Normal, Prior, PriorLike, Site, site
+from ..priors import Flat, Normal, Prior, PriorLike, Site, bare, site
 from .base import Model, check_labels, with_fixed
 from .classification import check_determined, check_two_classes, separation
 from .sites import Theta
+from .units import coefficients_in_units
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SoftmaxRegression(Model):
     """y ~ Categorical(softmax(X weight_k + bias_k)), y in {0, .., K - 1}. Bishop (2006), section 4.3.4.
 
@@ -36,6 +37,7 @@ class SoftmaxRegression(Model):
     weight: PriorLike = Normal(0.0, 1.0)
     bias: PriorLike = Normal(0.0, 1.0)
     classes: int | None = None
+    standardised: bool = field(default=False, kw_only=True)
     scales = "X"
     one_mode = True
 
@@ -45,7 +47,7 @@ class SoftmaxRegression(Model):
         return self.classes
 
     def _rows(self, prior: PriorLike) -> int:
-        return self._classes() - isinstance(prior, Flat)
+        return self._classes() - isinstance(bare(prior), Flat)
 
     def sites(self, d: int) -> dict[str, Site]:
         return {
@@ -65,13 +67,32 @@ class SoftmaxRegression(Model):
         """weight [*draw, K, d] and bias [*draw, K], the reference class included."""
         assert self.classes is not None
         weight, bias = self.value(theta, "weight", X), self.value(theta, "bias", X)
-        weight = weight.expand(self.classes, X.shape[-1]) if weight.ndim == 0 else weight
+        weight = weight.expand(self.classes, X.shape[-1]) if weight.ndim < 2 else weight
         bias = bias.expand(self.classes) if bias.ndim == 0 else bias
         if weight.shape[-2] < self.classes:
             weight = torch.cat([torch.zeros_like(weight[..., :1, :]), weight], -2)
         if bias.shape[-1] < self.classes:
             bias = torch.cat([torch.zeros_like(bias[..., :1]), bias], -1)
         return weight, bias
+
+    def in_units(self, scaler: Scaler) -> SoftmaxRegression:
+        weight, bias = coefficients_in_units(self.weight, self.bias, scaler)
+        return replace(self, weight=weight, bias=bias)
+
+    def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
+        weight, bias = self._all(draws, scaler.x_mean[None])
+        weight = weight / scaler.x_sd
+        bias = bias - weight @ scaler.x_mean
+        if isinstance(bare(self.bias), Flat):  # class 0 is the reference: one number more in all classes changes nothing
+            bias = bias - bias[..., :1]
+        assert self.classes is not None
+        whole = {"weight": weight, "bias": bias}
+        last = {"weight": -2, "bias": -1}
+        return {name: whole[name].narrow(last[name], self.classes - n, n) for name, n in self._drawn(draws).items()}
+
+    def _drawn(self, draws: Theta) -> dict[str, int]:
+        """{site: how many classes have it}."""
+        return {name: self._rows(getattr(self, name)) for name in ("weight", "bias") if name in draws}
 
     def law(self, theta: Theta, X: Tensor) -> Distribution:
         weight, bias = self._all(theta, X)

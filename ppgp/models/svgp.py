@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from ..data.dataset import Dataset
+from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, NumericalError, SettingError, UnknownName
 from ..kernels import RBF, Kernel
 from ..kernels.base import check_kernel
@@ -25,6 +25,7 @@ from .base import Model
 from .inducing import DEFAULT_INDUCING, all_rows, check_given, check_number, medians, place, refuse_broken
 from .sgpr import SGPR
 from .sites import Theta, begun, draw, split_params
+from .units import filled, level, of_gp, units_of
 
 ROWS_AT_ONCE = 8192
 PILOT_ROWS = 4000
@@ -33,7 +34,7 @@ GUIDES = ("natural", "full", "mean_field")
 Q = ("v_loc", "v_scale_tril", "v_scale")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SVGP(Model):
     """f ~ GP(mean, kernel), y given f by a likelihood; m inducing variables u = L v carry what the rows say of f.
 
@@ -52,8 +53,10 @@ class SVGP(Model):
             rest). None: "natural", but "full" for ppgpr.
         selection: how inducing inputs are placed in ``prepare``: "kmeans", "random", "conditional_variance", "bound" or "all".
         learn: whether SVI and MAP move them.
-        mean: prior or number of the constant mean of each latent function.
+        mean: prior or number of the constant mean of each latent function; None: the mean of the training rows, and 0 under a likelihood
+            of classes or counts.
         seed: of the selection.
+        Z: inducing inputs by hand, in the units of X, in place of ``inducing`` and ``selection``.
 
     A step on b rows costs O(b m^2 + m^3).
     """
@@ -65,9 +68,10 @@ class SVGP(Model):
     q: str | None = None
     selection: str = "kmeans"
     learn: bool = True
-    mean: PriorLike = 0.0
+    mean: PriorLike | None = None
     seed: int = 0
     Z: Tensor | None = field(default=None, repr=False, compare=False)
+    standardised: bool = field(default=False, kw_only=True)
     collapsed = ("v",)
 
     def __post_init__(self) -> None:
@@ -92,7 +96,11 @@ class SVGP(Model):
         return {**self._hyper(d), "v": self._v(m if self.Z is None else len(self.Z))}
 
     def _hyper(self, d: int) -> dict[str, Site | Param]:
-        return {**prefixed("kernel", self.kernel.sites(d)), **self.likelihood.sites(), "mean": site("mean", self.mean)}
+        return {
+            **prefixed("kernel", self.kernel.sites(d)),
+            **self.likelihood.sites(),
+            "mean": site("mean", 0.0 if self.mean is None else self.mean),
+        }
 
     def _v(self, m: int) -> Site:
         k = self.likelihood.latents
@@ -103,14 +111,15 @@ class SVGP(Model):
         return float(n) * m * m + super().work(n, d)
 
     def prepare(self, data: Dataset) -> SVGP:
-        """With a likelihood and inducing inputs for these rows.
+        """With a likelihood, a mean and inducing inputs for these rows.
 
         Raises:
             SettingError: if there are more inducing inputs than rows.
             DataError: if fewer rows differ, y does not fit the likelihood, or a Z given by hand repeats itself or has other columns.
             NumericalError: if a network starts broken.
         """
-        ready = replace(self, likelihood=self.likelihood.prepare(data))
+        mean = filled(self.mean, data, numbers="y" in self.scales)
+        ready = replace(self, likelihood=self.likelihood.prepare(data), mean=mean)
         refuse_broken(self.kernel, data.X)
         if self.Z is not None:
             check_given(self.Z, data.d)
@@ -129,6 +138,15 @@ class SVGP(Model):
         r = None if y is None else y - self.value(middle, "mean", X)
         noise = middle.get("noise", X.new_ones(()))
         return place(self.selection, self.inducing, self.kernel, middle, X, r, float(noise), self.seed)
+
+    def in_units(self, scaler: Scaler) -> SVGP:
+        Z = None if self.Z is None else scaler.inputs(self.Z.to(scaler.x_mean))
+        kernel, mean = self.kernel.in_units(units_of(scaler)), level(self.mean, scaler)
+        return replace(self, kernel=kernel, likelihood=self.likelihood.in_units(float(scaler.y_sd)), mean=mean, Z=Z)
+
+    def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
+        own = {f"kernel.{name}": f for name, f in self.kernel.factors(units_of(scaler)).items()}
+        return of_gp(draws, {**own, **self.likelihood.factors(float(scaler.y_sd)), "v": 1.0}, scaler)
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
         """The initial weights of a network that has a prior."""

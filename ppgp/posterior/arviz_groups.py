@@ -15,6 +15,7 @@ from ..numerics.batching import in_chunks
 from ..numerics.seeding import seeded
 from ..target.handlers import Redraw, Run, is_data, over_draws, quietly
 from .arviz_axes import Coords, Dims, plate_axes, renamed, table_axes
+from .summary import draws_in
 
 if TYPE_CHECKING:
     from .posterior import Posterior
@@ -30,19 +31,21 @@ def collected(
     user_coords: Mapping[str, Any] | None,
     user_dims: Mapping[str, Any] | None,
     seed: int,
+    units: str = "model",
 ) -> tuple[Groups, Coords, Dims]:
     """``{group: {variable: array}}``, coords and dims; see ``Posterior.to_arviz``."""
     shape = posterior.shape
     sites = _one_run(posterior)
     dims, coords = plate_axes(sites)
-    groups: Groups = {"posterior": dict(posterior.draws)}
+    draws, _ = draws_in(units, posterior.draws, posterior.model, posterior.scaler)
+    groups: Groups = {"posterior": dict(draws)}
     groups["sample_stats"] = {k: v for k, v in posterior.stats.items() if isinstance(v, Tensor) and v.shape == shape}
     if isinstance(posterior.data, Dataset):
         observed, constant = _table(posterior)
         # a zoo model calls the plate of its rows "rows"; the axis of a table is "row"
         dims = {name: ["row" if axis == "rows" else axis for axis in axes] for name, axes in dims.items()}
         coords.pop("rows", None)
-        more = table_axes(posterior.model, posterior.data, {k: tuple(v.shape[2:]) for k, v in posterior.draws.items()})
+        more = table_axes(posterior.model, posterior.data, {k: tuple(v.shape[2:]) for k, v in draws.items()})
         dims, coords = dims | more[0], coords | more[1]
     else:
         observed, constant = _arguments(posterior.data, sites, coords)
@@ -55,6 +58,8 @@ def collected(
             found = in_chunks(replicates(posterior), {k: v.flatten(0, 1) for k, v in posterior.draws.items()})
         groups["posterior_predictive"] = {name: v.reshape(*shape, *v.shape[1:]) for name, v in found.items()}
     groups["prior"], groups["prior_predictive"] = _prior(posterior, prior, seed, observed)
+    if not isinstance(prior, Mapping):
+        groups["prior"], _ = draws_in(units, groups["prior"], posterior.model, posterior.scaler)
     groups |= {"observed_data": observed, "constant_data": constant}
     renamed(dims, coords, user_dims, user_coords)
     return {g: {k: _array(v) for k, v in values.items()} for g, values in groups.items()}, coords, dims

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from importlib import import_module
 from itertools import pairwise
 from math import prod
@@ -61,9 +61,19 @@ def load_posterior(path: str | Path, model: Any = None, *, unchecked: bool = Fal
     except Exception as error:  # a recipe may raise anything where its numbers are not its own
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise StorageError("a Posterior that fits its model", reason, "pass the recipe that was fitted") from None
+    found = _marked(found)
     if found.recipe is not None:
         object.__setattr__(found.model, "given", found.recipe)
     return found
+
+
+def _marked(found: Posterior) -> Posterior:
+    """With a recipe that says that its numbers are on the standardised scale, as those of "ppgp-1" do not."""
+    model: Any = found.model
+    own = getattr(model, "__dataclass_fields__", {})
+    if found.scaler is None or "standardised" not in own or model.standardised:
+        return found
+    return replace(found, model=replace(model, standardised=True))
 
 
 def _check(found: Posterior) -> None:

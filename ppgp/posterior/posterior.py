@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,6 +20,7 @@ from . import arviz as arviz_bridge
 from . import arviz_groups, storage
 from .prediction import Prediction
 from .provenance import ProgramRows, of_table
+from .summary import draws_in, scale_of, table_of
 
 __all__ = ["Posterior"]
 
@@ -48,7 +47,7 @@ class Posterior:
         how: the inference record that made it.
         seconds: wall time, compiling included.
         warnings: sentences on what went badly; an inference that went badly returns, with warnings.
-        scaler: how the data of the user became ``data`` (None: untouched). Draws are on the scaled side.
+        scaler: how the data of the user became ``data`` (None: untouched). Draws are on the scaled side; see ``draws_in``.
         recipe: the model as it was given to ``fit``, before it was made ready for these rows: what a fit to other rows starts from.
             None for a program, and where it is not known.
     """
@@ -92,7 +91,9 @@ class Posterior:
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.shape))
         troubles = f", {len(self.warnings)} warning{'s' if len(self.warnings) > 1 else ''}" if self.warnings else ""
-        return f"<Posterior of {type(self.model).__name__} by {type(self.how).__name__}: {shape} draws, {self.seconds:.1f} s{troubles}>"
+        scale = "" if self.scaler is None else " on the standardised scale"
+        name, how = type(self.model).__name__, type(self.how).__name__
+        return f"<Posterior of {name} by {how}: {shape} draws{scale}, {self.seconds:.1f} s{troubles}>"
 
     def _new_rows(self, X: Any) -> Tensor:
         names = self.data.feature_names
@@ -327,13 +328,14 @@ class Posterior:
         coords: Mapping[str, Any] | None = None,
         dims: Mapping[str, Any] | None = None,
         seed: int = 0,
+        units: str = "model",
     ) -> Any:
         """ArviZ's object: InferenceData on 0.x, DataTree on 1.x.
 
         Groups: posterior, sample_stats, log_likelihood, observed_data, constant_data; on request prior, prior_predictive and
         posterior_predictive. Axes are named after the program's plates (own axes of a site follow), after features, classes
-        and components. Draws are on the scale of the model; data, log densities and replicates in the units of the data.
-        ``attrs["draws"]`` says "chains" or "independent": R-hat and ESS mean something only for the former.
+        and components. Draws are on the scale of the model, or as ``draws_in`` gives them with ``units="data"``, and
+        ``attrs["units"]`` says which; data, log densities and replicates are in the units of the data. ``attrs["draws"]`` says "chains" or "independent": R-hat and ESS mean something only for the former.
 
         Args:
             prior: how many draws from the prior, or ``{site: [draw, ...]}``, one's own.
@@ -341,48 +343,36 @@ class Posterior:
             log_likelihood: whether to compute it, pointwise; leave-one-out needs it.
             coords, dims: names in place of those found, as ``arviz.from_pyro`` takes them.
             seed: of prior and replicates.
+            units: of the draws from posterior and prior: "model" or "data".
 
         Raises:
             NotApplicable: if prior draws are wanted from a flat prior.
             SettingError, UnknownName, DataError: if an option, an axis or the length of its coords is wrong.
         """
-        groups, found, axes = arviz_groups.collected(self, log_likelihood, predictive, prior, coords, dims, seed)
+        groups, found, axes = arviz_groups.collected(self, log_likelihood, predictive, prior, coords, dims, seed, units)
         kind = "chains" if self.mcmc else "independent"
         attrs = {"inference_library": "ppgp", "inference": repr(self.how), "sampling_time": self.seconds, "draws": kind}
+        _, left = draws_in(units, self.draws, self.model, self.scaler)
+        attrs |= {"units": scale_of(units, self.scaler), "standardised": ", ".join(left)}
         return arviz_bridge.to_arviz(groups, found, axes, attrs)
 
-    def summary(self) -> Any:
-        """A pandas DataFrame, one row a scalar: mean, sd, 5 %, 50 %, 95 %; for chains also MCSE and ESS, for several R-hat."""
-        import pandas as pd
+    def draws_in(self, units: str = "data") -> dict[str, Tensor]:
+        """``draws``, on the scale of the model (``units="model"``) or in the units of the data.
 
-        rows, index = [], []
-        for name, value in self.draws.items():
-            flat = value.reshape(*value.shape[:2], -1)
-            for j in range(flat.shape[2]):
-                x = flat[..., j].flatten().double()
-                q = torch.quantile(x, torch.tensor([0.05, 0.5, 0.95], dtype=x.dtype, device=x.device))
-                spread = float(x.std()) if len(x) > 1 else float("nan")
-                rows.append([float(x.mean()), spread, *q.tolist()])
-                event = torch.unravel_index(torch.tensor(j), value.shape[2:]) if value.ndim > 2 else ()
-                index.append(name + (f"[{', '.join(str(int(i)) for i in event)}]" if value.ndim > 2 else ""))
-        table = pd.DataFrame(rows, index=index, columns=["mean", "sd", "5%", "50%", "95%"])
-        if self.mcmc:
-            az = arviz_bridge.arviz()
-            draws = {k: v.double().cpu().numpy() for k, v in self.draws.items()}
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)  # a scalar that never moves has no variance to divide by
-                data = az.convert_to_dataset(draws)
-                figures = {
-                    "mcse_mean": az.mcse(data, method="mean"),
-                    "mcse_sd": az.mcse(data, method="sd"),
-                    "ess_bulk": az.ess(data, method="bulk"),
-                    "ess_tail": az.ess(data, method="tail"),
-                }
-                if self.chains > 1:  # R-hat compares chains: a single one has none, rather than NaN
-                    figures["r_hat"] = az.rhat(data)
-            for column, found in figures.items():
-                table[column] = np.concatenate([np.ravel(found[name].to_numpy()) for name in draws])
-        return table
+        A length in columns that were scaled one by one is one length a column there: [chain, draw, d]. What has no equivalent (the
+        angle of an anisotropy among such columns, the weights of a network) stays on the standardised scale; ``summary`` marks it.
+        """
+        return draws_in(units, self.draws, self.model, self.scaler)[0]
+
+    def summary(self, units: str = "model") -> Any:
+        """A pandas DataFrame, one row a scalar: mean, sd, 5 %, 50 %, 95 %; for chains also MCSE and ESS, for several R-hat.
+
+        Args:
+            units: "model" (the scale that the model saw) or "data"; the name of the index says which, and "(standardised)" marks
+                draws that have no equivalent in the units of the data.
+        """
+        draws, left = draws_in(units, self.draws, self.model, self.scaler)
+        return table_of(draws, left, scale_of(units, self.scaler), self.chains if self.mcmc else 0)
 
     def r_hat(self) -> dict[str, float]:
         """Rank-normalised split R-hat of every scalar, ``{name: value}``. Vehtari et al. (2021).

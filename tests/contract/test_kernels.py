@@ -14,7 +14,21 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ppgp import kernels, networks, priors
-from ppgp.kernels import ARD, RBF, Anisotropy, Deep, Kernel, Linear, Matern, Periodic, Polynomial, Scale, Subspace, White
+from ppgp.kernels import (
+    ARD,
+    RBF,
+    Anisotropy,
+    Deep,
+    Kernel,
+    Linear,
+    Matern,
+    Periodic,
+    Polynomial,
+    Scale,
+    Subspace,
+    Unscaled,
+    White,
+)
 
 small = networks.MLP(hidden=(3,), out=2, activation="tanh")
 BUILD: dict[str, Callable[[], Kernel]] = {
@@ -23,6 +37,7 @@ BUILD: dict[str, Callable[[], Kernel]] = {
     "Deep": lambda: Deep(small, RBF()),
     "Scale": lambda: Scale(RBF()),
     "Subspace": lambda: Subspace(RBF(), [0]),
+    "Unscaled": lambda: Unscaled(Linear(), 1.7, 0.4),
     "Sum": lambda: RBF() + Linear(),
     "Product": lambda: RBF() * Periodic(),
 }

@@ -61,7 +61,7 @@ def test_known_noise_alone_is_scikit_learns_alpha() -> None:
     assert np.allclose(known.variance[0], np.diag(spread) + NEW_SD.numpy() ** 2, atol=1e-10)
     joint = model.predict({}, NEW, DATA, joint=True, noise_sd=NEW_SD).covariance_matrix[0]
     assert np.allclose(joint, spread + np.diag(NEW_SD.numpy() ** 2), atol=1e-8)
-    fitted = models.GP(kernels.Matern(2.5, priors.Flat(), priors.Flat()), noise=0.0)
+    fitted = models.GP(kernels.Matern(2.5, priors.Flat(), priors.Flat()), noise=0.0, mean=0.0)
     peer = GaussianProcessRegressor(sk.ConstantKernel() * sk.Matern(nu=2.5), alpha=SD.numpy() ** 2).fit(X.numpy(), Y.numpy())
     ours = ppgp.fit(fitted, DATA, inference.MAP(), progress=False, standardise=False).draws
     found = float(ours["kernel.variance"]), float(ours["kernel.lengthscale"])

@@ -1,0 +1,78 @@
+"""Draws in the units of the data, and their summary: one row a scalar."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..data.dataset import Scaler
+from ..errors import UnknownName
+from . import arviz as arviz_bridge
+
+UNITS = ("model", "data")
+
+
+def draws_in(units: str, draws: Mapping[str, Tensor], model: Any, scaler: Scaler | None) -> tuple[dict[str, Tensor], list[str]]:
+    """Draws on the scale of the model or in the units of the data, and the sites that stay on the former as they have no equivalent.
+
+    Raises:
+        UnknownName: if ``units`` is neither "model" nor "data".
+    """
+    if units not in UNITS:
+        raise UnknownName("units", units, UNITS)
+    if units == "model" or scaler is None:
+        return dict(draws), []
+    found = model.data_units(draws, scaler)
+    moved = {name: found.get(name) for name in draws}
+    left = [name for name, value in moved.items() if value is None]
+    return {name: draws[name] if value is None else value for name, value in moved.items()}, left
+
+
+def scale_of(units: str, scaler: Scaler | None) -> str:
+    """What the draws are on, in words."""
+    return "units of the data" if units == "data" or scaler is None else "standardised scale"
+
+
+def table_of(draws: Mapping[str, Tensor], left: list[str], title: str, chains: int) -> Any:
+    """The figures of ``Posterior.summary``; ``chains`` is 0 where draws are independent."""
+    import pandas as pd
+
+    rows, index = [], []
+    for name, value in draws.items():
+        flat = value.reshape(*value.shape[:2], -1)
+        mark = " (standardised)" if name in left else ""
+        for j in range(flat.shape[2]):
+            x = flat[..., j].flatten().double()
+            q = torch.quantile(x, torch.tensor([0.05, 0.5, 0.95], dtype=x.dtype, device=x.device))
+            spread = float(x.std()) if len(x) > 1 else float("nan")
+            rows.append([float(x.mean()), spread, *q.tolist()])
+            event = torch.unravel_index(torch.tensor(j), value.shape[2:]) if value.ndim > 2 else ()
+            at = f"[{', '.join(str(int(i)) for i in event)}]" if value.ndim > 2 else ""
+            index.append(name + at + mark)
+    table = pd.DataFrame(rows, index=pd.Index(index, name=title), columns=["mean", "sd", "5%", "50%", "95%"])
+    if chains and draws:
+        for column, found in _of_chains(draws, chains).items():
+            table[column] = np.concatenate([np.ravel(found[name].to_numpy()) for name in draws])
+    return table
+
+
+def _of_chains(draws: Mapping[str, Tensor], chains: int) -> dict[str, Any]:
+    az = arviz_bridge.arviz()
+    arrays = {k: v.double().cpu().numpy() for k, v in draws.items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a scalar that never moves has no variance to divide by
+        data = az.convert_to_dataset(arrays)
+        figures = {
+            "mcse_mean": az.mcse(data, method="mean"),
+            "mcse_sd": az.mcse(data, method="sd"),
+            "ess_bulk": az.ess(data, method="bulk"),
+            "ess_tail": az.ess(data, method="tail"),
+        }
+        if chains > 1:  # R-hat compares chains: a single one has none, rather than NaN
+            figures["r_hat"] = az.rhat(data)
+    return figures

@@ -1,0 +1,263 @@
+"""A number, and a prior inside InUnitsOfData, is in the units of the data, whether ``fit`` standardises or not."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+import ppgp
+from ppgp import Dataset, inference, kernels, likelihoods, priors
+from ppgp.errors import SettingError
+from ppgp.kernels import (
+    ARD,
+    RBF,
+    Anisotropy,
+    Constant,
+    Exponential,
+    Linear,
+    LinearVariogram,
+    Matern,
+    Periodic,
+    Polynomial,
+    RationalQuadratic,
+    Scale,
+    SpectralMixture,
+    Spherical,
+    Subspace,
+    White,
+)
+from ppgp.models import GP, SGPR, SVGP, GaussianMixture, LinearRegression, LogisticRegression, Model, SoftmaxRegression
+from ppgp.priors import InUnitsOfData, LogNormal, Normal
+
+F64 = torch.float64
+quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
+
+
+def table(n: int = 30) -> Dataset:
+    """Two columns whose sds and means are far apart, and y with units of its own."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(n, 2, generator=generator, dtype=F64) * torch.tensor([3.0, 40.0], dtype=F64) + torch.tensor([20.0, -70.0])
+    noise = torch.randn(n, generator=generator, dtype=F64)
+    return Dataset(X, 50 + 8 * torch.sin(X[:, 0]) + 0.2 * X[:, 1] + noise)
+
+
+DATA = table()
+NEW = DATA.X[:6] + 0.3
+Z = DATA.X[::5] + 0.1
+KERNELS: dict[str, kernels.Kernel] = {
+    "isotropic": RBF(70.0, 6.0),
+    "ARD": ARD(RBF(70.0, 6.0)),
+    "periodic": Periodic(50.0, 1.2, 6.28),
+    "linear": Linear(0.3) + RBF(4.0, 2.0),
+    "polynomial": Polynomial(2, 1e-3, 3.0),
+    "product": RBF(20.0, 9.0) * Linear(0.02),
+    "sum in a product": (RBF(20.0, 9.0) + Constant(3.0)) * Matern(0.5, 0.8, 12.0),
+    "scale": Scale(RBF(2.0, 5.0) * Matern(1.5, 3.0, 8.0), 4.0),
+    "ARD of a scale": ARD(Scale(RBF(2.0, 5.0), 8.0)),
+    "anisotropy": Anisotropy(RBF(40.0, 7.0) + Linear(0.01), 30.0, 0.3),
+    "subspaces": Subspace(Periodic(30.0, 1.0, 6.0), [0]) + Subspace(RBF(20.0, 30.0), [1]),
+    "spectral mixture": SpectralMixture(2, 10.0, 0.1, 0.02),
+    "rational quadratic": RationalQuadratic(30.0, 5.0, 1.2),
+    "variogram": LinearVariogram(2.0) + Constant(900.0) + White(0.3),
+    "rough": Exponential(30.0, 4.0) + Spherical(9.0, 40.0),
+}
+LABELS = Dataset(DATA.X, (DATA.y > 50).double())
+CLASSES = Dataset(DATA.X, (DATA.y > 45).double() + (DATA.y > 52).double())
+COUNTS = Dataset(DATA.X, (DATA.y / 10).round())
+FIXED: dict[str, tuple[Model, Dataset]] = {
+    "SGPR": (SGPR(RBF(70.0, 6.0), noise=1.5, mean=48.0, Z=Z), DATA),
+    "GP with a known noise": (GP(RBF(70.0, 6.0), noise=0.0), Dataset(DATA.X, DATA.y, noise_sd=2.0)),
+    "LinearRegression": (LinearRegression(0.3, 12.0, 2.0), DATA),
+    "a weight a column": (LinearRegression((2.0, 0.1), 12.0, 2.0), DATA),
+    "LogisticRegression": (LogisticRegression(0.02, 1.0), LABELS),
+    "SoftmaxRegression": (SoftmaxRegression(0.02, 1.0, 3), CLASSES),
+}
+#: q(v) is fitted, and is the same to the precision of the fit
+FITTED: dict[str, tuple[Model, Dataset]] = {
+    "SVGP": (SVGP(RBF(70.0, 6.0), likelihood=likelihoods.Gaussian(1.5), mean=48.0, Z=Z, learn=False), DATA),
+    "SVGP, Student-t": (SVGP(RBF(70.0, 6.0), likelihood=likelihoods.StudentT(4.0, 1.2), Z=Z, learn=False), DATA),
+    "SVGP of counts": (SVGP(RBF(0.5, 6.0), likelihood=likelihoods.Poisson(), mean=1.2, Z=Z, learn=False), COUNTS),
+}
+
+
+def laws(model: Model, data: Dataset, how: Any, **options: Any) -> list[Any]:
+    """With and without standardisation."""
+    return [
+        ppgp.fit(model, data, how, progress=False, standardise=standardise, **options).predict(NEW)
+        for standardise in (True, False)
+    ]
+
+
+def same(one: Any, two: Any, rtol: float = 1e-6) -> None:
+    if hasattr(one.distribution, "logits"):
+        torch.testing.assert_close(one.probabilities, two.probabilities, rtol=rtol, atol=rtol)
+        return
+    torch.testing.assert_close(one.mean, two.mean, rtol=rtol, atol=rtol)
+    torch.testing.assert_close(one.std, two.std, rtol=rtol, atol=rtol)
+
+
+@quiet
+@pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS.keys())
+def test_a_kernel_of_numbers_alone_is_the_same_on_both_scales(kernel: kernels.Kernel) -> None:
+    for mean in (None, 47.0):
+        same(*laws(GP(kernel, noise=1.5, mean=mean), DATA, inference.MAP()))
+
+
+@quiet
+@pytest.mark.parametrize(("model", "data"), FIXED.values(), ids=FIXED.keys())
+def test_a_model_of_numbers_alone_is_the_same_on_both_scales(model: Model, data: Dataset) -> None:
+    same(*laws(model, data, inference.MAP()))
+
+
+@quiet
+@pytest.mark.parametrize(("model", "data"), FITTED.values(), ids=FITTED.keys())
+def test_a_sparse_model_of_numbers_alone_is_the_same_on_both_scales(model: Model, data: Dataset) -> None:
+    """q(v) is found by a search, so that laws agree to its precision."""
+    same(*laws(model, data, inference.SVI(steps=300, batch_size=None)), rtol=1e-4)
+
+
+@quiet
+def test_a_period_in_years_forecasts_data_in_years() -> None:
+    x = torch.arange(0.0, 10.0, 1 / 12, dtype=F64)
+    wave = torch.sin(2 * math.pi * x) + 0.3 * torch.cos(4 * math.pi * x)
+    generator = torch.Generator().manual_seed(1)
+    train = Dataset(2000 + x[:96, None], 40 + 5 * wave[:96] + 0.1 * torch.randn(96, generator=generator, dtype=F64))
+    for period in (1.0, InUnitsOfData(LogNormal(0.0, 1e-3))):
+        posterior = ppgp.fit(GP(Periodic(period=period)), train, inference.MAP(), progress=False)
+        gap = posterior.predict(2000 + x[96:, None]).mean - (40 + 5 * wave[96:])
+        assert float(gap.square().mean().sqrt()) < 0.15
+
+
+@quiet
+def test_a_prior_in_the_units_of_the_data_is_the_same_law_on_both_scales() -> None:
+    """The evidence of a model whose priors are all in the units of the data does not depend on the scale of the fit."""
+    bent = GP(
+        RBF(InUnitsOfData(LogNormal(4.0, 0.3)), InUnitsOfData(LogNormal(1.5, 0.3))), noise=InUnitsOfData(LogNormal(1.0, 0.5))
+    )
+    one, two = laws(bent, DATA, inference.MAP())
+    same(one, two, rtol=1e-2)  # the modes of the unconstrained density are the same, each found to the precision of the search
+    modes = [ppgp.fit(bent, DATA, inference.Laplace(), progress=False, standardise=s).log_evidence for s in (True, False)]
+    assert modes[0] == pytest.approx(modes[1], abs=1e-3)
+
+
+@quiet
+def test_a_bias_beside_free_weights_is_refused_with_advice() -> None:
+    for model, data in ((LinearRegression(bias=0.0), DATA), (LogisticRegression(bias=InUnitsOfData(Normal())), LABELS)):
+        with pytest.raises(SettingError, match="standardise=False"):
+            ppgp.fit(model, data, inference.MAP(), progress=False)
+        ppgp.fit(model, data, inference.MAP(), progress=False, standardise=False)
+
+
+@quiet
+def test_priors_without_it_stay_on_the_standardised_scale() -> None:
+    posterior = ppgp.fit(GP(RBF(variance=70.0)), DATA, inference.MAP(), progress=False)
+    model, scaler = posterior.model, posterior.scaler
+    assert scaler is not None
+    assert model.standardised
+    assert "standardised=True" in repr(model)
+    assert "standardised" in repr(posterior)
+    assert model.kernel.variance == pytest.approx(70.0 / float(scaler.y_sd) ** 2)
+    assert model.kernel.lengthscale == RBF().lengthscale
+    assert model.noise == GP().noise
+    assert model.mean == 0.0
+
+
+@quiet
+def test_the_recipe_of_a_posterior_is_taken_as_it_stands() -> None:
+    model = SGPR(RBF(70.0), noise=1.5, Z=Z)
+    once = ppgp.fit(model, DATA, inference.MAP(), progress=False)
+    again = ppgp.fit(once.model, DATA, inference.MAP(), progress=False)
+    assert again.model == once.model
+    torch.testing.assert_close(again.model.Z, once.model.Z)
+    same(once.predict(NEW), again.predict(NEW))
+
+
+@quiet
+def test_one_variance_of_a_product_carries_the_unit_of_y() -> None:
+    for kernel, where in (
+        (RBF(2.0) * Matern(variance=3.0), 0),
+        (RBF(1.0) * Matern(), None),
+        (RBF() * Matern(variance=2.0), None),
+    ):
+        posterior = ppgp.fit(GP(kernel), DATA, inference.MAP(steps=1), progress=False)
+        scaler, ready = posterior.scaler, posterior.model.kernel
+        assert scaler is not None
+        for i, (before, after) in enumerate(zip(kernel.children, ready.children, strict=True)):
+            factor = float(scaler.y_sd) ** -2 if i == where else 1.0
+            if isinstance(before.variance, float):
+                assert after.variance == pytest.approx(before.variance * factor)
+
+
+def numbers(posterior: ppgp.Posterior) -> dict[str, Any]:
+    """The one draw of a mode in the units of the data, as numbers and tuples."""
+    return {k: tuple(v[0, 0].tolist()) if v.ndim > 2 else float(v) for k, v in posterior.draws_in("data").items()}
+
+
+@quiet
+def test_draws_in_the_units_of_the_data_are_the_same_model_there() -> None:
+    """Written as numbers into a recipe that is fitted without standardisation they predict the same."""
+    how = inference.MAP(steps=5)
+    fitted = ppgp.fit(GP(RBF() + Subspace(Periodic(), [0]) + Linear(), mean=Normal()), DATA, how, progress=False)
+    v = numbers(fitted)
+    assert len(v["kernel.0.lengthscale"]) == 2  # one length a column
+    level = [v[f"kernel.{i}.variance"] for i in range(3)]
+    wave = Periodic(level[1], v["kernel.1.lengthscale"], v["kernel.1.period"])
+    centre = DATA.X.mean(0)
+    line = Subspace(Linear(level[2][0]), [0]) + Subspace(Linear(level[2][1]), [1])
+    kernel = ARD(RBF(level[0], v["kernel.0.lengthscale"])) + Subspace(wave, [0]) + line
+    there = ppgp.fit(
+        GP(kernel, v["noise"], v["mean"]), Dataset(DATA.X - centre, DATA.y), how, progress=False, standardise=False
+    )
+    same(fitted.predict(NEW), there.predict(NEW - centre))
+
+    for model, data in (
+        (LinearRegression(), DATA),
+        (LinearRegression(weight=0.3), DATA),
+        (LogisticRegression(), LABELS),
+        (GaussianMixture(), DATA),
+    ):
+        fitted = ppgp.fit(model, data, how, progress=False)
+        values = {k: x[:, 0] for k, x in fitted.draws_in("data").items()}
+        bare = ppgp.fit(model, data, how, progress=False, standardise=False).model
+        here = bare.predict(values, NEW, data)
+        mine = fitted.predict(NEW)
+        torch.testing.assert_close(
+            here.mean[0], mine.probabilities[:, 1] if data is LABELS else mine.mean, rtol=1e-9, atol=1e-9
+        )
+
+
+@quiet
+def test_softmax_coefficients_in_the_units_of_the_data() -> None:
+    for model in (SoftmaxRegression(), SoftmaxRegression(bias=priors.Flat()), SoftmaxRegression(0.02, classes=3)):
+        fitted = ppgp.fit(model, CLASSES, inference.MAP(steps=5), progress=False)
+        values = {k: x[:, 0] for k, x in fitted.draws_in("data").items()}
+        assert {k: x.shape for k, x in values.items()} == {k: x[:, 0].shape for k, x in fitted.draws.items()}
+        ready = ppgp.fit(model, CLASSES, inference.MAP(steps=1), progress=False, standardise=False).model
+        torch.testing.assert_close(ready.predict(values, NEW, CLASSES).probs[0], fitted.predict(NEW).probabilities)
+
+
+@quiet
+def test_what_has_no_equivalent_says_so() -> None:
+    posterior = ppgp.fit(GP(Anisotropy(RBF())), DATA, inference.MAP(steps=2), progress=False)
+    table = posterior.summary(units="data")
+    assert table.index.name == "units of the data"
+    assert {"kernel.angle (standardised)", "kernel.ratio (standardised)", "kernel.variance", "noise"} <= set(table.index)
+    assert posterior.summary().index.name == "standardised scale"
+    scaler = posterior.scaler
+    assert scaler is not None
+    ratio = table["mean"]["noise"] / posterior.summary()["mean"]["noise"]
+    assert ratio == pytest.approx(float(scaler.y_sd) ** 2)
+    tree = posterior.to_arviz(units="data", log_likelihood=False)
+    assert float(tree.posterior["noise"].mean()) == pytest.approx(table["mean"]["noise"])
+    assert "kernel.angle" in tree.attrs["standardised"]
+
+
+@quiet
+def test_lengths_of_an_isotropic_kernel_are_one_a_column_in_arviz() -> None:
+    posterior = ppgp.fit(GP(RBF()), Dataset(DATA.X, DATA.y, ["a", "b"]), inference.MAP(steps=2), progress=False)
+    lengths = posterior.to_arviz(units="data", log_likelihood=False, prior=4)
+    assert lengths.posterior["kernel.lengthscale"].dims == ("chain", "draw", "feature")
+    assert lengths.prior["kernel.lengthscale"].shape == (1, 4, 2)
