@@ -14,7 +14,7 @@ UNDECLARED = (
 def given_by_hand(recipe: Model, d: int) -> list[str]:
     """Numbers other than 0, inducing inputs and torch modules, with which a recipe for d columns was made."""
     fixed = {name: s.prior for name, s in recipe.sites(d).items() if not isinstance(s, Param) and s.fixed}
-    found = [f"{name} = {number}" for name, number in fixed.items() if number != 0]
+    found = [f"{name} = {number}" for name, number in fixed.items() if number not in (0, None)]
     if getattr(recipe, "Z", None) is not None:
         found.append("inducing inputs")
     return found + [f"the weights of a {type(module).__name__}" for module in modules_in(recipe)]

@@ -28,6 +28,7 @@ __all__ = ["full_conformal", "full_system_of"]
 EXACT = "marginal coverage >= {level} (exchangeable rows)"
 BEFOREHAND = "marginal coverage >= {level} (exchangeable rows; exact: hyperparameters fixed beforehand)"
 SCALED = "heuristic: no finite-sample guarantee, as the ranked rows have scaled the data; fit with standardise=False"
+CENTRED = "heuristic: no finite-sample guarantee, as the mean is that of the ranked rows; fix it too, or pass split=0.3"
 UNKNOWN = "heuristic: no finite-sample guarantee, as this posterior does not know its recipe as it was given; fit it again"
 FITTED = "heuristic: no finite-sample guarantee, as the hyperparameters were fitted on the ranked rows"
 
@@ -107,6 +108,8 @@ def _sentence_of_own(posterior: Posterior, fixed_beforehand: bool) -> str:
         return FITTED
     if not fixed_beforehand:
         return undeclared(given_by_hand(recipe, d))
+    if "mean" in recipe.sites(d) and getattr(recipe, "mean", 0.0) is None:
+        return CENTRED
     return BEFOREHAND if posterior.scaler is None else SCALED
 
 

@@ -69,5 +69,8 @@ def test_what_it_cannot_judge() -> None:
     deep = ppgp.fit(GP(Deep(First(), RBF())), data, inference.MAP(), progress=False)
     with pytest.raises(DataError, match="has not seen"):
         ppgp.check_network(deep, data)
+    with pytest.raises(DataError, match="has not seen"):
+        ppgp.check_network(deep, Dataset(data.X.float().double(), data.y.float().double()))
+    ppgp.check_network(deep, Dataset(data.X, rows(30, 2).y))  # the same places, measured again
     with pytest.raises(DataError, match="at least 10"):
         ppgp.check_network(deep, rows(5, 1))
