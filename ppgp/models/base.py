@@ -35,6 +35,8 @@ class Model:
     known_noise: ClassVar[bool] = False
     #: sites that predict integrates out in closed form when their params are there
     collapsed: ClassVar[tuple[str, ...]] = ()
+    #: sites that are the values of a latent function: their joint mode with its hyperparameters is no fit
+    latent_values: ClassVar[tuple[str, ...]] = ()
     #: whether the posterior density has one mode under the priors that the model is used with
     one_mode: ClassVar[bool] = False
     #: what the density of y is where all hyperparameters are numbers: "log_evidence", "elbo" (a lower bound on it), or None

@@ -58,7 +58,8 @@ class SVGP(Model):
         seed: of the selection.
         Z: inducing inputs by hand, in the units of X, in place of ``inducing`` and ``selection``.
 
-    A step on b rows costs O(b m^2 + m^3).
+    Fit it by SVI or NUTS. MAP and Laplace find the joint mode of v and the hyperparameters, a poor fit, and say so; with numbers
+    for all hyperparameters Laplace is the usual approximation of f. A step on b rows costs O(b m^2 + m^3).
     """
 
     kernel: Kernel = field(default_factory=RBF)
@@ -73,6 +74,7 @@ class SVGP(Model):
     Z: Tensor | None = field(default=None, repr=False, compare=False)
     standardised: bool = field(default=False, kw_only=True)
     collapsed = ("v",)
+    latent_values = ("v",)
 
     def __post_init__(self) -> None:
         check_kernel(self.kernel)

@@ -14,6 +14,7 @@ from ...numerics.cholesky import LOG_2PI
 from ...posterior.posterior import Posterior
 from ...target.target import Target
 from ..base import Inference, at_the_mode, check_counts, finish, starting_point
+from .joint_mode import JOINT_MODE, found_jointly
 from .map import find_mode
 
 
@@ -27,7 +28,7 @@ class Laplace(Inference):
 
     Stats: ``log_evidence`` (log joint at z^ + p/2 log 2 pi - log|H| / 2), ``mode`` [p], ``covariance`` [p, p], ``log_q``
     and ``lp`` (log densities of the draws under the approximation and the target), and those of
-    MAP that BIC and AIC are made of.
+    MAP that BIC and AIC are made of; ``joint_mode`` where f was expanded together with its hyperparameters (an SVGP), a poor fit.
     MacKay (2003), chapter 27; the same scale as Pyro's AutoLaplaceApproximation and Stan.
     """
 
@@ -61,7 +62,10 @@ class Laplace(Inference):
             "steps": peak.steps,
         }
         stats |= at_the_mode(target, peak.mode)
-        return finish(self, target, z[None], started, stats, peak.notes)
+        notes = list(peak.notes)
+        if found_jointly(target):
+            stats["joint_mode"], notes = True, [*notes, JOINT_MODE]
+        return finish(self, target, z[None], started, stats, notes)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from ..base import Inference, at_the_mode, check_batch, check_counts, finish, st
 from ..progress import bar
 from .early_stopping import SEARCHES, Watch, unguarded
 from .first_order import RATES, adam, gd, sgd
+from .joint_mode import JOINT_MODE, found_jointly
 from .multistart import NEAR, best_of, default_starts, scattered
 from .newton import irls
 from .schedules import SCHEDULES, site_rates
@@ -63,7 +64,8 @@ class MAP(Inference):
     ``gradient`` (largest entry, unconstrained scale), ``steps``, ``losses``, and ``interrupted`` (by Ctrl-C); with several starts
     also ``ends`` [start, p] (unconstrained scale), ``end_log_densities`` [start] and ``losses_of_starts`` (a pilot's, where the
     starts are those of a pilot); with ``hold_out`` also ``held_out_nlpd``, look
-    by look, and ``held_out_step``, the best one, and the first of these are of the rows not held out.
+    by look, and ``held_out_step``, the best one, and the first of these are of the rows not held out; ``joint_mode`` where f was
+    searched together with its hyperparameters (an SVGP), a poor fit.
     """
 
     optimizer: str = "lbfgs"
@@ -135,7 +137,10 @@ class MAP(Inference):
             z, seen = watch.chosen(z)
             stats |= seen
         stats |= at_the_mode(everything, z)
-        return finish(self, everything, z[None, None], started, stats, [*notes, *unguarded(self, everything)])
+        notes = [*notes, *unguarded(self, everything)]
+        if found_jointly(everything):
+            stats["joint_mode"], notes = True, [*notes, JOINT_MODE]
+        return finish(self, everything, z[None, None], started, stats, notes)
 
     def _after_a_pilot(
         self, target: Target, seed: int, progress: bool, watched: dict[str, Any], starts: int
