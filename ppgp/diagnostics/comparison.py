@@ -15,21 +15,23 @@ from ..conformal import LAC, Calibrator, Normalized, Score, calibrate
 from ..data.dataset import Dataset, in_order
 from ..errors import DataWarning, NotApplicable, SettingError, UnknownName
 from ..numerics.same_rows import same_rows
-from ..posterior import convergence as diagnostics
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.provenance import numbers
 from ..posterior.region import Region, exact_level
 from . import metrics
+from .differences import Found, judge
 from .leave_one_out import psis_loo
-from .verdicts import REJECTED, Difference, worst
+from .predictive_differences import PredictiveDifference, predictive_difference
+from .references import Side, reference_of, same_sites
+from .verdicts import REFERENCE, UNJUDGED
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Comparison", "compare"]
 
-FEW = 20  # effective draws: from fewer, a standard error is itself a guess
+NO_REFERENCE = "no reference draws of this model: fit it by NUTS too"
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,13 +41,20 @@ class Comparison:
     Attributes:
         latents: one row a posterior and scalar: ``difference`` of means in reference sds and ``ratio`` of sds, each with
             its Monte Carlo standard error; ``tail_5`` and ``tail_95``, the shares beyond the reference's 5 % and 95 % quantiles,
-            with theirs; ``wasserstein`` in reference sds, ``ess_per_second`` and ``verdict``.
+            with theirs; the distances ``kolmogorov`` (largest difference of shares of draws) and ``wasserstein`` (in reference sds),
+            ``ess_per_second`` and ``verdict``.
+        joint: one row a posterior and direction: the same figures of projections of all scalars, some drawn at random and the two
+            in which sds differ most, and of the log density, where both posteriors recorded it.
         predictive: one row a posterior: rmse, nll, crps (accuracy, nll, brier for classes), coverage and width of the
-            model's own interval and of the conformal one, seconds; with ``loo`` also elpd_loo, its standard error, and the share of
-            rows whose Pareto k is too large.
+            model's own interval and of the conformal one, seconds; ``predictive_shift`` from the reference's law (root mean square
+            over rows, in its sds) and ``interval_content``, the share of that law in the posterior's own intervals; with ``loo`` also
+            elpd_loo, its standard error, and the share of rows whose Pareto k is too large.
         verdicts: ``{name: word}``: "agrees", "means agree, spread does not", "do not use" (a mean is off, or not finite);
-            "reference"; "unjudged" where there is none. That of a posterior is that of its worst scalar.
-        reasons: ``{name: sentence}``, the figure that says so.
+            "reference"; "unjudged" where there is none, or too few draws on either side. That of a posterior is that of its worst
+            figure; where the two laws are the same it is "agrees" but for one time in a hundred at most, whatever their number.
+        reasons: ``{name: sentence}``, the figure that says so, or what is missing.
+        predictive_verdicts, predictive_reasons: the same on the predictions of test rows: whether they differ from the reference's by
+            more than Monte Carlo error, by how much, and whether that matters for intervals.
         regions, predictions: of the test rows, by name, where there are any.
     """
 
@@ -55,16 +64,23 @@ class Comparison:
     reasons: dict[str, str]
     predictions: dict[str, Prediction] = field(default_factory=dict)
     regions: dict[str, Region] = field(default_factory=dict)
+    joint: pd.DataFrame | None = None
+    predictive_verdicts: dict[str, str] = field(default_factory=dict)
+    predictive_reasons: dict[str, str] = field(default_factory=dict)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a posterior: the predictive figures, seconds, verdict and reason."""
+        """One row a posterior: the predictive figures, seconds, verdict and reason; with test rows, those on ``predictions`` too."""
         table = self.predictive.copy()
         table["verdict"] = [self.verdicts[name] for name in table.index]
         table["reason"] = [self.reasons[name] for name in table.index]
+        if self.predictive_verdicts:
+            table["predictions"] = [self.predictive_verdicts[name] for name in table.index]
+            table["predictions_reason"] = [self.predictive_reasons[name] for name in table.index]
         return table
 
     def __repr__(self) -> str:
-        return self.to_frame().drop(columns="reason").to_string(float_format=lambda v: f"{v:.4g}")
+        table = self.to_frame().drop(columns=["reason", "predictions_reason"], errors="ignore")
+        return table.to_string(float_format=lambda v: f"{v:.4g}")
 
 
 def compare(
@@ -79,10 +95,13 @@ def compare(
 ) -> Comparison:
     """Compare posteriors with a reference and, where there are test rows, their predictions.
 
+    Both sides need enough draws: chains R-hat of at most 1.01 and 100 effective draws each, other methods 400 draws; a point is
+    judged on its means. Where they lack them, the word is "unjudged".
+
     Args:
         posteriors: by name. Sites are compared between posteriors of the same model.
-        reference: whose draws are taken for the truth: a name, a Posterior, or None (for each model, its NUTS
-            posterior with most draws).
+        reference: whose draws are taken for the truth: a name, a Posterior, or None (for each model, the chains with most
+            draws, those that have converged first; never chains on mini-batches).
         test: rows to score predictions on, in the units of the data.
         calibration: rows that no fit has seen, other than those of ``test``, for conformal intervals at ``level``. Where they are not, a
             warning says so, and the regions' sentence is "heuristic".
@@ -94,42 +113,56 @@ def compare(
         UnknownName: if ``reference`` is no name among the posteriors.
         NotApplicable: if a reference given by hand shares no site with any posterior.
     """
+    import pandas as pd
+
     exact_level(level)
     if not posteriors:
         raise SettingError("at least one posterior to compare", "none", "pass {name: posterior}")
     if isinstance(reference, str) and reference not in posteriors:
         raise UnknownName("reference", reference, posteriors)
-    if isinstance(reference, Posterior) and not any(_same_sites(p, reference) for p in posteriors.values()):
+    if isinstance(reference, Posterior) and not any(same_sites(p, reference) for p in posteriors.values()):
         raise NotApplicable("a reference of the same model", f"sites {sorted(reference.draws)}", "pass one with the same sites")
-    latent_rows: list[dict[str, Any]] = []
-    verdicts: dict[str, str] = {}
-    reasons: dict[str, str] = {}
-    for name, posterior in posteriors.items():
-        standard = _reference_of(posterior, posteriors, reference)
-        rows, verdicts[name], reasons[name] = _judge(name, posterior, standard)
-        latent_rows += rows
-    rows, predictions, regions = [], {}, {}
-    doubt = None if test is None or calibration is None else _shared(test, calibration)
-    for name, posterior in posteriors.items():
-        row: dict[str, Any] = {"name": name}
-        if test is not None:
-            figures, predictions[name], regions[name] = _predictive(posterior, test, calibration, level, score)
-            row |= figures
-            region = regions[name]
-            if doubt is not None and region is not None:
-                regions[name] = replace(region, guarantee=f"heuristic: {doubt}")
-        if loo:
-            row |= _left_out(posterior)
-        rows.append(row | {"seconds": posterior.seconds})
-    found = {r.guarantee for r in regions.values() if r is not None and r.guarantee.startswith("heuristic")}
-    for sentence in sorted(found):
-        warnings.warn(f"conformal coverage is not that of new rows: {sentence}", DataWarning, stacklevel=2)
-    import pandas as pd
-
-    predictive = pd.DataFrame(rows).set_index("name")
+    sides = {name: Side(posterior) for name, posterior in posteriors.items()}
+    given = Side(reference) if isinstance(reference, Posterior) else None if reference is None else sides[reference]
+    standards = {name: reference_of(side, sides.values(), given) for name, side in sides.items()}
+    judged = {name: _judge(side, standards[name]) for name, side in sides.items()}
+    figures: dict[str, dict[str, Any]] = {name: {} for name in sides}
+    predictions, regions, second = {}, {}, {}
+    if test is not None:
+        for name, side in sides.items():
+            figures[name], predictions[name], regions[name] = _predictive(side.posterior, test, calibration, level, score)
+        regions = _with_doubt(regions, None if calibration is None else _shared(test, calibration))
+        for sentence in sorted(
+            {r.guarantee for r in regions.values() if r is not None and r.guarantee.startswith("heuristic")}
+        ):
+            warnings.warn(f"conformal coverage is not that of new rows: {sentence}", DataWarning, stacklevel=2)
+        laws = {id(side.posterior): predictions[name] for name, side in sides.items()}
+        if given is not None and id(given.posterior) not in laws:
+            laws[id(given.posterior)] = _predicted(given.posterior, [test])
+        for name, side in sides.items():
+            second[name] = _judge_predictions(side, standards[name], laws, level)
+            figures[name] |= {"predictive_shift": second[name].shift, "interval_content": second[name].content}
+    for name, side in sides.items():
+        figures[name] |= _left_out(side.posterior) if loo else {}
+        figures[name] |= {"seconds": side.posterior.seconds}
     return Comparison(
-        pd.DataFrame(latent_rows), predictive, verdicts, reasons, predictions, {k: r for k, r in regions.items() if r}
+        pd.DataFrame([{"name": name, **row} for name, one in judged.items() for row in one.scalars]),
+        pd.DataFrame([{"name": name, **row} for name, row in figures.items()]).set_index("name"),
+        {name: one.word for name, one in judged.items()},
+        {name: one.reason for name, one in judged.items()},
+        predictions,
+        {name: region for name, region in regions.items() if region},
+        pd.DataFrame([{"name": name, **row} for name, one in judged.items() for row in one.joint]),
+        {name: one.word for name, one in second.items()},
+        {name: one.reason for name, one in second.items()},
     )
+
+
+def _with_doubt(regions: dict[str, Region | None], doubt: str | None) -> dict[str, Region | None]:
+    """The sets, and in place of their guarantee the doubt, where there is one."""
+    if doubt is None:
+        return regions
+    return {name: None if r is None else replace(r, guarantee=f"heuristic: {doubt}") for name, r in regions.items()}
 
 
 def _shared(test: Dataset, calibration: Dataset) -> str | None:
@@ -145,113 +178,28 @@ def _shared(test: Dataset, calibration: Dataset) -> str | None:
     return None
 
 
-def _same_model(a: Posterior, b: Posterior) -> bool:
-    return _same_sites(a, b) and a.model == b.model and _same_data(a.data, b.data)
-
-
-def _same_sites(a: Posterior, b: Posterior) -> bool:
-    shapes = ({k: v.shape[2:] for k, v in p.draws.items()} for p in (a, b))
-    return type(a.model) is type(b.model) and next(shapes) == next(shapes)
-
-
-def _same_data(a: Any, b: Any) -> bool:
-    if isinstance(a, Dataset) and isinstance(b, Dataset):
-        tables = [tuple(t for t in (d.X, d.y, d.noise_sd) if t is not None) for d in (a, b)]
-        return len(tables[0]) == len(tables[1]) and all(
-            x.shape == y.shape and bool((x == y).all()) for x, y in zip(*tables, strict=True)
-        )
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        return a.keys() == b.keys() and all(np.array_equal(np.asarray(a[k]), np.asarray(b[k])) for k in a)
-    return a is b
-
-
-def _reference_of(
-    posterior: Posterior, posteriors: Mapping[str, Posterior], reference: str | Posterior | None
-) -> Posterior | None:
-    if isinstance(reference, Posterior):
-        candidates = [reference]
-    elif isinstance(reference, str):
-        candidates = [posteriors[reference]]
-    else:
-        chains = [p for p in posteriors.values() if p.mcmc]
-        candidates = sorted(chains, key=lambda p: -next(iter(p.draws.values()))[..., None].shape[:2].numel())
-    by_hand = reference is not None  # a reference that was named is taken at its word
-    return next((p for p in candidates if (_same_sites if by_hand else _same_model)(posterior, p)), None)
-
-
-def _judge(name: str, posterior: Posterior, standard: Posterior | None) -> tuple[list[dict[str, Any]], str, str]:
-    if posterior.certain:
-        return [], "unjudged", "every hyperparameter is a number: no draws to judge"
+def _judge(own: Side, standard: Side | None) -> Found:
+    if not own.posterior.draws:
+        return Found(UNJUDGED, "every hyperparameter is a number, or a param: no draws to judge")
     if standard is None:
-        return [], "unjudged", "no reference draws of this model: fit it by NUTS too"
-    if standard is posterior:
-        trouble = "; ".join(posterior.warnings)
-        return [], "reference", f"but: {trouble}" if trouble else "chains converged"
-    if not all(bool(np.isfinite(x).all()) for _, x in diagnostics.scalars(posterior.draws)):
-        return [], REJECTED, "its draws are not finite"
-    size, where = _shortest(standard)
-    if size < FEW:
-        return [], "unjudged", f"the reference has {size:.0f} effective draws of {where}, too few to judge by: run it longer"
-    rows = [
-        _scalar(name, site, x, y, posterior, standard)
-        for (site, x), (_, y) in zip(_ordered(posterior, standard), _ordered(standard, standard), strict=True)
-        if np.ptp(y) > 0  # a deterministic constant of a program has no sd to measure by
-    ]
-    if not rows:
-        return [], "unjudged", "nothing varies in the reference draws"
-    word, reason = worst([row.pop("judged") for row in rows])
-    if standard.warnings and word != REJECTED:
-        reason += " (the reference has warnings of its own)"
-    return rows, word, reason
+        return Found(UNJUDGED, NO_REFERENCE)
+    if standard.posterior is own.posterior:
+        trouble = "; ".join(dict.fromkeys([*own.posterior.warnings, *own.lacks_as_reference]))
+        return Found(REFERENCE, f"but: {trouble}" if trouble else "chains converged")
+    return judge(own, standard)
 
 
-def _shortest(standard: Posterior) -> tuple[float, str]:
-    """The smallest effective number of draws of a scalar, and which it is; chains too short to tell have none."""
-    sizes = []
-    for site, y in diagnostics.scalars(standard.draws):
-        if np.ptp(y) > 0:
-            size = y.size if not standard.mcmc else diagnostics.ess(y) if y.shape[-1] >= 4 else 0.0
-            sizes.append((float(np.nan_to_num(size)), site))
-    return min(sizes, default=(math.inf, ""))
-
-
-def _ordered(posterior: Posterior, order: Posterior) -> list[tuple[str, np.ndarray]]:
-    return list(diagnostics.scalars({k: posterior.draws[k] for k in order.draws}))
-
-
-def _scalar(name: str, site: str, x: np.ndarray, y: np.ndarray, posterior: Posterior, standard: Posterior) -> dict[str, Any]:
-    """One scalar under the approximation (x) and the reference (y), differences in sds of the reference."""
-    sd = float(y.std(ddof=1))
-    point = x.size == 1
-    shift = (float(x.mean()) - float(y.mean())) / sd
-    spread = 0.0 if point else float(x.std(ddof=1)) / sd
-    errors = {}
-    for quantity in ("mean", "sd"):
-        own = 0.0 if point else diagnostics.mcse(x, quantity, independent=not posterior.mcmc)
-        errors[quantity] = math.hypot(own, diagnostics.mcse(y, quantity, independent=not standard.mcmc)) / sd
-    size = x.size if not posterior.mcmc else diagnostics.ess(x)
-    low, high = np.quantile(y, [0.05, 0.95])
-    tails = float((x < low).mean()), float((x > high).mean())
-    theirs = y.size if not standard.mcmc else diagnostics.ess(y)
-    tail_error = math.sqrt(0.05 * 0.95 * (1 / max(size, 1.0) + 1 / max(theirs, 1.0)))
-    judged = Difference(site, shift, errors["mean"], spread, errors["sd"], None if point else tails, tail_error)
-    return {
-        "name": name,
-        "site": site,
-        "mean": float(x.mean()),
-        "reference_mean": float(y.mean()),
-        "difference": shift,
-        "difference_error": errors["mean"],
-        "ratio": spread,
-        "ratio_error": errors["sd"],
-        "tail_5": tails[0],
-        "tail_95": tails[1],
-        "tail_error": tail_error,
-        "wasserstein": diagnostics.wasserstein(x, y) / sd,
-        "ess_per_second": float("nan") if point else size / max(posterior.seconds, 1e-9),
-        "verdict": judged.verdict,
-        "judged": judged,
-    }
+def _judge_predictions(own: Side, standard: Side | None, laws: Mapping[int, Prediction], level: float) -> PredictiveDifference:
+    """``laws``: the predictions of each posterior at the same rows, by ``id``."""
+    if standard is None:
+        return PredictiveDifference(UNJUDGED, NO_REFERENCE)
+    if standard.posterior is own.posterior:
+        return PredictiveDifference(REFERENCE, "")
+    missing = own.missing(standard)
+    if missing:
+        return PredictiveDifference(UNJUDGED, missing)
+    ours, theirs = (laws[id(side.posterior)] for side in (own, standard))
+    return predictive_difference(ours, theirs, level, (own.efficiency * ours.draws, standard.efficiency * theirs.draws))
 
 
 def _left_out(posterior: Posterior) -> dict[str, float]:
@@ -267,12 +215,7 @@ def _predictive(
     posterior: Posterior, test: Dataset, calibration: Dataset | None, level: float, score: Score | None
 ) -> tuple[dict[str, float], Prediction, Region | None]:
     """Figures on the test rows; one prediction serves both tables, as most of its cost does not depend on the rows."""
-    parts = [test] if calibration is None else [test, calibration]
-    known: dict[str, Any] = {}
-    if any(part.noise_sd is not None for part in parts) and getattr(posterior.model, "known_noise", False):
-        sds = [part.y.new_zeros(part.n) if part.noise_sd is None else part.noise_sd for part in parts]
-        known = {"noise_sd": torch.cat(sds)}
-    both = posterior.predict(torch.cat([in_order(part, posterior.data.feature_names) for part in parts]), **known)
+    both = _predicted(posterior, [test] if calibration is None else [test, calibration])
     prediction = both[: test.n]
     classes = prediction.kind == "classes"
     if classes:
@@ -291,3 +234,12 @@ def _predictive(
     region = calibrator(prediction, level=level)
     figures |= {"conformal_coverage": metrics.coverage(region, test.y), "conformal_width": metrics.mean_width(region)}
     return figures, prediction, region
+
+
+def _predicted(posterior: Posterior, parts: list[Dataset]) -> Prediction:
+    """The law of y at all their rows, with the noise that is known of them."""
+    known: dict[str, Any] = {}
+    if any(part.noise_sd is not None for part in parts) and getattr(posterior.model, "known_noise", False):
+        sds = [part.y.new_zeros(part.n) if part.noise_sd is None else part.noise_sd for part in parts]
+        known = {"noise_sd": torch.cat(sds)}
+    return posterior.predict(torch.cat([in_order(part, posterior.data.feature_names) for part in parts]), **known)

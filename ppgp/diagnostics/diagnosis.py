@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import Tensor
 
 from ..errors import NotApplicable
-from ..posterior.arviz import arviz
-from ..posterior.convergence import ESS_A_CHAIN, RHAT_LIMIT, k_hat_limit, psis, scalars
+from ..posterior.convergence import ESS_A_CHAIN, RHAT_LIMIT, k_hat_limit, mixing, psis, scalars, uncorrected
 from ..posterior.posterior import Posterior
-from .verdicts import AGREES, REJECTED, SPREAD, Difference, worst
+from .differences import judge
+from .references import Side, same_sites
+from .samples import Sample, random_directions
+from .verdicts import AGREES, REJECTED, SEVERITY, SPREAD, UNJUDGED, Difference, worst
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Diagnosis", "diagnose", "k_hat", "log_ratio", "reweighted"]
 
 EBFMI_LIMIT = 0.3  # Betancourt (2016)
+FAR_APART = 1.1  # R-hat of chains that are in different places
 EQUAL = 1e-9  # nats between the largest and the smallest log weight
 
 
@@ -84,31 +86,52 @@ def reweighted(posterior: Posterior) -> dict[str, tuple[float, float, float, flo
         NotApplicable: if the method does not know the density of its draws.
     """
     w = np.exp(psis(log_ratio(posterior))[0])
-    w /= w.sum()
-    found = {}
-    for name, x in scalars(posterior.draws):
-        x = x.ravel()
-        mean = float(w @ x)
-        square = (x - mean) ** 2
-        variance = float(w @ square)
-        sd = math.sqrt(variance)
-        error = math.sqrt(float(w**2 @ square))
-        spread = math.sqrt(float(w**2 @ (square - variance) ** 2)) / (2 * sd) if sd > 0 else 0.0
-        found[name] = mean, sd, error, spread
-    return found
+    return {name: _weighted(w / w.sum(), x.ravel()) for name, x in scalars(posterior.draws)}
 
 
-def diagnose(posterior: Posterior) -> Diagnosis:
+def _weighted(w: np.ndarray, x: np.ndarray) -> tuple[float, float, float, float]:
+    """Mean, sd and their Monte Carlo standard errors of draws with weights."""
+    mean = float(w @ x)
+    square = (x - mean) ** 2
+    variance = float(w @ square)
+    sd = math.sqrt(variance)
+    error = math.sqrt(float(w**2 @ square))
+    spread = math.sqrt(float(w**2 @ (square - variance) ** 2)) / (2 * sd) if sd > 0 else 0.0
+    return mean, sd, error, spread
+
+
+def diagnose(posterior: Posterior, reference: Posterior | None = None) -> Diagnosis:
     """Judge a posterior by itself: chains by their mixing, guides by importance weights; a point has nothing to judge.
 
     Agreement with a reference is what ``compare`` judges; this needs none, and finds less: a chain that never left one mode
-    of several looks converged.
+    of several looks converged, and of chains on mini-batches mixing cannot tell whether they are too wide.
+
+    Args:
+        reference: draws of the same sites to be judged by as well; the word is then the worse of both.
+
+    Raises:
+        NotApplicable: if ``reference`` has other sites.
     """
     if posterior.mcmc:
-        return _chains(posterior)
-    if "log_q" in posterior.stats and "lp" in posterior.stats:
-        return _guide(posterior)
-    return _nothing(posterior)
+        alone = _chains(posterior)
+    elif "log_q" in posterior.stats and "lp" in posterior.stats:
+        alone = _guide(posterior)
+    else:
+        alone = _nothing(posterior)
+    return alone if reference is None else _beside(alone, posterior, reference)
+
+
+def _beside(alone: Diagnosis, posterior: Posterior, reference: Posterior) -> Diagnosis:
+    """The worse of a posterior by itself and beside a reference."""
+    if not same_sites(posterior, reference):
+        raise NotApplicable("a reference of the same model", f"sites {sorted(reference.draws)}", "pass one with the same sites")
+    found = judge(Side(posterior), Side(reference))
+    sentence = f"beside the reference: {found.reason}"
+    if found.word == UNJUDGED:
+        return replace(alone, findings=(*alone.findings, sentence))
+    if alone.verdict != UNJUDGED and SEVERITY.index(alone.verdict) >= SEVERITY.index(found.word):
+        return alone
+    return replace(alone, verdict=found.word, figure=found.reason, findings=(*alone.findings, sentence))
 
 
 def _nothing(posterior: Posterior) -> Diagnosis:
@@ -121,41 +144,23 @@ def _nothing(posterior: Posterior) -> Diagnosis:
         return Diagnosis(AGREES, "draws of the posterior itself", posterior.warnings, table)
     reason = "one point: it has no spread to judge" if count == 1 else "draws whose density is not known cannot be weighed"
     advice = "fit by Laplace, or by NUTS, and compare"
-    return Diagnosis("unjudged", reason, (*posterior.warnings, f"{reason}: {advice}"), table)
+    return Diagnosis(UNJUDGED, reason, (*posterior.warnings, f"{reason}: {advice}"), table)
 
 
 # -- chains --------------------------------------------------------------------------------------------------------------
 
 
 def _chains(posterior: Posterior) -> Diagnosis:
-    table = posterior.summary()
-    chains, draws = next(iter(posterior.draws.values())).shape[:2]
-    bulk = arviz().convert_to_dataset({k: v.double().cpu().numpy() for k, v in posterior.draws.items()})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # scalars that never move have no variance to divide by
-        tail = arviz().ess(bulk, method="tail")
-    table["ess_tail"] = np.concatenate([np.atleast_1d(tail[k].to_numpy()).ravel() for k in posterior.draws])
-    findings: list[str] = []
-    bad = False
-    if chains < 2:
-        findings.append("one chain: R-hat compares chains, and has none to compare; run at least two, better four")
-    stuck = [name for name, x in scalars(posterior.draws) if x.size > 1 and np.ptp(x) == 0]
-    r_hats = table["r_hat"] if chains > 1 else table["mean"] * math.nan
-    r_hat = r_hats.drop(stuck).dropna()
-    if chains > 1 and len(r_hat) and float(r_hat.max()) > RHAT_LIMIT:
-        worst = str(r_hat.idxmax())
-        bad = bad or float(r_hat.max()) > 1.1
+    mix = mixing(posterior)
+    table, findings = posterior.summary() if mix.table is None else mix.table, mix.complaints
+    r_hat, _ = mix.r_hat
+    bad = mix.stuck or r_hat > FAR_APART
+    few, where = mix.least("tail")
+    if few < ESS_A_CHAIN * mix.chains:
         findings.append(
-            f"R-hat {r_hat.max():.3f} for {worst} (wanted below {RHAT_LIMIT}): the chains do not agree; raise warmup, or "
-            "reparametrise; if they sit in different places, there are several modes"
+            f"the tail's effective sample size of {where} is {few:.0f} (wanted {ESS_A_CHAIN} a chain): "
+            "raise draws before quoting tail quantiles"
         )
-    for column, what in (("ess_bulk", "bulk"), ("ess_tail", "tail")):
-        values = table[column].drop(stuck).dropna()
-        if len(values) and float(values.min()) < ESS_A_CHAIN * chains:
-            findings.append(
-                f"{what} effective sample size {values.min():.0f} for {values.idxmin()} (wanted {ESS_A_CHAIN} a chain): "
-                + ("raise draws" if what == "bulk" else "raise draws before quoting tail quantiles")
-            )
     diverging = posterior.stats.get("diverging")
     if isinstance(diverging, Tensor) and bool(diverging.any()):
         share = float(diverging.double().mean())
@@ -164,22 +169,27 @@ def _chains(posterior: Posterior) -> Diagnosis:
             f"{int(diverging.sum())} divergences ({share:.1%}): the posterior is too curved for the step size somewhere and draws "
             "are missing there; raise target_accept, or reparametrise (a non-centred hierarchy)"
         )
-    findings += _energy(posterior.stats.get("energy"), draws)
-    if len(stuck) == len(table):
-        bad = True
-        findings.append("no draw differs from another: the sampler is stuck; start elsewhere, or change its steps")
-    table["verdict"] = [
-        REJECTED if chains > 1 and r > 1.1 else AGREES if (chains == 1 or r <= RHAT_LIMIT) else SPREAD
-        for r in r_hats.fillna(1.0)
-    ]
+    findings += _energy(posterior.stats.get("energy"), mix.draws)
+    if uncorrected(posterior):
+        findings.append(
+            "chains on mini-batches, whose noise widens what is drawn, and nothing corrects it: how they mix says nothing of it; "
+            "pass reference=, or fit by NUTS or with all rows"
+        )
+    table["verdict"] = [_word(r) for r in table["r_hat"]] if mix.chains > 1 else AGREES
     if bad:
         return Diagnosis(REJECTED, findings[0], tuple(findings), table)
+    if uncorrected(posterior):
+        return Diagnosis(UNJUDGED, findings[-1], tuple(findings), table)
     if findings:
-        return Diagnosis("unjudged" if chains < 2 else SPREAD, findings[0], tuple(findings), table)
-    figure = (
-        f"R-hat at most {r_hat.max():.3f}, effective sample size at least {table['ess_bulk'].min():.0f}" if len(r_hat) else ""
-    )
-    return Diagnosis(AGREES, figure, (), table)
+        return Diagnosis(UNJUDGED if mix.chains < 2 else SPREAD, findings[0], tuple(findings), table)
+    return Diagnosis(AGREES, f"R-hat at most {r_hat:.3f}, effective sample size at least {mix.least('bulk')[0]:.0f}", (), table)
+
+
+def _word(r_hat: float) -> str:
+    """Of one scalar; NaN: it never moves."""
+    if r_hat > FAR_APART:
+        return REJECTED
+    return SPREAD if r_hat > RHAT_LIMIT else AGREES
 
 
 def _energy(energy: object, draws: int) -> list[str]:
@@ -220,8 +230,9 @@ def _guide(posterior: Posterior) -> Diagnosis:
             "psis_sd": sd,
             "shift": found.shift,
             "ratio": found.ratio,
-            "verdict": found.verdict,
+            "verdict": found.judged(2 * len(corrected))[0],
         }
+    projections = _projections(posterior, ratio, corrected)
     table = pd.DataFrame(rows).T.infer_objects()
     findings = list(posterior.warnings)
     figure = (
@@ -233,11 +244,27 @@ def _guide(posterior: Posterior) -> Diagnosis:
             "somewhere; use a richer guide, or NUTS"
         )
         return Diagnosis(REJECTED, figure, tuple(findings), table, k)
-    word, which = worst(differences)
+    word, which = worst(differences, projections)
     if word != AGREES:
         figure = f"{which}, the importance-weighted draws; {figure}"
         findings.append(f"{figure}: use the weighted moments (psis_mean, psis_sd), a richer guide, or NUTS")
     return Diagnosis(word, figure, tuple(findings), table, k)
+
+
+def _projections(
+    posterior: Posterior, ratio: np.ndarray, corrected: dict[str, tuple[float, float, float, float]]
+) -> list[Difference]:
+    """The same in directions drawn at random, in which no scalar lies."""
+    sample = Sample.of(posterior)
+    sds = np.array([sd for _, sd, *_ in corrected.values()])
+    moving = [name for name, sd in zip(sample.names, sds, strict=True) if sd > 0]
+    if len(moving) < 2:
+        return []
+    directions, names = random_directions(sds[sds > 0])
+    along = sample.among(moving).along(directions, names)
+    w = np.exp(psis(ratio)[0])
+    columns = along.values.reshape(sample.draws, -1).T
+    return [_against_weighted(name, x, _weighted(w / w.sum(), x)) for name, x in zip(names, columns, strict=True)]
 
 
 def _against_weighted(name: str, x: np.ndarray, corrected: tuple[float, float, float, float]) -> Difference:

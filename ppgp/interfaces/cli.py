@@ -292,14 +292,17 @@ def diagnose(
     posterior: Annotated[Path, typer.Argument(help="a file that `ppgp fit` wrote")],
     worst: Annotated[int, typer.Option(help="how many scalars to show, the worst first")] = 12,
     out: Annotated[Path | None, typer.Option(help="folder for the figures that suit this kind of posterior")] = None,
-    reference: Annotated[Path | None, typer.Option(help="another fit of the model, to draw the marginals over")] = None,
+    reference: Annotated[
+        Path | None, typer.Option(help="another fit of the model, to judge it by and draw the marginals over")
+    ] = None,
 ) -> None:
     """Say whether to believe a posterior: chains by their mixing, guides by importance weights."""
     from ..diagnostics.diagnosis import diagnose as diagnose_posterior
     from ..posterior.loading import load_posterior
 
     fitted = load_posterior(posterior)
-    found = diagnose_posterior(fitted)
+    other = None if reference is None else load_posterior(reference)
+    found = diagnose_posterior(fitted, other)
     table = found.table
     key = next((c for c in ("r_hat", "shift") if c in table.columns), None)
     if key is not None:
@@ -313,7 +316,6 @@ def diagnose(
         return
     from .. import plots
 
-    other = None if reference is None else load_posterior(reference)
     out.mkdir(parents=True, exist_ok=True)
     for name, figure in plots.suited(fitted, other).items():
         figure.savefig(out / f"{name}.png", dpi=130)
@@ -361,7 +363,18 @@ def _print_table(rows: list[dict[str, Any]], title: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    hidden = ("warnings", "guarantee", "reason", "brier", "n_train", "n_calibration", "n_test")
+    hidden = (
+        "warnings",
+        "guarantee",
+        "reason",
+        "predictions_reason",
+        "predictive_shift",
+        "interval_content",
+        "brier",
+        "n_train",
+        "n_calibration",
+        "n_test",
+    )
     columns = [c for c in rows[0] if c not in hidden]
     table = Table(title=title, title_justify="left")
     for column in columns:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.stats import wasserstein_distance
@@ -15,10 +16,31 @@ from ..errors import NotApplicable
 from .arviz import arviz
 from .posterior import Posterior
 
-__all__ = ["ess", "ess_quantity", "k_hat_limit", "mcse", "psis", "rhat", "scalars", "troubles", "wasserstein"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "Mixing",
+    "efficiency",
+    "ess",
+    "ess_of_each",
+    "ess_quantity",
+    "k_hat_limit",
+    "lacks",
+    "mcse",
+    "mixing",
+    "psis",
+    "rhat",
+    "scalars",
+    "troubles",
+    "uncorrected",
+    "wasserstein",
+]
 
 RHAT_LIMIT = 1.01  # Vehtari et al. (2021)
 ESS_A_CHAIN = 100
+FEWEST = 4  # draws a chain, for R-hat and effective sample sizes to exist
+FEWEST_INDEPENDENT = 400  # draws that do not come from chains: as many as four chains need
 
 
 def scalars(draws: dict[str, Tensor]) -> Iterator[tuple[str, np.ndarray]]:
@@ -52,17 +74,22 @@ def rhat(x: np.ndarray) -> float:
 
 
 def mcse(x: np.ndarray, quantity: str, independent: bool = False) -> float:
-    """Monte Carlo standard error of the mean or the sd; by the number of draws where they are independent."""
-    if independent:
-        n = x.size
-        if n < 2:
-            return 0.0
-        sd = float(x.std(ddof=1))
-        if quantity == "mean" or sd == 0:
-            return sd / np.sqrt(n)
-        kurtosis = float(((x - x.mean()) ** 4).mean()) / sd**4
-        return sd * np.sqrt(max(kurtosis - 1, 0.0) / (4 * n))
-    return float(arviz().mcse(x, method=quantity))
+    """Monte Carlo standard error of the mean or the sd; by the number of draws where they are independent.
+
+    That of the sd counts the kurtosis, which ArviZ's, of chains, takes for a normal law's.
+    """
+    n = x.size if independent else ess_quantity(x, quantity)
+    if x.size < 2:
+        return 0.0
+    sd = float(x.std(ddof=1))
+    if quantity == "mean" or sd == 0:
+        return sd / math.sqrt(n)
+    return sd * math.sqrt(max(kurtosis(x) - 1, 0.0) / (4 * n))
+
+
+def kurtosis(x: np.ndarray) -> float:
+    """3 for a normal law."""
+    return float(((x - x.mean()) ** 4).mean()) / float(x.var(ddof=1)) ** 2
 
 
 def psis(log_ratio: np.ndarray) -> tuple[np.ndarray, Any]:
@@ -83,24 +110,104 @@ def wasserstein(a: np.ndarray, b: np.ndarray) -> float:
     return float(wasserstein_distance(a.ravel(), b.ravel()))
 
 
+def ess_of_each(x: np.ndarray, quantity: str) -> np.ndarray:
+    """Effective sample sizes [scalar] of draws [chain, draw, scalar]; of "shares" of draws: the smallest of bulk, median and tails."""
+    az = arviz()
+    methods = ("bulk", "median", "tail") if quantity == "shares" else (quantity,)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # scalars that never move have no variance to divide by
+        data = az.convert_to_dataset({"x": x})
+        return np.min([az.ess(data, method=method)["x"].to_numpy() for method in methods], axis=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Mixing:
+    """What R-hat and the effective numbers of draws say of chains: the one judgement, for ``fit``, ``diagnose`` and ``compare``.
+
+    Attributes:
+        table: ``posterior.summary()``; None for chains of fewer than four draws.
+        moving: the scalars that are not constant.
+    """
+
+    chains: int
+    draws: int
+    table: pd.DataFrame | None
+    moving: list[str]
+
+    @property
+    def stuck(self) -> bool:
+        return not self.moving and self.draws > 1
+
+    @property
+    def r_hat(self) -> tuple[float, str]:
+        """The largest, and whose it is; infinite where no chain moves; NaN for one chain, which has none."""
+        if self.table is None or self.chains < 2 or not self.moving:
+            return math.nan, ""
+        values = self.table["r_hat"].loc[self.moving].fillna(math.inf)
+        return float(values.max()), str(values.idxmax())
+
+    def least(self, kind: str) -> tuple[float, str]:
+        """The smallest effective number of draws of this kind ("bulk" or "tail"), and whose it is."""
+        if self.table is None or not self.moving:
+            return math.nan, ""
+        values = self.table[f"ess_{kind}"].loc[self.moving].fillna(0.0)
+        return float(values.min()), str(values.idxmin())
+
+    @property
+    def complaints(self) -> list[str]:
+        """One sentence for each thing that says that the chains have not converged, or are too short to tell."""
+        found = []
+        if self.stuck:
+            found.append("no draw differs from another: the sampler is stuck; start elsewhere, or change its steps")
+        if self.chains < 2:
+            found.append("one chain cannot show that it has converged, as R-hat compares chains: run at least two, better four")
+        if self.table is None:
+            return [*found, f"{self.draws} draws a chain are too few for R-hat and effective sample sizes: raise draws"]
+        r_hat, where = self.r_hat
+        if r_hat > RHAT_LIMIT:
+            found.append(
+                f"R-hat is {r_hat:.3f} for {where} (wanted at most {RHAT_LIMIT}): the chains do not agree; raise warmup and draws, "
+                "or reparametrise; if they sit in different places, there are several modes"
+            )
+        few, where = self.least("bulk")
+        if few < ESS_A_CHAIN * self.chains:
+            found.append(
+                f"the effective sample size of {where} is {few:.0f} (wanted {ESS_A_CHAIN * self.chains}, "
+                f"{ESS_A_CHAIN} a chain): raise draws"
+            )
+        return found
+
+
+def mixing(posterior: Posterior) -> Mixing:
+    """Of a posterior by Markov chains."""
+    chains, draws = posterior.shape
+    moving = [name for name, x in scalars(posterior.draws) if np.ptp(x) > 0]
+    return Mixing(chains, draws, posterior.summary() if draws >= FEWEST else None, moving)
+
+
 def troubles(posterior: Posterior) -> list[str]:
     """One sentence for each thing that says the chains have not converged; none for a method without chains."""
+    return mixing(posterior).complaints if posterior.mcmc else []
+
+
+def efficiency(posterior: Posterior) -> float:
+    """Effective draws a draw, of the scalar that has fewest; 1 where they do not come from chains."""
     if not posterior.mcmc:
-        return []
-    table = posterior.summary()
-    found = []
-    chains, draws = posterior.shape
-    moving = [np.ptp(x) > 0 for _, x in scalars(posterior.draws)]
-    if draws > 1 and not any(moving):
-        found.append("no draw differs from another: the sampler is stuck; start elsewhere, or change its steps")
-    if chains < 2:
-        found.append("one chain cannot show that it has converged: run at least two, better four")
-    elif draws >= 4:
-        bad = table[table["r_hat"] > RHAT_LIMIT]["r_hat"]
-        if len(bad):
-            found.append(f"R-hat is {bad.max():.2f} for {bad.idxmax()} (wanted below {RHAT_LIMIT}): raise warmup and draws")
-        few = table["ess_bulk"].min()
-        if few < ESS_A_CHAIN * chains:
-            where = table["ess_bulk"].idxmin()
-            found.append(f"the effective sample size of {where} is {few:.0f} (wanted {ESS_A_CHAIN} a chain): raise draws")
-    return found
+        return 1.0
+    few, _ = mixing(posterior).least("bulk")
+    return min(1.0, few / math.prod(posterior.shape)) if few > 0 else 1.0
+
+
+def uncorrected(posterior: Posterior) -> bool:
+    """Whether its chains move on mini-batches and nothing corrects what that does to their law: mixing says nothing of it."""
+    return bool(getattr(posterior.how, "uncorrected", False))
+
+
+def lacks(posterior: Posterior) -> list[str]:
+    """What is missing before its draws can be judged, or judge others; [] where nothing is. A point is judged as it stands."""
+    if posterior.mcmc:
+        return troubles(posterior)
+    draws = math.prod(posterior.shape)
+    if 1 < draws < FEWEST_INDEPENDENT:
+        return [f"{draws} draws (wanted {FEWEST_INDEPENDENT}): raise draws"]
+    return []

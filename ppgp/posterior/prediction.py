@@ -175,6 +175,11 @@ class Prediction:
         return univariate.probabilities(self._rows).mean(0)
 
     @limited_by(_work)
+    def cdf_by_draw(self, y: Any) -> Tensor:
+        """P(Y <= y) under each posterior draw, [draw, n] for y [n]: ``cdf`` is their mean."""
+        return univariate.cdf(self._numbers("cdf"), self._inside(y))
+
+    @limited_by(_work)
     def cdf(self, y: Any) -> Tensor:
         """P(Y <= y), [..., n] for y [..., n]."""
         return mixture.cdf(self._numbers("cdf"), self._inside(y))

@@ -66,6 +66,7 @@ def _of_chains(draws: Mapping[str, Tensor], chains: int) -> dict[str, Any]:
     arrays = {k: v.double().cpu().numpy() for k, v in draws.items()}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a scalar that never moves has no variance to divide by
+        warnings.filterwarnings("ignore", "More chains", UserWarning)  # ArviZ takes few draws for axes in disorder
         data = az.convert_to_dataset(arrays)
         figures = {
             "mcse_mean": az.mcse(data, method="mean"),

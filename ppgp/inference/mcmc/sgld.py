@@ -48,6 +48,11 @@ class SGLD(Chains):
         if not 0 < self.step < 2:
             raise SettingError(f"a step in (0, 2) in {type(self).__name__}", repr(self.step), "use 0.05")
 
+    @property
+    def uncorrected(self) -> bool:
+        """Whether the noise of mini-batches widens what is drawn, with nothing to correct it."""
+        return self.batch_size is not None
+
     def quick(self) -> SGLD:
         return replace(self, draws=20, warmup=30, chains=2, thin=2)
 

@@ -308,8 +308,7 @@ class SVI(Inference):
             args, kwargs = arguments(None)
             with torch.no_grad():
                 found = Predictive(q, num_samples=self.draws)(*args, **kwargs)
-            looks = range(max(2, min(self.draws, LOOKS)))
-            elbos = torch.tensor([-float(loop.evaluate_loss(*args, **kwargs)) for _ in looks])  # type: ignore[arg-type]
+            elbos = torch.tensor([-float(loop.evaluate_loss(*args, **kwargs)) for _ in range(LOOKS)])  # type: ignore[arg-type]
             params = {name: p.detach().clone() for name, p in pyro.get_param_store().items()}
         sites = [name for name, s in target.slices.items() if not s.param]
         draws = {name: found[name].detach().reshape(1, self.draws, *target.slices[name].event) for name in sites}

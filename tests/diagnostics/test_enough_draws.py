@@ -1,0 +1,128 @@
+"""A word needs draws on both sides: R-hat and effective draws are judged in one place, and what is missing is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import ppgp
+from ppgp import inference, models
+from ppgp.posterior import Posterior
+from ppgp.posterior.convergence import lacks, mixing, troubles
+
+WORDS = {"agrees", "means agree, spread does not", "do not use"}
+
+
+def program() -> None:
+    """Whose posterior these draws are said to be."""
+
+
+def posterior(z: Any, how: inference.Inference, **stats: Any) -> Posterior:
+    """Draws z [chain, draw] of one site."""
+    return Posterior(models.Program(program), {}, {"z": torch.as_tensor(z)}, how, seconds=1.0, stats=stats)
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def slow(chains: int, draws: int, rho: float, seed: int = 0) -> np.ndarray:
+    """Autoregressive chains of law N(0, 1): about draws (1 - rho) / (1 + rho) effective draws each."""
+    e = normal(chains, draws, seed=seed)
+    x = e.copy()
+    for t in range(1, draws):
+        x[:, t] = rho * x[:, t - 1] + (1 - rho**2) ** 0.5 * e[:, t]
+    return x
+
+
+REFERENCE = posterior(normal(4, 1000), inference.NUTS())
+APART = normal(4, 1000, seed=1) + np.array([0.0, 0.0, 0.0, 1.5])[:, None]
+
+
+@pytest.mark.parametrize(
+    ("candidate", "fact"),
+    [
+        (posterior(0.71 + normal(1, 20, seed=1), inference.Laplace()), "20 draws"),
+        (posterior(normal(1, 399, seed=1), inference.SVI()), "399 draws"),
+        (posterior(APART, inference.NUTS()), "R-hat"),
+        (posterior(slow(4, 500, 0.97), inference.HMC()), "effective sample size"),
+        (posterior(normal(1, 4000, seed=1), inference.NUTS(chains=1)), "one chain"),
+        (posterior(normal(4, 3, seed=1), inference.NUTS()), "3 draws"),
+        (posterior(np.zeros((4, 100)), inference.NUTS()), "stuck"),
+        (posterior(np.arange(4.0)[:, None] + np.zeros((4, 100)), inference.NUTS()), "R-hat"),
+    ],
+    ids=["Laplace", "SVI", "R-hat", "ESS", "one chain", "short chains", "stuck", "stuck apart"],
+)
+def test_what_is_missing_is_said(candidate: Posterior, fact: str) -> None:
+    """Of a candidate, of a reference, and of a fit alike."""
+    assert any(fact in sentence for sentence in lacks(candidate))
+    judged = ppgp.compare({"q": candidate}, reference=REFERENCE)
+    assert judged.verdicts == {"q": "unjudged"}
+    assert fact in judged.reasons["q"]
+    if not (candidate.draws["z"] == 0).all():
+        turned = ppgp.compare({"q": posterior(normal(1, 1000, seed=2), inference.Laplace())}, reference=candidate)
+        assert turned.verdicts == {"q": "unjudged"}
+        assert "reference" in turned.reasons["q"]
+        assert fact in turned.reasons["q"]
+    if candidate.mcmc:
+        assert any(fact in sentence for sentence in troubles(candidate))
+        assert any(fact in sentence for sentence in ppgp.diagnose(candidate).findings)
+
+
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        posterior(normal(1, 400, seed=1), inference.Laplace()),
+        posterior(normal(4, 110, seed=5), inference.NUTS()),
+        posterior(np.zeros((1, 1)), inference.MAP()),
+        posterior(np.ones((1, 1)), inference.MAP()),
+    ],
+    ids=["400 draws", "chains", "point", "point that is off"],
+)
+def test_what_has_enough_is_judged(candidate: Posterior) -> None:
+    assert lacks(candidate) == []
+    assert ppgp.compare({"q": candidate}, reference=REFERENCE).verdicts["q"] in WORDS
+
+
+def test_a_point_is_judged_on_its_mean_alone() -> None:
+    near, off = (posterior(np.full((1, 1), x), inference.MAP()) for x in (0.02, 0.5))
+    judged = ppgp.compare({"near": near, "off": off}, reference=REFERENCE)
+    assert judged.verdicts == {"near": "means agree, spread does not", "off": "do not use"}
+
+
+def test_the_figures_stay_where_the_word_does_not() -> None:
+    few = posterior(0.71 + normal(1, 20, seed=1), inference.Laplace())
+    row = ppgp.compare({"q": few}, reference=REFERENCE).latents.iloc[0]
+    assert row["difference"] == pytest.approx(0.71, abs=4 / 20**0.5)
+    assert row["verdict"] == "unjudged"
+
+
+def test_chains_that_have_converged_are_the_reference_before_longer_ones_that_have_not() -> None:
+    bad, good = posterior(np.tile(APART, 3), inference.NUTS()), posterior(normal(4, 500, seed=4), inference.NUTS())
+    assert ppgp.compare({"bad": bad, "good": good}).verdicts == {"bad": "unjudged", "good": "reference"}
+
+
+@pytest.mark.parametrize("how", [inference.SGLD(batch_size=10), inference.SGHMC(batch_size=10)], ids=lambda h: type(h).__name__)
+def test_chains_on_mini_batches_need_a_reference(how: inference.Inference) -> None:
+    """Perfect mixing says nothing of the noise of their gradients: sds 1.5 times too wide look like any others."""
+    wide = posterior(1.5 * normal(4, 1000, seed=1), how)
+    assert mixing(wide).complaints == []
+    alone = ppgp.diagnose(wide)
+    assert alone.verdict == "unjudged"
+    assert "mini-batches" in alone.figure
+    assert ppgp.diagnose(wide, REFERENCE).verdict == "means agree, spread does not"
+    right = posterior(normal(4, 1000, seed=1), how)
+    assert ppgp.diagnose(right, REFERENCE).verdict == "agrees"
+    laplace = posterior(normal(1, 1000, seed=2), inference.Laplace())
+    assert ppgp.compare({"sg": wide, "q": laplace}).verdicts == {"sg": "unjudged", "q": "unjudged"}
+    assert ppgp.compare({"sg": wide, "nuts": REFERENCE}).verdicts["sg"] == "means agree, spread does not"
+    named = ppgp.compare({"sg": wide, "q": laplace}, reference="sg")
+    assert named.verdicts["q"] == "unjudged"
+    assert "mini-batches" in named.reasons["q"]
+
+
+def test_all_rows_at_each_step_are_judged_by_their_mixing() -> None:
+    assert ppgp.diagnose(posterior(normal(4, 1000), inference.SGHMC())).verdict == "agrees"
