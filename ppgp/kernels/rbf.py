@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..priors import LogNormal, PriorLike
 from .base import Kernel, Theta, constant_variance
-from .distance import FEW_COLUMNS, squared_distance
+from .distance import FEW_COLUMNS, far_columns, squared_distance
 from .fourier_features import Draw, gaussian_frequencies
 
 
@@ -26,14 +26,21 @@ class RBF(Kernel):
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         if X2 is None or X1.shape[-1] <= FEW_COLUMNS:
             return h["variance"] * torch.exp(-0.5 * squared_distance(X1, X2, h["lengthscale"]))
-        # all of the exponent in one matrix product: a large matrix is then passed over once, by exp
-        centre = X2.mean(-2, keepdim=True)
-        A, B = (X1 - centre) / h["lengthscale"], (X2 - centre) / h["lengthscale"]
-        a = h["variance"].log() - 0.5 * A.square().sum(-1, keepdim=True)
+        # all of the exponent in one matrix product, in double precision: a large matrix is then passed over once, by exp
+        A, B = X1.double(), X2.double()
+        centre = B.mean(-2, keepdim=True)
+        A, B = A - centre, B - centre
+        if far_columns(A, B, h["lengthscale"]):
+            return h["variance"] * torch.exp(-0.5 * squared_distance(X1, X2, h["lengthscale"]))
+        A, B, log_variance = A / h["lengthscale"], B / h["lengthscale"], h["variance"].log()
+        a = log_variance - 0.5 * A.square().sum(-1, keepdim=True)
         b = -0.5 * B.square().sum(-1, keepdim=True)
         ones = torch.ones_like(B[..., :1]).expand_as(b)
         left = torch.cat([A.expand(*a.shape[:-1], A.shape[-1]), a, torch.ones_like(a)], -1)
-        return torch.exp(left @ torch.cat([B, ones, b], -1).mT)
+        exponent = left @ torch.cat([B, ones, b], -1).mT
+        if X1.dtype != torch.float64:
+            exponent = torch.minimum(exponent.to(X1.dtype), log_variance)
+        return torch.exp(exponent)
 
     def variances(self, h: Theta, X: Tensor) -> Tensor:
         return constant_variance(h, X)

@@ -87,7 +87,7 @@ def _kmeans(m: int, X: Tensor, generator: torch.Generator) -> Tensor:
 
 def _next_to(features: Tensor, centres: Tensor) -> Tensor:
     """For each centre the nearest row that no other centre has, [m]."""
-    distances = torch.cdist(centres, features)
+    distances = torch.cdist(centres.double(), features.double())  # single precision has lost the nearest far from 0
     found = []
     for row in distances:
         found.append(int(row.argmin()))
