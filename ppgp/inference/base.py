@@ -12,16 +12,22 @@ from torch import Tensor
 from ..errors import NotApplicable, SettingError
 from ..posterior.posterior import Posterior
 from ..target.target import Target
+from .options import check_options
 
 
 class Inference:
     """A frozen record of options; ``how(target, seed=, progress=, init=)`` returns a Posterior.
 
-    A run that went badly returns, with warnings; only misuse raises. A new method gives ``__call__`` and ``quick``.
+    A run that went badly returns, with warnings; only misuse raises. A new method gives ``__call__`` and ``quick``, and annotates
+    its options by what ``options.py`` has; a ``__post_init__`` of its own calls this one first.
     """
 
     #: whether ``pyro.param`` values are part of what is searched (Target's ``optimise_params``)
     optimises_params: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Raises SettingError or UnknownName for an option that its annotation does not allow."""
+        check_options(self)
 
     def __call__(
         self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None
@@ -39,13 +45,6 @@ class Inference:
     def quick(self) -> Inference:
         """The same method on a tiny budget: to see that a model runs, not what it says."""
         raise NotImplementedError
-
-
-def check_counts(how: Inference, **counts: int | None) -> None:
-    """Raises SettingError where an option that counts something is not a positive whole number."""
-    for name, value in counts.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise SettingError(f"a positive whole number as {name} of {type(how).__name__}", repr(value), "change it")
 
 
 def check_batch(how: Inference, target: Target, batch_size: int | None) -> None:

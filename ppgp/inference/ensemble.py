@@ -12,8 +12,9 @@ from torch import Tensor
 from ..errors import NotApplicable
 from ..posterior.posterior import Posterior
 from ..target.target import Target
-from .base import Inference, check_counts, from_draws
+from .base import Inference, from_draws
 from .optimise.map import MAP
+from .options import Count
 from .progress import bar
 
 SPREAD = 2.0  # members start Uniform(-2, 2) around the origin of unconstrained space, the first at the origin itself
@@ -34,10 +35,7 @@ class Ensemble(Inference):
     """
 
     of: Inference = field(default_factory=MAP)
-    members: int = 5
-
-    def __post_init__(self) -> None:
-        check_counts(self, members=self.members)
+    members: Count = 5
 
     @property
     def optimises_params(self) -> bool:  # type: ignore[override]

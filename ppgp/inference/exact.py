@@ -11,7 +11,8 @@ from torch import Tensor
 from ..errors import NotApplicable
 from ..posterior.posterior import Posterior
 from ..target.target import Target
-from .base import Inference, check_counts, from_draws
+from .base import Inference, from_draws
+from .options import Count
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,7 @@ class Exact(Inference):
     Stats: ``log_evidence``, log p(y) on the scale of the model (with a flat prior, the integral against density 1).
     """
 
-    draws: int = 1000
-
-    def __post_init__(self) -> None:
-        check_counts(self, draws=self.draws)
+    draws: Count = 1000
 
     def quick(self) -> Exact:
         return replace(self, draws=20)

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from ...posterior.posterior import Posterior
 from ...target.target import Target
-from ..base import Inference, check_counts, finish, starting_point
+from ..base import Inference, finish, starting_point
 from ..checkpoint import Checkpoint
+from ..options import Count
 from ..progress import bar
 
 State = dict[str, Tensor]
@@ -31,12 +32,9 @@ class Chains(Inference):
     is all that a chain remembers, tensors only.
     """
 
-    draws: int = 1000
-    warmup: int = 1000
-    chains: int = 4
-
-    def __post_init__(self) -> None:
-        check_counts(self, draws=self.draws, warmup=self.warmup, chains=self.chains)
+    draws: Count = 1000
+    warmup: Count = 1000
+    chains: Count = 4
 
     def quick(self) -> Chains:
         return replace(self, draws=20, warmup=30, chains=2)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...errors import SettingError
 from ...target.target import Target
 from ..base import divergences
+from ..options import Acceptance, Positive
 from ..variational.pathfinder import near_the_mass
 from .adaptation import DENSE_UP_TO, across, along, frame, gather, learn_root, window_ends
 from .chains import Chains, State
@@ -36,15 +36,8 @@ class HMC(Chains):
     Stats, [chain, draw]: ``acceptance_rate``, ``diverging``, ``n_steps``, ``energy``, ``lp``, ``step_size``.
     """
 
-    trajectory: float = math.pi / 2
-    target_accept: float = 0.8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.trajectory > 0:
-            raise SettingError("a positive trajectory in HMC", repr(self.trajectory), "use pi / 2")
-        if not 0 < self.target_accept < 1:
-            raise SettingError("target_accept in (0, 1)", repr(self.target_accept), "use 0.8, or 0.95 against divergences")
+    trajectory: Positive = math.pi / 2
+    target_accept: Acceptance = 0.8
 
     def begin(self, target: Target, z: Tensor, generator: torch.Generator) -> State:
         if target.dim <= DENSE_UP_TO:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...target.target import Target
-from ..base import check_counts
+from ..options import Count
 from .adaptation import along, frame, gather, learn_root, window_ends
 from .chains import Chains, State
 
@@ -30,11 +30,7 @@ class MetropolisHastings(Chains):
     Stats, [chain, draw]: ``acceptance_rate`` (of the steps behind the draw), ``lp``, ``step_size``.
     """
 
-    thin: int = 10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_counts(self, thin=self.thin)
+    thin: Count = 10
 
     def quick(self) -> MetropolisHastings:
         return replace(self, draws=20, warmup=30, chains=2, thin=2)

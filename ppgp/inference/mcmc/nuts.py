@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pyro
 import torch
@@ -14,12 +14,13 @@ from pyro.infer import NUTS as PyroNUTS
 from torch import Tensor
 
 from ...data.dataset import Dataset
-from ...errors import NotApplicable, SettingError, UnknownName
+from ...errors import NotApplicable, UnknownName
 from ...numerics.seeding import seeded
 from ...posterior.posterior import Posterior
 from ...target.target import Target
-from ..base import Inference, check_counts, finish
+from ..base import Inference, finish
 from ..checkpoint import Checkpoint
+from ..options import Acceptance, Count, OneOf
 from ..progress import bar
 from .nutpie_chains import notes_on, run_nutpie, starter
 
@@ -46,22 +47,18 @@ class NUTS(Inference):
     (nutpie), ``diverging`` (pyro).
     """
 
-    draws: int = 1000
-    warmup: int = 1000
-    chains: int = 4
-    engine: str = "nutpie"
-    target_accept: float = 0.8
-    max_depth: int = 10
+    draws: Count = 1000
+    warmup: Count = 1000
+    chains: Count = 4
+    engine: Annotated[str, OneOf(tuple(METRICS))] = "nutpie"
+    target_accept: Acceptance = 0.8
+    max_depth: Count = 10
     metric: str | None = None
 
     def __post_init__(self) -> None:
-        if self.engine not in METRICS:
-            raise UnknownName("engine", self.engine, METRICS)
+        super().__post_init__()
         if self.metric is not None and self.metric not in METRICS[self.engine]:
             raise UnknownName(f"metric of {self.engine}", self.metric, METRICS[self.engine])
-        check_counts(self, draws=self.draws, warmup=self.warmup, chains=self.chains, max_depth=self.max_depth)
-        if not 0 < self.target_accept < 1:
-            raise SettingError("target_accept in (0, 1)", repr(self.target_accept), "use 0.8, or 0.95 against divergences")
 
     def quick(self) -> NUTS:
         return replace(self, draws=20, warmup=30, chains=2, max_depth=5)

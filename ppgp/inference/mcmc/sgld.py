@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from ...errors import SettingError
 from ...target.target import Target
-from ..base import check_batch, check_counts, draw_batch
+from ..base import check_batch, draw_batch
+from ..options import Between, Count, Share
 from .adaptation import across, along, frame
 from .chains import Chains, State, Transition
 
@@ -38,15 +39,9 @@ class SGLD(Chains):
     Stats, [chain, draw]: ``lp`` (of the mini-batch, scaled to all rows), ``step_size``, ``cut`` (share of the steps cut short).
     """
 
-    step: float = 0.05
-    batch_size: int | None = None
-    thin: int = 10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_counts(self, thin=self.thin, batch_size=self.batch_size)
-        if not 0 < self.step < 2:
-            raise SettingError(f"a step in (0, 2) in {type(self).__name__}", repr(self.step), "use 0.05")
+    step: Annotated[float, Between(0.0, 2.0, "use 0.05")] = 0.05
+    batch_size: Count | None = None
+    thin: Count = 10
 
     @property
     def uncorrected(self) -> bool:
@@ -120,13 +115,8 @@ class SGHMC(SGLD):
         draws, warmup, chains, batch_size, thin: as for SGLD.
     """
 
-    step: float = 0.15
-    friction: float = 0.15
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.friction < 1:
-            raise SettingError("friction in (0, 1) in SGHMC", repr(self.friction), "use 0.15")
+    step: Annotated[float, Between(0.0, 2.0, "use 0.15")] = 0.15
+    friction: Share = 0.15
 
     def begin(self, target: Target, z: Tensor, generator: torch.Generator) -> State:
         state = super().begin(target, z, generator)

@@ -13,7 +13,8 @@ from ...errors import ImproperPosterior, NumericalError
 from ...numerics.cholesky import LOG_2PI
 from ...posterior.posterior import Posterior
 from ...target.target import Target
-from ..base import Inference, at_the_mode, check_counts, finish, starting_point
+from ..base import Inference, at_the_mode, finish, starting_point
+from ..options import Count
 from .joint_mode import JOINT_MODE, found_jointly
 from .map import find_mode
 
@@ -32,11 +33,8 @@ class Laplace(Inference):
     MacKay (2003), chapter 27; the same scale as Pyro's AutoLaplaceApproximation and Stan.
     """
 
-    draws: int = 1000
-    steps: int = 1000
-
-    def __post_init__(self) -> None:
-        check_counts(self, draws=self.draws, steps=self.steps)
+    draws: Count = 1000
+    steps: Count = 1000
 
     def quick(self) -> Laplace:
         return replace(self, draws=20)

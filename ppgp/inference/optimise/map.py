@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -15,11 +15,12 @@ from scipy import optimize
 from torch import Tensor
 
 from ...data.dataset import Dataset
-from ...errors import SettingError, UnknownName
+from ...errors import SettingError
 from ...numerics.threads import blas_on_one_thread
 from ...posterior.posterior import Posterior
 from ...target.target import Target
-from ..base import Inference, at_the_mode, check_batch, check_counts, finish, starting_point
+from ..base import Inference, at_the_mode, check_batch, finish, starting_point
+from ..options import Count, OneOf, Positive, Share
 from ..progress import bar
 from .early_stopping import SEARCHES, Watch, unguarded
 from .first_order import RATES, adam, gd, sgd
@@ -68,28 +69,20 @@ class MAP(Inference):
     searched together with its hyperparameters (an SVGP), a poor fit.
     """
 
-    optimizer: str = "lbfgs"
-    steps: int = 1000
-    starts: int | None = None
-    learning_rate: float | Mapping[str, float] | None = None
-    schedule: str | None = None
-    batch_size: int | None = None
-    hold_out: float | None = None
+    optimizer: Annotated[str, OneOf(("lbfgs", "newton", "gd", "sgd", "adam"))] = "lbfgs"
+    steps: Count = 1000
+    starts: Count | None = None
+    learning_rate: Positive | Mapping[str, Positive] | None = None
+    schedule: Annotated[str, OneOf(SCHEDULES)] | None = None
+    batch_size: Count | None = None
+    hold_out: Share | None = None
     optimises_params = True
 
     def __post_init__(self) -> None:
-        if self.optimizer not in OPTIMIZERS:
-            raise UnknownName("optimizer", self.optimizer, OPTIMIZERS)
-        if self.schedule is not None and self.schedule not in SCHEDULES:
-            raise UnknownName("schedule", self.schedule, SCHEDULES)
-        check_counts(self, steps=self.steps, starts=self.starts, batch_size=self.batch_size)
-        given = self.learning_rate
-        rates = given.values() if isinstance(given, Mapping) else [] if given is None else [given]
-        if not all(rate > 0 for rate in rates):
-            raise SettingError("positive learning rates in MAP", repr(given), "try 0.01")
-        if self.hold_out is not None and not (0 < self.hold_out < 1 and self.optimizer in SEARCHES):
+        super().__post_init__()
+        if self.hold_out is not None and self.optimizer not in SEARCHES:
             got = f"hold_out={self.hold_out!r} with {self.optimizer}"
-            raise SettingError(f"hold_out between 0 and 1 with {', '.join(SEARCHES)}", got, "change it, or leave it out")
+            raise SettingError(f"hold_out with {', '.join(SEARCHES)}", got, "change one, or leave hold_out out")
         if self.batch_size is not None and self.optimizer not in ("adam", "sgd"):
             raise SettingError(
                 f"the whole data with {self.optimizer}", f"batch_size={self.batch_size}", "use optimizer='adam' or 'sgd'"

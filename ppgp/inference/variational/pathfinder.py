@@ -15,7 +15,8 @@ from ...errors import NumericalError
 from ...numerics.cholesky import LOG_2PI
 from ...posterior.posterior import Posterior
 from ...target.target import Target
-from ..base import Inference, check_counts, finish, starting_point
+from ..base import Inference, finish, starting_point
+from ..options import Count
 from ..progress import bar
 
 BALL = 0.1  # sd, where there is nothing better
@@ -81,12 +82,9 @@ class Pathfinder(Inference):
         NumericalError: on use, if no Gaussian of any path has a finite ELBO.
     """
 
-    draws: int = 1000
-    paths: int = 4
-    steps: int = 200
-
-    def __post_init__(self) -> None:
-        check_counts(self, draws=self.draws, paths=self.paths, steps=self.steps)
+    draws: Count = 1000
+    paths: Count = 4
+    steps: Count = 200
 
     def quick(self) -> Pathfinder:
         return replace(self, draws=20, paths=2)

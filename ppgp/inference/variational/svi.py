@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pyro
 import torch
@@ -19,14 +19,15 @@ from pyro.optim import Adam  # type: ignore[attr-defined]
 from torch import Tensor
 
 from ...data.dataset import Dataset
-from ...errors import NotApplicable, SettingError, UnknownName
+from ...errors import NotApplicable, SettingError
 from ...kernels.networks import training
 from ...numerics.seeding import seeded
 from ...posterior.posterior import Posterior
 from ...target.target import Target
-from ..base import Inference, check_batch, check_counts, draw_batch, finish, from_draws, starting_point
+from ..base import Inference, check_batch, draw_batch, finish, from_draws, starting_point
 from ..checkpoint import Checkpoint
 from ..optimise.schedules import SCHEDULES, scheduled
+from ..options import Count, OneOf, Positive
 from ..progress import bar
 from .collapsed_svi import bounded
 from .deterministic import linear_response, settle
@@ -69,32 +70,21 @@ class SVI(Inference):
     ``objective_history`` [steps].
     """
 
-    guide: str | Callable[..., Any] | None = None
-    method: str = "stochastic"
-    steps: int = 5000
-    learning_rate: float | Mapping[str, float] = 0.02
-    schedule: str = "cosine"
-    optimizer: str = "adam"
-    gradient: str = "pathwise"
-    particles: int = 1
-    batch_size: int | None = None
-    patience: int = 500
-    draws: int = 1000
+    guide: Annotated[str, OneOf(GUIDES)] | Callable[..., Any] | None = None
+    method: Annotated[str, OneOf(("stochastic", "deterministic"))] = "stochastic"
+    steps: Count = 5000
+    learning_rate: Positive | Mapping[str, Positive] = 0.02
+    schedule: Annotated[str, OneOf(SCHEDULES)] = "cosine"
+    optimizer: Annotated[str, OneOf(("adam", "natural"))] = "adam"
+    gradient: Annotated[str, OneOf(GRADIENTS)] = "pathwise"
+    particles: Count = 1
+    batch_size: Count | None = None
+    patience: Count = 500
+    draws: Count = 1000
     optimises_params = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.guide, str) and self.guide not in GUIDES:
-            raise UnknownName("guide", self.guide, GUIDES)
-        if not self._rate > 0:
-            raise SettingError("a positive learning_rate in SVI", repr(self.learning_rate), "try 0.01")
-        for what, value, known in (
-            ("method", self.method, ("stochastic", "deterministic")),
-            ("schedule", self.schedule, SCHEDULES),
-            ("optimizer", self.optimizer, ("adam", "natural")),
-            ("gradient", self.gradient, GRADIENTS),
-        ):
-            if value not in known:
-                raise UnknownName(what, value, known)
+        super().__post_init__()
         if self.particles < FEWEST[self.gradient]:
             raise SettingError(
                 f"at least {FEWEST[self.gradient]} particles with gradient={self.gradient!r}",
@@ -109,8 +99,6 @@ class SVI(Inference):
                 f"batch_size={self.batch_size}, gradient={self.gradient!r}",
                 "leave both out",
             )
-        counts = ("steps", "particles", "batch_size", "patience", "draws")
-        check_counts(self, **{name: getattr(self, name) for name in counts})
 
     @property
     def _rate(self) -> float:
