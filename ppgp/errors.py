@@ -47,6 +47,10 @@ class NotApplicable(PpgpError, TypeError):
     """This model cannot do that; the message names the one that can."""
 
 
+class NotKnown(NotApplicable, AttributeError):
+    """This object does not know that figure, so that ``hasattr`` is False and ``getattr`` has its default."""
+
+
 class StorageError(PpgpError, ValueError):
     """A file that this library did not write, or that needs a class it may not look up."""
 

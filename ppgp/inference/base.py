@@ -24,6 +24,8 @@ class Inference:
 
     #: whether ``pyro.param`` values are part of what is searched (Target's ``optimise_params``)
     optimises_params: ClassVar[bool] = False
+    #: whether it can take a density that is random at every call, right on average (a subsampled plate)
+    takes_random_density: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Raises SettingError or UnknownName for an option that its annotation does not allow."""
@@ -116,7 +118,7 @@ def divergences(diverging: Tensor) -> list[str]:
 def at_the_mode(target: Target, z: Tensor) -> dict[str, Any]:
     """What BIC and AIC are made of."""
     log_likelihood, observations = target.log_likelihood(z)
-    return {"log_likelihood": log_likelihood, "observations": observations, "parameters": target.dim}
+    return {"log_likelihood": log_likelihood, "observations": observations, "parameters": target.parameters}
 
 
 def finish(

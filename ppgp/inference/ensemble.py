@@ -41,6 +41,10 @@ class Ensemble(Inference):
     def optimises_params(self) -> bool:  # type: ignore[override]
         return self.of.optimises_params
 
+    @property
+    def takes_random_density(self) -> bool:  # type: ignore[override]
+        return self.of.takes_random_density
+
     def quick(self) -> Ensemble:
         return replace(self, of=self.of.quick(), members=2)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import fields, replace
 from inspect import signature
 from pathlib import Path
@@ -17,6 +17,7 @@ from ..data.dataset import Dataset, Scaler
 from ..errors import ConvergenceWarning, DataError, NotApplicable, PpgpError
 from ..models import Model, Program
 from ..models.base import as_given, made_from
+from ..numerics.seeding import seeded
 from ..numerics.threads import limited_by, numbers_in
 from ..posterior.convergence import troubles
 from ..posterior.posterior import Posterior
@@ -113,8 +114,19 @@ def fit(
         raise NotApplicable(
             "a method with checkpoints", type(how).__name__, "use SVI, NUTS, HMC or SGLD, or leave checkpoint out"
         )
+    if target.random is not None and not how.takes_random_density:
+        raise NotApplicable(
+            f"the same density at every call for {type(how).__name__}",
+            target.random,
+            "use SVI or SGLD, or leave subsample_size out and write an integral as a site or a closed form",
+        )
     options: dict[str, Any] = {"seed": seed, "progress": progress, "init": init, **kept}
-    posterior = how(target, **options) if target.dim else only_draw(how, target)
+    with nullcontext() if target.random is None else seeded(seed):
+        posterior = how(target, **options) if target.dim else only_draw(how, target)
+    if isinstance(model, Program) and target.dim and target.misled(_reached(target, posterior)):
+        if checkpoint is not None:  # it holds what the graph gave
+            Path(checkpoint).unlink(missing_ok=True)
+        posterior = how(target, **options)
     ask = getattr(model, "doubts", None)
     doubts = [] if ask is None else ask(data)
     look = getattr(model, "faults", None)
@@ -125,6 +137,17 @@ def fit(
     for sentence in posterior.warnings:
         warnings.warn(sentence, ConvergenceWarning, stacklevel=3)
     return posterior
+
+
+def _reached(target: Target, posterior: Posterior) -> Tensor | None:
+    """The draws of a posterior as z [n, p]; None where they cannot be mapped back."""
+    params = {name: value[None] for name, value in posterior.params.items() if name in target.slices}
+    draws = {name: value.flatten(0, 1) for name, value in posterior.draws.items()}
+    size = max((len(value) for value in draws.values()), default=1)
+    try:
+        return target.unconstrain({**{name: value.expand(size, *value.shape[1:]) for name, value in params.items()}, **draws})
+    except NotApplicable:  # a support that moves with another site
+        return None
 
 
 def _prepared(model: Model, data: Dataset, standardise: bool) -> tuple[Model, Dataset, Any]:

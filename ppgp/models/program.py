@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, Independent
+from torch.distributions import Distribution
 
 from ..errors import NotApplicable
-from ..numerics import univariate
 from ..numerics.threads import ELEMENT
-from ..target.handlers import Run, over_draws, quietly, site_log_prob
+from ..target.handlers import Run, numbers_seen, over_draws, quietly, site_log_prob
+from .replay import laws
 
 Theta = Mapping[str, Tensor]
+SEEN = "\0seen"
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,11 @@ class Program:
         return dict(theta)
 
     def log_likelihood(self, theta: Theta, data: Mapping[str, Any]) -> dict[str, Tensor]:
-        """{observed site: log density, [draw, ...]}.
+        """{observed site: log density, [draw, ...]}, without the places that a mask leaves out.
 
         Raises:
-            NotApplicable: if the program has latent sites beside theta (discrete ones that were summed out).
+            NotApplicable: if the program has latent sites beside theta (discrete ones that were summed out), takes rows at random,
+                or masks depend on latent sites.
         """
 
         def one(values: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -58,40 +62,79 @@ class Program:
                     f"{', '.join(others)} summed out",
                     "write that sum into the law of y (MixtureSameFamily)",
                 )
-            return {name: site_log_prob(s).reshape(-1) for name, s in run.observed().items()}
+            if run.subsampled:
+                name, share = next(iter(run.subsampled.items()))
+                raise NotApplicable(
+                    "a program that sees all its rows",
+                    f"a plate {name!r} that takes {share} at random",
+                    "leave subsample_size out",
+                )
+            found = {}
+            for name, s in run.observed().items():
+                seen = numbers_seen(s) > 0
+                found[name] = site_log_prob(s).expand(seen.shape).reshape(-1)
+                found[name + SEEN] = seen.reshape(-1)
+            return found
 
         with quietly():
-            return over_draws(one, self._latents(theta))
+            found = over_draws(one, self._latents(theta))
+        return _without_masked(found)
 
-    def predict(self, theta: Theta, **arguments: Any) -> dict[str, Distribution]:
-        """{site: its law} for every site that was not drawn; arguments left out are None."""
-        import inspect
+    def predict(
+        self, theta: Theta, arguments: Mapping[str, Any], data: Mapping[str, Any], seed: int = 0
+    ) -> dict[str, Distribution]:
+        """{site: its law} for every site that was not drawn; arguments left out have their default, or are None.
 
-        wanted = inspect.signature(self.function).parameters
+        A discrete site that was summed out is drawn given ``data``, the arguments of the fit. Where a run draws something, there are
+        at least ``replay.RUNS`` of them.
+        """
+        wanted = self.arguments(data)
         unknown = set(arguments) - set(wanted)
         if unknown:
             raise NotApplicable(f"arguments among {sorted(wanted)}", f"{sorted(unknown)}", "use the program's own names")
-        full = {name: arguments.get(name, p.default if p.default is not p.empty else None) for name, p in wanted.items()}
-        laws: dict[str, Distribution] = {}
-
-        def one(values: dict[str, Tensor]) -> dict[str, Tensor]:
-            with Run(values) as run:
-                self.function(**full)
-            parts = {}
-            for name, s in run.latents().items():
-                if name not in values:
-                    law = s["fn"].base_dist if isinstance(s["fn"], Independent) else s["fn"]
-                    laws[name] = law
-                    parts |= {f"{name}\0{k}": v for k, v in univariate.parameters(law).items()}
-            return parts
-
+        full = {**wanted, **arguments}
+        before = {**wanted, **data}
+        same_rows = all(value is None or _equal(value, before[name]) for name, value in full.items())
         with quietly(), torch.no_grad():
-            stacked = over_draws(one, self._latents(theta))
-        if not laws:
+            found = laws(lambda: self.function(**full), lambda: self.function(**data), same_rows, self._latents(theta), seed)
+        if not found:
             raise NotApplicable("an argument left out, so that its site is predicted", "all of them", "call predict without y")
-        predicted = {}
-        for name, law in laws.items():
-            values = {k.split("\0")[1]: v for k, v in stacked.items() if k.split("\0")[0] == name}
-            values = {k: v if v.ndim > 1 else v[:, None] for k, v in values.items()}
-            predicted[name] = univariate.rebuilt(law, values)
-        return predicted
+        return found
+
+    def arguments(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """{argument of the program: its default, or None}; where it takes any, those of ``data`` too."""
+        parameters = inspect.signature(self.function).parameters.values()
+        free = any(p.kind == p.VAR_KEYWORD for p in parameters)
+        own = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        return {**(dict.fromkeys(data) if free else {}), **{p.name: None if p.default is p.empty else p.default for p in own}}
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Whether two arguments are the same: tensors and arrays by their numbers."""
+    if a is b:
+        return True
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.shape == b.shape and a.device == b.device and bool((a == b).all())
+    try:
+        same = np.array_equal(np.asarray(a), np.asarray(b))
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    return bool(same)
+
+
+def _without_masked(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The places of each site that are data.
+
+    Raises:
+        NotApplicable: where they are others at other draws.
+    """
+    kept = {}
+    for name, value in found.items():
+        if name.endswith(SEEN):
+            continue
+        seen = found[name + SEEN]
+        if bool((seen != seen[0]).any()):
+            raise NotApplicable("a mask that is the same at every draw", f"one at {name!r} that is not", "fix which rows count")
+        if bool(seen[0].any()):
+            kept[name] = value if bool(seen[0].all()) else value[:, seen[0]]
+    return kept

@@ -119,7 +119,7 @@ def parameters(d: Distribution) -> dict[str, Tensor]:
         names -= set(here) - {kept}
     values = {k: v for k in sorted(names) if isinstance(v := getattr(d, k), Tensor)}
     event = {k: v.shape[v.ndim - d.arg_constraints[k].event_dim :] for k, v in values.items()}  # type: ignore[union-attr]
-    return {k: v.expand(*d.batch_shape, *event[k]) for k, v in values.items()}
+    return {k: v.expand((*d.batch_shape, *event[k])) for k, v in values.items()}
 
 
 def rebuilt(d: Distribution, new: dict[str, Tensor]) -> Distribution:

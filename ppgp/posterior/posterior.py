@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..data.arrays import check_inputs, check_noise
 from ..data.dataset import Dataset, Scaler, in_order
-from ..errors import NotApplicable, SettingError
+from ..errors import NotApplicable, NotKnown, SettingError
 from ..numerics.batching import in_chunks
 from ..numerics.threads import limited_by, numbers_in
 from . import arviz as arviz_bridge
@@ -120,7 +120,7 @@ class Posterior:
             return self._prediction(method(self.theta, rows), rows)
 
     @limited_by(_work)
-    def predict(self, X: Any = None, *, joint: bool = False, **arguments: Any) -> Any:
+    def predict(self, X: Any = None, *, joint: Any = None, seed: int | None = None, **arguments: Any) -> Any:
         """The law of y at rows X [m, d], in the units of the data; ``joint=True``: one joint law over the rows.
 
         X is an array, or a DataFrame or a Dataset, which are read by their columns' names where the fit has names, one-hot columns
@@ -130,8 +130,11 @@ class Posterior:
         ``noise_sd=`` (a number or [m], in the units of y), or that of a Dataset. After a fit to known noise alone
         (``GP(noise=0)``) the law without it is that of f.
 
-        For a user's own program: ``predict(**arguments)`` runs it again at each draw; an argument left out is None
-        (not observed), and the answer is a Prediction (``{site: Prediction}`` where several sites are unobserved).
+        For a user's own program: ``predict(**arguments)`` runs it again at each draw; an argument left out has its default, or is
+        None (not observed), and the answer is a Prediction (``{site: Prediction}`` where several sites are unobserved). A discrete
+        site that was summed out is drawn given the data of the fit; one of rows that are not those of the fit from its prior, as
+        every other site that was not drawn. Those draws come from ``seed`` (0), several for each draw of a short posterior.
+        The places of plates within plates are laid end to end, the last plate's side by side.
 
         Raises:
             DataError: if X has NaN, another number of columns than the training data, or a column that the fit has not seen.
@@ -139,10 +142,16 @@ class Posterior:
             NotApplicable: for arguments or known noise that this model does not take.
         """
         if not isinstance(self.data, Dataset):
-            if X is not None:
+            own = self.model.arguments(self.data)
+            if X is not None and "X" not in own:
                 raise NotApplicable("the program's own arguments by name", "one table", "call predict(name=value, ...)")
+            for name, value in (("X", X), ("joint", joint), ("seed", seed)):
+                if name in own and value is not None:
+                    arguments[name] = value
+            number = 0 if "seed" in own or seed is None else seed
             theta = self._every(self.theta)
-            laws = {name: Prediction(law) for name, law in self.model.predict(theta, **arguments).items()}
+            found = self.model.predict(theta, arguments, self.data, number)
+            laws = {name: Prediction(law) for name, law in found.items()}
             rows = ProgramRows(self.model.function, {k: v[0] for k, v in theta.items()}, self.data, arguments)
             predictions = {name: replace(law, seen=rows.at(name, len(law))) for name, law in laws.items()}
             return predictions if len(predictions) > 1 else next(iter(predictions.values()))
@@ -153,7 +162,7 @@ class Posterior:
             noise_sd = X.noise_sd if noise_sd is None else noise_sd
         rows = self._new_rows(X)
         with torch.no_grad():
-            law = self.model.predict(self.theta, rows, self.data, joint=joint, **self._known(noise_sd, rows))
+            law = self.model.predict(self.theta, rows, self.data, joint=bool(joint), **self._known(noise_sd, rows))
         return self._prediction(law, rows)
 
     def _known(self, noise_sd: Any, rows: Tensor) -> dict[str, Tensor]:
@@ -168,7 +177,7 @@ class Posterior:
 
     def _capability(self, name: str, instead: str) -> Any:
         method = getattr(self.model, name, None)
-        if method is None:
+        if not callable(method):  # a model may have a field of that name
             raise NotApplicable(f"a model with {name}", type(self.model).__name__, instead)
         return method
 
@@ -276,7 +285,7 @@ class Posterior:
             NotApplicable: if the method that made this posterior does not know it.
         """
         if "log_evidence" not in self.stats:
-            raise NotApplicable("a method that knows the evidence", type(self.how).__name__, "fit by Laplace or Exact")
+            raise NotKnown("a method that knows the evidence", type(self.how).__name__, "fit by Laplace or Exact")
         return float(self.stats["log_evidence"]) - self._log_units()
 
     @property
@@ -303,7 +312,7 @@ class Posterior:
 
     def _at_the_mode(self, what: str) -> tuple[float, int, int]:
         if "log_likelihood" not in self.stats:
-            raise NotApplicable(f"a mode to compute the {what} at", type(self.how).__name__, "fit by MAP or Laplace")
+            raise NotKnown(f"a mode to compute the {what} at", type(self.how).__name__, "fit by MAP or Laplace")
         figures = self.stats
         return float(figures["log_likelihood"]) - self._log_units(), int(figures["parameters"]), int(figures["observations"])
 

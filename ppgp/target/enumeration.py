@@ -12,7 +12,7 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
 from ..errors import NotApplicable
-from .handlers import Run, is_deterministic, is_factor
+from .handlers import Run, is_data
 
 
 def is_discrete(site: dict[str, Any]) -> bool:
@@ -58,10 +58,6 @@ def summed_out(program: Callable[[], None], nesting: int, likelihood: bool = Tru
                 "sum the discrete site out in the program",
             )
     if not likelihood:
-        for name in [name for name, site in nodes.items() if _is_data(site)]:
+        for name in [name for name, site in nodes.items() if site["type"] == "sample" and is_data(site)]:
             trace.remove_node(name)
     return TraceEinsumEvaluator(trace, True, nesting).log_prob(trace)
-
-
-def _is_data(site: Any) -> bool:
-    return site["type"] == "sample" and site["is_observed"] and not is_factor(site) and not is_deterministic(site)

@@ -13,9 +13,10 @@ from pyro.distributions.util import scale_and_mask
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
-from torch.distributions import biject_to, constraints, transform_to
+from torch.distributions import Independent, VonMises, biject_to, constraints, transform_to
 
 from ..errors import NotApplicable
+from .angles import Angle
 
 
 class Run(Messenger):
@@ -31,23 +32,28 @@ class Run(Messenger):
         super().__init__()
         self.values, self.unconstrained, self.params = values, unconstrained, params or {}
         self.sites: dict[str, dict[str, Any]] = {}
+        self.subsampled: dict[str, str] = {}  # plates that draw their rows at random, and how many
         self.log_jacobian: Tensor | float = 0.0
 
-    def _mapped(self, name: str, support: Any, param: bool = False) -> Tensor:
+    def _mapped(self, name: str, law: Any) -> Tensor:
         value = self.values[name]
         if not self.unconstrained:
             return value
-        if param:  # it has no density that would change with its scale
-            return transform_to(support)(value)
-        transform = mapping(name, support)
+        transform = mapping(name, law)
         mapped = transform(value)
         self.log_jacobian = self.log_jacobian + transform.log_abs_det_jacobian(value, mapped).sum()
         return mapped
 
     def _pyro_sample(self, msg: Any) -> None:
-        if not msg["is_observed"] and not site_is_subsample(msg) and msg["name"] in self.values:
-            msg["value"] = self._mapped(msg["name"], msg["fn"].support)
+        if site_is_subsample(msg):
+            wanted, size = msg["fn"].subsample_size, msg["fn"].size
+            if msg["value"] is None and wanted is not None and wanted < size:
+                self.subsampled[msg["name"]] = f"{wanted} of {size} rows"
+        elif not msg["is_observed"] and msg["name"] in self.values:
+            msg["value"] = self._mapped(msg["name"], msg["fn"])
             msg["done"] = True
+        elif not msg["is_observed"] and isinstance(msg["fn"], dist.ImproperUniform):
+            msg["value"], msg["done"] = _middle(msg["fn"]), True  # it cannot be drawn
 
     def _pyro_post_sample(self, msg: Any) -> None:
         if not site_is_subsample(msg):
@@ -56,7 +62,10 @@ class Run(Messenger):
     def _pyro_param(self, msg: Any) -> None:
         name = msg["name"]
         if name in self.values:
-            msg["value"] = self._mapped(name, msg["kwargs"].get("constraint", constraints.real), True)
+            value = self.values[name]
+            # it has no density that would change with its scale
+            transform = transform_to(msg["kwargs"].get("constraint", constraints.real)) if self.unconstrained else None
+            msg["value"] = value if transform is None else transform(value)
             msg["done"] = True
         elif name in self.params:
             msg["value"], msg["done"] = self.params[name], True
@@ -73,7 +82,7 @@ class Run(Messenger):
 
     def observed(self) -> dict[str, dict[str, Any]]:
         """The observed sample sites that are a likelihood (no deterministic values, no factors)."""
-        return {name: s for name, s in self.samples() if s["is_observed"] and not is_deterministic(s) and not is_factor(s)}
+        return {name: s for name, s in self.samples() if s["is_observed"] and is_data(s)}
 
     def log_prob(self, likelihood: bool = True) -> Tensor | float:
         """The sum of all sites' log densities, with plate scales and masks; without ``likelihood``, of the latent ones."""
@@ -84,20 +93,35 @@ class Run(Messenger):
         return total
 
 
-def mapping(name: str, support: Any) -> Any:
-    """The bijection from unconstrained space to the support of a site.
+def mapping(name: str, law: Any) -> Any:
+    """The bijection from unconstrained space to the support of a site, given its law.
 
     Raises:
         NotApplicable: if there is none.
     """
+    if is_circular(law):
+        return Angle()
     try:
-        return biject_to(support)
+        return biject_to(law.support)
     except NotImplementedError:
         raise NotApplicable(
             "a latent site on a support that unconstrained space can be mapped to",
-            f"{name!r} on {type(support).__name__}",
+            f"{name!r} on {type(law.support).__name__}",
             "for a mixture draw its component as a Categorical site (it is summed out) and the value given that",
         ) from None
+
+
+def is_circular(law: Any) -> bool:
+    """Whether a law is one of angles, which torch says to be of the real line."""
+    while isinstance(law, Independent | dist.MaskedDistribution | dist.ExpandedDistribution | dist.SineSkewed):
+        law = law.base_dist
+    return isinstance(law, VonMises | dist.SineBivariateVonMises)
+
+
+def _middle(law: Any) -> Tensor:
+    """Where the unconstrained scale of an improper law is 0."""
+    transform = biject_to(law.support)
+    return transform(torch.zeros(transform.inverse_shape(law.batch_shape + law.event_shape)))
 
 
 class Redraw(Messenger):
@@ -123,7 +147,34 @@ def site_log_prob(s: Mapping[str, Any]) -> Tensor:
 
 
 def is_deterministic(s: Mapping[str, Any]) -> bool:
-    return bool(s["infer"] and s["infer"].get("_deterministic", False))
+    """Whether a site is a value that the program computes: ``pyro.deterministic``, or a site that was reparametrised."""
+    if s["infer"] and s["infer"].get("_deterministic", False):
+        return True
+    law = s["fn"]
+    return isinstance(law, dist.MaskedDistribution) and law._mask is False and isinstance(law.base_dist, dist.Delta)
+
+
+def numbers_seen(s: Mapping[str, Any]) -> Tensor:
+    """How many numbers of an observed site are data, in the shape of its log density: what a mask leaves out counts nothing."""
+    law, value, mask = s["fn"], s["value"], s["mask"]
+    counts = _unmasked(law)
+    if mask is not None:
+        counts = counts * torch.as_tensor(mask).to(counts)
+    rows = value.shape[: value.ndim - law.event_dim]  # a value may have more rows than a law outside of plates
+    return counts.expand(torch.broadcast_shapes(counts.shape, rows))
+
+
+def _unmasked(law: Any) -> Tensor:
+    if isinstance(law, Independent):
+        inner = _unmasked(law.base_dist)
+        over = law.reinterpreted_batch_ndims
+        return inner.sum(tuple(range(-over, 0))) if over else inner
+    if isinstance(law, dist.MaskedDistribution):
+        inner = _unmasked(law.base_dist)
+        return inner * torch.as_tensor(law._mask).to(inner)
+    if isinstance(law, dist.ExpandedDistribution):
+        return _unmasked(law.base_dist).expand(law.batch_shape)
+    return torch.full(law.batch_shape, law.event_shape.numel())
 
 
 def is_factor(s: Mapping[str, Any]) -> bool:

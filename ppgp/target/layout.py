@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .angles import Angle
+
 __all__ = ["Slice", "laid", "names", "placed"]
 
 
@@ -22,6 +24,16 @@ class Slice:
     event: torch.Size
     transform: Any
     param: bool
+
+    @property
+    def circular(self) -> bool:
+        """Whether its numbers are angles, each of them laid into a plane."""
+        return isinstance(self.transform, Angle)
+
+    @property
+    def free(self) -> int:
+        """How many numbers can be chosen."""
+        return (self.stop - self.start) // (2 if self.circular else 1)
 
     def of(self, z: Tensor) -> Tensor:
         return z[..., self.start : self.stop].reshape(z.shape[:-1] + self.unconstrained)

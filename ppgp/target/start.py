@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ..errors import NumericalError
 
+if TYPE_CHECKING:
+    from .target import Target
+
 STARTS = 100  # places tried before a density is said to be finite nowhere
 
 
-def finite_start(target: Any, seed: int, spread: float, jacobian: bool, once: bool) -> Tensor:
-    """See ``start`` of the Target."""
+def finite_start(target: Target, seed: int, spread: float, jacobian: bool, once: bool) -> Tensor:
+    """See ``Target.start``."""
     generator = torch.Generator().manual_seed(seed)
     origin = target.origin()
     for attempt in range(STARTS):
@@ -30,8 +33,9 @@ def finite_start(target: Any, seed: int, spread: float, jacobian: bool, once: bo
             f"a finite density with a gradient of NaN or infinity in {', '.join(where)}",
             "look for a sqrt, log or norm of 0 in the program; torch.where around one does not help",
         )
+    said = "" if target.invalid is None else f" (Pyro's validation: {target.invalid})"
     raise NumericalError(
         "a finite log density somewhere near the start",
-        f"NaN or infinity at all of {STARTS} places",
+        f"NaN or infinity at all of {STARTS} places{said}",
         "check the likelihood against the data (values outside its support?), and the priors",
     )

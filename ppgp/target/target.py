@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import reduce
 from typing import Any
 
@@ -12,15 +13,17 @@ import torch
 from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 from torch.distributions import constraints, transform_to
-from torch.fx import GraphModule
 
 from ..data.dataset import Dataset
 from ..errors import NotApplicable, NumericalWarning
 from ..numerics.seeding import seeded
 from ..priors import FlatDistribution, Param
+from .branches import Watched, difference
+from .checks import look_at
+from .compiled import compiled, on_vectors
 from .enumeration import check_enumerable, is_discrete, plate_nesting, summed_out
-from .graph import agrees_up_to_rounding, first_of, jacobian_of, looped, traced
-from .handlers import Run, is_deterministic, mapping, over_draws, quietly, site_log_prob
+from .graph import jacobian_of
+from .handlers import Run, is_deterministic, mapping, numbers_seen, over_draws, quietly, site_log_prob
 from .layout import Slice, laid, names, placed
 from .start import finite_start
 
@@ -42,6 +45,7 @@ class Target:
         dim: p.
         slices: ``{site: Slice}``.
         params: the values of the params that are held.
+        random: what is random in the density besides the sites (a subsampled plate); None where it is the same at every call.
 
     Discrete latent sites of finite support are summed out.
 
@@ -64,10 +68,14 @@ class Target:
         self.compile = compile and not (streams is not None and isinstance(data, Dataset) and streams(data))
         self.slices: dict[str, Slice] = {}
         self.params: dict[str, Tensor] = {}
+        self.random: str | None = None
+        self.visited: list[Tensor] = []  # some of the points z that graphs of a user's program were run at
         self.notes: list[str] = []  # sentences that every Posterior from this target carries
         self._graphs: dict[tuple[int | None, bool, int | None], Callable[..., tuple[Tensor, Tensor]]] = {}
         self._traced = False
         self._at_origin: Tensor | None = None
+        self.invalid: str | None = None  # what Pyro's validation says of the program, at all places that it was run at
+        self._noise_seed: int | None = None
         self._survey()
 
     # -- the program ---------------------------------------------------------------------------------------------
@@ -99,7 +107,7 @@ class Target:
                     check_enumerable(name, site)
                     self._nesting = plate_nesting(run)
                     continue
-                transform = transform_to(support) if is_param else mapping(name, support)
+                transform = transform_to(support) if is_param else mapping(name, site["fn"])
                 free = transform.inv(site["value"].detach())
                 self.slices[name] = Slice(
                     position, position + free.numel(), free.shape, site["value"].shape, transform, is_param
@@ -116,6 +124,9 @@ class Target:
             self._like = self._like.to(widest) if self.dim else values[0].new_zeros(0, dtype=widest)
             self._has_deterministic = any(is_deterministic(s) for _, s in run.samples()) and not self.enumerates
             self._first = {name: site["value"].detach() for name, site in run.sites.items() if name in self.slices}
+            if not isinstance(self.data, Dataset) and self.dim:
+                self.invalid, self.random = look_at(self, run)
+                self.compile = self.compile and self.random is None
         held = [name for name in self.params if name not in frozen]
         if held:
             self.notes.append(f"held where they are: params {', '.join(held)} (MAP and SVI optimise them)")
@@ -140,7 +151,8 @@ class Target:
         return {name: s.of(z) for name, s in self.slices.items()}
 
     def _density(self, z: Tensor, tables: tuple[Tensor, ...], jacobian: bool, likelihood: bool = True) -> Tensor:
-        with quietly():
+        same = nullcontext() if self._noise_seed is None else seeded(self._noise_seed)
+        with quietly(), same:
             with Run(self._split(z), unconstrained=True, params=self.params) as run:
                 if self._nesting is None:
                     self._call(tables)
@@ -152,7 +164,7 @@ class Target:
 
     # -- the density ---------------------------------------------------------------------------------------------
 
-    def _tables(self, rows: Tensor | None) -> tuple[Tensor, ...]:
+    def tables(self, rows: Tensor | None) -> tuple[Tensor, ...]:
         if rows is None:
             return ()
         if not isinstance(self.data, Dataset):
@@ -164,7 +176,7 @@ class Target:
 
         With ``jacobian`` it is the density of z; without, that of the sites on their natural scale.
         """
-        return self._density(z, self._tables(rows), jacobian)
+        return self._density(z, self.tables(rows), jacobian)
 
     def value_and_grad(
         self, z: Tensor, rows: Tensor | None = None, *, jacobian: bool = True, once: bool = False
@@ -173,13 +185,13 @@ class Target:
         compiling."""
         graph = self.compiled(None if rows is None else len(rows), jacobian, once=once)
         with torch.no_grad():
-            return graph(z.to(self._like), *self._tables(rows))
+            return graph(z.to(self._like), *self.tables(rows))
 
     def side_by_side(self, z: Tensor, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """``value_and_grad`` at several points at once, z [k, p]: values [k] and gradients [k, p] from one graph."""
         graph = self.compiled(None if rows is None else len(rows), k=len(z))
         with torch.no_grad():
-            return graph(z.to(self._like), *self._tables(rows))
+            return graph(z.to(self._like), *self.tables(rows))
 
     def hessian(self, z: Tensor, *, jacobian: bool = True) -> Tensor:
         """Second derivatives of ``log_density``, [p, p]."""
@@ -196,7 +208,7 @@ class Target:
         with torch.no_grad():
             value, gradient, H = self.model.curvature(self._split(z), self.data)
         z.requires_grad_(True)
-        first = self._tables(torch.zeros(1, dtype=torch.long))  # one row is enough to run the priors
+        first = self.tables(torch.zeros(1, dtype=torch.long))  # one row is enough to run the priors
         prior = self._density(z, first, jacobian, likelihood=False) + 0.0 * z.sum()  # flat priors do not depend on z
         (slope,) = torch.autograd.grad(prior, z, create_graph=True, materialize_grads=True)
         return value + prior.detach(), gradient + slope.detach(), H + jacobian_of(slope, z)
@@ -210,34 +222,21 @@ class Target:
         return all(getattr(t, "parts", None) == [] for t in transforms)
 
     def log_likelihood(self, z: Tensor) -> tuple[float, int]:
-        """log p(y given theta) at z, and how many numbers were observed."""
+        """log p(y given theta) at z, and how many numbers were observed (masked ones are not)."""
         with torch.no_grad(), quietly(), Run(self._split(z.to(self._like)), unconstrained=True, params=self.params) as run:
             self._call(())
         seen = run.observed()
+        count = sum(int(numbers_seen(s).sum()) for s in seen.values())
         if self.enumerates:
             both = (self._density(z.to(self._like), (), False, likelihood) for likelihood in (True, False))
-            return float(next(both) - next(both)), sum(s["value"].numel() for s in seen.values())
+            return float(next(both) - next(both)), count
         total = sum(float(scale_and_mask(site_log_prob(s), s["scale"], s["mask"]).sum()) for s in seen.values())
-        return total, sum(s["value"].numel() for s in seen.values())
+        return total, count
 
     def callback(self, jacobian: bool = True, after: float = 0) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
         """``value_and_grad`` on NumPy vectors in float64, with as little around the graph as possible. Unless there is a graph, the
         first ``after`` calls run the program itself, and it is compiled for those that follow."""
-        like, calls = self._like, 0
-        plain = like.dtype == torch.float64 and like.device.type == "cpu"
-        if not after:
-            self.compiled(None, jacobian)
-
-        def value_and_grad(z: np.ndarray) -> tuple[float, np.ndarray]:
-            nonlocal calls
-            # in torch's own memory: BLAS may sum in another order where NumPy's is aligned otherwise, run by run
-            point = torch.from_numpy(z).clone()
-            calls += 1
-            graph = self.compiled(None, jacobian, once=calls <= after)
-            value, gradient = graph(point if plain else point.to(like))
-            return value.item(), gradient.numpy() if plain else gradient.double().cpu().numpy()
-
-        return value_and_grad
+        return on_vectors(self, self._like, jacobian, after)
 
     @property
     def enumerates(self) -> bool:
@@ -249,6 +248,20 @@ class Target:
         """Whether the gradient runs Pyro's handlers, whose stack is global: one thread at a time."""
         return self._traced or not self.compile
 
+    @property
+    def parameters(self) -> int:
+        """How many numbers can be chosen: p, but 1 for an angle, which is laid into a plane."""
+        return sum(s.free for s in self.slices.values())
+
+    @contextmanager
+    def same_noise(self, seed: int) -> Iterator[None]:
+        """Inside, a density with random numbers of its own has the same ones at every call."""
+        before, self._noise_seed = self._noise_seed, seed if self.random is not None else None
+        try:
+            yield
+        finally:
+            self._noise_seed = before
+
     # -- compiling -----------------------------------------------------------------------------------------------
 
     def compiled(
@@ -259,11 +272,34 @@ class Target:
         key = (batch, jacobian, k)
         if key not in self._graphs:
             if once and k is None:
-                return self._eager(jacobian)
-            self._graphs[key] = self._compile(batch, jacobian, k)
+                return self.eager_gradient(jacobian)
+            graph, reason = compiled(self, batch, jacobian, k)
+            if reason is not None:
+                self._say_eager(reason)
+            # a user's program may have branches that tracing cannot see
+            self._graphs[key] = graph if self.eager or isinstance(self.data, Dataset) else Watched(graph, self.visited)
         return self._graphs[key]
 
-    def _eager(self, jacobian: bool) -> Callable[..., tuple[Tensor, Tensor]]:
+    def _say_eager(self, reason: str) -> None:
+        if not self._traced:
+            self._traced = True
+            note = f"the program could not be compiled ({reason}); it runs eagerly, several times slower"
+            self.notes.append(note)
+            warnings.warn(note, NumericalWarning, stacklevel=4)
+
+    def misled(self, z: Tensor | None) -> bool:
+        """Whether a graph of a user's program differs from the program at z [n, p] or where it was run; says so, and leaves the
+        graphs for the program itself, so that what was computed from them is to be computed again."""
+        found = difference(self, self._graphs, z)
+        if found is not None:
+            self.compile = False
+            self._graphs.clear()
+            self.visited.clear()
+            self.notes.append(found)
+            warnings.warn(found, NumericalWarning, stacklevel=3)
+        return found is not None
+
+    def eager_gradient(self, jacobian: bool) -> Callable[..., tuple[Tensor, Tensor]]:
         def value_and_grad(z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
             with torch.enable_grad():
                 z = z.detach().requires_grad_(True)
@@ -273,45 +309,15 @@ class Target:
 
         return value_and_grad
 
-    def _compile(self, batch: int | None, jacobian: bool, k: int | None) -> Callable[..., tuple[Tensor, Tensor]]:
-        one = self._eager(jacobian)
-        if not self.compile:
-            return one if k is None else looped(one)
-        tables = () if batch is None else self._tables(torch.arange(batch))
-        points = self._three_points()
-        try:
-            graph = traced(one, (points[0].clone(), *tables), k)
-            if isinstance(graph, GraphModule):  # a point costs a step of the search, and where it was traced it agrees
-                points = points[1:]
-            wrong = next((z for z in points if not agrees_up_to_rounding(first_of(graph, z, tables, k), one, z, tables)), None)
-            reason = None if wrong is None else "its graph depends on the values (an if, or random numbers in it)"
-        except (KeyboardInterrupt, NotApplicable):
-            raise
-        except Exception as error:  # whatever a stranger's program does inside a trace, running it eagerly is right
-            graph, reason = one, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        if reason is None:
-            return graph
-        if k is not None:  # a graph of one point may serve where that of several does not
-            return looped(self.compiled(batch, jacobian))
-        if not self._traced:
-            self._traced = True
-            note = f"the program could not be compiled ({reason}); it runs eagerly, several times slower"
-            self.notes.append(note)
-            warnings.warn(note, NumericalWarning, stacklevel=3)
-        return one
-
-    def _three_points(self) -> list[Tensor]:
-        generator = torch.Generator().manual_seed(0)
-        steps = [torch.zeros(self.dim, dtype=torch.float64)]
-        steps += [0.5 * torch.randn(self.dim, generator=generator, dtype=torch.float64) for _ in range(2)]
-        return [self.origin() + step.to(self._like) for step in steps]
-
     # -- points --------------------------------------------------------------------------------------------------
 
     def origin(self) -> Tensor:
         """z = 0, but the starting value of sites whose prior or model names one, and of params."""
-        if self._at_origin is not None:
-            return self._at_origin.clone()
+        if self._at_origin is None:  # Pyro's handler stack is global: samplers' threads must not run the program
+            self._at_origin = self._origin()
+        return self._at_origin.clone()
+
+    def _origin(self) -> Tensor:
         z = torch.zeros_like(self._like[:1]).repeat(self.dim)
         with quietly(), seeded(0), Run({}) as run:
             self._call(())
@@ -321,11 +327,12 @@ class Target:
                 base = base.base_dist
             if s.param or isinstance(base, FlatDistribution):
                 z[s.start : s.stop] = s.transform.inv(self._first[name]).reshape(-1)
+            elif s.circular:
+                z[s.start : s.stop] = s.transform.inv(torch.zeros_like(self._first[name])).reshape(-1)
         begin = getattr(self.model, "start", None)
         if begin is not None and isinstance(self.data, Dataset):
             z = placed(self.slices, z, begin(self.data))
-        self._at_origin = z  # Pyro's handler stack is global: samplers' threads must not run the program
-        return z.clone()
+        return z
 
     def start(self, seed: int = 0, spread: float = 0.0, jacobian: bool = True, once: bool = False) -> Tensor:
         """A point z [p] of finite density: the origin moved by Uniform(-spread, spread), further and further if need be. ``once``:

@@ -16,7 +16,8 @@ def frame(target: Target, z: Tensor) -> dict[str, Tensor]:
     """``origin`` and ``root`` of the Laplace approximation, and empty ``moments``: count, sum, sum of outer products (or squares)."""
     p = target.dim
     if p <= DENSE_UP_TO:
-        origin, root = laplace_frame(target, z[0])
+        with target.same_noise(0):
+            origin, root = laplace_frame(target, z[0])
         return {"origin": origin, "root": root, "moments": z.new_zeros(1 + p + p * p)}
     return {"origin": z[0].clone(), "root": torch.ones_like(z[0]), "moments": z.new_zeros(1 + 2 * p)}
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import NumericalError
+from ...errors import NumericalError, PpgpError
 from ...numerics.threads import at_most, available_cores
 from ...posterior.arviz import arviz
 from ...posterior.posterior import Posterior
@@ -164,9 +164,12 @@ class _Run:
         """One chain from start to end; after Ctrl-C, what there is."""
         sampler, counts = self.begin(chain, report)
         try:
-            return counts.end(sampler)
+            parts = counts.end(sampler)
         except KeyboardInterrupt:
             return _parts(sampler.abort())
+        if parts is not None and self.target.visited:  # what a forked child has seen, its parent has not
+            parts["visited"] = torch.cat([z.reshape(-1, self.target.dim) for z in self.target.visited]).double().cpu().numpy()
+        return parts
 
     def begin(self, chain: int, report: Callable[[int, int], None]) -> tuple[Any, _Chain]:
         """nutpie's sampler, running in a thread of its own, and what is known of it here."""
@@ -234,8 +237,12 @@ class _Chain:
 
     def initial_point(self, own: int) -> np.ndarray:
         """``own``: the chain's seed."""
-        z = self.run.start(own).double().cpu().numpy()
-        return np.linalg.solve(self.run.root, z - self.run.origin) if self.run.moved else z
+        try:
+            z = self.run.start(own).double().cpu().numpy()
+            return np.linalg.solve(self.run.root, z - self.run.origin) if self.run.moved else z
+        except BaseException as error:  # as above
+            self.failure = self.failure or error
+            raise
 
     def end(self, sampler: Any) -> dict[str, np.ndarray] | None:
         """Wait for it.
@@ -246,10 +253,17 @@ class _Chain:
         """
         try:
             raw = sampler.wait()
-        except (RuntimeError, ValueError) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a panic in Rust is no Exception
+            if isinstance(self.failure, PpgpError):
+                raise self.failure from None
             cause = self.failure or error
+            said = str(cause).splitlines()[0] if str(cause) else ""
             raise NumericalError(
-                "a density that can be sampled", f"{type(cause).__name__}: {cause}", "check the model"
+                "a density that can be sampled",
+                f"{type(cause).__name__}: {said}",
+                "look for a prior that is flat, or a likelihood that is constant far from the data",
             ) from cause
         if self.failure is not None:
             raise self.failure
@@ -311,6 +325,7 @@ def _together(how: NUTS, target: Target, chains: _Finished, started: float) -> P
     kept = longest[max(range(len(longest)), key=lambda k: (k + 1) * longest[k])] if longest else 0
     if kept == 0:
         raise KeyboardInterrupt("stopped before the warm-up was over; there is no draw to return")
+    target.visited += [torch.from_numpy(parts.pop("visited")) for parts in found if "visited" in parts]
     chosen = [parts for parts in found if len(parts["z"]) >= kept]
     stacked = {name: torch.from_numpy(np.stack([parts[name][:kept] for parts in chosen])) for name in chosen[0]}
     z, figures = stacked.pop("z"), stacked

@@ -17,6 +17,7 @@ from ...data.dataset import Dataset
 from ...errors import NotApplicable, UnknownName
 from ...numerics.seeding import seeded
 from ...posterior.posterior import Posterior
+from ...target.checks import check_flat
 from ...target.target import Target
 from ..base import Inference, finish
 from ..checkpoint import Checkpoint
@@ -86,6 +87,7 @@ class NUTS(Inference):
 
 
 def _pyro(how: NUTS, target: Target, seed: int, progress: bool, init: Any, started: float) -> Posterior:
+    check_flat(target, "engine='nutpie'")
     data = target.data
     args, kwargs = ((data.X, data.y), {"total": data.n}) if isinstance(data, Dataset) else ((), dict(data))
     chains: list[dict[str, Tensor]] = []

@@ -42,6 +42,7 @@ class SGLD(Chains):
     step: Annotated[float, Between(0.0, 2.0, "use 0.05")] = 0.05
     batch_size: Count | None = None
     thin: Count = 10
+    takes_random_density = True
 
     @property
     def uncorrected(self) -> bool:

@@ -101,6 +101,9 @@ def expand(target: Target, z0: Tensor, progress: bool, steps: int) -> Peak:
     values, vectors = torch.linalg.eigh(unit[:, None] * precision * unit)
     floor = 1e-10 * float(values.abs().max())
     flat = values <= floor
+    wide = (unit[:, None] * vectors * values.clamp_min(torch.finfo(values.dtype).tiny).rsqrt()).norm(dim=0) > WIDE
+    if bool(wide.any()):
+        _refuse_endless(target, mode, unit[:, None] * vectors[:, wide])
     if bool(flat.any()):
         directions = unit[:, None] * vectors[:, flat]
         _refuse_improper(target, mode, directions)
@@ -128,8 +131,36 @@ def expand(target: Target, z0: Tensor, progress: bool, steps: int) -> Peak:
 
 
 DOUBLINGS = tuple(2.0**i for i in range(40))  # how far along a ridge the density is followed, in its own units
+WIDE = 1e3  # standard deviations of the unconstrained scale from which on it is asked whether there is an end to them
+NOTHING = 1e-4  # of a direction's largest entry: an eigenvector's rounding, which a long way would magnify
 #: how far along a flat direction the density is looked at, in its own units: a proper prior may be as wide as 1e7
 FAR = (1e2, -1e2, 1e4, -1e4, 1e8, -1e8)
+
+
+def _refuse_endless(target: Target, mode: Tensor, directions: Tensor) -> None:
+    """Raises ImproperPosterior where the density does not fall however far it is followed one way along one of the directions
+    [p, k], or in their plane away from the origin: classes that the inputs separate, under a flat prior, have their best weights at
+    infinity."""
+    away = directions @ torch.linalg.lstsq(directions, (mode - target.origin())[:, None]).solution
+    for v in torch.cat([away, directions, -directions], 1).mT:
+        step = v / v.abs().max()
+        step = torch.where(step.abs() < NOTHING, torch.zeros_like(step), step)
+        if not bool(torch.isfinite(step).all()):
+            continue
+        far = torch.stack([target.value_and_grad(mode + t * step)[0] for t in (0.0, *(t for t in FAR if t > 0))])
+        if bool((far >= far[0] - 1e-7 * (1 + far[0].abs())).all()):
+            _improper(target, step, "a density that does not fall however far {}")
+
+
+def _improper(target: Target, step: Tensor, got: str) -> None:
+    names = target.names()
+    moved = [names[j] for j in torch.nonzero(step.abs() > 1e-3).flatten().tolist()]
+    goes = "goes" if len(moved) == 1 else "go together"
+    raise ImproperPosterior(
+        "a proper posterior",
+        got.format(f"{' and '.join(moved[:4])} {goes}"),
+        "give a proper prior, or leave out what the data cannot tell apart",
+    )
 
 
 def _refuse_improper(target: Target, mode: Tensor, directions: Tensor) -> None:
@@ -138,13 +169,7 @@ def _refuse_improper(target: Target, mode: Tensor, directions: Tensor) -> None:
         step = v / v.abs().max()
         far = torch.stack([target.value_and_grad(mode + t * step)[0] for t in (0.0, *FAR)])
         if bool((far - far[0]).abs().max() <= 1e-7 * (1 + far[0].abs())):
-            names = target.names()
-            moved = [names[j] for j in torch.nonzero(step.abs() > 1e-3).flatten().tolist()]
-            raise ImproperPosterior(
-                "a proper posterior",
-                f"a density that stays the same however far {' and '.join(moved[:4])} {'goes' if len(moved) == 1 else 'go together'}",
-                "give a proper prior, or leave out what the data cannot tell apart",
-            )
+            _improper(target, step, "a density that stays the same however far {}")
 
 
 def _far_curvature(target: Target, mode: Tensor, directions: Tensor) -> Tensor | None:

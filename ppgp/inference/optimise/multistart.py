@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import biject_to
 
 from ...numerics.seeding import seeded
-from ...target.handlers import Run, quietly
+from ...target.handlers import Run, mapping, quietly
 from ...target.target import Target
 from .vague import WIDE, improper, log_spread, vague_sites
 
@@ -104,7 +103,7 @@ def from_prior(target: Target, seed: int) -> Tensor:
                 centre = middle.expand(s.event).reshape(-1).nan_to_num(0.0, 0.0, 0.0)
                 z[s.start : s.stop] = (centre + jump[s.start : s.stop].to(centre)).to(z)
             else:
-                z[s.start : s.stop] = biject_to(law.support).inv(run.sites[name]["value"]).reshape(-1)
+                z[s.start : s.stop] = mapping(name, law).inv(run.sites[name]["value"]).reshape(-1)
         value, gradient = target.value_and_grad(z, jacobian=False)
         if bool(torch.isfinite(value)) and bool(torch.isfinite(gradient).all()):
             return z

@@ -23,6 +23,7 @@ from ...errors import NotApplicable, SettingError
 from ...kernels.networks import training
 from ...numerics.seeding import seeded
 from ...posterior.posterior import Posterior
+from ...target.checks import check_flat
 from ...target.target import Target
 from ..base import Inference, check_batch, draw_batch, finish, from_draws, starting_point
 from ..checkpoint import Checkpoint
@@ -82,6 +83,7 @@ class SVI(Inference):
     patience: Count = 500
     draws: Count = 1000
     optimises_params = True
+    takes_random_density = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -205,7 +207,8 @@ class SVI(Inference):
         if found is None:
             start = starting_point(target, init, seed)
             if self.batch_size is None:
-                origin, root, interrupted = starting_frame(target, correlated, start, seed)
+                with target.same_noise(seed):
+                    origin, root, interrupted = starting_frame(target, correlated, start, seed)
             else:
                 origin, root, interrupted = start, START_SCALE * torch.eye(target.dim).to(start), False
             root = root.contiguous()  # as a checkpoint gives it back: another layout may be summed in another order
@@ -261,15 +264,16 @@ class SVI(Inference):
         stats = {
             "elbo": float((lp - log_q).mean()),
             "elbo_history": torch.tensor(history, dtype=torch.float64),
-            "lp": lp[None],
-            "log_q": log_q[None],
             **extra,
         }
+        if target.random is None:  # the density of a draw, else an estimate of it
+            stats |= {"lp": lp[None], "log_q": log_q[None]}
         return finish(self, target, z[None], started, stats, notes)
 
     # -- any other guide, through Pyro ---------------------------------------------------------------------------
 
     def _pyro(self, target: Target, guide: str | Callable[..., Any], seed: int, progress: bool, started: float) -> Posterior:
+        check_flat(target, "guide='normal' or 'multivariate_normal'")
         program = target.model.model
         like = target.data.X if isinstance(target.data, Dataset) else torch.zeros((), dtype=torch.get_default_dtype())
         generator = torch.Generator().manual_seed(seed)

@@ -1,0 +1,31 @@
+"""Angles as points of the plane: how a circular site is laid into unconstrained space."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+POWER = 10  # of the radius in its density; its sd is about 1 / sqrt(2 POWER)
+LOG_CONSTANT = math.log(2) + 0.5 * (POWER + 2) * math.log(POWER / 2) - math.lgamma(0.5 * (POWER + 2))
+
+
+class Angle:
+    """(x, y) in the plane to its angle in (-pi, pi]; ``inv`` gives the point of radius 1.
+
+    The radius carries no information; it has the density of x and y proportional to r^k exp(-k r^2 / 2), k = ``POWER``, which is
+    highest at 1 and integrates to 1. The posterior of the angle is then proper and has no seam. With the angle itself as a
+    coordinate of the real line the density repeats every 2 pi, and samplers run off to infinity.
+    """
+
+    def __call__(self, point: Tensor) -> Tensor:
+        return torch.atan2(point[..., 1], point[..., 0])
+
+    def inv(self, angle: Tensor) -> Tensor:
+        return torch.stack([angle.cos(), angle.sin()], -1)
+
+    def log_abs_det_jacobian(self, point: Tensor, angle: Tensor) -> Tensor:
+        """The log density of the radius, which takes the place of a Jacobian."""
+        square = point.square().sum(-1)
+        return LOG_CONSTANT + 0.5 * POWER * (square.log() - square)

@@ -1,0 +1,158 @@
+"""One look at a user's program before it is fitted: Pyro's validation, and random numbers in its density."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import pyro
+import torch
+from pyro.util import check_site_shape
+from torch import Tensor
+
+from ..errors import DataError, NotApplicable
+from ..numerics.seeding import seeded
+from .handlers import Run, is_deterministic, quietly, site_log_prob
+
+if TYPE_CHECKING:
+    from .target import Target
+
+PLACES = 5  # draws of the prior at which validation is tried
+LONGEST = 300  # characters of a message of Pyro's
+NEVER = math.inf
+
+
+def look_at(target: Target, run: Run) -> tuple[str | None, str | None]:
+    """What is wrong with a user's program, before it is fitted; ``run``: one of it.
+
+    Returns:
+        What Pyro's validation says of it at all places that it was run at, and what is random in its density.
+    """
+    check_sites(run)
+
+    def program() -> None:
+        target._call(())
+
+    if target.enumerates:
+        check_plates(program)
+    z = torch.zeros(target.dim, dtype=target._like.dtype, device=target._like.device)
+    for name, s in target.slices.items():
+        z[s.start : s.stop] = s.transform.inv(run.sites[name]["value"].detach()).reshape(-1)
+    return validated(program), randomness(run, target.log_density, z)
+
+
+def check_flat(target: Target, instead: str) -> None:
+    """Raises NotApplicable for angles, which Pyro's own methods take for numbers of the real line."""
+    angle = next((name for name, s in target.slices.items() if s.circular), None)
+    if angle is not None:
+        raise NotApplicable("sites that are no angles", f"the angle {angle!r}", f"use {instead}")
+
+
+def check_sites(run: Run) -> None:
+    """Refuses what has no density that all methods can use.
+
+    Raises:
+        NotApplicable: for ``obs_mask``, which makes a latent site whose observed places have no density.
+    """
+    for name in run.sites:
+        base = name.removesuffix("_unobserved")
+        if base != name and f"{base}_observed" in run.sites and base in run.sites:
+            raise NotApplicable(
+                "a likelihood without obs_mask",
+                f"one at {base!r}",
+                "observe the rows that are there (pyro.poutine.mask, or their index), and draw the missing values at a site of "
+                "their own if something depends on them",
+            )
+
+
+def check_plates(program: Callable[[], Any]) -> None:
+    """Raises NotApplicable where a batch is in no plate: sums over discrete sites then multiply the wrong terms."""
+    with _validation(), seeded(0), Run({}) as run:
+        program()
+        for _, site in run.samples():
+            if is_deterministic(site):
+                continue
+            try:
+                check_site_shape(cast(Any, {**site, "log_prob": site_log_prob(site)}), cast(int, NEVER))
+            except ValueError as error:
+                found, _, fixes = _sentence(error).partition(" Try one of the following fixes: ")
+                advice = "enclose the batch in pyro.plate, or make it one event by .to_event" if fixes else "declare its plates"
+                raise NotApplicable("every batch in a plate, as discrete sites are summed out", found, advice) from None
+
+
+def validated(program: Callable[[], Any]) -> str | None:
+    """Runs the program with Pyro's validation at draws of its prior. What validation says where the program has no density at any
+    of them; None where it passes.
+
+    Raises:
+        DataError: where validation refuses what has a density all the same, which would be fitted without a word.
+    """
+    said: str | None = None
+    for seed in range(PLACES):
+        try:
+            with _validation(), seeded(seed), Run({}) as run:
+                program()
+                _look_at_data(run)
+            return None
+        except ValueError as error:
+            said = _sentence(error)
+        if _has_density(program, seed):
+            raise DataError(
+                "values and parameters that Pyro's validation allows",
+                said,
+                "recode the data, or give the site a law and a prior that allow them",
+            )
+    return said
+
+
+def _look_at_data(run: Run) -> None:
+    for name, site in run.observed().items():
+        try:
+            site_log_prob(site)
+        except ValueError as error:
+            raise ValueError(f"at site {name!r}: {error}") from None
+
+
+def _has_density(program: Callable[[], Any], seed: int) -> bool:
+    """Whether the program is finite there without validation, or breaks down, so that a search would too."""
+    with quietly(), seeded(seed), torch.no_grad(), Run({}) as run:
+        try:
+            program()
+            return bool(torch.isfinite(torch.as_tensor(run.log_prob())))
+        except (RuntimeError, ValueError, IndexError):
+            return True
+
+
+@contextmanager
+def _validation() -> Iterator[None]:
+    with pyro.validation_enabled(True), pyro.get_param_store().scope(), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of laws that do not say what their parameters may be
+        yield
+
+
+def _sentence(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= LONGEST else text[:LONGEST] + " ..."
+
+
+def randomness(run: Run, density: Callable[[Tensor], Tensor], z: Tensor) -> str | None:
+    """What is random in a density besides its sites; None where it is the same at every call.
+
+    Args:
+        run: one of the program.
+        density: log density at z [p].
+    """
+    if run.subsampled:
+        name, share = next(iter(run.subsampled.items()))
+        return f"a plate {name!r} that takes {share} at random"
+    found = []
+    for seed in (0, 1):
+        with seeded(seed), torch.no_grad():
+            found.append(density(z))
+    first, second = found
+    tolerance = 1e-10 if first.dtype == torch.float64 else 1e-5
+    same = torch.allclose(first, second, rtol=tolerance, atol=tolerance, equal_nan=True)
+    return None if same else "random numbers in the program beside its sites"

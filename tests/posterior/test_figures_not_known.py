@@ -1,0 +1,30 @@
+"""What a posterior does not know is no attribute of it, and a field of a model is no capability."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import ppgp
+from ppgp import inference, models
+from ppgp.errors import NotApplicable
+
+X = torch.randn(12, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def test_hasattr_answers() -> None:
+    data = ppgp.Dataset(X, X[:, 0])
+    draws = {"weight": torch.zeros(2, 5, 2), "bias": torch.zeros(2, 5), "noise": torch.ones(2, 5)}
+    chains = ppgp.Posterior(models.LinearRegression(), data, draws, inference.NUTS())
+    for name in ("aic", "bic", "log_evidence"):
+        assert not hasattr(chains, name)
+        assert getattr(chains, name, None) is None
+        with pytest.raises(NotApplicable):
+            getattr(chains, name)
+
+
+def test_the_number_of_components_is_no_function() -> None:
+    draws = {"weight": torch.ones(1, 1, 2)}
+    posterior = ppgp.Posterior(models.GaussianMixture(2), ppgp.Dataset(X, X[:, 0]), draws, inference.MAP())
+    with pytest.raises(NotApplicable, match="components"):
+        posterior.components(X)
