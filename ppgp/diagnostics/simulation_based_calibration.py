@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,17 +16,16 @@ import numpy as np
 import pyro
 import torch
 from scipy import stats
-from torch import Tensor
 
 from ..data.dataset import Dataset
-from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError, StorageError
+from ..errors import ConvergenceWarning, NotApplicable, SettingError, StorageError
 from ..inference import Inference
 from ..inference.fitting import fit
 from ..inference.progress import bar
 from ..models import Model
 from ..numerics.seeding import seeded
 from ..posterior.convergence import ess, scalars
-from ..priors import Flat, bare
+from .prior_simulations import OfModel, OfProgram
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +34,6 @@ __all__ = ["SBC", "ecdf_band", "sbc"]
 
 RANKS = 99  # draws that each rank is among: 100 values, from thinned chains
 FIT_SEED = 1_000_000_007
-TRIES = 100  # simulated data sets that a model may refuse in a row
 PATHS = 2000  # simulated, for the simultaneous band
 
 
@@ -132,7 +130,7 @@ def ecdf_band(n: int, points: np.ndarray, level: float = 0.95) -> tuple[np.ndarr
 
 
 def sbc(
-    model: Model,
+    model: Model | Callable[..., Any],
     how: Inference,
     simulations: int = 200,
     *,
@@ -140,6 +138,7 @@ def sbc(
     X: Any = None,
     n: int = 20,
     d: int = 2,
+    arguments: Mapping[str, Any] | None = None,
     workers: int = 1,
     checkpoint: str | Path | None = None,
     progress: bool = True,
@@ -150,29 +149,39 @@ def sbc(
     Talts, Betancourt, Simpson, Vehtari & Gelman (2018). Chains are thinned to independent draws before ranking.
 
     Args:
+        model: a model, or a Pyro program whose sites of the data bear the names of their arguments.
         X: inputs [n, d] of every simulation; None: n rows of d standard normal columns.
+        arguments: of a program, those of the data left out: ``sbc(program, how, arguments=dict(x=x))``.
         workers: processes; each simulation has a seed of its own, so that their number does not change the ranks.
         checkpoint: a file that keeps the ranks found; a call with the same arguments goes on from it.
 
     Raises:
-        NotApplicable: if a prior is Flat, as nothing can be drawn from it.
+        NotApplicable: if a prior is Flat, as nothing can be drawn from it, or a program has no site of data.
         StorageError: if the checkpoint is of another call.
     """
     if simulations < 20:
         raise SettingError("at least 20 simulations", str(simulations), "for example 200")
     if workers < 1:
         raise SettingError("at least one worker", str(workers), "pass workers=2")
-    if X is None:
-        X = torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    X = Dataset(X, torch.zeros(len(X))).X
-    flat = [name for name, site in model.sites(X.shape[1]).items() if isinstance(bare(getattr(site, "prior", None)), Flat)]
-    if flat:
-        raise NotApplicable("priors that can be drawn from", f"Flat for {', '.join(flat)}", "use proper priors")
-    kept = _Kept(checkpoint, [repr(model), repr(how), seed, X.tolist()])
+    source: OfModel | OfProgram
+    if isinstance(model, Model):
+        if arguments is not None:
+            raise NotApplicable("X, or n and d, for a model", "arguments", "pass X=")
+        if X is None:
+            X = torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        source = OfModel(model, Dataset(X, torch.zeros(len(X))).X)
+    else:
+        if not callable(model):
+            raise NotApplicable("a model or a Pyro program", type(model).__name__, "pass a model of ppgp.models, or a function")
+        source = OfProgram(model, dict(arguments or {}))
+    with seeded(seed), pyro.get_param_store().scope():
+        source.check()
+    what, where = source.identity()
+    kept = _Kept(checkpoint, [what, repr(how), seed, where])
     found = kept.read()
     missing = [i for i in range(simulations) if i not in found]
     with bar(f"SBC of {type(how).__name__}", simulations, progress) as update:
-        for i, ranks in _simulated(model, how, X, seed, missing, workers):
+        for i, ranks in _simulated(source, how, seed, missing, workers):
             found[i] = ranks
             kept.add(i, ranks)
             update(len(found))
@@ -181,31 +190,31 @@ def sbc(
 
 
 def _simulated(
-    model: Model, how: Inference, X: Tensor, seed: int, wanted: list[int], workers: int
+    source: OfModel | OfProgram, how: Inference, seed: int, wanted: list[int], workers: int
 ) -> Iterator[tuple[int, dict[str, int]]]:
     if workers == 1 or len(wanted) < 2:
-        yield from ((i, _one(model, how, X, seed, i)) for i in wanted)
+        yield from ((i, _one(source, how, seed, i)) for i in wanted)
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        futures = {i: pool.submit(_one, model, how, X, seed, i) for i in wanted}
+        futures = {i: pool.submit(_one, source, how, seed, i) for i in wanted}
         for i, future in futures.items():
             yield i, future.result()
 
 
-def _one(model: Model, how: Inference, X: Tensor, seed: int, i: int) -> dict[str, int]:
+def _one(source: OfModel | OfProgram, how: Inference, seed: int, i: int) -> dict[str, int]:
     """One simulation: the ranks of its theta."""
     own = seed * 1_000_003 + i
     with seeded(own), pyro.get_param_store().scope():
-        values, ready = _simulated_data(model, X)
-    y = values["y"]
+        values, ready, data = source.drawn()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         # a seed of the fit's own: its random numbers must not be those that drew theta
-        posterior = fit(ready, Dataset(X, y), how, seed=own + FIT_SEED, progress=False, standardise=False)
+        posterior = fit(ready, data, how, seed=own + FIT_SEED, progress=False, standardise=False)
     truth = {name: values[name][None, None] for name in posterior.draws}
-    if ready.relabel is not None:
-        truth, _ = ready.relabel(truth)
+    relabel = getattr(ready, "relabel", None)
+    if relabel is not None:
+        truth, _ = relabel(truth)
     generator = np.random.default_rng(own)
     ranks = {}
     for (name, x), (_, value) in zip(scalars(posterior.draws), scalars(truth), strict=True):
@@ -219,24 +228,6 @@ def _one(model: Model, how: Inference, X: Tensor, seed: int, i: int) -> dict[str
             among = (int((kept < value.item()).sum()) + generator.random()) / (len(kept) + 1)
             ranks[name] = int(among * (RANKS + 1))
     return ranks
-
-
-def _simulated_data(model: Model, X: Tensor) -> tuple[dict[str, Tensor], Model]:
-    """Sites and y from the prior, and the model made ready for them.
-
-    Data that the model refuses (labels of one class) are drawn again: a condition on y alone leaves p(theta given y) as it is.
-    """
-    refused: DataError | None = None
-    for _ in range(TRIES):
-        trace = pyro.poutine.trace(model.model).get_trace(X)  # type: ignore[attr-defined]
-        nodes: dict[str, dict[str, Any]] = dict(trace.nodes)  # type: ignore[arg-type]
-        values = {name: node["value"] for name, node in nodes.items() if node["type"] == "sample"}
-        try:
-            return values, model.prepare(Dataset(X, values["y"]))
-        except DataError as error:
-            refused = error
-    assert refused is not None
-    raise refused
 
 
 class _Kept:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 
@@ -145,3 +147,23 @@ def test_what_cannot_be_simulated_is_refused() -> None:
         ppgp.sbc(NIG, inference.MAP(), 20, progress=False)
     with pytest.raises(SettingError, match="20 simulations"):
         ppgp.sbc(NIG, Exact(), 5, progress=False)
+
+
+def program(x: torch.Tensor, y: torch.Tensor | None = None) -> None:
+    slope = pyro.sample("slope", dist.Normal(torch.zeros((), dtype=x.dtype), 1.0))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(slope * x, 0.5), obs=y)
+
+
+def test_a_program_is_validated_too() -> None:
+    x = torch.linspace(-1, 1, 6, dtype=torch.float64)
+    found = ppgp.sbc(program, inference.Laplace(draws=200), 60, arguments={"x": x}, progress=False)
+    assert set(found.ranks) == {"slope"}
+    assert found.passes
+
+
+def test_a_program_without_data_is_one_sentence() -> None:
+    with pytest.raises(NotApplicable, match="arguments=dict"):
+        ppgp.sbc(program, inference.Laplace(), 20, arguments={"x": torch.ones(2), "y": torch.ones(2)}, progress=False)
+    with pytest.raises(NotApplicable, match="a model or a Pyro program"):
+        ppgp.sbc("gp", inference.Laplace(), 20, progress=False)  # type: ignore[arg-type]
