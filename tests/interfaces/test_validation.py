@@ -165,5 +165,3 @@ def test_a_program_is_validated_too() -> None:
 def test_a_program_without_data_is_one_sentence() -> None:
     with pytest.raises(NotApplicable, match="arguments=dict"):
         ppgp.sbc(program, inference.Laplace(), 20, arguments={"x": torch.ones(2), "y": torch.ones(2)}, progress=False)
-    with pytest.raises(NotApplicable, match="a model or a Pyro program"):
-        ppgp.sbc("gp", inference.Laplace(), 20, progress=False)  # type: ignore[arg-type]
