@@ -32,7 +32,10 @@ Level = Annotated[float, typer.Option(help="level of the intervals, in (0, 1)")]
 Seed = Annotated[int, typer.Option(help="every random number comes from it")]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", help="an option of a model or method: kernel.lengthscale=2, nuts.draws=200, noise='LogNormal(0, 1)'"),
+    typer.Option(
+        "--set",
+        help="an option of a model or method, numbers in the units of the data: kernel.lengthscale=2, nuts.draws=200, noise='LogNormal(0, 1)'",
+    ),
 ]
 Progress = Annotated[bool, typer.Option(help="show progress bars")]
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import ppgp
-from ppgp import Dataset, inference, kernels, likelihoods, priors
+from ppgp import Dataset, inference, kernels, likelihoods, models, priors
 from ppgp.errors import SettingError
 from ppgp.kernels import (
     ARD,
@@ -261,3 +261,36 @@ def test_lengths_of_an_isotropic_kernel_are_one_a_column_in_arviz() -> None:
     lengths = posterior.to_arviz(units="data", log_likelihood=False, prior=4)
     assert lengths.posterior["kernel.lengthscale"].dims == ("chain", "draw", "feature")
     assert lengths.prior["kernel.lengthscale"].shape == (1, 4, 2)
+
+
+@quiet
+@pytest.mark.parametrize("conjugate", [False, True])
+def test_priors_of_coefficients_are_the_same_law_on_both_scales(conjugate: bool) -> None:
+    """In closed form; a flat bias is the same law on every scale."""
+    noise = InUnitsOfData(priors.InverseGamma(3.0, 10.0))
+    model = LinearRegression(InUnitsOfData(Normal(0.3, 0.5)), priors.Flat(), noise, conjugate=conjugate)
+    same(*laws(model, DATA, inference.Exact(draws=4000)), rtol=1e-5 if conjugate else 1e-3)
+
+
+def test_every_model_of_the_zoo_is_among_these() -> None:
+    tried = {type(model).__name__ for model, _ in (FIXED | FITTED).values()}
+    apart = {"GaussianMixture", "Kriging"}  # proportions are never fixed; nothing is standardised
+    assert tried | apart == set(models.__all__) - {"Model", "Program"}
+
+
+def test_a_model_that_does_not_say_its_units_refuses_numbers() -> None:
+    from dataclasses import dataclass
+
+    @dataclass(frozen=True)
+    class Level(Model):
+        level: priors.PriorLike = Normal(0.0, 1.0)  # type: ignore[name-defined]
+
+        def sites(self, d: int) -> dict[str, Any]:
+            return {"level": priors.site("level", self.level)}
+
+        def law(self, theta: Any, X: torch.Tensor) -> torch.distributions.Distribution:
+            return torch.distributions.Normal(self.value(theta, "level", X)[..., None].expand(len(X)), 1.0)
+
+    with pytest.raises(SettingError, match="in_units"):
+        ppgp.fit(Level(3.0), DATA, inference.MAP(), progress=False)
+    assert float(ppgp.fit(Level(3.0), DATA, inference.MAP(), progress=False, standardise=False).predict(NEW).mean[0]) == 3.0
