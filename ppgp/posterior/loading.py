@@ -61,14 +61,15 @@ def load_posterior(path: str | Path, model: Any = None, *, unchecked: bool = Fal
     except Exception as error:  # a recipe may raise anything where its numbers are not its own
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise StorageError("a Posterior that fits its model", reason, "pass the recipe that was fitted") from None
-    found = _marked(found)
+    if storage.is_of_the_format_before(path):
+        found = _marked(found)
     if found.recipe is not None:
         object.__setattr__(found.model, "given", found.recipe)
     return found
 
 
 def _marked(found: Posterior) -> Posterior:
-    """With a recipe that says that its numbers are on the standardised scale, as those of "ppgp-1" do not."""
+    """With a recipe that says that its numbers are on the standardised scale; those of "ppgp-1" do not say so."""
     model: Any = found.model
     own = getattr(model, "__dataclass_fields__", {})
     if found.scaler is None or "standardised" not in own or model.standardised:

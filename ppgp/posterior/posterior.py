@@ -366,11 +366,9 @@ class Posterior:
         return arviz_bridge.to_arviz(groups, found, axes, attrs)
 
     def draws_in(self, units: str = "data") -> dict[str, Tensor]:
-        """``draws``, on the scale of the model (``units="model"``) or in the units of the data.
-
-        A length in columns that were scaled one by one is one length a column there: [chain, draw, d]. What has no equivalent (the
-        angle of an anisotropy among such columns, the weights of a network) stays on the standardised scale; ``summary`` marks it.
-        """
+        """``draws`` in the units of the data (or, "model", as they are). One length for columns that were scaled one by one is one
+        a column, [chain, draw, d]. What has no equivalent (the angle of an anisotropy among such columns, the weights of a network)
+        stays on the standardised scale, and ``summary`` marks it."""
         return draws_in(units, self.draws, self.model, self.scaler)[0]
 
     def summary(self, units: str = "model") -> Any:

@@ -144,6 +144,12 @@ def load(
         raise _damaged(path, _first_line(error)) from None
 
 
+def is_of_the_format_before(path: str | Path) -> bool:
+    """Whether a file that ``load`` has read is of "ppgp-1"."""
+    with safe_open(str(path), "pt") as file:
+        return (file.metadata() or {}).get("format") == UNCHECKED
+
+
 def _first_line(error: BaseException) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
