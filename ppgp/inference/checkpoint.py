@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -21,7 +22,7 @@ from ..data.dataset import Dataset
 from ..errors import StorageError
 from ..target.target import Target
 
-FORMAT = "ppgp-checkpoint-1"
+FORMAT = "ppgp-checkpoint-2"
 EVERY = 2.0  # seconds between saves
 SHARE = 0.05  # of the time of the run at most: where a save takes long, saves are further apart
 
@@ -49,7 +50,7 @@ class Checkpoint:
             with safe_open(str(self.path), "pt") as file:
                 metadata = file.metadata() or {}
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
+        except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, OverflowError) as error:
             raise StorageError(
                 "a checkpoint of this run", f"{self.path.name}, which cannot be read ({error})", "delete it"
             ) from None
@@ -61,6 +62,8 @@ class Checkpoint:
                 f"{self.path.name}, of another method, model, seed or data",
                 "choose another path, or delete it",
             )
+        if metadata.get("checksum") != _checksum(tensors):
+            raise StorageError("a checkpoint of this run", f"{self.path.name}, damaged: its checksum is another", "delete it")
         return tensors
 
     def due(self) -> bool:
@@ -75,9 +78,19 @@ class Checkpoint:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         beside = self.path.with_name(self.path.name + ".new")
         clones = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-        save_file(clones, str(beside), metadata={"format": FORMAT, "identity": self._identity})
+        save_file(clones, str(beside), metadata={"format": FORMAT, "identity": self._identity, "checksum": _checksum(clones)})
         os.replace(beside, self.path)
         self._next = time.monotonic() + max(EVERY, (time.monotonic() - started) / SHARE)
+
+
+def _checksum(tensors: Mapping[str, Tensor]) -> str:
+    """A digest of names, types, shapes and numbers."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        value = tensors[name].contiguous()
+        digest.update(json.dumps([name, str(value.dtype), list(value.shape)]).encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _identity(how: Any, target: Target, seed: int) -> str:

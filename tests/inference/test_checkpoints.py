@@ -129,6 +129,21 @@ def test_the_file_of_another_run_is_refused_and_left_alone(tmp_path: Path) -> No
         ppgp.fit(LogisticRegression(), small(), how, progress=False, checkpoint=path)
 
 
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
+    """One bit of a number changed: the run would go on from elsewhere."""
+    path = tmp_path / "run.ckpt"
+    how = SGLD(draws=10, warmup=10, chains=2)
+    with pytest.warns(ppgp.errors.ConvergenceWarning):
+        ppgp.fit(LogisticRegression(), small(), how, progress=False, checkpoint=path)
+    content = bytearray(path.read_bytes())
+    for place in (-1, -100, -1000):
+        damaged = content.copy()
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(StorageError, match="checksum"):
+            ppgp.fit(LogisticRegression(), small(), how, progress=False, checkpoint=path)
+
+
 @pytest.mark.parametrize(
     ("how", "advice"),
     [(MAP(), "use SVI"), (inference.Laplace(), "use SVI"), (NUTS(engine="pyro"), "nutpie"), (SVI("lowrank"), "Gaussian guide")],

@@ -63,6 +63,20 @@ def test_an_old_file_is_refused_where_nobody_asked_for_it(path: Path) -> None:
         ppgp.load_posterior(path, GIVEN.get(path.stem))
 
 
+@pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
+@pytest.mark.parametrize(
+    "name", ["gp-fixed-numbers", "gp-known-noise", "kriging-fixed-numbers", "svgp-deep-svi", "mixture-gibbs", "ensemble"]
+)
+def test_a_fit_of_today_comes_back_as_it_was_saved(name: str, tmp_path: Path) -> None:
+    model, data, how, options = WRITER.fits()[name]
+    posterior = ppgp.fit(model, data, how, seed=0, progress=False, **options)
+    again = ppgp.load_posterior(posterior.save(tmp_path / "today.safetensors"))
+    assert (again.model, again.recipe, again.how) == (posterior.model, model, how)
+    assert again.warnings == posterior.warnings
+    assert again.data.feature_names == posterior.data.feature_names
+    assert WRITER.expected(again, name) == WRITER.expected(posterior, name)
+
+
 def test_every_class_and_field_of_the_format_before_has_its_place() -> None:
     known = table()
     for name, names in json.loads((FOLDER / "ppgp-1" / "classes.json").read_text()).items():
