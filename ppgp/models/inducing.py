@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from ..errors import DataError, NumericalError, SettingError
+from ..errors import DataError, NumericalError, NumericalWarning, SettingError
 from ..kernels import Kernel
 from ..numerics.inducing_points import GREEDY, select
 from ..numerics.seeding import seeded
@@ -46,6 +47,23 @@ def check_given(Z: Tensor, d: int) -> None:
         raise DataError("different inducing inputs", "duplicates among them", "drop the copies")
 
 
+def wanted(inducing: int | None, X: Tensor) -> int:
+    """How many inducing inputs are asked for."""
+    return min(DEFAULT_INDUCING, len(torch.unique(X, dim=0))) if inducing is None else inducing
+
+
+def say_if_fewer(Z: Tensor, inducing: int | None, X: Tensor) -> None:
+    """Warns with NumericalWarning where fewer than asked for were placed."""
+    m = wanted(inducing, X)
+    if len(Z) < m:
+        warnings.warn(
+            f"{len(Z)} inducing inputs were placed where {m} were asked for: at the hyperparameters that the selection goes by, the "
+            "kernel cannot tell more rows apart; use selection='kmeans', or a shorter lengthscale, for more",
+            NumericalWarning,
+            stacklevel=3,
+        )
+
+
 def place(
     selection: str,
     inducing: int | None,
@@ -56,8 +74,11 @@ def place(
     noise: float,
     seed: int,
 ) -> Tensor:
-    """Z [m, d] for rows X [n, d] at hyperparameters theta; m of None is 100, or the number of different rows where that is less."""
-    m = min(DEFAULT_INDUCING, len(torch.unique(X, dim=0))) if inducing is None else inducing
+    """Z [m, d] for rows X [n, d] at hyperparameters theta; m of None is 100, or the number of different rows where that is less.
+
+    Greedy selections place fewer where the kernel tells fewer rows apart.
+    """
+    m = wanted(inducing, X)
     with torch.no_grad():
         seen, hyper, (rows,) = kernel.seen(under("kernel", theta), X)
         if not any(isinstance(one, Param) for one in seen.sites(rows.shape[-1]).values()):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import pyro
@@ -13,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
-from ..errors import DataError, NotApplicable, NumericalError, SettingError
+from ..errors import NotApplicable, NumericalError, SettingError
 from ..kernels import RBF, Kernel, Unscaled
 from ..kernels.base import check_kernel
 from ..numerics.cholesky import add_diagonal, cholesky
@@ -21,7 +20,7 @@ from ..numerics.collapsed_bound import Projection, SparseMarginal, inducing_root
 from ..priors import LogNormal, Param, PriorLike, Site, moved, prefixed, site, tensor_of, under
 from .base import Model, full_batch_only, made_from
 from .gp import GP
-from .inducing import DEFAULT_INDUCING, check_given, check_number, medians, place, refuse_broken
+from .inducing import DEFAULT_INDUCING, check_given, check_number, medians, place, refuse_broken, say_if_fewer
 from .sites import Theta, begun, draw, number_of_draws, split_params
 from .units import filled, level, of_gp, units_of
 
@@ -103,6 +102,7 @@ class SGPR(Model):
         if self.Z is not None:
             return ready
         Z = ready._select(self._medians(data.X), data.X, data.y)
+        say_if_fewer(Z, self.inducing, data.X)
         return replace(ready, Z=Z, inducing=len(Z))
 
     def check(self, data: Dataset) -> None:
@@ -150,8 +150,9 @@ class SGPR(Model):
         """
         start = dict(theta)
         if self.learn and self.selection is None and self.inducing is not None:
-            with suppress(DataError):  # a lengthscale so long that fewer rows span the rest
-                start["inducing"] = replace(self, selection="conditional_variance")._select(theta, data.X, data.y)
+            Z = replace(self, selection="conditional_variance")._select(theta, data.X, data.y)
+            if len(Z) == self.inducing:  # not so under a lengthscale so long that fewer rows span the rest
+                start["inducing"] = Z
         if "noise" in start:
             law = self._law(theta, data.X, start.get("inducing", self._of(theta, data.X)))
             gap = law.project(data.y, inducing_root(law.Kmm)).gap / data.n
@@ -176,8 +177,10 @@ class SGPR(Model):
         return made_from(replace(self, Z=self._select(theta, data.X, data.y)), self)
 
     def replaced(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
-        """The param ``inducing`` placed again, at theta {site: [*event]} with the network's params: what ``reselect`` asks for."""
-        return {"inducing": self._select(theta, data.X, data.y)}
+        """The param ``inducing`` placed again, at theta {site: [*event]} with the network's params: what ``reselect`` asks for.
+        Nothing where fewer rows than there are inducing inputs span the rest."""
+        Z = self._select(theta, data.X, data.y)
+        return {"inducing": Z} if self.Z is None or len(Z) == len(self.Z) else {}
 
     def _medians(self, X: Tensor) -> dict[str, Tensor]:
         return medians(self.sites(X.shape[1]), X, self.seed)

@@ -22,7 +22,7 @@ from ..numerics.collapsed_bound import jittered
 from ..numerics.whitened import Moments, divergence, marginals
 from ..priors import Normal, Param, Prior, PriorLike, Site, prefixed, site, under
 from .base import Model
-from .inducing import DEFAULT_INDUCING, all_rows, check_given, check_number, medians, place, refuse_broken
+from .inducing import DEFAULT_INDUCING, all_rows, check_given, check_number, medians, place, refuse_broken, say_if_fewer
 from .sgpr import SGPR
 from .sites import Theta, begun, draw, split_params
 from .units import filled, level, of_gp, units_of
@@ -127,6 +127,8 @@ class SVGP(Model):
             check_given(self.Z, data.d)
             return ready
         Z = ready._select(data.X, data.y)
+        if self.selection != "all":
+            say_if_fewer(Z, self.inducing, data.X)
         return replace(ready, Z=Z, inducing=len(Z))
 
     def _select(self, X: Tensor, y: Tensor | None) -> Tensor:

@@ -30,7 +30,7 @@ def select(
     seed: int = 0,
     features: Tensor | None = None,
 ) -> Tensor:
-    """Z [m, d] for rows X [n, d].
+    """Z [m, d] for rows X [n, d]; fewer where a greedy selection finds fewer rows that the kernel tells apart.
 
     Args:
         how: a name in ``SELECTIONS``.
@@ -105,7 +105,7 @@ def _conditional_variance(
     for j in range(m):
         i = int(left.argmax())
         if not float(left[i]) > TINY * float(diagonal.mean()):
-            raise _spanned(m, j)
+            break  # those chosen determine all others
         chosen.append(i)
         A[j] = _column(A[:j], i, X, kernel) / left[i].sqrt()
         left = (left - A[j].square()).clamp_min(0.0)
@@ -129,7 +129,7 @@ def _bound(
     for j in range(m):
         open_rows = torch.nonzero(left > TINY * diagonal.mean()).flatten()
         if not len(open_rows):
-            raise _spanned(m, j)
+            break
         some = open_rows[torch.randperm(len(open_rows), generator=generator)[:CANDIDATES].to(X.device)]
         known = A[:j]
         V = (kernel(X[some], X) - known[:, some].mT @ known) / left[some].sqrt()[:, None]  # [candidates, n]
@@ -153,14 +153,6 @@ def _bound(
 def _column(A: Tensor, i: int, X: Tensor, kernel: Covariance) -> Tensor:
     """Covariances of row i with all rows, given the inducing inputs behind A."""
     return kernel(X[i : i + 1], X)[0] - A[:, i] @ A
-
-
-def _spanned(m: int, found: int) -> DataError:
-    return DataError(
-        f"{m} rows that the kernel tells apart",
-        f"only {found}, which determine all others",
-        "lower inducing, or the lengthscale",
-    )
 
 
 #: those that go by the kernel, and name rows

@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import ppgp
 from ppgp import inference, kernels, models
 from ppgp.data import Dataset
-from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
+from ppgp.errors import DataError, NotApplicable, NumericalWarning, SettingError, UnknownName
 from ppgp.kernels import White
 from ppgp.kernels.networks import MLP
 from ppgp.models import sgpr
@@ -323,11 +323,34 @@ def test_what_cannot_be_is_one_sentence() -> None:
     with pytest.raises(DataError, match="inducing inputs of 2 columns"):
         models.SGPR(Z=Z[:, :1]).prepare(data)
     twins = Dataset(data.X[[0] * 15 + [1] * 5], data.y)
-    for selection in ("kmeans", "random", "conditional_variance", "bound"):
+    for selection in ("kmeans", "random"):
         with pytest.raises(DataError, match="lower inducing"):
             models.SGPR(inducing=6, selection=selection).prepare(twins)
     with pytest.raises(NotApplicable, match="its cost grows linearly"):
         Target(models.SGPR(inducing=5).prepare(data), data).log_density(torch.zeros(3, dtype=F64), torch.arange(4))
+
+
+@pytest.mark.parametrize("selection", ["conditional_variance", "bound"])
+@pytest.mark.parametrize("kind", [models.SGPR, models.SVGP])
+def test_fewer_are_placed_where_the_kernel_tells_fewer_rows_apart(
+    kind: type[models.SGPR | models.SVGP], selection: str
+) -> None:
+    data = waves(60, 1)
+    with pytest.warns(NumericalWarning, match="50 were asked for"):
+        ready = kind(kernels.RBF(1.0, 3.0), 50, selection=selection).prepare(data)
+    assert ready.Z is not None
+    assert len(torch.unique(ready.Z, dim=0)) == len(ready.Z) == ready.inducing
+    assert 3 <= len(ready.Z) < 50
+    twins = Dataset(data.X[[0] * 15 + [1] * 5], data.y[:20])
+    with pytest.warns(NumericalWarning, match="2 inducing inputs"):
+        assert len(kind(inducing=6, selection=selection).prepare(twins).Z) == 2  # type: ignore[arg-type]
+
+
+def test_a_fit_goes_on_with_fewer() -> None:
+    data = waves(60, 1)
+    with pytest.warns(NumericalWarning, match="40 were asked for"):
+        posterior = ppgp.fit(models.SGPR(inducing=40, selection="bound"), data, inference.MAP(), progress=False)
+    assert float((posterior.predict(data.X).mean - data.y).std()) < float(data.y.std())
 
 
 def striped(n: int, seed: int) -> Dataset:
