@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Comparison", "compare"]
 
+JOINT_MODE = "the joint mode of f and its hyperparameters is a poor fit: use SVI or NUTS, which integrate f out"
 NO_REFERENCE = "no reference draws of this model: fit it by NUTS too"
 
 
@@ -149,12 +150,12 @@ def compare(
         pd.DataFrame([{"name": name, **row} for name, one in judged.items() for row in one.scalars]),
         pd.DataFrame([{"name": name, **row} for name, row in figures.items()]).set_index("name"),
         {name: one.word for name, one in judged.items()},
-        {name: one.reason for name, one in judged.items()},
+        {name: _told(sides[name], one.reason) for name, one in judged.items()},
         predictions,
         {name: region for name, region in regions.items() if region},
         pd.DataFrame([{"name": name, **row} for name, one in judged.items() for row in one.joint]),
         {name: one.word for name, one in second.items()},
-        {name: one.reason for name, one in second.items()},
+        {name: _told(sides[name], one.reason) for name, one in second.items()},
     )
 
 
@@ -176,6 +177,11 @@ def _shared(test: Dataset, calibration: Dataset) -> str | None:
     if (test.noise_sd is None) != (calibration.noise_sd is None):
         return "the noise of the test rows or of the calibration rows is known, not of both"
     return None
+
+
+def _told(side: Side, reason: str) -> str:
+    """The reason, and what speaks against the method itself."""
+    return f"{reason}; {JOINT_MODE}" if side.posterior.stats.get("joint_mode") else reason
 
 
 def _judge(own: Side, standard: Side | None) -> Found:

@@ -391,7 +391,7 @@ def _print_table(rows: list[dict[str, Any]], title: str) -> None:
         )
     console = Console()
     # a table in a pipe or a narrow terminal keeps its columns rather than its margins
-    console = Console(width=max(console.width, 120)) if not console.is_terminal else console
+    console = Console(width=max(console.width, 160)) if not console.is_terminal else console
     console.print(table)
 
 

@@ -126,3 +126,10 @@ def test_chains_on_mini_batches_need_a_reference(how: inference.Inference) -> No
 
 def test_all_rows_at_each_step_are_judged_by_their_mixing() -> None:
     assert ppgp.diagnose(posterior(normal(4, 1000), inference.SGHMC())).verdict == "agrees"
+
+
+def test_the_joint_mode_of_f_is_called_a_poor_fit_whatever_the_word() -> None:
+    joint = posterior(np.zeros((1, 1)), inference.MAP(), joint_mode=True)
+    for given in (REFERENCE, None):
+        assert "SVI or NUTS" in ppgp.compare({"q": joint}, reference=given).reasons["q"]
+    assert "SVI or NUTS" not in ppgp.compare({"q": joint, "nuts": REFERENCE}).reasons["nuts"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import subprocess
@@ -69,8 +70,13 @@ def test_compare_prints_the_table_and_writes_the_report(table: Path) -> None:
     assert "reference" in done.stdout
     results = json.loads((table / "report" / "results.json").read_text())
     assert [(r["model"], r["how"]) for r in results["rows"]] == [("linear", "map"), ("linear", "nuts")]
+    assert "predictions" in done.stdout
+    words = {"agrees", "means agree, spread does not", "do not use", "unjudged"}
+    assert results["rows"][0]["predictions"] in words
+    assert results["rows"][0]["predictions_reason"]
     assert all(np.isfinite(r[k]) for r in results["rows"] for k in ("rmse", "nll", "crps", "coverage", "width", "seconds"))
     page = (table / "report" / "index.html").read_text()
+    assert results["rows"][0]["predictions_reason"].split(";")[0] in html.unescape(page)
     assert "data:image/png;base64," in page
     assert not re.search(r'(src|href)="http', page)  # opens by itself: nothing is fetched
     assert (table / "report" / "linear-nuts.nc").stat().st_size > 0
