@@ -21,7 +21,7 @@ from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from . import APS, LAC, Absolute, Score
 from .beforehand import given_by_hand, undeclared
-from .scores.base import interval
+from .scores.base import widened
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ class CrossCalibrator:
             return Region(level, f"{text}: infinite, as {n} rows are too few", -infinite, infinite, n_calibration=n)
         ends = [self._ends(p, s, level) for p, s in zip(new, scores, strict=True)]
         lower, upper = (torch.cat(side) for side in zip(*ends, strict=True))
-        region = interval(lower.kthvalue(low, 0).values, upper.kthvalue(high, 0).values, level)
+        region = widened(lower.kthvalue(low, 0).values, upper.kthvalue(high, 0).values, level)
         return replace(region, guarantee=text, n_calibration=n)
 
     def _guarantee(self, level: float) -> str:
@@ -102,7 +102,8 @@ class CrossCalibrator:
         regions = [self.score.region(prediction, s, level) for s in scores]
         middle = prediction.quantile(0.5)  # an empty set stands where it shrank to
         lower, upper = (torch.stack([getattr(r, end) for r in regions]) for end in ("lower", "upper"))
-        return torch.where(torch.isnan(lower), middle, lower), torch.where(torch.isnan(upper), middle, upper)
+        empty = torch.stack([r.empty for r in regions])
+        return torch.where(empty, middle, lower), torch.where(empty, middle, upper)
 
 
 def cross_calibrate(

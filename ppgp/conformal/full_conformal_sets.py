@@ -20,7 +20,7 @@ from ..posterior.region import Region, exact_level
 from . import PredictiveSystem, deleted, full_interval, full_system
 from .beforehand import given_by_hand, searches, undeclared
 from .leave_one_out_gp import Deleted
-from .scores.base import interval
+from .scores.base import widened
 from .split import smallest_n
 
 __all__ = ["full_conformal", "full_system_of"]
@@ -161,7 +161,7 @@ def full_conformal(
     sentence = full.sentence.format(level=level)
     if n < smallest_n(level):
         sentence += f": infinite, as {n} ranked rows are fewer than the {smallest_n(level)} a finite set needs"
-    return replace(interval(lower, upper, level), guarantee=sentence, n_calibration=n)
+    return replace(widened(lower, upper, level), guarantee=sentence, n_calibration=n)
 
 
 def full_system_of(

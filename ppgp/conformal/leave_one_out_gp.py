@@ -17,6 +17,7 @@ from ..numerics.cholesky import cholesky
 from ..posterior.region import exact_level
 
 BUDGET = 8_000_000  # numbers in the largest temporary
+KNOWN = 1e-9  # share of the prior variance below which what is left of it is taken for rounding, if the row is among the data
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class Deleted:
         rows = slice(None) if ranked is None else ranked
         b, d, a = self.b[rows, columns], self.d[rows, None], self.a[rows, None]
         mean = self.mean[columns] - b * (a / d)
-        sd = (self.variance[columns] + b.square() / d).sqrt()
+        # at a row whose y is known without noise the variance is 0 but for rounding, which may put it below
+        sd = (self.variance[columns].clamp_min(0.0) + b.square() / d).sqrt()
         return mean, sd, self.studentised[rows, None]
 
 
@@ -79,7 +81,27 @@ def deleted(
         b = b + W @ torch.cholesky_solve(new.mT - F.mT @ b, G)
     centre = torch.zeros_like(variance) if mean is None else mean
     left = variance - 2 * (b * K).sum(0) + (b * (C @ b)).sum(0)
+    b, left = _known(C, K, variance, b, left)
     return Deleted(Q @ residual, Q.diagonal(), b, centre + b.mT @ residual, left)
+
+
+def _known(C: Tensor, K: Tensor, variance: Tensor, b: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights and variances, exact where a new row is a row of the data whose y has no noise: its y is then known.
+
+    Such a row has the covariances of row i, and the variance that C has at i, which includes the noise of row i.
+    """
+    if not bool((left <= KNOWN * variance).any()):
+        return b, left
+    which = torch.nonzero(left <= KNOWN * variance).flatten()
+    nearest = b[:, which].abs().argmax(0)
+    close = KNOWN * variance[which]
+    same = ((K[:, which] - C[:, nearest]).abs() <= close).all(0)
+    same &= (variance[which] - C[nearest, nearest]).abs() <= close
+    which, nearest = which[same], nearest[same]
+    b, left = b.clone(), left.clone()
+    b[:, which] = torch.nn.functional.one_hot(nearest, len(C)).mT.to(b)
+    left[which] = 0.0
+    return b, left
 
 
 def deleted_low_rank(

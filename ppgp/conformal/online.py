@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -72,8 +73,10 @@ class _Past:
         return self.ordered[k - 1] if k <= len(self.ordered) else math.inf
 
 
-def _missed(score: float, threshold: float) -> float:
-    """1 where the row is not covered; a threshold of -inf covers nothing."""
+def _missed(score: float, threshold: float, floor: float | None) -> float:
+    """1 where the row is not covered; a threshold of -inf covers nothing, unless the score's sets are never empty."""
+    if floor is not None:
+        return float(score > max(threshold, floor))
     return float(score > threshold or threshold == -math.inf)
 
 
@@ -91,23 +94,47 @@ def _start(score: Score, prediction: Prediction, y: Any, level: float, calibrati
     bad = torch.nonzero(torch.isnan(scores)).flatten().tolist()
     if bad:
         raise DataError("finite scores", f"NaN in rows {bad[:5]}", "check the predictions of those rows")
-    return scores, [] if calibration is None else calibration.scores(level).tolist()
+    return scores, _before(score, calibration, level)
+
+
+def _before(score: Score, calibration: Any, level: float) -> list[float]:
+    """The scores of the rows before the first.
+
+    Raises:
+        SettingError: if they are scores of another kind, which no threshold for this one follows from.
+        NotApplicable: if the rows have groups or weights, which play no part here.
+    """
+    if calibration is None:
+        return []
+    if calibration.score != score:
+        do = "calibrate with the score of the online method"
+        raise SettingError(f"calibration rows scored by {score!r}", repr(calibration.score), do)
+    if calibration.groups is not None or calibration.weights is not None:
+        which = "groups" if calibration.groups is not None else "weights"
+        raise NotApplicable("calibration rows that count alike", which, "calibrate without them")
+    return calibration.scores(level).tolist()
 
 
 def _finish(
     score: Score, prediction: Prediction, scores: Tensor, q: list[float], alphas: list[float], level: float, text: str
 ) -> Online:
     thresholds = torch.tensor(q, dtype=torch.float64).to(scores)
+    if score.floor is not None:
+        thresholds = thresholds.clamp_min(score.floor)
+        region = score.region(prediction, thresholds, level)
+        errors = scores > thresholds
+        result = torch.tensor(alphas, dtype=torch.float64)
+        return Online(replace(region, guarantee=text), errors, result, thresholds)
     nothing = torch.isneginf(thresholds)  # a set that must be empty, whatever the score
     region = score.region(prediction, torch.where(nothing, torch.zeros_like(thresholds), thresholds), level)
     if region.labels is not None:
         region = replace(region, labels=region.labels & ~nothing[:, None])
     else:
-        ends = [torch.where(nothing, torch.full_like(end, torch.nan), end) for end in region]
+        lower, upper = (torch.where(nothing, sign * torch.inf, end) for sign, end in zip((1, -1), region, strict=True))
         pieces = region.pieces and tuple(
             () if empty else row for row, empty in zip(region.pieces, nothing.tolist(), strict=True)
         )
-        region = replace(region, lower=ends[0], upper=ends[1], pieces=pieces)
+        region = replace(region, lower=lower, upper=upper, pieces=pieces)
     errors = (scores > thresholds) | nothing
     return Online(replace(region, guarantee=text), errors, torch.tensor(alphas, dtype=torch.float64), thresholds)
 
@@ -117,7 +144,9 @@ class ACI:
     """Adaptive conformal inference: alpha_{t+1} = alpha_t + rate (alpha - missed_t). Gibbs & Candes (2021), equation 2.
 
     ``ACI(score, level)(prediction, y, calibration=None) -> Online``: rows in the order of time; each set uses earlier rows alone.
-    For any sequence whatever, |share missed - alpha| <= (max(alpha_1, 1 - alpha_1) + rate) / (rate T).
+    For any sequence whatever, |share missed - alpha| <= (max(alpha_1, 1 - alpha_1) + rate) / (rate T). Sets are empty where
+    alpha_t >= 1: the bound needs it. A score whose sets are never empty (``LAC(keep_best=True)``, ``Quantile(widen_only=True)``)
+    keeps them so; alpha_t then stops at 1, and the share missed is bounded from above alone.
 
     Args:
         score: with one side; it stays at the nominal level, the threshold moves.
@@ -145,14 +174,24 @@ class ACI:
         """``calibration``: a Calibrator with the same score, whose rows come before the first."""
         scores, before = _start(self.score, prediction, y, self.level, calibration)
         past, alpha = _Past(before, self.window), float(1 - exact_level(self.level))
-        now, q, alphas = alpha, [], []
+        now, q, alphas, floor = alpha, [], [], self.score.floor
         for s in scores.tolist():
             q.append(past.threshold(now))
             alphas.append(now)
-            now += self.rate * (alpha - _missed(s, q[-1]))
+            now += self.rate * (alpha - _missed(s, q[-1], floor))
+            now = now if floor is None else min(now, 1.0)
             past.add(s)
-        text = f"long-run coverage {self.level} +- {self.bound(len(scores)):.2g} over these {len(scores)} rows, whatever the sequence"
+        text = _long_run(self.level, self.bound(len(scores)), len(scores), floor is None)
         return _finish(self.score, prediction, scores, q, alphas, self.level, text)
+
+
+def _long_run(level: float, bound: float, rows: int, both_sides: bool) -> str:
+    """What is guaranteed of any sequence; nothing is, where the bound reaches down to a coverage of 0."""
+    if not bound < level:
+        return f"heuristic: over {rows} rows the long-run bound of {bound:.2g} on |coverage - {level}| says nothing"
+    if both_sides:
+        return f"long-run coverage {level} +- {bound:.2g} over these {rows} rows, whatever the sequence"
+    return f"long-run coverage >= {level} - {bound:.2g} over these {rows} rows, whatever the sequence"
 
 
 def _check_window(window: int | None) -> None:
@@ -188,6 +227,7 @@ class AgACI:
         past, alpha = _Past(before, self.window), float(1 - exact_level(self.level))
         experts = np.full(len(self.rates), alpha)
         rates = np.array(self.rates)
+        floor = self.score.floor
         regret, variance, largest = (np.zeros(len(rates)) for _ in range(3))
         q, alphas = [], []
         for s in scores.tolist():
@@ -204,7 +244,8 @@ class AgACI:
             variance += excess**2
             largest = np.maximum(largest, np.abs(excess))
             regret += excess * (1 - eta * excess)
-            experts = experts + rates * (alpha - np.array([_missed(s, past.threshold(a)) for a in experts]))
+            experts = experts + rates * (alpha - np.array([_missed(s, past.threshold(a), floor) for a in experts]))
+            experts = experts if floor is None else np.minimum(experts, 1.0)
             past.add(s)
         return _finish(
             self.score,
@@ -222,7 +263,10 @@ class PID:
     """Conformal PID: the threshold itself follows the misses, q_{t+1} = q_t + rate_t (missed_t - alpha) + integral. Angelopoulos, Candes & Tibshirani (2023).
 
     The proportional rate is ``rate`` times the range of the last ``window`` scores; the integrator is the paper's tangent with
-    constant ``saturation``. Its long-run coverage needs bounded scores.
+    constant ``saturation``. Without the integrator the coverage of a sequence is bounded for steps of any size
+    (Angelopoulos, Barber & Bates 2024, theorem 2): over T rows, with steps e_t and scores that span B,
+    |share missed - alpha| <= (B + max e_t) / T * (1 / e_1 + sum over t of |1 / e_t - 1 / e_{t - 1}|). Steps that follow a scale
+    that changes make it large; where it says nothing, and with the integrator, the sentence is "heuristic".
     """
 
     score: Score
@@ -242,19 +286,30 @@ class PID:
         line = list(before)
         track = _Past(before, None).threshold(alpha) if before else 0.0
         track = track if math.isfinite(track) else max(before)
-        q, total = [], 0.0
+        q, steps, total, floor = [], [], 0.0, self.score.floor
         for t, s in enumerate(scores.tolist(), start=1):
             q.append(track + self._integral(total, t, line))
-            missed = _missed(s, q[-1])
+            missed = _missed(s, q[-1], floor)
             line.append(s)
             recent = [v for v in line[-self.window :] if math.isfinite(v)]
             # equal scores have no range; a step of 0 would freeze the threshold for ever
             spread = max(max(recent) - min(recent), LEAST_STEP * max(map(abs, recent))) if recent else 0.0
-            spread = spread or 1.0
-            track += self.rate * spread * (missed - alpha)
+            steps.append(self.rate * (spread or 1.0))
+            track += steps[-1] * (missed - alpha)
+            track = track if floor is None else max(track, floor)
             total += missed - alpha
-        text = f"long-run coverage {self.level} if the scores are bounded"
+        text = "heuristic: no bound is known for the integrator over finitely many rows"
+        if self.saturation is None:
+            seen = [q[0], *scores.tolist(), *([] if floor is None else [floor])]
+            text = self._sentence(bound_of_steps(steps, seen), len(q))
         return _finish(self.score, prediction, scores, q, [math.nan] * len(q), self.level, text)
+
+    def _sentence(self, bound: float, rows: int) -> str:
+        if not bound < self.level:
+            return f"heuristic: the step size varied too much for a bound over these {rows} rows"
+        if self.score.floor is not None:
+            return f"long-run coverage >= {self.level} - {bound:.2g} over these {rows} rows, for scores in the range seen"
+        return f"long-run coverage {self.level} +- {bound:.2g} over these {rows} rows, for scores in the range seen"
 
     def _integral(self, total: float, t: int, line: list[float]) -> float:
         if self.saturation is None or not line:
@@ -262,3 +317,17 @@ class PID:
         x = total * math.log(t + 1) / (self.saturation * (t + 1))
         scale = max((abs(v) for v in line[-self.window :] if math.isfinite(v)), default=1.0)
         return scale * (math.tan(x) if abs(x) < math.pi / 2 else math.copysign(1e6, x))
+
+
+def bound_of_steps(steps: Sequence[float], values: Sequence[float]) -> float:
+    """What |share missed - alpha| cannot exceed under q_{t+1} = q_t + steps_t (missed_t - alpha); inf where a value is infinite.
+
+    Angelopoulos, Barber & Bates (2024), theorem 2: thresholds stay within max(steps) of the range of ``values``, the scores and
+    the first threshold, and summation by parts turns the sum of misses into differences of thresholds.
+    """
+    span = max(values) - min(values)
+    if not steps or not math.isfinite(span):
+        return math.inf
+    inverse = [1 / step for step in steps]
+    variation = inverse[0] + sum(abs(b - a) for a, b in pairwise(inverse))
+    return (span + max(steps)) * variation / len(steps)

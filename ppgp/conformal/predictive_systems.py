@@ -13,7 +13,7 @@ from ..data.arrays import as_tensor
 from ..errors import DataError, SettingError
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
-from .scores.base import interval
+from .scores.base import widened
 
 BUDGET = 8_000_000
 
@@ -61,7 +61,8 @@ class PredictiveSystem:
             return low, high
         z = ((y - self.centre) / self.scale).contiguous()  # type: ignore[operator]
         low, high = (torch.searchsorted(self.residuals, z, right=r) for r in (False, True))  # type: ignore[call-overload]
-        return low, high
+        at_all = torch.isnan(z)  # a law without a spread, and y at its centre, where every step lies
+        return torch.where(at_all, torch.zeros_like(low), low), torch.where(at_all, torch.full_like(high, self.n), high)
 
     def cdf(self, y: Any, u: float | Tensor = 0.5) -> Tensor:
         """(#{steps < y} + u (1 + #{steps = y})) / (n + 1), [..., m]: with u uniform, exactly uniform at the true y."""
@@ -104,7 +105,7 @@ class PredictiveSystem:
         if not sentence.startswith("heuristic"):
             sentence = f"marginal coverage >= {level} (exchangeable rows)"
             sentence += f": infinite, as {self.n} rows are too few for this level" if low < 1 else ""
-        return replace(interval(self._step(low), self._step(high), level), guarantee=sentence, n_calibration=self.n)
+        return replace(widened(self._step(low), self._step(high), level), guarantee=sentence, n_calibration=self.n)
 
     def crps(self, y: Any) -> Tensor:
         """[m], of the n steps with weight 1 / n each: the 1 / (n + 1) at infinity, whose CRPS is infinite, is left out."""
@@ -112,12 +113,15 @@ class PredictiveSystem:
         n = self.n
         order = (2 * torch.arange(1, n + 1, dtype=y.dtype, device=y.device) - n - 1) / n**2
         if self.values is None:
-            z = (y - self.centre) / self.scale  # CRPS is homogeneous: score the residuals, then stretch
+            away = (y - self.centre).abs()  # type: ignore[operator]
+            flat = self.scale == 0
+            z = (y - self.centre) / torch.where(flat, torch.ones_like(away), self.scale)  # type: ignore[operator, arg-type]
+            # CRPS is homogeneous: score the residuals, then stretch
             r = self.residuals
             total = torch.cat([r.new_zeros(1), r.cumsum(0)])  # type: ignore[union-attr]
             below = torch.searchsorted(r, z.contiguous())  # type: ignore[call-overload]
             accuracy = (z * below - total[below] + (total[-1] - total[below]) - z * (n - below)) / n
-            return self.scale * (accuracy - (order * r).sum())  # type: ignore[operator]
+            return torch.where(flat, away, self.scale * (accuracy - (order * r).sum()))  # type: ignore[operator, arg-type]
         parts = []
         for rows in range(0, len(y), max(1, BUDGET // n)):
             part = slice(rows, rows + max(1, BUDGET // n))
@@ -127,7 +131,9 @@ class PredictiveSystem:
 
 
 def predictive_system(prediction: Prediction, y: Any) -> SplitSystem:
-    """The split form: residuals (y - mean) / sd of calibration rows, to be put around any new prediction.
+    """The split form: residuals (y - centre) / spread of calibration rows, to be put around any new prediction.
+
+    Centre and spread are the mean and the sd, or median and interquartile range where those are not finite (``Prediction``).
 
     ``predictive_system(calibration_prediction, y)(new_prediction) -> PredictiveSystem``. Cost O(n log n); memory O(n + m).
 
@@ -137,7 +143,8 @@ def predictive_system(prediction: Prediction, y: Any) -> SplitSystem:
     y = as_tensor(y, "y")
     if y.shape != (len(prediction),):
         raise DataError(f"one y a calibration row ({len(prediction)})", f"shape {list(y.shape)}", "pass the y of those rows")
-    residuals = (y.to(prediction.mean) - prediction.mean) / prediction.std
+    centre = prediction.centre
+    residuals = (y.to(centre) - centre) / prediction.spread
     bad = torch.nonzero(~torch.isfinite(residuals)).flatten().tolist()
     if bad:
         raise DataError("finite residuals", f"NaN or infinity in rows {bad[:5]}", "check the predictions of those rows")
@@ -156,4 +163,4 @@ class SplitSystem:
         sentence = (
             "heuristic: calibration rows were also used in the fit" if self.seen else "calibrated CDF (exchangeable rows)"
         )
-        return PredictiveSystem(sentence, self.residuals, new_prediction.mean, new_prediction.std)
+        return PredictiveSystem(sentence, self.residuals, new_prediction.centre, new_prediction.spread)

@@ -10,14 +10,15 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from ..data.arrays import as_tensor
-from ..errors import DataError, DataWarning
+from ..errors import DataError, DataWarning, NotApplicable
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
-from .scores.base import Score
+from .scores.base import Score, eased
 from .weights import Decay, check_weights, weighted_threshold
 
 
@@ -106,15 +107,15 @@ class Calibrator:
         if labels is None and old is None:
             q = threshold(scores, level)
         else:
-            q = scores.new_empty(m, *scores.shape[1:])
-            for label in [None] if labels is None else np.unique(labels):
+            q = scores.new_full((m, *scores.shape[1:]), torch.inf)
+            for label in [None] if labels is None else pd.unique(labels):
                 here = slice(None) if labels is None else torch.as_tensor(labels == label)
                 ours = slice(None) if labels is None else torch.as_tensor(self.groups == label)
                 if old is None or new is None:
                     q[here] = threshold(scores[ours], level)
                 else:
                     q[here] = weighted_threshold(scores[ours], level, old[ours], new[here])
-        region = self.score.region(new_prediction, q, level)
+        region = self.score.region(new_prediction, eased(q, scores, self.score.roundings), level)
         return replace(region, guarantee=self._guarantee(level, old, weights), n_calibration=len(self))
 
     def _labels(self, groups: Any, m: int) -> np.ndarray | None:
@@ -127,7 +128,7 @@ class Calibrator:
             )
         if groups is None:
             return None
-        labels = _one_a_row(np.asarray(groups), m, "group")
+        labels = _group_labels(groups, m)
         empty = sorted(set(labels.tolist()) - set(self.groups.tolist()), key=str)  # type: ignore[union-attr]
         if empty:
             raise DataError(
@@ -144,7 +145,7 @@ class Calibrator:
         if isinstance(old, Decay):
             if weights is not None:
                 raise DataError("no weights for the new rows, as Decay gives them 1", "some", "leave them out")
-            return old.of(len(self)).to(self.y), torch.ones(m).to(self.y)
+            return old.of(len(self)).to(self.y.device), torch.ones(m, dtype=torch.float64, device=self.y.device)
         if (weights is None) != (old is None):
             raise DataError(
                 "weights for both the calibration rows and the new ones",
@@ -153,7 +154,8 @@ class Calibrator:
             )
         if weights is None:
             return None, None
-        return old.to(self.y), check_weights(weights, m, new=True).to(self.y)  # type: ignore[union-attr]
+        new = check_weights(weights, m, new=True)
+        return old.to(self.y.device), new.to(self.y.device)  # type: ignore[union-attr]
 
     def _guarantee(self, level: float, weights: Tensor | None, given: Any) -> str:
         n, need = len(self), smallest_n(level, self.score.sides)
@@ -162,12 +164,13 @@ class Calibrator:
         if weights is not None:
             if isinstance(self.weights, Decay) and not isinstance(given, tuple):
                 return f"coverage >= {level} minus the rows' drift, weighted by {self.weights!r}"
-            size = float(weights.sum().square() / weights.square().sum())
+            share = weights / weights.max()
+            size = float(share.sum().square() / share.square().sum())
             sentence = f"marginal coverage >= {level} if the weights are exact (n_eff = {size:.0f} of {n})"
             return sentence if self.groups is None else f"{sentence}, given the group"
         if self.groups is not None:
-            names, counts = np.unique(self.groups, return_counts=True)
-            small = [str(name) for name, count in zip(names, counts, strict=True) if count < need]
+            counts = pd.Series(self.groups).value_counts()
+            small = sorted(str(name) for name, count in counts.items() if count < need)
             sentence = f"coverage >= {level} given the group, groups fixed beforehand (exchangeable rows)"
             if small:
                 sentence += f": infinite in {', '.join(small[:5])}, with fewer than the {need} rows a finite set needs"
@@ -181,8 +184,23 @@ class Calibrator:
         """Where the coverage lies given these calibration rows, for a score with one side (distinct scores, i.i.d. rows).
 
         The central band of Beta(k, n + 1 - k); with ``rows``, that of the share covered among so many test rows, beta-binomial.
+
+        Raises:
+            NotApplicable: for a score with two sides, groups, weights, or rows that the fit has seen, whose coverage follows
+                another law.
         """
         from scipy.stats import beta, betabinom
+
+        others = {
+            f"{self.score!r}, which has {self.score.sides} sides": self.score.sides != 1,
+            "groups": self.groups is not None,
+            "weights": self.weights is not None,
+            "calibration rows that were used in the fit": bool(self.seen),
+        }
+        odd = [name for name, holds in others.items() if holds]
+        if odd:
+            do = "measure the coverage on test rows: ppgp.metrics.coverage(region, y)"
+            raise NotApplicable("one threshold from exchangeable rows for the band", odd[0], do)
 
         n, k = len(self), rank(len(self), level)
         if k > n:
@@ -193,10 +211,20 @@ class Calibrator:
         return tuple(float(betabinom.ppf(p, rows, k, n + 1 - k)) / rows for p in (tail, 1 - tail))  # type: ignore[return-value]
 
 
-def _one_a_row(values: np.ndarray, n: int, what: str) -> np.ndarray:
-    if values.shape != (n,):
-        raise DataError(f"one {what} a row ({n})", f"shape {list(values.shape)}", f"pass the {what}s of those rows")
-    return values
+def _group_labels(groups: Any, n: int) -> np.ndarray:
+    """One label per row, none of them missing.
+
+    Raises:
+        DataError: naming the rows without a label.
+    """
+    labels = np.asarray(groups)
+    if labels.shape != (n,):
+        raise DataError(f"one group per row ({n})", f"shape {list(labels.shape)}", "pass the groups of those rows")
+    missing = np.flatnonzero(pd.isna(labels)).tolist()
+    if missing:
+        got = f"None or NaN in rows {missing[:5]}"
+        raise DataError("a group for every row", got, "drop those rows, or give them a group of their own")
+    return labels
 
 
 def calibrate(score: Score, prediction: Prediction, y: Any, *, groups: Any = None, weights: Any = None) -> Calibrator:
@@ -222,7 +250,7 @@ def calibrate(score: Score, prediction: Prediction, y: Any, *, groups: Any = Non
     bad = torch.nonzero(~torch.isfinite(y)).flatten().tolist()
     if bad:
         raise DataError("finite y in the calibration rows", f"NaN or infinity in rows {bad[:5]}", "drop those rows")
-    labels = None if groups is None else _one_a_row(np.asarray(groups), len(y), "group")
+    labels = None if groups is None else _group_labels(groups, len(y))
     if weights is not None and not isinstance(weights, Decay):
         weights = check_weights(weights, len(y))
     calibrator = Calibrator(score, prediction, y, labels, weights)

@@ -32,13 +32,13 @@ class Decay:
 
 
 def check_weights(weights: Any, n: int, new: bool = False) -> Tensor:
-    """Weights [n]: finite, not negative, and not all 0 (of calibration rows).
+    """Weights [n] in double precision, whatever that of y: finite, not negative, and not all 0 (of calibration rows).
 
     Raises:
         DataError: saying which rows are wrong.
     """
     which = "new" if new else "calibration"
-    w = as_tensor(weights, "weights")
+    w = as_tensor(weights, "weights", torch.float64)
     if w.shape != (n,):
         raise DataError(f"one weight a {which} row ({n})", f"shape {list(w.shape)}", "pass weights with shape [n]")
     bad = torch.nonzero(~torch.isfinite(w) | (w < 0)).flatten().tolist()
@@ -59,7 +59,11 @@ def weighted_threshold(scores: Tensor, level: float, weights: Tensor, new: Tenso
     """[m] (or [m, 2]): for each new weight, the smallest score whose weight, with all below, reaches the level of the total.
 
     The total counts the new row, at a score of +infinity. Tibshirani, Barber, Candes & Ramdas (2019), lemma 1. O((n + m) log n).
+    Weights count by their ratios alone: both are divided by the largest of the rows scored, in double precision.
     """
+    weights, new = weights.double(), new.double()
+    largest = weights.max().clamp_min(torch.finfo(torch.float64).tiny) if len(weights) else weights.new_ones(())
+    weights, new = weights / largest, new / largest
     columns = scores.reshape(len(scores), -1)
     side = 1 - (1 - exact_level(level)) / columns.shape[1]
     result = []

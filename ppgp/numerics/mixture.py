@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
+from scipy import special
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 
+from . import univariate
+from .lattice import between, number, place
+from .tails import log_tails
 from .univariate import cdf as component_cdf
 from .univariate import is_discrete, take
 from .univariate import log_prob as component_log_prob
@@ -19,6 +24,7 @@ BUDGET = 8_000_000  # numbers in the largest temporary of one chunk (64 MB in fl
 CLOSED_FORM_DRAWS = 256  # up to here the CRPS by pairs of draws is cheaper than the integral
 PANELS = (1e-8, 1e-4, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1 - 1e-4, 1 - 1e-8)
 NODES = 16
+ROUGH = 64  # roundings within which a tail quantile is found
 
 
 def cdf(law: Distribution, x: Tensor) -> Tensor:
@@ -36,37 +42,126 @@ def moments(law: Distribution) -> tuple[Tensor, Tensor]:
     return means.mean(0), variances.mean(0) + means.var(0, correction=0)
 
 
+def log_density(law: Distribution, x: Tensor) -> Tensor:
+    """Log density (or mass) of the mixture: x [..., n] -> [..., n]."""
+    return torch.logsumexp(component_log_prob(law, x.unsqueeze(-2)), -2) - math.log(law.batch_shape[0])
+
+
+def log_tail_pair(law: Distribution, x: Tensor) -> tuple[Tensor, Tensor]:
+    """(log P(y <= x), log P(y > x)) of the mixture, neither from 1 minus the other."""
+    below, above = log_tails(law, x.unsqueeze(-2))
+    draws = law.batch_shape[0]
+    if draws == 1:
+        return below.squeeze(-2), above.squeeze(-2)
+    each = (torch.logsumexp(tail, -2) - math.log(draws) for tail in (below, above))
+    return tuple(tail.clamp_max(0.0) for tail in each)  # type: ignore[return-value]
+
+
+def sd(law: Distribution) -> Tensor:
+    """Standard deviation [n], also where its square over- or underflows."""
+    _, variance = moments(law)
+    most, least = torch.finfo(variance.dtype).max, torch.finfo(variance.dtype).tiny
+    doubtful = ~((variance > least / torch.finfo(variance.dtype).eps) & (variance < most))
+    if not bool(doubtful.any()):
+        return variance.sqrt()
+    means, sds = law.mean, univariate.sd(law)
+    apart = (means - means.mean(0)).abs()
+    unit = torch.maximum(sds.amax(0), apart.amax(0))
+    fine = torch.isfinite(unit) & (unit > 0)
+    safe = torch.where(fine, unit, torch.ones_like(unit))
+    total = safe * ((sds / safe).square() + (apart / safe).square()).mean(0).sqrt()
+    return torch.where(doubtful, torch.where(fine, total, unit), variance.sqrt())
+
+
+def middle(law: Distribution) -> Tensor:
+    """[n], the mean, or where there is none a location of the law: a point to search from."""
+    mean = law.mean.mean(0)
+    found = getattr(law, "loc", None)
+    if bool(torch.isfinite(mean).all()):
+        return mean
+    place = torch.zeros_like(mean) if found is None or found.ndim != 2 else found.mean(0)
+    return torch.where(torch.isfinite(mean), mean, place)
+
+
+def extent(law: Distribution) -> Tensor:
+    """[n], the sd, or where it is not finite and positive the median scale of the components: a unit to search in."""
+    spread = sd(law)
+    fine = torch.isfinite(spread) & (spread > 0)
+    if bool(fine.all()):
+        return spread
+    found = getattr(law, "scale", None)
+    other = torch.ones_like(spread) if found is None or found.ndim != 2 else found.expand(law.batch_shape).median(0).values
+    return torch.where(fine, spread, torch.where(torch.isfinite(other) & (other > 0), other, torch.ones_like(other)))
+
+
 def quantile(law: Distribution, p: float | Tensor) -> Tensor:
     """The true quantile of the mixture, [n]: a bracket that is sure, Newton inside it, bisection every third step.
 
-    ``p``: one probability, or one a row.
+    ``p``: one probability, or one per row.
     """
-    mean, variance = moments(law)
-    p = torch.as_tensor(p, dtype=mean.dtype, device=mean.device)
+    centre, spread = middle(law), extent(law)
+    p = torch.as_tensor(p, dtype=centre.dtype, device=centre.device)
     p = p.clamp(torch.finfo(p.dtype).tiny, 1 - torch.finfo(p.dtype).eps / 2)  # a probability next to 1 rounds to 1 in float32
-    centre = torch.where(torch.isfinite(mean), mean, torch.zeros_like(mean))
-    spread = torch.where(torch.isfinite(variance) & (variance > 0), variance, torch.ones_like(variance)).sqrt()
     if is_discrete(law):
         return _count_quantile(law, p, centre + spread)
     x = centre + torch.special.ndtri(p) * spread
     if isinstance(law, Normal) and law.batch_shape[0] == 1:
-        return x
-    low, high = _bracket(law, p, centre, spread)
+        return law.loc[0] + torch.special.ndtri(p) * law.scale[0]
+    low, high = _bracket(lambda y: cdf(law, y) >= p, centre, spread)
     x = x.clamp(low, high)
     tolerance = 4 * torch.finfo(x.dtype).eps
     for iteration in range(200):
         excess = cdf(law, x) - p
         low, high = torch.where(excess < 0, x, low), torch.where(excess >= 0, x, high)
         step = x - excess / density(law, x)
-        middle = 0.5 * (low + high)
+        middle_of_both = 0.5 * low + 0.5 * high
         fine = torch.isfinite(step) & (step > low) & (step < high)
-        new = middle if iteration % 3 == 2 else torch.where(fine, step, middle)
+        new = middle_of_both if iteration % 3 == 2 else torch.where(fine, step, middle_of_both)
         still = (high - low > tolerance * (x.abs() + spread)) & (excess != 0)
         still &= ~(fine & ((step - x).abs() <= tolerance * (x.abs() + spread)))
         if not bool(still.any()):
             return _within(law, torch.where(fine, step, x))
         x = torch.where(still, new, x)
     return _within(law, x)
+
+
+def tail_quantile(law: Distribution, log_p: Tensor, upper: bool) -> Tensor:
+    """[n], near the x with log P(y <= x) = log_p, or log P(y > x) = log_p where ``upper``; log_p [n] may be far below 0.
+
+    Newton on the logarithm inside a bracket. The last digits are left to the caller, who may need them to agree with ``log_tail_pair``.
+    """
+    guess = _normal_tail(log_p)
+    if isinstance(law, Normal) and law.batch_shape[0] == 1:
+        return law.loc[0] - guess * law.scale[0] if upper else law.loc[0] + guess * law.scale[0]
+    centre, spread = middle(law), extent(law)
+    side = 1 if upper else 0
+
+    def excess_at(y: Tensor) -> Tensor:  # above 0 right of the quantile
+        value = log_tail_pair(law, y)[side] - log_p
+        return -value if upper else value
+
+    low, high = _bracket(lambda y: excess_at(y) >= 0, centre, spread)
+    start = centre - guess * spread if upper else centre + guess * spread
+    x = start.clamp(low, high)
+    for iteration in range(120):
+        excess = excess_at(x)
+        low, high = torch.where(excess < 0, x, low), torch.where(excess >= 0, x, high)
+        tail = log_p - excess if upper else log_p + excess
+        step = x - excess * torch.exp(tail - log_density(law, x))
+        fine = torch.isfinite(step) & (step > low) & (step < high)
+        half = number(between(place(low), place(high)), x.dtype) if iteration % 6 == 5 else 0.5 * low + 0.5 * high
+        close = ROUGH * torch.finfo(x.dtype).eps * x.abs()
+        done = (high - low <= close) | (excess == 0) | (fine & ((step - x).abs() <= close))
+        following = half if iteration % 3 == 2 else torch.where(fine, step, half)
+        x = torch.where(done, torch.where(fine, step, x), following)
+        if bool(done.all()):
+            break
+    return _within(law, x)
+
+
+def _normal_tail(log_p: Tensor) -> Tensor:
+    """z with log P(Z <= z) = log_p for the standard normal law, log_p of any size."""
+    return torch.as_tensor(special.ndtri_exp(log_p.double().cpu().numpy())).to(log_p)
 
 
 def _within(law: Distribution, x: Tensor) -> Tensor:
@@ -79,20 +174,20 @@ def _within(law: Distribution, x: Tensor) -> Tensor:
     return torch.maximum(x, lowest + torch.finfo(x.dtype).tiny)
 
 
-def _bracket(law: Distribution, p: Tensor, centre: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
-    """Ends with F(low) < p <= F(high), by doubling."""
-    low, high = centre - spread, centre + spread
-    for k in range(2000):
-        wrong = cdf(law, low) >= p
-        if not bool(wrong.any()):
-            break
-        low = torch.where(wrong, centre - spread * 2.0**k, low)
-    for k in range(2000):
-        wrong = cdf(law, high) < p
-        if not bool(wrong.any()):
-            break
-        high = torch.where(wrong, centre + spread * 2.0**k, high)
-    return low, high
+def _bracket(beyond: Callable[[Tensor], Tensor], centre: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
+    """Ends with the quantile between them, by doubling; ``beyond``: whether a point lies at or above the quantile."""
+    most = torch.finfo(centre.dtype).max
+    ends = []
+    for sign in (-1.0, 1.0):
+        step, end = sign * spread, (centre + sign * spread).clamp(-most, most)
+        for _ in range(2200):  # from the least number to the largest
+            wrong = (beyond(end) == (sign < 0)) & (end.abs() < most)
+            if not bool(wrong.any()):
+                break
+            step = torch.where(wrong, 2 * step, step)
+            end = torch.where(wrong, (centre + step).clamp(-most, most), end)
+        ends.append(end)
+    return ends[0], ends[1]
 
 
 def _count_quantile(law: Distribution, p: Tensor, start: Tensor) -> Tensor:

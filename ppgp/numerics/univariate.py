@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyro.distributions as dist
@@ -12,6 +13,8 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent
 
 from ..errors import NotApplicable
+from .cholesky import LOG_2PI
+from .tails import has_tails, log_tails
 
 MOST_COUNTS = 1_000_000  # a mass function is never summed further than this
 
@@ -51,16 +54,37 @@ def cdf(d: Distribution, x: Tensor) -> Tensor:
         return torch.where(k < 0, torch.zeros_like(value), value)
     if is_discrete(d):
         return _summed_mass(d, x) if type(d).cdf is Distribution.cdf else d.cdf(x)
+    if isinstance(d, torch.distributions.TransformedDistribution) and has_tails(d):
+        return log_tails(d, x)[0].exp()  # torch's cdf refuses numbers that round to an end of the support of its base
     try:
         value = d.cdf(_nearest(d, x))
-        lower = getattr(d.support, "lower_bound", None)
-        return value if lower is None else torch.where(x <= lower, torch.zeros_like(value), value)
     except NotImplementedError:
-        raise NotApplicable(
-            "a predictive law with a cdf",
-            type(d).__name__,
-            "use log_prob and sample, or a law that torch or SciPy has a cdf for",
-        ) from None
+        return log_tails(d, x)[0].exp()
+    lower = getattr(d.support, "lower_bound", None)
+    return value if lower is None else torch.where(x <= lower, torch.zeros_like(value), value)
+
+
+def sd(d: Distribution) -> Tensor:
+    """Standard deviation of each component, without the square of a scale that over- or underflows."""
+    factor = next((SD_OF_UNIT_SCALE[c.__name__] for c in type(d).__mro__ if c.__name__ in SD_OF_UNIT_SCALE), None)
+    if factor is not None:
+        return factor(d) * d.scale  # type: ignore[attr-defined]
+    return d.variance.sqrt()
+
+
+def _student_factor(d: Any) -> Tensor:
+    return torch.where(d.df > 2, (d.df / (d.df - 2).clamp_min(torch.finfo(d.df.dtype).tiny)).sqrt(), torch.inf)
+
+
+SD_OF_UNIT_SCALE: dict[str, Callable[[Any], Any]] = {
+    "Normal": lambda d: 1.0,
+    "StudentT": _student_factor,
+    "Laplace": lambda d: math.sqrt(2),
+    "Logistic": lambda d: math.pi / math.sqrt(3),
+    "SoftLaplace": lambda d: math.pi / 2,
+    "Gumbel": lambda d: math.pi / math.sqrt(6),
+    "HalfNormal": lambda d: math.sqrt(1 - 2 / math.pi),
+}
 
 
 def _nearest(d: Distribution, x: Tensor) -> Tensor:
@@ -75,10 +99,20 @@ def _nearest(d: Distribution, x: Tensor) -> Tensor:
 
 def log_prob(d: Distribution, x: Tensor) -> Tensor:
     """Log density (or mass) of each component; -inf, not an exception, for a number outside the support."""
+    if type(d).log_prob is torch.distributions.Normal.log_prob:  # torch squares the scale, which over- and underflows
+        z = (x - d.loc) / d.scale  # type: ignore[attr-defined]
+        return (-0.5 * LOG_2PI - 0.5 * z.square()) - d.scale.log()  # type: ignore[attr-defined]
     if is_classes(d) or getattr(d.support, "lower_bound", None) is None:
         return d.log_prob(x)
-    value = d.log_prob(_nearest(d, x))
+    near = _nearest(d, x)
+    value = _inverse_gamma(d, near) if any(c.__name__ == "InverseGamma" for c in type(d).__mro__) else d.log_prob(near)
     return torch.where(d.support.check(x), value, torch.full_like(value, -torch.inf))  # type: ignore[union-attr]
+
+
+def _inverse_gamma(d: Any, x: Tensor) -> Tensor:
+    """Log density; torch takes the logarithm of x^-2, which overflows."""
+    a, b = d.concentration, d.rate
+    return a * b.log() - torch.lgamma(a) - (a + 1) * x.log() - b / x
 
 
 def _summed_mass(d: Distribution, x: Tensor) -> Tensor:

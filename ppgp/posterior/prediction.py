@@ -20,6 +20,8 @@ from .region import Region, exact_level
 
 __all__ = ["Prediction"]
 
+QUARTILES = 1.3489795003921634  # distance of the quartiles of a normal law, in sds
+
 
 def _work(prediction: Prediction, *_: Any, **__: Any) -> float:
     return ELEMENT * prediction.draws * len(prediction)
@@ -83,11 +85,21 @@ class Prediction:
         return univariate.marginals(self.distribution) if self.joint else self.distribution
 
     @property
+    def by_row(self) -> Prediction:
+        """The law of each row by itself, whether or not this is a joint law."""
+        return Prediction(self._rows, self.offset, self.scale, self.classes, self.seen) if self.joint else self
+
+    @property
     def kind(self) -> Literal["continuous", "count", "classes"]:
         """What y is."""
         if univariate.is_classes(self._rows):
             return "classes"
         return "count" if univariate.is_discrete(self._rows) else "continuous"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the law's parameters, and of every figure."""
+        return next(iter(univariate.parameters(self._rows).values())).dtype
 
     @property
     def draws(self) -> int:
@@ -148,7 +160,29 @@ class Prediction:
     @property
     def std(self) -> Tensor:
         """[n]"""
-        return self.variance.sqrt()
+        return self.scale * mixture.sd(self._numbers("sd"))
+
+    @property
+    def centre(self) -> Tensor:
+        """[n]: the mean, or the median where the law has no finite mean."""
+        mean = self.mean
+        bad = torch.nonzero(~torch.isfinite(mean)).flatten()
+        if not len(bad):
+            return mean
+        return mean.index_copy(0, bad, self.by_row[bad].quantile(0.5))
+
+    @property
+    def spread(self) -> Tensor:
+        """[n]: the sd, or where it is not finite and positive the interquartile range over 1.349 (its value in sds of a normal law).
+
+        One draw of a Student's t with at most 2 degrees of freedom gives the mixture an infinite sd.
+        """
+        sd = self.std
+        bad = torch.nonzero(~(torch.isfinite(sd) & (sd > 0))).flatten()
+        if not len(bad):
+            return sd
+        part = self.by_row[bad]
+        return sd.index_copy(0, bad, (part.quantile(0.75) - part.quantile(0.25)) / QUARTILES)
 
     @property
     def epistemic(self) -> Tensor:
@@ -183,6 +217,24 @@ class Prediction:
     def cdf(self, y: Any) -> Tensor:
         """P(Y <= y), [..., n] for y [..., n]."""
         return mixture.cdf(self._numbers("cdf"), self._inside(y))
+
+    @limited_by(_work)
+    def log_tails(self, y: Any) -> tuple[Tensor, Tensor]:
+        """(log P(Y <= y), log P(Y > y)), [n] each for y [n], to full relative precision however far out y lies.
+
+        Raises:
+            NotApplicable: if y is not continuous.
+        """
+        if self.kind != "continuous":
+            raise NotApplicable("a continuous y for the logarithm of a tail", self.kind, "use .cdf or .probabilities")
+        return mixture.log_tail_pair(self._rows, self._inside(y))
+
+    @limited_by(_work)
+    def tail_quantile(self, log_p: Tensor, upper: bool = False) -> Tensor:
+        """[n], y with log P(Y <= y) = log_p [n], or log P(Y > y) = log_p where ``upper``, to about 60 roundings."""
+        rows = self._rows
+        inside = mixture.tail_quantile(rows, log_p.to(mixture.middle(rows)), upper)
+        return self.offset + self.scale * inside
 
     @limited_by(_work)
     def quantile(self, p: float | Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..data.arrays import as_tensor
-from ..errors import DataError, SettingError
+from ..errors import DataError, NumericalError, SettingError
 
 __all__ = ["Region"]
 
@@ -36,8 +36,13 @@ def exact_level(level: float) -> Fraction:
 class Region:
     """A set for each of n rows: an interval [lower, upper], or a set of labels [n, K].
 
-    An interval with lower > upper, or NaN ends, is empty. ``pieces`` holds a union of intervals where the set is one:
-    for each row a list of (lower, upper). ``guarantee`` is the exact sentence that holds.
+    An interval with lower > upper is empty; methods give it lower = inf and upper = -inf. NaN is no end. ``pieces`` holds a
+    union of intervals where the set is one: for each row a list of (lower, upper). ``guarantee`` is the exact sentence
+    that holds.
+
+    Raises:
+        SettingError: if there are neither intervals nor labels, or both.
+        NumericalError: if an end is NaN: a set that could not be computed is not an empty one.
     """
 
     level: float
@@ -52,6 +57,14 @@ class Region:
         interval = self.lower is not None and self.upper is not None
         if interval == (self.labels is not None):
             raise SettingError("either lower and upper, or labels, in a Region", "both or neither", "pass one kind")
+        if interval:
+            bad = torch.nonzero(torch.isnan(self.lower) | torch.isnan(self.upper)).flatten().tolist()  # type: ignore[arg-type]
+            if bad:
+                raise NumericalError(
+                    "ends of intervals that are numbers",
+                    f"NaN in {len(bad)} rows, among them {bad[:5]}",
+                    "check the predictions of those rows; an empty interval has lower = inf and upper = -inf",
+                )
 
     def __len__(self) -> int:
         return len(self.labels if self.labels is not None else self.lower)  # type: ignore[arg-type]

@@ -11,11 +11,11 @@ import ppgp
 from ppgp import Prediction, inference, kernels, models, priors
 from ppgp import conformal as C
 from ppgp.conformal import full_conformal_sets as calibration
-from ppgp.conformal.online import _Past
+from ppgp.conformal.online import _Past, bound_of_steps
 from ppgp.conformal.weights import weighted_threshold
 from ppgp.data import Dataset
 from ppgp.diagnostics import comparison
-from ppgp.errors import DataError, SettingError
+from ppgp.errors import DataError, NotApplicable, SettingError
 
 F64 = torch.float64
 
@@ -59,12 +59,76 @@ def test_online_methods_take_float32() -> None:
         assert len(method(law, torch.randn(50)).thresholds) == 50
 
 
-def test_aci_keeps_its_bound_where_a_label_is_never_strange() -> None:
+NEVER_EMPTY = [C.ACI(C.LAC(keep_best=True), 0.9, rate=0.05), C.AgACI(C.LAC(keep_best=True)), C.PID(C.LAC(keep_best=True))]
+
+
+@pytest.mark.parametrize("method", NEVER_EMPTY, ids=repr)
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_sets_that_are_never_empty_stay_so_in_time(method: C.ACI, share: float) -> None:
+    """The most probable label is right but for a share of the rows, all of them late: the share missed is bounded from above."""
     probs = torch.tensor([[0.9, 0.1]], dtype=F64).expand(3000, 2)[None]
-    aci = C.ACI(C.LAC(keep_best=True), 0.9, rate=0.05)
-    found = aci(Prediction(Categorical(probs=probs)), torch.zeros(3000))
-    assert abs(float(found.coverage) - 0.9) <= aci.bound(3000)
-    assert float(found.region.covers(torch.zeros(3000)).double().mean()) == pytest.approx(float(found.coverage))
+    y = torch.cat([torch.zeros(2000), (torch.rand(1000, generator=torch.Generator().manual_seed(0)) < 3 * share).to(F64)])
+    found = method(Prediction(Categorical(probs=probs)), y)
+    assert not bool(found.region.empty.any())
+    assert torch.equal(found.region.covers(y), ~found.errors)
+    if isinstance(method, C.ACI):
+        assert found.coverage >= 0.9 - method.bound(3000)
+        assert ">= 0.9 -" in found.region.guarantee
+
+
+def test_an_interval_that_is_only_widened_stays_as_wide_as_the_models_own_in_time() -> None:
+    law = one_law(0.0, 1.0, 400)
+    own = law.interval(0.8)
+    for method in (C.ACI(C.Quantile(widen_only=True), 0.8, rate=0.3), C.PID(C.Quantile(widen_only=True), 0.8)):
+        y = 0.01 * torch.randn(400, generator=torch.Generator().manual_seed(1), dtype=F64)
+        found = method(law, y)
+        assert bool((found.region.width >= own.width).all())
+        assert torch.equal(found.region.covers(y), ~found.errors)
+
+
+def test_a_bound_that_reaches_down_to_no_coverage_is_not_printed() -> None:
+    few = C.ACI(C.Absolute(), 0.9, rate=0.01)(one_law(0.0, 1.0, 20), torch.zeros(20))
+    assert few.region.guarantee.startswith("heuristic")
+    assert "+-" not in few.region.guarantee
+
+
+def test_online_methods_refuse_rows_scored_otherwise() -> None:
+    law, y = one_law(0.0, 1.0, 30), torch.linspace(-1, 1, 30, dtype=F64)
+    for method in (C.ACI(C.Absolute()), C.AgACI(C.Absolute()), C.PID(C.Absolute())):
+        with pytest.raises(SettingError, match=r"Absolute\(\).*Normalized\(\)"):
+            method(law, y, calibration=C.calibrate(C.Normalized(), law, y))
+        for more in ({"groups": ["a"] * 30}, {"weights": torch.ones(30)}):
+            with pytest.raises(NotApplicable):
+                method(law, y, calibration=C.calibrate(C.Absolute(), law, y, **more))
+
+
+@pytest.mark.parametrize("fall", [1.0, 1e4])
+def test_the_sentence_of_pid_holds_where_the_scale_falls(fall: float) -> None:
+    """Steps that follow the scale have a bound that knows their variation; where it says nothing, neither does the sentence."""
+    y = torch.randn(4000, generator=torch.Generator().manual_seed(0), dtype=F64)
+    y[2000:] /= fall
+    found = C.PID(C.Absolute(), 0.9)(one_law(0.0, 1.0, 4000), y)
+    heuristic = found.region.guarantee.startswith("heuristic")
+    assert heuristic == (fall > 1)
+    if not heuristic:
+        bound = float(found.region.guarantee.split("+- ")[1].split()[0])
+        assert abs(found.coverage - 0.9) <= bound < 0.5
+
+
+def test_the_bound_for_steps_of_any_size_is_met_on_a_sequence_that_knows_them() -> None:
+    generator = torch.Generator().manual_seed(0)
+    steps = (torch.rand(300, generator=generator, dtype=F64) + 0.2).cumsum(0).rsqrt().tolist()
+    for kind in range(3):
+        q, scores, missed = 0.5, [], []
+        for t, step in enumerate(steps):
+            s = (float(q < 0.99), float(t % 2), min(max(q + 1e-9, 0.0), 1.0))[kind]  # what the threshold misses, if it can
+            scores.append(s)
+            missed.append(float(s > q))
+            q += step * (missed[-1] - 0.1)
+        deviation = abs(sum(missed) / len(missed) - 0.1)
+        assert deviation <= bound_of_steps(steps, [0.5, *scores]) + 1e-12
+    assert bound_of_steps([0.1] * 100, [0.0, 1.0]) == pytest.approx((1 + 0.1) / (0.1 * 100))
+    assert bound_of_steps([0.1], [0.0, float("inf")]) == float("inf")
 
 
 @pytest.mark.parametrize(("level", "n"), [(0.7, 9), (0.85, 19)])

@@ -133,3 +133,17 @@ def test_the_system_is_uniform_at_the_truth_and_its_interval_holds_the_full_one(
     mean, sd, u = parts.at(slice(None))
     torch.testing.assert_close(steps, (mean + sd * u).mT.sort(-1).values)
     assert steps.shape == (3, 24)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-6])
+def test_a_row_of_the_data_without_noise_is_known(unit: float) -> None:
+    """There the variance is 0 but for rounding: the set is its y, where a root of a number below 0 gave no set at all."""
+    X = normal(12, 1, seed=0)
+    C = unit**2 * torch.exp(-0.5 * torch.cdist(X, X).square())
+    y = unit * torch.sin(3 * X[:, 0])
+    for drift in (None, (torch.ones(12, 1, dtype=torch.float64), torch.ones(12, 1, dtype=torch.float64))):
+        parts = deleted(C, y, C, C.diagonal(), drift=drift)
+        lower, upper = full_interval(parts, 0.8)
+        torch.testing.assert_close(lower, y, rtol=1e-12, atol=0)
+        torch.testing.assert_close(upper, y, rtol=1e-12, atol=0)
+        assert not bool(torch.isnan(full_system(parts)).any())

@@ -145,3 +145,21 @@ def test_bad_groups_and_weights_are_one_sentence(case: str) -> None:
         call(calibrator)
     with pytest.raises(SettingError, match="rate in"):
         Decay(1.5)
+
+
+@pytest.mark.parametrize("labels", [["a", None, "b"], [1.0, math.nan, 2.0], ["a", 1, None]], ids=repr)
+def test_a_row_without_a_group_is_named(labels: list[object]) -> None:
+    n = len(labels)
+    row = next(i for i, label in enumerate(labels) if label is None or label != label)
+    with pytest.raises(DataError, match=rf"rows \[{row}\]"):
+        calibrate(Absolute(), standard(n), torch.zeros(n), groups=labels)
+    calibrator = calibrate(Absolute(), standard(20), torch.zeros(20), groups=["a"] * 10 + ["b"] * 10)
+    with pytest.raises(DataError, match=rf"rows \[{row}\]"):
+        calibrator(standard(n), groups=np.array(labels, dtype=object))
+
+
+def test_groups_of_mixed_types_are_compared_as_they_are() -> None:
+    groups = np.array(["a", 1] * 15, dtype=object)
+    y = torch.tensor([1.0, 5.0] * 15, dtype=torch.float64)
+    region = calibrate(Absolute(), standard(30), y, groups=groups)(standard(2), level=0.8, groups=groups[:2])
+    assert region.upper.tolist() == pytest.approx([1.0, 5.0])  # type: ignore[union-attr]

@@ -10,7 +10,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from ppgp.conformal import LAC, Absolute, Normalized, Quantile, calibrate
+from ppgp.conformal import LAC, Absolute, Decay, Normalized, Quantile, Signed, calibrate
 from ppgp.conformal.split import rank, smallest_n, threshold
 from ppgp.errors import DataError, DataWarning, NotApplicable, SettingError
 from ppgp.posterior.prediction import Prediction
@@ -82,14 +82,12 @@ def test_infinite_scores_count_as_strange_and_nan_is_refused() -> None:
     zeros = torch.zeros(1, 20, dtype=torch.float64)
     sd = torch.ones_like(zeros)
     sd[0, 3] = 0.0
-    calibrator = calibrate(
-        Normalized(), Prediction(dist.Normal(zeros, sd, validate_args=False)), torch.ones(20, dtype=torch.float64)
-    )
-    assert bool(torch.isinf(calibrator.scores(0.9)[3]))
+    known = Prediction(dist.Normal(zeros, sd, validate_args=False))  # row 3 says that y is 0
+    assert bool(torch.isinf(calibrate(Normalized(), known, torch.ones(20, dtype=torch.float64)).scores(0.9)[3]))
+    assert calibrate(Normalized(), known, torch.zeros(20, dtype=torch.float64)).scores(0.9)[3] == 0
+    sd[0, 3] = math.nan
     with pytest.raises(DataError, match=r"NaN in rows \[3\]"):
-        calibrate(
-            Normalized(), Prediction(dist.Normal(zeros, sd, validate_args=False)), torch.zeros(20, dtype=torch.float64)
-        ).scores(0.9)
+        calibrate(Normalized(), known, torch.zeros(20, dtype=torch.float64)).scores(0.9)
 
 
 def test_rows_used_in_the_fit_are_noticed_and_the_sentence_is_downgraded() -> None:
@@ -128,3 +126,21 @@ def test_y_of_another_length_or_with_nan_is_one_sentence() -> None:
         calibrate(Absolute(), standard(5), torch.zeros(4))
     with pytest.raises(DataError, match=r"rows \[2\]"):
         calibrate(Absolute(), standard(3), [0.0, 1.0, float("nan")])
+
+
+def test_the_band_of_coverage_is_refused_where_another_law_holds() -> None:
+    y = torch.zeros(20)
+    seen = torch.zeros(20, dtype=torch.bool)
+    seen[0] = True
+    with pytest.warns(DataWarning):
+        trained = calibrate(Absolute(), standard(20, seen), y)
+    others = [
+        calibrate(Signed(), standard(20), y),
+        calibrate(Absolute(), standard(20), y, groups=["a"] * 20),
+        calibrate(Absolute(), standard(20), y, weights=torch.ones(20)),
+        calibrate(Absolute(), standard(20), y, weights=Decay(0.9)),
+        trained,
+    ]
+    for calibrator in others:
+        with pytest.raises(NotApplicable, match="band"):
+            calibrator.coverage_band(0.8)

@@ -10,12 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppgp.errors import DataError, SettingError
+from ppgp.errors import DataError, NumericalError, SettingError
 from ppgp.posterior.region import Region, exact_level
 
 INF, NAN = float("inf"), float("nan")
-LOWER = torch.tensor([0.0, 2.0, -INF, 5.0, NAN, -INF], dtype=torch.float64)
-UPPER = torch.tensor([1.0, 2.0, 3.0, 4.0, NAN, INF], dtype=torch.float64)
+LOWER = torch.tensor([0.0, 2.0, -INF, 5.0, INF, -INF], dtype=torch.float64)
+UPPER = torch.tensor([1.0, 2.0, 3.0, 4.0, -INF, INF], dtype=torch.float64)
 INTERVALS = Region(0.9, "marginal coverage >= 0.9", LOWER, UPPER, n_calibration=99)
 LABELS = Region(0.9, "exact", labels=torch.tensor([[True, False, True], [False, False, False], [True, True, True]]))
 PIECES = Region(0.8, "exact", torch.tensor([0.0, INF]), torch.tensor([5.0, -INF]), pieces=(((0.0, 1.0), (4.0, 5.0)), ()))
@@ -27,7 +27,7 @@ def test_both_ends_belong_to_the_interval() -> None:
     assert INTERVALS.covers([0.5, 2.1, -1e300, 4.5, 0.0, 0.0]).tolist() == [True, False, True, False, False, True]
 
 
-def test_crossed_and_nan_ends_are_empty_and_have_no_width() -> None:
+def test_crossed_ends_are_empty_and_have_no_width() -> None:
     assert INTERVALS.empty.tolist() == [False, False, False, True, True, False]
     assert INTERVALS.width.tolist() == [1.0, 0.0, INF, 0.0, 0.0, INF]
 
@@ -37,7 +37,7 @@ def test_an_interval_without_an_end_is_infinite() -> None:
 
 
 @given(
-    ends=st.lists(st.tuples(st.floats(allow_nan=True), st.floats(allow_nan=True)), min_size=1, max_size=6),
+    ends=st.lists(st.tuples(st.floats(allow_nan=False), st.floats(allow_nan=False)), min_size=1, max_size=6),
     y=st.floats(allow_nan=False, allow_infinity=False),
 )
 def test_what_is_empty_covers_nothing_and_what_covers_is_not_empty(ends: list[tuple[float, float]], y: float) -> None:
@@ -48,6 +48,12 @@ def test_what_is_empty_covers_nothing_and_what_covers_is_not_empty(ends: list[tu
     assert not bool((inside & region.empty).any())
     assert not bool((region.empty & region.infinite).any())
     assert bool((region.width >= 0).all())
+
+
+def test_an_end_that_is_nan_is_no_empty_set_but_an_error() -> None:
+    for lower, upper in (([0.0, NAN], [1.0, 1.0]), ([0.0, NAN], [1.0, NAN])):
+        with pytest.raises(NumericalError, match=r"rows.*\[1\]"):
+            Region(0.9, "", torch.tensor(lower), torch.tensor(upper))
 
 
 def test_a_region_unpacks_into_its_ends() -> None:

@@ -8,16 +8,20 @@ from torch import Tensor
 
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region
-from .base import Score, interval
+from .base import Ends, Score
 
 
 @dataclass(frozen=True)
 class Absolute(Score):
-    """|y - mean|: intervals of one width for all rows. Papadopoulos et al. (2002); Lei et al. (2018)."""
+    """|y - mean|: intervals of one width for all rows. Papadopoulos et al. (2002); Lei et al. (2018).
+
+    Where the law has no finite mean, its median takes that place.
+    """
 
     def score(self, prediction: Prediction, y: Tensor, level: float) -> Tensor:
-        return (y - prediction.mean).abs()
+        centre = prediction.centre
+        return (y.to(centre) - centre).abs()
 
     def region(self, prediction: Prediction, q: Tensor, level: float) -> Region:
-        mean = prediction.mean
-        return interval(mean - q, mean + q, level)
+        centre = prediction.centre
+        return Ends(centre, centre).region(q, q, level)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +27,10 @@ class LAC(Score):
     @property
     def conservative(self) -> bool:  # type: ignore[override]
         return self.keep_best
+
+    @property
+    def floor(self) -> float | None:
+        return -math.inf if self.keep_best else None
 
     def scores(self, prediction: Prediction) -> Tensor:
         """[n, K]: the score of every label."""

@@ -1,4 +1,4 @@
-"""How far the cumulative probability lies from one half."""
+"""How far out in either tail of the predictive law y lies."""
 
 from __future__ import annotations
 
@@ -7,30 +7,42 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...numerics.lattice import Condition
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region
-from .base import ULPS, Score, eased, interval
+from .base import Score, ended, interval
+
+LEAST = 0.69  # below every score: at most one half lies beyond y on one of its sides, and log 2 is 0.6931
 
 
 @dataclass(frozen=True)
 class PIT(Score):
-    """|F(y) - 1/2|, F the predictive CDF (of the whole mixture): the set is F^-1 of a central interval of probabilities.
+    """-log min(F(y), 1 - F(y)), F the predictive CDF (of the whole mixture): the set is F^-1 of a central interval of probabilities.
 
-    Distributional conformal prediction; Chernozhukov, Wuethrich & Zhu (2021). As skewed and as wide, row by row, as the
-    predictive law; where that is right the set is its central interval.
+    It ranks rows as |F(y) - 1/2| does, and goes on ranking them where F rounds to 0 or 1. Distributional conformal
+    prediction; Chernozhukov, Wuethrich & Zhu (2021). As skewed and as wide, row by row, as the predictive law; where that
+    is right the set is its central interval.
     """
 
     kinds = ("continuous",)
+    roundings = 64
 
     def score(self, prediction: Prediction, y: Tensor, level: float) -> Tensor:
-        return (prediction.cdf(y) - 0.5).abs()
+        return -torch.minimum(*prediction.log_tails(y))
 
     def region(self, prediction: Prediction, q: Tensor, level: float) -> Region:
-        q = eased(q.to(prediction.mean)).expand(len(prediction))
-        whole, none = q >= 0.5, q < 0
-        half = torch.where(whole | none, torch.zeros_like(q), q)
-        above = (0.5 + half).clamp_max(1 - torch.finfo(q.dtype).eps / 2)
-        slack = ULPS * torch.finfo(q.dtype).eps * prediction.std  # a quantile of a mixture is found to so many
-        lower = torch.where(whole, -torch.inf, prediction.quantile(0.5 - half) - slack)
-        upper = torch.where(whole, torch.inf, prediction.quantile(above) + slack)
-        return interval(lower.masked_fill(none, torch.nan), upper.masked_fill(none, torch.nan), level)
+        law = prediction.by_row
+        q = q.expand(len(law))
+        q = torch.where(q < LEAST, torch.full_like(q, -torch.inf), q)
+        log_p = -torch.where(torch.isfinite(q), q, torch.ones_like(q))
+
+        def holds(side: int) -> Condition:
+            def tail(y: Tensor, rows: Tensor | slice) -> Tensor:
+                part = law if isinstance(rows, slice) else law[rows]
+                return -part.log_tails(y)[side] <= q[rows]
+
+            return tail
+
+        lower = ended(holds(0), law.tail_quantile(log_p), q, -1)
+        upper = ended(holds(1), law.tail_quantile(log_p, upper=True), q, 1)
+        return interval(lower, upper, level)

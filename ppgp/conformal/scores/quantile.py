@@ -10,7 +10,7 @@ from torch import Tensor
 from ...errors import UnknownName
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region, exact_level
-from .base import Score, interval
+from .base import Ends, Score
 
 UNITS = ("y", "median", "width")
 
@@ -39,29 +39,30 @@ class Quantile(Score):
     def conservative(self) -> bool:  # type: ignore[override]
         return self.widen_only
 
-    def _ends(self, prediction: Prediction, level: float) -> tuple[Tensor, Tensor, Tensor | float, Tensor | float]:
+    @property
+    def floor(self) -> float | None:
+        return 0.0 if self.widen_only else None
+
+    def _ends(self, prediction: Prediction, level: float) -> Ends:
         """The interval's ends, and the unit of the score at each."""
         tail = float((1 - exact_level(level)) / 2)
-        lower, upper = prediction.quantile(tail), prediction.quantile(1 - tail)
+        one, other = prediction.quantile(tail), prediction.quantile(1 - tail)
+        lower, upper = torch.minimum(one, other), torch.maximum(one, other)
         if self.unit == "y":
-            return lower, upper, 1.0, 1.0
+            return Ends(lower, upper)
         # an atom of the law can have no width: counts are then measured in counts, numbers in next to nothing
         least = 1.0 if prediction.kind == "count" else float(torch.finfo(lower.dtype).tiny)
+        if self.unit == "width":
+            width = (upper - lower).clamp_min(least)
+            return Ends(lower, upper, width, width)
         middle = prediction.quantile(0.5)
-        below, above = (middle - lower, upper - middle) if self.unit == "median" else (upper - lower, upper - lower)
-        return lower, upper, below.clamp_min(least), above.clamp_min(least)
+        return Ends(lower, upper, (middle - lower).clamp_min(least), (upper - middle).clamp_min(least))
 
     def score(self, prediction: Prediction, y: Tensor, level: float) -> Tensor:
-        lower, upper, below, above = self._ends(prediction, level)
-        score = torch.maximum((lower - y) / below, (y - upper) / above)
+        score = self._ends(prediction, level).score(y)
         return score.clamp_min(0.0) if self.widen_only else score
 
     def region(self, prediction: Prediction, q: Tensor, level: float) -> Region:
-        lower, upper, below, above = self._ends(prediction, level)
-        if self.widen_only:
-            # the score is never below 0, so a threshold below 0 holds nothing
-            none = torch.as_tensor(q < 0).expand(lower.shape)
-            return interval(
-                torch.where(none, torch.inf, lower - q * below), torch.where(none, -torch.inf, upper + q * above), level
-            )
-        return interval(lower - q * below, upper + q * above, level)
+        if self.widen_only:  # the score is never below 0, so a threshold below 0 holds nothing
+            q = torch.where(q < 0, torch.full_like(q, -torch.inf), q)
+        return self._ends(prediction, level).region(q, q, level)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region
-from .base import Score, interval
+from .base import Ends, Score
 
 
 @dataclass(frozen=True)
@@ -21,20 +21,19 @@ class Signed(Score):
     up to 2 / (n + 1). A finite set needs twice the rows that a symmetric score needs.
 
     Args:
-        normalized: in units of the predictive standard deviation.
+        normalized: in units of the predictive standard deviation (``Prediction.spread``).
     """
 
     normalized: bool = False
     sides: ClassVar[int] = 2
 
-    def _unit(self, prediction: Prediction) -> Tensor:
-        return prediction.std if self.normalized else torch.ones_like(prediction.mean)
+    def _ends(self, prediction: Prediction) -> Ends:
+        centre, unit = prediction.centre, prediction.spread if self.normalized else None
+        return Ends(centre, centre, unit, unit)
 
     def score(self, prediction: Prediction, y: Tensor, level: float) -> Tensor:
-        residual = (y - prediction.mean) / self._unit(prediction)
-        return torch.stack([-residual, residual], -1)
+        return torch.stack(self._ends(prediction).sides(y), -1)
 
     def region(self, prediction: Prediction, q: Tensor, level: float) -> Region:
-        mean, unit = prediction.mean, self._unit(prediction)
         below, above = (q[..., 0], q[..., 1]) if q.ndim and q.shape[-1] == 2 else (q, q)
-        return interval(mean - below * unit, mean + above * unit, level)
+        return self._ends(prediction).region(below, above, level)
