@@ -146,7 +146,7 @@ def _search(add: _AddOneIn, prediction: Prediction, alpha: float, level: float) 
     if prediction.kind == "count":
         raise NotApplicable("numbers on a line, or classes, for y", "counts", "use split conformal: calibrate")
     m = len(prediction)
-    centre, sd = prediction.mean, prediction.std
+    centre, sd = prediction.centre, prediction.spread
     reach = torch.full_like(sd, REACH)
     inside = torch.zeros(m, GRID, dtype=torch.bool)
     grid = torch.zeros(m, GRID).to(sd)
@@ -183,8 +183,8 @@ def _search(add: _AddOneIn, prediction: Prediction, alpha: float, level: float) 
     for row in range(m):
         if not math.isnan(opened[row]):
             pieces[row].append((opened[row], math.inf))
-    lower = torch.tensor([p[0][0] if p else math.nan for p in pieces], dtype=sd.dtype, device=sd.device)
-    upper = torch.tensor([p[-1][1] if p else math.nan for p in pieces], dtype=sd.dtype, device=sd.device)
+    lower = torch.tensor([p[0][0] if p else math.inf for p in pieces], dtype=sd.dtype, device=sd.device)
+    upper = torch.tensor([p[-1][1] if p else -math.inf for p in pieces], dtype=sd.dtype, device=sd.device)
     several = any(len(p) > 1 for p in pieces)
     ess = add(rows, ends)[1] if len(rows) else torch.empty(0)
     return Region(level, "", lower, upper, pieces=tuple(map(tuple, pieces)) if several else None), (rows, ends, ess)
