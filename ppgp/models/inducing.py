@@ -18,10 +18,16 @@ DEFAULT_INDUCING = 100
 
 
 def refuse_broken(kernel: Kernel, X: Tensor) -> None:
-    """Raises NumericalError for a network that starts broken: no gradient leads away from there."""
+    """Raises NumericalError for a network that starts broken, every unit dead or saturated: no gradient leads away from there."""
     broken = kernel.faults({}, X)
     if broken:
-        raise NumericalError("a kernel that tells these rows apart before the fit", "a network that does not", broken[0])
+        size = float((X.mean(0).abs() / X.std(0).clamp_min(torch.finfo(X.dtype).tiny)).max())
+        far = f" (a column of X has a mean of {size:.3g} of its sds)" if size > 3 else ""
+        raise NumericalError(
+            "a kernel that tells these rows apart before the fit",
+            f"a network that does not, its units dead or saturated at the initial weights{far}: {broken[0]}",
+            "standardise X, as fit(standardise=True) does, or give the network another seed, more units, or activation='tanh'",
+        )
 
 
 def medians(sites: Mapping[str, Site | Param], X: Tensor, seed: int) -> dict[str, Tensor]:

@@ -361,3 +361,18 @@ def test_greedy_selection_in_single_precision_takes_the_rows_that_double_takes(k
         found.append(model.reselected({name: torch.tensor(value, dtype=dtype) for name, value in theta.items()}, data).Z)
     assert found[0].dtype == torch.float32
     torch.testing.assert_close(found[0].double(), found[1], rtol=0, atol=0)
+
+
+def test_a_network_that_starts_dead_or_saturated_is_refused_with_a_way_out() -> None:
+    """Rectified units without biases are dead on one side of 0; the ways out that the sentence names work."""
+    years = 2000.0 + torch.linspace(0.0, 20.0, 30, dtype=torch.float64)[:, None]
+    data = Dataset(years, (years[:, 0] / 3).sin())
+    recipe = GP(Deep(MLP((16,), 4), RBF()))
+    with pytest.raises(NumericalError, match=r"mean of .*standardise"):
+        recipe.prepare(data)
+    assert type(recipe.prepare(data.standardised()[0])) is GP
+    positive = Dataset(years - 1999.0, data.y)
+    seeds = [seed for seed in range(8) if Deep(MLP((1,), 4, seed=seed), RBF()).faults({}, positive.X)]
+    assert 0 < len(seeds) < 8
+    with pytest.raises(NumericalError, match="another seed"):
+        GP(Deep(MLP((1,), 4, seed=seeds[0]), RBF())).prepare(positive)
