@@ -56,6 +56,7 @@ FEW = 100  # of features
 AGAIN = 5  # steps after which inducing inputs are placed again
 RATES = {"kernel.network": 1e-4, "": 0.05}  # a network trained beforehand needs care, hyperparameters at their medians speed
 PIXELS = RBF(lengthscale=LogNormal(4.0, 1.0))  # two images of 4,096 standardised pixels are about 90 apart
+FEATURES = LogNormal(0.0, 1.0)  # of a network lie in a ball, whatever their number
 NOISE = LogNormal(-4.0, 2.0)
 
 Law = Callable[[Tensor], Prediction]
@@ -119,7 +120,7 @@ def _ways(data: Parts, seed: int, quick: bool, algorithms: bool) -> dict[str, Ca
     def dkl() -> Way:
         # GP(Deep(network, ARD(RBF()), frozen=True)), with the features made once
         seen = Dataset(_in_blocks(trained[0], train.X), train.y)
-        posterior = fitted(GP(ARD(RBF()), noise=NOISE), MAP(steps=steps), seen)
+        posterior = fitted(GP(ARD(RBF(lengthscale=FEATURES)), noise=NOISE), MAP(steps=steps), seen)
         on_features.append(posterior)
         return lambda X: posterior.predict(_in_blocks(trained[0], X)), "map, network held"
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ..errors import SettingError
-from ..priors import Param, Prior, Site, prefixed, site, under
+from ..priors import Param, Prior, Site, per_column, prefixed, site, under
 from .base import Kernel, Theta
 from .fourier_features import Draw, Path
 from .networks import Network, module_of, weights, width
@@ -63,7 +63,11 @@ class Deep(Kernel):
         return f"Deep(network={own}, kernel={self.kernel!r}, prior={self.prior!r}, frozen={self.frozen})"
 
     def sites(self, d: int) -> dict[str, Site | Param]:
-        inner = self.kernel.sites(width(self.network, d))
+        given = self.kernel.sites(width(self.network, d))
+        # features lie in a ball, whatever their number
+        inner: dict[str, Site | Param] = {
+            name: s if isinstance(s, Param) else replace(s, prior=per_column(s.prior, 1)) for name, s in given.items()
+        }
         if any(name.startswith(NETWORK + ".") for name in inner):
             raise SettingError("one network in a kernel", "a Deep in a Deep", "put one network after the other in a module")
         parameters, buffers = weights(module_of(self.network, d))

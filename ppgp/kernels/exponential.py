@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..priors import LogNormal, PriorLike
+from ..priors import Lengthscale, LogNormal, PriorLike
 from .base import Kernel, Theta, constant_variance
 from .distance import distance
 from .fourier_features import Draw, student_frequencies
@@ -20,7 +20,7 @@ class Exponential(Kernel):
     """
 
     variance: PriorLike = LogNormal(0.0, 1.0)
-    lengthscale: PriorLike = LogNormal(0.0, 1.0)
+    lengthscale: PriorLike = Lengthscale()
     hyper = ("variance", "lengthscale")
     rescales = True
     about_origin = False

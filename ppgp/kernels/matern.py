@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..errors import SettingError
-from ..priors import LogNormal, PriorLike
+from ..priors import Lengthscale, LogNormal, PriorLike
 from .base import Kernel, Theta, constant_variance
 from .distance import distance
 from .fourier_features import Draw, student_frequencies
@@ -24,7 +24,7 @@ class Matern(Kernel):
 
     nu: float = 2.5
     variance: PriorLike = LogNormal(0.0, 1.0)
-    lengthscale: PriorLike = LogNormal(0.0, 1.0)
+    lengthscale: PriorLike = Lengthscale()
     hyper = ("variance", "lengthscale")
     rescales = True
     about_origin = False

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..priors import LogNormal, PriorLike
+from ..priors import Lengthscale, LogNormal, PriorLike
 from .base import Kernel, Theta, constant_variance
 from .distance import squared_distance
 from .fourier_features import Draw, gamma_frequencies
@@ -21,7 +21,7 @@ class RationalQuadratic(Kernel):
     """
 
     variance: PriorLike = LogNormal(0.0, 1.0)
-    lengthscale: PriorLike = LogNormal(0.0, 1.0)
+    lengthscale: PriorLike = Lengthscale()
     alpha: PriorLike = LogNormal(0.0, 1.0)
     hyper = ("variance", "lengthscale", "alpha")
     rescales = True

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..priors import LogNormal, PriorLike
+from ..priors import Lengthscale, LogNormal, PriorLike
 from .base import Kernel, Theta, constant_variance
 from .distance import FEW_COLUMNS, far_columns, squared_distance
 from .fourier_features import Draw, gaussian_frequencies
@@ -18,7 +18,7 @@ class RBF(Kernel):
     """variance * exp(-|x - x'|^2 / (2 lengthscale^2)). Rasmussen & Williams (2006), equation 4.9."""
 
     variance: PriorLike = LogNormal(0.0, 1.0)
-    lengthscale: PriorLike = LogNormal(0.0, 1.0)
+    lengthscale: PriorLike = Lengthscale()
     hyper = ("variance", "lengthscale")
     rescales = True
     about_origin = False

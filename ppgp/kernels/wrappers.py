@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import NotApplicable, SettingError
-from ..priors import LogNormal, Param, Prior, PriorLike, Site, moved, site, value_of
+from ..priors import LogNormal, Param, Prior, PriorLike, Site, moved, per_column, site, value_of
 from .base import Around, Kernel, Theta, carries, check_kernel, proportioned, replaced
 from .fourier_features import Draw, Path
 from .units import Factor, Units
@@ -74,7 +74,8 @@ class Scale(Around):
 class ARD(Around):
     """One lengthscale a column ("automatic relevance determination", MacKay 1994; Neal 1996): site [d] in place of a scalar.
 
-    A number fixes all of them, a tuple of numbers each. Sums and products take it on each term: ``ARD(RBF()) + ARD(Matern())``.
+    A number fixes all of them, a tuple of numbers each. The default prior has a median of sqrt(d), see
+    ``priors.Lengthscale``. Sums and products take it on each term: ``ARD(RBF()) + ARD(Matern())``.
 
     Raises:
         NotApplicable: if the kernel has no lengthscale that merely rescales the inputs.
@@ -97,7 +98,8 @@ class ARD(Around):
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         inner = _with_one_length(self.kernel).sites(d)
-        own = site("lengthscale", self._leaf().lengthscale, (d,), True)  # type: ignore[attr-defined]
+        prior = per_column(self._leaf().lengthscale, d)  # type: ignore[attr-defined]
+        own = site("lengthscale", prior, (d,), True)
         return {k: own if k == "lengthscale" else s for k, s in inner.items()}
 
     def in_units(self, units: Units) -> Kernel:

@@ -9,6 +9,7 @@ from .records import (
     HalfNormal,
     InUnitsOfData,
     InverseGamma,
+    Lengthscale,
     LogNormal,
     Normal,
     StudentT,
@@ -21,6 +22,7 @@ from .records import Prior as Prior
 from .records import PriorLike as PriorLike
 from .records import Site as Site
 from .records import bare as bare
+from .records import per_column as per_column
 from .records import prefixed as prefixed
 from .records import single as single
 from .records import site as site
@@ -40,6 +42,7 @@ __all__ = [
     "HalfNormal",
     "InUnitsOfData",
     "InverseGamma",
+    "Lengthscale",
     "LogNormal",
     "Normal",
     "StudentT",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeAlias, TypeVar
 
 import pyro.distributions as dist
@@ -29,6 +29,7 @@ __all__ = [
     "HalfNormal",
     "InUnitsOfData",
     "InverseGamma",
+    "Lengthscale",
     "LogNormal",
     "Normal",
     "StudentT",
@@ -154,6 +155,32 @@ class LogNormal(Prior):
 
     def distribution(self, like: Tensor) -> TorchDistributionMixin:
         return dist.LogNormal(*self._numbers(like))
+
+
+@dataclass(frozen=True)
+class Lengthscale(LogNormal):
+    """The kernels' default: LogNormal(loc, scale), and LogNormal(loc + log(d) / 2, scale) for each column of ``ARD`` over d.
+
+    Two rows of d standardised columns are sqrt(2 d) apart on average. With a median of 1 in each column, rows of many
+    columns would all be strangers, and the data would have to argue with the prior once a column; a median of sqrt(d)
+    leaves the distance of two rows, in lengthscales, as it is for one column. One lengthscale for all columns has one
+    such argument, which few rows settle, and keeps the median of 1. Hvarfner, Hellsten & Nardi (2024) have the same
+    growth. Features of a network (``Deep``) lie in a ball whatever their number: there the median is 1.
+
+    Args:
+        columns: d; ``ARD`` fills it in.
+    """
+
+    columns: int = 1
+
+    def distribution(self, like: Tensor) -> TorchDistributionMixin:
+        loc, scale, columns = self._numbers(like)
+        return dist.LogNormal(loc + 0.5 * columns.log(), scale)
+
+
+def per_column(prior: Any, d: int) -> Any:
+    """The prior of each of d lengthscales: ``Lengthscale`` grows with d, any other stays as it is."""
+    return replace(prior, columns=d) if isinstance(prior, Lengthscale) else prior
 
 
 @dataclass(frozen=True)

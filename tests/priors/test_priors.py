@@ -18,6 +18,7 @@ SCIPY = {
     priors.Normal(0.3, 1.7): stats.norm(0.3, 1.7),
     priors.StudentT(4.0, 0.3, 1.7): stats.t(4.0, 0.3, 1.7),
     priors.LogNormal(0.3, 0.7): stats.lognorm(0.7, scale=np.exp(0.3)),
+    priors.Lengthscale(0.3, 0.7, columns=4): stats.lognorm(0.7, scale=2 * np.exp(0.3)),
     priors.Gamma(2.5, 1.7): stats.gamma(2.5, scale=1 / 1.7),
     priors.InverseGamma(2.5, 1.7): stats.invgamma(2.5, scale=1.7),
     priors.Exponential(1.7): stats.expon(scale=1 / 1.7),
