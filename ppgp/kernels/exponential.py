@@ -16,6 +16,9 @@ from .fourier_features import Draw, student_frequencies
 class Exponential(Kernel):
     """variance * exp(-|x - x'| / lengthscale): rough paths, and the default of geostatistics.
 
+    Isotropic in X as the model sees it: ``fit`` scales columns one by one, those that ``Dataset(coordinates=)`` names by one factor.
+    A length in the units of the data, a number, is one length in every direction of the data.
+
     Rasmussen & Williams (2006), equation 4.18 with gamma = 1.
     """
 

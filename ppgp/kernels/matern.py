@@ -18,6 +18,9 @@ from .fourier_features import Draw, student_frequencies
 class Matern(Kernel):
     """variance * (polynomial in s) * exp(-s), s = sqrt(2 nu) |x - x'| / lengthscale. Rasmussen & Williams (2006), equation 4.17.
 
+    Isotropic in X as the model sees it: ``fit`` scales columns one by one, those that ``Dataset(coordinates=)`` names by one factor.
+    A length in the units of the data, a number, is one length in every direction of the data.
+
     Raises:
         SettingError: if nu is not 0.5, 1.5 or 2.5.
     """

@@ -17,6 +17,9 @@ from .fourier_features import Draw, gamma_frequencies
 class RationalQuadratic(Kernel):
     """variance * (1 + |x - x'|^2 / (2 alpha lengthscale^2))^-alpha: RBFs of many lengthscales.
 
+    Isotropic in X as the model sees it: ``fit`` scales columns one by one, those that ``Dataset(coordinates=)`` names by one factor.
+    A length in the units of the data, a number, is one length in every direction of the data.
+
     Rasmussen & Williams (2006), equation 4.19.
     """
 

@@ -15,7 +15,11 @@ from .fourier_features import Draw, gaussian_frequencies
 
 @dataclass(frozen=True)
 class RBF(Kernel):
-    """variance * exp(-|x - x'|^2 / (2 lengthscale^2)). Rasmussen & Williams (2006), equation 4.9."""
+    """variance * exp(-|x - x'|^2 / (2 lengthscale^2)). Rasmussen & Williams (2006), equation 4.9.
+
+    Isotropic in X as the model sees it: ``fit`` scales columns one by one, those that ``Dataset(coordinates=)`` names by one factor.
+    A length in the units of the data, a number, is one length in every direction of the data.
+    """
 
     variance: PriorLike = LogNormal(0.0, 1.0)
     lengthscale: PriorLike = Lengthscale()

@@ -15,6 +15,9 @@ from .distance import distance
 class Spherical(Kernel):
     """variance * (1 - 3 s / 2 + s^3 / 2) for s = |x - x'| / lengthscale < 1, else 0: two balls' common volume.
 
+    Isotropic in X as the model sees it: ``fit`` scales columns one by one, those that ``Dataset(coordinates=)`` names by one factor.
+    A length in the units of the data, a number, is one length in every direction of the data.
+
     The lengthscale is the range itself, where the variogram reaches its sill. A covariance in one, two and three dimensions
     only. Matheron (1965); Chiles & Delfiner (2012), section 2.5.1.
     """
