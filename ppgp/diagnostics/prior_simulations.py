@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyro
@@ -39,11 +39,14 @@ class OfModel:
 
         Data that the model refuses (labels of one class) are drawn again: a condition on y alone leaves p(theta given y) as it is.
         """
+        model: Any = self.model
+        if getattr(model, "mean", 0.0) is None:  # y is drawn about 0, which the fit then may know
+            model = replace(model, mean=0.0)
         refused: DataError | None = None
         for _ in range(TRIES):
-            values = {name: node["value"] for name, node in _sites(self.model.model, self.X).items()}
+            values = {name: node["value"] for name, node in _sites(model.model, self.X).items()}
             try:
-                return values, self.model.prepare(Dataset(self.X, values["y"])), Dataset(self.X, values["y"])
+                return values, model.prepare(Dataset(self.X, values["y"])), Dataset(self.X, values["y"])
             except DataError as error:
                 refused = error
         assert refused is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pyro
 import pytest
 import torch
 
@@ -294,3 +295,13 @@ def test_a_model_that_does_not_say_its_units_refuses_numbers() -> None:
     with pytest.raises(SettingError, match="in_units"):
         ppgp.fit(Level(3.0), DATA, inference.MAP(), progress=False)
     assert float(ppgp.fit(Level(3.0), DATA, inference.MAP(), progress=False, standardise=False).predict(NEW).mean[0]) == 3.0
+
+
+@pytest.mark.parametrize("model", [GP(), SGPR(), SVGP(), models.Kriging(drift="none")], ids=lambda m: type(m).__name__)
+def test_simulation_based_calibration_fits_the_mean_that_it_draws_from(model: Model) -> None:
+    from ppgp.diagnostics.prior_simulations import OfModel
+    from ppgp.numerics.seeding import seeded
+
+    with seeded(0), pyro.get_param_store().scope():
+        _, ready, _ = OfModel(model, DATA.X[:6] / 40).drawn()
+    assert ready.mean == 0.0
