@@ -11,6 +11,7 @@ import typer
 from .. import __version__
 from ..errors import NotApplicable, PpgpError, SettingError, UnknownName
 from . import recipes as zoo
+from .tables import print_table
 
 if TYPE_CHECKING:
     from ..data.dataset import Dataset
@@ -131,7 +132,7 @@ def compare(
     }
     about["split"] = about.pop("rows")
     page = write_report(out, comparison, posteriors, names, test, **about)
-    _print_table(rows_of(comparison, posteriors, names), f"{data}: {about['split']}; {level:.0%} intervals")
+    print_table(rows_of(comparison, posteriors, names), f"{data}: {about['split']}; {level:.0%} intervals")
     for sentence in refused:
         typer.echo(f"not run: {sentence}", err=True)
     typer.echo(f"report: {page}")
@@ -154,7 +155,7 @@ def fit(
     table = _load(data, target)
     built, ways = _recipes([model], [how], settings or [])
     posterior = fit_posterior(built[model], table, ways[how], seed=seed, progress=progress)
-    _print_table(
+    print_table(
         [{"site": site, **row} for site, row in posterior.summary().to_dict("index").items()],
         f"{model} by {how}, {posterior.seconds:.1f} s",
     )
@@ -282,7 +283,7 @@ def calibrate(
                 "guaranteed": region.guarantee,
             }
         )
-    _print_table(rows, f"{level:.0%} sets: {len(y)} rows to calibrate, {len(truth)} to test")
+    print_table(rows, f"{level:.0%} sets: {len(y)} rows to calibrate, {len(truth)} to test")
     if not group:
         low, high = conformal.calibrate(zoo.build_score("lac" if new.kind == "classes" else "absolute"), ours, y).coverage_band(
             level, 0.9, len(truth)
@@ -311,7 +312,7 @@ def diagnose(
     if key is not None:
         table = table.reindex(table[key].astype(float).abs().sort_values(ascending=False).index)  # type: ignore[call-overload]
     rows = [{"site": site, **row} for site, row in table.head(worst).to_dict("index").items()]
-    _print_table(rows, f"{posterior.name}: {min(worst, len(found.table))} of {len(found.table)} scalars, the worst first")
+    print_table(rows, f"{posterior.name}: {min(worst, len(found.table))} of {len(found.table)} scalars, the worst first")
     for sentence in found.findings:
         typer.echo(f"- {sentence}")
     typer.echo(f"verdict: {found.verdict} ({found.figure})")
@@ -342,7 +343,7 @@ def reproduce(
     options = options_of(run, context.args)
     rows = run(folder, seed=seed, quick=quick, **options)
     path = write_results(folder, rows, experiment=name, seed=seed, quick=quick, version=__version__, **options)
-    _print_table(rows, name)
+    print_table(rows, name)
     typer.echo(f"results: {path}")
 
 
@@ -352,54 +353,13 @@ def list_members() -> None:
     from ..experiments import EXPERIMENTS
 
     for title, members in (("models", zoo.MODELS), ("methods (--how)", zoo.HOWS), ("scores (--scores)", zoo.SCORES)):
-        _print_table([{"name": n, "recipe": r, "what it is": w} for n, (r, w) in members.items()], title)
-    _print_table([{"name": n, "what it shows": w} for n, (_, w) in EXPERIMENTS.items()], "experiments (ppgp reproduce)")
+        print_table([{"name": n, "recipe": r, "what it is": w} for n, (r, w) in members.items()], title)
+    print_table([{"name": n, "what it shows": w} for n, (_, w) in EXPERIMENTS.items()], "experiments (ppgp reproduce)")
 
 
 def _say(text: str, show: bool) -> None:
     if show and not sys.stderr.isatty():
         typer.echo(text, err=True)
-
-
-def _print_table(rows: list[dict[str, Any]], title: str) -> None:
-    rows = [_with_errors(row) for row in rows]
-    from rich.console import Console
-    from rich.table import Table
-
-    hidden = (
-        "warnings",
-        "guarantee",
-        "reason",
-        "predictions_reason",
-        "predictive_shift",
-        "interval_content",
-        "brier",
-        "n_train",
-        "n_calibration",
-        "n_test",
-    )
-    columns = [c for c in rows[0] if c not in hidden]
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(
-            column.replace("conformal_", "conf. ").replace("_", " "),
-            justify="left" if isinstance(rows[0][column], str) else "right",
-        )
-    for row in rows:
-        table.add_row(
-            *[f"{row[c]:.4g}" if isinstance(row[c], float) else "" if row[c] is None else str(row[c]) for c in columns]
-        )
-    console = Console()
-    # a table in a pipe or a narrow terminal keeps its columns rather than its margins
-    console = Console(width=max(console.width, 160)) if not console.is_terminal else console
-    console.print(table)
-
-
-def _with_errors(row: dict[str, Any]) -> dict[str, Any]:
-    """A figure and its standard error, ``name`` and ``name_se``, in one cell."""
-    errors = {k.removesuffix("_se"): v for k, v in row.items() if k.endswith("_se")}
-    own = {k: v for k, v in row.items() if k not in {f"{name}_se" for name in errors}}
-    return {k: v if errors.get(k) is None else f"{v:.3g} ± {errors[k]:.1g}" for k, v in own.items()}
 
 
 def main() -> None:
