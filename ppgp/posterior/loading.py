@@ -56,16 +56,16 @@ def load_posterior(path: str | Path, model: Any = None, *, unchecked: bool = Fal
         _check(found)
         if any(isinstance(thing, nn.Module) for thing in things.values()):
             _same_shapes(found)
+        if storage.is_of_the_format_before(path):
+            found = _marked(found)
+        if found.recipe is not None:
+            object.__setattr__(found.model, "given", found.recipe)
+        return found
     except StorageError:
         raise
     except Exception as error:  # a recipe may raise anything where its numbers are not its own
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise StorageError("a Posterior that fits its model", reason, "pass the recipe that was fitted") from None
-    if storage.is_of_the_format_before(path):
-        found = _marked(found)
-    if found.recipe is not None:
-        object.__setattr__(found.model, "given", found.recipe)
-    return found
 
 
 def _marked(found: Posterior) -> Posterior:

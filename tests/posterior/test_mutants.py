@@ -232,3 +232,11 @@ def test_shapes_that_the_data_do_not_have_are_refused(tmp_path: Path, shape: str
     path.write_bytes(forged(path.read_bytes(), b'"shape":[2]', b'"shape":' + shape.encode()))
     with little_memory():
         assert outcome(path, False) == "refused"
+
+
+@pytest.mark.parametrize("model", [3, "GP", {"tuple": []}, {"missing": "AutoNormal"}])
+def test_a_forged_model_is_refused(saved: dict[str, Path], tmp_path: Path, model: Any) -> None:
+    tree, tensors = parts(saved["plain"])
+    tree["fields"] |= {"model": model, "recipe": model}
+    path = storage.write(tmp_path / "forged.ppgp", tree, tensors)
+    assert outcome(path, False) in ("refused", "loaded")
