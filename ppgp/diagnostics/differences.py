@@ -90,7 +90,7 @@ def _each(own: Sample, reference: Sample) -> list[Difference]:
                 math.hypot(sd_error[j], reference.sd_error[j]) / sd,
                 (float((x < low).mean()), float((x > high).mean())),
                 math.sqrt(0.05 * 0.95 / size),
-                float(ks_2samp(x, y, method="asymp")[0]),
+                float(np.asarray(ks_2samp(x, y, method="asymp"))[0]),
                 convergence.wasserstein(x, y) / sd,
                 size,
                 _roughness(y, sd),
