@@ -17,6 +17,12 @@ from ppgp.errors import DataError, NotApplicable
 from ppgp.models import Program
 
 F64 = torch.float64
+RUNS = 250
+
+
+@pytest.fixture(autouse=True)
+def fewer_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ppgp.models.replay.RUNS", RUNS)
 
 
 def number(value: float) -> Tensor:
@@ -39,7 +45,7 @@ def sign(n: int, y: Tensor | None = None) -> None:
         pyro.sample("y", dist.Normal(5 * (2 * up - 1), sd), obs=y)
 
 
-@pytest.mark.parametrize("draws", [1, 40])
+@pytest.mark.parametrize("draws", [1, 20])
 def test_a_discrete_site_of_all_rows_is_inferred_from_the_data(draws: int) -> None:
     """Its prior is even; the data say +5 in one case, and leave 3 : 1 in the other."""
     clear = at(sign, {"n": 2, "y": numbers(5.1, 4.0)}, sd=torch.full((draws,), 1.1, dtype=F64)).predict(n=3)
@@ -48,7 +54,7 @@ def test_a_discrete_site_of_all_rows_is_inferred_from_the_data(draws: int) -> No
     close = math.log(3) / 5  # two observations of sd 2 at this place: odds of 3
     found = at(sign, {"n": 2, "y": numbers(close, close)}, sd=torch.full((draws,), 2.0, dtype=F64)).predict(n=3)
     runs = found["y"].draws
-    assert runs >= 1000
+    assert runs >= RUNS
     assert float(found["up"].probabilities[0, 1]) == pytest.approx(0.75, abs=4 * math.sqrt(0.75 * 0.25 / runs))
 
 
@@ -80,8 +86,7 @@ def hidden_markov(T: int, y: Tensor | None = None) -> None:
         pyro.sample(f"y{t}", dist.Normal(3.0 * k.to(F64), number(1)), obs=seen)
 
 
-def test_a_hidden_markov_model_forecasts_from_its_last_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ppgp.models.replay.RUNS", 300)
+def test_a_hidden_markov_model_forecasts_from_its_last_state() -> None:
     posterior = at(hidden_markov, {"T": 3, "y": numbers(0, 3, 3.5)}, stay=numbers(0.9))
     found = posterior.predict(T=4)
     joint = torch.zeros(2, 2, 2, dtype=F64)
@@ -94,7 +99,9 @@ def test_a_hidden_markov_model_forecasts_from_its_last_state(monkeypatch: pytest
                 joint[a, b, c] = prior * likelihood
     last = float((joint / joint.sum()).sum((0, 1))[1])
     expected = last * 0.9 + (1 - last) * 0.1
-    assert float(found["k3"].probabilities[0, 1]) == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / 300))
+    assert float(found["k3"].probabilities[0, 1]) == pytest.approx(
+        expected, abs=4 * math.sqrt(expected * (1 - expected) / RUNS)
+    )
 
 
 def groups(g: Tensor, new: int = 0, y: Tensor | None = None) -> None:

@@ -51,7 +51,9 @@ def improper(law: Any) -> bool:
 
 
 def log_spread(law: Any) -> tuple[Tensor, float]:
-    """Mean [*event] and largest sd of the log of a law of positive numbers; an sd of 0 for any other law."""
+    """Mean [*event] and largest sd of the log of a law of positive numbers; an sd of 0 for any other law, infinity for none."""
+    if improper(law):  # Pyro's cannot be drawn from
+        return torch.zeros(()), math.inf
     one = law
     while isinstance(one, Independent):
         one = one.base_dist
