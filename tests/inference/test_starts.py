@@ -23,7 +23,8 @@ GENERATOR = torch.Generator().manual_seed(7)
 X = torch.linspace(-3, 3, 9, dtype=torch.float64)[:, None] + 0.3 * torch.randn(9, 1, generator=GENERATOR, dtype=torch.float64)
 WIGGLES = torch.sin(3 * X[:, 0]) + 0.5 * X[:, 0]
 DATA = Dataset(X, WIGGLES + 0.3 * torch.randn(9, generator=GENERATOR, dtype=torch.float64))
-GP = models.GP(kernels.RBF(variance=1.0, lengthscale=priors.Flat()), noise=priors.Flat())
+SILL = float(DATA.y.var(correction=0))  # a variance of 1 on the standardised scale
+GP = models.GP(kernels.RBF(variance=SILL, lengthscale=priors.Flat()), noise=priors.Flat())
 RIVALS = "2 modes within 3 nats"
 
 
