@@ -17,18 +17,18 @@ from .records import (
 )
 from .records import FlatDistribution as FlatDistribution
 from .records import Number as Number
-from .records import Param as Param
 from .records import Prior as Prior
 from .records import PriorLike as PriorLike
-from .records import Site as Site
 from .records import bare as bare
 from .records import per_column as per_column
-from .records import prefixed as prefixed
 from .records import single as single
-from .records import site as site
 from .records import tensor_of as tensor_of
-from .records import under as under
-from .records import value_of as value_of
+from .sites import Param as Param
+from .sites import Site as Site
+from .sites import prefixed as prefixed
+from .sites import site as site
+from .sites import under as under
+from .sites import value_of as value_of
 from .units import affine as affine
 from .units import in_units_of_data as in_units_of_data
 from .units import moved as moved
