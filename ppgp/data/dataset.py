@@ -196,7 +196,8 @@ class Dataset:
 
 
 def in_order(X: Any, names: Sequence[str] | None, target: str | None = None) -> Any:
-    """New rows with their columns in the order of ``names``: a frame and a Dataset by name, an array as it stands.
+    """New rows with their columns in the order of ``names``: a frame and a Dataset by name, an array as it stands. Where there are no
+    names, a frame whose columns are numbered 0 .. d - 1 is read in that order.
 
     Raises:
         UnknownName: if a column is missing.
@@ -205,7 +206,11 @@ def in_order(X: Any, names: Sequence[str] | None, target: str | None = None) -> 
     if isinstance(X, Dataset):
         own = X.feature_names
         return X.X if names is None or own is None or own == tuple(names) else X.X[:, positions(own, names)]
-    return X if names is None or labels_of(X) is None else inputs_of(X, names, target)
+    labels = labels_of(X)
+    counted = list(range(len(labels or [])))
+    if names is None and labels is not None and labels != counted and set(labels) == set(counted):
+        names = tuple(map(str, counted))
+    return X if names is None or labels is None else inputs_of(X, names, target)
 
 
 def _encode(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, tuple[Any, ...] | None]:

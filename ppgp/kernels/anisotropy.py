@@ -68,6 +68,7 @@ class Anisotropy(Around):
         east, north = X[..., 0], X[..., 1]
         along = turn.sin() * east + turn.cos() * north
         across = (turn.cos() * east - turn.sin() * north) / ratio
+        along, across = torch.broadcast_tensors(along, across)  # the angle may be a number where the ratio is drawn
         rest = X[..., 2:].expand(*along.shape, X.shape[-1] - 2)
         return torch.cat([along[..., None], across[..., None], rest], -1)
 

@@ -17,13 +17,14 @@ from ..data.dataset import Dataset, Scaler
 from ..errors import DataError, NotApplicable, SettingError
 from ..numerics.cholesky import LOG_2PI
 from ..numerics.distributions import NormalMixture
-from ..priors import Dirichlet, InverseGamma, Normal, Prior, PriorLike, Site, moved, single, site
+from ..priors import Dirichlet, InverseGamma, Normal, Prior, PriorLike, Site, bare, moved, single, site
 from .base import Model
 from .sites import Theta
 from .units import times
 
 MOST_ASSIGNMENTS = 1_000_000  # of rows to components, for the exact posterior
 NODES = 2001  # of the trapezoid rule in the log variance
+MOST_RENAMED = 6  # components, for a start that tries all their orders
 WIDTH = 25.0  # the log variance is integrated over this much on either side of the data's
 
 
@@ -33,12 +34,12 @@ class GaussianMixture(Model):
 
     With ``variance=1.0`` and equal proportions it is the mixture of Blei, Kucukelbir & McAuliffe (2017), section 2.1.
     The posterior is the same under every renaming of the components; draws are reported with the components in the order of
-    their means.
+    their means. Where a tuple tells the components apart, they stay in the order in which it names them.
 
     Args:
         components: K, at least 2.
-        mean: prior of each mean.
-        variance: prior of each variance, or one number for all.
+        mean: prior of each mean, or numbers.
+        variance: prior of each variance, one number for all, or one for each.
         concentration: of the symmetric Dirichlet prior of the proportions.
     """
 
@@ -103,12 +104,28 @@ class GaussianMixture(Model):
             "mean": fitted.means_[order, 0],
             "variance": fitted.covariances_[order, 0, 0],
         }
-        free = {name for name, s in self.sites(data.d).items() if not s.fixed}
-        return {name: torch.as_tensor(v).to(data.y) for name, v in values.items() if name in free}
+        free = {name: s for name, s in self.sites(data.d).items() if not s.fixed}
+        begun = {name: torch.as_tensor(values[name]).to(data.y) for name in free}
+        if not self._told_apart or self.components > MOST_RENAMED:
+            return begun
+
+        def density(theta: dict[str, Tensor]) -> float:
+            prior = sum(float(s.distribution(data.y).log_prob(theta[name])) for name, s in free.items())
+            return prior + float(self._mixture(theta, data.y).log_prob(data.y).sum())
+
+        orders = itertools.permutations(range(self.components))
+        return max(({name: v[list(order)] for name, v in begun.items()} for order in orders), key=density)
+
+    @property
+    def _told_apart(self) -> bool:
+        """Whether a tuple gives each component a number or a prior of its own."""
+        given = [bare(p) for p in (self.mean, self.variance)]
+        written = [v for p in given for v in (vars(p).values() if isinstance(p, Prior) else (p,))]
+        return any(isinstance(v, tuple) for v in written)
 
     def relabel(self, draws: dict[str, Tensor]) -> tuple[dict[str, Tensor], str | None]:
-        """Components by increasing mean in every draw; a sentence where the order changed within a chain."""
-        if "mean" not in draws:
+        """Components by increasing mean in every draw, unless they are told apart; a sentence where the order changed within a chain."""
+        if "mean" not in draws or self._told_apart:
             return draws, None
         order = draws["mean"].argsort(-1)
         code = (order * self.components ** torch.arange(self.components)).sum(-1)  # [chain, draw]
@@ -191,7 +208,7 @@ class GaussianMixture(Model):
             )
         member = (torch.arange(2**n)[:, None] >> torch.arange(n) & 1).to(y)  # every subset of the rows
         count, total, square = member.sum(1), member @ y, member @ y.square()
-        usual = float(self.variance) if spread is None else spread.rate / (spread.shape + 1) + float(y.var())  # type: ignore[arg-type]
+        usual = single(self.variance) if spread is None else spread.rate / (spread.shape + 1) + float(y.var())  # type: ignore[arg-type]
         centre = math.log(usual)
         reach = torch.zeros(1, dtype=y.dtype) if spread is None else torch.linspace(-WIDTH, WIDTH, NODES, dtype=y.dtype)
         grid = (centre + reach).to(y)

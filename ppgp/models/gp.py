@@ -175,7 +175,8 @@ class GP(Model):
         """The law of each term of a sum of kernels, batch [draw, m]: mean k_i(X, x)' C^-1 (y - mean), variance k_i(x, x) -
         k_i(X, x)' C^-1 k_i(X, x). Duvenaud (2014), section 2.4.5. The constant mean is in none of them."""
         if not isinstance(self.kernel, Sum):
-            raise NotApplicable("a sum of kernels", type(self.kernel).__name__, "add kernels with +, or use latent")
+            got = type(_inner(self.kernel)).__name__
+            raise NotApplicable("a sum of kernels", got, "add kernels with +, or use latent")
         found: dict[str, list[tuple[Tensor, Tensor]]] = {}
         for part in self._chunks(theta, train.n, len(X), X):
             mean = self.value(part, "mean", X)[..., None]
@@ -212,5 +213,9 @@ class GP(Model):
 
 def _labels(kernel: Sum) -> list[str]:
     """``0 RBF``, ``1 Linear``: a child's number is that of its sites."""
-    inner = [child.kernel if isinstance(child, Unscaled) else child for child in kernel.children]
-    return [f"{i} {type(child).__name__}" for i, child in enumerate(inner)]
+    return [f"{i} {type(_inner(child)).__name__}" for i, child in enumerate(kernel.children)]
+
+
+def _inner(kernel: Kernel) -> Kernel:
+    """The kernel as the user wrote it."""
+    return kernel.kernel if isinstance(kernel, Unscaled) else kernel

@@ -30,7 +30,8 @@ def plate_axes(sites: Mapping[str, Mapping[str, Any]]) -> tuple[Dims, Coords]:
         if site["type"] != "sample" or not isinstance(value, Tensor) or not value.ndim:
             continue
         # pyro.deterministic calls all its axes its event; inside a plate the outer ones are the plate's all the same
-        event = 0 if is_deterministic(site) and site["fn"].event_dim == value.ndim else site["fn"].event_dim
+        event = len(site["fn"].event_shape)
+        event = 0 if is_deterministic(site) and event == value.ndim else event
         axes: list[str | None] = [None] * value.ndim
         for frame in site["cond_indep_stack"]:
             axis = (frame.dim or 0) - event  # from the right; a plate that is a loop has no axis

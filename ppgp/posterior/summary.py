@@ -25,7 +25,7 @@ def draws_in(units: str, draws: Mapping[str, Tensor], model: Any, scaler: Scaler
     """
     if units not in UNITS:
         raise UnknownName("units", units, UNITS)
-    if units == "model" or scaler is None:
+    if units == "model" or scaler is None or not draws:
         return dict(draws), []
     found = model.data_units(draws, scaler)
     moved = {name: found.get(name) for name in draws}

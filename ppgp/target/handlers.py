@@ -160,7 +160,7 @@ def numbers_seen(s: Mapping[str, Any]) -> Tensor:
     counts = _unmasked(law)
     if mask is not None:
         counts = counts * torch.as_tensor(mask).to(counts)
-    rows = value.shape[: value.ndim - law.event_dim]  # a value may have more rows than a law outside of plates
+    rows = value.shape[: value.ndim - len(law.event_shape)]  # a value may have more rows than a law outside of plates
     return counts.expand(torch.broadcast_shapes(counts.shape, rows))
 
 

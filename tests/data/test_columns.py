@@ -110,3 +110,11 @@ def test_estimators_refuse_reordered_columns_and_keep_the_names(make: type) -> N
     wanted = estimator.predict_law(FRAME)
     found = estimator.posterior_.predict(FRAME[MIXED])
     assert torch.equal(found.mean if regression else found.probabilities, wanted.mean if regression else wanted.probabilities)
+
+
+def test_columns_that_are_counted_are_read_in_that_order() -> None:
+    counted = pd.DataFrame(FRAME.to_numpy())
+    posterior = fit(Dataset(counted, SERIES))
+    straight = posterior.predict(FRAME.to_numpy()).mean
+    for frame in (counted, counted[[2, 0, 1]]):
+        torch.testing.assert_close(posterior.predict(frame).mean, straight)

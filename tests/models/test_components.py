@@ -8,7 +8,7 @@ import torch
 import ppgp
 from ppgp import Dataset, inference
 from ppgp.errors import NotApplicable
-from ppgp.kernels import RBF, Linear, Matern, Subspace
+from ppgp.kernels import ARD, RBF, Linear, Matern, Subspace
 from ppgp.models import GP
 from ppgp.posterior import Posterior
 from ppgp.priors import Normal, under
@@ -60,5 +60,8 @@ def test_each_term_is_the_conditional_of_one_joint_law() -> None:
 def test_one_kernel_has_no_terms() -> None:
     posterior, X = fitted()
     alone = ppgp.fit(GP(RBF()), posterior.data, inference.MAP(), progress=False)
-    with pytest.raises(NotApplicable, match="use latent"):
+    with pytest.raises(NotApplicable, match=r"RBF.*use latent"):
         alone.components(X)
+    fixed = ppgp.fit(GP(ARD(RBF(1.0, 2.0))), posterior.data, inference.MAP(), progress=False)
+    with pytest.raises(NotApplicable, match=r"ARD.*use latent"):  # as it was written
+        fixed.components(X)

@@ -14,7 +14,7 @@ from ppgp.errors import ConvergenceWarning, DataError, NotApplicable, SettingErr
 from ppgp.inference import MAP, NUTS, Exact, Gibbs, Laplace
 from ppgp.models import GaussianMixture
 from ppgp.numerics.distributions import NormalMixture
-from ppgp.priors import InverseGamma, LogNormal, Normal
+from ppgp.priors import InUnitsOfData, InverseGamma, LogNormal, Normal
 
 F64 = torch.float64
 
@@ -124,3 +124,27 @@ def test_what_cannot_be_done_is_said() -> None:
         ppgp.fit(GaussianMixture(2, variance=LogNormal()), table(), Gibbs(), progress=False)
     with pytest.raises(DataError, match="at least 5 rows"):
         ppgp.fit(GaussianMixture(5), table(4), Gibbs(), progress=False)
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+@pytest.mark.parametrize("variances", [(1.0, 9.0), (9.0, 1.0)])
+def test_components_that_a_tuple_tells_apart_keep_their_order(variances: tuple[float, float]) -> None:
+    """Sorted by their means they would stand beside the variances of one another."""
+    generator = torch.Generator().manual_seed(0)
+    e = torch.randn(300, generator=generator, dtype=F64)
+    y = torch.cat([e[:210], 6 + 3 * e[210:]])
+    wide = variances.index(9.0)
+    recipe = GaussianMixture(mean=InUnitsOfData(Normal(0.0, 10.0)), variance=variances)
+    for how in (MAP(), Gibbs(draws=50, chains=1)):
+        posterior = ppgp.fit(recipe, Dataset(torch.arange(300.0, dtype=F64)[:, None], y), how, progress=False)
+        mean, proportion = posterior.draws_in("data")["mean"], posterior.draws["proportion"]
+        assert float(mean[..., wide].mean()) == pytest.approx(6.0, abs=1.2)
+        assert float(mean[..., 1 - wide].mean()) == pytest.approx(0.0, abs=0.3)
+        assert float(proportion[..., wide].mean()) == pytest.approx(0.3, abs=0.1)
+
+
+def test_one_variance_for_each_component_is_not_summed_over_by_exact() -> None:
+    recipe = GaussianMixture(variance=(1.0, 9.0))
+    data = Dataset(torch.arange(5.0, dtype=F64)[:, None], torch.arange(5.0, dtype=F64))
+    with pytest.raises(SettingError):
+        ppgp.fit(recipe, data, Exact(draws=10), progress=False)

@@ -265,6 +265,16 @@ def test_lengths_of_an_isotropic_kernel_are_one_a_column_in_arviz() -> None:
 
 
 @quiet
+@pytest.mark.parametrize(("model", "data"), [(LinearRegression(), DATA), (SoftmaxRegression(), CLASSES)])
+def test_coefficients_in_units_of_the_data_go_to_arviz(model: Model, data: Dataset) -> None:
+    """Without draws from the prior too."""
+    posterior = ppgp.fit(model, data, inference.MAP(steps=2), progress=False)
+    for draws in (0, 3):
+        tree = posterior.to_arviz(units="data", log_likelihood=False, prior=draws)
+        torch.testing.assert_close(torch.as_tensor(tree.posterior["weight"].values), posterior.draws_in("data")["weight"])
+
+
+@quiet
 @pytest.mark.parametrize("conjugate", [False, True])
 def test_priors_of_coefficients_are_the_same_law_on_both_scales(conjugate: bool) -> None:
     """In closed form; a flat bias is the same law on every scale."""
@@ -294,7 +304,9 @@ def test_a_model_that_does_not_say_its_units_refuses_numbers() -> None:
 
     with pytest.raises(SettingError, match="in_units"):
         ppgp.fit(Level(3.0), DATA, inference.MAP(), progress=False)
-    assert float(ppgp.fit(Level(3.0), DATA, inference.MAP(), progress=False, standardise=False).predict(NEW).mean[0]) == 3.0
+    there = ppgp.fit(Level(3.0), DATA, inference.MAP(), progress=False, standardise=False)
+    assert float(there.predict(NEW).mean[0]) == 3.0
+    assert there.to_arviz(log_likelihood=False).observed_data["y"].shape == (DATA.n,)
 
 
 @pytest.mark.parametrize("model", [GP(), SGPR(), SVGP(), models.Kriging(drift="none")], ids=lambda m: type(m).__name__)
