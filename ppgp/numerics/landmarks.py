@@ -33,7 +33,7 @@ def landmarks(law: Distribution) -> tuple[Tensor, Tensor]:
     nodes = _of_quantiles(law) if found is None else _of_scales(*found)
     rows, x = (np.concatenate(parts) for parts in zip(nodes, _of_support(law), strict=True))
     order = np.lexsort((x, rows))
-    like = next(iter(univariate.parameters(law).values()))
+    like = univariate.like(law)
     return torch.as_tensor(rows[order], device=like.device), torch.as_tensor(x[order]).to(like)
 
 
@@ -82,7 +82,7 @@ def _of_quantiles(law: Distribution) -> tuple[np.ndarray, np.ndarray]:
 def _of_support(law: Any) -> tuple[np.ndarray, np.ndarray]:
     """The ends of the supports of the components, the numbers next to them, and the ends of the line."""
     draws, n = law.batch_shape
-    like = next(iter(univariate.parameters(law).values()))
+    like = univariate.like(law)
     most = torch.finfo(like.dtype).max
     points = [torch.full((1, n), sign * most, dtype=like.dtype, device=like.device) for sign in (-1.0, 1.0)]
     for name in ("lower_bound", "upper_bound"):

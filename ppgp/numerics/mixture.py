@@ -109,19 +109,20 @@ def quantile(law: Distribution, p: float | Tensor) -> Tensor:
         return law.loc[0] + torch.special.ndtri(p) * law.scale[0]
     low, high = _bracket(lambda y: cdf(law, y) >= p, centre, spread)
     x = x.clamp(low, high)
-    tolerance = 4 * torch.finfo(x.dtype).eps
+    eps = torch.finfo(x.dtype).eps
     for iteration in range(200):
         excess = cdf(law, x) - p
         low, high = torch.where(excess < 0, x, low), torch.where(excess >= 0, x, high)
-        step = x - excess / density(law, x)
-        middle_of_both = 0.5 * low + 0.5 * high
+        height = density(law, x)
+        step = x - excess / height
+        half = number(between(place(low), place(high)), x.dtype) if iteration % 6 == 5 else 0.5 * low + 0.5 * high
         fine = torch.isfinite(step) & (step > low) & (step < high)
-        new = middle_of_both if iteration % 3 == 2 else torch.where(fine, step, middle_of_both)
-        still = (high - low > tolerance * (x.abs() + spread)) & (excess != 0)
-        still &= ~(fine & ((step - x).abs() <= tolerance * (x.abs() + spread)))
-        if not bool(still.any()):
+        # the spread of the whole says nothing of a sharp component in it, nor of the lower end of a heavy tail
+        near = fine & ((step - x).abs() <= 4 * eps * (x.abs() + torch.fmin(spread, 1 / height)))
+        done = near | (high - low <= 4 * eps * x.abs()) | (excess.abs() <= eps * p)
+        if bool(done.all()):
             return _within(law, torch.where(fine, step, x))
-        x = torch.where(still, new, x)
+        x = torch.where(done, x, half if iteration % 3 == 2 else torch.where(fine, step, half))
     return _within(law, x)
 
 

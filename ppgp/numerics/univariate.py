@@ -156,6 +156,22 @@ def parameters(d: Distribution) -> dict[str, Tensor]:
     return {k: v.expand((*d.batch_shape, *event[k])) for k, v in values.items()}
 
 
+def like(d: Distribution) -> Tensor:
+    """One of its parameters: whose dtype and device every figure has.
+
+    Raises:
+        NotApplicable: for a law made from others (MixtureSameFamily, a mask), which keeps none.
+    """
+    return next(iter(_own_parameters(d).values()))
+
+
+def _own_parameters(d: Distribution) -> dict[str, Tensor]:
+    values = parameters(d)
+    if not values:
+        raise NotApplicable("a law with tensor parameters", type(d).__name__, "use a plain Pyro distribution for y")
+    return values
+
+
 def rebuilt(d: Distribution, new: dict[str, Tensor]) -> Distribution:
     """The same law with other parameters."""
     constants = {"total_count": d.total_count} if hasattr(d, "total_count") and "total_count" not in new else {}  # type: ignore[attr-defined]
@@ -164,14 +180,12 @@ def rebuilt(d: Distribution, new: dict[str, Tensor]) -> Distribution:
 
 def take(d: Distribution, index: Any) -> Distribution:
     """The law at some rows: ``index`` applies to the last batch axis."""
-    return rebuilt(d, {k: v[:, index] for k, v in parameters(d).items()})
+    return rebuilt(d, {k: v[:, index] for k, v in _own_parameters(d).items()})
 
 
 def stack(laws: Sequence[Distribution]) -> Distribution:
     """One law with a leading draw axis, from one law a draw."""
     if isinstance(laws[0], Independent):
         return Independent(stack([law.base_dist for law in laws]), laws[0].reinterpreted_batch_ndims)  # type: ignore[attr-defined]
-    each = [parameters(law) for law in laws]
-    if not each[0]:
-        raise NotApplicable("a law with tensor parameters", type(laws[0]).__name__, "use a plain Pyro distribution for y")
+    each = [_own_parameters(law) for law in laws]
     return rebuilt(laws[0], {k: torch.stack([p[k] for p in each]) for k in each[0]})

@@ -99,7 +99,7 @@ class Prediction:
     @property
     def dtype(self) -> torch.dtype:
         """Of the law's parameters, and of every figure."""
-        return next(iter(univariate.parameters(self._rows).values())).dtype
+        return univariate.like(self._rows).dtype
 
     @property
     def draws(self) -> int:
@@ -132,7 +132,7 @@ class Prediction:
     def _inside(self, y: Any) -> Tensor:
         """y on the scale of the distribution, checked."""
         rows = self._rows
-        like = next(iter(univariate.parameters(rows).values()))
+        like = univariate.like(rows)
         y = as_tensor(y, "y").to(like)
         if y.shape[-1:] != (len(self),):
             raise DataError(f"one y a row ({len(self)})", f"shape {list(y.shape)}", "pass y with shape [n]")
@@ -283,7 +283,7 @@ class Prediction:
     def sample(self, k: int = 1, seed: int = 0) -> Tensor:
         """k draws of y, [k, n]: a posterior draw at random, then y given it (jointly over rows where the law is joint)."""
         rounds = -(-k // self.draws)
-        parameter = next(iter(univariate.parameters(self._rows).values()))
+        parameter = univariate.like(self._rows)
         with seeded(seed, parameter.device), torch.no_grad():
             values = self.distribution.sample((rounds,)).reshape(rounds * self.draws, len(self))
             chosen = torch.randperm(len(values))[:k]

@@ -83,6 +83,24 @@ def test_a_row_without_a_spread_is_infinite_where_the_rows_are_too_few_and_a_poi
     assert system.crps([0.0, 2.0])[1] == pytest.approx(2.0)
 
 
+def test_sides_that_are_all_beyond_the_largest_number_keep_their_law() -> None:
+    """Every y lies above a mean without a spread: the score is -inf below and inf above, which is no empty set."""
+    score = C.Signed(normalized=True)
+    y = 1 + numbers(OLD + NEW).abs()
+    law = Prediction(Normal(torch.zeros(1, OLD + NEW, dtype=F64), torch.zeros(1, OLD + NEW, dtype=F64), validate_args=False))
+    region = C.calibrate(score, law[:OLD], y[:OLD])(law[OLD:], level=0.8)
+    assert bool(region.covers(y[OLD:]).all())
+    assert not bool(region.covers(-y[OLD:]).any())
+
+
+@pytest.mark.parametrize(("below", "above"), [(math.inf, -math.inf), (-math.inf, math.inf)])
+def test_a_set_that_no_number_belongs_to_is_empty_and_not_infinite(below: float, above: float) -> None:
+    law = Prediction(Normal(torch.zeros(1, 2, dtype=F64), torch.ones(1, 2, dtype=F64)))
+    region = C.Signed().region(law, torch.tensor([below, above], dtype=F64).expand(2, 2), 0.9)
+    assert bool(region.empty.all())
+    assert not bool(region.infinite.any())
+
+
 @pytest.mark.parametrize("score", SCORES, ids=repr)
 def test_a_law_that_could_not_be_computed_is_an_error_and_not_an_empty_set(score: C.Score) -> None:
     law = Prediction(Normal(torch.tensor([[0.0, math.nan]], dtype=F64), torch.ones(1, 2, dtype=F64), validate_args=False))

@@ -124,8 +124,8 @@ def ended(holds: Condition, guess: Tensor, q: Tensor, outward: int) -> Tensor:
 
 
 def interval(lower: Tensor, upper: Tensor, level: float) -> Region:
-    """An interval; where the ends have crossed it is empty, from inf to -inf."""
-    crossed = lower > upper
+    """An interval; where the ends have crossed, or lie beyond all numbers on one side, it is empty, from inf to -inf."""
+    crossed = (lower > upper) | torch.isposinf(lower) | torch.isneginf(upper)
     if not bool(crossed.any()):
         return Region(level, "", lower, upper)
     inf = torch.full_like(lower, torch.inf)

@@ -32,7 +32,8 @@ class Signed(Score):
         return Ends(centre, centre, unit, unit)
 
     def score(self, prediction: Prediction, y: Tensor, level: float) -> Tensor:
-        return torch.stack(self._ends(prediction).sides(y), -1)
+        sides = torch.stack(self._ends(prediction).sides(y), -1)
+        return sides.clamp_min(torch.finfo(sides.dtype).min)  # -inf, as a threshold, is for the set that holds nothing
 
     def region(self, prediction: Prediction, q: Tensor, level: float) -> Region:
         below, above = (q[..., 0], q[..., 1]) if q.ndim and q.shape[-1] == 2 else (q, q)
