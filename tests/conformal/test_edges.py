@@ -10,7 +10,6 @@ from torch import Tensor
 import ppgp
 from ppgp import Prediction, inference, kernels, models, priors
 from ppgp import conformal as C
-from ppgp.conformal import full_conformal_sets as calibration
 from ppgp.conformal.online import _Past, bound_of_steps
 from ppgp.conformal.weights import weighted_threshold
 from ppgp.data import Dataset
@@ -219,7 +218,7 @@ def test_conformal_bayes_of_an_exact_posterior_covers() -> None:
         w, e = torch.randn(8, generator=generator, dtype=F64), torch.randn(40, generator=generator, dtype=F64)
         y = X @ w + 0.5 * e
         posterior = ppgp.fit(model, Dataset(X[:25], y[:25]), inference.Exact(), progress=False, standardise=False)
-        region = calibration.conformal_bayes(posterior, X[25:], 0.8)
+        region = ppgp.conformal_bayes(posterior, X[25:], 0.8)
         covered.append(float(region.covers(y[25:]).double().mean()))
     mean = torch.tensor(covered)
     assert float(mean.mean()) >= 0.8 - 3 * float(mean.std()) / len(covered) ** 0.5
