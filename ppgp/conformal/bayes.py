@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import ConvergenceWarning, NotApplicable
 from ..models import Model
-from ..posterior.convergence import psis
+from ..posterior.convergence import psis, uncorrected
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
@@ -84,11 +84,20 @@ def _guide_correction(posterior: Posterior) -> Tensor:
     return torch.as_tensor(psis((lp - log_q).flatten().double().cpu().numpy())[0])
 
 
+def _of_another_law(posterior: Posterior) -> str:
+    """What the draws are, where they are not those of the posterior and nothing is known that weighs them to it; else ""."""
+    if uncorrected(posterior):
+        return "chains on mini-batches"
+    known = posterior.mcmc or {"lp", "log_q"} <= posterior.stats.keys() or type(posterior.how).__name__ == "Exact"
+    return "" if known else f"those of {type(posterior.how).__name__}, whose density is not known,"
+
+
 def conformal_bayes(posterior: Posterior, X: Any, level: float = 0.9) -> Region:
     """Sets {y: conformal p-value > 1 - level} of a Bayesian model at rows X [m, d], from the draws of one fit.
 
     Each candidate y reweights the draws by its likelihood, as if (x, y) had been among the data; the score of a row is then
-    its posterior predictive density. Draws of SVI and Laplace are first reweighted to the posterior (Pareto-smoothed).
+    its posterior predictive density. Draws of SVI and Laplace are first reweighted to the posterior (Pareto-smoothed); where their
+    density is not known (flows), and for chains on mini-batches, the set is heuristic.
     Labels are enumerated; for numbers a grid finds the set and bisection its ends (``pieces`` where there are several).
     Fong & Holmes (2021).
 
@@ -123,7 +132,10 @@ def conformal_bayes(posterior: Posterior, X: Any, level: float = 0.9) -> Region:
     k = add.k_hat(int(which[worst]), float(y[worst])) if len(ess) else math.nan
     limit = min(1 - 1 / math.log10(T), 0.7)
     sentence = f"coverage >= {level} as draws -> infinity (of {T}, worst effective number {float(ess.min()) if len(ess) else T:.0f}, k-hat {k:.2f})"
-    if k > limit:
+    strange = _of_another_law(posterior)
+    if strange:
+        sentence = f"heuristic: no guarantee, as {strange} are not draws of the posterior, however many"
+    elif k > limit:
         sentence = f"heuristic: weights unreliable, k-hat {k:.2f} above {limit:.2f}"
         warnings.warn(f"conformal_bayes: {sentence}; take more draws, or use calibrate", ConvergenceWarning, stacklevel=2)
     if n < smallest_n(level):

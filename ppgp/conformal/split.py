@@ -186,13 +186,14 @@ class Calibrator:
         The central band of Beta(k, n + 1 - k); with ``rows``, that of the share covered among so many test rows, beta-binomial.
 
         Raises:
-            NotApplicable: for a score with two sides, groups, weights, or rows that the fit has seen, whose coverage follows
-                another law.
+            NotApplicable: for a score with two sides, or whose sets only grow, groups, weights, or rows that the fit has seen:
+                their coverage follows another law.
         """
         from scipy.stats import beta, betabinom
 
         others = {
             f"{self.score!r}, which has {self.score.sides} sides": self.score.sides != 1,
+            f"{self.score!r}, whose sets only grow beyond the model's own": self.score.conservative,
             "groups": self.groups is not None,
             "weights": self.weights is not None,
             "calibration rows that were used in the fit": bool(self.seen),

@@ -72,11 +72,14 @@ def _by_chance(matches: int, m: int, radius: float, table: Table, tree: KDTree, 
         return 0.0
     some = np.random.default_rng(0).permutation(n)[:size]
     second = tree.query(table[some], k=2, p=np.inf, distance_upper_bound=2.0)[0][:, 1]
-    alike = int(((copies[some] > 1) | (second <= radius)).sum())
-    if alike == size:
+    near = (copies[some] <= 1) & (second <= radius)
+    # copies are known of all rows: where nothing else is alike, a sample would miss a few in a thousand
+    among = copies[some] if near.any() else copies
+    alike, counted_rows = int((among > 1).sum() + near.sum()), len(among)
+    if alike == counted_rows:
         return 1.0
     # rows that are alike come two at a time: half as many are independent
-    counted = 0.0 if alike == 0 else float(stats.betabinom.sf(matches - 1, m, alike / 2, (size - alike) / 2))
+    counted = 0.0 if alike == 0 else float(stats.betabinom.sf(matches - 1, m, alike / 2, (counted_rows - alike) / 2))
     each = min(1.0, n * _same_pair(table[some] / radius))
     return max(counted, float(stats.binom.sf(matches - 1, m, each)))
 

@@ -102,6 +102,18 @@ def test_fresh_rows_are_not_called_seen(law: str) -> None:
     assert false <= binom.ppf(0.999, tries, 4e-3)
 
 
+def test_a_few_copies_in_a_thousand_rows_are_chance_too() -> None:
+    """Two rows come back 2 times in 1,000: 500 rows of the training table may hold none of them."""
+    tries, false = 12, 0
+    for seed in range(tries):
+        rng = np.random.default_rng(seed)
+        atoms, rows = rng.normal(size=(2, 3)), rng.normal(size=(5000, 3))
+        again = rng.random(5000) < 2e-3
+        rows[again] = atoms[rng.integers(0, 2, again.sum())]
+        false += bool(same_rows(rows[:3500], rows[3500:]).any())
+    assert false <= binom.ppf(0.999, tries, 4e-3)
+
+
 @pytest.mark.parametrize("law", [law for law in LAWS if law != "sorted"])
 def test_training_rows_in_their_order_are_seen_under_every_law(law: str) -> None:
     rows = fresh(law, 200, np.random.default_rng(1))

@@ -1,0 +1,43 @@
+"""Sentences that are not said where they do not hold."""
+
+from __future__ import annotations
+
+import pyro.distributions as dist
+import pytest
+import torch
+
+import ppgp
+from ppgp import conformal as C
+from ppgp import inference, models
+from ppgp.data import Dataset
+from ppgp.errors import NotApplicable
+
+F64 = torch.float64
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
+@pytest.mark.parametrize(
+    "how",
+    [
+        inference.SGLD(batch_size=10, warmup=50, draws=100, chains=2),
+        inference.SGHMC(batch_size=10, warmup=50, draws=100, chains=2),
+        inference.SVI("iaf", steps=200),
+    ],
+    ids=repr,
+)
+def test_conformal_bayes_promises_nothing_of_draws_of_another_law(how: inference.Inference) -> None:
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(40, 2, generator=generator, dtype=F64)
+    y = X[:, 0] + torch.randn(40, generator=generator, dtype=F64)
+    posterior = ppgp.fit(models.LinearRegression(), Dataset(X, y), how, progress=False)
+    assert ppgp.conformal_bayes(posterior, X[:2], 0.8).guarantee.startswith("heuristic")
+
+
+@pytest.mark.parametrize("score", [C.Quantile(widen_only=True), C.LAC(keep_best=True), C.APS(randomized=False)], ids=repr)
+def test_no_band_for_sets_that_only_grow(score: C.Score) -> None:
+    if score.kinds == ("classes",):
+        law = ppgp.Prediction(dist.Categorical(torch.tensor([0.9, 0.1], dtype=F64).expand(1, 99, 2)))
+    else:
+        law = ppgp.Prediction(dist.Normal(torch.zeros(1, 99, dtype=F64), 5.0))
+    with pytest.raises(NotApplicable, match="grow"):
+        C.calibrate(score, law, torch.zeros(99, dtype=F64)).coverage_band(0.8)
