@@ -7,7 +7,7 @@ import multiprocessing
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -207,6 +207,8 @@ def _one(source: OfModel | OfProgram, how: Inference, seed: int, i: int) -> dict
     own = seed * 1_000_003 + i
     with seeded(own), pyro.get_param_store().scope():
         values, ready, data = source.drawn()
+    if getattr(ready, "standardised", False):  # the recipe of a posterior: X stands on its scale here
+        ready = replace(ready, standardised=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         # a seed of the fit's own: its random numbers must not be those that drew theta

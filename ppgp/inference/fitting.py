@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Dataset, Scaler
-from ..errors import ConvergenceWarning, DataError, NotApplicable, PpgpError
+from ..errors import ConvergenceWarning, DataError, NotApplicable, PpgpError, SettingError
 from ..models import Model, Program
 from ..models.base import as_given, made_from
 from ..numerics.seeding import seeded
@@ -63,7 +63,7 @@ def fit(
         standardise: put the data on the scale that the model's default priors are meant for (each model says what may be
             scaled). Predictions are in the units of the data all the same, and so is every number of the recipe, every prior
             inside ``priors.InUnitsOfData`` and inducing inputs given by hand; other priors are on the standardised scale. The recipe
-            of a posterior, ``standardised=True``, is on that scale already. A program's arguments are never touched.
+            of a posterior, ``posterior.model``, is on the scale of its rows already: fit ``posterior.recipe`` to others. A program's arguments are never touched.
         init: a Posterior over the same sites, or some of them, or z, to start from.
         checkpoint: a file that keeps the state of a long run; started again with the same arguments after a kill, the run
             goes on from it and ends as it would have. SVI and the chains have it (NUTS: by the finished chain).
@@ -168,6 +168,9 @@ def _prepared(model: Model, data: Dataset, standardise: bool) -> tuple[Model, Da
         raise NotApplicable(
             "a model that takes known noise", type(model).__name__, "use GP or Kriging, or a Dataset without noise_sd"
         )
+    if model.standardised and not standardise:
+        do = "pass posterior.recipe, which is in the units of the data, or leave standardise=False out"
+        raise SettingError("a recipe in the units of the data with standardise=False", "one on the standardised scale", do)
     scaler = None
     if standardise and model.scales:
         model.check(data)  # what does not fit is said about the data as they are

@@ -177,6 +177,16 @@ def test_the_recipe_of_a_posterior_is_taken_as_it_stands() -> None:
 
 
 @quiet
+def test_the_recipe_of_a_posterior_is_refused_without_standardisation() -> None:
+    """Its numbers would be read in the units of the data; the recipe as it was given is in those units."""
+    once = ppgp.fit(GP(RBF(70.0, 6.0), noise=1.5), DATA, inference.MAP(), progress=False)
+    with pytest.raises(SettingError, match=r"posterior\.recipe"):
+        ppgp.fit(once.model, DATA, inference.MAP(), progress=False, standardise=False)
+    same(once.predict(NEW), ppgp.fit(once.recipe, DATA, inference.MAP(), progress=False, standardise=False).predict(NEW))
+    ppgp.sbc(once.model, inference.Laplace(draws=20), 20, X=once.data.X[:8], progress=False)
+
+
+@quiet
 def test_one_variance_of_a_product_carries_the_unit_of_y() -> None:
     for kernel, where in (
         (RBF(2.0) * Matern(variance=3.0), 0),
