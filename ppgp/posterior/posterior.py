@@ -295,7 +295,7 @@ class Posterior:
         L is the likelihood at the fitted mode: the maximum of the likelihood itself where priors are ``Flat``.
 
         Raises:
-            NotApplicable: if the posterior was not made by MAP or Laplace.
+            NotApplicable: if the posterior was not made by MAP or Laplace, or nothing is observed.
         """
         log_likelihood, k, n = self._at_the_mode("bic")
         return -2 * log_likelihood + k * math.log(n)
@@ -305,7 +305,7 @@ class Posterior:
         """-2 log L + 2 k at the mode, the usual sign and scale: smaller is better. Akaike (1974).
 
         Raises:
-            NotApplicable: if the posterior was not made by MAP or Laplace.
+            NotApplicable: if the posterior was not made by MAP or Laplace, or nothing is observed.
         """
         log_likelihood, k, _ = self._at_the_mode("aic")
         return -2 * log_likelihood + 2 * k
@@ -314,6 +314,9 @@ class Posterior:
         if "log_likelihood" not in self.stats:
             raise NotKnown(f"a mode to compute the {what} at", type(self.how).__name__, "fit by MAP or Laplace")
         figures = self.stats
+        if not figures["observations"]:
+            do = "write the law of the data as pyro.sample(..., obs=)"
+            raise NotKnown(f"observed sites to compute the {what} of", "none, as in a program of pyro.factor alone", do)
         return float(figures["log_likelihood"]) - self._log_units(), int(figures["parameters"]), int(figures["observations"])
 
     def _log_units(self) -> float:

@@ -71,7 +71,7 @@ def site(name: str, prior: PriorLike, shape: tuple[int, ...] = (), positive: boo
                 f"a prior on positive numbers for {name}", repr(prior), "use LogNormal, Gamma, HalfNormal or Flat"
             )
     elif not all(map(is_number, entries(prior))):
-        raise SettingError(f"a prior or a finite number for {name}", repr(prior), "see ppgp.priors")
+        raise SettingError(f"a prior or a finite number for {name}", repr(prior), "write float(...), or a tuple for one each")
     elif positive and any(v < 0 or (v == 0 and not zero) for v in entries(prior)):
         raise SettingError(f"a positive number for {name}", repr(prior), "fix it above 0, or give it a prior")
     elif isinstance(prior, tuple) and (not shape or len(prior) != shape[-1]):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 
@@ -21,6 +23,18 @@ def test_hasattr_answers() -> None:
         assert getattr(chains, name, None) is None
         with pytest.raises(NotApplicable):
             getattr(chains, name)
+
+
+def test_a_density_of_factors_alone_has_no_criterion() -> None:
+    def program(y: torch.Tensor) -> None:
+        level = pyro.sample("level", dist.Normal(y.new_zeros(()), 1.0))
+        pyro.factor("data", -0.5 * (y - level).square().sum())
+
+    posterior = ppgp.fit(program, {"y": X[:, 0]}, inference.Laplace(draws=5), progress=False)
+    for name in ("aic", "bic"):
+        assert not hasattr(posterior, name)
+        with pytest.raises(NotApplicable, match="observed"):
+            getattr(posterior, name)
 
 
 def test_the_number_of_components_is_no_function() -> None:
