@@ -70,6 +70,7 @@ class _Past:
         if alpha >= 1:
             return -math.inf
         k = math.ceil((len(self.ordered) + 1) * (1 - Fraction(alpha).limit_denominator(DENOMINATOR)))
+        k = max(k, 1)  # an alpha next to 1 is 1 as a fraction
         return self.ordered[k - 1] if k <= len(self.ordered) else math.inf
 
 

@@ -9,6 +9,7 @@ import torch
 import ppgp
 from ppgp import conformal as C
 from ppgp import inference, models
+from ppgp.conformal.online import _Past
 from ppgp.data import Dataset
 from ppgp.errors import NotApplicable
 
@@ -41,3 +42,9 @@ def test_no_band_for_sets_that_only_grow(score: C.Score) -> None:
         law = ppgp.Prediction(dist.Normal(torch.zeros(1, 99, dtype=F64), 5.0))
     with pytest.raises(NotApplicable, match="grow"):
         C.calibrate(score, law, torch.zeros(99, dtype=F64)).coverage_band(0.8)
+
+
+def test_a_level_next_to_0_takes_the_smallest_score_and_not_the_largest() -> None:
+    assert _Past([1.0, 2.0, 3.0], None).threshold(1 - 1e-11) == 1.0
+    law = ppgp.Prediction(dist.Normal(torch.zeros(1, 3, dtype=F64), 1.0))
+    assert len(C.ACI(C.Absolute(), 1e-10)(law, torch.ones(3, dtype=F64)).errors) == 3
