@@ -59,10 +59,11 @@ def predictive_difference(
     differ = bool((beyond > 0).any() or (missing > 0).any())
     word = REJECTED if typical > MEAN_TOLERANCE else SPREAD if matters else AGREES
     sets = "label sets" if classes else f"{level:.0%} intervals"
+    weight = ", which matters" if matters else ", which does not matter"
     reason = (
         f"{'differs' if differ else 'does not differ'} by more than Monte Carlo error: means {size:.2g} predictive sd apart "
         f"(worst row {float(shift.max()):.2g}); its {sets} hold {content:.1%} of the reference's law "
-        f"where they claim {float(claimed.mean()):.1%}, which {'matters' if matters else 'does not matter'}"
+        f"where they claim {float(claimed.mean()):.1%}{weight if differ else ''}"
     )
     return PredictiveDifference(word, reason, size, content)
 
