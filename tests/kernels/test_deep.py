@@ -43,7 +43,7 @@ class Identity(nn.Module):
         return x
 
 
-@pytest.mark.parametrize("inner", [RBF(), ARD(Matern(1.5)), Linear() + RBF()], ids=repr)
+@pytest.mark.parametrize("inner", [RBF(), ARD(Matern(1.5, lengthscale=LogNormal(0.0, 1.0))), Linear() + RBF()], ids=repr)
 def test_with_the_identity_for_a_network_it_is_the_kernel(inner: Kernel) -> None:
     data = cliff(12, 0)
     deep = Deep(Identity(), inner)
