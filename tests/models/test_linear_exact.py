@@ -196,7 +196,9 @@ def test_categories_of_a_frame_become_columns_and_new_frames_are_read_by_name() 
     data = Dataset.from_frame(frame, "y", one_hot=True)
     assert data.feature_names == ("size", "colour=blue", "colour=green", "colour=red")
     posterior = ppgp.fit(LinearRegression(), data, Exact(), progress=False)
-    new = pd.DataFrame({"colour": ["green", "red"], "size": [2.0, 2.0], "unused": [0, 0]})
+    new = pd.DataFrame({"colour": ["green", "red"], "size": [2.0, 2.0]})
+    with pytest.raises(DataError, match="unused"):
+        posterior.predict(new.assign(unused=0))
     by_name = posterior.predict(new).mean
     torch.testing.assert_close(by_name, posterior.predict(torch.tensor([[2.0, 0, 1, 0], [2.0, 0, 0, 1]], dtype=F64)).mean)
     with pytest.raises(DataError, match="purple"):

@@ -73,9 +73,9 @@ def stepped(model: SVGP, theta: dict[str, Tensor], data: Dataset, rate: float, t
 def test_one_natural_step_reaches_the_collapsed_optimum() -> None:
     """ELBO <= SGPR's bound <= evidence <= upper bound; one step with rate 1 on all rows closes the first gap."""
     data = rows()
-    model = SVGP(KERNEL, 12, likelihoods.Gaussian(0.1)).prepare(data)
+    model = SVGP(KERNEL, 12, likelihoods.Gaussian(0.1), mean=0.0).prepare(data)
     theta = at_prior(model)
-    sgpr = SGPR(KERNEL, noise=0.1, Z=model.Z)
+    sgpr = SGPR(KERNEL, noise=0.1, mean=0.0, Z=model.Z)
     lower, upper = sgpr.bounds(HYPER, data)
     C = KERNEL({k[7:]: v for k, v in HYPER.items()}, data.X) + 0.1 * torch.eye(data.n, dtype=F64)
     evidence = torch.distributions.MultivariateNormal(torch.zeros(data.n, dtype=F64), C).log_prob(data.y)
@@ -93,7 +93,7 @@ def test_one_natural_step_reaches_the_collapsed_optimum() -> None:
 
 def test_at_the_rows_the_bound_is_the_evidence() -> None:
     data = rows(25)
-    model = SVGP(KERNEL, likelihood=likelihoods.Gaussian(0.1), selection="all").prepare(data)
+    model = SVGP(KERNEL, likelihood=likelihoods.Gaussian(0.1), selection="all", mean=0.0).prepare(data)
     best = stepped(model, at_prior(model), data, 1.0, 1)
     C = KERNEL({k[7:]: v for k, v in HYPER.items()}, data.X) + 0.1 * torch.eye(data.n, dtype=F64)
     evidence = torch.distributions.MultivariateNormal(torch.zeros(data.n, dtype=F64), C).log_prob(data.y)
@@ -106,14 +106,14 @@ def test_white_stays_in_f() -> None:
     """E log p(y given f) with independent e of variance w in f is less by w / (2 noise) a row, and nothing else is lost at Z = X."""
     data, w, noise = rows(25), 0.3, 0.2
     kernel = kernels.RBF(1.2, 0.8) + kernels.White(w)
-    model = SVGP(kernel, likelihood=likelihoods.Gaussian(noise), selection="all").prepare(data)
+    model = SVGP(kernel, likelihood=likelihoods.Gaussian(noise), selection="all", mean=0.0).prepare(data)
     best = stepped(model, at_prior(model), data, 1.0, 1)
     C = kernels.RBF(1.2, 0.8)({}, data.X) + noise * torch.eye(data.n, dtype=F64)
     evidence = torch.distributions.MultivariateNormal(torch.zeros(data.n, dtype=F64), C).log_prob(data.y)
     assert float(model.elbo(best, data.X, data.y, total=data.n)) == pytest.approx(
         float(evidence) - data.n * w / (2 * noise), abs=1e-4
     )
-    exact = models.GP(kernels.RBF(1.2, 0.8), noise=noise).predict({}, data.X[:5] + 0.1, data)
+    exact = models.GP(kernels.RBF(1.2, 0.8), noise=noise, mean=0.0).predict({}, data.X[:5] + 0.1, data)
     q = {k: best[k] for k in ("v_loc", "v_scale_tril")}
     ours = model.predict(q, data.X[:5] + 0.1, data)
     torch.testing.assert_close(ours.mean, exact.mean, atol=1e-4, rtol=0)
