@@ -187,8 +187,8 @@ def test_nuts_draws_the_optimal_q() -> None:
     data = rows(20)
     fixed = kernels.RBF(variance=1.0, lengthscale=1.2)
     for model in (
-        SVGP(fixed, 5, likelihoods.Gaussian(0.1), learn=False),
-        SVGP(fixed, likelihood=likelihoods.Gaussian(0.1), selection="all", learn=False),
+        SVGP(fixed, 5, likelihoods.Gaussian(0.1), learn=False, mean=0.0),
+        SVGP(fixed, likelihood=likelihoods.Gaussian(0.1), selection="all", learn=False, mean=0.0),
     ):
         ready = model.prepare(data)
         target = Target(ready, data)
@@ -200,7 +200,7 @@ def test_nuts_draws_the_optimal_q() -> None:
             sd = float((best["v_scale_tril"] @ best["v_scale_tril"].mT)[j, j].sqrt())
             assert abs(float(draws.mean()) - float(best["v_loc"][j])) < 4.5 * sd / math.sqrt(ess)
         law = posterior.model.predict(posterior.theta, data.X, data)
-        exact = models.SGPR(fixed, noise=0.1, Z=ready.Z).predict({}, data.X, data)
+        exact = models.SGPR(fixed, noise=0.1, mean=0.0, Z=ready.Z).predict({}, data.X, data)
         mean = law.mean.mean(0)
         error = law.mean.std(0) / math.sqrt(100)
         assert bool(((mean - exact.mean[0]).abs() < 5 * error).all())
@@ -214,7 +214,7 @@ def test_nuts_over_whitened_f_agrees_with_quadrature(kind: str) -> None:
     fixed = kernels.RBF(variance=1.5, lengthscale=1.0)
     lik = LIKELIHOODS[kind]
     data = Dataset(X, y)
-    ready = SVGP(fixed, likelihood=lik, selection="all", learn=False).prepare(data)
+    ready = SVGP(fixed, likelihood=lik, selection="all", learn=False, mean=0.0).prepare(data)
     posterior = inference.NUTS(draws=600, warmup=300, chains=2)(Target(ready, data), seed=2)
     means = posterior.model.latent(posterior.theta, X, data).mean
     K = fixed({}, X)
