@@ -15,6 +15,7 @@ from ppgp import inference, kernels, models, priors
 from ppgp.data import Dataset
 from ppgp.errors import NotApplicable, NumericalError, NumericalWarning
 from ppgp.models import Program
+from ppgp.priors import LogNormal
 from ppgp.target import Target
 
 
@@ -64,7 +65,7 @@ def test_the_hessian_of_a_gp_is_that_of_a_plain_cholesky() -> None:
     generator = torch.Generator().manual_seed(0)
     X = torch.randn(15, 2, generator=generator, dtype=torch.float64)
     y = torch.randn(15, generator=generator, dtype=torch.float64)
-    kernel = kernels.ARD(kernels.Matern(1.5))
+    kernel = kernels.ARD(kernels.Matern(1.5, lengthscale=LogNormal(0.0, 1.0)))
     target = Target(models.GP(kernel), Dataset(X, y))
 
     def plain(z: Tensor) -> Tensor:
