@@ -16,7 +16,7 @@ from ..posterior.convergence import psis, uncorrected
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
-from .full_conformal_sets import _raw, _unscaled
+from .full_conformal_sets import SCALED, _raw, _unscaled
 from .split import smallest_n
 
 GRID = 113
@@ -97,7 +97,8 @@ def conformal_bayes(posterior: Posterior, X: Any, level: float = 0.9) -> Region:
 
     Each candidate y reweights the draws by its likelihood, as if (x, y) had been among the data; the score of a row is then
     its posterior predictive density. Draws of SVI and Laplace are first reweighted to the posterior (Pareto-smoothed); where their
-    density is not known (flows), and for chains on mini-batches, the set is heuristic.
+    density is not known (flows), and for chains on mini-batches, the set is heuristic. So it is after ``standardise=True``: the
+    rows that are ranked have set the scale of the priors.
     Labels are enumerated; for numbers a grid finds the set and bisection its ends (``pieces`` where there are several).
     Fong & Holmes (2021).
 
@@ -131,13 +132,17 @@ def conformal_bayes(posterior: Posterior, X: Any, level: float = 0.9) -> Region:
     worst = int(ess.argmin()) if len(ess) else 0
     k = add.k_hat(int(which[worst]), float(y[worst])) if len(ess) else math.nan
     limit = min(1 - 1 / math.log10(T), 0.7)
-    sentence = f"coverage >= {level} as draws -> infinity (of {T}, worst effective number {float(ess.min()) if len(ess) else T:.0f}, k-hat {k:.2f})"
+    effective = float(ess.min()) if len(ess) else T
+    figures = f"of {T} draws, worst effective number {effective:.0f}, k-hat {k:.2f}"
+    sentence = f"coverage >= {level} as draws -> infinity ({figures})"
     strange = _of_another_law(posterior)
     if strange:
         sentence = f"heuristic: no guarantee, as {strange} are not draws of the posterior, however many"
     elif k > limit:
         sentence = f"heuristic: weights unreliable, k-hat {k:.2f} above {limit:.2f}"
         warnings.warn(f"conformal_bayes: {sentence}; take more draws, or use calibrate", ConvergenceWarning, stacklevel=2)
+    elif scaler is not None:
+        sentence = f"{SCALED} ({figures})"
     if n < smallest_n(level):
         sentence += f": everything, as {n} rows are fewer than the {smallest_n(level)} that an answer needs"
     return replace(region, guarantee=sentence, n_calibration=n)
