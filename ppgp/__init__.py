@@ -52,7 +52,7 @@ _MODULES = {
     "likelihoods": "likelihoods",
     "metrics": "diagnostics.metrics",
     "models": "models",
-    "networks": "kernels.networks",
+    "networks": "kernels.public_networks",
     "plots": "plots",
     "priors": "priors",
     "target": "target",
@@ -92,7 +92,7 @@ if TYPE_CHECKING:
     from .geostatistics.variogram_fit import fit_variogram
     from .inference.fitting import fit
     from .interfaces import estimators
-    from .kernels import networks
+    from .kernels import public_networks as networks
     from .posterior.loading import load_posterior
     from .posterior.posterior import Posterior
     from .posterior.prediction import Prediction

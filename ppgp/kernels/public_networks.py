@@ -1,0 +1,6 @@
+"""What users see as ``ppgp.networks``: the networks of deep kernels, and their training before the fit."""
+
+from .networks import CNN, MLP, Network, training
+from .pretraining import pretrained, regressor
+
+__all__ = ["CNN", "MLP", "Network", "pretrained", "regressor", "training"]
