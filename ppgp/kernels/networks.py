@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,7 @@ __all__ = ["CNN", "MLP", "Network", "training"]
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU, "silu": nn.SiLU}
 RADIUS = 2.0
+T = TypeVar("T")
 AT_ONCE = 2**22  # numbers between two layers of convolution
 _TRAINING: ContextVar[bool] = ContextVar("training", default=False)
 
@@ -222,16 +223,21 @@ def width(network: Network | nn.Module, d: int) -> int:
     return shape[1]
 
 
-def modules_in(record: Any) -> Iterator[nn.Module]:
-    """The torch modules among the fields of a record, and of the records in it."""
-    if isinstance(record, nn.Module):
+def instances_in(record: Any, kind: type[T]) -> Iterator[T]:
+    """What is of that kind among the fields of a record, and of the records in it."""
+    if isinstance(record, kind):
         yield record
     elif isinstance(record, tuple | list):
         for part in record:
-            yield from modules_in(part)
+            yield from instances_in(part, kind)
     elif is_dataclass(record) and not isinstance(record, type):
         for f in fields(record):
-            yield from modules_in(getattr(record, f.name))
+            yield from instances_in(getattr(record, f.name), kind)
+
+
+def modules_in(record: Any) -> Iterator[nn.Module]:
+    """The torch modules among the fields of a record, and of the records in it."""
+    return instances_in(record, nn.Module)
 
 
 def drops_out(record: Any) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from itertools import pairwise
 from math import prod
@@ -93,7 +93,9 @@ def _check(found: Posterior) -> None:
         "seconds": isinstance(found.seconds, float | int),
         "sentences of warning": isinstance(found.warnings, tuple) and all(isinstance(s, str) for s in found.warnings),
         "a Scaler of these columns": scaler is None or (rows and [v.shape for v in means] == [(data.d,), (data.d,), (), ()]),
-        "all the weights of a network": all(_largest(network) <= weights for network in _networks((found.model, found.recipe))),
+        "all the weights of a network": all(
+            _largest(network) <= weights for network in networks.instances_in((found.model, found.recipe), networks.Network)
+        ),
         "a recipe of this model": found.recipe is None or type(found.recipe) is type(found.model),
     }
     wrong = [name for name, holds in facts.items() if not holds]
@@ -105,18 +107,6 @@ def _largest(network: networks.Network) -> int:
     """A lower bound on the weights of its largest layer, computed without building it."""
     sizes = [*getattr(network, "hidden", ()), *getattr(network, "channels", ()), getattr(network, "out", 1)]
     return max((prod(pair) for pair in pairwise(sizes)), default=0)
-
-
-def _networks(record: Any) -> Iterator[networks.Network]:
-    """The recipes of networks among the fields of a record, and of the records in it."""
-    if isinstance(record, networks.Network):
-        yield record
-    elif isinstance(record, tuple | list):
-        for part in record:
-            yield from _networks(part)
-    elif is_dataclass(record) and not isinstance(record, type):
-        for f in fields(record):
-            yield from _networks(getattr(record, f.name))
 
 
 def _same_shapes(found: Posterior) -> None:
