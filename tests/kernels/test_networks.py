@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from ppgp import Dataset, networks
+from ppgp import Dataset
 from ppgp.errors import SettingError, UnknownName
+from ppgp.kernels import networks
 from ppgp.kernels.networks import CNN, MLP, Network, module_of, training, width
 from ppgp.kernels.pretraining import pretrained, regressor
 
