@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from numbers import Number
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..errors import DataError, UnknownName
-from .arrays import _few, as_tensor
+from .arrays import as_tensor
+from .entries import few, is_missing, reads_as_number, real_numbers, refuse_complex
 
 LEVEL = "="  # between a column and its level in the name of a one-hot column
 
@@ -39,7 +41,7 @@ def refuse_twice(names: Iterable[str]) -> None:
     names = list(names)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise DataError("different column names", f"{_few(twice, 'column')} more than once", "rename them")
+        raise DataError("different column names", f"{few(twice, 'column')} more than once", "rename them")
 
 
 def name_of(y: Any) -> str | None:
@@ -58,10 +60,40 @@ def indicators(inputs: Any) -> Any:
     text = [c for c in inputs.columns if inputs[c].dtype.kind not in "fiubmM"]
     missing = [str(c) for c in text if bool(inputs[c].isna().any())]
     if missing:
-        raise DataError(
-            "a category in every row", f"missing ones in {_few(missing, 'column')}", "drop those rows, or name them"
-        )
+        raise DataError("a category in every row", f"missing ones in {few(missing, 'column')}", "drop those rows, or name them")
     return pd.get_dummies(inputs, columns=text, prefix_sep=LEVEL, dtype=float)
+
+
+def numeric(frame: Any) -> Any:
+    """A DataFrame of numbers, with objects that are numbers read as such: Decimals, integers beyond 64 bits.
+
+    Raises:
+        DataError: naming the columns that hold something else, and the first entry that is no number.
+    """
+    import pandas as pd
+
+    odd: list[tuple[str, str]] = []
+    read: dict[Any, Any] = {}
+    for label in frame.columns:
+        column = frame[label]
+        if column.dtype.kind in "fiub":
+            continue
+        if column.dtype.kind == "c":
+            refuse_complex(f"column {label}")
+        entries = column.to_numpy(dtype=object)
+        numbers = all(is_missing(entry) or isinstance(entry, Number) for entry in entries)
+        if numbers and not isinstance(column.dtype, pd.CategoricalDtype):
+            read[label] = real_numbers(entries, f"column {label}")
+        else:
+            row = next((i for i, entry in enumerate(entries) if not reads_as_number(entry)), 0)
+            odd.append((str(label), f"{entries[row]!r:.60} in row {row}"))
+    if odd:
+        raise DataError(
+            "numbers in every input column",
+            f"text or dates in {few([name for name, _ in odd], 'column')}",
+            f"pass one_hot=True for one column of 0 and 1 per category, drop the column, or mend {odd[0][1]}",
+        )
+    return pd.DataFrame({label: read.get(label, frame[label]) for label in frame.columns}) if read else frame
 
 
 def positions(own: Sequence[str], names: Sequence[str]) -> list[int]:
@@ -80,8 +112,8 @@ def positions(own: Sequence[str], names: Sequence[str]) -> list[int]:
 
 def _refuse_foreign(foreign: Sequence[str], names: Sequence[str]) -> None:
     if foreign:
-        known = _few(names, "column")
-        raise DataError(f"the {known} of the fit alone", f"{_few(foreign, 'column')} too", "drop what the fit has not seen")
+        known = few(names, "column")
+        raise DataError(f"the {known} of the fit alone", f"{few(foreign, 'column')} too", "drop what the fit has not seen")
 
 
 def inputs_of(frame: Any, names: Sequence[str], target: str | None = None) -> Tensor:
@@ -112,6 +144,6 @@ def inputs_of(frame: Any, names: Sequence[str], target: str | None = None) -> Te
         new = sorted(set(frame[present[head]].astype(str)) - known)
         if new:
             raise DataError(
-                f"levels of {head} among {', '.join(sorted(known))}", _few(new, "level"), "the fit has never seen them"
+                f"levels of {head} among {', '.join(sorted(known))}", few(new, "level"), "the fit has never seen them"
             )
     return torch.stack(columns, 1)

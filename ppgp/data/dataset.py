@@ -6,15 +6,17 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from numbers import Number
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import DataError, DataWarning, SettingError, UnknownName
-from .arrays import _few, as_tensor, check_coordinates, check_inputs, check_noise
-from .columns import indicators, inputs_of, labels_of, name_of, names_of, positions, refuse_twice
+from . import magnitudes
+from .arrays import array_of, as_tensor, cast, check_coordinates, check_inputs, check_noise, of_tensor
+from .columns import indicators, inputs_of, labels_of, name_of, names_of, numeric, positions, refuse_twice
+from .entries import few, missing_rows
 
 __all__ = ["Dataset", "Scaler"]
 
@@ -61,10 +63,10 @@ class Dataset:
         X = check_inputs(X, feature_names)
         if feature_names is not None and len(feature_names) != X.shape[1]:
             raise DataError(f"{X.shape[1]} feature names", f"{len(feature_names)}", "give one a column")
-        if len(X) == 0:
-            raise DataError("at least one row", "n = 0", "check the filter or the split that made the table")
+        refuse_twice(map(str, feature_names or ()))
+        refuse_no_rows(len(X))
         codes, classes = _encode(y, classes)
-        codes = codes.to(X)
+        codes = cast(codes, X, "y")
         if codes.ndim == 2 and codes.shape[1] == 1:
             codes = codes[:, 0]
         if codes.ndim != 1:
@@ -73,7 +75,7 @@ class Dataset:
             raise DataError(f"as many targets as rows of X ({len(X)})", f"{len(codes)}", "align X and y")
         bad = torch.nonzero(~torch.isfinite(codes)).flatten().tolist()
         if bad:
-            raise DataError("finite targets", f"NaN or infinity in {_few(bad, 'row')} of y", "drop those rows")
+            raise DataError("finite targets", f"NaN or infinity in {few(bad, 'row')} of y", "drop those rows")
         names = None if feature_names is None else tuple(map(str, feature_names))
         for name, value in (
             ("X", X),
@@ -136,20 +138,14 @@ class Dataset:
         if noise_sd == target:
             raise SettingError("noise_sd in a column of its own", f"the target {target!r}", "name another column")
         refuse_twice(map(str, frame.columns))
+        refuse_no_rows(len(frame))
         inputs = frame.drop(columns=[target] if noise_sd is None else [target, noise_sd])
         if one_hot:
             inputs = indicators(inputs)
-        text = [str(c) for c in inputs.columns if inputs[c].dtype.kind not in "fiub"]
-        if text:
-            raise DataError(
-                "numbers in every input column",
-                f"text or dates in {_few(text, 'column')}",
-                "pass one_hot=True for a column of 0 and 1 a category, or drop the column",
-            )
         y = frame[target]
         known = None if noise_sd is None else frame[noise_sd].to_numpy()
         names = [str(c) for c in inputs.columns]
-        X = inputs.to_numpy(dtype=float)
+        X = numeric(inputs).to_numpy(dtype=float)
         return cls(X, y.to_numpy(), names, str(target), noise_sd=known, coordinates=coordinates)
 
     def rows(self, index: Any) -> Dataset:
@@ -207,26 +203,48 @@ def in_order(X: Any, names: Sequence[str] | None, target: str | None = None) -> 
         own = X.feature_names
         return X.X if names is None or own is None or own == tuple(names) else X.X[:, positions(own, names)]
     labels = labels_of(X)
+    refuse_twice(map(str, labels or ()))
     counted = list(range(len(labels or [])))
     if names is None and labels is not None and labels != counted and set(labels) == set(counted):
         names = tuple(map(str, counted))
     return X if names is None or labels is None else inputs_of(X, names, target)
 
 
+def refuse_no_rows(n: int, where: str = "") -> None:
+    """Raises DataError where n is 0."""
+    if n == 0:
+        got = f"no rows in {where}" if where else "no rows"
+        raise DataError("at least one row", got, "check the filter, the split or the file that made the table")
+
+
+def refuse_far(X: Tensor) -> None:
+    """Raises DataError where standardised rows have overflowed."""
+    rows = torch.nonzero(torch.isinf(X))[:, 0].unique().tolist()
+    if rows:
+        got = f"{few(rows, 'row')} farther away"
+        raise DataError(f"rows within {torch.finfo(X.dtype).max:.2g} sds of the training rows", got, "check their units")
+
+
 def _encode(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, tuple[Any, ...] | None]:
     """Targets as numbers: labels become codes in the order of ``classes`` (sorted where not given)."""
     if classes is None:
         if isinstance(y, Tensor):
-            return (y.to(torch.float64), (False, True)) if y.dtype == torch.bool else (as_tensor(y, "y"), None)
-        array = np.asarray(y)
+            codes = of_tensor(y, "y")
+            return (codes, (False, True)) if y.dtype == torch.bool else (codes, None)
+        array = array_of(y, "y")
         if array.dtype.kind not in "OUSb":
             return as_tensor(array, "y"), None
+        missing = missing_rows(array) if array.dtype.kind == "O" else []
+        if missing:
+            raise DataError("a target in every row", f"a missing one in y, {few(missing, 'row')}", "drop those rows")
         try:
             labels = sorted(set(array.ravel().tolist()))
         except TypeError:
-            raise DataError("labels of one kind in y", "text and numbers mixed", "convert them to one kind") from None
-        if array.dtype.kind == "O" and all(isinstance(v, int | float) and not isinstance(v, bool) for v in labels):
-            return as_tensor(array.astype(float), "y"), None
+            kinds = sorted({type(label).__name__ for label in array.ravel().tolist()})
+            got = f"{' and '.join(kinds)} mixed" if len(kinds) > 1 else f"{kinds[0]}, which has no order"
+            raise DataError("labels of one kind in y", got, "convert them to one kind") from None
+        if array.dtype.kind == "O" and all(isinstance(v, Number) and not isinstance(v, bool) for v in labels):
+            return as_tensor(array, "y"), None
         classes = labels
         codes = {label: i for i, label in enumerate(labels)}
         return torch.tensor([codes[v] for v in array.ravel().tolist()], dtype=torch.float64).reshape(array.shape), tuple(labels)
@@ -255,22 +273,21 @@ class Scaler:
         x_mean, x_sd = torch.zeros_like(X[0]), torch.ones_like(X[0])
         y_mean, y_sd = torch.zeros_like(y[0]), torch.ones_like(y[0])
         if scale_X:
-            x_mean, x_sd = X.mean(0), X.std(0, correction=0)
-            constant = _negligible(x_sd, x_mean)
+            x_mean, x_sd, constant = magnitudes.spread(X)
             if bool(constant.any()):
                 which = torch.nonzero(constant).flatten().tolist()
                 names = [data.feature_names[i] if data.feature_names else i for i in which]
                 warnings.warn(
-                    f"{_few(names, 'column')} of X constant: centred, not scaled; it tells the model nothing",
+                    f"{few(names, 'column')} of X constant: centred, not scaled; it tells the model nothing",
                     DataWarning,
                     stacklevel=3,
                 )
             own, x_sd = x_sd, torch.where(constant, torch.ones_like(x_sd), x_sd)
             if data.together and not bool(constant[data.together].all()):
-                x_sd[data.together] = own[data.together].square().mean().sqrt()
+                x_sd[data.together] = magnitudes.root_mean_square(own[data.together])
         if scale_y:
-            y_mean, y_sd = y.mean(), y.std(correction=0)
-            if bool(_negligible(y_sd, y_mean)):
+            y_mean, y_sd, constant = magnitudes.spread(y)
+            if bool(constant):
                 warnings.warn(
                     "y is constant: centred, not scaled; every model will predict that constant", DataWarning, stacklevel=3
                 )
@@ -287,17 +304,21 @@ class Scaler:
         """X [n, d] on the standardised scale.
 
         Raises:
-            DataError: if X has another number of columns than the training data.
+            DataError: if X has another number of columns than the training data, or rows so far from them
+                that the distance is no float.
         """
         if X.shape[-1] != len(self.x_mean):
             raise DataError(
                 f"{len(self.x_mean)} columns, as in training", f"{X.shape[-1]}", "pass the same columns in the same order"
             )
-        return (X - self.x_mean) / self.x_sd
+        scaled = magnitudes.standardised(X, self.x_mean, self.x_sd)
+        if not bool(torch.isfinite(scaled.sum())):
+            refuse_far(scaled)
+        return scaled
 
     def targets(self, y: Tensor) -> Tensor:
         """y on the standardised scale."""
-        return (y - self.y_mean) / self.y_sd
+        return magnitudes.standardised(y, self.y_mean, self.y_sd)
 
     def __call__(self, data: Dataset) -> Dataset:
         """A table on the standardised scale; known noise is divided by y_sd."""
@@ -311,8 +332,3 @@ class Scaler:
 
     def to(self, *where: Any) -> Scaler:
         return replace(self, **{k: getattr(self, k).to(*where) for k in ("x_mean", "x_sd", "y_mean", "y_sd")})
-
-
-def _negligible(sd: Tensor, mean: Tensor) -> Tensor:
-    """A spread that is rounding error alone."""
-    return sd <= 8 * torch.finfo(sd.dtype).eps * mean.abs()

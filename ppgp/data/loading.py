@@ -7,14 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, UnknownName
-from .dataset import Dataset
+from ..errors import DataError, PpgpError, UnknownName
+from .columns import refuse_twice
+from .dataset import Dataset, refuse_no_rows
+from .delimited import read_delimited
 
 __all__ = ["load", "read_frame"]
 
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
 FETCHED = ("california", "olivetti")
-READERS = {".csv": "read_csv", ".tsv": "read_table", ".parquet": "read_parquet"}
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+READERS = (*SEPARATORS, ".parquet")
 
 
 def load(
@@ -58,20 +61,32 @@ def read_frame(path: str | Path) -> Any:
     """A pandas DataFrame from a .csv, .tsv or .parquet file.
 
     Raises:
-        DataError: if there is no such file, or it cannot be read.
+        DataError: if there is no such file, it cannot be read, has no rows, a row of another number of fields than the header,
+            or a name twice.
     """
-    import pandas as pd
-
     path = Path(path)
     if not path.is_file():
         raise DataError("a file to read", f"no file {path}", "check the path")
     if path.suffix.lower() not in READERS:
         raise DataError(f"a {', '.join(READERS)} file", path.name, "convert it")
+    frame = _read(path)
+    refuse_twice(map(str, frame.columns))
+    refuse_no_rows(len(frame), path.name)
+    return frame
+
+
+def _read(path: Path) -> Any:
+    import pandas as pd
+    import pyarrow
+
+    kind = path.suffix.lower()
     try:
-        return getattr(pd, READERS[path.suffix.lower()])(path)
-    except (ValueError, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"a readable {path.suffix} file", f"{path.name} ({reason})", "check the file") from None
+        return read_delimited(path, SEPARATORS[kind]) if kind in SEPARATORS else pd.read_parquet(path)
+    except PpgpError:
+        raise
+    except (ValueError, OSError, LookupError, TypeError, ArithmeticError, pyarrow.ArrowException) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise DataError(f"a readable {kind} file", f"{path.name} ({reason})", "check the file") from None
 
 
 def _from_file(path: Path, target: str | None) -> Dataset:

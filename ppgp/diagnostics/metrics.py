@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ..data.arrays import as_tensor
+from ..data.magnitudes import root_mean_square
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region
 
@@ -16,7 +17,7 @@ __all__ = ["accuracy", "brier", "coverage", "mean_crps", "mean_width", "nll", "r
 def rmse(prediction: Prediction, y: Any) -> float:
     """Root of the mean squared error of the predictive mean."""
     mean = prediction.mean
-    return float((as_tensor(y, "y").to(mean) - mean).square().mean().sqrt())
+    return float(root_mean_square(as_tensor(y, "y").to(mean) - mean))
 
 
 def nll(prediction: Prediction, y: Any) -> float:

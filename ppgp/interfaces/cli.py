@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .. import __version__
-from ..errors import NotApplicable, PpgpError, SettingError, UnknownName
+from ..errors import DataError, NotApplicable, PpgpError, SettingError, UnknownName
 from . import recipes as zoo
 from .tables import print_table
 
@@ -212,20 +212,22 @@ def predict(
 
 def _inputs(frame: Any, fitted: Any, *others: str | None) -> Any:
     """What a fit predicts from: of a fit with names its own columns, whatever else the file holds; else all but the ``others``."""
+    from ..data.columns import numeric
+
     names = fitted.data.feature_names
     if not names:
-        return frame[[c for c in frame.columns if c not in others]].to_numpy(dtype=float)
+        return numeric(frame[[c for c in frame.columns if c not in others]]).to_numpy(dtype=float)
     heads = {name.partition("=")[0] for name in names}
     return frame[[c for c in frame.columns if str(c) in heads or str(c) in names]]
 
 
 def _targets(column: Any, fitted: Any) -> Any:
     """A target column as numbers; labels as the codes of the fit."""
-    from ..errors import DataError
+    from ..data.arrays import as_tensor
 
     classes = fitted.data.classes
     if classes is None or set(column) <= set(range(len(classes))):
-        return column.to_numpy(dtype=float)
+        return as_tensor(column.to_numpy(), f"column {column.name}").numpy()
     known = {str(label): code for code, label in enumerate(classes)}
     strange = sorted({str(v) for v in column} - set(known))
     if strange:

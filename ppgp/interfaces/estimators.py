@@ -11,7 +11,7 @@ from sklearn.cluster import KMeans
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..data.columns import name_of
+from ..data.columns import name_of, names_of
 from ..data.dataset import Dataset
 from ..errors import ConvergenceWarning
 from ..inference.fitting import fit as fit_posterior
@@ -19,6 +19,12 @@ from ..posterior.prediction import Prediction
 from . import recipes as zoo
 
 __all__ = ["ProbabilisticClassifier", "ProbabilisticRegressor", "RBFFeatures"]
+
+
+def _validated(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
+    """What scikit-learn makes of X and y; columns that share a name are refused first."""
+    names_of(X)
+    return validate_data(estimator, X, *y, **options)
 
 
 class _Probabilistic(BaseEstimator):
@@ -42,7 +48,7 @@ class _Probabilistic(BaseEstimator):
     def predict_law(self, X: Any) -> Prediction:
         """The law of y at each row: quantiles, intervals, scores."""
         check_is_fitted(self, "posterior_")
-        return self.posterior_.predict(validate_data(self, X, reset=False, dtype=np.float64))
+        return self.posterior_.predict(_validated(self, X, reset=False, dtype=np.float64))
 
 
 class ProbabilisticRegressor(RegressorMixin, _Probabilistic):
@@ -62,7 +68,7 @@ class ProbabilisticRegressor(RegressorMixin, _Probabilistic):
 
     def fit(self, X: Any, y: Any) -> ProbabilisticRegressor:
         """Fit to X [n, d] and y [n]."""
-        rows, targets = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
+        rows, targets = _validated(self, X, y, y_numeric=True, dtype=np.float64)
         self._fit(self._table(rows, targets, y))
         return self
 
@@ -89,7 +95,7 @@ class ProbabilisticClassifier(ClassifierMixin, _Probabilistic):
 
     def fit(self, X: Any, y: Any) -> ProbabilisticClassifier:
         """Fit to X [n, d] and labels y [n]."""
-        rows, labels = validate_data(self, X, y, dtype=np.float64)
+        rows, labels = _validated(self, X, y, dtype=np.float64)
         check_classification_targets(labels)
         self.classes_, codes = np.unique(labels, return_inverse=True)
         if len(self.classes_) != 2:
@@ -130,7 +136,7 @@ class RBFFeatures(TransformerMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> RBFFeatures:
         """Place the centres."""
-        X = validate_data(self, X, dtype=np.float64)
+        X = _validated(self, X, dtype=np.float64)
         k = min(int(self.centres), len(np.unique(X, axis=0)))
         self.centres_ = KMeans(k, n_init="auto", random_state=self.seed).fit(X).cluster_centers_
         gaps = np.linalg.norm(self.centres_[:, None] - self.centres_[None], axis=-1) + np.diag(np.full(k, np.inf))
@@ -141,7 +147,7 @@ class RBFFeatures(TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> np.ndarray:
         """[n, k]"""
         check_is_fitted(self, "centres_")
-        X = validate_data(self, X, reset=False, dtype=np.float64)
+        X = _validated(self, X, reset=False, dtype=np.float64)
         square = ((X[:, None] - self.centres_[None]) ** 2).sum(-1)
         return np.exp(-0.5 * square / self.lengthscale_**2)
 

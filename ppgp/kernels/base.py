@@ -21,7 +21,7 @@ from torch import Tensor
 from ..errors import NotApplicable, SettingError
 from ..priors import Param, Prior, Site, in_units_of_data, moved, prefixed, site, tensor_of, under, value_of
 from .fourier_features import Draw, Path, fourier
-from .units import Factor, Units
+from .units import Factor, Units, power
 
 Theta = Mapping[str, Tensor]
 K = TypeVar("K", bound="Kernel")
@@ -79,7 +79,7 @@ class Kernel:
         own = {}
         for name in self.hyper:
             y, x = self.dimensions.get(name, (0, 0))
-            own[name] = moved(getattr(self, name), units.y_sd**-y * g**-x, what=name)
+            own[name] = moved(getattr(self, name), power(units.y_sd, -y) * power(g, -x), what=name)
         changed = {name: value for name, value in own.items() if value is not getattr(self, name)}
         kernel = replaced(self, **changed) if changed else self
         return proportioned(kernel, units) if self.measured() else kernel

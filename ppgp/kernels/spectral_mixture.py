@@ -12,7 +12,7 @@ from ..errors import SettingError
 from ..priors import LogNormal, Param, PriorLike, Site, moved, site, value_of
 from .base import Kernel, Theta
 from .fourier_features import Draw, Path, fourier
-from .units import Units
+from .units import Units, power
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class SpectralMixture(Kernel):
         }
 
     def in_units(self, units: Units) -> Kernel:
-        weight = moved(self.weight, units.y_sd**-2, what="weight")
+        weight = moved(self.weight, power(units.y_sd, -2), what="weight")
         frequency, bandwidth = (moved(prior, units.x_sd) for prior in (self.frequency, self.bandwidth))  # one a column
         return replace(self, weight=weight, frequency=frequency, bandwidth=bandwidth)
 

@@ -9,6 +9,8 @@ from typing import TypeAlias
 
 from torch import Tensor
 
+from ..priors.units import power
+
 Factor: TypeAlias = float | tuple[float, ...]
 CLOSE = 1e-9  # relative; factors that went through a division are alike to rounding
 
@@ -69,10 +71,10 @@ class Units:
     def scale(self, y: float, x: float) -> Factor:
         """What a number of unit y^y X^x is multiplied by to be in the units of the data: one factor, or one a column of X where
         these differ. NaN where there is none."""
-        level = self.y_sd**y
+        level = power(self.y_sd, y)
         if x == 0:
             return level
-        each = tuple(level * s**x for s in self.x_sd)
+        each = tuple(level * power(s, x) for s in self.x_sd)
         if any(math.isnan(v) for v in each):
             return math.nan
         return each[0] if self.isotropic else each

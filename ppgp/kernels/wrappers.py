@@ -12,7 +12,7 @@ from ..errors import NotApplicable, SettingError
 from ..priors import LogNormal, Param, Prior, PriorLike, Site, moved, per_column, site, value_of
 from .base import Around, Kernel, Theta, carries, check_kernel, proportioned, replaced
 from .fourier_features import Draw, Path
-from .units import Factor, Units
+from .units import Factor, Units, power
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Scale(Around):
 
     def in_units(self, units: Units) -> Kernel:
         own, inner = self._shared(units)
-        outputscale = moved(self.outputscale, own.y_sd**-2, what="outputscale")
+        outputscale = moved(self.outputscale, power(own.y_sd, -2), what="outputscale")
         return replace(self, kernel=self.kernel.in_units(inner), outputscale=outputscale)
 
     def factors(self, units: Units) -> dict[str, Factor]:

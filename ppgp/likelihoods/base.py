@@ -14,6 +14,7 @@ from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
 from ..priors import Site, moved, value_of
+from ..priors.units import power as to_power
 
 Theta = Mapping[str, Tensor]
 
@@ -43,13 +44,13 @@ class Likelihood:
 
     def in_units(self, y_sd: float) -> Likelihood:
         """This recipe for y / y_sd: a number, and a prior inside ``InUnitsOfData``, is in the units of y."""
-        own = {name: moved(getattr(self, name), y_sd**-power, what=name) for name, power in self._powers().items()}
+        own = {name: moved(getattr(self, name), to_power(y_sd, -power), what=name) for name, power in self._powers().items()}
         changed = {name: value for name, value in own.items() if value is not getattr(self, name)}
         return replace(self, **changed) if changed else self  # type: ignore[type-var]
 
     def factors(self, y_sd: float) -> dict[str, float]:
         """{site: what its draws are multiplied by to be in the units of y}."""
-        return {name: y_sd**power for name, power in self._powers().items()}
+        return {name: to_power(y_sd, power) for name, power in self._powers().items()}
 
     def _powers(self) -> dict[str, float]:
         return {name: self.dimensions.get(name, 0) for name in self.sites()}

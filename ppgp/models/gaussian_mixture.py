@@ -20,7 +20,7 @@ from ..numerics.distributions import NormalMixture
 from ..priors import Dirichlet, InverseGamma, Normal, Prior, PriorLike, Site, bare, moved, single, site
 from .base import Model
 from .sites import Theta
-from .units import times
+from .units import power, times
 
 MOST_ASSIGNMENTS = 1_000_000  # of rows to components, for the exact posterior
 NODES = 2001  # of the trapezoid rule in the log variance
@@ -65,10 +65,10 @@ class GaussianMixture(Model):
     def in_units(self, scaler: Scaler) -> GaussianMixture:
         y_mean, y_sd = float(scaler.y_mean), float(scaler.y_sd)
         mean = moved(self.mean, 1 / y_sd, -y_mean / y_sd, "the means")
-        return replace(self, mean=mean, variance=moved(self.variance, y_sd**-2, what="variance"))
+        return replace(self, mean=mean, variance=moved(self.variance, power(y_sd, -2), what="variance"))
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
-        found = times(draws, {"proportion": 1.0, "variance": float(scaler.y_sd) ** 2})
+        found = times(draws, {"proportion": 1.0, "variance": power(float(scaler.y_sd), 2)})
         return found | {"mean": scaler.y_mean + scaler.y_sd * draws["mean"]} if "mean" in draws else found
 
     def prepare(self, data: Dataset) -> GaussianMixture:

@@ -24,7 +24,7 @@ from .inducing import medians, refuse_broken
 from .known_noise import known_at, refuse_twins, with_known
 from .matheron import matheron
 from .sites import Theta, begun, draw, first_draw, number_of_draws, split_params
-from .units import filled, level, of_gp, units_of
+from .units import filled, level, of_gp, power, units_of
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of predict
 ROWS_AT_ONCE = 2048
@@ -76,7 +76,7 @@ class GP(Model):
         return replace(self, noise_sd=data.noise_sd, mean=filled(self.mean, data))
 
     def in_units(self, scaler: Scaler) -> GP:
-        noise = moved(self.noise, float(scaler.y_sd) ** -2, what="noise")
+        noise = moved(self.noise, power(float(scaler.y_sd), -2), what="noise")
         kernel, mean = self.kernel.in_units(units_of(scaler)), level(self.mean, scaler)
         return replace(self, kernel=kernel, noise=noise, mean=mean)
 

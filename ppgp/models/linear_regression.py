@@ -18,7 +18,7 @@ from ..numerics.conjugate_linear import Decomposition, conjugate_law, decompose,
 from ..priors import Flat, InverseGamma, LogNormal, Normal, Number, Prior, PriorLike, Site, bare, moved, single, site, tensor_of
 from .base import Model, linear, with_fixed
 from .sites import Theta, draw
-from .units import coefficients_in_units, coefficients_of_data, times
+from .units import coefficients_in_units, coefficients_of_data, power, times
 
 EXACT = "exact."  # prefix of the params of the closed form
 
@@ -88,11 +88,11 @@ class LinearRegression(Model):
 
     def in_units(self, scaler: Scaler) -> LinearRegression:
         weight, bias = coefficients_in_units(self.weight, self.bias, scaler, self.conjugate)
-        noise = moved(self.noise, float(scaler.y_sd) ** -2, what="noise")
+        noise = moved(self.noise, power(float(scaler.y_sd), -2), what="noise")
         return replace(self, weight=weight, bias=bias, noise=noise)
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
-        found = times(draws, {"noise": float(scaler.y_sd) ** 2})
+        found = times(draws, {"noise": power(float(scaler.y_sd), 2)})
         return found | coefficients_of_data(draws, self.value(draws, "weight", scaler.x_mean), scaler)
 
     def start(self, data: Dataset) -> dict[str, Tensor]:

@@ -22,7 +22,7 @@ from .base import Model, full_batch_only, made_from
 from .gp import GP
 from .inducing import DEFAULT_INDUCING, check_given, check_number, medians, place, refuse_broken, say_if_fewer
 from .sites import Theta, begun, draw, number_of_draws, split_params
-from .units import filled, level, of_gp, units_of
+from .units import filled, level, of_gp, power, units_of
 
 ROWS_AT_ONCE = 8192
 PILOT_ROWS = 1024
@@ -112,7 +112,7 @@ class SGPR(Model):
             replace(self, selection="random" if self._how in ("kmeans", "random") else self._how).prepare(data)
 
     def in_units(self, scaler: Scaler) -> SGPR:
-        noise = moved(self.noise, float(scaler.y_sd) ** -2, what="noise")
+        noise = moved(self.noise, power(float(scaler.y_sd), -2), what="noise")
         kernel, mean = self.kernel.in_units(units_of(scaler)), level(self.mean, scaler)
         return replace(
             self, kernel=kernel, noise=noise, mean=mean, Z=None if self.Z is None else scaler.inputs(self.Z.to(scaler.x_mean))

@@ -12,6 +12,7 @@ from ..data.dataset import Dataset, Scaler
 from ..errors import SettingError
 from ..kernels.units import Factor, Units
 from ..priors import InUnitsOfData, Normal, Prior, PriorLike, affine, in_units_of_data, moved, tensor_of
+from ..priors.units import power
 
 
 def units_of(scaler: Scaler) -> Units:
@@ -75,7 +76,7 @@ def coefficients_of_data(draws: Mapping[str, Tensor], weight: Tensor, scaler: Sc
 
 def of_gp(draws: Mapping[str, Tensor], factors: Mapping[str, Factor], scaler: Scaler) -> dict[str, Tensor | None]:
     """Draws of a model with a kernel, a noise and a constant mean, in the units of the data."""
-    found = times(draws, {**factors, "noise": float(scaler.y_sd) ** 2})
+    found = times(draws, {**factors, "noise": power(float(scaler.y_sd), 2)})
     return found | {"mean": scaler.y_mean + scaler.y_sd * draws["mean"]} if "mean" in draws else found
 
 

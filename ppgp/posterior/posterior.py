@@ -30,7 +30,10 @@ def _work(posterior: Posterior, X: Any = None, *_: Any, **arguments: Any) -> flo
     model, data = posterior.model, posterior.data
     if not isinstance(data, Dataset):
         return model.work(numbers_in({**data, **arguments}))
-    rows = len(X) if hasattr(X, "__len__") else 1
+    try:
+        rows = len(X)
+    except (TypeError, RuntimeError):  # no table; what it is instead is said by predict
+        rows = 1
     return model.work(data.n, data.d) * max(1.0, rows / data.n)
 
 

@@ -30,6 +30,14 @@ from .records import (
 )
 
 
+def power(base: float, exponent: float) -> float:
+    """base ** exponent; infinity where no float holds it."""
+    try:
+        return base**exponent
+    except OverflowError:
+        return math.inf
+
+
 def in_units_of_data(prior: object) -> bool:
     """Whether it is a number, one number an entry, or a prior inside ``InUnitsOfData``."""
     return isinstance(prior, InUnitsOfData) or (prior is not None and not isinstance(prior, Prior))
@@ -39,18 +47,40 @@ def moved(prior: PriorLike, factor: Number = 1.0, shift: Number = 0.0, what: str
     """factor * value + shift, where ``prior`` is in the units of the data; any other prior as it is. factor > 0.
 
     Raises:
-        SettingError: if there is no such law among the priors.
+        SettingError: if there is no such law among the priors, or no float holds the number.
     """
-    if isinstance(prior, InUnitsOfData):
-        return _law(prior.prior, factor, shift, what)
-    if isinstance(prior, Prior):
+    if isinstance(prior, Prior) and not isinstance(prior, InUnitsOfData):
         return prior
-    return affine(prior, factor, shift)
+    given = prior.prior if isinstance(prior, InUnitsOfData) else prior
+    if isinstance(given, Prior):
+        if any(math.isinf(f) or f == 0 for f in entries(factor)):
+            raise _out_of_range(prior, what)
+        return _law(given, factor, shift, what)
+    found = affine(given, factor, shift)
+    if any(math.isinf(v) for v in entries(found)) or (any(entries(given)) and shift == 0.0 and not any(entries(found))):
+        raise _out_of_range(prior, what)
+    return found
+
+
+def entries(value: Number) -> tuple[float, ...]:
+    """The numbers that it is: one, or one per entry."""
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _out_of_range(prior: PriorLike, what: str) -> SettingError:
+    do = "give the data in a unit nearer to 1"
+    return SettingError(f"{what} that a float holds on the standardised scale", repr(prior), do)
 
 
 def affine(value: Number, factor: Number = 1.0, shift: Number = 0.0) -> Number:
     """factor * value + shift, entry by entry where one of them is a tuple."""
-    return _each(lambda v, f, s: v if (f, s) == (1.0, 0.0) else f * v + s, value, factor, shift)
+    return _each(lambda v, f, s: v if (f, s) == (1.0, 0.0) else _line(v, f, s), value, factor, shift)
+
+
+def _line(value: float, factor: float, shift: float) -> float:
+    if value == 0 and math.isinf(factor):
+        return shift
+    return factor * value + shift
 
 
 def _each(rule: Callable[..., float], *values: Number) -> Number:
