@@ -7,12 +7,15 @@ place is touched, nor what it changes.
 
 from __future__ import annotations
 
+import linecache
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.fx import graph_module
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 
@@ -269,6 +272,13 @@ def traced(
     ``fx.GraphModule``: to run it is what takes time, and TorchScript would begin by running it twice, and leave so many numbers
     of memory in pieces that nothing later fits into.
     """
+    with _sources_forgotten():
+        return _traced(function, example, k)
+
+
+def _traced(
+    function: Callable[..., tuple[Tensor, Tensor]], example: tuple[Tensor, ...], k: int | None
+) -> Callable[..., tuple[Tensor, Tensor]]:
     graph = simplified(make_fx(function)(*example))
     if k is None or max(_sizes(graph), default=0) > ABREAST_UP_TO:
         one = graph if sum(_sizes(graph)) > HEAVY else _scripted(graph, example)
@@ -284,18 +294,34 @@ def _sizes(module: fx.GraphModule) -> list[int]:
     return [v.numel() for v in values if isinstance(v, Tensor)]
 
 
+@contextmanager
+def _sources_forgotten() -> Iterator[None]:
+    """The text of each graph that is compiled inside, which torch.fx keeps for tracebacks as long as the process lives, is dropped."""
+    sources = graph_module._loader.eval_cache
+    before = set(sources)
+    try:
+        yield
+    finally:
+        for name in set(sources) - before:
+            sources.pop(name, None)
+            linecache.cache.pop(name, None)
+
+
 def _scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> Callable[..., tuple[Tensor, Tensor]]:
+    """The graph as a function of TorchScript that goes when nothing refers to it: what ``torch.jit.trace`` makes is registered with
+    the interpreter, which never lets it go."""
+    names = [f"x{i}" for i in range(len(example))]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch.jit's notices of deprecation; nothing else runs a small graph as fast
+        warnings.simplefilter("ignore")  # the tracer's, of numbers that it takes for constants
         try:
-            script = torch.jit.trace(graph, example, check_trace=False)
+            recorded, _ = torch._C._create_graph_by_tracing(graph, example, lambda _: "", True, False, None, names)
         except RuntimeError as error:
             if "unsupported argument type" not in str(error):
                 raise
             return (
                 graph  # the slope of a convolution takes flags that TorchScript has no type for: op by op, as the ops are large
             )
-        return torch.jit.freeze(script.eval())  # type: ignore[return-value]
+        return torch._C._create_function_from_graph("density", recorded)
 
 
 def looped(graph: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor]]:
