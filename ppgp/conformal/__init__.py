@@ -1,5 +1,6 @@
 """Conformal prediction: one score or closed form a file; knows predictions and regions, never models or fits."""
 
+from .. import libraries as libraries  # first: it imports NumPy and torch
 from .control_of_risk import risk_control
 from .leave_one_out_gp import deleted, deleted_low_rank, full_interval, full_system
 from .online import ACI, PID, AgACI

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +14,7 @@ from ..inference import MAP
 from ..inference.fitting import fit
 from ..models import Model
 from ..models.base import as_given
+from ..numerics.turns import silenced
 from ..posterior.posterior import Posterior
 from ..posterior.region import Region, exact_level
 from . import PredictiveSystem, deleted, full_interval, full_system
@@ -85,8 +85,7 @@ def _full(posterior: Posterior, X: Any, split: float | None, seed: int, noise_sd
     order = torch.randperm(data.n, generator=torch.Generator().manual_seed(seed))
     how = posterior.how if isinstance(posterior.how, MAP) else MAP()
     recipe = as_given(posterior.model) if posterior.recipe is None else posterior.recipe
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # any hyperparameters from these rows keep the guarantee
+    with silenced(ConvergenceWarning):  # any hyperparameters from these rows keep the guarantee
         small = fit(recipe, data.rows(order[:first]), how, seed=seed, progress=False, standardise=posterior.scaler is not None)
     rows, all_rows = small._new_rows(X), data
     if small.scaler is not None:

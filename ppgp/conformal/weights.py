@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..data.arrays import as_tensor, check_inputs
 from ..errors import DataError, SettingError
+from ..libraries import unchanged
 from ..posterior.region import exact_level
 
 
@@ -89,9 +90,10 @@ def shift_weights(X_calibration: Any, X_new: Any, X: Any) -> Tensor:
         X_calibration, X_new: rows [n1, d] like the calibration rows, and [n2, d] like the new ones, for the classifier alone.
         X: the rows whose weights are wanted.
     """
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
+    with unchanged():
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
 
     a, b = check_inputs(X_calibration, None), check_inputs(X_new, None)
     labels = torch.cat([torch.zeros(len(a)), torch.ones(len(b))])

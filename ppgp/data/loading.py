@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, PpgpError, UnknownName
+from ..libraries import unchanged
 from .columns import refuse_twice
 from .dataset import Dataset, refuse_no_rows
 from .delimited import read_delimited
@@ -49,8 +50,8 @@ def _loaded(name_or_path: str | Path, target: str | None, data_home: str | Path 
     if path.suffix.lower() in READERS:
         return _from_file(path, target)
     if name in BUNDLED:
-        from sklearn import datasets
-
+        with unchanged():
+            from sklearn import datasets
         return _from_bunch(getattr(datasets, f"load_{name}")(as_frame=True), target)
     if name in FETCHED or name.startswith("openml:"):
         return _fetched(name, target, data_home)
@@ -111,7 +112,8 @@ def _from_bunch(bunch: Any, target: str | None) -> Dataset:
 
 
 def _fetched(name: str, target: str | None, data_home: str | Path | None) -> Dataset:
-    from sklearn import datasets
+    with unchanged():
+        from sklearn import datasets
 
     home = None if data_home is None else str(data_home)
     fetch: Callable[[], Any]

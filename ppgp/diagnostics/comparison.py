@@ -15,6 +15,7 @@ from ..conformal import LAC, Calibrator, Normalized, Score, calibrate
 from ..data.dataset import Dataset, in_order
 from ..errors import DataWarning, NotApplicable, SettingError, UnknownName
 from ..numerics.same_rows import same_rows
+from ..numerics.turns import silenced
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.provenance import numbers
@@ -234,8 +235,7 @@ def _predictive(
         figures |= {"coverage": metrics.coverage(own, test.y), "width": metrics.mean_width(own)}
     if calibration is None:
         return figures, prediction, None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)  # said of all posteriors at once, in ``compare``
+    with silenced(DataWarning):  # said of all posteriors at once, in ``compare``
         calibrator: Calibrator = calibrate(score or (LAC() if classes else Normalized()), both[test.n :], calibration.y)
     region = calibrator(prediction, level=level)
     figures |= {"conformal_coverage": metrics.coverage(region, test.y), "conformal_width": metrics.mean_width(region)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,6 +15,7 @@ from ..inference.fitting import fit
 from ..kernels import Deep
 from ..models import LinearRegression
 from ..models.sites import first_draw
+from ..numerics.turns import silenced
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..priors import under
@@ -114,8 +114,7 @@ def check_network(posterior: Posterior, held_out: Dataset) -> NetworkCheck:
 
 def _bare(data: Dataset, G: Tensor) -> Prediction:
     """The network with a linear head, its weights and noise by MAP."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with silenced(ConvergenceWarning):
         return fit(LinearRegression(), data, MAP(), progress=False, standardise=False).predict(G)
 
 

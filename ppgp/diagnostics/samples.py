@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import eigh
 
+from ..libraries import unchanged
 from ..posterior import convergence
 from ..posterior.posterior import Posterior
 
@@ -133,7 +134,8 @@ def random_directions(scale: np.ndarray) -> tuple[np.ndarray, list[str]]:
 
 def _extreme(sample: Sample, reference: Sample, scale: np.ndarray) -> tuple[np.ndarray, list[str]]:
     """The directions [scalar, 2] in which the ratio of sds is smallest and largest, and their names."""
-    from sklearn.covariance import ledoit_wolf
+    with unchanged():
+        from sklearn.covariance import ledoit_wolf
 
     scalars = len(scale)
     basis = np.diag(1 / scale)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from ..inference.fitting import fit
 from ..inference.progress import bar
 from ..models import Model
 from ..numerics.seeding import seeded
+from ..numerics.turns import silenced
 from ..posterior.convergence import ess, scalars
 from .prior_simulations import OfModel, OfProgram
 
@@ -209,8 +209,7 @@ def _one(source: OfModel | OfProgram, how: Inference, seed: int, i: int) -> dict
         values, ready, data = source.drawn()
     if getattr(ready, "standardised", False):  # the recipe of a posterior: X stands on its scale here
         ready = replace(ready, standardised=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with silenced(ConvergenceWarning):
         # a seed of the fit's own: its random numbers must not be those that drew theta
         posterior = fit(ready, data, how, seed=own + FIT_SEED, progress=False, standardise=False)
     truth = {name: values[name][None, None] for name in posterior.draws}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from inspect import signature
 from typing import Any
@@ -59,4 +58,6 @@ def experiment(name: str) -> Callable[..., list[dict[str, Any]]]:
     """
     if name not in EXPERIMENTS:
         raise UnknownName("experiment", name, EXPERIMENTS)
-    return importlib.import_module(f"{__name__}.{EXPERIMENTS[name][0]}").run
+    from ..libraries import imported  # it takes a second
+
+    return imported(f"{__name__}.{EXPERIMENTS[name][0]}").run

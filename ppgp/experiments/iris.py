@@ -10,7 +10,6 @@ Data: Fisher (1936), as scikit-learn bundles them.
 from __future__ import annotations
 
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from ..errors import ConvergenceWarning
 from ..inference import MAP, NUTS, SVI, Exact, Laplace
 from ..inference.fitting import fit
 from ..models import LinearRegression, SoftmaxRegression
+from ..numerics.turns import silenced
 from ..priors import Flat
 
 FEATURES = {"sepals": [0, 1], "petals": [2, 3]}
@@ -60,8 +60,7 @@ def run(out: Path, *, seed: int = 0, quick: bool = False) -> list[dict[str, Any]
             train, test = part.split(0.7, seed=seed + split)
             found.setdefault("ols", []).append(_least_squares(train, test))
             for way, (model, how) in WAYS.items():
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", ConvergenceWarning)  # setosa stands apart: flat weights have no optimum
+                with silenced(ConvergenceWarning):  # setosa stands apart: flat weights have no optimum
                     posterior = fit(model, train, how.quick() if quick else how, seed=seed + split, progress=False)
                 prediction = posterior.predict(test.X)
                 found.setdefault(way, []).append(

@@ -28,6 +28,7 @@ from ..inference.fitting import fit
 from ..kernels import RBF, Deep
 from ..kernels.networks import MLP
 from ..models import GP, SVGP, Model
+from ..numerics.turns import silenced
 from ..posterior.posterior import Posterior
 from .animations import bands_before_and_after, points_coming
 from .heteroscedastic_data import dots, table, uneven
@@ -101,8 +102,7 @@ def _ways(n: int, quick: bool) -> dict[str, Inference]:
 
 def _fitted(model: Model, train: Dataset, how: Inference, seed: int) -> Posterior:
     rows = train.rows(slice(0, EXACT_ROWS)) if isinstance(how, MAP) else train
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a search on a budget ends before it settles
+    with silenced(ConvergenceWarning):  # a search on a budget ends before it settles
         return fit(model, rows, how, seed=seed, progress=False)
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import time
-import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
@@ -41,6 +40,7 @@ from ..kernels.networks import CNN
 from ..kernels.pretraining import regressor
 from ..likelihoods import Gaussian
 from ..models import GP, SGPR, SVGP
+from ..numerics.turns import silenced
 from ..plots.common import COLOURS, panels
 from ..posterior.prediction import Prediction
 from ..priors import LogNormal
@@ -96,8 +96,7 @@ def _ways(data: Parts, seed: int, quick: bool, algorithms: bool) -> dict[str, Ca
     on_features: list[Any] = []
 
     def fitted(model: Any, how: Any, train: Any = train, init: Any = None) -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a search on a budget ends before it settles
+        with silenced(ConvergenceWarning):  # a search on a budget ends before it settles
             return fit(model, train, how, seed=seed, progress=False, standardise=False, init=init)
 
     def nn() -> Way:

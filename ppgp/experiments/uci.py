@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +34,7 @@ from ..inference.fitting import fit
 from ..kernels import ARD, RBF, Matern
 from ..models import GP, SGPR, SVGP
 from ..numerics.distributions import NormalMixture
+from ..numerics.turns import silenced
 from ..posterior.prediction import Prediction
 from ..priors import LogNormal
 
@@ -173,8 +173,7 @@ def _measured(candidates: list[Any], train: Dataset, test: Dataset, seed: int, q
         candidates = [c if isinstance(c, GP) else replace(c, inducing=20) for c in candidates]
     fits = []
     for model in candidates:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", PpgpWarning)  # so many steps serve; how far to trust a fit is weighed below
+        with silenced(PpgpWarning):  # so many steps serve; how far to trust a fit is weighed below
             how = MAP(steps=5 if quick else 60)
             if isinstance(model, SVGP):
                 how = SVI(steps=5 if quick else FROM_THE_PILOT, batch_size=min(train.n, BATCH))

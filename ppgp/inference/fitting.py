@@ -19,6 +19,7 @@ from ..models import Model, Program
 from ..models.base import as_given, made_from
 from ..numerics.seeding import seeded
 from ..numerics.threads import limited_by, numbers_in
+from ..numerics.turns import in_turn
 from ..posterior.convergence import troubles
 from ..posterior.posterior import Posterior
 from ..target.target import Target
@@ -41,6 +42,7 @@ def _work(model: Any, data: Any, how: Any = None, **_: Any) -> float:
     return 0.0
 
 
+@in_turn
 @limited_by(_work)
 def fit(
     model_or_program: Model | Callable[..., Any],
@@ -135,7 +137,7 @@ def fit(
     notes = (*posterior.warnings, *doubts, *faults, *troubles(posterior))
     posterior = replace(posterior, scaler=scaler, recipe=recipe, warnings=notes)
     for sentence in posterior.warnings:
-        warnings.warn(sentence, ConvergenceWarning, stacklevel=3)
+        warnings.warn(sentence, ConvergenceWarning, stacklevel=4)
     return posterior
 
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
-
-import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
-from sklearn.cluster import KMeans
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..data.columns import name_of, names_of
 from ..data.dataset import Dataset
 from ..errors import ConvergenceWarning
 from ..inference.fitting import fit as fit_posterior
+from ..libraries import unchanged
+from ..numerics.turns import silenced
 from ..posterior.prediction import Prediction
 from . import recipes as zoo
+
+with unchanged():
+    import numpy as np
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
+    from sklearn.cluster import KMeans
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
 
 __all__ = ["ProbabilisticClassifier", "ProbabilisticRegressor", "RBFFeatures"]
 
@@ -41,8 +43,7 @@ class _Probabilistic(BaseEstimator):
     def _fit(self, data: Dataset) -> None:
         model = zoo.build_model(self.model) if isinstance(self.model, str) else self.model
         how = zoo.build_how(self.how) if isinstance(self.how, str) else self.how
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a grid search asks posterior_.warnings
+        with silenced(ConvergenceWarning):  # a grid search asks posterior_.warnings
             self.posterior_ = fit_posterior(model, data, how, seed=self.seed, progress=False)
 
     def predict_law(self, X: Any) -> Prediction:

@@ -12,19 +12,21 @@ from __future__ import annotations
 
 import copy
 import math
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from ..errors import SettingError, UnknownName
-from ..numerics.seeding import seeded
+from ..numerics.seeding import stream
 
 __all__ = ["CNN", "MLP", "Network", "training"]
 
@@ -33,6 +35,16 @@ RADIUS = 2.0
 T = TypeVar("T")
 AT_ONCE = 2**22  # numbers between two layers of convolution
 _TRAINING: ContextVar[bool] = ContextVar("training", default=False)
+
+
+class _Own(threading.local):
+    """What one thread of Python has for itself."""
+
+    def __init__(self) -> None:
+        self.modules: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
+
+
+_OWN = _Own()
 
 
 class Network:
@@ -45,7 +57,7 @@ class Network:
 
     def build(self, d: int) -> nn.Module:
         """The same weights every time, and nobody else's random numbers used up."""
-        with seeded(self.seed):
+        with stream(self.seed):
             return _initialised(self.layers(d))
 
 
@@ -191,8 +203,14 @@ def training() -> Iterator[None]:
 
 
 def module_of(network: Network | nn.Module, d: int) -> nn.Module:
-    """The module that a kernel runs on rows of d columns: a clone that nobody trains, dropping out inside ``training()``."""
-    return _built(network, d, _TRAINING.get())
+    """The module that a kernel runs on rows of d columns: a clone that nobody trains, dropping out inside ``training()``.
+
+    Each thread of Python has one of its own, on the same numbers: ``functional_call`` puts the weights into the module."""
+    shared = _built(network, d, _TRAINING.get())
+    if shared not in _OWN.modules:
+        same = {id(value): value for value in (*shared.parameters(), *shared.buffers())}
+        _OWN.modules[shared] = copy.deepcopy(shared, same)
+    return _OWN.modules[shared]
 
 
 @lru_cache(maxsize=32)

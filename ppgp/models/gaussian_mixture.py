@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,8 +14,10 @@ from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
 from ..errors import DataError, NotApplicable, SettingError
+from ..libraries import unchanged
 from ..numerics.cholesky import LOG_2PI
 from ..numerics.distributions import NormalMixture
+from ..numerics.turns import silenced
 from ..priors import Dirichlet, InverseGamma, Normal, Prior, PriorLike, Site, bare, moved, single, site
 from .base import Model
 from .sites import Theta
@@ -91,12 +92,12 @@ class GaussianMixture(Model):
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
         """Where fits begin: expectation-maximisation from k-means (scikit-learn's), as all means equal would be a saddle."""
-        from sklearn.exceptions import ConvergenceWarning
-        from sklearn.mixture import GaussianMixture as EM
+        with unchanged():
+            from sklearn.exceptions import ConvergenceWarning
+            from sklearn.mixture import GaussianMixture as EM
 
         y = data.y.double().cpu().numpy()[:, None]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
+        with silenced(ConvergenceWarning):
             fitted: Any = EM(self.components, reg_covar=1e-3 * float(y.var()) + 1e-12, random_state=0).fit(y)
         order = fitted.means_[:, 0].argsort()
         values = {

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from ..errors import DataError, SettingError, UnknownName
+from ..libraries import unchanged
+from .turns import silenced
 
 __all__ = ["SELECTIONS", "select"]
 
@@ -72,15 +73,15 @@ def _random(m: int, X: Tensor, generator: torch.Generator) -> Tensor:
 
 def _kmeans(m: int, X: Tensor, generator: torch.Generator) -> Tensor:
     """Centres of k-means from k-means++ (Arthur & Vassilvitskii 2007)."""
-    from sklearn.cluster import KMeans
+    with unchanged():
+        from sklearn.cluster import KMeans
 
     different = _random(min(KMEANS_ROWS, len(torch.unique(X, dim=0))), X, generator)
     if len(different) < m:
         raise DataError(f"at least {m} different rows to take inducing inputs from", str(len(different)), "lower inducing")
     # scikit-learn starts k-means++ once
     state = int(torch.randint(2**31 - 1, (1,), generator=generator))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # centres that have not settled to the last digit serve as well
+    with silenced():  # centres that have not settled to the last digit serve as well
         found = KMeans(m, max_iter=30, random_state=state).fit(different.double().cpu().numpy())
     return torch.from_numpy(found.cluster_centers_).to(X)
 

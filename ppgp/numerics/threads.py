@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
-from threadpoolctl import ThreadpoolController
 
+from ..libraries import imported
 from .openmp import waits_passively
 
 #: multiplications of one evaluation from which a second thread pays: a Gaussian process of 500 rows
@@ -33,9 +33,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 @functools.lru_cache(maxsize=1)
 def available_cores() -> int:
     """Cores that this process may use: the affinity mask and the cgroup quota, whichever is less."""
-    from joblib import cpu_count
-
-    return max(1, int(cpu_count()))
+    return max(1, int(imported("joblib").cpu_count()))
 
 
 def numbers_in(arguments: Mapping[str, Any]) -> int:
@@ -45,7 +43,7 @@ def numbers_in(arguments: Mapping[str, Any]) -> int:
 
 def threads_for(work: float) -> int:
     """Threads for an operation of ``work`` multiplications, before the caller's ceiling."""
-    if work < PAYS_FROM or not waits_passively():
+    if work < PAYS_FROM or _LIMITER.forked or not waits_passively():
         return 1
     return available_cores()
 
@@ -63,6 +61,7 @@ class _Limiter:
         self.inside = 0
         self.before = 1
         self.own = threading.local()
+        self.forked = False
 
     def _stack(self) -> list[tuple[int, int]]:
         """(threads, ceiling) of each request of this thread of Python, the outermost first."""
@@ -91,16 +90,20 @@ class _Limiter:
             if not stack:
                 self.inside -= 1
 
+    def after_fork(self) -> None:
+        """One thread in a forked child: GNU's OpenMP has lost the others, and would wait for them for ever."""
+        self.lock = threading.Lock()  # another thread of the parent may have held it
+        self.forked = True
+        stack = self._stack()
+        stack[:] = [(1, 1)] * len(stack)
+        self.inside, self.before = int(bool(stack)), 1
+        torch.set_num_threads(1)
+
 
 _LIMITER = _Limiter()
 
-
-def _after_fork() -> None:
-    _LIMITER.lock = threading.Lock()  # another thread of the parent may have held it
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=_LIMITER.after_fork)
 
 
 @functools.lru_cache(maxsize=1)
@@ -108,7 +111,7 @@ def _libraries() -> Any:
     """The BLAS of NumPy and of SciPy, whose threads spin after each product; finding them takes 25 ms."""
     import scipy.linalg  # noqa: F401  (loads its BLAS, so that it is found)
 
-    found: Any = ThreadpoolController()
+    found: Any = imported("threadpoolctl").ThreadpoolController()
     paths = [lib.filepath for lib in found.lib_controllers]
     theirs = [path for path in paths if "numpy" in path or "scipy" in path]
     return found.select(filepath=theirs) if theirs else None

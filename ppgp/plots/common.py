@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from ..errors import NotApplicable
+from ..numerics.turns import silenced
 from ..posterior.arviz import arviz
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe & Ito (2008)
@@ -32,6 +32,5 @@ def classic(name: str, *arguments: Any, **options: Any) -> Any:
     library = arviz()
     if int(str(library.__version__).split(".")[0]) >= 1:
         raise NotApplicable("ArviZ 0.x for this figure", library.__version__, "pass posterior.to_arviz() to arviz_plots")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with silenced():
         return getattr(library, name)(*arguments, **options)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from ..libraries import imported
+from ..numerics.turns import silenced
+
 
 def arviz() -> ModuleType:
     """ArviZ, imported without its notice about the coming version."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        import arviz as az
-    return az
+    return imported("arviz")
 
 
 def to_arviz(
@@ -35,8 +34,7 @@ def to_arviz(
     kept = {name: list(d) for name, d in dims.items() if name in used}
     major = int(str(az.__version__).split(".")[0])
     modern = major >= 1 or az.__name__ == "arviz_base"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # more chains than draws, which one point estimate has
+    with silenced(UserWarning):  # more chains than draws, which one point estimate has
         if modern:
             tree = az.from_dict(groups, coords=dict(coords), dims=kept)
             tree.attrs.update(attrs)

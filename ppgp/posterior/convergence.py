@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from scipy.stats import wasserstein_distance
 from torch import Tensor
 
 from ..errors import NotApplicable
+from ..numerics.turns import silenced
 from .arviz import arviz
 from .posterior import Posterior
 
@@ -94,8 +94,7 @@ def kurtosis(x: np.ndarray) -> float:
 
 def psis(log_ratio: np.ndarray) -> tuple[np.ndarray, Any]:
     """Pareto-smoothed log weights [..., draw], normalised, and k-hat [...]; Vehtari, Simpson, Gelman, Yao & Gabry (2024)."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with silenced():
         smoothed, k = arviz().psislw(log_ratio)
     return np.asarray(smoothed, dtype=float), float(k) if np.ndim(k) == 0 else np.asarray(k, dtype=float)
 
@@ -114,8 +113,7 @@ def ess_of_each(x: np.ndarray, quantity: str) -> np.ndarray:
     """Effective sample sizes [scalar] of draws [chain, draw, scalar]; of "shares" of draws: the smallest of bulk, median and tails."""
     az = arviz()
     methods = ("bulk", "median", "tail") if quantity == "shares" else (quantity,)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # scalars that never move have no variance to divide by
+    with silenced(RuntimeWarning):  # scalars that never move have no variance to divide by
         data = az.convert_to_dataset({"x": x})
         return np.min([az.ess(data, method=method)["x"].to_numpy() for method in methods], axis=0)
 

@@ -13,7 +13,7 @@ from torch.distributions import Distribution
 from ..data.arrays import as_tensor
 from ..errors import DataError, NotApplicable, SettingError
 from ..numerics import mixture, univariate
-from ..numerics.seeding import seeded
+from ..numerics.seeding import stream
 from ..numerics.threads import ELEMENT, limited_by
 from .provenance import Provenance
 from .region import Region, exact_level
@@ -284,7 +284,7 @@ class Prediction:
         """k draws of y, [k, n]: a posterior draw at random, then y given it (jointly over rows where the law is joint)."""
         rounds = -(-k // self.draws)
         parameter = univariate.like(self._rows)
-        with seeded(seed, parameter.device), torch.no_grad():
+        with stream(seed, parameter.device), torch.no_grad():
             values = self.distribution.sample((rounds,)).reshape(rounds * self.draws, len(self))
             chosen = torch.randperm(len(values))[:k]
         return self.offset + self.scale * values[chosen].to(parameter)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..data.dataset import Scaler
 from ..errors import UnknownName
+from ..numerics.turns import silenced
 from . import arviz as arviz_bridge
 
 UNITS = ("model", "data")
@@ -64,8 +65,7 @@ def table_of(draws: Mapping[str, Tensor], left: list[str], title: str, chains: i
 def _of_chains(draws: Mapping[str, Tensor], chains: int) -> dict[str, Any]:
     az = arviz_bridge.arviz()
     arrays = {k: v.double().cpu().numpy() for k, v in draws.items()}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a scalar that never moves has no variance to divide by
+    with silenced(RuntimeWarning):  # a scalar that never moves has no variance to divide by
         warnings.filterwarnings("ignore", "More chains", UserWarning)  # ArviZ takes few draws for axes in disorder
         data = az.convert_to_dataset(arrays)
         figures = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from ..errors import DataError, NotApplicable
 from ..numerics.seeding import seeded
+from ..numerics.turns import silenced
 from .handlers import Run, is_deterministic, quietly, site_log_prob
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ def _has_density(program: Callable[[], Any], seed: int) -> bool:
 
 @contextmanager
 def _validation() -> Iterator[None]:
-    with pyro.validation_enabled(True), pyro.get_param_store().scope(), torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of laws that do not say what their parameters may be
+    # laws that do not say what their parameters may be warn of it
+    with silenced(), pyro.validation_enabled(True), pyro.get_param_store().scope(), torch.no_grad():
         yield
 
 

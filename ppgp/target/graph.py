@@ -8,7 +8,6 @@ place is touched, nor what it changes.
 from __future__ import annotations
 
 import linecache
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +17,9 @@ from torch import Tensor, fx
 from torch.fx import graph_module
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
+
+from ..libraries import unchanged
+from ..numerics.turns import silenced
 
 aten = torch.ops.aten
 OF_SHAPES_ALONE = {
@@ -279,13 +281,18 @@ def traced(
 def _traced(
     function: Callable[..., tuple[Tensor, Tensor]], example: tuple[Tensor, ...], k: int | None
 ) -> Callable[..., tuple[Tensor, Tensor]]:
-    graph = simplified(make_fx(function)(*example))
+    graph = simplified(_recorded(function, example))
     if k is None or max(_sizes(graph), default=0) > ABREAST_UP_TO:
         one = graph if sum(_sizes(graph)) > HEAVY else _scripted(graph, example)
         return one if k is None else looped(one)
     wide = torch.vmap(graph, in_dims=(0, *(None,) * (len(example) - 1)))
     example = (example[0].expand(k, -1).clone(), *example[1:])
-    return _scripted(simplified(make_fx(wide)(*example)), example)
+    return _scripted(simplified(_recorded(wide, example)), example)
+
+
+def _recorded(function: Callable[..., Any], example: tuple[Tensor, ...]) -> fx.GraphModule:
+    with unchanged():  # what torch imports for its first trace sets an environment variable
+        return make_fx(function)(*example)
 
 
 def _sizes(module: fx.GraphModule) -> list[int]:
@@ -311,8 +318,7 @@ def _scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> Callable[..
     """The graph as a function of TorchScript that goes when nothing refers to it: what ``torch.jit.trace`` makes is registered with
     the interpreter, which never lets it go."""
     names = [f"x{i}" for i in range(len(example))]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the tracer's, of numbers that it takes for constants
+    with silenced():  # the tracer's, of numbers that it takes for constants
         try:
             recorded, _ = torch._C._create_graph_by_tracing(graph, example, lambda _: "", True, False, None, names)
         except RuntimeError as error:

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.distributions import Independent, VonMises, biject_to, constraints, transform_to
 
 from ..errors import NotApplicable
+from ..numerics.turns import one_at_a_time
 from .angles import Angle
 
 
@@ -183,8 +184,9 @@ def is_factor(s: Mapping[str, Any]) -> bool:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """No validation (it asks questions that a trace or vmap cannot answer), and no param left in the global store."""
-    with pyro.validation_enabled(False), pyro.get_param_store().scope():
+    """No validation (it asks questions that a trace or vmap cannot answer), and no param left in the global store; one
+    thread at a time, as Pyro's handlers are those of the process."""
+    with one_at_a_time(), pyro.validation_enabled(False), pyro.get_param_store().scope():
         yield
 
 

@@ -17,6 +17,7 @@ from torch.distributions import constraints, transform_to
 from ..data.dataset import Dataset
 from ..errors import NotApplicable, NumericalWarning
 from ..numerics.seeding import seeded
+from ..numerics.turns import one_at_a_time
 from ..priors import FlatDistribution, Param
 from .branches import Watched, difference
 from .checks import look_at
@@ -273,7 +274,8 @@ class Target:
         if key not in self._graphs:
             if once and k is None:
                 return self.eager_gradient(jacobian)
-            graph, reason = compiled(self, batch, jacobian, k)
+            with one_at_a_time():
+                graph, reason = compiled(self, batch, jacobian, k)
             if reason is not None:
                 self._say_eager(reason)
             # a user's program may have branches that tracing cannot see

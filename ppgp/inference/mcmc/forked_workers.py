@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any, cast
@@ -16,6 +15,7 @@ import torch
 
 from ...errors import PpgpError
 from ...numerics.threads import available_cores
+from ...numerics.turns import silenced
 
 PATIENCE = 5.0  # seconds that an interrupted child has to hand over its draws
 
@@ -85,8 +85,7 @@ class Crew:
         context = multiprocessing.get_context("fork")
         here, there = context.Pipe(duplex=False)
         process = context.Process(target=_child, args=(self.work, job, there), daemon=True)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads: the children use none of them
+        with silenced(DeprecationWarning):  # of forking beside threads: the children use none of them
             process.start()
         there.close()
         self._running[cast(Connection, here)] = job, process

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 from ...errors import NumericalError, PpgpError
+from ...libraries import unchanged
 from ...numerics.threads import at_most, available_cores
+from ...numerics.turns import help_in, turns_of_this_thread
 from ...posterior.arviz import arviz
 from ...posterior.posterior import Posterior
 from ...target.target import Target
@@ -159,6 +161,7 @@ class _Run:
         origin, root = frame if self.moved else (torch.zeros(0), torch.zeros(0))
         self.origin, self.root = (x.double().cpu().numpy() for x in (origin, root))
         self.callback = target.callback()
+        self.turns = turns_of_this_thread()  # this thread waits for those that sample
 
     def whole_chain(self, chain: int, report: Callable[[int, int], None]) -> dict[str, np.ndarray] | None:
         """One chain from start to end; after Ctrl-C, what there is."""
@@ -173,8 +176,9 @@ class _Run:
 
     def begin(self, chain: int, report: Callable[[int, int], None]) -> tuple[Any, _Chain]:
         """nutpie's sampler, running in a thread of its own, and what is known of it here."""
-        import nutpie
-        from nutpie.compiled_pyfunc import from_pyfunc
+        with unchanged():
+            import nutpie
+            from nutpie.compiled_pyfunc import from_pyfunc
 
         counts = _Chain(self, report)
         dim = self.target.dim
@@ -215,6 +219,7 @@ class _Chain:
 
     def logp(self, w: np.ndarray, **_: Any) -> tuple[float, np.ndarray]:
         run = self.run
+        help_in(run.turns)
         self.gradients += 1
         try:
             value, gradient = run.callback(run.origin + run.root @ w if run.moved else w)
@@ -237,6 +242,7 @@ class _Chain:
 
     def initial_point(self, own: int) -> np.ndarray:
         """``own``: the chain's seed."""
+        help_in(self.run.turns)
         try:
             z = self.run.start(own).double().cpu().numpy()
             return np.linalg.solve(self.run.root, z - self.run.origin) if self.run.moved else z
@@ -312,7 +318,8 @@ def _parts(raw: Any) -> dict[str, np.ndarray] | None:
 
 
 def _column(batch: Any, name: str) -> np.ndarray:
-    import pyarrow
+    with unchanged():
+        import pyarrow
 
     values = pyarrow.array(batch.column(name))
     return (values.flatten() if hasattr(values, "flatten") else values).to_numpy(False)

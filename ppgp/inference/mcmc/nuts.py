@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import pyro
 import torch
 from pyro.infer import MCMC
 from pyro.infer import NUTS as PyroNUTS
@@ -18,6 +17,7 @@ from ...errors import NotApplicable, UnknownName
 from ...numerics.seeding import seeded
 from ...posterior.posterior import Posterior
 from ...target.checks import check_flat
+from ...target.handlers import quietly
 from ...target.target import Target
 from ..base import Inference, finish
 from ..checkpoint import Checkpoint
@@ -95,8 +95,7 @@ def _pyro(how: NUTS, target: Target, seed: int, progress: bool, init: Any, start
     total = how.chains * (how.draws + how.warmup)
     start = starter(target, init, seed)
     with (
-        pyro.get_param_store().scope(),
-        pyro.validation_enabled(False),
+        quietly(),
         bar(f"NUTS (pyro), {how.chains} chains", total, progress) as update,
     ):
         try:

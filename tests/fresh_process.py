@@ -1,0 +1,35 @@
+"""Code in a process of its own, with as many threads as the machine has: this suite runs on one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+LIMITS = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "TORCHINDUCTOR_")
+
+
+def printed(code: str, seconds: float = 240, **environment: str) -> list[str]:
+    """The words that the code prints. It and all its children are ended after so many seconds.
+
+    Raises:
+        AssertionError: if it fails, or does not end.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(LIMITS)}
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=kept | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise AssertionError(f"not ended after {seconds} s") from None
+    assert process.returncode == 0, err
+    return out.split()

@@ -1,0 +1,160 @@
+"""One thread at a time, whatever threads, helpers and forks there are."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from ppgp import Prediction
+from ppgp.numerics.seeding import seeded, stream
+from ppgp.numerics.turns import help_in, in_turn, one_at_a_time, silenced, turns_of_this_thread
+
+LONG = 60.0  # seconds, after which a thread is said to wait for ever
+
+
+def in_a_thread(work: Callable[[], object]) -> threading.Event:
+    """Set when the work is done."""
+    done = threading.Event()
+
+    def run() -> None:
+        work()
+        done.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    return done
+
+
+def enters(turn: Callable[[], object]) -> Callable[[], None]:
+    def work() -> None:
+        with turn():  # type: ignore[attr-defined]
+            pass
+
+    return work
+
+
+@pytest.mark.parametrize("turn", [one_at_a_time, lambda: seeded(0), silenced])
+def test_a_second_thread_waits_until_the_first_is_done(turn: Callable[[], object]) -> None:
+    with one_at_a_time(), one_at_a_time():
+        done = in_a_thread(enters(turn))
+        assert not done.wait(0.05)
+    assert done.wait(LONG)
+
+
+def test_calls_of_decorated_functions_wait_for_one_another() -> None:
+    inside, most = 0, 0
+
+    @in_turn
+    def work(_: int) -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        torch.ones(50, 50) @ torch.ones(50, 50)
+        inside -= 1
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(200)))
+    assert most == 1
+
+
+def test_a_draw_from_a_prediction_does_not_wait_for_a_fit() -> None:
+    prediction = Prediction(torch.distributions.Normal(torch.zeros(3), torch.ones(3)))
+    with one_at_a_time():  # as a fit has
+        assert in_a_thread(lambda: prediction.sample(2)).wait(LONG)
+
+
+def test_a_thread_that_works_for_the_one_that_waits_need_not_wait() -> None:
+    def help_with(turns: object) -> Callable[[], None]:
+        def work() -> None:
+            help_in(turns)  # type: ignore[arg-type]
+            with seeded(0), one_at_a_time():
+                pass
+
+        return work
+
+    with seeded(1):
+        earlier = turns_of_this_thread()
+        assert in_a_thread(help_with(earlier)).wait(LONG)
+    with seeded(1):
+        stranger = in_a_thread(help_with(earlier))  # of a turn that is over
+        assert not stranger.wait(0.05)
+    assert stranger.wait(LONG)
+
+
+def test_without_a_turn_there_is_none_to_help_in() -> None:
+    assert turns_of_this_thread() == (None, None)
+
+
+def forked(work: Callable[[], None]) -> int:
+    """The exit status of a forked child that works; 0 where it went well."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads
+        pid = os.fork()
+    if not pid:
+        threading.Timer(LONG, lambda: os._exit(3)).start()
+        try:
+            work()
+        except BaseException:
+            os._exit(2)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork") or sys.platform == "darwin", reason="processes are forked on Linux alone")
+def test_a_forked_child_does_not_wait_for_threads_that_it_has_not() -> None:
+    holds, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with seeded(0):
+            holds.set()
+            over.wait(LONG)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert holds.wait(LONG)
+    try:
+        assert forked(enters(lambda: seeded(1))) == 0
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork") or sys.platform == "darwin", reason="processes are forked on Linux alone")
+def test_a_forked_child_keeps_the_turn_of_the_thread_that_forked() -> None:
+    def work() -> None:
+        assert None not in turns_of_this_thread()
+        done = in_a_thread(enters(one_at_a_time))
+        assert not done.wait(0.05)
+
+    with seeded(0):
+        assert forked(work) == 0
+    assert turns_of_this_thread() == (None, None)
+
+
+def test_filters_of_warnings_return_whatever_the_order_of_threads() -> None:
+    before = list(warnings.filters)
+
+    def work(_: int) -> None:
+        with silenced(UserWarning):
+            torch.ones(50, 50) @ torch.ones(50, 50)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(200)))
+    assert warnings.filters == before
+
+
+def test_a_stream_is_that_of_its_seed_in_eight_threads() -> None:
+    def draw(seed: int) -> torch.Tensor:
+        with stream(seed):
+            return torch.randn(1000) @ torch.ones(1000, 10) + torch.randn(1)
+
+    alone = [draw(seed) for seed in range(4)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(draw, [k % 4 for k in range(200)]))
+    assert all(torch.equal(value, alone[k % 4]) for k, value in enumerate(found))
