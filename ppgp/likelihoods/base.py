@@ -18,8 +18,6 @@ from ..priors.units import power as to_power
 
 Theta = Mapping[str, Tensor]
 
-FINE_NODES = 64  # for laws that are evaluated once
-
 
 class Likelihood:
     """p(y given f), frozen: priors and structure. A new one gives ``law`` and ``marginal``, and ``expected`` where it is closed.

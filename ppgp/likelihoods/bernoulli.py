@@ -11,7 +11,8 @@ from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
 from ..errors import UnknownName
-from .base import FINE_NODES, Likelihood, Theta, hermite, root
+from ..numerics.logistic_normal import expected_softplus, log_odds
+from .base import Likelihood, Theta, root
 from .target_checks import check_codes
 
 LINKS = ("logit", "probit")
@@ -43,11 +44,16 @@ class Bernoulli(Likelihood):
     def marginal(self, theta: Theta, mean: Tensor, variance: Tensor) -> Distribution:
         if self.link == "probit":  # equation 3.82
             return dist.Bernoulli(logits=_logit_of_probit(mean / (1 + variance).sqrt()))
-        nodes, weights = hermite(FINE_NODES, mean)
-        f = mean[..., None] + root(variance)[..., None] * nodes
-        log = torch.nn.functional.logsigmoid
-        yes, no = (torch.logsumexp(log(sign * f) + weights.log(), -1) for sign in (1.0, -1.0))
-        return dist.Bernoulli(logits=yes - no)
+        return dist.Bernoulli(logits=log_odds(mean, root(variance).square()))
+
+    def expected(self, theta: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
+        """E log p(y given f): to 2e-8 for "logit", however uncertain f is.
+
+        By Gauss-Hermite for "probit": off by 4e-6 where the sd of f is 2, .004 where it is 5, .4 % of the value beyond.
+        """
+        if self.link == "probit":
+            return super().expected(theta, mean, variance, y)
+        return -expected_softplus((1 - 2 * y) * mean, variance)
 
 
 def _logit_of_probit(f: Tensor) -> Tensor:

@@ -24,7 +24,9 @@ FINE_POINTS = 512
 class Categorical(Likelihood):
     """y ~ Categorical(softmax(f)), one latent function a class. Rasmussen & Williams (2006), section 3.5.
 
-    Averages over f in R^K are taken at fixed quasi-random points, so that the bound is a function and not an estimate.
+    Averages over f in R^K are taken at fixed quasi-random points, so that the bound is a function and not an estimate. With 3
+    classes the expected log likelihood is off by .005 where the sds of f are 1, .01 where they are 2 and .03 where they are 20;
+    predictive probabilities by .001, .001 and .003.
 
     Args:
         classes: K; None: as many as the data have.
