@@ -17,6 +17,7 @@ FAR = (5.0, 6.0, 8.0, 11.0, 16.0, 24.0, 40.0, 100.0, 1000.0)
 OFFSETS = np.array(sorted({s * k for k in (*NEAR, *FAR) for s in (-1.0, 1.0)}))
 TAILS = (1e-12, 1e-9, 1e-6, 1e-4, 1e-3, 0.01)
 PROBABILITIES = (*TAILS, *(k / 40 for k in range(1, 40)), *(1 - p for p in reversed(TAILS)))
+FEW = (0.1, 0.5, 0.9)  # components with the same of these, to a quarter of their distance, have the same landmarks
 FINENESS = 4.0  # components closer than a quarter of their scale have the same landmarks
 
 #: families with one mode, at ``loc``, and one ``scale``
@@ -66,17 +67,31 @@ def _of_scales(loc: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _of_quantiles(law: Distribution) -> tuple[np.ndarray, np.ndarray]:
-    """From quantiles of each component, where a family has no single scale."""
+    """From quantiles of each component, where a family has no single scale; components with the same few quantiles have the same."""
     draws, n = law.batch_shape
     values = {name: v.reshape(1, draws * n, *v.shape[2:]) for name, v in univariate.parameters(law).items()}
     each = univariate.rebuilt(law, values)
-    x = torch.stack([mixture.quantile(each, p) for p in PROBABILITIES]).double().cpu().numpy()
-    x = np.maximum.accumulate(x, 0)
+    rows = np.tile(np.arange(n), draws)
+    low, middle, high = _quantiles(each, FEW)
+    label = np.stack([_labels(*_cells(rows, x, (high - low) / FINENESS)) for x in (low, middle, high)])
+    _, first = np.unique(label, axis=1, return_index=True)
+    each, rows = univariate.take(each, torch.as_tensor(first, device=univariate.like(law).device)), rows[first]
+    x = np.maximum.accumulate(_quantiles(each, PROBABILITIES), 0)
     step = np.diff(x, axis=0)
     width = np.minimum(np.vstack([step[:1], step]), np.vstack([step, step[-1:]]))
-    rows = np.broadcast_to(np.tile(np.arange(n), draws), x.shape).ravel()
+    rows = np.broadcast_to(rows, x.shape).ravel()
     kept = _distinct(rows, x.ravel(), width.ravel())
     return rows[kept], x.ravel()[kept]
+
+
+def _quantiles(each: Distribution, p: tuple[float, ...]) -> np.ndarray:
+    """[p, k]: quantiles of k laws, batch [1, k]."""
+    like = univariate.like(each)
+    column = torch.tensor(p, dtype=torch.float64, device=like.device)[:, None]
+    x = univariate.icdf(each, column[:, None])
+    if x is None or not bool(torch.isfinite(x).all()):
+        return mixture.quantile(each, column.to(like)).double().cpu().numpy()
+    return x.squeeze(-2).double().cpu().numpy()
 
 
 def _of_support(law: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -98,6 +113,12 @@ def _of_support(law: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def _distinct(rows: np.ndarray, x: np.ndarray, width: np.ndarray) -> np.ndarray:
     """Indices of one point of each cell, the cells of a row being as wide as the powers of 2 next below the widths asked for."""
+    order, new = _cells(rows, x, width)
+    return order[new]
+
+
+def _cells(rows: np.ndarray, x: np.ndarray, width: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The order of the points by cell, and whether each, in that order, is the first of its cell."""
     with np.errstate(all="ignore"):
         octave = np.floor(np.log2(width))
         cell = np.floor(x / np.exp2(octave))
@@ -107,4 +128,11 @@ def _distinct(rows: np.ndarray, x: np.ndarray, width: np.ndarray) -> np.ndarray:
     for key in (rows, octave, cell):
         ordered = key[order]
         new[1:] |= ordered[1:] != ordered[:-1]
-    return order[new]
+    return order, new
+
+
+def _labels(order: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """The number of each point's cell."""
+    label = np.empty(len(order), dtype=np.int64)
+    label[order] = np.cumsum(new)
+    return label

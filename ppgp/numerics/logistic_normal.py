@@ -24,7 +24,7 @@ ROOT_PI_INVERSE = 1 / math.sqrt(math.pi)
 @lru_cache(maxsize=1)
 def _kolmogorov() -> tuple[np.ndarray, np.ndarray]:
     """4 K^2 and weights [NODES], K of Kolmogorov's law, by the trapezoidal rule on log K."""
-    k = np.exp(np.linspace(*np.log(RANGE), NODES))
+    k = np.exp(np.linspace(math.log(RANGE[0]), math.log(RANGE[1]), NODES))
     j = np.arange(1, 41)[:, None]
     terms = (-1.0) ** (j + 1) * j**2 * np.exp(-2 * (j * k) ** 2)
     weight = 8 * k * terms.sum(0) * k

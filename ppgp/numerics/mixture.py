@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -13,9 +12,8 @@ from scipy import special
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 
-from . import univariate
-from .lattice import between, number, place
-from .tails import log_tails
+from . import tails, univariate
+from .roots import Newton, root
 from .univariate import cdf as component_cdf
 from .univariate import is_discrete, take
 from .univariate import log_prob as component_log_prob
@@ -24,7 +22,7 @@ BUDGET = 8_000_000  # numbers in the largest temporary of one chunk (64 MB in fl
 CLOSED_FORM_DRAWS = 256  # up to here the CRPS by pairs of draws is cheaper than the integral
 PANELS = (1e-8, 1e-4, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1 - 1e-4, 1 - 1e-8)
 NODES = 16
-ROUGH = 64  # roundings within which a tail quantile is found
+FINE, ROUGH = 4, 64  # roundings within which a quantile and a tail quantile are found
 
 
 def cdf(law: Distribution, x: Tensor) -> Tensor:
@@ -47,14 +45,23 @@ def log_density(law: Distribution, x: Tensor) -> Tensor:
     return torch.logsumexp(component_log_prob(law, x.unsqueeze(-2)), -2) - math.log(law.batch_shape[0])
 
 
-def log_tail_pair(law: Distribution, x: Tensor) -> tuple[Tensor, Tensor]:
+def log_tails(law: Distribution, x: Tensor) -> tuple[Tensor, Tensor]:
     """(log P(y <= x), log P(y > x)) of the mixture, neither from 1 minus the other."""
-    below, above = log_tails(law, x.unsqueeze(-2))
+    below, above = tails.log_tails(law, x.unsqueeze(-2))
+    return _log_mean(below, law), _log_mean(above, law)
+
+
+def log_tail(law: Distribution, x: Tensor, upper: bool) -> Tensor:
+    """One of ``log_tails``: the second where ``upper``."""
+    return _log_mean(tails.log_tail(law, x.unsqueeze(-2), upper), law)
+
+
+def _log_mean(tail: Tensor, law: Distribution) -> Tensor:
+    """Log of the mean over draws of probabilities whose logarithms are [..., draw, n]."""
     draws = law.batch_shape[0]
     if draws == 1:
-        return below.squeeze(-2), above.squeeze(-2)
-    each = (torch.logsumexp(tail, -2) - math.log(draws) for tail in (below, above))
-    return tuple(tail.clamp_max(0.0) for tail in each)  # type: ignore[return-value]
+        return tail.squeeze(-2)
+    return (torch.logsumexp(tail, -2) - math.log(draws)).clamp_max(0.0)
 
 
 def sd(law: Distribution) -> Tensor:
@@ -95,7 +102,7 @@ def extent(law: Distribution) -> Tensor:
 
 
 def quantile(law: Distribution, p: float | Tensor) -> Tensor:
-    """The true quantile of the mixture, [n]: a bracket that is sure, Newton inside it, bisection every third step.
+    """The true quantile of the mixture, [n].
 
     ``p``: one probability, or one per row.
     """
@@ -104,60 +111,38 @@ def quantile(law: Distribution, p: float | Tensor) -> Tensor:
     p = p.clamp(torch.finfo(p.dtype).tiny, 1 - torch.finfo(p.dtype).eps / 2)  # a probability next to 1 rounds to 1 in float32
     if is_discrete(law):
         return _count_quantile(law, p, centre + spread)
-    x = centre + torch.special.ndtri(p) * spread
     if isinstance(law, Normal) and law.batch_shape[0] == 1:
         return law.loc[0] + torch.special.ndtri(p) * law.scale[0]
-    low, high = _bracket(lambda y: cdf(law, y) >= p, centre, spread)
-    x = x.clamp(low, high)
-    eps = torch.finfo(x.dtype).eps
-    for iteration in range(200):
-        excess = cdf(law, x) - p
-        low, high = torch.where(excess < 0, x, low), torch.where(excess >= 0, x, high)
-        height = density(law, x)
-        step = x - excess / height
-        half = number(between(place(low), place(high)), x.dtype) if iteration % 6 == 5 else 0.5 * low + 0.5 * high
-        fine = torch.isfinite(step) & (step > low) & (step < high)
+    eps = torch.finfo(centre.dtype).eps
+
+    def newton(part: Distribution, x: Tensor, rows: Tensor, p: Tensor) -> Newton:
+        excess, height = cdf(part, x) - p, density(part, x)
+        excess = torch.where(excess.abs() <= eps * p, torch.zeros_like(excess), excess)
         # the spread of the whole says nothing of a sharp component in it, nor of the lower end of a heavy tail
-        near = fine & ((step - x).abs() <= 4 * eps * (x.abs() + torch.fmin(spread, 1 / height)))
-        done = near | (high - low <= 4 * eps * x.abs()) | (excess.abs() <= eps * p)
-        if bool(done.all()):
-            return _within(law, torch.where(fine, step, x))
-        x = torch.where(done, x, half if iteration % 3 == 2 else torch.where(fine, step, half))
-    return _within(law, x)
+        return excess, excess / height, 4 * eps * (x.abs() + torch.fmin(spread[rows], 1 / height))
+
+    start = centre + torch.special.ndtri(p) * spread
+    return _within(law, root(law, newton, start, p, centre, spread, FINE))
 
 
 def tail_quantile(law: Distribution, log_p: Tensor, upper: bool) -> Tensor:
     """[n], near the x with log P(y <= x) = log_p, or log P(y > x) = log_p where ``upper``; log_p [n] may be far below 0.
 
-    Newton on the logarithm inside a bracket. The last digits are left to the caller, who may need them to agree with ``log_tail_pair``.
+    The last digits are left to the caller, who may need them to agree with ``log_tail``.
     """
     guess = _normal_tail(log_p)
     if isinstance(law, Normal) and law.batch_shape[0] == 1:
         return law.loc[0] - guess * law.scale[0] if upper else law.loc[0] + guess * law.scale[0]
     centre, spread = middle(law), extent(law)
-    side = 1 if upper else 0
+    eps = torch.finfo(centre.dtype).eps
 
-    def excess_at(y: Tensor) -> Tensor:  # above 0 right of the quantile
-        value = log_tail_pair(law, y)[side] - log_p
-        return -value if upper else value
+    def newton(part: Distribution, x: Tensor, rows: Tensor, log_p: Tensor) -> Newton:
+        tail = log_tail(part, x, upper)
+        excess = log_p - tail if upper else tail - log_p
+        return excess, excess * torch.exp(tail - log_density(part, x)), ROUGH * eps * x.abs()
 
-    low, high = _bracket(lambda y: excess_at(y) >= 0, centre, spread)
     start = centre - guess * spread if upper else centre + guess * spread
-    x = start.clamp(low, high)
-    for iteration in range(120):
-        excess = excess_at(x)
-        low, high = torch.where(excess < 0, x, low), torch.where(excess >= 0, x, high)
-        tail = log_p - excess if upper else log_p + excess
-        step = x - excess * torch.exp(tail - log_density(law, x))
-        fine = torch.isfinite(step) & (step > low) & (step < high)
-        half = number(between(place(low), place(high)), x.dtype) if iteration % 6 == 5 else 0.5 * low + 0.5 * high
-        close = ROUGH * torch.finfo(x.dtype).eps * x.abs()
-        done = (high - low <= close) | (excess == 0) | (fine & ((step - x).abs() <= close))
-        following = half if iteration % 3 == 2 else torch.where(fine, step, half)
-        x = torch.where(done, torch.where(fine, step, x), following)
-        if bool(done.all()):
-            break
-    return _within(law, x)
+    return _within(law, root(law, newton, start, log_p, centre, spread, ROUGH))
 
 
 def _normal_tail(log_p: Tensor) -> Tensor:
@@ -175,23 +160,9 @@ def _within(law: Distribution, x: Tensor) -> Tensor:
     return torch.maximum(x, lowest + torch.finfo(x.dtype).tiny)
 
 
-def _bracket(beyond: Callable[[Tensor], Tensor], centre: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
-    """Ends with the quantile between them, by doubling; ``beyond``: whether a point lies at or above the quantile."""
-    most = torch.finfo(centre.dtype).max
-    ends = []
-    for sign in (-1.0, 1.0):
-        step, end = sign * spread, (centre + sign * spread).clamp(-most, most)
-        for _ in range(2200):  # from the least number to the largest
-            wrong = (beyond(end) == (sign < 0)) & (end.abs() < most)
-            if not bool(wrong.any()):
-                break
-            step = torch.where(wrong, 2 * step, step)
-            end = torch.where(wrong, (centre + step).clamp(-most, most), end)
-        ends.append(end)
-    return ends[0], ends[1]
-
-
 def _count_quantile(law: Distribution, p: Tensor, start: Tensor) -> Tensor:
+    if univariate.has_only_mass(law):
+        return _counted(law, p.expand(torch.broadcast_shapes(p.shape, start.shape)))
     low, high = torch.full_like(start, -1.0), start.ceil().clamp_min(1.0)
     while bool((short := cdf(law, high) < p).any()):
         low, high = torch.where(short, high, low), torch.where(short, high * 2 + 1, high)
@@ -200,6 +171,24 @@ def _count_quantile(law: Distribution, p: Tensor, start: Tensor) -> Tensor:
         enough = cdf(law, middle) >= p
         low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
     return high
+
+
+def _counted(law: Distribution, p: Tensor) -> Tensor:
+    """The number of counts whose cdf lies below p, the mass function being summed once, a block of counts at a time."""
+    n = p.shape[-1]
+    most = max(1, BUDGET // (law.batch_shape[0] * n))
+    first, size, found = 0, min(16, most), torch.zeros_like(p)
+    total = torch.zeros(n, dtype=p.dtype, device=p.device)
+    while True:
+        univariate.check_reach(first)
+        k = torch.arange(first, first + size, dtype=p.dtype, device=p.device)
+        upto = density(law, k[:, None].expand(size, n)).cumsum(0)
+        reached = total + upto.reshape(size, *(1,) * (p.ndim - 1), n)
+        found = found + (reached < p).sum(0).to(found)
+        stuck = (reached[-1] == total) & (total > 0.5)  # rounding may keep the sum below a p next to 1
+        if bool(((reached[-1] >= p) | stuck).all()):
+            return found
+        total, first, size = reached[-1], first + size, min(2 * size, most)
 
 
 def crps(law: Distribution, y: Tensor) -> Tensor:

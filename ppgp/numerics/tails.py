@@ -30,19 +30,44 @@ def log_tails(d: Distribution, x: Tensor) -> Pair:
         NotApplicable: if the distribution has no cdf.
     """
     form = next((FORMS[c.__name__] for c in type(d).__mro__ if c.__name__ in FORMS), None)
-    lower, upper = (getattr(d.support, end, None) for end in ("lower_bound", "upper_bound"))
-    inside = x
-    if lower is not None:
-        inside = torch.maximum(x, torch.as_tensor(lower).to(x) + torch.finfo(x.dtype).tiny)
-    if upper is not None:
-        inside = torch.minimum(inside, torch.as_tensor(upper).to(x))
+    lower, upper, inside = _support(d, x)
     below, above = _from_cdf(d, inside) if form is None else form(d, inside)
-    sure, never = torch.zeros_like(below), torch.full_like(below, -torch.inf)
+    return _outside(below, x, lower, upper, False), _outside(above, x, lower, upper, True)
+
+
+def log_tail(d: Distribution, x: Tensor, right: bool) -> Tensor:
+    """One of ``log_tails``, to the last digit: log P(component > x) where ``right``. Without the other where that saves work.
+
+    Raises:
+        NotApplicable: if the distribution has no cdf.
+    """
+    form = next((SCORES[c.__name__] for c in type(d).__mro__ if c.__name__ in SCORES), None)
+    if form is None:
+        return log_tails(d, x)[int(right)]
+    lower, upper, inside = _support(d, x)
+    z = form(d, inside)
+    return _outside(torch.special.log_ndtr(-z if right else z), x, lower, upper, right)
+
+
+def _support(d: Any, x: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
+    """The ends of the support where it has ends, and x moved into it."""
+    lower, upper = (getattr(d.support, end, None) for end in ("lower_bound", "upper_bound"))
     if lower is not None:
-        below, above = torch.where(x <= lower, never, below), torch.where(x <= lower, sure, above)
+        lower = torch.as_tensor(lower).to(x)
     if upper is not None:
-        below, above = torch.where(x >= upper, sure, below), torch.where(x >= upper, never, above)
-    return below, above
+        upper = torch.as_tensor(upper).to(x)
+    inside = x if lower is None else torch.maximum(x, lower + torch.finfo(x.dtype).tiny)
+    return lower, upper, inside if upper is None else torch.minimum(inside, upper)
+
+
+def _outside(tail: Tensor, x: Tensor, lower: Tensor | None, upper: Tensor | None, right: bool) -> Tensor:
+    """The tail, and what it is at and beyond the ends of the support."""
+    sure, never = torch.zeros_like(tail), torch.full_like(tail, -torch.inf)
+    if lower is not None:
+        tail = torch.where(x <= lower, sure if right else never, tail)
+    if upper is not None:
+        tail = torch.where(x >= upper, never if right else sure, tail)
+    return tail
 
 
 def has_tails(d: Distribution) -> bool:
@@ -263,9 +288,14 @@ def _inverse_gamma(d: Any, x: Tensor) -> Pair:
     return above, below
 
 
+#: laws that are standard normal after a change of variable
+SCORES: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    "Normal": lambda d, x: (x - d.loc) / d.scale,
+    "LogNormal": lambda d, x: (x.log() - d.loc) / d.scale,
+}
 FORMS: dict[str, Callable[[Any, Tensor], Pair]] = {
-    "Normal": lambda d, x: _gaussian((x - d.loc) / d.scale),
-    "LogNormal": lambda d, x: _gaussian((x.log() - d.loc) / d.scale),
+    "Normal": lambda d, x: _gaussian(SCORES["Normal"](d, x)),
+    "LogNormal": lambda d, x: _gaussian(SCORES["LogNormal"](d, x)),
     "HalfNormal": _half_normal,
     "Laplace": _laplace,
     "AsymmetricLaplace": _asymmetric_laplace,

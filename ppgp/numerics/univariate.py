@@ -14,6 +14,7 @@ from torch.distributions import Distribution, Independent
 
 from ..errors import NotApplicable
 from .cholesky import LOG_2PI
+from .counts import FORMS, closed_cdf
 from .tails import has_tails, log_tails
 
 MOST_COUNTS = 1_000_000  # a mass function is never summed further than this
@@ -48,12 +49,11 @@ def cdf(d: Distribution, x: Tensor) -> Tensor:
         z = (x - d.loc) / d.scale
         df = d.df.expand(z.shape)
         return torch.as_tensor(special.stdtr(df.cpu().numpy(), z.cpu().numpy())).to(z)
-    if isinstance(d, torch.distributions.Poisson):
-        k, rate = torch.broadcast_tensors(x.floor(), d.rate)
-        value = torch.as_tensor(special.pdtr(k.clamp_min(0).cpu().numpy(), rate.cpu().numpy())).to(rate)
-        return torch.where(k < 0, torch.zeros_like(value), value)
     if is_discrete(d):
-        return _summed_mass(d, x) if type(d).cdf is Distribution.cdf else d.cdf(x)
+        closed = closed_cdf(d, x)
+        if closed is not None:
+            return closed
+        return _summed_mass(d, x) if has_only_mass(d) else d.cdf(x)
     if isinstance(d, torch.distributions.TransformedDistribution) and has_tails(d):
         return log_tails(d, x)[0].exp()  # torch's cdf refuses numbers that round to an end of the support of its base
     try:
@@ -62,6 +62,33 @@ def cdf(d: Distribution, x: Tensor) -> Tensor:
         return log_tails(d, x)[0].exp()
     lower = getattr(d.support, "lower_bound", None)
     return value if lower is None else torch.where(x <= lower, torch.zeros_like(value), value)
+
+
+def icdf(d: Distribution, p: Tensor) -> Tensor | None:
+    """The quantiles of each component, broadcast over the batch of ``d``, to some digits; None where there is no closed form."""
+    form = next((QUANTILES[c.__name__] for c in type(d).__mro__ if c.__name__ in QUANTILES), None)
+    if form is not None:
+        return torch.as_tensor(form(d, p.double().cpu().numpy())).to(p)
+    try:
+        return d.icdf(p)
+    except NotImplementedError:
+        return None
+
+
+def _array(x: Tensor) -> Any:
+    return x.detach().double().cpu().numpy()
+
+
+QUANTILES: dict[str, Callable[[Any, Any], Any]] = {
+    "Gamma": lambda d, p: special.gammaincinv(_array(d.concentration), p) / _array(d.rate),
+    "InverseGamma": lambda d, p: _array(d.rate) / special.gammainccinv(_array(d.concentration), p),
+    "Beta": lambda d, p: special.betaincinv(_array(d.concentration1), _array(d.concentration0), p),
+}
+
+
+def has_only_mass(d: Distribution) -> bool:
+    """Whether the cdf of these counts is the sum of their mass function, for want of another."""
+    return not any(c.__name__ in FORMS for c in type(d).__mro__) and type(d).cdf is Distribution.cdf
 
 
 def sd(d: Distribution) -> Tensor:
@@ -115,13 +142,18 @@ def _inverse_gamma(d: Any, x: Tensor) -> Tensor:
     return a * b.log() - torch.lgamma(a) - (a + 1) * x.log() - b / x
 
 
+def check_reach(top: int) -> None:
+    """Raises NotApplicable for a count too large for a mass function to be summed up to it."""
+    if top > MOST_COUNTS:
+        raise NotApplicable(
+            f"counts up to {MOST_COUNTS}", str(top), "use a law whose cdf is closed, such as Poisson, or rescale the counts"
+        )
+
+
 def _summed_mass(d: Distribution, x: Tensor) -> Tensor:
     finite = x[torch.isfinite(x)]
     top = int(finite.max().floor()) if finite.numel() else 0
-    if top > MOST_COUNTS:
-        raise NotApplicable(
-            f"counts up to {MOST_COUNTS}", str(top), "use a Poisson, whose cdf is closed, or rescale the counts"
-        )
+    check_reach(top)
     shape = torch.broadcast_shapes(d.batch_shape, x.shape)
     upto = x.expand(shape)
     total = torch.zeros(shape, dtype=x.dtype, device=x.device)

@@ -225,9 +225,17 @@ class Prediction:
         Raises:
             NotApplicable: if y is not continuous.
         """
+        return mixture.log_tails(self._with_tails(), self._inside(y))
+
+    @limited_by(_work)
+    def log_tail(self, y: Any, upper: bool = False) -> Tensor:
+        """log P(Y <= y), or log P(Y > y) where ``upper``, [n]: one of ``log_tails``, the same to the last digit."""
+        return mixture.log_tail(self._with_tails(), self._inside(y), upper)
+
+    def _with_tails(self) -> Distribution:
         if self.kind != "continuous":
             raise NotApplicable("a continuous y for the logarithm of a tail", self.kind, "use .cdf or .probabilities")
-        return mixture.log_tail_pair(self._rows, self._inside(y))
+        return self._rows
 
     @limited_by(_work)
     def tail_quantile(self, log_p: Tensor, upper: bool = False) -> Tensor:

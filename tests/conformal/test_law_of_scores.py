@@ -5,8 +5,6 @@ from __future__ import annotations
 import densities
 import pytest
 import torch
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from ppgp import Prediction, Region
@@ -30,7 +28,6 @@ ROUNDED = [C.PIT(), C.Density()]
 NOISE = 64  # roundings of the score by which a cdf of SciPy may go back and forth
 
 UNITS = {torch.float64: 150, torch.float32: 18}
-where = given(exponent=st.integers(-150, 150), single=st.booleans(), seed=st.integers(0, 999))
 
 
 def stepped(x: Tensor, steps: int) -> Tensor:
@@ -58,23 +55,33 @@ def near(y: Tensor, region: Region, law: Prediction) -> Tensor:
 
 
 def disagreements(score: C.Score, law: Prediction, region: Region, q: Tensor, points: list[Tensor]) -> list[str]:
+    """What each y of ``points`` says, all scored at once; exact scores by the very ends that the region was made of."""
+    if score in ROUNDED:
+        rows = torch.arange(len(law)).repeat(len(points))
+        s = score.score(law[rows], torch.cat(points), LEVEL)
+    else:
+        s = score.score(law, torch.stack(points), LEVEL)
+    s = s.reshape(len(points), len(law), -1)
     wrong = []
-    for y in points:
-        s = score.score(law, y, LEVEL).reshape(len(law), -1)
-        odd = (s <= q).all(1) != region.covers(y)
+    for y, each in zip(points, s, strict=True):
+        odd = (each <= q).all(1) != region.covers(y)
         if score in ROUNDED:
             odd &= ~near(y, region, law)
-            odd &= ~((s - q).abs() <= NOISE * torch.finfo(s.dtype).eps * (1 + q.abs())).any(1)
-        wrong += [f"{score!r} {law!r}: y {y[i]!r}, score {s[i]}, q {q}, {region}" for i in torch.nonzero(odd).flatten()]
+            odd &= ~((each - q).abs() <= NOISE * torch.finfo(s.dtype).eps * (1 + q.abs())).any(1)
+        wrong += [f"{score!r} {law!r}: y {y[i]!r}, score {each[i]}, q {q}, {region}" for i in torch.nonzero(odd).flatten()]
     return wrong
 
 
 @pytest.mark.parametrize("name", densities.LAWS)
-@settings(max_examples=1)
-@where
-@example(exponent=150, single=False, seed=0)
-@example(exponent=-150, single=True, seed=1)
+@pytest.mark.parametrize(("exponent", "single", "seed"), [(150, False, 0), (-150, True, 1)], ids=["large", "small"])
 def test_membership_is_the_score_at_most_q(name: str, exponent: int, single: bool, seed: int) -> None:
+    """Of 10 scores, in float64 and float32.
+
+    A PIT and a density are monotone but for their own rounding, so that y next to an end may lie on either side: within 4 roundings
+    of the end or of the law's size, or where the score is within 64 of its own roundings of q. Measured: SciPy's incomplete gamma
+    and Student's cdf go back and forth by up to 20 roundings of the score, at which y moves by as many of its own times
+    |score / (y times the score's slope)|, beyond any number of roundings where the law is flat.
+    """
     dtype = torch.float32 if single else torch.float64
     unit = 10.0 ** (exponent * UNITS[dtype] / 150)
     law = densities.prediction(name, unit, dtype, seed, DRAWS, ROWS)

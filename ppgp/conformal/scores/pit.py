@@ -39,7 +39,7 @@ class PIT(Score):
         def holds(side: int) -> Condition:
             def tail(y: Tensor, rows: Tensor | slice) -> Tensor:
                 part = law if isinstance(rows, slice) else law[rows]
-                return -part.log_tails(y)[side] <= q[rows]
+                return -part.log_tail(y, upper=side == 1) <= q[rows]
 
             return tail
 
