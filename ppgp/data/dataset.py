@@ -217,12 +217,12 @@ def refuse_no_rows(n: int, where: str = "") -> None:
         raise DataError("at least one row", got, "check the filter, the split or the file that made the table")
 
 
-def refuse_far(X: Tensor) -> None:
-    """Raises DataError where standardised rows have overflowed."""
-    rows = torch.nonzero(torch.isinf(X))[:, 0].unique().tolist()
+def refuse_far(X: Tensor, limit: float) -> None:
+    """Raises DataError where standardised rows lie beyond the limit."""
+    rows = torch.nonzero(X.abs() > limit)[:, 0].unique().tolist()
     if rows:
         got = f"{few(rows, 'row')} farther away"
-        raise DataError(f"rows within {torch.finfo(X.dtype).max:.2g} sds of the training rows", got, "check their units")
+        raise DataError(f"rows within {limit:.1g} sds of the training rows", got, "check their units")
 
 
 def _encode(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, tuple[Any, ...] | None]:
@@ -312,8 +312,9 @@ class Scaler:
                 f"{len(self.x_mean)} columns, as in training", f"{X.shape[-1]}", "pass the same columns in the same order"
             )
         scaled = magnitudes.standardised(X, self.x_mean, self.x_sd)
-        if not bool(torch.isfinite(scaled.sum())):
-            refuse_far(scaled)
+        limit = torch.finfo(scaled.dtype).max ** 0.25  # squares of distances in lengthscales stay finite
+        if scaled.numel() and not float(torch.linalg.vector_norm(scaled, torch.inf)) <= limit:
+            refuse_far(scaled, limit)
         return scaled
 
     def targets(self, y: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import ppgp
-from ppgp import Dataset, inference, models
+from ppgp import Dataset, inference, kernels, models
 from ppgp.data import magnitudes
 from ppgp.errors import DataError, DataWarning
 
@@ -120,3 +120,11 @@ def test_the_root_mean_square_has_the_range_of_its_values() -> None:
     for factor in (1e-300, 1.0, 1e300):
         values = torch.tensor([3.0, 4.0], dtype=torch.float64) * factor
         assert float(magnitudes.root_mean_square(values)) == pytest.approx(12.5**0.5 * factor)
+
+
+def test_rows_far_away_give_the_prior_or_are_refused() -> None:
+    posterior = ppgp.fit(models.GP(kernels.Matern(1.5)), Dataset(X, Y), inference.MAP(starts=1), progress=False)
+    far = posterior.predict(np.array([[1e60, 0.0], [1e70, 1e70]]))
+    assert bool(torch.isfinite(far.std).all())
+    with pytest.raises(DataError, match="row 1"):
+        posterior.predict(np.array([[1.0, 0.0], [1e160, 0.0]]))
