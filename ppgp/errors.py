@@ -3,8 +3,28 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+VOWELS = ("a", "e", "i", "o", "u")
+SOUNDED = ("one", "uni", "use", "eu")  # which begin with the sound of a consonant
+
+
+def an(words: str) -> str:
+    """The words with their article: "an option", "a unit"."""
+    start = words.lstrip("'\"").lower()
+    return f"an {words}" if start.startswith(VOWELS) and not start.startswith(SOUNDED) else f"a {words}"
+
+
+def counted(n: int, noun: str) -> str:
+    """So many of them: "1 row", "2 rows"."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def listed(items: Sequence[Any], noun: str, limit: int = 5) -> str:
+    """Which of them: "row 3", "rows 1, 2", "rows 1, 2, 3, 4, 5, ... (7 in all)"."""
+    shown = ", ".join(map(str, items[:limit])) + (f", ... ({len(items)} in all)" if len(items) > limit else "")
+    return f"{noun}{'s' if len(items) > 1 else ''} {shown}"
 
 
 class PpgpError(Exception):
@@ -40,7 +60,7 @@ class UnknownName(PpgpError, LookupError):
         known = list(known)
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
         hint = f"did you mean {near[0]!r}? known" if near else "known"
-        super().__init__(f"the name of a {kind}", repr(name), f"{hint}: {', '.join(known) or 'none'}")
+        super().__init__(f"the name of {an(kind)}", repr(name), f"{hint}: {', '.join(known) or 'none'}")
 
 
 class NotApplicable(PpgpError, TypeError):

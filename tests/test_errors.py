@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from ppgp import errors
-from ppgp.errors import PpgpError, PpgpWarning, UnknownName
+from ppgp.errors import PpgpError, PpgpWarning, UnknownName, an, counted, listed
 
 CLASSES = [c for c in vars(errors).values() if inspect.isclass(c) and c.__module__ == errors.__name__]
 ERRORS = [c for c in CLASSES if issubclass(c, PpgpError)]
@@ -42,3 +42,24 @@ def test_an_unknown_name_is_met_with_the_nearest_one() -> None:
 def test_a_name_like_no_other_is_met_with_the_list_alone() -> None:
     assert str(UnknownName("data set", "zzz", ["iris"])).endswith("got 'zzz': known: iris")
     assert str(UnknownName("data set", "zzz", [])).endswith("known: none")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("optimizer", "an optimizer"),
+        ("row", "a row"),
+        ("unit of Quantile", "a unit of Quantile"),
+        ("'iris'", "an 'iris'"),
+        ("one-hot column", "a one-hot column"),
+    ],
+)
+def test_the_article_is_that_of_the_sound(words: str, said: str) -> None:
+    assert an(words) == said
+
+
+def test_one_of_a_thing_is_singular() -> None:
+    assert [counted(n, "row") for n in (0, 1, 2)] == ["0 rows", "1 row", "2 rows"]
+    assert [listed(list(range(n)), "row") for n in (1, 2)] == ["row 0", "rows 0, 1"]
+    assert listed(list(range(7)), "row").endswith("4, ... (7 in all)")
+    assert "an activation" in str(UnknownName("activation", "rel", ["relu"]))

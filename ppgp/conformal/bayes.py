@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import ConvergenceWarning, NotApplicable
+from ..errors import ConvergenceWarning, NotApplicable, counted
 from ..models import Model
 from ..posterior.convergence import psis, uncorrected
 from ..posterior.posterior import Posterior
@@ -87,7 +87,7 @@ def _guide_correction(posterior: Posterior) -> Tensor:
 def _of_another_law(posterior: Posterior) -> str:
     """What the draws are, where they are not those of the posterior and nothing is known that weighs them to it; else ""."""
     if uncorrected(posterior):
-        return "chains on mini-batches"
+        return f"chains of {type(posterior.how).__name__}, whose steps are never rejected,"
     known = posterior.mcmc or {"lp", "log_q"} <= posterior.stats.keys() or type(posterior.how).__name__ == "Exact"
     return "" if known else f"those of {type(posterior.how).__name__}, whose density is not known,"
 
@@ -97,7 +97,7 @@ def conformal_bayes(posterior: Posterior, X: Any, level: float = 0.9) -> Region:
 
     Each candidate y reweights the draws by its likelihood, as if (x, y) had been among the data; the score of a row is then
     its posterior predictive density. Draws of SVI and Laplace are first reweighted to the posterior (Pareto-smoothed); where their
-    density is not known (flows), and for chains on mini-batches, the set is heuristic. So it is after ``standardise=True``: the
+    density is not known (flows), and for SGLD and SGHMC, the set is heuristic. So it is after ``standardise=True``: the
     rows that are ranked have set the scale of the priors.
     Labels are enumerated; for numbers a grid finds the set and bisection its ends (``pieces`` where there are several).
     Fong & Holmes (2021).
@@ -144,7 +144,7 @@ def conformal_bayes(posterior: Posterior, X: Any, level: float = 0.9) -> Region:
     elif scaler is not None:
         sentence = f"{SCALED} ({figures})"
     if n < smallest_n(level):
-        sentence += f": everything, as {n} rows are fewer than the {smallest_n(level)} that an answer needs"
+        sentence += f": everything, as {counted(n, 'row')} {'is' if n == 1 else 'are'} fewer than the {smallest_n(level)} that an answer needs"
     return replace(region, guarantee=sentence, n_calibration=n)
 
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from ..data.dataset import Dataset
+from ..errors import an
+from ..inference.also_seen import found_on
 from ..kernels.networks import modules_in
 from ..models import Model
+from ..numerics.same_rows import same_rows
+from ..posterior.provenance import numbers
 from ..priors import Param
 
 UNDECLARED = (
     "heuristic: no finite-sample guarantee, as {given} may have been found on these rows; pass fixed_beforehand=True if not"
 )
+FOUND = "heuristic: no finite-sample guarantee, as something in the recipe was found on {count} of the {n} ranked rows"
 
 
 def given_by_hand(recipe: Model, d: int) -> list[str]:
@@ -17,7 +25,17 @@ def given_by_hand(recipe: Model, d: int) -> list[str]:
     found = [f"{name} = {number}" for name, number in fixed.items() if number not in (0, None)]
     if getattr(recipe, "Z", None) is not None:
         found.append("inducing inputs")
-    return found + [f"the weights of a {type(module).__name__}" for module in modules_in(recipe)]
+    return found + [f"the weights of {an(type(module).__name__)}" for module in modules_in(recipe)]
+
+
+def found_among(recipe: Model, data: Dataset) -> str | None:
+    """The sentence of sets whose recipe is known to hold what was found on rows of ``data`` (in their units), whatever the caller's
+    word; None where none is known."""
+    rows = np.column_stack([numbers(data.X), numbers(data.y)])
+    tables = [table for table in found_on(recipe) if table.d == data.d]
+    hits = [same_rows(np.column_stack([numbers(t.X), numbers(t.y)]), rows) for t in tables]
+    count = int(np.any(hits, axis=0).sum()) if hits else 0
+    return FOUND.format(count=count, n=data.n) if count else None
 
 
 def searches(recipe: Model, d: int) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..data.arrays import as_tensor
-from ..errors import DataError, SettingError
+from ..errors import DataError, SettingError, counted, listed
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,9 @@ def risk_control(losses: Any, parameters: Any, risk: float, bound: float = 1.0) 
         raise DataError("parameters in rising order", "others", "sort them, and the columns of losses with them")
     rising = torch.nonzero((table.diff(dim=1) > 1e-12).any(1)).flatten().tolist()
     if rising:
-        raise DataError("losses that do not rise with the parameter", f"rising in rows {rising[:5]}", "use a monotone loss")
+        raise DataError(
+            "losses that do not rise with the parameter", f"rising in {listed(rising, 'row')}", "use a monotone loss"
+        )
     if not bool((table <= bound).all()) or not bool(torch.isfinite(table).all()):
         raise DataError(f"losses of at most bound = {bound:g}", f"{float(table.max()):g}", "raise bound")
     if not 0 < risk < bound:
@@ -56,7 +58,7 @@ def risk_control(losses: Any, parameters: Any, risk: float, bound: float = 1.0) 
         return Controlled(
             float(grid[-1]),
             len(grid) - 1,
-            f"none: {n} rows and the largest parameter leave a bound of {float(inflated[-1]):.3g} on the risk, above {risk:g}",
+            f"none: {counted(n, 'row')} and the largest parameter leave a bound of {float(inflated[-1]):.3g} on the risk, above {risk:g}",
         )
     index = int(good[0])
     return Controlled(

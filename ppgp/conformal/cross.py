@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset
+from ..data.dataset import Dataset, noise_of
 from ..errors import DataError, NotApplicable, SettingError
 from ..inference import Inference
 from ..inference.fitting import fit
@@ -20,7 +20,7 @@ from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from . import APS, LAC, Absolute, Score
-from .beforehand import given_by_hand, undeclared
+from .beforehand import found_among, given_by_hand, undeclared
 from .scores.base import widened
 
 
@@ -36,6 +36,7 @@ class CrossCalibrator:
         held_out: the rows that each fit left out, by number.
         rows: the same rows, with the noise that is known of them.
         given: what the recipe was given in place of a prior, and is not known to owe nothing to these rows.
+        found: the sentence of sets whose recipe is known to owe something to them.
     """
 
     score: Score
@@ -43,6 +44,7 @@ class CrossCalibrator:
     held_out: tuple[Tensor, ...]
     rows: tuple[Dataset, ...]
     given: tuple[str, ...] = ()
+    found: str | None = None
 
     @property
     def n(self) -> int:
@@ -52,9 +54,17 @@ class CrossCalibrator:
         return f"<CrossCalibrator {self.score!r}: {len(self.posteriors)} folds of {self.n} rows>"
 
     def promised(self, level: float) -> float:
-        """1 - 2 alpha, minus what few folds cost. Barber, Candes, Ramdas & Tibshirani (2021), theorems 1 and 4."""
+        """1 - 2 alpha, minus what few folds cost. Barber, Candes, Ramdas & Tibshirani (2021), theorems 1 and 4.
+
+        The theorem is about folds of one size, and takes the smaller of two costs. The second, (1 - K/n) / (K + 1), needs
+        that size: all n + n/K rows of K + 1 folds are then exchangeable. The first holds for any sizes m_k: a row that is missed has
+        sum (m_k + 1) p_k <= alpha (n + 1) + K - 1, where p_k is its conformal p-value among the rows of fold k, and a weighted mean of
+        p-values is at most x with probability 2 x or less. Vovk & Wang (2020).
+        """
         n, K, alpha = self.n, len(self.posteriors), float(1 - exact_level(level))
-        cost = 0.0 if n == K else min(2 * (1 - 1 / K) / (n / K + 1), (1 - K / n) / (K + 1))
+        cost = 2 * (1 - 1 / K) / (n / K + 1)
+        if n % K == 0:
+            cost = min(cost, (1 - K / n) / (K + 1))
         return 1 - 2 * alpha - cost
 
     def __call__(self, X: Any, level: float = 0.9, noise_sd: Any = None) -> Region:
@@ -66,7 +76,7 @@ class CrossCalibrator:
         Raises:
             DataError: if the noise of the training rows is known and that of X is not.
         """
-        noise_sd = X.noise_sd if noise_sd is None and isinstance(X, Dataset) else noise_sd
+        noise_sd = noise_of(X, self.rows[0].noise_name) if noise_sd is None else noise_sd
         if noise_sd is None and self.rows[0].noise_sd is not None:  # rows are exchangeable with their noise, not without it
             raise DataError("noise_sd of the new rows, as the training rows have it", "none", "pass noise_sd=, or a Dataset")
         alpha, n = 1 - exact_level(level), self.n
@@ -90,11 +100,14 @@ class CrossCalibrator:
         return replace(region, guarantee=text, n_calibration=n)
 
     def _guarantee(self, level: float) -> str:
+        if self.found is not None:
+            return self.found
         if self.given:
             return undeclared(list(self.given))
         promised = self.promised(level)
+        folds = f"{len(self.posteriors)} folds{' of unequal sizes' if self.n % len(self.posteriors) else ''}"
         if promised <= 0:
-            return f"none: 1 - 2 (1 - level), less what {len(self.posteriors)} folds of {self.n} rows cost, is not above 0"
+            return f"none: 1 - 2 (1 - level), less what {folds} of {self.n} rows cost, is not above 0"
         return f"coverage >= {promised:.3g} (exchangeable rows, the whole fit repeated for each fold)"
 
     def _ends(self, prediction: Prediction, scores: Tensor, level: float) -> tuple[Tensor, Tensor]:
@@ -119,6 +132,8 @@ def cross_calibrate(
     fixed_beforehand: bool = False,
 ) -> CrossCalibrator:
     """CV+ (``folds``), or jackknife+ (None: one fold per row): every row is predicted by a fit that did not see it.
+
+    Folds of one size (their number divides n) are promised more than unequal ones.
 
     Args:
         model: a recipe. That of a posterior, ``posterior.model``, is taken as it was given to ``fit``: what was made ready for all
@@ -149,4 +164,5 @@ def cross_calibrate(
     if chosen.sides != 1:
         raise NotApplicable("a score with one side", repr(chosen), "use Absolute, Normalized or Quantile")
     given = [] if fixed_beforehand else given_by_hand(recipe, data.d)
-    return CrossCalibrator(chosen, tuple(posteriors), parts, tuple(data.rows(p) for p in parts), tuple(given))
+    rows = tuple(data.rows(part) for part in parts)
+    return CrossCalibrator(chosen, tuple(posteriors), parts, rows, tuple(given), found_among(recipe, data))

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset, Scaler
-from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError
+from ..data.dataset import Dataset, Scaler, noise_of
+from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError, counted
 from ..inference import MAP
 from ..inference.fitting import fit
 from ..models import Model
@@ -18,7 +18,7 @@ from ..numerics.turns import silenced
 from ..posterior.posterior import Posterior
 from ..posterior.region import Region, exact_level
 from . import PredictiveSystem, deleted, full_interval, full_system
-from .beforehand import given_by_hand, searches, undeclared
+from .beforehand import found_among, given_by_hand, searches, undeclared
 from .leave_one_out_gp import Deleted
 from .scores.base import widened
 from .split import smallest_n
@@ -61,7 +61,7 @@ class _Full:
 
 def _full(posterior: Posterior, X: Any, split: float | None, seed: int, noise_sd: Any, fixed_beforehand: bool) -> _Full:
     data = _raw(posterior)
-    noise_sd = X.noise_sd if noise_sd is None and isinstance(X, Dataset) else noise_sd
+    noise_sd = noise_of(X, data.noise_name) if noise_sd is None else noise_sd
     if data.noise_sd is not None and noise_sd is None:  # rows are exchangeable with their noise, not without it
         raise DataError("noise_sd of the new rows, as the training rows have it", "none", "pass noise_sd=, or a Dataset")
     if posterior.model.gaussian is None:
@@ -80,7 +80,9 @@ def _full(posterior: Posterior, X: Any, split: float | None, seed: int, noise_sd
     first = round(split * data.n)
     if first < 3 or data.n - first < 1:
         raise DataError(
-            "at least 3 rows to fit and 1 to rank", f"{data.n} rows split at {split:g}", "use more rows, or split conformal"
+            "at least 3 rows to fit and 1 to rank",
+            f"{counted(data.n, 'row')} split at {split:g}",
+            "use more rows, or split conformal",
         )
     order = torch.randperm(data.n, generator=torch.Generator().manual_seed(seed))
     how = posterior.how if isinstance(posterior.how, MAP) else MAP()
@@ -107,6 +109,9 @@ def _sentence_of_own(posterior: Posterior, fixed_beforehand: bool) -> str:
         return FITTED
     if not fixed_beforehand:
         return undeclared(given_by_hand(recipe, d))
+    found = found_among(recipe, _raw(posterior))
+    if found is not None:
+        return found
     if "mean" in recipe.sites(d) and getattr(recipe, "mean", 0.0) is None:
         return CENTRED
     return BEFOREHAND if posterior.scaler is None else SCALED
@@ -115,7 +120,7 @@ def _sentence_of_own(posterior: Posterior, fixed_beforehand: bool) -> str:
 def _sentence_of_split(posterior: Posterior, fixed_beforehand: bool) -> str:
     """What holds with hyperparameters from rows that are not ranked, {level} left open."""
     if fixed_beforehand:
-        return EXACT
+        return found_among(as_given(posterior.model), _raw(posterior)) or EXACT
     if posterior.recipe is None:
         return UNKNOWN
     given = given_by_hand(posterior.recipe, posterior.data.d)
@@ -146,7 +151,8 @@ def full_conformal(
         seed: which rows the hyperparameters come from.
         noise_sd: the known noise of the new rows, needed where the training rows have one (or X is a Dataset that has it).
         fixed_beforehand: your word that the numbers, inducing inputs and torch modules in the recipe owe nothing to these rows. Those
-            of ``fit_variogram`` or ``pretrained`` on the same rows do, and the set is heuristic without this word.
+            of ``fit_variogram`` or ``pretrained`` on the same rows do, and the set is heuristic without this word; with it too, where
+            they are known to come from these rows.
 
     Raises:
         NotApplicable: if the model is not a GP.
@@ -159,7 +165,7 @@ def full_conformal(
     lower, upper = _unscaled(full.scaler, *full_interval(full.parts, level, full.ranked))
     sentence = full.sentence.format(level=level)
     if n < smallest_n(level):
-        sentence += f": infinite, as {n} ranked rows are fewer than the {smallest_n(level)} a finite set needs"
+        sentence += f": infinite, as {counted(n, 'ranked row')} {'is' if n == 1 else 'are'} fewer than the {smallest_n(level)} a finite set needs"
     return replace(widened(lower, upper, level), guarantee=sentence, n_calibration=n)
 
 

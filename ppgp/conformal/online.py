@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..data.arrays import as_tensor
-from ..errors import DataError, NotApplicable, SettingError
+from ..errors import DataError, NotApplicable, SettingError, counted, listed
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from .scores.base import Score
@@ -94,7 +94,7 @@ def _start(score: Score, prediction: Prediction, y: Any, level: float, calibrati
     scores = score.score(prediction, y, level)
     bad = torch.nonzero(torch.isnan(scores)).flatten().tolist()
     if bad:
-        raise DataError("finite scores", f"NaN in rows {bad[:5]}", "check the predictions of those rows")
+        raise DataError("finite scores", f"NaN in {listed(bad, 'row')}", "check the predictions of those rows")
     return scores, _before(score, calibration, level)
 
 
@@ -189,10 +189,10 @@ class ACI:
 def _long_run(level: float, bound: float, rows: int, both_sides: bool) -> str:
     """What is guaranteed of any sequence; nothing is, where the bound reaches down to a coverage of 0."""
     if not bound < level:
-        return f"heuristic: over {rows} rows the long-run bound of {bound:.2g} on |coverage - {level}| says nothing"
+        return f"heuristic: over {counted(rows, 'row')} the long-run bound of {bound:.2g} on |coverage - {level}| says nothing"
     if both_sides:
-        return f"long-run coverage {level} +- {bound:.2g} over these {rows} rows, whatever the sequence"
-    return f"long-run coverage >= {level} - {bound:.2g} over these {rows} rows, whatever the sequence"
+        return f"long-run coverage {level} +- {bound:.2g} over {counted(rows, 'row')}, whatever the sequence"
+    return f"long-run coverage >= {level} - {bound:.2g} over {counted(rows, 'row')}, whatever the sequence"
 
 
 def _check_window(window: int | None) -> None:
@@ -307,10 +307,10 @@ class PID:
 
     def _sentence(self, bound: float, rows: int) -> str:
         if not bound < self.level:
-            return f"heuristic: the step size varied too much for a bound over these {rows} rows"
+            return f"heuristic: the step size varied too much for a bound over {counted(rows, 'row')}"
         if self.score.floor is not None:
-            return f"long-run coverage >= {self.level} - {bound:.2g} over these {rows} rows, for scores in the range seen"
-        return f"long-run coverage {self.level} +- {bound:.2g} over these {rows} rows, for scores in the range seen"
+            return f"long-run coverage >= {self.level} - {bound:.2g} over {counted(rows, 'row')}, for scores in the range seen"
+        return f"long-run coverage {self.level} +- {bound:.2g} over {counted(rows, 'row')}, for scores in the range seen"
 
     def _integral(self, total: float, t: int, line: list[float]) -> float:
         if self.saturation is None or not line:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..data.arrays import as_tensor
-from ..errors import DataError, SettingError
+from ..errors import DataError, SettingError, listed
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from .scores.base import widened
@@ -147,7 +147,7 @@ def predictive_system(prediction: Prediction, y: Any) -> SplitSystem:
     residuals = (y.to(centre) - centre) / prediction.spread
     bad = torch.nonzero(~torch.isfinite(residuals)).flatten().tolist()
     if bad:
-        raise DataError("finite residuals", f"NaN or infinity in rows {bad[:5]}", "check the predictions of those rows")
+        raise DataError("finite residuals", f"NaN or infinity in {listed(bad, 'row')}", "check the predictions of those rows")
     return SplitSystem(residuals.sort().values, bool(prediction.seen_with(y).any()))
 
 

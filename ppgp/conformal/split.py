@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..data.arrays import as_tensor
-from ..errors import DataError, DataWarning, NotApplicable
+from ..errors import DataError, DataWarning, NotApplicable, counted, listed
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from .scores.base import Score, eased
@@ -84,7 +84,7 @@ class Calibrator:
         scores = self.score.score(self.prediction, self.y, level)
         bad = torch.nonzero(torch.isnan(scores).reshape(len(scores), -1).any(1)).flatten().tolist()
         if bad:
-            raise DataError("finite calibration scores", f"NaN in rows {bad[:5]}", "check the predictions of those rows")
+            raise DataError("finite calibration scores", f"NaN in {listed(bad, 'row')}", "check the predictions of those rows")
         return scores
 
     def __call__(self, new_prediction: Prediction, level: float = 0.9, groups: Any = None, weights: Any = None) -> Region:
@@ -177,7 +177,8 @@ class Calibrator:
             return sentence
         sentence = f"marginal coverage >= {level} (exchangeable rows)"
         if n < need:
-            return f"{sentence}: infinite, as {n} calibration rows are fewer than the {need} a finite set needs"
+            verb = "is" if n == 1 else "are"
+            return f"{sentence}: infinite, as {counted(n, 'calibration row')} {verb} fewer than the {need} a finite set needs"
         return sentence
 
     def coverage_band(self, level: float, confidence: float = 0.9, rows: int | None = None) -> tuple[float, float]:
@@ -223,7 +224,7 @@ def _group_labels(groups: Any, n: int) -> np.ndarray:
         raise DataError(f"one group per row ({n})", f"shape {list(labels.shape)}", "pass the groups of those rows")
     missing = np.flatnonzero(pd.isna(labels)).tolist()
     if missing:
-        got = f"None or NaN in rows {missing[:5]}"
+        got = f"None or NaN in {listed(missing, 'row')}"
         raise DataError("a group for every row", got, "drop those rows, or give them a group of their own")
     return labels
 
@@ -250,7 +251,7 @@ def calibrate(score: Score, prediction: Prediction, y: Any, *, groups: Any = Non
         raise DataError(f"one y a calibration row ({len(prediction)})", f"shape {list(y.shape)}", "pass the y of those rows")
     bad = torch.nonzero(~torch.isfinite(y)).flatten().tolist()
     if bad:
-        raise DataError("finite y in the calibration rows", f"NaN or infinity in rows {bad[:5]}", "drop those rows")
+        raise DataError("finite y in the calibration rows", f"NaN or infinity in {listed(bad, 'row')}", "drop those rows")
     labels = None if groups is None else _group_labels(groups, len(y))
     if weights is not None and not isinstance(weights, Decay):
         weights = check_weights(weights, len(y))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..data.arrays import as_tensor
-from ..errors import DataError
+from ..errors import DataError, listed
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class VennAbers:
         x = as_tensor(new, "scores").double().cpu().numpy()
         if np.isnan(x).any():
             raise DataError(
-                "new scores that are numbers", f"NaN in rows {np.flatnonzero(np.isnan(x))[:5].tolist()}", "drop them"
+                "new scores that are numbers", f"NaN in {listed(np.flatnonzero(np.isnan(x)).tolist(), 'row')}", "drop them"
             )
         # a row between two values is pooled with the next above where it is labelled 1, with the next below where 0
         p1 = upper[np.searchsorted(values, x, "left")]

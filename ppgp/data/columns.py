@@ -116,11 +116,11 @@ def _refuse_foreign(foreign: Sequence[str], names: Sequence[str]) -> None:
         raise DataError(f"the {known} of the fit alone", f"{few(foreign, 'column')} too", "drop what the fit has not seen")
 
 
-def inputs_of(frame: Any, names: Sequence[str], target: str | None = None) -> Tensor:
+def inputs_of(frame: Any, names: Sequence[str], target: str | None = None, noise: str | None = None) -> Tensor:
     """X [n, d] from a frame, column by column; ``column=level`` is 1 where the column holds that level.
 
     Args:
-        target: a column that the frame may hold too, and that is not looked at.
+        target, noise: columns that the frame may hold too, and that are not looked at.
 
     Raises:
         UnknownName: if a column is missing.
@@ -139,7 +139,7 @@ def inputs_of(frame: Any, names: Sequence[str], target: str | None = None) -> Te
             columns.append(as_tensor((frame[present[head]].astype(str) == level).to_numpy(dtype=float), name))
         else:
             raise UnknownName("column", head if level else name, present)
-    _refuse_foreign([name for name in present if name not in (*names, *levels, target)], names)
+    _refuse_foreign([name for name in present if name not in (*names, *levels, target, noise)], names)
     for head, known in levels.items():
         new = sorted(set(frame[present[head]].astype(str)) - known)
         if new:

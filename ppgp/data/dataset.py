@@ -12,13 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import DataError, DataWarning, SettingError, UnknownName
+from ..errors import DataError, DataWarning, SettingError, UnknownName, counted
 from . import magnitudes
 from .arrays import array_of, as_tensor, cast, check_coordinates, check_inputs, check_noise, of_tensor
 from .columns import indicators, inputs_of, labels_of, name_of, names_of, numeric, positions, refuse_twice
 from .entries import few, missing_rows
 
 __all__ = ["Dataset", "Scaler"]
+
+SAME_SCALE = 1e-5  # of an sd, by which means and sds of the same rows may differ after rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +37,7 @@ class Dataset:
             north), by name, or by number where columns have no names. ``fit`` scales them by one factor, so
             that distances and directions between rows stay in proportion; every other column has its own.
             ``Kriging`` never scales X.
+        noise_name: what the column of ``noise_sd`` is called; ``predict`` reads the known noise of a frame's rows from it.
 
     Raises:
         DataError: for NaN or infinity (rows and columns named), 1-D X, lengths that differ, text, no rows.
@@ -47,6 +50,7 @@ class Dataset:
     classes: tuple[Any, ...] | None = None
     noise_sd: Tensor | None = None
     coordinates: tuple[str | int, ...] | None = None
+    noise_name: str | None = None
 
     def __init__(
         self,
@@ -57,12 +61,14 @@ class Dataset:
         classes: Sequence[Any] | None = None,
         noise_sd: Any = None,
         coordinates: Sequence[str | int] | None = None,
+        noise_name: str | None = None,
     ) -> None:
         feature_names = names_of(X) if feature_names is None else feature_names
         target_name = name_of(y) if target_name is None else target_name
+        noise_name = name_of(noise_sd) if noise_name is None else noise_name
         X = check_inputs(X, feature_names)
         if feature_names is not None and len(feature_names) != X.shape[1]:
-            raise DataError(f"{X.shape[1]} feature names", f"{len(feature_names)}", "give one a column")
+            raise DataError(counted(X.shape[1], "feature name"), f"{len(feature_names)}", "give one a column")
         refuse_twice(map(str, feature_names or ()))
         refuse_no_rows(len(X))
         codes, classes = _encode(y, classes)
@@ -84,6 +90,7 @@ class Dataset:
             ("target_name", target_name),
             ("classes", classes),
             ("noise_sd", None if noise_sd is None else check_noise(noise_sd, len(X), X)),
+            ("noise_name", None if noise_sd is None or noise_name is None else str(noise_name)),
             ("coordinates", check_coordinates(coordinates, names, X.shape[1])),
         ):
             object.__setattr__(self, name, value)
@@ -123,7 +130,7 @@ class Dataset:
         """From a pandas DataFrame: ``target`` is y, every other column an input.
 
         Args:
-            noise_sd: the column with the known standard deviation of each target's error; it is no input.
+            noise_sd: the column with the known standard deviation of each target's error; it is no input, and its name is kept.
             one_hot: turn each column of text or categories into one column of 0 and 1 a level, named ``column=level``.
             coordinates: the input columns that are scaled by one factor.
 
@@ -144,9 +151,10 @@ class Dataset:
             inputs = indicators(inputs)
         y = frame[target]
         known = None if noise_sd is None else frame[noise_sd].to_numpy()
+        called = None if noise_sd is None else str(noise_sd)
         names = [str(c) for c in inputs.columns]
         X = numeric(inputs).to_numpy(dtype=float)
-        return cls(X, y.to_numpy(), names, str(target), noise_sd=known, coordinates=coordinates)
+        return cls(X, y.to_numpy(), names, str(target), noise_sd=known, coordinates=coordinates, noise_name=called)
 
     def rows(self, index: Any) -> Dataset:
         """The same table with some of its rows (indices, a slice or a mask)."""
@@ -173,7 +181,7 @@ class Dataset:
         edges = [0, *edges] if complete else [0, *edges, self.n]
         if any(a == b for a, b in pairwise(edges)):
             raise SettingError(
-                "at least one row in every part", f"{self.n} rows split as {fractions}", "use fewer or larger parts"
+                "at least one row in every part", f"{counted(self.n, 'row')} split as {fractions}", "use fewer or larger parts"
             )
         return tuple(self.rows(order[a:b]) for a, b in pairwise(edges))
 
@@ -191,13 +199,13 @@ class Dataset:
         return scaler(self), scaler
 
 
-def in_order(X: Any, names: Sequence[str] | None, target: str | None = None) -> Any:
+def in_order(X: Any, names: Sequence[str] | None, target: str | None = None, noise: str | None = None) -> Any:
     """New rows with their columns in the order of ``names``: a frame and a Dataset by name, an array as it stands. Where there are no
     names, a frame whose columns are numbered 0 .. d - 1 is read in that order.
 
     Raises:
         UnknownName: if a column is missing.
-        DataError: if there is one that is not among ``names``, the ``target`` aside.
+        DataError: if there is one that is not among ``names``, ``target`` and ``noise`` aside.
     """
     if isinstance(X, Dataset):
         own = X.feature_names
@@ -207,7 +215,15 @@ def in_order(X: Any, names: Sequence[str] | None, target: str | None = None) -> 
     counted = list(range(len(labels or [])))
     if names is None and labels is not None and labels != counted and set(labels) == set(counted):
         names = tuple(map(str, counted))
-    return X if names is None or labels is None else inputs_of(X, names, target)
+    return X if names is None or labels is None else inputs_of(X, names, target, noise)
+
+
+def noise_of(rows: Any, name: str | None) -> Any:
+    """The known noise of new rows: that of a Dataset, or of a frame in the column called so; None where they have none."""
+    if isinstance(rows, Dataset):
+        return rows.noise_sd
+    labels = {str(label): label for label in labels_of(rows) or []}
+    return rows[labels[name]].to_numpy() if name in labels else None
 
 
 def refuse_no_rows(n: int, where: str = "") -> None:
@@ -300,6 +316,18 @@ class Scaler:
         X = bool((self.x_mean == 0).all() and (self.x_sd == 1).all())
         return X and float(self.y_mean) == 0.0 and float(self.y_sd) == 1.0
 
+    def like(self, other: Scaler) -> bool:
+        """Whether both make the same scale, up to rounding."""
+        if self.x_mean.shape != other.x_mean.shape:
+            return False
+        pairs = ((self.x_mean, self.x_sd, other.x_mean, other.x_sd), (self.y_mean, self.y_sd, other.y_mean, other.y_sd))
+        eps = 8 * max(torch.finfo(scaler.y_sd.dtype).eps for scaler in (self, other))
+        for mean, sd, mean_there, sd_there in pairs:
+            gap = torch.maximum((mean - mean_there).abs(), (sd - sd_there).abs())
+            if not bool((gap <= SAME_SCALE * sd + eps * mean.abs()).all()):
+                return False
+        return True
+
     def inputs(self, X: Tensor) -> Tensor:
         """X [n, d] on the standardised scale.
 
@@ -309,7 +337,9 @@ class Scaler:
         """
         if X.shape[-1] != len(self.x_mean):
             raise DataError(
-                f"{len(self.x_mean)} columns, as in training", f"{X.shape[-1]}", "pass the same columns in the same order"
+                f"{counted(len(self.x_mean), 'column')}, as in training",
+                f"{X.shape[-1]}",
+                "pass the same columns in the same order",
             )
         scaled = magnitudes.standardised(X, self.x_mean, self.x_sd)
         limit = torch.finfo(scaled.dtype).max ** 0.25  # squares of distances in lengthscales stay finite

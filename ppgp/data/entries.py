@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..errors import DataError
+from ..errors import listed as few
 
 LARGEST = np.finfo(float).max
 ENCODE = "encode categories as numbers (one column per category), drop the column, or mend the row"
@@ -92,9 +93,3 @@ def refuse_masked(mask: np.ndarray, what: str) -> None:
         rows = np.flatnonzero(mask.reshape(len(mask), -1).any(1)).tolist() if mask.ndim else [0]
         do = "drop those rows, or fill them with .filled()"
         raise DataError(f"no masked entries in {what}", f"some in {few(rows, 'row')}", do)
-
-
-def few(items: Sequence[Any], noun: str, limit: int = 5) -> str:
-    """Some of the items by name, with their number where there are more."""
-    shown = ", ".join(map(str, items[:limit])) + (f", ... ({len(items)} in all)" if len(items) > limit else "")
-    return f"{noun}{'s' if len(items) > 1 else ''} {shown}"

@@ -103,8 +103,8 @@ def compare(
     Args:
         posteriors: by name. Sites are compared between posteriors of the same model.
         reference: whose draws are taken for the truth: a name, a Posterior, or None (for each model, the chains with most
-            draws, those that have converged first; never chains on mini-batches).
-        test: rows to score predictions on, in the units of the data.
+            draws, those that have converged first; never those whose steps are not rejected: SGLD, SGHMC).
+        test: rows to score predictions on, in the units of the data, that no fit has seen; where one has, a warning says so.
         calibration: rows that no fit has seen, other than those of ``test``, for conformal intervals at ``level``. Where they are not, a
             warning says so, and the regions' sentence is "heuristic".
         score: the conformal score; None: ``Normalized()``, or ``LAC()`` for classes.
@@ -133,7 +133,12 @@ def compare(
     if test is not None:
         for name, side in sides.items():
             figures[name], predictions[name], regions[name] = _predictive(side.posterior, test, calibration, level, score)
-        regions = _with_doubt(regions, None if calibration is None else _shared(test, calibration))
+        doubt = None if calibration is None else _shared(test, calibration)
+        seen = {name: _seen(predictions[name], test) for name in sides}
+        regions = {name: _with_doubt(region, doubt or seen[name]) for name, region in regions.items()}
+        for sentence in sorted({one for one in seen.values() if one}):
+            named = ", ".join(name for name, one in seen.items() if one == sentence)
+            warnings.warn(f"figures of {named} are not those of new rows: {sentence}", DataWarning, stacklevel=2)
         for sentence in sorted(
             {r.guarantee for r in regions.values() if r is not None and r.guarantee.startswith("heuristic")}
         ):
@@ -160,11 +165,17 @@ def compare(
     )
 
 
-def _with_doubt(regions: dict[str, Region | None], doubt: str | None) -> dict[str, Region | None]:
+def _with_doubt(region: Region | None, doubt: str | None) -> Region | None:
     """The sets, and in place of their guarantee the doubt, where there is one."""
-    if doubt is None:
-        return regions
-    return {name: None if r is None else replace(r, guarantee=f"heuristic: {doubt}") for name, r in regions.items()}
+    if doubt is None or region is None:
+        return region
+    return replace(region, guarantee=f"heuristic: {doubt}")
+
+
+def _seen(prediction: Prediction, test: Dataset) -> str | None:
+    """What is said of test rows that the fit has seen."""
+    count = int(prediction.seen_with(test.y).sum())
+    return f"{count} of {test.n} test rows were also used in the fit" if count else None
 
 
 def _shared(test: Dataset, calibration: Dataset) -> str | None:

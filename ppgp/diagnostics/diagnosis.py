@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
-from ..errors import NotApplicable
-from ..posterior.convergence import ESS_A_CHAIN, RHAT_LIMIT, k_hat_limit, mixing, psis, scalars, uncorrected
+from ..errors import NotApplicable, counted
+from ..posterior.convergence import ESS_A_CHAIN, RHAT_LIMIT, k_hat_limit, mixing, plane, psis, scalars, uncorrected
 from ..posterior.posterior import Posterior
 from .differences import judge
 from .references import Side, same_sites
@@ -86,7 +86,7 @@ def reweighted(posterior: Posterior) -> dict[str, tuple[float, float, float, flo
         NotApplicable: if the method does not know the density of its draws.
     """
     w = np.exp(psis(log_ratio(posterior))[0])
-    return {name: _weighted(w / w.sum(), x.ravel()) for name, x in scalars(posterior.draws)}
+    return {name: _weighted(w / w.sum(), x.ravel()) for name, x in scalars(plane(posterior))}
 
 
 def _weighted(w: np.ndarray, x: np.ndarray) -> tuple[float, float, float, float]:
@@ -104,7 +104,8 @@ def diagnose(posterior: Posterior, reference: Posterior | None = None) -> Diagno
     """Judge a posterior by itself: chains by their mixing, guides by importance weights; a point has nothing to judge.
 
     Agreement with a reference is what ``compare`` judges; this needs none, and finds less: a chain that never left one mode
-    of several looks converged, and of chains on mini-batches mixing cannot tell whether they are too wide.
+    of several looks converged, and of chains whose steps are never rejected (SGLD, SGHMC) mixing cannot tell whether they are too
+    wide: they are "unjudged".
 
     Args:
         reference: draws of the same sites to be judged by as well; the word is then the worse of both.
@@ -166,19 +167,17 @@ def _chains(posterior: Posterior) -> Diagnosis:
         share = float(diverging.double().mean())
         bad = bad or share > 0.05
         findings.append(
-            f"{int(diverging.sum())} divergences ({share:.1%}): the posterior is too curved for the step size somewhere and draws "
+            f"{counted(int(diverging.sum()), 'divergence')} ({share:.1%}): the posterior is too curved for the step size somewhere and draws "
             "are missing there; raise target_accept, or reparametrise (a non-centred hierarchy)"
         )
     findings += _energy(posterior.stats.get("energy"), mix.draws)
-    if uncorrected(posterior):
-        findings.append(
-            "chains on mini-batches, whose noise widens what is drawn, and nothing corrects it: how they mix says nothing of it; "
-            "pass reference=, or fit by NUTS or with all rows"
-        )
+    wider = uncorrected(posterior)
+    if wider:
+        findings.append(f"{wider}, and nothing corrects it: how they mix says nothing of it; pass reference=, or fit by NUTS")
     table["verdict"] = [_word(r) for r in table["r_hat"]] if mix.chains > 1 else AGREES
     if bad:
         return Diagnosis(REJECTED, findings[0], tuple(findings), table)
-    if uncorrected(posterior):
+    if wider:
         return Diagnosis(UNJUDGED, findings[-1], tuple(findings), table)
     if findings:
         return Diagnosis(UNJUDGED if mix.chains < 2 else SPREAD, findings[0], tuple(findings), table)
@@ -219,7 +218,7 @@ def _guide(posterior: Posterior) -> Diagnosis:
     k, limit = k_hat(posterior), k_hat_limit(ratio.size)
     corrected = reweighted(posterior)
     rows, differences = {}, []
-    for name, x in scalars(posterior.draws):
+    for name, x in scalars(plane(posterior)):
         found = _against_weighted(name, x.ravel(), corrected[name])
         differences.append(found)
         mean, sd, *_ = corrected[name]

@@ -110,7 +110,8 @@ def _log_density(posterior: Posterior, standard: Posterior, scalars: int) -> lis
     both = []
     for each in (posterior, standard):
         lp = each.stats.get("lp")
-        if not isinstance(lp, Tensor) or lp.shape != next(iter(each.draws.values())).shape[:2] or convergence.uncorrected(each):
+        noisy = convergence.on_mini_batches(each)
+        if not isinstance(lp, Tensor) or lp.shape != next(iter(each.draws.values())).shape[:2] or noisy:
             return []
         both.append(lp.detach().double().cpu().numpy())
     if not np.isfinite(both[1]).all() or not comparable(posterior, standard):

@@ -39,9 +39,8 @@ class Side:
     def lacks_as_reference(self) -> list[str]:
         """What is missing before its draws may be taken for the truth."""
         missing = self.lacks if self.finite else ["its draws are not finite", *self.lacks]
-        if convergence.uncorrected(self.posterior):
-            return ["chains on mini-batches, which nothing corrects: fit by NUTS", *missing]
-        return missing
+        wider = convergence.uncorrected(self.posterior)
+        return [f"{wider}, and nothing corrects it: fit by NUTS", *missing] if wider else missing
 
     def missing(self, standard: Side) -> str:
         """What is missing before it can be judged by ``standard``; "" where nothing is."""

@@ -21,7 +21,7 @@ LEADING = 3  # scalars that the name of a direction mentions
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Draws [chain, draw, scalar]; ``independent``: not from Markov chains."""
+    """Draws [chain, draw, scalar], those of an angle as its cosine and sine; ``independent``: not from Markov chains."""
 
     names: list[str]
     values: np.ndarray
@@ -29,7 +29,7 @@ class Sample:
 
     @classmethod
     def of(cls, posterior: Posterior) -> Sample:
-        names, columns = zip(*convergence.scalars(posterior.draws), strict=True)
+        names, columns = zip(*convergence.scalars(convergence.plane(posterior)), strict=True)
         return cls(list(names), np.stack(columns, -1), not posterior.mcmc)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ class EmpiricalVariogram:
         pairs: [k], how many pairs each is the mean of.
         direction: degrees clockwise from north that pairs point along (0 to 180); None: all directions.
         subsampled: how many pairs were looked at where there were more than ``max_pairs``, else None.
+        rows: the table; None where it is not known.
     """
 
     edges: Tensor
@@ -40,6 +41,7 @@ class EmpiricalVariogram:
     pairs: Tensor
     direction: float | None = None
     subsampled: int | None = None
+    rows: Dataset | None = field(default=None, repr=False)
 
     def to_frame(self) -> Any:
         """A pandas DataFrame, one row a lag: lower, upper, distance, semivariance, pairs."""
@@ -120,7 +122,7 @@ def empirical_variogram(
     if kind == "cressie":
         mean = mean.pow(4) / (0.457 + 0.494 / pairs)
     return EmpiricalVariogram(
-        edges, distance / pairs, mean / 2, pairs.long(), direction, max_pairs if count > max_pairs else None
+        edges, distance / pairs, mean / 2, pairs.long(), direction, max_pairs if count > max_pairs else None, data
     )
 
 

@@ -13,7 +13,8 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
-from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError
+from ..data.origin import Found, Origin
+from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError, counted
 from ..kernels import Exponential, Kernel, Product, Sum
 from ..models import Kriging
 from ..models.drift import Drift
@@ -29,7 +30,8 @@ FAR = 10  # lengthscales so many times the largest distance cannot be told from 
 
 @dataclass(frozen=True, eq=False)
 class VariogramFit:
-    """A variogram model with the numbers that fit best.
+    """A variogram model with the numbers that fit best. They know the rows of the variogram: a fit with them in its recipe counts those
+    rows as seen.
 
     Attributes:
         variogram: the kernel, every hyperparameter a number.
@@ -98,7 +100,9 @@ def fit_variogram(
     names = _free(sites)
     unknown = len(names) + (nugget is None)
     if len(empirical.pairs) < unknown:
-        raise DataError(f"at least {unknown} lags for {unknown} numbers", f"{len(empirical.pairs)}", "use more lags")
+        raise DataError(
+            f"at least {counted(unknown, 'lag')} for {counted(unknown, 'number')}", f"{len(empirical.pairs)}", "use more lags"
+        )
     h, gamma = empirical.distance.double().cpu(), empirical.semivariance.double().cpu()
     pairs = empirical.pairs.double().cpu()
     plain = {"pairs/distance^2": pairs / h.square(), "pairs": pairs, "equal": torch.ones_like(h), "cressie": pairs}[weights]
@@ -121,8 +125,9 @@ def fit_variogram(
         for k in range(STARTS)
     ]
     best = min(tries, key=lambda t: t.cost)
-    values = np.exp(best.x)
-    numbers = {name: float(values[i]) for i, name in enumerate(names)}
+    origin = Origin(*([] if empirical.rows is None else [empirical.rows]))
+    values = [Found.on(float(value), origin) for value in np.exp(best.x)]
+    numbers = dict(zip(names, values, strict=False))  # the nugget comes last
     loss = 2 * float(best.cost) * (1.0 if weights == "cressie" else sill**2)
     if not best.success:
         warnings.warn("the fit of the variogram stopped before it converged", ConvergenceWarning, stacklevel=2)
@@ -133,7 +138,7 @@ def fit_variogram(
         )
         warnings.warn(f"{sentence}; use a larger cutoff, or LinearVariogram", ConvergenceWarning, stacklevel=2)
     return VariogramFit(
-        with_numbers(kernel, numbers), float(values[-1]) if nugget is None else float(nugget), loss, bool(best.success)
+        with_numbers(kernel, numbers), values[-1] if nugget is None else float(nugget), loss, bool(best.success)
     )
 
 

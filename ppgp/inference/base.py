@@ -152,13 +152,16 @@ def from_draws(
     if relabel is not None:
         draws, sentence = relabel(draws)
         notes = [*notes, *([sentence] if sentence else [])]
+    own: dict[str, Any] = {} if target.random is None else {"random_density": target.random}
+    angles = tuple(name for name in draws if name in target.slices and target.slices[name].circular)
+    own |= {"circular": angles} if angles else {}
     return Posterior(
         model=target.model,
         data=target.data,
         draws=draws,
         how=how,
         params={**target.params, **(params or {})},
-        stats=dict(stats or {}),
+        stats={**(stats or {}), **own},
         seconds=time.perf_counter() - started,
         warnings=(*target.notes, *notes),
     )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import NotApplicable
+from ..errors import NotApplicable, listed
 from ..posterior.posterior import Posterior
 from ..target.target import Target
 from .base import Inference, from_draws
@@ -61,6 +61,7 @@ class Ensemble(Inference):
                 for member in range(self.members):
                     start = init if init is not None or member == 0 else target.start(seed + member, SPREAD)
                     found.append(one(target, seed=seed + member, progress=False, init=start))
+                    _refuse_own_params(self.of, found[-1], target)
                     update(member + 1)
                     if any("Ctrl-C" in sentence for sentence in found[-1].warnings):
                         raise KeyboardInterrupt
@@ -68,9 +69,6 @@ class Ensemble(Inference):
             if not found:
                 raise
             notes.append(f"stopped by Ctrl-C: {len(found)} of {self.members} members")
-        held = set(target.params)
-        if any(set(p.params) - held for p in found):
-            raise NotApplicable("a method whose members differ in sites", f"params of {self.of!r}", "give them priors")
         sentences = [s for p in found for s in p.warnings if s not in target.notes and "Ctrl-C" not in s]
         notes += list(dict.fromkeys(sentences))
         draws = {name: torch.cat([p.draws[name] for p in found], 1) for name in found[0].draws}
@@ -78,3 +76,12 @@ class Ensemble(Inference):
         if all("log_density" in p.stats for p in found):
             stats["log_density"] = torch.tensor([p.stats["log_density"] for p in found], dtype=torch.float64)
         return from_draws(self, target, draws, started, stats, notes)
+
+
+def _refuse_own_params(how: Inference, found: Posterior, target: Target) -> None:
+    """Raises NotApplicable where a member has params of its own: one Posterior has one of each."""
+    own = sorted(set(found.params) - set(target.params))
+    if own:
+        got = f"{listed(own, 'param')} of each member's own, from {type(how).__name__} on {type(target.model).__name__}"
+        do = "use the method by itself, or Ensemble(MAP()) of a model whose sites all have priors"
+        raise NotApplicable("a method whose members differ in their sites alone", got, do)

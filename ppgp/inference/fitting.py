@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Dataset, Scaler
-from ..errors import ConvergenceWarning, DataError, NotApplicable, PpgpError, SettingError
+from ..errors import ConvergenceWarning, DataError, NotApplicable, NumericalError, PpgpError, SettingError, an, counted
 from ..models import Model, Program
 from ..models.base import as_given, made_from
 from ..numerics.seeding import seeded
@@ -24,6 +24,7 @@ from ..posterior.convergence import troubles
 from ..posterior.posterior import Posterior
 from ..target.target import Target
 from . import NUTS, Inference
+from .also_seen import also_seen
 from .nothing_to_search import only_draw
 
 __all__ = ["fit"]
@@ -65,8 +66,10 @@ def fit(
         standardise: put the data on the scale that the model's default priors are meant for (each model says what may be
             scaled). Predictions are in the units of the data all the same, and so is every number of the recipe, every prior
             inside ``priors.InUnitsOfData`` and inducing inputs given by hand; other priors are on the standardised scale. The recipe
-            of a posterior, ``posterior.model``, is on the scale of its rows already: fit ``posterior.recipe`` to others. A program's arguments are never touched.
-        init: a Posterior over the same sites, or some of them, or z, to start from.
+            of a posterior, ``posterior.model``, is on the scale of its rows already, and refused for rows of another scale: fit
+            ``posterior.recipe`` to them. A program's arguments are never touched.
+        init: a Posterior over the same sites, or some of them, or z, to start from. The rows of that posterior count as seen by
+            this one, and so do those on which ``fit_variogram`` or ``networks.pretrained`` found what stands in the recipe.
         checkpoint: a file that keeps the state of a long run; started again with the same arguments after a kill, the run
             goes on from it and ends as it would have. SVI and the chains have it (NUTS: by the finished chain).
 
@@ -77,9 +80,9 @@ def fit(
         DataError, SettingError: if the data do not fit the model.
         NotApplicable: if the method cannot fit this model; the message names one that can.
     """
-    how = NUTS() if how is None else how
+    how, given = NUTS() if how is None else how, data
     if not isinstance(how, Inference):
-        got = repr(how) if isinstance(how, str | type) else f"a {type(how).__name__}"
+        got = repr(how) if isinstance(how, str | type) else an(type(how).__name__)
         do = (
             f"ppgp.interfaces.recipes.build_how({how!r}) makes one"
             if isinstance(how, str)
@@ -106,7 +109,7 @@ def fit(
         model, scaler, recipe = Program(model_or_program), None, None
     else:
         named = isinstance(model_or_program, str)
-        got = repr(model_or_program) if named else f"a {type(model_or_program).__name__}"
+        got = repr(model_or_program) if named else an(type(model_or_program).__name__)
         do = f"ppgp.interfaces.recipes.build_model({got}) makes one" if named else "pass a callable"
         raise NotApplicable("a model of ppgp.models or a Pyro program", got, do)
     of_the_zoo = isinstance(model_or_program, Model)
@@ -135,7 +138,8 @@ def fit(
     with torch.no_grad():
         faults = [] if look is None else look(posterior.theta, data)
     notes = (*posterior.warnings, *doubts, *faults, *troubles(posterior))
-    posterior = replace(posterior, scaler=scaler, recipe=recipe, warnings=notes)
+    seen = also_seen(model_or_program, given, init)
+    posterior = replace(posterior, scaler=scaler, recipe=recipe, warnings=notes, also_seen=seen)
     for sentence in posterior.warnings:
         warnings.warn(sentence, ConvergenceWarning, stacklevel=4)
     return posterior
@@ -156,7 +160,7 @@ def _prepared(model: Model, data: Dataset, standardise: bool) -> tuple[Model, Da
     if data.n < FEW_ROWS:
         raise DataError(
             f"at least {FEW_ROWS} rows to fit a model",
-            f"{data.n} sample{'s' * (data.n != 1)}",
+            counted(data.n, "sample"),
             "collect more rows, or use Target directly",
         )
     if "y" in model.scales and data.classes is not None:
@@ -175,11 +179,24 @@ def _prepared(model: Model, data: Dataset, standardise: bool) -> tuple[Model, Da
         raise SettingError("a recipe in the units of the data with standardise=False", "one on the standardised scale", do)
     scaler = None
     if standardise and model.scales:
-        model.check(data)  # what does not fit is said about the data as they are
+        with suppress(NumericalError):  # of a network, say, which the standardised X may serve: prepare asks again
+            model.check(data)  # what does not fit is said about the data as they are
         data, scaler = data.standardised(scale_y="y" in model.scales, scale_X="X" in model.scales)
     recipe = model
+    _refuse_another_scale(model, scaler)
     if not model.standardised:
         model = model.in_units(Scaler.of(data, scale_X=False, scale_y=False) if scaler is None else scaler)
         if scaler is not None and any(f.name == "standardised" for f in fields(model)):  # type: ignore[arg-type]
             model = replace(model, standardised=True)  # type: ignore[type-var]
-    return made_from(model.prepare(data), recipe), data, scaler
+    return made_from(model.prepare(data), recipe, (data, scaler)), data, scaler
+
+
+def _refuse_another_scale(model: Model, scaler: Scaler | None) -> None:
+    """Raises SettingError for the recipe of a posterior and rows of another scale, on which its numbers would be others."""
+    before = None if model.made_for is None else model.made_for[1]
+    if model.standardised and before is not None and not (scaler is not None and before.like(scaler)):
+        raise SettingError(
+            "posterior.recipe, which is in the units of the data, for other rows than those of the posterior",
+            "posterior.model, whose numbers are on the scale of its own rows",
+            "fit posterior.recipe",
+        )

@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
-from ..errors import SettingError, UnknownName
+from ..errors import SettingError, UnknownName, an
 
 __all__ = ["HOWS", "MODELS", "SCORES", "build_how", "build_model", "build_score", "changed"]
 
@@ -95,7 +95,7 @@ def _build(kind: str, text: str, named: Mapping[str, tuple[str, str]], families:
         raise UnknownName(kind, text, named)
     built = read(named[text][0] if text in named else text, families)
     if not isinstance(built, wanted):
-        raise SettingError(f"a {kind}", text, f"name one of {', '.join(named)}, or write its recipe")
+        raise SettingError(an(kind), text, f"name one of {', '.join(named)}, or write its recipe")
     return built
 
 

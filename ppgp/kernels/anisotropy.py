@@ -33,6 +33,7 @@ class Anisotropy(Around):
     widths = (2, math.inf)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.angle, int | float) and not 0 <= self.angle <= 180:
             raise SettingError("an angle from 0 to 180 degrees, clockwise from north", repr(self.angle), "add or take off 180")
         if isinstance(self.ratio, int | float) and not 0 < self.ratio <= 1:

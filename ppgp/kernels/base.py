@@ -18,8 +18,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import NotApplicable, SettingError
-from ..priors import Param, Prior, Site, in_units_of_data, moved, prefixed, site, tensor_of, under, value_of
+from ..errors import NotApplicable, SettingError, counted
+from ..priors import (
+    Param,
+    Prior,
+    Site,
+    in_units_of_data,
+    moved,
+    prefixed,
+    site,
+    tensor_of,
+    under,
+    value_of,
+    with_plain_numbers,
+)
 from .fourier_features import Draw, Path, fourier
 from .units import Factor, Units, power
 
@@ -49,13 +61,17 @@ class Kernel:
         """Raises SettingError where it is no covariance for inputs of d columns."""
         low, high = self.widths
         if not low <= d <= high:
-            wanted = f"at least {low} columns of X" if d < low else f"at most {high:g} columns of X"
+            wanted = f"at least {counted(low, 'column')} of X" if d < low else f"at most {counted(int(high), 'column')} of X"
             raise SettingError(
                 f"{wanted} for {type(self).__name__}", str(d), "choose another kernel, or Subspace(kernel, columns)"
             )
 
     #: (h of one draw, d, Draw) -> frequencies [samples, L, d] of the kernel over its variance; None: no spectral law is known
     spectrum: ClassVar[Callable[..., Tensor] | None] = None
+
+    def __post_init__(self) -> None:
+        """Called first by a ``__post_init__`` of one's own."""
+        with_plain_numbers(self)
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         raise NotImplementedError
@@ -174,6 +190,7 @@ class _Many(Kernel):
     children: tuple[Kernel, ...]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         flat: list[Kernel] = []
         for child in self.children:
             check_kernel(child)

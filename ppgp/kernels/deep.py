@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ..errors import SettingError
+from ..errors import SettingError, listed
 from ..priors import Param, Prior, Site, per_column, prefixed, site, under
 from .base import Kernel, Theta
 from .fourier_features import Draw, Path
@@ -50,6 +50,7 @@ class Deep(Kernel):
     about_origin = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not isinstance(self.network, Network | nn.Module) or not isinstance(self.kernel, Kernel):
             got = f"Deep({type(self.network).__name__}, {type(self.kernel).__name__})"
             raise SettingError("a network and a kernel in Deep", got, "for example Deep(MLP(), RBF())")
@@ -140,9 +141,9 @@ class Deep(Kernel):
         F = self.features(theta, X)
         if not bool(torch.isfinite(F).all()):
             bad = torch.nonzero(~torch.isfinite(F).flatten(0, -3).all(-1).all(0) if F.ndim > 2 else ~torch.isfinite(F).all(-1))
-            where = ", ".join(str(i) for i in bad.flatten().tolist()[:5])
+            where = listed(bad.flatten().tolist(), "row")
             return [
-                f"the network gives features that are not finite in rows {where}: check those rows, or lower the learning rate"
+                f"the network gives features that are not finite in {where}: check the data there, or lower the learning rate"
             ]
         spread = (F - F.mean(-2, keepdim=True)).square().mean((-2, -1)).sqrt()
         size = F.square().mean((-2, -1)).sqrt()

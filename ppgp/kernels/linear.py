@@ -15,7 +15,8 @@ from .fourier_features import Draw, Path
 class Linear(Kernel):
     """variance * x'x: f(x) = w'x with w ~ N(0, variance I). Rasmussen & Williams (2006), section 2.1.
 
-    Add ``Constant`` for an intercept.
+    Add ``Constant`` for an intercept. Where ``fit`` has standardised X, a prior is on a kernel of x less the mean of the training
+    rows, and so are its draws in the units of the data; a number is on x itself.
     """
 
     variance: PriorLike = LogNormal(0.0, 1.0)

@@ -19,6 +19,8 @@ class LinearVariogram(Kernel):
     A line without a sill has no stationary covariance: this field is 0 at the origin. Under a constant drift (ordinary kriging)
     the origin has no part in any prediction, and what is left is the linear variogram alone. Levy (1948); Chiles & Delfiner
     (2012), section 2.5.3. A linear variogram with a sill is a covariance in one dimension only, and is not offered.
+    Where ``fit`` has standardised X, the origin of a slope with a prior is the mean of the training rows, in draws in the units of
+    the data too.
     """
 
     slope: PriorLike = LogNormal(0.0, 1.0)

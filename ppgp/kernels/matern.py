@@ -33,6 +33,7 @@ class Matern(Kernel):
     about_origin = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.nu not in (0.5, 1.5, 2.5):
             raise SettingError("nu = 0.5, 1.5 or 2.5 in Matern", repr(self.nu), "use one of them, or RBF for infinity")
 

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from ..errors import SettingError, UnknownName
+from ..errors import SettingError, UnknownName, counted
 from ..numerics.seeding import stream
 
 __all__ = ["CNN", "MLP", "Network", "training"]
@@ -154,7 +154,9 @@ class CNN(Network):
     def layers(self, d: int) -> nn.Module:
         side, least = math.isqrt(d), 2 ** len(self.channels)
         if side * side != d or side < least:
-            raise SettingError(f"rows that are square images of at least {least} x {least} for CNN", f"{d} columns", "use MLP")
+            raise SettingError(
+                f"rows that are square images of at least {least} x {least} for CNN", counted(d, "column"), "use MLP"
+            )
         layers: list[nn.Module] = [nn.Unflatten(1, (1, side, side))]
         before = 1
         for channels in self.channels:
@@ -235,7 +237,7 @@ def width(network: Network | nn.Module, d: int) -> int:
             shape = list(module(torch.zeros(2, d, dtype=like.dtype, device=like.device)).shape)
     except (RuntimeError, ValueError, TypeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise SettingError(f"a network that takes rows of {d} columns", reason, "give it as many inputs") from None
+        raise SettingError(f"a network that takes rows of {counted(d, 'column')}", reason, "give it as many inputs") from None
     if len(shape) != 2 or shape[0] != 2 or shape[1] < 1:
         raise SettingError("a network from rows [n, d] to features [n, q]", f"{shape} from 2 rows", "flatten its output")
     return shape[1]

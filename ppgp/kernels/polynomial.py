@@ -18,6 +18,9 @@ from .units import Factor, Units
 class Polynomial(Kernel):
     """variance * (x'x + offset)^degree. Rasmussen & Williams (2006), section 4.2.2.
 
+    Where ``fit`` has standardised X, priors are on a kernel of x less the mean of the training rows, and so are its draws in the
+    units of the data; numbers are on x itself.
+
     Raises:
         SettingError: if degree is not a positive whole number.
     """
@@ -28,6 +31,7 @@ class Polynomial(Kernel):
     hyper = ("variance", "offset")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.degree, bool) or not isinstance(self.degree, int) or self.degree < 1:
             raise SettingError("a whole degree of 1 or more in Polynomial", repr(self.degree), "use 2 or 3")
 

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from ..data.dataset import Dataset
+from ..data.origin import mark, origin_of
 from ..errors import SettingError
 from ..numerics.seeding import seeded
 from .networks import Network, width
@@ -28,7 +29,7 @@ def pretrained(
     """A new module, trained with a linear head (then thrown away) to predict y by least squares: a start for ``Deep``.
 
     Adam (Kingma & Ba 2015) on mini-batches, with the one-cycle schedule of Smith & Topin (2019), dropout on. What it is given is
-    left as it was.
+    left as it was. The module knows the rows: a fit with it in its recipe counts them as seen.
 
     Args:
         network: a record or a module.
@@ -39,9 +40,10 @@ def pretrained(
     Raises:
         SettingError: if epochs, batch_size or learning_rate is not positive, or the network does not fit the data.
     """
-    if standardise:
-        data, _ = data.standardised()
-    return regressor(network, data, epochs=epochs, learning_rate=learning_rate, batch_size=batch_size, seed=seed)[0]
+    table = data.standardised()[0] if standardise else data
+    both = regressor(network, table, epochs=epochs, learning_rate=learning_rate, batch_size=batch_size, seed=seed)
+    mark(both[0], data, before=origin_of(network))
+    return both[0]
 
 
 def regressor(
@@ -75,4 +77,6 @@ def regressor(
                 loss.backward()
                 optimizer.step()
                 cycle.step()
+    for part in (both, both[0]):
+        mark(part, data, before=origin_of(network))
     return both.requires_grad_(False).eval()

@@ -38,6 +38,7 @@ class SpectralMixture(Kernel):
     about_origin = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.components, bool) or not isinstance(self.components, int) or self.components < 1:
             raise SettingError("a positive whole number of components in SpectralMixture", repr(self.components), "use 3")
 

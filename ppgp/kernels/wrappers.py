@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..errors import NotApplicable, SettingError
-from ..priors import LogNormal, Param, Prior, PriorLike, Site, moved, per_column, site, value_of
+from ..errors import NotApplicable, SettingError, counted
+from ..priors import LogNormal, Param, Prior, PriorLike, Site, moved, per_column, plain, site, value_of
 from .base import Around, Kernel, Theta, carries, check_kernel, proportioned, replaced
 from .fourier_features import Draw, Path
 from .units import Factor, Units, power
@@ -26,6 +26,7 @@ class Scale(Around):
     outputscale: PriorLike = LogNormal(0.0, 1.0)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_kernel(self.kernel)
 
     def sites(self, d: int) -> dict[str, Site | Param]:
@@ -84,6 +85,7 @@ class ARD(Around):
     kernel: Kernel
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_kernel(self.kernel)
         if not self._leaf().rescales:
             raise NotApplicable(
@@ -113,7 +115,9 @@ class ARD(Around):
             lengthscale = lengthscale.expand(X.shape[-1])
         if lengthscale.shape[-1] != X.shape[-1]:
             raise SettingError(
-                f"{lengthscale.shape[-1]} columns of X, one a lengthscale", f"{X.shape[-1]}", "pass the same columns"
+                f"{counted(lengthscale.shape[-1], 'column')} of X, one per lengthscale",
+                f"{X.shape[-1]}",
+                "pass the same columns",
             )
         return {**theta, "lengthscale": torch.ones_like(lengthscale[..., 0])}, lengthscale.unsqueeze(-2)
 
@@ -150,7 +154,8 @@ class Subspace(Around):
     columns: Sequence[int]
 
     def __post_init__(self) -> None:
-        columns = tuple(self.columns)
+        super().__post_init__()
+        columns = plain(tuple(self.columns))
         if not columns or len(set(columns)) != len(columns) or not all(isinstance(c, int) and c >= 0 for c in columns):
             raise SettingError("different column numbers, counted from 0, in Subspace", repr(self.columns), "list each once")
         object.__setattr__(self, "columns", columns)
@@ -158,7 +163,7 @@ class Subspace(Around):
     def _check(self, d: int) -> None:
         if max(self.columns) >= d:
             raise SettingError(
-                f"X with at least {max(self.columns) + 1} columns for {self!r}", f"{d}", "name columns that exist"
+                f"X with at least {counted(max(self.columns) + 1, 'column')} for {self!r}", f"{d}", "name columns that exist"
             )
 
     def in_units(self, units: Units) -> Kernel:

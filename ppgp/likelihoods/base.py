@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
-from ..priors import Site, moved, value_of
+from ..priors import Site, moved, value_of, with_plain_numbers
 from ..priors.units import power as to_power
 
 Theta = Mapping[str, Tensor]
@@ -31,6 +31,10 @@ class Likelihood:
     dimensions: ClassVar[Mapping[str, float]] = {}
     #: of Gauss-Hermite in ``expected``; a law narrower than f is uncertain needs more
     nodes: ClassVar[int] = 20
+
+    def __post_init__(self) -> None:
+        """Called first by a ``__post_init__`` of one's own."""
+        with_plain_numbers(self)
 
     @property
     def latents(self) -> int:

@@ -30,6 +30,7 @@ class Bernoulli(Likelihood):
     scales = "X"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.link not in LINKS:
             raise UnknownName("link", self.link, LINKS)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..data.dataset import Dataset
-from ..errors import DataError
+from ..errors import DataError, counted
 
 
 def distinct(data: Dataset) -> tuple[list[float], str]:
@@ -28,7 +28,9 @@ def check_codes(data: Dataset, classes: int) -> None:
     values, shown = distinct(data)
     if any(v not in range(classes) for v in values):
         raise DataError(
-            f"labels 0 to {classes - 1} in y", f"{len(values)} values: {shown}", "recode y, or choose another likelihood"
+            f"labels 0 to {classes - 1} in y",
+            f"{counted(len(values), 'value')}: {shown}",
+            "recode y, or choose another likelihood",
         )
 
 

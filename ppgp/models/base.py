@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent
 
 from ..data.dataset import Dataset, Scaler
-from ..errors import NotApplicable, SettingError
+from ..errors import NotApplicable, SettingError, an, counted
 from ..likelihoods.target_checks import distinct
-from ..priors import Param, Site, in_units_of_data, value_of
+from ..priors import Param, Site, in_units_of_data, value_of, with_plain_numbers
 from .sites import Theta, draw
 
 M = TypeVar("M", bound="Model")
@@ -91,9 +91,15 @@ class Model:
 
     #: the recipe as it was given, which ``prepare`` made this one from; None: this one
     given: ClassVar[Model | None] = None
+    #: the rows that ``prepare`` made it ready for, on their scale, and the Scaler that made that; None: it was not made ready
+    made_for: ClassVar[tuple[Dataset, Scaler | None] | None] = None
     #: whether numbers and inducing inputs are on the scale of the model already, as in the recipe of a posterior: ``fit`` takes
     #: them as they stand
     standardised = False
+
+    def __post_init__(self) -> None:
+        """Called first by a ``__post_init__`` of one's own."""
+        with_plain_numbers(self)
 
     def __repr__(self) -> str:
         shown = [f for f in fields(self) if f.repr and not (f.name == "standardised" and not self.standardised)]  # type: ignore[arg-type]
@@ -114,7 +120,7 @@ class Model:
         given = [name for name in written if in_units_of_data(getattr(self, name))]
         if given and not scaler.identity:
             do = "write in_units for it, or pass standardise=False to fit"
-            raise SettingError(f"a {type(self).__name__} that says what unit {given[0]} has", "no method in_units", do)
+            raise SettingError(f"{an(type(self).__name__)} that says what unit {given[0]} has", "no method in_units", do)
         return self
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
@@ -169,10 +175,12 @@ def as_given(model: Model) -> Model:
     return model if model.given is None else model.given
 
 
-def made_from(ready: M, recipe: Model) -> M:
-    """``ready`` with the recipe that it was made from in its memory; neither its fields nor ``==`` know of it."""
+def made_from(ready: M, recipe: Model, rows: tuple[Dataset, Scaler | None] | None = None) -> M:
+    """``ready`` with the recipe that it was made from and the rows that it was made for in its memory; neither its fields nor ``==``
+    know of them. ``rows`` None: those of the recipe."""
     if ready is not recipe:
         object.__setattr__(ready, "given", as_given(recipe))
+        object.__setattr__(ready, "made_for", recipe.made_for if rows is None else rows)
     return ready
 
 
@@ -211,6 +219,6 @@ def check_labels(model: Model, data: Dataset, classes: int) -> None:
     if any(v not in range(classes) for v in values) or (data.classes is not None and len(data.classes) > classes):
         raise SettingError(
             f"labels {' and '.join(map(str, range(classes)))} in y for {type(model).__name__}",
-            f"{len(values)} values: {shown}",
+            f"{counted(len(values), 'value')}: {shown}",
             "recode y to those labels, or choose a model for such targets",
         )

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ..data.dataset import Dataset
-from ..errors import DataError
+from ..errors import DataError, counted
 from ..priors import Flat, Prior, PriorLike, bare
 
 SEPARATION_UP_TO = 4_000_000  # entries of the linear programme
@@ -41,7 +41,9 @@ def check_determined(data: Dataset, weight: PriorLike, bias: PriorLike) -> None:
     free = data.d + isinstance(bias, Flat)
     advice = "drop columns, or give the weights a prior such as Normal(0, 1)"
     if free > data.n:
-        raise DataError("at most as many flat coefficients as rows", f"{free} coefficients and {data.n} rows", advice)
+        raise DataError(
+            "at most as many flat coefficients as rows", f"{counted(free, 'coefficient')} and {counted(data.n, 'row')}", advice
+        )
     size = X.square().sum(0).sqrt()
     values, vectors = torch.linalg.eigh((X / size).mT @ (X / size))
     if not bool((size > 0).all()) or float(values[0]) <= 1e-12 * float(values[-1]):

@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import DataError, SettingError
+from ..errors import DataError, SettingError, counted
+from ..priors import plain
 
 #: "none", "constant", a degree, columns of X, or a function of X [n, d] that returns [n] or [n, q]
 Drift: TypeAlias = str | int | tuple[int, ...] | Callable[[Tensor], Tensor]
@@ -22,8 +23,9 @@ def checked(drift: object) -> Drift:
     Raises:
         SettingError: if it is none of the kinds of ``Drift``.
     """
+    drift = plain(drift)
     if isinstance(drift, list | tuple):
-        columns = tuple(drift)
+        columns = plain(tuple(drift))
         if columns and len(set(columns)) == len(columns) and all(type(c) is int and c >= 0 for c in columns):
             return columns
     elif drift in ("none", "constant") or callable(drift) or (type(drift) is int and drift >= 0):
@@ -43,7 +45,7 @@ def places(drift: Drift, X: Float[Tensor, "*b n d"]) -> Tensor:
     d = X.shape[-1]
     if max(drift) >= d or len(drift) == d:
         raise DataError(
-            f"coordinates, and columns {list(drift)} for the drift, in X", f"{d} columns", "name columns that exist"
+            f"coordinates, and columns {list(drift)} for the drift, in X", counted(d, "column"), "name columns that exist"
         )
     return X[..., [c for c in range(d) if c not in drift]]
 
@@ -77,5 +79,7 @@ def basis(drift: Drift, X: Float[Tensor, "*b n d"], train: Float[Tensor, "rows d
     found = found[:, None] if isinstance(found, Tensor) and found.ndim == 1 else found
     if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != len(flat) or not bool(torch.isfinite(found).all()):
         got = f"shape {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-        raise DataError(f"finite numbers [n] or [n, q] from the drift for {len(flat)} rows", got, "correct the function")
+        raise DataError(
+            f"finite numbers [n] or [n, q] from the drift for {counted(len(flat), 'row')}", got, "correct the function"
+        )
     return torch.cat([one, found.to(X).reshape(*X.shape[:-1], -1)], -1)

@@ -52,6 +52,7 @@ class GaussianMixture(Model):
     scales = "y"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.components, bool) or not isinstance(self.components, int) or self.components < 2:
             raise SettingError("at least 2 components in GaussianMixture", repr(self.components), "pass components=2")
 

@@ -53,6 +53,7 @@ class GP(Model):
     known_noise = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_kernel(self.kernel)
 
     def sites(self, d: int) -> dict[str, Site | Param]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ..errors import DataError, NumericalError, NumericalWarning, SettingError
+from ..errors import DataError, NumericalError, NumericalWarning, SettingError, counted
 from ..kernels import Kernel
 from ..numerics.inducing_points import GREEDY, select
 from ..numerics.seeding import seeded
@@ -48,7 +48,7 @@ def check_given(Z: Tensor, d: int) -> None:
         DataError: if they have other columns, or repeat themselves.
     """
     if Z.ndim != 2 or Z.shape[1] != d:
-        raise DataError(f"inducing inputs of {d} columns", f"shape {list(Z.shape)}", "pass Z [m, d]")
+        raise DataError(f"inducing inputs of {counted(d, 'column')}", f"shape {list(Z.shape)}", "pass Z [m, d]")
     if len(torch.unique(Z, dim=0)) < len(Z):
         raise DataError("different inducing inputs", "duplicates among them", "drop the copies")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import DataError
+from ..errors import DataError, counted, listed
 
 
 def with_known(noise: Tensor, noise_sd: Tensor | None) -> Tensor:
@@ -22,7 +22,7 @@ def known_at(X: Tensor, noise_sd: Tensor | None) -> Tensor | None:
     if noise_sd is None or len(noise_sd) == len(X):
         return noise_sd
     raise DataError(
-        f"the {len(noise_sd)} rows whose noise this recipe knows",
+        f"the {counted(len(noise_sd), 'row')} whose noise this recipe knows",
         f"{len(X)}",
         "prepare the recipe for these rows, or use predict",
     )
@@ -42,6 +42,6 @@ def refuse_twins(X: Tensor, noise_sd: Tensor | None, own: Tensor | None, where: 
     if twins:
         raise DataError(
             f"{where} where the {parameter} is fixed to 0",
-            f"duplicates in rows {', '.join(map(str, twins[:6]))}",
+            f"duplicates in {listed(twins, 'row', 6)}",
             f"give the {parameter} a prior, or merge those rows",
         )

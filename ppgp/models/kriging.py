@@ -13,14 +13,14 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
-from ..errors import DataError, NotApplicable, SettingError
+from ..errors import DataError, NotApplicable, SettingError, counted
 from ..kernels import Exponential, Kernel
 from ..kernels.base import check_kernel
-from ..kernels.units import Units
+from ..kernels.units import Factor, Units
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.distributions import TrendMarginal
 from ..numerics.gls import Solved, solve
-from ..priors import LogNormal, Param, PriorLike, Site, moved, prefixed, site, under
+from ..priors import Flat, LogNormal, Param, PriorLike, Site, moved, prefixed, site, under
 from .base import Model, full_batch_only
 from .drift import Drift, basis, checked, places
 from .inducing import medians, refuse_broken
@@ -30,6 +30,11 @@ from .units import filled
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws or of places
 ESTIMATORS = ("reml", "ml")
+
+
+def scales(where: Tensor, y: Tensor) -> tuple[float, float]:
+    """A sill and a range that suit these rows: the variance of y, and a tenth of the diagonal of the box around them."""
+    return max(float(y.var()), 1e-12), max(float((where.amax(0) - where.amin(0)).norm()) / 10.0, 1e-12)
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,6 +77,7 @@ class Kriging(Model):
     known_noise = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_kernel(self.kernel)
         object.__setattr__(self, "drift", checked(self.drift))
         if self.estimator not in ESTIMATORS:
@@ -118,10 +124,12 @@ class Kriging(Model):
         F = basis(self.drift, data.X, data.X)
         p = F.shape[1]
         if p >= data.n or int(torch.linalg.matrix_rank(F / F.abs().amax(0).clamp_min(1e-300))) < p:
-            got = f"{data.n} rows for {p}" if p >= data.n else "columns that depend on one another"
+            got = f"{counted(data.n, 'row')} for {p}" if p >= data.n else "columns that depend on one another"
             raise DataError("more rows than functions in the drift, all different", got, "use a simpler drift")
         if self.neighbours is not None and self.neighbours < p:
-            raise SettingError(f"at least {p} neighbours for this drift", str(self.neighbours), "use more, or a simpler drift")
+            raise SettingError(
+                f"at least {counted(p, 'neighbour')} for this drift", str(self.neighbours), "use more, or a simpler drift"
+            )
         if self.nugget == 0:
             own = self.kernel.nugget(under("variogram", medians(self.sites(data.d), where, 0)), where)
             refuse_twins(where, data.noise_sd, own, "rows at different places", "nugget")
@@ -136,16 +144,28 @@ class Kriging(Model):
         return replace(self, variogram=variogram, nugget=nugget, mean=mean)
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
-        """Where a kernel's own sites begin: the weights of a network that has a prior, the frequencies of a spectrum."""
-        return begun(self.sites(data.d))
+        """Where sites begin that have no prior to begin in, in the units of the data; and a kernel's own: the weights of a network that
+        has a prior, the frequencies of a spectrum."""
+        sites, where = self.sites(data.d), places(self.drift, data.X)
+        sill, length = scales(where, data.y)
+        width = where.shape[1]
+        units = Units((0.0,) * width, (length,) * width, sill**0.5)  # where 1 is a number that suits these rows
+        found: dict[str, Factor] = self.kernel.factors(units)
+        at = {f"variogram.{name}": factor for name, factor in found.items() if isinstance(factor, float)}
+        at |= {"nugget": sill * math.exp(-2.0), "mean": float(data.y.mean())}
+        known = {}
+        for name, s in sites.items():
+            begins = isinstance(s, Site) and isinstance(s.prior, Flat) and s.prior.start is None
+            if begins and math.isfinite(at.get(name, math.nan)):
+                known[name] = data.y.new_full(s.shape, at[name])
+        return {**known, **begun(sites)}
 
     def faults(self, theta: Theta, data: Dataset) -> list[str]:
         """What the fit has made of a network."""
         return self.kernel.faults(under("variogram", theta), places(self.drift, data.X))
 
     def _filled(self, where: Tensor, y: Tensor) -> Kriging:
-        sill = math.log(max(float(y.var()), 1e-12))
-        size = math.log(max(float((where.amax(0) - where.amin(0)).norm()) / 10.0, 1e-12))
+        sill, size = map(math.log, scales(where, y))
         variogram = Exponential(LogNormal(sill, 1.0), LogNormal(size, 1.0)) if self.variogram is None else self.variogram
         nugget = LogNormal(sill - 2.0, 1.0) if self.nugget is None else self.nugget
         return replace(self, variogram=variogram, nugget=nugget)

@@ -64,6 +64,7 @@ class SGPR(Model):
     density_at_numbers = "elbo"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_kernel(self.kernel)
         check_number(self.inducing)
         if self.reselect is not None and (self.learn or self.reselect < 1):

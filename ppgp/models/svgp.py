@@ -77,6 +77,7 @@ class SVGP(Model):
     latent_values = ("v",)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_kernel(self.kernel)
         if not isinstance(self.likelihood, Likelihood):
             raise SettingError("a member of ppgp.likelihoods as likelihood", repr(self.likelihood), "for example Bernoulli()")

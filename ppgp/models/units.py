@@ -11,7 +11,7 @@ from torch import Tensor
 from ..data.dataset import Dataset, Scaler
 from ..errors import SettingError
 from ..kernels.units import Factor, Units
-from ..priors import InUnitsOfData, Normal, Prior, PriorLike, affine, in_units_of_data, moved, tensor_of
+from ..priors import Flat, InUnitsOfData, Normal, Prior, PriorLike, affine, bare, in_units_of_data, moved, tensor_of
 from ..priors.units import power
 
 
@@ -43,14 +43,15 @@ def coefficients_in_units(
     ``conjugate``: the sds of normal priors are in units of the noise sd, which is divided by y_sd itself.
 
     Raises:
-        SettingError: for a bias in the units of the data beside weights that are not fixed.
+        SettingError: for a bias in the units of the data beside weights that are not fixed, unless it is flat: then it is flat at
+            the mean of X too.
     """
     x_mean, x_sd = tuple(scaler.x_mean.tolist()), tuple(scaler.x_sd.tolist())
     y_mean, y_sd = float(scaler.y_mean), float(scaler.y_sd)
     found = [moved(weight, tuple(s / y_sd for s in x_sd), what="weight"), bias]
     if in_units_of_data(bias):
         at_mean = 0.0
-        if any(x_mean):
+        if any(x_mean) and not (isinstance(weight, Prior) and isinstance(bare(bias), Flat)):
             if isinstance(weight, Prior):
                 do = "pass standardise=False to fit, or give the bias a prior on the standardised scale"
                 raise SettingError("a bias in the units of the data beside fixed weights alone", f"bias={bias!r}", do)

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import NumericalError, NumericalWarning
+from ..errors import NumericalError, NumericalWarning, listed
 
 LADDER = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)  # jitter, relative to the mean of the diagonal
 LOG_2PI = math.log(2 * math.pi)
@@ -49,7 +49,8 @@ def cholesky(C: Float[Tensor, "*batch n n"], what: str = "covariance") -> Float[
 def _diagnose(C: Float[Tensor, "n n"]) -> str:
     if not bool(torch.isfinite(C).all()):
         bad = torch.nonzero(~torch.isfinite(C).all(1)).flatten().tolist()
-        return f"rows {bad[:5]} of it are not finite; check those rows of X and the hyperparameters"
+        verb = "is" if len(bad) == 1 else "are"
+        return f"its {listed(bad, 'row')} {verb} not finite; check X there and the hyperparameters"
     d = C.diagonal()
     if bool((d <= 0).any()):
         return f"entries {torch.nonzero(d <= 0).flatten().tolist()[:5]} of its diagonal are not positive; a variance must be"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import DataError
+from ..errors import DataError, counted
 from .cholesky import LOG_2PI
 
 NODES = 4001  # of the trapezoid rule in log s; it converges exponentially for a smooth density
@@ -99,7 +99,7 @@ def decompose(Phi: Tensor, y: Tensor, precision: Tensor, mean: Tensor, names: li
         columns = [names[j] for j in torch.nonzero(free > 0.1 * free.max()).flatten().tolist()]
         raise DataError(
             "inputs that determine every coefficient, as the prior is flat",
-            f"{n} rows and {p} coefficients"
+            f"{counted(n, 'row')} and {counted(p, 'coefficient')}"
             if p > n
             else f"columns that are combinations of one another: {', '.join(columns[:6])}",
             "drop columns, or give the weights a prior such as Normal(0, 1)",
@@ -141,7 +141,7 @@ def conjugate_law(d: Decomposition, shape: float, rate: float) -> tuple[float, f
     if new_shape <= 0 or new_rate <= 0:
         raise DataError(
             "more rows than coefficients, as the priors are flat",
-            f"{d.n} rows and {len(d.fit)} coefficients",
+            f"{counted(d.n, 'row')} and {counted(len(d.fit), 'coefficient')}",
             "use proper priors",
         )
     normaliser = shape * math.log(rate) - math.lgamma(shape) if rate > 0 else 0.0
@@ -198,7 +198,7 @@ def _first_grid(d: Decomposition, density: Callable[[Tensor], Tensor], like: Ten
     if bool(counts[-1]) or not bool(torch.isfinite(log_p).any()):
         raise DataError(
             "priors and rows that determine the noise",
-            f"{d.n} rows, {len(d.fit)} coefficients, and a posterior of the noise with no end",
+            f"{counted(d.n, 'row')}, {counted(len(d.fit), 'coefficient')}, and a posterior of the noise with no end",
             "give the noise a proper prior such as LogNormal(-1, 1.5), or more rows",
         )
     return low, high

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import NumericalError
+from ..errors import NumericalError, counted
 from .cholesky import cholesky, gaussian_log_density
 
 ENOUGH = 1e-10  # a diagonal of R below this share of the largest one says that the rows cannot tell the trend's columns apart
@@ -130,7 +130,7 @@ def solve(C: Float[Tensor, "*batch n n"], r: Float[Tensor, ...], F: Float[Tensor
         if F.shape[-1] > F.shape[-2] or bool((size.amin(-1) <= ENOUGH * size.amax(-1)).any()):
             raise NumericalError(
                 "rows that tell the drift's columns apart",
-                f"{F.shape[-2]} rows for {F.shape[-1]} columns, or rows on one line",
+                f"{counted(F.shape[-2], 'row')} for {counted(F.shape[-1], 'column')}, or rows on one line",
                 "use more neighbours, more rows, or a simpler drift",
             )
     beta = torch.linalg.solve_triangular(R, basis.mT @ w, upper=True)

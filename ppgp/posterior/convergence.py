@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import wasserstein_distance
 from torch import Tensor
 
-from ..errors import NotApplicable
+from ..errors import NotApplicable, counted
 from ..numerics.turns import silenced
 from .arviz import arviz
 from .posterior import Posterior
@@ -29,6 +29,8 @@ __all__ = [
     "lacks",
     "mcse",
     "mixing",
+    "on_mini_batches",
+    "plane",
     "psis",
     "rhat",
     "scalars",
@@ -160,7 +162,11 @@ class Mixing:
         if self.chains < 2:
             found.append("one chain cannot show that it has converged, as R-hat compares chains: run at least two, better four")
         if self.table is None:
-            return [*found, f"{self.draws} draws a chain are too few for R-hat and effective sample sizes: raise draws"]
+            verb = "is" if self.draws == 1 else "are"
+            return [
+                *found,
+                f"{counted(self.draws, 'draw')} a chain {verb} too few for R-hat and effective sample sizes: raise draws",
+            ]
         r_hat, where = self.r_hat
         if r_hat > RHAT_LIMIT:
             found.append(
@@ -196,9 +202,29 @@ def efficiency(posterior: Posterior) -> float:
     return min(1.0, few / math.prod(posterior.shape)) if few > 0 else 1.0
 
 
-def uncorrected(posterior: Posterior) -> bool:
-    """Whether its chains move on mini-batches and nothing corrects what that does to their law: mixing says nothing of it."""
-    return bool(getattr(posterior.how, "uncorrected", False))
+def uncorrected(posterior: Posterior) -> str:
+    """What changes the law of its chains, of which mixing says nothing; "" where steps are accepted or rejected."""
+    if not getattr(posterior.how, "uncorrected", False):
+        return ""
+    if on_mini_batches(posterior):
+        return "chains on mini-batches, whose noise widens what is drawn"
+    return "chains whose steps are never rejected, so that their size widens what is drawn"
+
+
+def on_mini_batches(posterior: Posterior) -> bool:
+    """Whether the density was another one at every step: of some rows, or of a program that takes some."""
+    return getattr(posterior.how, "batch_size", None) is not None or "random_density" in posterior.stats
+
+
+def plane(posterior: Posterior) -> dict[str, Tensor]:
+    """The draws, an angle as its cosine and sine: they have no seam at pi."""
+    found: dict[str, Tensor] = {}
+    for name, value in posterior.draws.items():
+        if name in posterior.circular:
+            found |= {f"cos({name})": value.cos(), f"sin({name})": value.sin()}
+        else:
+            found[name] = value
+    return found
 
 
 def lacks(posterior: Posterior) -> list[str]:

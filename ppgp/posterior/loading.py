@@ -60,6 +60,7 @@ def load_posterior(path: str | Path, model: Any = None, *, unchecked: bool = Fal
             found = _marked(found)
         if found.recipe is not None:
             object.__setattr__(found.model, "given", found.recipe)
+            object.__setattr__(found.model, "made_for", (found.data, found.scaler))
         return found
     except StorageError:
         raise
@@ -96,6 +97,8 @@ def _check(found: Posterior) -> None:
         "all the weights of a network": all(
             _largest(network) <= weights for network in networks.instances_in((found.model, found.recipe), networks.Network)
         ),
+        "tables that the fit has seen besides": isinstance(found.also_seen, tuple)
+        and all(isinstance(table, Dataset | Mapping) for table in found.also_seen),
         "a recipe of this model": found.recipe is None or type(found.recipe) is type(found.model),
     }
     wrong = [name for name, holds in facts.items() if not holds]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..data.arrays import check_inputs, check_noise
-from ..data.dataset import Dataset, Scaler, in_order
+from ..data.dataset import Dataset, Scaler, in_order, noise_of
 from ..errors import NotApplicable, NotKnown, SettingError
 from ..numerics.batching import in_chunks
 from ..numerics.threads import limited_by, numbers_in
@@ -53,6 +53,8 @@ class Posterior:
         scaler: how the data of the user became ``data`` (None: untouched). Draws are on the scaled side; see ``draws_in``.
         recipe: the model as it was given to ``fit``, before it was made ready for these rows: what a fit to other rows starts from.
             None for a program, and where it is not known.
+        also_seen: other tables (or arguments of a program) that the fit owes something to: those of ``init=``, and those on which
+            numbers or networks of the recipe were found. Their rows count as seen too.
     """
 
     model: Any
@@ -65,6 +67,7 @@ class Posterior:
     warnings: tuple[str, ...] = ()
     scaler: Scaler | None = None
     recipe: Any = None
+    also_seen: tuple[Any, ...] = ()
 
     @property
     def chains(self) -> int:
@@ -87,6 +90,11 @@ class Posterior:
         return bool(self.draws) and bool(getattr(self.how, "chains", 0))
 
     @property
+    def circular(self) -> tuple[str, ...]:
+        """The sites that are angles."""
+        return tuple(self.stats.get("circular", ()))
+
+    @property
     def theta(self) -> dict[str, Tensor]:
         """``{site: [chain * draw, *event]}`` and the params, as models take them."""
         return {**self.params, **{k: v.reshape(-1, *v.shape[2:]) for k, v in self.draws.items()}}
@@ -100,7 +108,7 @@ class Posterior:
 
     def _new_rows(self, X: Any) -> Tensor:
         names = self.data.feature_names
-        X = in_order(X, names, self.data.target_name)
+        X = in_order(X, names, self.data.target_name, self.data.noise_name)
         X = check_inputs(X, names if names and len(names) == getattr(X, "shape", (0, 0))[-1] else None).to(self.data.X)
         if self.scaler is not None:
             return self.scaler.inputs(X)
@@ -108,7 +116,7 @@ class Posterior:
 
     def _prediction(self, law: Any, X: Tensor) -> Prediction:
         offset, scale = (0.0, 1.0) if self.scaler is None else (self.scaler.y_mean, self.scaler.y_sd)
-        return Prediction(law, offset, scale, self.data.classes, of_table(X, self.data, self.scaler))
+        return Prediction(law, offset, scale, self.data.classes, of_table(X, self.data, self.scaler, self.also_seen))
 
     @limited_by(_work)
     def probit(self, X: Any) -> Prediction:
@@ -131,7 +139,7 @@ class Posterior:
 
         The noise in this law is what the model has estimated. Noise that is known of the new rows is added where it is given:
         ``noise_sd=`` (a number or [m], in the units of y), or that of a Dataset. After a fit to known noise alone
-        (``GP(noise=0)``) the law without it is that of f.
+        (``GP(noise=0)``) the law without it is that of f. A DataFrame has it in the column that the fit had it in, if there is one.
 
         For a user's own program: ``predict(**arguments)`` runs it again at each draw; an argument left out has its default, or is
         None (not observed), and the answer is a Prediction (``{site: Prediction}`` where several sites are unobserved). A discrete
@@ -155,14 +163,14 @@ class Posterior:
             theta = self._every(self.theta)
             found = self.model.predict(theta, arguments, self.data, number)
             laws = {name: Prediction(law) for name, law in found.items()}
-            rows = ProgramRows(self.model.function, {k: v[0] for k, v in theta.items()}, self.data, arguments)
+            rows = ProgramRows(self.model.function, {k: v[0] for k, v in theta.items()}, self.data, arguments, self.also_seen)
             predictions = {name: replace(law, seen=rows.at(name, len(law))) for name, law in laws.items()}
             return predictions if len(predictions) > 1 else next(iter(predictions.values()))
         noise_sd = arguments.pop("noise_sd", None)
         if arguments:
             raise NotApplicable("X, joint and noise_sd", ", ".join(arguments), "a program alone has arguments of its own")
-        if isinstance(X, Dataset):
-            noise_sd = X.noise_sd if noise_sd is None else noise_sd
+        if noise_sd is None:
+            noise_sd = noise_of(X, self.data.noise_name)
         rows = self._new_rows(X)
         with torch.no_grad():
             law = self.model.predict(self.theta, rows, self.data, joint=bool(joint), **self._known(noise_sd, rows))
@@ -237,7 +245,7 @@ class Posterior:
         with torch.no_grad():
             laws = method(self.theta, rows, self.data)
         scale = 1.0 if self.scaler is None else self.scaler.y_sd
-        origin = of_table(rows, self.data, self.scaler)
+        origin = of_table(rows, self.data, self.scaler, self.also_seen)
         return {name: Prediction(law, 0.0, scale, None, origin) for name, law in laws.items()}
 
     @limited_by(_work)
@@ -282,7 +290,10 @@ class Posterior:
 
     @property
     def log_evidence(self) -> float:
-        """log p(y), in the units of the data; with flat priors, the integral against density 1.
+        """log p(y), in the units of the data.
+
+        With ``Flat`` priors it is the integral against density 1 on the scale of the model, and another number on another scale: a
+        flat bias that was standardised takes log(y_sd) off what it is with ``standardise=False``. Compare models on one scale.
 
         Raises:
             NotApplicable: if the method that made this posterior does not know it.
@@ -374,7 +385,8 @@ class Posterior:
     def draws_in(self, units: str = "data") -> dict[str, Tensor]:
         """``draws`` in the units of the data (or, "model", as they are). One length for columns that were scaled one by one is one
         a column, [chain, draw, d]. What has no equivalent (the angle of an anisotropy among such columns, the weights of a network)
-        stays on the standardised scale, and ``summary`` marks it."""
+        stays on the standardised scale, and ``summary`` marks it. Numbers of kernels that know where X = 0 is (``Linear``,
+        ``Polynomial``, ``LinearVariogram``) are those of the kernel at X less the mean of its training rows."""
         return draws_in(units, self.draws, self.model, self.scaler)[0]
 
     def summary(self, units: str = "model") -> Any:
@@ -383,9 +395,12 @@ class Posterior:
         Args:
             units: "model" (the scale that the model saw) or "data"; the name of the index says which, and "(standardised)" marks
                 draws that have no equivalent in the units of the data.
+
+        Figures of an angle are about its circular mean, so that they may pass pi; its R-hat and effective numbers of draws are
+        the worse of its cosine's and its sine's.
         """
         draws, left = draws_in(units, self.draws, self.model, self.scaler)
-        return table_of(draws, left, scale_of(units, self.scaler), self.chains if self.mcmc else 0)
+        return table_of(draws, left, scale_of(units, self.scaler), self.chains if self.mcmc else 0, self.circular)
 
     def r_hat(self) -> dict[str, float]:
         """Rank-normalised split R-hat of every scalar, ``{name: value}``. Vehtari et al. (2021).

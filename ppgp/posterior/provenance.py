@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset, Scaler
+from ..data.dataset import Dataset, Scaler, in_order
+from ..errors import PpgpError
 from ..numerics.same_rows import Table, same_rows
 from ..numerics.seeding import seeded
 from ..target.handlers import Run, quietly
@@ -25,15 +26,18 @@ class Provenance:
         trained: () -> the fit's inputs [n, k] and targets [n], in the units of the data.
         rows: () -> the inputs [m, k] of the prediction.
         index: which of these rows; None: all.
+        others: the same rows, and those of other tables that the fit owes something to.
     """
 
     trained: Callable[[], tuple[Table, Table]]
     rows: Callable[[], Table]
     index: Tensor | None = None
+    others: tuple[Provenance, ...] = ()
     _last: dict[bytes, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     def __getitem__(self, index: Tensor) -> Provenance:
-        return replace(self, index=index if self.index is None else self.index[index])
+        others = tuple(other[index] for other in self.others)
+        return replace(self, index=index if self.index is None else self.index[index], others=others)
 
     def seen_with(self, y: Tensor) -> Tensor:
         """[m] bool: rows that the fit has seen with this y [m], up to rounding, where chance does not explain as many."""
@@ -42,14 +46,16 @@ class Provenance:
         if key not in self._last:  # several scores are calibrated on the same rows
             X, known = self.trained()
             rows = self.rows() if self.index is None else self.rows()[self.index.cpu().numpy()]
-            found = same_rows(np.column_stack([X, known]), np.column_stack([rows, target]))
+            found = torch.from_numpy(same_rows(np.column_stack([X, known]), np.column_stack([rows, target])))
+            for other in self.others:
+                found = found | other.seen_with(y)
             self._last.clear()
-            self._last[key] = torch.from_numpy(found)
+            self._last[key] = found
         return self._last[key]
 
 
-def of_table(X: Tensor, train: Dataset, scaler: Scaler | None) -> Provenance:
-    """Of rows X [m, d] on the scale of the training table."""
+def of_table(X: Tensor, train: Dataset, scaler: Scaler | None, others: Sequence[Any] = ()) -> Provenance:
+    """Of rows X [m, d] on the scale of the training table; ``others``: tables in the units of the data."""
 
     def inputs(rows: Tensor) -> Table:
         return numbers(rows if scaler is None else rows * scaler.x_sd + scaler.x_mean)
@@ -58,7 +64,22 @@ def of_table(X: Tensor, train: Dataset, scaler: Scaler | None) -> Provenance:
         y = train.y if scaler is None else train.y * scaler.y_sd + scaler.y_mean
         return inputs(train.X), numbers(y)
 
-    return Provenance(trained, lambda: inputs(X))
+    def rows() -> Table:
+        return inputs(X)
+
+    same_columns = [pairs for other in others if (pairs := _pairs_of(other, train)) is not None]
+    return Provenance(trained, rows, others=tuple(Provenance(pairs, rows) for pairs in same_columns))
+
+
+def _pairs_of(other: Any, train: Dataset) -> Callable[[], tuple[Table, Table]] | None:
+    """() -> inputs and targets of a table with the columns of ``train``; None for any other."""
+    if not isinstance(other, Dataset):
+        return None
+    try:
+        X = in_order(other, train.feature_names)
+    except PpgpError:  # it has other columns
+        return None
+    return (lambda: (numbers(X), numbers(other.y))) if X.shape[1] == train.d else None
 
 
 class ProgramRows:
@@ -69,6 +90,7 @@ class ProgramRows:
         theta: every site and param of one draw.
         data: the arguments of the fit.
         given: the arguments of the prediction.
+        others: the arguments of other fits that this one owes something to.
     """
 
     def __init__(
@@ -77,7 +99,10 @@ class ProgramRows:
         theta: Mapping[str, Tensor],
         data: Mapping[str, Any],
         given: Mapping[str, Any],
+        others: Sequence[Any] = (),
     ) -> None:
+        programs = [other for other in others if isinstance(other, Mapping) and other.keys() == data.keys()]
+        self.others = [ProgramRows(function, theta, other, given) for other in programs]
         self.function, self.theta, self.data, self.given = function, theta, data, given
         self._observed: dict[str, Table] | None = None
 
@@ -95,7 +120,8 @@ class ProgramRows:
                     new.append(b)
             return np.concatenate(old, 1), y, np.concatenate(new, 1)
 
-        return Provenance(lambda: pairs()[:2], lambda: pairs()[2])
+        others = tuple(other.at(site, rows) for other in self.others)
+        return Provenance(lambda: pairs()[:2], lambda: pairs()[2], others=others)
 
     def _targets(self, site: str) -> Table:
         """The y [n] that the fit saw at a site; empty where it saw none, or has no rows there."""

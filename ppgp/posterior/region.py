@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..data.arrays import as_tensor
-from ..errors import DataError, NumericalError, SettingError
+from ..errors import DataError, NumericalError, SettingError, listed
 
 __all__ = ["Region"]
 
@@ -62,7 +62,7 @@ class Region:
             if bad:
                 raise NumericalError(
                     "ends of intervals that are numbers",
-                    f"NaN in {len(bad)} rows, among them {bad[:5]}",
+                    f"NaN in {listed(bad, 'row')}",
                     "check the predictions of those rows; an empty interval has lower = inf and upper = -inf",
                 )
 

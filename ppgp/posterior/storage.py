@@ -29,7 +29,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from ..errors import StorageError
+from ..errors import StorageError, an
 
 FORMAT = "ppgp-2"
 UNCHECKED = "ppgp-1"  # the format before, without a digest
@@ -251,7 +251,7 @@ def _encode(value: Any, written: Written, where: str, depth: int) -> Any:
     if callable(value):
         return _named(value, written, where)
     do = "give numbers, text, arrays, tensors, lists or mappings of them"
-    raise StorageError("what a file can hold", f"{where}, a {type(value).__name__}", do)
+    raise StorageError("what a file can hold", f"{where}, {an(type(value).__name__)}", do)
 
 
 def _tensor_of(array: np.ndarray, where: str) -> Tensor:

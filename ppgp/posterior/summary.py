@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,10 +40,12 @@ def scale_of(units: str, scaler: Scaler | None) -> str:
     return "units of the data" if units == "data" or scaler is None else "standardised scale"
 
 
-def table_of(draws: Mapping[str, Tensor], left: list[str], title: str, chains: int) -> Any:
+def table_of(draws: Mapping[str, Tensor], left: list[str], title: str, chains: int, angles: Sequence[str] = ()) -> Any:
     """The figures of ``Posterior.summary``; ``chains`` is 0 where draws are independent."""
     import pandas as pd
 
+    plane = {name: (value.cos(), value.sin()) for name, value in draws.items() if name in angles}
+    draws = {name: about_its_mean(value) if name in plane else value for name, value in draws.items()}
     rows, index = [], []
     for name, value in draws.items():
         flat = value.reshape(*value.shape[:2], -1)
@@ -57,12 +60,29 @@ def table_of(draws: Mapping[str, Tensor], left: list[str], title: str, chains: i
             index.append(name + at + mark)
     table = pd.DataFrame(rows, index=pd.Index(index, name=title), columns=["mean", "sd", "5%", "50%", "95%"])
     if chains and draws:
-        for column, found in _of_chains(draws, chains).items():
-            table[column] = np.concatenate([np.ravel(found[name].to_numpy()) for name in draws])
+        for column, found in _of_chains(draws, chains, plane).items():
+            table[column] = np.concatenate([np.ravel(found[name]) for name in draws])
     return table
 
 
-def _of_chains(draws: Mapping[str, Tensor], chains: int) -> dict[str, Any]:
+def about_its_mean(angle: Tensor) -> Tensor:
+    """Angles [chain, draw, *event] on the turn around their circular mean, where they have no seam."""
+    middle = torch.atan2(angle.sin().mean((0, 1)), angle.cos().mean((0, 1)))
+    return middle + torch.remainder(angle - middle + math.pi, 2 * math.pi) - math.pi
+
+
+def _of_chains(
+    draws: Mapping[str, Tensor], chains: int, plane: Mapping[str, tuple[Tensor, Tensor]]
+) -> dict[str, dict[str, np.ndarray]]:
+    """``{figure: {site: [*event]}}``; ``plane``: cosine and sine of the angles."""
+    found = _figures(draws, chains)
+    for worse, kind in ((np.fmin, "ess_bulk"), (np.fmin, "ess_tail"), (np.fmax, "r_hat")):
+        for name, parts in plane.items() if kind in found else ():
+            found[kind][name] = worse(*(_figures({name: part}, chains)[kind][name] for part in parts))
+    return found
+
+
+def _figures(draws: Mapping[str, Tensor], chains: int) -> dict[str, dict[str, np.ndarray]]:
     az = arviz_bridge.arviz()
     arrays = {k: v.double().cpu().numpy() for k, v in draws.items()}
     with silenced(RuntimeWarning):  # a scalar that never moves has no variance to divide by
@@ -76,4 +96,4 @@ def _of_chains(draws: Mapping[str, Tensor], chains: int) -> dict[str, Any]:
         }
         if chains > 1:  # R-hat compares chains: a single one has none, rather than NaN
             figures["r_hat"] = az.rhat(data)
-    return figures
+    return {kind: {name: figure[name].to_numpy() for name in draws} for kind, figure in figures.items()}

@@ -22,8 +22,10 @@ from .records import Prior as Prior
 from .records import PriorLike as PriorLike
 from .records import bare as bare
 from .records import per_column as per_column
+from .records import plain as plain
 from .records import single as single
 from .records import tensor_of as tensor_of
+from .records import with_plain_numbers as with_plain_numbers
 from .sites import Param as Param
 from .sites import Site as Site
 from .sites import prefixed as prefixed

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import pyro.distributions as dist
 import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
@@ -36,7 +37,10 @@ __all__ = [
     "Uniform",
 ]
 
-Number: TypeAlias = float | tuple[float, ...]  # one for all entries, or one for each along the last axis
+if TYPE_CHECKING:
+    Number: TypeAlias = float | tuple[float, ...]  # one for all entries, or one for each along the last axis
+else:  # numbers of NumPy and tensors without axes are taken too, and become Python's
+    Number = float | int | np.generic | np.ndarray | Tensor | tuple
 
 
 class Prior:
@@ -52,6 +56,7 @@ class Prior:
         return [tensor_of(getattr(self, f.name), like) for f in fields(self)]  # type: ignore[arg-type]
 
     def __post_init__(self) -> None:
+        with_plain_numbers(self)
         for f in fields(self):  # type: ignore[arg-type]
             value = getattr(self, f.name)
             free = f.name in ("loc", "low", "high")
@@ -60,7 +65,29 @@ class Prior:
                 raise SettingError(f"{wanted} as {f.name} of {type(self).__name__}", repr(value), "change it")
 
 
-PriorLike: TypeAlias = Prior | float | int | tuple[float, ...]
+if TYPE_CHECKING:
+    PriorLike: TypeAlias = Prior | float | int | tuple[float, ...]
+else:
+    PriorLike = Prior | Number
+
+
+def plain(value: Any) -> Any:
+    """A number of NumPy or a tensor without axes as Python's, in tuples too; anything else as it is."""
+    if isinstance(value, tuple):
+        found = tuple(map(plain, value))
+        return value if all(a is b for a, b in zip(found, value, strict=True)) else found
+    if isinstance(value, np.generic | np.ndarray | Tensor) and value.ndim == 0:
+        return value.item()
+    return value
+
+
+def with_plain_numbers(record: Any) -> None:
+    """Put Python's numbers in the fields of a frozen record, which then compares, prints and is stored as if given so."""
+    for f in fields(record):
+        value = getattr(record, f.name)
+        found = plain(value)
+        if found is not value:
+            object.__setattr__(record, f.name, found)
 
 
 def entries(value: object) -> tuple[Any, ...]:
@@ -282,6 +309,7 @@ class Flat(Prior):
     start: Number | None = None
 
     def __post_init__(self) -> None:
+        with_plain_numbers(self)
         if self.start is not None and not all(map(is_number, entries(self.start))):
             raise SettingError("a finite number as start of Flat", repr(self.start), "change it")
 

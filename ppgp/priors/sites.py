@@ -11,7 +11,7 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 from torch.distributions import constraints
 
-from ..errors import SettingError
+from ..errors import SettingError, counted
 from .records import Dirichlet, Flat, Prior, PriorLike, bare, entries, is_number, tensor_of
 
 SiteOrParam = TypeVar("SiteOrParam", bound="Site | Param")
@@ -89,7 +89,7 @@ def _one_each(name: str, prior: Prior, shape: tuple[int, ...]) -> None:
 
 def _refuse_length(name: str, value: tuple[float, ...], shape: tuple[int, ...]) -> None:
     wanted = f"one number, or {shape[-1]} (one for each entry)," if shape else "one number"
-    raise SettingError(f"{wanted} for {name}", f"{len(value)} numbers", "change it")
+    raise SettingError(f"{wanted} for {name}", counted(len(value), "number"), "change it")
 
 
 def value_of(theta: Mapping[str, Tensor], name: str, prior: PriorLike, like: Tensor) -> Tensor:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import pyro
 import torch
 from pyro.util import check_site_shape
 from torch import Tensor
 
-from ..errors import DataError, NotApplicable
+from ..errors import DataError, NotApplicable, an
 from ..numerics.seeding import seeded
 from ..numerics.turns import silenced
 from .handlers import Run, is_deterministic, quietly, site_log_prob
@@ -55,8 +56,13 @@ def check_sites(run: Run) -> None:
     """Refuses what has no density that all methods can use.
 
     Raises:
+        DataError: for data that are no tensor, which a law of torch cannot take.
         NotApplicable: for ``obs_mask``, which makes a latent site whose observed places have no density.
     """
+    for name, site in run.observed().items():
+        if isinstance(site["value"], np.ndarray | list | tuple):
+            got = f"{an(type(site['value']).__name__)} at {name!r}"
+            raise DataError("a tensor as obs", got, "pass torch.as_tensor(...) of it to fit, or convert it in the program")
     for name in run.sites:
         base = name.removesuffix("_unobserved")
         if base != name and f"{base}_observed" in run.sites and base in run.sites:

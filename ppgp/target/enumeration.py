@@ -11,7 +11,7 @@ from pyro.infer.mcmc.util import TraceEinsumEvaluator
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
-from ..errors import NotApplicable
+from ..errors import NotApplicable, an
 from .handlers import Run, is_data
 
 
@@ -25,7 +25,7 @@ def check_enumerable(name: str, site: dict[str, Any]) -> None:
     if not site["fn"].has_enumerate_support:
         raise NotApplicable(
             "continuous latent sites, or discrete ones of finite support, which are summed out",
-            f"{name!r}, a {type(site['fn']).__name__}",
+            f"{name!r}, {an(type(site['fn']).__name__)}",
             "observe it, or sum it out in the program up to a bound",
         )
 

@@ -55,6 +55,10 @@ class Run(Messenger):
             msg["done"] = True
         elif not msg["is_observed"] and isinstance(msg["fn"], dist.ImproperUniform):
             msg["value"], msg["done"] = _middle(msg["fn"]), True  # it cannot be drawn
+        elif not msg["is_observed"] and not callable(msg["fn"]):
+            law = type(msg["fn"]).__name__
+            do = f"write pyro.distributions.{law}, which has the same arguments"
+            raise NotApplicable("a distribution of Pyro at every site that is drawn", f"torch's {law} at {msg['name']!r}", do)
 
     def _pyro_post_sample(self, msg: Any) -> None:
         if not site_is_subsample(msg):

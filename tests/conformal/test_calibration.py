@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -129,6 +130,15 @@ def test_cv_plus_promises_what_its_folds_allow_and_works_for_labels() -> None:
     assert float(sets.covers(labels.y).double().mean()) >= 0.8
     with pytest.raises(SettingError, match="between 2 and n = 40 folds"):
         ppgp.cross_calibrate(models.LinearRegression(), Dataset(X, y), folds=1)
+
+
+@pytest.mark.parametrize(("n", "folds"), [(103, 10), (40, 12), (7, 3), (100, 70)])
+def test_unequal_folds_are_promised_the_bound_that_holds_for_them(n: int, folds: int) -> None:
+    """Theorem 4 has a second, smaller cost, which needs folds of one size; the first holds for any."""
+    assert len({len(part) for part in torch.arange(n).tensor_split(folds)}) == 2
+    found = SimpleNamespace(n=n, posteriors=(None,) * folds)
+    promised = conformal.cross.CrossCalibrator.promised(found, 0.9)  # type: ignore[arg-type]
+    assert promised == pytest.approx(0.8 - 2 * (1 - 1 / folds) / (n / folds + 1))
 
 
 # -- conformal Bayes -----------------------------------------------------------------------------------------------

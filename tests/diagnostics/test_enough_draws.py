@@ -124,8 +124,49 @@ def test_chains_on_mini_batches_need_a_reference(how: inference.Inference) -> No
     assert "mini-batches" in named.reasons["q"]
 
 
-def test_all_rows_at_each_step_are_judged_by_their_mixing() -> None:
-    assert ppgp.diagnose(posterior(normal(4, 1000), inference.SGHMC())).verdict == "agrees"
+@pytest.mark.parametrize("how", [inference.SGLD(), inference.SGHMC()], ids=lambda h: type(h).__name__)
+def test_steps_that_are_never_rejected_need_a_reference_too(how: inference.Inference) -> None:
+    """The bias of a step's size is in every chain alike, where R-hat cannot see it."""
+    wide = posterior(1.5 * normal(4, 1000, seed=1), how)
+    alone = ppgp.diagnose(wide)
+    assert alone.verdict == "unjudged"
+    assert "never rejected" in alone.figure
+    assert ppgp.diagnose(wide, REFERENCE).verdict == "means agree, spread does not"
+    assert ppgp.diagnose(posterior(normal(4, 1000, seed=1), how), REFERENCE).verdict == "agrees"
+    assert ppgp.compare({"sg": wide}).verdicts == {"sg": "unjudged"}
+
+
+def test_a_program_that_takes_rows_at_random_is_on_mini_batches_too() -> None:
+    found = posterior(normal(4, 1000, seed=1), inference.SGLD(), random_density="a plate that takes 10 of 30 rows")
+    assert "mini-batches" in ppgp.diagnose(found).figure
+
+
+def angles(turn: float, how: inference.Inference, seed: int, chains: int = 4) -> Posterior:
+    """Draws of N(turn, 0.2^2), as angles in (-pi, pi]."""
+    x = turn + 0.2 * normal(chains, 4000 // chains, seed=seed)
+    return posterior(np.arctan2(np.sin(x), np.cos(x)), how, circular=("z",))
+
+
+def test_an_angle_next_to_pi_is_judged_as_any_other() -> None:
+    """On the real line such draws are two bumps, at -pi and pi."""
+    seam, zero = (angles(turn, inference.NUTS(), 3).summary() for turn in (3.0, 0.0))
+    np.testing.assert_allclose(seam["mean"] - 3.0, zero["mean"], atol=1e-12)
+    for figure in ("sd", "mcse_mean", "mcse_sd"):
+        np.testing.assert_allclose(seam[figure], zero[figure], rtol=1e-9)
+    np.testing.assert_allclose(seam[["5%", "50%", "95%"]] - 3.0, zero[["5%", "50%", "95%"]], atol=1e-12)
+    assert float(seam["r_hat"].iloc[0]) < 1.01
+    assert float(seam["ess_bulk"].iloc[0]) > 2000
+    same = {"q": angles(np.pi, inference.Laplace(), 5, 1), "r": angles(np.pi, inference.NUTS(), 4)}
+    assert ppgp.compare(same).verdicts["q"] == "agrees"
+    off = {"q": angles(np.pi + 0.2, inference.Laplace(), 5, 1), "r": angles(np.pi, inference.NUTS(), 4)}
+    assert ppgp.compare(off).verdicts["q"] == "do not use"
+
+
+def test_chains_at_two_angles_have_not_converged() -> None:
+    x = np.pi + 0.2 * normal(4, 500, seed=1) + np.array([0.0, 0.0, 0.0, 2.0])[:, None]
+    found = posterior(np.arctan2(np.sin(x), np.cos(x)), inference.NUTS(), circular=("z",))
+    assert found.r_hat()["z"] > 1.1
+    assert any("R-hat" in sentence for sentence in troubles(found))
 
 
 def test_the_joint_mode_of_f_is_called_a_poor_fit_whatever_the_word() -> None:

@@ -12,9 +12,9 @@ import ppgp
 from ppgp import diagnostics
 from ppgp.data import Dataset
 from ppgp.errors import NotApplicable, SettingError
-from ppgp.inference import HMC, MAP, NUTS, SGHMC, SGLD, Ensemble, MetropolisHastings
+from ppgp.inference import HMC, MAP, NUTS, SGHMC, SGLD, SVI, Ensemble, MetropolisHastings
 from ppgp.inference.mcmc.nutpie_chains import chain_seed
-from ppgp.models import GaussianMixture, LinearRegression
+from ppgp.models import SVGP, GaussianMixture, LinearRegression
 from ppgp.priors import Flat
 
 F64 = torch.float64
@@ -110,3 +110,10 @@ def test_settings_that_make_no_sense() -> None:
     with pytest.raises(NotApplicable, match="mini-batch"):
         ppgp.fit(program, {"x": torch.zeros((), dtype=F64)}, SGLD(batch_size=10), progress=False)
     assert Flat() == Flat()
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
+def test_an_ensemble_of_members_with_params_of_their_own_is_one_sentence() -> None:
+    X = torch.randn(20, 1, generator=torch.Generator().manual_seed(0), dtype=F64)
+    with pytest.raises(NotApplicable, match="from SVI on SVGP"):
+        ppgp.fit(SVGP(inducing=4), Dataset(X, X[:, 0]), Ensemble(SVI(steps=2), members=2), progress=False)

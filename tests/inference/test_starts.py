@@ -16,7 +16,7 @@ import ppgp
 from ppgp import inference, kernels, models, priors
 from ppgp.data import Dataset
 from ppgp.errors import ConvergenceWarning, SettingError
-from ppgp.inference.optimise.multistart import from_prior
+from ppgp.inference.optimise.multistart import ENOUGH, SEVERAL, from_prior
 from ppgp.target import Target
 
 GENERATOR = torch.Generator().manual_seed(7)
@@ -56,6 +56,48 @@ def test_both_peaks_of_a_gp_are_found_and_the_higher_is_the_answer() -> None:
         peak = high if abs(float(height) - high[0]) < abs(float(height) - low[0]) else low
         assert np.allclose(end, peak[1:], atol=0.06)  # the grid's spacing is 0.05
     assert float(heights[0]) == pytest.approx(one.stats["log_density"], abs=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+def test_laplace_expands_around_the_higher_peak_too() -> None:
+    """Of the density with its Jacobian, which Laplace climbs; the usual start leads to the lower one."""
+    wide = priors.LogNormal(0.0, 3.5)
+    model = models.GP(kernels.RBF(variance=SILL, lengthscale=wide), noise=wide)
+    one, many = (ppgp.fit(model, DATA, inference.Laplace(draws=20, starts=k), progress=False, seed=1) for k in (1, SEVERAL))
+    target = Target(many.model, many.data)
+    low, high = (float(target.value_and_grad(found.stats["mode"])[0]) for found in (one, many))
+    assert high == pytest.approx(float(many.stats["end_log_densities"].max()), abs=1e-6)
+    assert high > low + 0.1
+    assert len(many.stats["ends"]) == SEVERAL
+
+
+def test_no_more_searches_are_made_where_the_first_end_alike() -> None:
+    x = torch.linspace(-3, 3, 40, dtype=torch.float64)
+    noise = 0.1 * torch.randn(40, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    plain = Dataset(x[:, None], torch.sin(2 * x) + noise)
+    model = models.GP(kernels.RBF(1.0, 1.0), noise=priors.Flat())
+    for how in (inference.MAP, inference.Laplace):
+        assert len(ppgp.fit(model, plain, how(), progress=False).stats["ends"]) == ENOUGH
+        assert len(ppgp.fit(model, plain, how(starts=SEVERAL), progress=False).stats["ends"]) == SEVERAL
+    assert "ends" not in ppgp.fit(models.GP(), plain, inference.Laplace(draws=2), progress=False).stats
+
+
+def test_a_flat_sill_and_a_flat_range_begin_where_the_rows_are() -> None:
+    """Metres and squared milligrams: a sill of 1 and a range of 1 are no beginning."""
+    generator = torch.Generator().manual_seed(0)
+    X = 5000 * torch.rand(30, 2, generator=generator, dtype=torch.float64)
+    y = 300 + 200 * torch.sin(X[:, 0] / 800) + 20 * torch.randn(30, generator=generator, dtype=torch.float64)
+    flat = priors.Flat()
+    inner = kernels.Exponential(flat, flat) + kernels.Linear(flat) + kernels.RBF(flat, priors.Flat(start=70.0))
+    for scale in (1.0, 1e3):
+        model, data = models.Kriging(inner, flat), Dataset(scale * X, y)
+        begun = Target(model.prepare(data), data).constrain(Target(model.prepare(data), data).origin())
+        values = {name: float(value) for name, value in begun.items()}
+        assert values["variogram.0.variance"] == pytest.approx(float(y.var()))
+        assert 300 * scale < values["variogram.0.lengthscale"] < 1000 * scale
+        assert values["variogram.1.variance"] == pytest.approx(float(y.var()) / values["variogram.0.lengthscale"] ** 2)
+        assert values["variogram.2.lengthscale"] == pytest.approx(70.0)
+        assert 0 < values["nugget"] < float(y.var())
 
 
 def test_the_same_seed_has_the_same_ends_and_another_has_others() -> None:

@@ -364,6 +364,7 @@ def test_greedy_selection_in_single_precision_takes_the_rows_that_double_takes(k
     torch.testing.assert_close(found[0].double(), found[1], rtol=0, atol=0)
 
 
+@quiet
 def test_a_network_that_starts_dead_or_saturated_is_refused_with_a_way_out() -> None:
     """Rectified units without biases are dead on one side of 0; the ways out that the sentence names work."""
     years = 2000.0 + torch.linspace(0.0, 20.0, 30, dtype=torch.float64)[:, None]
@@ -372,6 +373,8 @@ def test_a_network_that_starts_dead_or_saturated_is_refused_with_a_way_out() -> 
     with pytest.raises(NumericalError, match=r"mean of .*standardise"):
         recipe.prepare(data)
     assert type(recipe.prepare(data.standardised()[0])) is GP
+    for model in (recipe, SGPR(recipe.kernel, 5)):  # and fit, which standardises, does not ask it of X as it is
+        assert ppgp.fit(model, data, inference.MAP(steps=1), progress=False).stats["steps"] >= 0
     positive = Dataset(years - 1999.0, data.y)
     seeds = [seed for seed in range(8) if Deep(MLP((1,), 4, seed=seed), RBF()).faults({}, positive.X)]
     assert 0 < len(seeds) < 8

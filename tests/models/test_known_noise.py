@@ -237,3 +237,19 @@ def test_white_tells_duplicates_apart_where_there_is_no_other_noise(build: Calla
     assert bool(torch.isfinite(ready.loo({}, twice).mean).all())
     with pytest.raises(DataError, match="duplicates"):
         build(KERNEL).prepare(twice)
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+def test_the_noise_of_a_frame_is_read_by_the_name_that_it_had(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y, "error": SD})
+    data = Dataset.from_frame(frame, "y", noise_sd="error")
+    assert data.noise_name == "error"
+    assert data.rows(slice(3)).noise_name == "error"
+    assert Dataset(frame[["a", "b"]], frame["y"], noise_sd=frame["error"]).noise_name == "error"
+    assert Dataset(X, Y, noise_sd=SD).noise_name is None
+    posterior = ppgp.fit(models.GP(), data, inference.MAP(steps=5), progress=False)
+    for found in (posterior, ppgp.load_posterior(posterior.save(tmp_path / "gp.ppgp"))):
+        with_it, without = found.predict(frame), found.predict(frame.drop(columns=["error", "y"]))
+        torch.testing.assert_close(with_it.std, found.predict(X, noise_sd=SD).std)
+        torch.testing.assert_close(without.std, found.predict(X).std)
+        torch.testing.assert_close(found.predict(frame, noise_sd=2.0).std, found.predict(X, noise_sd=2.0).std)

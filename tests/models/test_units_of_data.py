@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyro
 import pytest
 import torch
@@ -327,3 +329,69 @@ def test_simulation_based_calibration_fits_the_mean_that_it_draws_from(model: Mo
     with seeded(0), pyro.get_param_store().scope():
         _, ready, _ = OfModel(model, DATA.X[:6] / 40).drawn()
     assert ready.mean == 0.0
+
+
+@quiet
+def test_the_recipe_of_a_posterior_is_refused_for_rows_of_another_scale(tmp_path: Path) -> None:
+    """Its numbers are on the scale of its own rows: a noise of 1.5 would be read as another one."""
+    once = ppgp.fit(SGPR(RBF(70.0, 6.0), noise=1.5, Z=Z), DATA, inference.MAP(), progress=False)
+    other = Dataset(2 * DATA.X, 3 * DATA.y)
+    for found in (once, ppgp.load_posterior(once.save(tmp_path / "once.ppgp"))):
+        with pytest.raises(SettingError, match=r"posterior\.recipe"):
+            ppgp.fit(found.model, other, inference.MAP(), progress=False)
+        again = ppgp.fit(found.model, Dataset(DATA.X.flip(0), DATA.y.flip(0)), inference.MAP(), progress=False)
+        same(once.predict(NEW), again.predict(NEW))
+    right = ppgp.fit(once.recipe, other, inference.MAP(), progress=False)
+    assert float(right.model.noise) * float(right.scaler.y_sd) ** 2 == pytest.approx(1.5)
+    declared = GP(RBF(1.0, 1.0), noise=0.1, standardised=True)  # a recipe that says so itself, of any rows
+    assert ppgp.fit(declared, other, inference.MAP(), progress=False).model.noise == 0.1
+
+
+@quiet
+def test_a_flat_bias_is_flat_in_the_units_of_the_data_too() -> None:
+    for model, data in ((LinearRegression, DATA), (LogisticRegression, LABELS), (SoftmaxRegression, CLASSES)):
+        one, two = (
+            ppgp.fit(model(bias=bias), data, inference.MAP(), progress=False).draws["bias"]
+            for bias in (priors.Flat(), InUnitsOfData(priors.Flat()))
+        )
+        torch.testing.assert_close(one, two)
+
+
+@quiet
+def test_the_evidence_under_a_flat_bias_is_that_of_the_scale_of_the_model() -> None:
+    """Density 1 per unit of the model's scale: log(y_sd) less than per unit of y, as the docstring says."""
+    recipe = LinearRegression(InUnitsOfData(Normal(0.0, 3.0)), InUnitsOfData(priors.Flat()), 2.0)
+    scaled, plain = (ppgp.fit(recipe, DATA, inference.Exact(), progress=False, standardise=s) for s in (True, False))
+    assert scaled.scaler is not None
+    assert plain.log_evidence - scaled.log_evidence == pytest.approx(float(scaled.scaler.y_sd.log()))
+
+
+@pytest.mark.parametrize(
+    "number",
+    [np.float32(1.5), np.float64(1.5), np.int64(2), np.array(1.5), torch.tensor(1.5), torch.tensor(2)],
+    ids=["float32", "float64", "int64", "array", "tensor", "whole tensor"],
+)
+def test_numbers_of_numpy_and_torch_are_numbers(number: Any, tmp_path: Path) -> None:
+    plain = number.item()
+    pairs = [
+        (RBF(number, number), RBF(plain, plain)),
+        (ARD(Scale(Matern(1.5, lengthscale=(number, 2.0)), number)), ARD(Scale(Matern(1.5, lengthscale=(plain, 2.0)), plain))),
+        (Anisotropy(RBF(), angle=number), Anisotropy(RBF(), angle=plain)),
+        (Normal(number, number), Normal(plain, plain)),
+        (priors.Flat(number), priors.Flat(plain)),
+        (LinearRegression(number, number, number), LinearRegression(plain, plain, plain)),
+        (SVGP(likelihood=likelihoods.StudentT(number, number)), SVGP(likelihood=likelihoods.StudentT(plain, plain))),
+        (GP(noise=number, mean=number), GP(noise=plain, mean=plain)),
+    ]
+    for ours, theirs in pairs:
+        assert ours == theirs
+        assert repr(ours) == repr(theirs)
+    posterior = ppgp.fit(GP(RBF(number, number), noise=number), DATA, inference.MAP(), progress=False)
+    again = ppgp.load_posterior(posterior.save(tmp_path / "numbers.ppgp"))
+    assert again.recipe == GP(RBF(plain, plain), noise=plain)
+
+
+def test_booleans_and_vectors_are_still_no_numbers() -> None:
+    for wrong in (np.bool_(True), torch.tensor(True), torch.ones(2), np.ones(2)):
+        with pytest.raises(SettingError):
+            ppgp.fit(GP(noise=wrong), DATA, inference.MAP(), progress=False)

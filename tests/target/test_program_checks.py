@@ -373,3 +373,30 @@ def test_the_mode_of_a_branch_is_right() -> None:
         posterior = ppgp.fit(program, {"y": number(6)}, inference.Laplace(draws=20), progress=False)
     precision = 0.01 + 1 + 100
     assert float(posterior.stats["mode"]) == pytest.approx((6 + 250) / precision, abs=1e-4)
+
+
+# -- what is said before a program is fitted --------------------------------------------------------------------------------
+
+
+def one_site(y: Any, x: Tensor | None = None, law: Any = dist.Normal) -> None:
+    a = pyro.sample("a", law(number(0), number(1)))
+    loc = a if x is None else a * x
+    with pyro.plate("rows", len(y)):
+        pyro.sample("y", dist.Normal(loc, number(1)), obs=y)
+
+
+@pytest.mark.parametrize("how", [inference.MAP(), inference.NUTS(draws=10, warmup=10, chains=2), inference.SVI(steps=10)])
+def test_a_law_of_torch_and_data_that_are_no_tensor_are_one_sentence(how: Any) -> None:
+    y = numbers(0.2, 0.9, 1.1)
+    with pytest.raises(NotApplicable, match=r"pyro\.distributions\.Normal"):
+        ppgp.fit(one_site, {"y": y, "law": torch.distributions.Normal}, how, progress=False)
+    for other, kind in ((y.numpy(), "ndarray"), (y.tolist(), "list")):
+        with pytest.raises(DataError, match=f"{kind} at 'y'"):
+            ppgp.fit(one_site, {"y": other}, how, progress=False)
+
+
+@pytest.mark.parametrize("hole", ["y", "x"])
+def test_nan_in_the_arguments_of_a_program_is_named(hole: str) -> None:
+    whole, broken = numbers(0.2, 0.9, 1.1), numbers(0.2, math.nan, 1.1)
+    with pytest.raises(NumericalError, match=f"1 of 3 numbers in '{hole}'"):
+        ppgp.fit(one_site, {"y": whole, "x": whole, hole: broken}, inference.MAP(), progress=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -27,7 +27,8 @@ class SGLD(Chains):
     The steps are taken in the frame of the Laplace approximation (up to 200 dimensions), so that ``step`` is in posterior
     variances. Nothing is rejected where the density exists: what is drawn is the posterior only up to an error of order ``step``
     and, with mini-batches, of order step times the variance of the gradient. Where the density falls much faster than where the
-    frame was measured, steps are cut short, and a warning says how often.
+    frame was measured, steps are cut short, and a warning says how often. How chains mix says nothing of that error:
+    ``diagnose`` and ``compare`` judge them beside a reference alone.
 
     Args:
         draws, warmup: a chain, kept and thrown away; each is the last of ``thin`` steps.
@@ -43,11 +44,8 @@ class SGLD(Chains):
     batch_size: Count | None = None
     thin: Count = 10
     takes_random_density = True
-
-    @property
-    def uncorrected(self) -> bool:
-        """Whether the noise of mini-batches widens what is drawn, with nothing to correct it."""
-        return self.batch_size is not None
+    #: whether steps are never rejected, so that their size, and the noise of mini-batches, changes the law of the draws
+    uncorrected: ClassVar[bool] = True
 
     def quick(self) -> SGLD:
         return replace(self, draws=20, warmup=30, chains=2, thin=2)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...data.dataset import Dataset
-from ...errors import NotApplicable, SettingError
+from ...errors import NotApplicable, SettingError, counted
 from ...target.target import Target
 from ..base import finish
 
@@ -78,6 +78,6 @@ def unguarded(how: MAP, target: Target) -> list[str]:
     if how.hold_out is not None or how.optimizer in ("adam", "sgd") or weights <= rows:
         return []
     return [
-        f"{how.optimizer} has moved {weights} weights of a network to suit {rows} rows, against which the marginal likelihood does "
+        f"{how.optimizer} has moved {counted(weights, 'weight')} of a network to suit {counted(int(rows), 'row')}, against which the marginal likelihood does "
         "not guard: pass hold_out=0.1, or use MAP('adam') with dropout, or Deep(..., frozen=True), and see ppgp.check_network"
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from ..base import Inference, at_the_mode, finish, starting_point
 from ..options import Count
 from .joint_mode import JOINT_MODE, found_jointly
 from .map import find_mode
+from .multistart import best_of, number_of_starts
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Laplace(Inference):
     Args:
         draws: how many draws to take from it.
         steps: at most so many iterations of L-BFGS.
+        starts: of the search for the mode, as in ``MAP``: several by default where a prior leaves the scale of a site open.
 
     Stats: ``log_evidence`` (log joint at z^ + p/2 log 2 pi - log|H| / 2), ``mode`` [p], ``covariance`` [p, p], ``log_q``
     and ``lp`` (log densities of the draws under the approximation and the target), and those of
@@ -35,15 +38,17 @@ class Laplace(Inference):
 
     draws: Count = 1000
     steps: Count = 1000
+    starts: Count | None = None
 
     def quick(self) -> Laplace:
-        return replace(self, draws=20)
+        return replace(self, draws=20, starts=min(self.starts or 1, 2))
 
     def __call__(
         self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None
     ) -> Posterior:
         started = time.perf_counter()
-        peak = expand(target, starting_point(target, init, seed), progress, self.steps)
+        z0, ends, said = self._begin(target, init, seed, progress)
+        peak = expand(target, z0, progress, self.steps)
         generator = torch.Generator().manual_seed(seed)
         noise = torch.randn(self.draws, target.dim, generator=generator, dtype=torch.float64).to(peak.mode)
         z = peak.mode + noise @ peak.root.mT
@@ -59,11 +64,26 @@ class Laplace(Inference):
             "log_q": log_q[None],
             "steps": peak.steps,
         }
-        stats |= at_the_mode(target, peak.mode)
-        notes = list(peak.notes)
+        stats |= ends | at_the_mode(target, peak.mode)
+        notes = [*said, *(sentence for sentence in peak.notes if sentence not in said)]
         if found_jointly(target):
             stats["joint_mode"], notes = True, [*notes, JOINT_MODE]
         return finish(self, target, z[None], started, stats, notes)
+
+    def _begin(
+        self, target: Target, init: Posterior | Tensor | None, seed: int, progress: bool
+    ) -> tuple[Tensor, dict[str, Any], list[str]]:
+        """Where to climb from: with several starts the highest of their ends, with the stats and notes on all of them."""
+        z0 = starting_point(target, init, seed)
+        starts, enough = number_of_starts(target, self.starts, init)
+        if starts == 1:
+            return z0, {}, []
+
+        def climb(z: Tensor, seed: int) -> tuple[Tensor, dict[str, Any], list[str]]:
+            return find_mode(target, z, progress, jacobian=True, steps=self.steps)
+
+        z, stats, notes = best_of(target, climb, z0, starts, seed, jacobian=True, enough=enough)
+        return z, {name: stats[name] for name in ("ends", "end_log_densities", "losses_of_starts")}, notes
 
 
 @dataclass(frozen=True)

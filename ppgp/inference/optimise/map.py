@@ -25,7 +25,7 @@ from ..progress import bar
 from .early_stopping import SEARCHES, Watch, unguarded
 from .first_order import RATES, adam, gd, sgd
 from .joint_mode import JOINT_MODE, found_jointly
-from .multistart import NEAR, best_of, default_starts, scattered
+from .multistart import NEAR, best_of, number_of_starts, scattered
 from .newton import irls
 from .schedules import SCHEDULES, site_rates
 
@@ -45,8 +45,8 @@ class MAP(Inference):
         steps: at most so many iterations.
         starts: searches begun at the usual place (or ``init``) and, for the others, at draws of the prior (within a factor of
             e^2 of the usual place, where that is improper); the highest end is the answer, and a warning says where searches
-            ended apart. None: 8 where a prior is improper (``Flat``) or the log of a site has a prior sd above 3, else 1;
-            1 too with ``init`` or ``hold_out``, and for the linear models, whose density has one mode.
+            ended apart. None: where a prior is improper (``Flat``) or the log of a site has a prior sd above 3, 8, or the first 5 where
+            those end alike; else 1; 1 too with ``init`` or ``hold_out``, and for the linear models, whose density has one mode.
         learning_rate: of gd and sgd (on the density a row) and of Adam; one number, or ``{site: rate}``, "kernel.network" for
             all under it and "" for the rest.
             None: 0.1 for sgd, 0.05 for Adam.
@@ -115,16 +115,16 @@ class MAP(Inference):
         if self.optimizer == "newton" and target.has_curvature:
             search = irls
         watched = {} if watch is None else {"watch": watch}
-        starts = self.starts or (1 if watch is not None else default_starts(target, init))
+        starts, enough = number_of_starts(target, 1 if watch is not None and self.starts is None else self.starts, init)
         ask_pilot = init is None and self.starts in (None, 1) and search is not irls
-        found = self._after_a_pilot(target, seed, progress, watched, starts) if ask_pilot else None
+        found = self._after_a_pilot(target, seed, progress, watched, starts, enough) if ask_pilot else None
         if found is None:
             z0 = starting_point(target, init, seed, jacobian=False, check=search is not irls, once=search is _scipy)
 
             def climb(z: Tensor, seed: int) -> tuple[Tensor, dict[str, Any], list[str]]:
                 return search(self, target, z, seed, progress, False, **watched)
 
-            found = climb(z0, seed) if starts == 1 else best_of(target, climb, z0, starts, seed)
+            found = climb(z0, seed) if starts == 1 else best_of(target, climb, z0, starts, seed, enough=enough)
         z, stats, notes = found
         if watch is not None:
             z, seen = watch.chosen(z)
@@ -136,7 +136,7 @@ class MAP(Inference):
         return finish(self, everything, z[None, None], started, stats, notes)
 
     def _after_a_pilot(
-        self, target: Target, seed: int, progress: bool, watched: dict[str, Any], starts: int
+        self, target: Target, seed: int, progress: bool, watched: dict[str, Any], starts: int, enough: int | None
     ) -> tuple[Tensor, dict[str, Any], list[str]] | None:
         """The search from where the mode of the model's ``pilot`` places the start; None where there is none, or it leads nowhere.
         Several starts are those of the pilot."""
@@ -158,7 +158,7 @@ class MAP(Inference):
             if starts == 1:
                 z, _, _ = climb(z, seed)
             else:
-                z, ends, _ = best_of(small, climb, z, starts, seed)
+                z, ends, _ = best_of(small, climb, z, starts, seed, enough=enough)
         with torch.no_grad():
             z = target.placed(model.resumed(small.constrain(z), target.data))
         search = OPTIMIZERS[self.optimizer]

@@ -16,6 +16,7 @@ from .vague import WIDE, improper, log_spread, vague_sites
 SEVERAL = 8  # by default: an end that one search in three reaches is then missed in 4 % of the fits
 SPREAD = 2.0  # where a prior is flat, starts are Uniform(-2, 2) around the origin of the unconstrained scale, as Stan's chains
 TRIES = 20  # draws of the prior that are looked at for one of finite density
+ENOUGH = 5  # of these, by default, where the first so many end alike: an end that half of the searches reach is missed in 3 %
 NEAR = 3.0  # nats: a mode with less than e^-3 = 5 % of the best one's height is no rival
 DIP = 0.1  # nats that the density falls between two ends which are not one mode
 SAME = 1e-3  # of the unconstrained scale: searches end less far from their mode
@@ -23,8 +24,18 @@ SAME = 1e-3  # of the unconstrained scale: searches end less far from their mode
 Found = tuple[Tensor, dict[str, Any], list[str]]
 
 
-def best_of(target: Target, search: Callable[[Tensor, int], Found], z0: Tensor, starts: int, seed: int) -> Found:
-    """Search from z0 and from ``starts - 1`` points of the prior; the highest end, with all ends in its stats.
+def best_of(
+    target: Target,
+    search: Callable[[Tensor, int], Found],
+    z0: Tensor,
+    starts: int,
+    seed: int,
+    *,
+    jacobian: bool = False,
+    enough: int | None = None,
+) -> Found:
+    """Search from z0 and from ``starts - 1`` points of the prior; the highest end, with all ends in its stats. ``enough``: no more than so
+    many searches where these end alike. ``jacobian``: whether the density that is climbed has it.
 
     ``search(z, seed)`` gives the end, its stats (with ``log_density`` and ``losses``) and notes, which say that it is
     no mode. Stats gain ``ends`` [start, p] on the unconstrained scale, ``end_log_densities`` [start], and
@@ -33,14 +44,14 @@ def best_of(target: Target, search: Callable[[Tensor, int], Found], z0: Tensor, 
     found: list[Found] = []
     for i in range(starts):
         found.append(search(z0 if i == 0 else from_prior(target, seed + i), seed + i))
-        if found[-1][1].get("interrupted"):
+        if found[-1][1].get("interrupted") or (i + 1 == enough and _alike(found)):
             break
     ends = torch.stack([z for z, _, _ in found])
     heights = torch.tensor([stats["log_density"] for _, stats, _ in found], dtype=torch.float64)
     order = heights.nan_to_num(nan=-torch.inf).argsort(descending=True, stable=True).tolist()
     z, stats, notes = found[order[0]]
     settled = [i for i in order if not found[i][2] and heights[i] > heights[order[0]] - NEAR]
-    rivals = _apart(target, ends[settled], heights[settled])
+    rivals = _apart(target, ends[settled], heights[settled], jacobian)
     if len(rivals) > 1:
         below = ", ".join(f"{float(heights[order[0]] - h):.2g}" for h in rivals[1:6])
         notes = [
@@ -65,6 +76,17 @@ def default_starts(target: Target, init: object) -> int:
     unless the caller says where to begin, or the density has one mode."""
     one = init is not None or getattr(target.model, "one_mode", False) or not vague_sites(target)
     return 1 if one else SEVERAL
+
+
+def number_of_starts(target: Target, starts: int | None, init: object) -> tuple[int, int | None]:
+    """How many searches there are, and after how many that end alike no more are made (None: all are)."""
+    return (default_starts(target, init), ENOUGH) if starts is None else (starts, None)
+
+
+def _alike(found: list[Found]) -> bool:
+    """Whether all searches ended in a mode, and none below another."""
+    heights = torch.tensor([stats["log_density"] for _, stats, _ in found], dtype=torch.float64)
+    return not any(notes for _, _, notes in found) and bool((heights >= heights.max() - DIP).all())
 
 
 def scattered(heights: Tensor, least: float = DIP) -> list[str]:
@@ -110,17 +132,17 @@ def from_prior(target: Target, seed: int) -> Tensor:
     return target.start(seed, SPREAD, jacobian=False)
 
 
-def _apart(target: Target, ends: Tensor, heights: Tensor) -> list[Tensor]:
+def _apart(target: Target, ends: Tensor, heights: Tensor, jacobian: bool) -> list[Tensor]:
     """Heights of those ends, best first, with lower ground on the straight way to every better one."""
     kept: list[int] = []
     for i in range(len(ends)):
-        if all(_dips(target, ends[i], ends[j], float(min(heights[i], heights[j]))) for j in kept):
+        if all(_dips(target, ends[i], ends[j], float(min(heights[i], heights[j])), jacobian) for j in kept):
             kept.append(i)
     return [heights[i] for i in kept]
 
 
-def _dips(target: Target, a: Tensor, b: Tensor, lower: float) -> bool:
+def _dips(target: Target, a: Tensor, b: Tensor, lower: float, jacobian: bool) -> bool:
     if float((a - b).abs().max()) < SAME:
         return False
-    between = [float(target.value_and_grad(a + t * (b - a), jacobian=False)[0]) for t in (0.25, 0.5, 0.75)]
+    between = [float(target.value_and_grad(a + t * (b - a), jacobian=jacobian)[0]) for t in (0.25, 0.5, 0.75)]
     return not min(between) >= lower - DIP  # NaN is lower ground

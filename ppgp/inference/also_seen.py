@@ -1,0 +1,57 @@
+"""Rows that a fit owes something to beside its own: through ``init``, or through what stands in its recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+from torch import nn
+
+from ..data.dataset import Dataset
+from ..data.origin import Found, origin_of, same_table
+from ..kernels.networks import instances_in
+from ..models import Model
+from ..models.base import as_given
+from ..models.program import _equal
+from ..posterior.posterior import Posterior
+
+Table = Dataset | Mapping[str, Any]
+
+
+def found_on(recipe: Any) -> list[Dataset]:
+    """The tables on which numbers (``fit_variogram``) and modules (``pretrained``) in a recipe were found."""
+    things = [*instances_in(recipe, Found), *instances_in(recipe, nn.Module)]
+    tables = (table for thing in things for table in origin_of(thing).tables)
+    return list({id(table): table for table in tables}.values())
+
+
+def also_seen(model: Any, data: Table, init: Any) -> tuple[Table, ...]:
+    """Tables [in the units of the data] that a fit of ``model`` to ``data`` owes something to, other than ``data``."""
+    every = {id(table): table for table in _all(model, init)}
+    return tuple(table for table in every.values() if not _same(table, data))
+
+
+def _all(model: Any, init: Any) -> Iterator[Table]:
+    yield from found_on(as_given(model) if isinstance(model, Model) else model)
+    if isinstance(model, Model) and model.made_for is not None and _made_ready(model):
+        rows, scaler = model.made_for
+        yield rows if scaler is None else scaler.back(rows)
+    if isinstance(init, Posterior):
+        yield from init.also_seen
+        yield init.data if init.scaler is None else init.scaler.back(init.data)
+
+
+def _made_ready(model: Model) -> bool:
+    """Whether something in it (a prior, a mean, inducing inputs) comes from the rows that it was made ready for."""
+    given = as_given(model)
+    names = [f.name for f in fields(model) if f.name not in ("noise_sd", "standardised")]  # type: ignore[arg-type]
+    return not all(_equal(getattr(model, name), getattr(given, name)) for name in names)
+
+
+def _same(a: Table, b: Table) -> bool:
+    if isinstance(a, Dataset) and isinstance(b, Dataset):
+        return same_table(a, b)
+    if isinstance(a, Dataset) or isinstance(b, Dataset):
+        return False
+    return a.keys() == b.keys() and all(_equal(a[name], b[name]) for name in a)
