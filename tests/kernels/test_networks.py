@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import nn
@@ -122,3 +124,14 @@ def test_options_that_are_none() -> None:
             build()
     with pytest.raises(SettingError, match="epochs"):
         pretrained(MLP(), Dataset(rows(5, 2), rows(5, 1)[:, 0]), epochs=0)
+
+
+def test_each_thread_has_a_module_of_its_own_on_the_same_numbers() -> None:
+    """``functional_call`` puts the weights into the module while it runs: two threads at one module would mix theirs."""
+    network = MLP((4,), 2, seed=5)
+    here = module_of(network, 3)
+    with ThreadPoolExecutor(1) as pool:
+        there = pool.submit(module_of, network, 3).result()
+    assert here is module_of(network, 3)
+    assert here is not there
+    assert all(a is b for a, b in zip(here.parameters(), there.parameters(), strict=True))
