@@ -115,7 +115,7 @@ class ARD(Around):
             lengthscale = lengthscale.expand(X.shape[-1])
         if lengthscale.shape[-1] != X.shape[-1]:
             raise SettingError(
-                f"{counted(lengthscale.shape[-1], 'column')} of X, one per lengthscale",
+                f"{counted(lengthscale.shape[-1], 'column')} of X, one a lengthscale",
                 f"{X.shape[-1]}",
                 "pass the same columns",
             )

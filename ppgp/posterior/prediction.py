@@ -205,7 +205,7 @@ class Prediction:
             NotApplicable: if y is not a class.
         """
         if self.kind != "classes":
-            raise NotApplicable("classes for y", f"the law of {self.kind} y", "use .cdf or .quantile")
+            raise NotApplicable("classes for y", f"a {self.kind} law", "use .cdf or .quantile")
         return univariate.probabilities(self._rows).mean(0)
 
     @limited_by(_work)

@@ -31,7 +31,7 @@ def test_what_cannot_be_controlled_says_so() -> None:
     found = risk_control(torch.ones(50, 3), [0.0, 0.5, 1.0], 0.2)
     assert found.parameter == 1.0
     assert found.guarantee.startswith("none")
-    with pytest.raises(DataError, match=r"rising in rows \[1\]"):
+    with pytest.raises(DataError, match=r"rising in row 1"):
         risk_control([[1.0, 0.5], [0.2, 0.4]], [0.0, 1.0], 0.3)
     with pytest.raises(DataError, match="at most bound"):
         risk_control([[3.0, 0.5]], [0.0, 1.0], 0.3)

@@ -86,7 +86,7 @@ def test_infinite_scores_count_as_strange_and_nan_is_refused() -> None:
     assert bool(torch.isinf(calibrate(Normalized(), known, torch.ones(20, dtype=torch.float64)).scores(0.9)[3]))
     assert calibrate(Normalized(), known, torch.zeros(20, dtype=torch.float64)).scores(0.9)[3] == 0
     sd[0, 3] = math.nan
-    with pytest.raises(DataError, match=r"NaN in rows \[3\]"):
+    with pytest.raises(DataError, match=r"NaN in row 3"):
         calibrate(Normalized(), known, torch.zeros(20, dtype=torch.float64)).scores(0.9)
 
 
@@ -124,7 +124,7 @@ def test_a_score_for_the_other_kind_of_y_names_the_right_one() -> None:
 def test_y_of_another_length_or_with_nan_is_one_sentence() -> None:
     with pytest.raises(DataError, match="one y a calibration row"):
         calibrate(Absolute(), standard(5), torch.zeros(4))
-    with pytest.raises(DataError, match=r"rows \[2\]"):
+    with pytest.raises(DataError, match=r"row 2"):
         calibrate(Absolute(), standard(3), [0.0, 1.0, float("nan")])
 
 

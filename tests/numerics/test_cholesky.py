@@ -69,7 +69,7 @@ def test_the_error_names_a_lengthscale_that_is_far_too_long() -> None:
 def test_the_error_names_the_rows_that_are_not_finite() -> None:
     X = spaced(5)
     X[3] = torch.nan
-    with pytest.raises(NumericalError, match=r"rows \[.*3.*\] of it are not finite"):
+    with pytest.raises(NumericalError, match=r"rows? [^;]*3[^;]* not finite"):
         cholesky(gram(X) + torch.eye(5).double())
 
 
