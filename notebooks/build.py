@@ -9,6 +9,8 @@ import jupytext
 import nbformat
 from nbclient import NotebookClient
 
+from ppgp.files import write
+
 FOLDER = Path(__file__).parent
 DATA = Path(os.environ.get("PPGP_DATA", "../shared/data"))  # what notebooks that ship no data read
 
@@ -23,9 +25,7 @@ def build(source: Path) -> Path:
         cell.get("metadata", {}).pop("execution", None)
         if "outputs" in cell:  # notices of the machine that ran it
             cell["outputs"] = [o for o in cell["outputs"] if o.get("name") != "stderr"]
-    target = source.with_suffix(".ipynb")
-    nbformat.write(notebook, target)
-    return target
+    return write(source.with_suffix(".ipynb"), nbformat.writes(notebook).rstrip("\n") + "\n")
 
 
 def main() -> None:

@@ -72,7 +72,7 @@ class NotKnown(NotApplicable, AttributeError):
 
 
 class StorageError(PpgpError, ValueError):
-    """A file that this library did not write, or that needs a class it may not look up."""
+    """A file that this library did not write, that needs a class it may not look up, or that cannot be written."""
 
 
 class NumericalError(PpgpError, ArithmeticError):
@@ -93,6 +93,10 @@ class DataWarning(PpgpWarning):
 
 class NumericalWarning(PpgpWarning):
     """A computation was helped along (jitter, an eager fallback); the message says by how much."""
+
+
+class StorageWarning(PpgpWarning):
+    """A file along the way could not be written, and the work goes on without it."""
 
 
 class ConvergenceWarning(PpgpWarning):

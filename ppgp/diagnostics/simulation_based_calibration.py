@@ -16,8 +16,9 @@ import pyro
 import torch
 from scipy import stats
 
+from .. import files
 from ..data.dataset import Dataset
-from ..errors import ConvergenceWarning, NotApplicable, SettingError, StorageError
+from ..errors import ConvergenceWarning, NotApplicable, SettingError, StorageError, StorageWarning
 from ..inference import Inference
 from ..inference.fitting import fit
 from ..inference.progress import bar
@@ -157,7 +158,7 @@ def sbc(
 
     Raises:
         NotApplicable: if a prior is Flat, as nothing can be drawn from it, or a program has no site of data.
-        StorageError: if the checkpoint is of another call.
+        StorageError: if the checkpoint is of another call, or another call is using it.
     """
     if simulations < 20:
         raise SettingError("at least 20 simulations", str(simulations), "for example 200")
@@ -178,13 +179,14 @@ def sbc(
         source.check()
     what, where = source.identity()
     kept = _Kept(checkpoint, [what, repr(how), seed, where])
-    found = kept.read()
-    missing = [i for i in range(simulations) if i not in found]
-    with bar(f"SBC of {type(how).__name__}", simulations, progress) as update:
+    with files.locked(checkpoint), bar(f"SBC of {type(how).__name__}", simulations, progress) as update:
+        found = kept.read()
+        missing = [i for i in range(simulations) if i not in found]
         for i, ranks in _simulated(source, how, seed, missing, workers):
             found[i] = ranks
             kept.add(i, ranks)
             update(len(found))
+        kept.end()
     names = found[0].keys()
     return SBC({name: np.array([found[i][name] for i in range(simulations)]) for name in names}, RANKS, level)
 
@@ -235,18 +237,21 @@ class _Kept:
     """Ranks in a file of JSON lines, the first of which says whose they are."""
 
     def __init__(self, path: str | Path | None, identity: list[Any]) -> None:
-        self.path = None if path is None else Path(path)
+        self.path = None if path is None else files.check_regular(path)
         self.identity = json.dumps(identity)
+        self._saves = files.Saves(self.path)
+        self._lines: list[str] = [json.dumps({"sbc": self.identity})]
+        self._written = 0  # of the lines
 
     def read(self) -> dict[int, dict[str, int]]:
-        if self.path is None or not self.path.exists():
+        if self.path is None:
             return {}
-        text = self.path.read_text()
-        if text and not text.endswith("\n"):  # a line that was being written when the run was killed
-            self.path.write_text(text + "\n")
+        text = self._text()
+        if not text:
+            return {}
         lines = text.splitlines()
         try:
-            head = json.loads(lines[0])["sbc"] if lines else None
+            head = json.loads(lines[0])["sbc"]
         except (json.JSONDecodeError, KeyError, TypeError):
             head = None
         if head != self.identity:
@@ -260,14 +265,33 @@ class _Kept:
             except json.JSONDecodeError:
                 continue  # that line: its simulation is run again
             found[int(entry["i"])] = entry["ranks"]
+        self._lines, self._written = lines, len(lines)
         return found
 
+    def _text(self) -> str:
+        assert self.path is not None
+        try:
+            with files.explained(self.path, "read"):
+                return self.path.read_text() if self.path.exists() else ""
+        except UnicodeDecodeError:
+            do = "choose another path"
+            raise StorageError("a checkpoint of this call", f"{self.path.name}, another kind of file", do) from None
+
     def add(self, i: int, ranks: dict[str, int]) -> None:
-        if self.path is None:
-            return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        new = not self.path.exists()
-        with self.path.open("a") as file:
-            if new:
-                file.write(json.dumps({"sbc": self.identity}) + "\n")
-            file.write(json.dumps({"i": i, "ranks": ranks}) + "\n")
+        if self.path is not None:
+            self._lines.append(json.dumps({"i": i, "ranks": ranks}))
+            self._write(self.path)
+
+    def end(self) -> None:
+        """Try once more, and say what the file does not hold."""
+        if self.path is not None and self._written < len(self._lines) and not self._write(self.path):
+            for sentence in self._saves.notes():
+                warnings.warn(sentence, StorageWarning, stacklevel=3)
+
+    def _write(self, path: Path) -> bool:
+        """Add the lines that are not in the file; all of them, if it is gone."""
+        waiting = self._lines[self._written if path.exists() else 0 :]
+        written = self._saves.attempt(lambda: files.append(path, "".join(f"{line}\n" for line in waiting)))
+        if written:
+            self._written = len(self._lines)
+        return written

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from .. import conformal
 from ..data.dataset import Dataset
 from ..diagnostics import metrics
+from ..files import replacing_path
 from ..inference import MAP
 from ..inference.fitting import fit
 from ..models import GP
@@ -34,7 +35,7 @@ LINE = torch.linspace(-REACH, REACH, 201, dtype=torch.float64)[:, None]
 def animate(path: Path, figure: Figure, draw: Callable[[int], None], frames: int, rate: int) -> None:
     """``draw(i)`` and a snapshot, again and again; the last stays for two seconds. By matplotlib's PillowWriter, so a GIF."""
     writer = PillowWriter(fps=rate)
-    with writer.saving(figure, str(path), 90):
+    with replacing_path(path) as new, writer.saving(figure, str(new), 90):
         for i in range(frames):
             draw(i)
             for _ in range(1 if i < frames - 1 else 2 * rate):

@@ -21,6 +21,7 @@ from ..data.dataset import Dataset
 from ..data.loading import load
 from ..diagnostics import metrics
 from ..errors import ConvergenceWarning
+from ..files import write_figure
 from ..inference import MAP, NUTS, SVI, Exact, Laplace
 from ..inference.fitting import fit
 from ..models import LinearRegression, SoftmaxRegression
@@ -69,8 +70,7 @@ def run(out: Path, *, seed: int = 0, quick: bool = False) -> list[dict[str, Any]
                 drawn = posterior if way == "nuts" else drawn
         rows += [_row(features, way, figures) for way, figures in found.items()]
     assert drawn is not None
-    out.mkdir(parents=True, exist_ok=True)
-    plots.decision(drawn, title="softmax regression by NUTS").savefig(out / "iris.png", dpi=130)
+    write_figure(out / "iris.png", plots.decision(drawn, title="softmax regression by NUTS"), dpi=130)
     return rows
 
 

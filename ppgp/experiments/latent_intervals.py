@@ -15,6 +15,7 @@ import torch
 from .. import conformal, plots
 from ..data.dataset import Dataset
 from ..diagnostics import metrics
+from ..files import write_figure
 from ..inference import MAP
 from ..inference.fitting import fit
 from ..models import GP
@@ -40,8 +41,7 @@ def run(out: Path, *, seed: int = 0, quick: bool = False) -> list[dict[str, Any]
     }
     seconds = time.perf_counter() - started
     figure = plots.intervals(of_y[:80], test.y[:80], calibrator(of_y[:80], level=LEVEL), of_f[:80].interval(LEVEL))
-    out.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out / "latent_intervals.png", dpi=130)
+    write_figure(out / "latent_intervals.png", figure, dpi=130)
     return [
         {
             "model": "gp",

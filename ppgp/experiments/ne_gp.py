@@ -23,6 +23,7 @@ from .. import conformal
 from ..data.dataset import Dataset
 from ..diagnostics import metrics
 from ..errors import ConvergenceWarning, DataWarning
+from ..files import write_figure
 from ..inference import MAP, SVI, Inference
 from ..inference.fitting import fit
 from ..kernels import RBF, Deep
@@ -71,8 +72,7 @@ def run(out: Path, *, seed: int = 0, quick: bool = False, data_dir: str | Path |
                 if whole is None and split == 0:
                     shown[model] = posterior
         rows += [_row(name, model, level, figures) for (model, level), figures in found.items()]
-    out.mkdir(parents=True, exist_ok=True)
-    dots(rows).savefig(out / "ne-gp.png", dpi=120)
+    write_figure(out / "ne-gp.png", dots(rows), dpi=120)
     points_coming(out / "points.gif", seed, quick)
     bands_before_and_after(out / "conformal.gif", shown, uneven(2 * ROWS, seed + SPLITS), LEVELS[0], quick)
     return rows

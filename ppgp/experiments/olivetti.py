@@ -33,6 +33,7 @@ from .. import conformal
 from ..data.dataset import Dataset
 from ..diagnostics import metrics
 from ..errors import ConvergenceWarning
+from ..files import append, write_figure
 from ..inference import MAP, SVI
 from ..inference.fitting import fit
 from ..kernels import ARD, RBF, Deep
@@ -82,9 +83,8 @@ def run(out: Path, *, seed: int = 0, quick: bool = False, data_dir: str | Path |
             law, how = way()
             row, bands[name] = _row(name.split()[0], how, protocol, law, data, started)
             rows.append(row)
-            with (out / "rows.jsonl").open("a") as file:  # what is done stays, should the rest be stopped
-                file.write(json.dumps(row) + "\n")
-        _figure(bands, data.test.y * SCALE, protocol).savefig(out / f"olivetti-{protocol}.png", dpi=110)
+            append(out / "rows.jsonl", json.dumps(row) + "\n")  # what is done stays, should the rest be stopped
+        write_figure(out / f"olivetti-{protocol}.png", _figure(bands, data.test.y * SCALE, protocol), dpi=110)
     return rows
 
 

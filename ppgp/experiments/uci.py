@@ -17,6 +17,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from ..data.dataset import Dataset
 from ..diagnostics import metrics
 from ..diagnostics.leave_one_out import stacking_weights
 from ..errors import PpgpWarning, SettingError, UnknownName
+from ..files import append
 from ..inference import MAP, SVI
 from ..inference.fitting import fit
 from ..kernels import ARD, RBF, Matern
@@ -118,9 +120,8 @@ def run(
             raise UnknownName("model of this experiment", name, RECIPES)
     if data_dir is None:
         raise SettingError("a folder with the published splits", "none", f"pass --data-dir DIR: {FILES}")
-    out.mkdir(parents=True, exist_ok=True)
     log = out / "splits.jsonl"
-    done = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    done = _whole_lines(log.read_text()) if log.exists() else []
     known = {(r["set"], r["model"], r["split"], r["seed"], r["quick"]): r for r in done}
     rows = []
     for name in (s.strip() for s in sets.split(",")):
@@ -132,11 +133,19 @@ def run(
                 if key not in known:
                     known[key] = {"set": name, "model": model, "split": number, "n": train.n + test.n}
                     known[key] |= {"seed": seed, "quick": quick, **_measured(RECIPES[model](train.n), train, test, seed, quick)}
-                    with log.open("a") as file:
-                        file.write(json.dumps(known[key]) + "\n")
+                    append(log, json.dumps(known[key]) + "\n")
                 found.append(known[key])
             rows.append(_row(name, model, found))
     return rows
+
+
+def _whole_lines(text: str) -> list[dict[str, Any]]:
+    """Without what a killed run left of a line: that split is run again."""
+    found = []
+    for line in text.splitlines():
+        with suppress(json.JSONDecodeError):
+            found.append(json.loads(line))
+    return found
 
 
 def path_of(folder: Path, name: str) -> Path | None:

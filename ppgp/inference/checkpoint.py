@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import fields as dataclass_fields
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as to_bytes
 from torch import Tensor
 
+from .. import files
 from ..data.dataset import Dataset
 from ..errors import StorageError
+from ..posterior.posterior import Posterior
 from ..target.target import Target
 
 FORMAT = "ppgp-checkpoint-2"
@@ -28,15 +30,33 @@ SHARE = 0.05  # of the time of the run at most: where a save takes long, saves a
 
 
 class Checkpoint:
-    """A file for the tensors of one run. ``None`` as path: nothing is ever written or found.
+    """A file for the tensors of one run, locked while the block lasts. ``None`` as path: nothing is ever written or found.
 
-    A file of another run (another method, model, seed or data) is refused rather than overwritten.
+    A file of another run (another method, model, seed or data) is refused rather than overwritten. A save that fails is told
+    once, and the run goes on.
     """
 
     def __init__(self, path: str | Path | None, how: Any, target: Target, seed: int) -> None:
         self.path = None if path is None else Path(path)
         self._identity = "" if path is None else _identity(how, target, seed)
         self._next = time.monotonic() + EVERY
+        self._saves = files.Saves(self.path)
+        self._lock: AbstractContextManager[None] = files.locked(self.path)
+
+    def __enter__(self) -> Checkpoint:
+        """Raises StorageError if another run holds the lock, or no file can stand at the path."""
+        if self.path is not None:
+            files.check_regular(self.path)
+        self._lock.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._lock.__exit__(*error)
+
+    def noted(self, posterior: Posterior) -> Posterior:
+        """The posterior of the run, with what there is to say of the file."""
+        notes = self._saves.notes()
+        return replace(posterior, warnings=(*posterior.warnings, *notes)) if notes else posterior
 
     def found(self) -> dict[str, Tensor] | None:
         """The tensors of the last save, or None.
@@ -44,8 +64,12 @@ class Checkpoint:
         Raises:
             StorageError: if the file is damaged, foreign, or of another run.
         """
-        if self.path is None or not self.path.exists():
+        if self.path is None:
             return None
+        with files.explained(self.path, "read"):
+            if not self.path.exists():
+                return None
+            self.path.open("rb").close()  # what may not be read is not damaged
         try:
             with safe_open(str(self.path), "pt") as file:
                 metadata = file.metadata() or {}
@@ -72,14 +96,15 @@ class Checkpoint:
 
     def save(self, tensors: Mapping[str, Tensor]) -> None:
         """Replace the file: written beside it and renamed, which the operating system does at once or not at all."""
-        if self.path is None:
+        path = self.path
+        if path is None:
             return
         started = time.monotonic()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        beside = self.path.with_name(self.path.name + ".new")
         clones = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-        save_file(clones, str(beside), metadata={"format": FORMAT, "identity": self._identity, "checksum": _checksum(clones)})
-        os.replace(beside, self.path)
+        about = {"format": FORMAT, "identity": self._identity, "checksum": _checksum(clones)}
+        content = to_bytes(clones, about)
+        del clones
+        self._saves.attempt(lambda: files.write(path, content, folder=True))
         self._next = time.monotonic() + max(EVERY, (time.monotonic() - started) / SHARE)
 
 

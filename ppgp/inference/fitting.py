@@ -71,7 +71,9 @@ def fit(
         init: a Posterior over the same sites, or some of them, or z, to start from. The rows of that posterior count as seen by
             this one, and so do those on which ``fit_variogram`` or ``networks.pretrained`` found what stands in the recipe.
         checkpoint: a file that keeps the state of a long run; started again with the same arguments after a kill, the run
-            goes on from it and ends as it would have. SVI and the chains have it (NUTS: by the finished chain).
+            goes on from it and ends as it would have. SVI and the chains have it (NUTS: by the finished chain). A save that fails
+            is a StorageWarning, and the next is tried; ``posterior.warnings`` says if the last one failed. The file is locked
+            while the run lasts.
 
     Returns:
         A Posterior. A run that went badly returns too, with ``posterior.warnings`` (also issued as ConvergenceWarning).
@@ -79,6 +81,7 @@ def fit(
     Raises:
         DataError, SettingError: if the data do not fit the model.
         NotApplicable: if the method cannot fit this model; the message names one that can.
+        StorageError: if the checkpoint is of another run, damaged, or in use by another process, which is named.
     """
     how, given = NUTS() if how is None else how, data
     if not isinstance(how, Inference):

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .. import __version__
+from .. import __version__, files
 from ..errors import DataError, NotApplicable, PpgpError, SettingError, UnknownName
 from . import recipes as zoo
+from .output import whole_output
 from .tables import print_table
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def compare(
     from .report import rows_of, write_report
 
     exact_level(level)
+    files.check_folder(out)
     table = _load(data, target)
     chosen = _names(models) if models else (["logistic"] if table.classes else ["gp", "linear"])
     built, ways = _recipes(chosen, _names(how), settings or [])
@@ -131,11 +133,15 @@ def compare(
         "version": __version__,
     }
     about["split"] = about.pop("rows")
-    page = write_report(out, comparison, posteriors, names, test, **about)
+    page, troubles = write_report(out, comparison, posteriors, names, test, **about)
     print_table(rows_of(comparison, posteriors, names), f"{data}: {about['split']}; {level:.0%} intervals")
     for sentence in refused:
         typer.echo(f"not run: {sentence}", err=True)
     typer.echo(f"report: {page}")
+    for sentence in troubles:
+        typer.echo(f"not written: {sentence}", err=True)
+    if troubles:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -152,6 +158,7 @@ def fit(
     """Fit one model by one method and save the posterior."""
     from ..inference.fitting import fit as fit_posterior
 
+    files.check_file(out)
     table = _load(data, target)
     built, ways = _recipes([model], [how], settings or [])
     posterior = fit_posterior(built[model], table, ways[how], seed=seed, progress=progress)
@@ -182,6 +189,7 @@ def predict(
     from ..data.loading import read_frame
     from ..posterior.loading import load_posterior
 
+    files.check_file(out)
     fitted = load_posterior(posterior)
     name = target or fitted.data.target_name
     prediction = fitted.predict(_inputs(read_frame(data), fitted, name))
@@ -204,10 +212,12 @@ def predict(
         assert region is not None
         lower, upper = region
         table = pd.DataFrame({"mean": prediction.mean, "sd": prediction.std, "lower": lower, "upper": upper})
-    table.to_parquet(out) if out.suffix == ".parquet" else table.to_csv(out, index=False)
-    typer.echo(f"wrote: {out} ({len(table)} rows)")
+    with files.replacing(out) as file:
+        table.to_parquet(file) if out.suffix == ".parquet" else table.to_csv(file, index=False)
+    aside = files.is_stream(out)  # the table itself may stand on the standard output
+    typer.echo(f"wrote: {out} ({len(table)} rows)", err=aside)
     if region is not None:
-        typer.echo(f"{level:.0%} sets: {region.guarantee}")
+        typer.echo(f"{level:.0%} sets: {region.guarantee}", err=aside)
 
 
 def _inputs(frame: Any, fitted: Any, *others: str | None) -> Any:
@@ -306,6 +316,8 @@ def diagnose(
     from ..diagnostics.diagnosis import diagnose as diagnose_posterior
     from ..posterior.loading import load_posterior
 
+    if out is not None:
+        files.check_folder(out)
     fitted = load_posterior(posterior)
     other = None if reference is None else load_posterior(reference)
     found = diagnose_posterior(fitted, other)
@@ -322,9 +334,8 @@ def diagnose(
         return
     from .. import plots
 
-    out.mkdir(parents=True, exist_ok=True)
     for name, figure in plots.suited(fitted, other).items():
-        figure.savefig(out / f"{name}.png", dpi=130)
+        files.write_figure(out / f"{name}.png", figure, dpi=130)
         typer.echo(f"figure: {out / name}.png")
 
 
@@ -341,7 +352,7 @@ def reproduce(
     from .report import write_results
 
     run = experiment(name)
-    folder = out or Path(name)
+    folder = files.check_folder(out or Path(name))
     options = options_of(run, context.args)
     rows = run(folder, seed=seed, quick=quick, **options)
     path = write_results(folder, rows, experiment=name, seed=seed, quick=quick, version=__version__, **options)
@@ -370,7 +381,8 @@ def main() -> None:
 
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"  # type: ignore[assignment]
     try:
-        app()
+        with whole_output():
+            app()
     except PpgpError as error:
         typer.echo(f"ppgp: {error}", err=True)
         raise SystemExit(2) from None

@@ -7,16 +7,19 @@ import html
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from .. import plots
+from .. import files, plots
 from ..data.dataset import Dataset
 from ..diagnostics.comparison import Comparison
+from ..errors import StorageError
+from ..posterior.arviz import netcdf
 from ..posterior.posterior import Posterior
 
 __all__ = ["rows_of", "write_report", "write_results"]
@@ -55,10 +58,7 @@ def _plain(value: Any) -> Any:
 
 def write_results(out: Path, rows: list[dict[str, Any]], **about: Any) -> Path:
     """results.json: what was run, and ``rows``, one flat record for each row of the printed table."""
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / "results.json"
-    path.write_text(json.dumps({**about, "rows": rows}, indent=2) + "\n")
-    return path
+    return files.write(out / "results.json", json.dumps({**about, "rows": rows}, indent=2) + "\n", folder=True)
 
 
 def write_report(
@@ -68,30 +68,45 @@ def write_report(
     names: Mapping[str, tuple[str, str]],
     test: Dataset,
     **about: Any,
-) -> Path:
-    """Write the folder; returns the path of index.html.
+) -> tuple[Path, list[str]]:
+    """Write the folder; returns the path of index.html, and a sentence for each file that could not be written.
+
+    The smallest and most telling files come first: results.json, the page without its pictures, the pictures, the page with
+    them, the posteriors.
 
     Args:
         names: ``{posterior: (model, how)}``.
         about: what was run, for the head of the page and results.json.
     """
     out = Path(out)
+    page = out / "index.html"
     rows = rows_of(comparison, posteriors, names)
-    write_results(out, rows, **about)
-    (out / "figures").mkdir(exist_ok=True)
-    for name, posterior in posteriors.items():
-        posterior.to_arviz().to_netcdf(str(out / f"{_slug(name)}.nc"), engine="h5netcdf")
+    troubles: list[str] = []
+
+    def attempt(write: Callable[[], object]) -> None:
+        try:
+            write()
+        except StorageError as error:
+            troubles.append(str(error))
+
+    attempt(lambda: write_results(out, rows, **about))
+    attempt(lambda: files.write(page, _page(rows, about, [])))
     sections = []
     for slug, title, figure in _figures(comparison, posteriors, names, test):
         data = io.BytesIO()
         figure.savefig(data, format="png", dpi=130)
-        (out / "figures" / f"{slug}.png").write_bytes(data.getvalue())
+        attempt(partial(files.write, out / "figures" / f"{slug}.png", data.getvalue(), folder=True))
         picture = base64.b64encode(data.getvalue()).decode()
         alt = html.escape(title)
         sections.append(f'<h2>{alt}</h2><img alt="{alt}" src="data:image/png;base64,{picture}">')
-    page = out / "index.html"
-    page.write_text(_page(rows, about, sections))
-    return page
+    attempt(lambda: files.write(page, _page(rows, about, sections)))
+    for name, posterior in posteriors.items():
+        attempt(lambda name=name, posterior=posterior: _write_netcdf(out / f"{_slug(name)}.nc", posterior))
+    return page, list(dict.fromkeys(troubles))
+
+
+def _write_netcdf(path: Path, posterior: Posterior) -> None:
+    files.write(path, netcdf(posterior.to_arviz()))
 
 
 def _slug(name: str) -> str:

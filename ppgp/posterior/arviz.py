@@ -40,3 +40,18 @@ def to_arviz(
             tree.attrs.update(attrs)
             return tree
         return az.from_dict(**groups, coords=dict(coords), dims=kept, attrs=dict(attrs))
+
+
+def netcdf(tree: Any) -> memoryview:
+    """A NetCDF file in memory, compressed: HDF5 ends the process where it cannot write to a disk."""
+    from xarray import DataTree
+
+    if not isinstance(tree, DataTree):
+        attrs = tree.attrs
+        tree = DataTree.from_dict(dict(tree.items()))
+        tree.attrs.update(attrs)
+    compressed = {
+        node.path: {name: {"zlib": True} for name, v in node.dataset.variables.items() if v.dtype.kind in "iufb"}
+        for node in tree.subtree
+    }
+    return tree.to_netcdf(engine="h5netcdf", encoding=compressed)

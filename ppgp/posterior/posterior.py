@@ -424,6 +424,6 @@ class Posterior:
 
         Raises:
             StorageError: for what would not come back: an argument of a program that is no number, text, array, tensor, list or
-                mapping of them; two functions of one name.
+                mapping of them; two functions of one name; a path that cannot be written, or a disk that is full.
         """
         return storage.save(path, self)

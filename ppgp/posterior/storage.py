@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -29,6 +28,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
+from .. import files
 from ..errors import StorageError, an
 
 FORMAT = "ppgp-2"
@@ -80,7 +80,7 @@ def save(path: str | Path, record: Any) -> Path:
     The file is written beside ``path`` and then renamed: what stood there stays until all is written.
 
     Raises:
-        StorageError: naming what in the record no file can hold.
+        StorageError: naming what in the record no file can hold, or what the operating system says against writing it.
     """
     written = Written()
     return write(path, _encode(record, written, type(record).__name__, 0), written.tensors)
@@ -100,18 +100,7 @@ def write(path: str | Path, tree: Any, tensors: Mapping[str, Tensor]) -> Path:
     place = _DIGEST.search(content, 8, end)
     assert place is not None, "safetensors writes its metadata as compact JSON"
     digest = hashlib.sha256(content).hexdigest().encode()
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        with beside.open("wb") as file:
-            file.write(content[: place.start(1)])
-            file.write(digest)
-            file.write(memoryview(content)[place.end(1) :])
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
-    return path
+    return files.write(path, content[: place.start(1)], digest, memoryview(content)[place.end(1) :], folder=True)
 
 
 def load(

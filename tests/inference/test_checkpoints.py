@@ -90,6 +90,7 @@ def test_a_run_cut_short_goes_on(how: Inference, tmp_path: Path, monkeypatch: py
     whole = ppgp.fit(model, small(), how, progress=False)
     monkeypatch.setattr(checkpoints, "EVERY", 0.0)
     monkeypatch.setattr(checkpoints, "SHARE", 1e9)
+    monkeypatch.setattr("os.fsync", lambda _: None)  # of hundreds of saves
     path, saves = tmp_path / "run.ckpt", 0
     save = checkpoints.Checkpoint.save
 

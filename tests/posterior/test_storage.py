@@ -146,8 +146,8 @@ def test_a_file_that_could_not_be_written_leaves_the_one_before(tmp_path: Path, 
     def full(*_: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(storage.os, "replace", full)
-    with pytest.raises(OSError, match="no space"):
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(StorageError, match="no space"):
         storage.save(path, Inner(0.9))
     monkeypatch.undo()
     assert storage.load(path, TABLE).level == 0.5

@@ -61,9 +61,12 @@ class Chains(Inference):
         checkpoint: str | Path | None = None,
     ) -> Posterior:
         """All transitions; from the file at ``checkpoint`` on, where there is one."""
+        with Checkpoint(checkpoint, self, target, seed) as kept:
+            return kept.noted(self._run(target, seed, progress, init, kept))
+
+    def _run(self, target: Target, seed: int, progress: bool, init: Posterior | Tensor | None, kept: Checkpoint) -> Posterior:
         started = time.perf_counter()
         generator = torch.Generator().manual_seed(seed)
-        kept = Checkpoint(checkpoint, self, target, seed)
         move = self.transition(target)
         record, notes = _Record(), []
         found = kept.found()

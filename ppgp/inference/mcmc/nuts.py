@@ -80,7 +80,8 @@ class NUTS(Inference):
         """
         started = time.perf_counter()
         if self.engine == "nutpie":
-            return run_nutpie(self, target, seed, progress, init, started, Checkpoint(checkpoint, self, target, seed))
+            with Checkpoint(checkpoint, self, target, seed) as kept:
+                return kept.noted(run_nutpie(self, target, seed, progress, init, started, kept))
         if checkpoint is not None:
             raise NotApplicable("engine='nutpie' with a checkpoint", "engine='pyro'", "leave checkpoint or engine out")
         return _pyro(self, target, seed, progress, init, started)

@@ -136,7 +136,8 @@ class SVI(Inference):
             raise NotApplicable("an uncertain site for a guide", got, "use MAP, which optimises them")
         guide = self.guide or target.model.guide or "multivariate_normal"
         if guide in ("normal", "multivariate_normal") and not any(s.param for s in target.slices.values()):
-            return self._gaussian(target, guide == "multivariate_normal", seed, progress, init, started, kept)
+            with kept:
+                return kept.noted(self._gaussian(target, guide == "multivariate_normal", seed, progress, init, started, kept))
         if (self.gradient, self.optimizer, self.method) != ("pathwise", "adam", "stochastic"):
             raise NotApplicable(
                 f"a Gaussian guide with gradient={self.gradient!r}, optimizer={self.optimizer!r} and method={self.method!r}",

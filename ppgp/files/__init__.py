@@ -1,0 +1,22 @@
+"""Files that are replaced whole or not at all, paths that are checked before the work, and locks. Neither torch nor pandas is imported."""
+
+from .locks import locked
+from .places import check_file, check_folder, check_regular, explained, is_stream, target_of
+from .saves import Saves
+from .writing import append, replacing, replacing_path, write, write_figure
+
+__all__ = [
+    "Saves",
+    "append",
+    "check_file",
+    "check_folder",
+    "check_regular",
+    "explained",
+    "is_stream",
+    "locked",
+    "replacing",
+    "replacing_path",
+    "target_of",
+    "write",
+    "write_figure",
+]
