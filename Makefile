@@ -2,7 +2,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 
-.PHONY: demo test lint bench notebooks clean
+.PHONY: demo test lint bench faults notebooks clean
 
 demo: .venv/demo
 	$(BIN)/ppgp compare diabetes --target target --models gp,linear --how map,laplace,svi,nuts --level 0.9 --out report/
@@ -18,6 +18,9 @@ lint: .venv/test
 
 bench: .venv/bench
 	$(BIN)/python -m pytest tests/bench --benchmark-only -q -s -p no:xdist
+
+faults: .venv/test
+	MPLBACKEND=Agg timeout 2400 $(BIN)/python -m tests.faults.campaign
 
 notebooks: .venv/test
 	$(BIN)/python -m notebooks.build

@@ -1,0 +1,59 @@
+"""The fault campaign: ``python -m tests.faults.campaign --seed 0 --interrupts 200 --disks 100 --tables 200 --pairs 50``.
+
+It prints a table of counts, and a line for each thing that went wrong; it ends with 1 if there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from . import disks, interrupts, pairs, tables
+from .counts import table
+
+NEEDED = (
+    *("matplotlib.pyplot", "pandas", "pyarrow.parquet", "rich.console", "rich.table"),
+    *("ppgp.diagnostics.comparison", "ppgp.interfaces.cli", "ppgp.interfaces.report", "ppgp.posterior.loading"),
+)
+PARTS = {"interrupts": interrupts.campaign, "disks": disks.campaign, "tables": tables.campaign, "pairs": pairs.campaign}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    for name, count in {"interrupts": 200, "disks": 100, "tables": 200, "pairs": 50}.items():
+        parser.add_argument(f"--{name}", type=int, default=count)
+    options = parser.parse_args(arguments)
+    warm()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what is mounted is unmounted
+    found = []
+    folder = tempfile.mkdtemp(prefix="ppgp-faults-")  # a TemporaryDirectory would end with the first child that ends
+    try:
+        for name, part in PARTS.items():
+            count = getattr(options, name)
+            if count:
+                started = time.monotonic()
+                found.append(part(options.seed, count, Path(folder)))
+                print(f"{name}: {count} cases, {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(table(found))
+    slowest = max((part.slowest_stop for part in found), default=0.0)
+    print(f"the slowest end after a signal took {slowest:.1f} s")
+    return int(any(part.bad for part in found))
+
+
+def warm() -> None:
+    """Import what the commands import; compute nothing, so that no thread has started when cases are forked."""
+    for name in NEEDED:
+        importlib.import_module(name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""What a campaign counts, and its table."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+
+KINDS = ("orphans", "lost or damaged files", "raw tracebacks", "silent differences", "hangs", "wrong exit codes")
+
+
+@dataclass
+class Counts:
+    """Of one part of the campaign: its cases, what went wrong in them, and a line for each."""
+
+    title: str
+    cases: int = 0
+    wrong: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    findings: list[str] = field(default_factory=list)
+    slowest_stop: float = 0.0
+
+    def add(self, kind: str, case: str, detail: str) -> None:
+        """One thing that went wrong in a case."""
+        self.wrong[kind] += 1
+        self.findings.append(f"{self.title}, {case}: {kind}: {detail}")
+        print(self.findings[-1], file=sys.stderr, flush=True)
+
+    @property
+    def bad(self) -> int:
+        return sum(self.wrong.values())
+
+
+def table(parts: list[Counts]) -> str:
+    """One row per part, one column per count."""
+    heads = ["", "cases", *KINDS]
+    rows = [[p.title, str(p.cases), *(str(p.wrong[kind]) for kind in KINDS)] for p in parts]
+    whole = [str(sum(p.cases for p in parts)), *(str(sum(p.wrong[kind] for p in parts)) for kind in KINDS)]
+    lines = [heads, *rows, ["all", *whole]]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)

@@ -1,0 +1,104 @@
+"""Disks that are full: the old file or the whole new one, one sentence, no exit code 0 without the file."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from .cases import Outcome, answer, run
+from .counts import Counts
+from .interrupts import Known, bytes_of
+from .scenes import Scene, digest, scenes, stage
+
+SLOW = ("SBC with workers",)
+
+
+def campaign(seed: int, count: int, folder: Path) -> Counts:
+    """So many limits, between nothing and a little more than the whole of what is written."""
+    counts = Counts("disks")
+    r = random.Random(seed)
+    base = folder / "disks"
+    stage(base / "stage")
+    known: dict[str, tuple[Known, int]] = {}
+    order = [scene for scene in scenes() if scene.result and scene.name not in SLOW]
+    r.shuffle(order)
+    small = mounted(base / "small")
+    try:
+        for number in range(count):
+            scene = order[number % len(order)]
+            if scene.name not in known:
+                known[scene.name] = undisturbed(scene, base)
+            disk = small and number % 2 == 1
+            one = base / ("small/case" if disk else str(number))
+            shutil.copytree(base / "stage", one)
+            old = r.random() < 0.5
+            if old:
+                shutil.copy(one / "fit.safetensors", one / scene.result)
+            room = int(r.uniform(0.0, 1.1) * known[scene.name][1])
+            if disk:
+                filled(one, room)
+            found = run(scene.work, one, file_limit=None if disk else room, outputs=base)
+            kind = "on a full disk" if disk else "under a limit of the size of files"
+            judge(counts, f"{number}: {scene.name}, {room} bytes {kind}", scene, found, one, known[scene.name][0], old)
+            print(f"{number}: {scene.name}, {room} bytes: {found.code}, {found.seconds:.1f} s", file=sys.stderr, flush=True)
+            shutil.rmtree(one, ignore_errors=True)
+    finally:
+        if small:
+            subprocess.run(["umount", str(base / "small")], check=False)
+    return counts
+
+
+def undisturbed(scene: Scene, base: Path) -> tuple[Known, int]:
+    one = base / "undisturbed"
+    shutil.copytree(base / "stage", one)
+    found = run(scene.work, one)
+    assert found.code == 0, f"{scene.name}: {found.err}"
+    known = Known(found.seconds, answer(lambda: digest(one / scene.result), one))
+    size = (one / scene.result).stat().st_size
+    shutil.rmtree(one)
+    return known, size
+
+
+def mounted(folder: Path) -> bool:
+    """Whether a disk of 400 kB could be mounted there; it takes the rights of root."""
+    folder.mkdir(parents=True)
+    try:
+        made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder)], capture_output=True)
+    except OSError:
+        return False
+    return made.returncode == 0
+
+
+def filled(folder: Path, room: int) -> None:
+    """Leave so many bytes free on the disk of a folder."""
+    state = os.statvfs(folder)
+    size = max(0, state.f_bavail * state.f_frsize - room)
+    (folder / "ballast").write_bytes(b"\1" * size)
+
+
+def judge(counts: Counts, case: str, scene: Scene, found: Outcome, one: Path, known: Known, old: bool) -> None:
+    """Count what is wrong about one case."""
+    counts.cases += 1
+    if found.hung:
+        counts.add("hangs", case, f"{found.seconds:.0f} s")
+        return
+    if found.orphans:
+        counts.add("orphans", case, str(found.orphans))
+    if found.raw and (scene.command or "ppgp.errors" not in found.err):
+        counts.add("raw tracebacks", case, found.err[-1500:])
+    (one / "ballast").unlink(missing_ok=True)
+    result, scratch = one / scene.result, one.parent.parent if one.name == "case" else one.parent
+    whole = digest if result.suffix == ".safetensors" else bytes_of
+    now = answer(lambda: whole(result), scratch / "look") if result.exists() else "none"
+    before = answer(lambda: whole(one / "fit.safetensors"), scratch / "look") if old else "none"
+    if now not in (before, known.result):
+        counts.add("lost or damaged files", case, f"{scene.result} is {now}, was {before}, becomes {known.result}")
+    elif found.code == 0 and now != known.result:
+        counts.add("silent differences", case, f"exit 0 without {scene.result}")
+    beside = [path.name for path in one.iterdir() if path.name.startswith(scene.result) and path.name != scene.result]
+    if beside:
+        counts.add("lost or damaged files", case, f"left behind: {', '.join(beside)}")

@@ -1,0 +1,103 @@
+"""Signals at random moments: what is left is the old result or the whole new one, and what was saved goes on as it would have."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from .cases import Fault, Outcome, answer, run
+from .counts import Counts
+from .scenes import Scene, digest, scenes, stage
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+
+
+@dataclass
+class Known:
+    """What a scene gives when nothing disturbs it, and how long it takes."""
+
+    seconds: float
+    result: str | None
+
+
+def campaign(seed: int, count: int, folder: Path) -> Counts:
+    """So many signals, the scenes and the signals in turn."""
+    counts = Counts("interrupts")
+    r = random.Random(seed)
+    base = folder / "interrupts"
+    stage(base / "stage")
+    known: dict[str, Known] = {}
+    order = scenes()
+    r.shuffle(order)
+    for number in range(count):
+        scene, signum = order[number % len(order)], SIGNALS[(number + number // len(order)) % len(SIGNALS)]
+        if scene.name not in known:
+            known[scene.name] = undisturbed(scene, base)
+        one = base / str(number)
+        shutil.copytree(base / "stage", one)
+        old = r.random() < 0.5 and scene.result != ""
+        if old:
+            shutil.copy(one / "fit.safetensors", one / scene.result)
+        after = r.uniform(0.0, 1.05) * known[scene.name].seconds
+        found = run(scene.work, one, Fault(signum, after, group=signum == signal.SIGINT and r.random() < 0.5))
+        case = f"{number}: {scene.name}, {signum.name} after {after:.2f} s"
+        judge(counts, case, scene, signum, found, one, known[scene.name], old)
+        print(f"{case}: {found.code}, {found.seconds:.1f} s", file=sys.stderr, flush=True)
+        shutil.rmtree(one, ignore_errors=True)
+    return counts
+
+
+def undisturbed(scene: Scene, base: Path) -> Known:
+    one = base / "undisturbed"
+    shutil.copytree(base / "stage", one)
+    found = run(scene.work, one)
+    assert found.code == 0, f"{scene.name}: {found.err}"
+    known = Known(found.seconds, answer(lambda: digest(one / scene.result), one) if scene.result else None)
+    shutil.rmtree(one)
+    return known
+
+
+def judge(
+    counts: Counts, case: str, scene: Scene, signum: signal.Signals, found: Outcome, one: Path, known: Known, old: bool
+) -> None:
+    """Count what is wrong about one case."""
+    counts.cases += 1
+    counts.slowest_stop = max(counts.slowest_stop, found.after_signal)
+    if found.hung:
+        counts.add("hangs", case, f"{found.seconds:.0f} s")
+        return
+    if found.orphans:
+        counts.add("orphans", case, str(found.orphans))
+    if found.raw:
+        counts.add("raw tracebacks", case, found.err[-1500:])
+    if found.code not in (0, 128 + signum) and not found.raw:
+        counts.add("wrong exit codes", case, f"{found.code}: {found.err[-300:]}")
+    if scene.result:
+        result = one / scene.result
+        now = answer(lambda: digest(result), one) if result.exists() else "none"
+        before = answer(lambda: digest(one / "fit.safetensors"), one) if old else "none"
+        if old and now is not None and result.suffix != ".safetensors":
+            before = answer(lambda: bytes_of(one / "fit.safetensors"), one)
+        if now not in (before, known.result):
+            counts.add("lost or damaged files", case, f"{scene.result} is {now}, was {before}, becomes {known.result}")
+        elif found.code == 0 and now != known.result:
+            counts.add("silent differences", case, f"exit 0 without {scene.result}")
+    for partial in one.glob("*.partial.*"):
+        if answer(lambda path=partial: digest(path), one) is None:
+            counts.add("lost or damaged files", case, f"{partial.name} cannot be read")
+    if scene.resumes and found.code != 0:
+        again = run(scene.work, one)
+        if again.code != 0:
+            counts.add("lost or damaged files", case, f"does not go on: {again.code}, {again.err[-500:]}")
+        elif answer(lambda: digest(one / scene.result), one) != known.result:
+            counts.add("silent differences", case, "goes on to another result")
+
+
+def bytes_of(path: Path) -> str:
+    import hashlib
+
+    return hashlib.sha256(path.read_bytes()).hexdigest()
