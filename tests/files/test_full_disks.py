@@ -123,13 +123,14 @@ def test_a_report_keeps_what_can_be_written(
     disk: Disk, posterior: ppgp.Posterior, data: ppgp.Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From an empty disk to one with room for all: each file is whole, and what is missing is named."""
-    comparison = compare({"linear exact": posterior}, test=data.rows(slice(0, 10)))
+    new = ppgp.Dataset(data.X[:10] + 0.5, data.y[:10] + 1.0)
+    comparison = compare({"linear exact": posterior}, test=new)
     monkeypatch.setattr(report, "_figures", lambda *_: [("random", "Random numbers", picture())])
     wanted = {"results.json", "index.html", "figures/random.png", "linear-exact.nc"}
 
     def written() -> list[str]:
         names = {"linear exact": ("linear", "exact")}
-        return report.write_report(disk.folder, comparison, {"linear exact": posterior}, names, data)[1]
+        return report.write_report(disk.folder, comparison, {"linear exact": posterior}, names, new)[1]
 
     assert written() == []
     whole = contents(disk.folder)
