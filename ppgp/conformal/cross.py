@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,9 +12,10 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Dataset, noise_of
-from ..errors import DataError, NotApplicable, SettingError
+from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError
 from ..inference import Inference
 from ..inference.fitting import fit
+from ..inference.interrupts import whole
 from ..models import Model
 from ..models.base import as_given
 from ..posterior.posterior import Posterior
@@ -22,6 +24,8 @@ from ..posterior.region import Region, exact_level
 from . import APS, LAC, Absolute, Score
 from .beforehand import found_among, given_by_hand, undeclared
 from .scores.base import widened
+
+FEWEST = 2  # folds
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +41,8 @@ class CrossCalibrator:
         rows: the same rows, with the noise that is known of them.
         given: what the recipe was given in place of a prior, and is not known to owe nothing to these rows.
         found: the sentence of sets whose recipe is known to owe something to them.
+        interrupted: whether Ctrl-C came before the last fold. The rows of the folds that are missing are training rows of every fit:
+            CV+ of the other rows, by a method that has these too, with the guarantee of so many folds and rows.
     """
 
     score: Score
@@ -45,6 +51,7 @@ class CrossCalibrator:
     rows: tuple[Dataset, ...]
     given: tuple[str, ...] = ()
     found: str | None = None
+    interrupted: bool = False
 
     @property
     def n(self) -> int:
@@ -145,24 +152,35 @@ def cross_calibrate(
     Raises:
         NotApplicable: for a program, whose rows cannot be told from its arguments.
         SettingError: if there are fewer than two folds, or more than rows.
+        KeyboardInterrupt: if Ctrl-C came before two folds were done; after that they are returned, with a warning.
     """
     if not isinstance(model, Model) or not isinstance(data, Dataset):
         got = f"{type(model).__name__} and {type(data).__name__}"
         raise NotApplicable("a model of the zoo and a Dataset", got, "use split conformal: calibrate")
     recipe = as_given(model)
     K = data.n if folds is None else folds
-    if isinstance(K, bool) or not isinstance(K, int) or not 2 <= K <= data.n:
+    if isinstance(K, bool) or not isinstance(K, int) or not FEWEST <= K <= data.n:
         raise SettingError(f"between 2 and n = {data.n} folds, or None", repr(folds), "for example 10")
     parts = torch.randperm(data.n, generator=torch.Generator().manual_seed(seed)).tensor_split(K)
-    posteriors = []
-    for part in parts:
-        kept = torch.ones(data.n, dtype=torch.bool)
-        kept[part] = False
-        posteriors.append(fit(recipe, data.rows(kept), how, seed=seed, progress=progress, standardise=standardise))
+    posteriors: list[Posterior] = []
+    interrupted = False
+    try:
+        for part in parts:
+            kept = torch.ones(data.n, dtype=torch.bool)
+            kept[part] = False
+            posteriors.append(whole(fit(recipe, data.rows(kept), how, seed=seed, progress=progress, standardise=standardise)))
+    except KeyboardInterrupt:
+        if len(posteriors) < FEWEST:
+            raise
+        interrupted = True
+        sentence = f"stopped by Ctrl-C: {len(posteriors)} of {K} folds; the rows of the others are training rows throughout"
+        warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
+    parts = parts[: len(posteriors)]
     chosen = score or (LAC() if posteriors[0].predict(data.X[:1]).kind == "classes" else Absolute())
     chosen.check(posteriors[0].predict(data.X[:1]))
     if chosen.sides != 1:
         raise NotApplicable("a score with one side", repr(chosen), "use Absolute, Normalized or Quantile")
     given = [] if fixed_beforehand else given_by_hand(recipe, data.d)
     rows = tuple(data.rows(part) for part in parts)
-    return CrossCalibrator(chosen, tuple(posteriors), parts, rows, tuple(given), found_among(recipe, data))
+    found = found_among(recipe, data)
+    return CrossCalibrator(chosen, tuple(posteriors), parts, rows, tuple(given), found, interrupted)

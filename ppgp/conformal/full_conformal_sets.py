@@ -12,6 +12,7 @@ from ..data.dataset import Dataset, Scaler, noise_of
 from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError, counted
 from ..inference import MAP
 from ..inference.fitting import fit
+from ..inference.interrupts import whole
 from ..models import Model
 from ..models.base import as_given
 from ..numerics.turns import silenced
@@ -88,7 +89,8 @@ def _full(posterior: Posterior, X: Any, split: float | None, seed: int, noise_sd
     how = posterior.how if isinstance(posterior.how, MAP) else MAP()
     recipe = as_given(posterior.model) if posterior.recipe is None else posterior.recipe
     with silenced(ConvergenceWarning):  # any hyperparameters from these rows keep the guarantee
-        small = fit(recipe, data.rows(order[:first]), how, seed=seed, progress=False, standardise=posterior.scaler is not None)
+        scaled = posterior.scaler is not None
+        small = whole(fit(recipe, data.rows(order[:first]), how, seed=seed, progress=False, standardise=scaled))
     rows, all_rows = small._new_rows(X), data
     if small.scaler is not None:
         all_rows = small.scaler(data)

@@ -25,7 +25,7 @@ from .differences import Found, judge
 from .leave_one_out import psis_loo
 from .predictive_differences import PredictiveDifference, predictive_difference
 from .references import Side, reference_of, same_sites
-from .verdicts import REFERENCE, UNJUDGED
+from .verdicts import CUT_SHORT, REFERENCE, UNJUDGED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +52,7 @@ class Comparison:
             over rows, in its sds) and ``interval_content``, the share of that law in the posterior's own intervals; with ``loo`` also
             elpd_loo, its standard error, and the share of rows whose Pareto k is too large.
         verdicts: ``{name: word}``: "agrees", "means agree, spread does not", "do not use" (a mean is off, or not finite);
-            "reference"; "unjudged" where there is none, or too few draws on either side. That of a posterior is that of its worst
+            "reference"; "unjudged" where there is none, too few draws on either side, or a search that Ctrl-C cut short. That of a posterior is that of its worst
             figure; where the two laws are the same it is "agrees" but for one time in a hundred at most, whatever their number.
         reasons: ``{name: sentence}``, the figure that says so, or what is missing.
         predictive_verdicts, predictive_reasons: the same on the predictions of test rows: whether they differ from the reference's by
@@ -98,7 +98,7 @@ def compare(
     """Compare posteriors with a reference and, where there are test rows, their predictions.
 
     Both sides need enough draws: chains R-hat of at most 1.01 and 100 effective draws each, other methods 400 draws; a point is
-    judged on its means. Where they lack them, the word is "unjudged".
+    judged on its means. Where they lack them, or Ctrl-C cut a search short, the word is "unjudged".
 
     Args:
         posteriors: by name. Sites are compared between posteriors of the same model.
@@ -201,6 +201,8 @@ def _judge(own: Side, standard: Side | None) -> Found:
         return Found(UNJUDGED, "every hyperparameter is a number, or a param: no draws to judge")
     if standard is None:
         return Found(UNJUDGED, NO_REFERENCE)
+    if standard.posterior is own.posterior and own.cut_short:
+        return Found(UNJUDGED, CUT_SHORT)
     if standard.posterior is own.posterior:
         trouble = "; ".join(dict.fromkeys([*own.posterior.warnings, *own.lacks_as_reference]))
         return Found(REFERENCE, f"but: {trouble}" if trouble else "chains converged")
@@ -211,6 +213,8 @@ def _judge_predictions(own: Side, standard: Side | None, laws: Mapping[int, Pred
     """``laws``: the predictions of each posterior at the same rows, by ``id``."""
     if standard is None:
         return PredictiveDifference(UNJUDGED, NO_REFERENCE)
+    if standard.posterior is own.posterior and own.cut_short:
+        return PredictiveDifference(UNJUDGED, CUT_SHORT)
     if standard.posterior is own.posterior:
         return PredictiveDifference(REFERENCE, "")
     missing = own.missing(standard)

@@ -12,10 +12,11 @@ from torch import Tensor
 from ..errors import NotApplicable, counted
 from ..posterior.convergence import ESS_A_CHAIN, RHAT_LIMIT, k_hat_limit, mixing, plane, psis, scalars, uncorrected
 from ..posterior.posterior import Posterior
+from ..posterior.summary import cut_short
 from .differences import judge
 from .references import Side, same_sites
 from .samples import Sample, random_directions
-from .verdicts import AGREES, REJECTED, SEVERITY, SPREAD, UNJUDGED, Difference, worst
+from .verdicts import AGREES, CUT_SHORT, REJECTED, SEVERITY, SPREAD, UNJUDGED, Difference, worst
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,6 +120,8 @@ def diagnose(posterior: Posterior, reference: Posterior | None = None) -> Diagno
         alone = _guide(posterior)
     else:
         alone = _nothing(posterior)
+    if cut_short(posterior.stats) and alone.verdict != REJECTED:
+        alone = replace(alone, verdict=UNJUDGED, figure=CUT_SHORT, findings=(CUT_SHORT, *alone.findings))
     return alone if reference is None else _beside(alone, posterior, reference)
 
 

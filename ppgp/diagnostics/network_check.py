@@ -12,6 +12,7 @@ from ..data.dataset import Dataset, in_order
 from ..errors import ConvergenceWarning, DataError, NotApplicable
 from ..inference import MAP
 from ..inference.fitting import fit
+from ..inference.interrupts import whole
 from ..kernels import Deep
 from ..models import LinearRegression
 from ..models.sites import first_draw
@@ -115,7 +116,7 @@ def check_network(posterior: Posterior, held_out: Dataset) -> NetworkCheck:
 def _bare(data: Dataset, G: Tensor) -> Prediction:
     """The network with a linear head, its weights and noise by MAP."""
     with silenced(ConvergenceWarning):
-        return fit(LinearRegression(), data, MAP(), progress=False, standardise=False).predict(G)
+        return whole(fit(LinearRegression(), data, MAP(), progress=False, standardise=False)).predict(G)
 
 
 def _promised(posterior: Posterior, scale: float) -> float | None:

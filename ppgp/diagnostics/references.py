@@ -13,7 +13,9 @@ import torch
 from ..data.dataset import Dataset
 from ..posterior import convergence
 from ..posterior.posterior import Posterior
+from ..posterior.summary import cut_short
 from .samples import Sample
+from .verdicts import CUT_SHORT
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +35,12 @@ class Side:
     @cached_property
     def lacks(self) -> list[str]:
         """What is missing before it can be judged."""
-        return convergence.lacks(self.posterior)
+        cut = [CUT_SHORT] if self.cut_short else []
+        return [*cut, *convergence.lacks(self.posterior)]
+
+    @property
+    def cut_short(self) -> bool:
+        return cut_short(self.posterior.stats)
 
     @cached_property
     def lacks_as_reference(self) -> list[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -22,8 +22,10 @@ from ..data.dataset import Dataset
 from ..errors import ConvergenceWarning, NotApplicable, SettingError, StorageError, StorageWarning
 from ..inference import Inference
 from ..inference.fitting import fit
+from ..inference.interrupts import whole
 from ..inference.progress import bar
 from ..models import Model
+from ..numerics.processes import Spawned, end_with_parent, killed, unheard
 from ..numerics.seeding import seeded
 from ..numerics.turns import silenced
 from ..posterior.convergence import ess, scalars
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SBC", "ecdf_band", "sbc"]
 
+FEWEST = 20  # simulations
 RANKS = 99  # draws that each rank is among: 100 values, from thinned chains
 FIT_SEED = 1_000_000_007
 PATHS = 2000  # simulated, for the simultaneous band
@@ -47,11 +50,13 @@ class SBC:
         ranks: ``{scalar: [simulations]}``.
         draws: how many draws a rank is among.
         level: of the simultaneous bands.
+        interrupted: whether Ctrl-C ended it before the last simulation.
     """
 
     ranks: dict[str, np.ndarray]
     draws: int = RANKS
     level: float = 0.95
+    interrupted: bool = False
 
     @property
     def simulations(self) -> int:
@@ -98,7 +103,9 @@ class SBC:
         return pd.DataFrame(rows).T.astype({**numbers, "inside": bool})
 
     def __repr__(self) -> str:
-        return f"<SBC of {len(self.ranks)} scalars, {self.simulations} simulations: {'passes' if self.passes else 'fails'}>"
+        cut = " (interrupted)" if self.interrupted else ""
+        word = "passes" if self.passes else "fails"
+        return f"<SBC of {len(self.ranks)} scalars, {self.simulations} simulations{cut}: {word}>"
 
 
 def _tails(counts: np.ndarray, n: int, points: np.ndarray) -> np.ndarray:
@@ -157,12 +164,16 @@ def sbc(
         workers: processes; each simulation has a seed of its own, so that their number does not change the ranks.
         checkpoint: a file that keeps the ranks found; a call with the same arguments goes on from it.
 
+    Returns:
+        The SBC; after Ctrl-C that of the simulations that were done, with a ConvergenceWarning.
+
     Raises:
         NotApplicable: if a prior is Flat, as nothing can be drawn from it, or a program has no site of data.
         StorageError: if the checkpoint is of another call, or another call is using it.
+        KeyboardInterrupt: if Ctrl-C came before 20 simulations.
     """
-    if simulations < 20:
-        raise SettingError("at least 20 simulations", str(simulations), "for example 200")
+    if simulations < FEWEST:
+        raise SettingError(f"at least {FEWEST} simulations", str(simulations), "for example 200")
     if workers < 1:
         raise SettingError("at least one worker", str(workers), "pass workers=2")
     source: OfModel | OfProgram
@@ -180,29 +191,54 @@ def sbc(
         source.check()
     what, where = source.identity()
     kept = _Kept(checkpoint, [what, repr(how), seed, where])
-    with files.locked(checkpoint), bar(f"SBC of {type(how).__name__}", simulations, progress) as update:
+    interrupted = False
+    with files.locked(checkpoint):
         found = kept.read()
         missing = [i for i in range(simulations) if i not in found]
-        for i, ranks in _simulated(source, how, seed, missing, workers):
-            found[i] = ranks
-            kept.add(i, ranks)
-            update(len(found))
+        try:
+            simulated = _simulated(source, how, seed, missing, workers)
+            with bar(f"SBC of {type(how).__name__}", simulations, progress) as update, closing(simulated):
+                for i, ranks in simulated:
+                    found[i] = ranks
+                    kept.add(i, ranks)
+                    update(len(found))
+        except KeyboardInterrupt:
+            interrupted = True
         kept.end()
-    names = found[0].keys()
-    return SBC({name: np.array([found[i][name] for i in range(simulations)]) for name in names}, RANKS, level)
+    done = [i for i in range(simulations) if i in found]
+    if len(done) < FEWEST:
+        raise KeyboardInterrupt(f"stopped after {len(done)} of {simulations} simulations")
+    if interrupted:
+        sentence = f"stopped by Ctrl-C: {len(done)} of {simulations} simulations; those on their way are left out, slow ones most often"
+        warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
+    ranked = {name: np.array([found[i][name] for i in done]) for name in found[done[0]]}
+    return SBC(ranked, RANKS, level, interrupted)
 
 
 def _simulated(
     source: OfModel | OfProgram, how: Inference, seed: int, wanted: list[int], workers: int
-) -> Iterator[tuple[int, dict[str, int]]]:
+) -> Generator[tuple[int, dict[str, int]], None, None]:
     if workers == 1 or len(wanted) < 2:
         yield from ((i, _one(source, how, seed, i)) for i in wanted)
         return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        futures = {i: pool.submit(_one, source, how, seed, i) for i in wanted}
-        for i, future in futures.items():
-            yield i, future.result()
+    context = Spawned()
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin)
+    try:
+        with unheard():
+            futures = {pool.submit(_one, source, how, seed, i): i for i in wanted}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    except BaseException:
+        killed(context.processes)
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin() -> None:
+    """Of each worker."""
+    end_with_parent()
+    torch.set_num_threads(1)
 
 
 def _one(source: OfModel | OfProgram, how: Inference, seed: int, i: int) -> dict[str, int]:
@@ -214,7 +250,7 @@ def _one(source: OfModel | OfProgram, how: Inference, seed: int, i: int) -> dict
         ready = replace(ready, standardised=False)
     with silenced(ConvergenceWarning):
         # a seed of the fit's own: its random numbers must not be those that drew theta
-        posterior = fit(ready, data, how, seed=own + FIT_SEED, progress=False, standardise=False)
+        posterior = whole(fit(ready, data, how, seed=own + FIT_SEED, progress=False, standardise=False))
     truth = {name: values[name][None, None] for name in posterior.draws}
     relabel = getattr(ready, "relabel", None)
     if relabel is not None:

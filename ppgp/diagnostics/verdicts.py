@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 from scipy.special import ndtri
 
-__all__ = ["AGREES", "FALSE_ALARM", "REFERENCE", "REJECTED", "SPREAD", "UNJUDGED", "Difference", "LogDensity"]
+__all__ = ["AGREES", "CUT_SHORT", "FALSE_ALARM", "REFERENCE", "REJECTED", "SPREAD", "UNJUDGED", "Difference", "LogDensity"]
 
 AGREES = "agrees"
 SPREAD = "means agree, spread does not"
 REJECTED = "do not use"
 UNJUDGED = "unjudged"
 REFERENCE = "reference"
+CUT_SHORT = "its search was stopped by Ctrl-C: fit it again"
 SEVERITY = (AGREES, SPREAD, REJECTED)
 
 MEAN_TOLERANCE = 0.1  # sds of the reference: a shift that moves a central 90 % interval's coverage by under one point

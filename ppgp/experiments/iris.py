@@ -24,9 +24,11 @@ from ..errors import ConvergenceWarning
 from ..files import write_figure
 from ..inference import MAP, NUTS, SVI, Exact, Laplace
 from ..inference.fitting import fit
+from ..inference.interrupts import whole
 from ..models import LinearRegression, SoftmaxRegression
 from ..numerics.turns import silenced
 from ..priors import Flat
+from .rows_done import begun, done
 
 FEATURES = {"sepals": [0, 1], "petals": [2, 3]}
 PUBLISHED = {("petals", "ols"): 0.7273, ("petals", "gd"): 0.9318, ("petals", "sgd"): 0.9318}
@@ -47,10 +49,12 @@ WAYS: dict[str, tuple[SoftmaxRegression, Any]] = {
 def run(out: Path, *, seed: int = 0, quick: bool = False) -> list[dict[str, Any]]:
     """Rows with ``model``, ``how``, ``features``, ``accuracy`` (mean over splits), ``lowest``, ``highest``, ``nll``, ``seconds``.
 
-    ``published`` is the lecture's accuracy. Five splits (``quick``: one, on tiny budgets). Figure ``iris.png`` in ``out``.
+    ``published`` is the lecture's accuracy. Five splits (``quick``: one, on tiny budgets). Figure ``iris.png`` in ``out``, and lines
+    of ``rows.jsonl`` as each set of features is done.
     """
     table = load("iris")
     splits = 1 if quick else 5
+    begun(out)
     rows: list[dict[str, Any]] = []
     drawn = None
     for features, columns in FEATURES.items():
@@ -62,13 +66,15 @@ def run(out: Path, *, seed: int = 0, quick: bool = False) -> list[dict[str, Any]
             found.setdefault("ols", []).append(_least_squares(train, test))
             for way, (model, how) in WAYS.items():
                 with silenced(ConvergenceWarning):  # setosa stands apart: flat weights have no optimum
-                    posterior = fit(model, train, how.quick() if quick else how, seed=seed + split, progress=False)
+                    posterior = whole(fit(model, train, how.quick() if quick else how, seed=seed + split, progress=False))
                 prediction = posterior.predict(test.X)
                 found.setdefault(way, []).append(
                     (metrics.accuracy(prediction, test.y), metrics.nll(prediction, test.y), posterior.seconds)
                 )
                 drawn = posterior if way == "nuts" else drawn
-        rows += [_row(features, way, figures) for way, figures in found.items()]
+        new = [_row(features, way, figures) for way, figures in found.items()]
+        done(out, *new)
+        rows += new
     assert drawn is not None
     write_figure(out / "iris.png", plots.decision(drawn, title="softmax regression by NUTS"), dpi=130)
     return rows

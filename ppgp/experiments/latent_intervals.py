@@ -18,6 +18,7 @@ from ..diagnostics import metrics
 from ..files import write_figure
 from ..inference import MAP
 from ..inference.fitting import fit
+from ..inference.interrupts import whole
 from ..models import GP
 
 LEVEL = 0.95
@@ -31,7 +32,7 @@ def run(out: Path, *, seed: int = 0, quick: bool = False) -> list[dict[str, Any]
     generator = torch.Generator().manual_seed(seed)
     train, calibration, test = (_data(n, generator) for n in (100, 200, 200 if quick else 2000))
     started = time.perf_counter()
-    posterior = fit(GP(), train, MAP(), seed=seed, progress=False)
+    posterior = whole(fit(GP(), train, MAP(), seed=seed, progress=False))
     of_f, of_y = posterior.latent(test.X), posterior.predict(test.X)
     calibrator = conformal.calibrate(conformal.Normalized(), posterior.predict(calibration.X), calibration.y)
     regions = {

@@ -26,6 +26,7 @@ from ..errors import ConvergenceWarning, DataWarning
 from ..files import write_figure
 from ..inference import MAP, SVI, Inference
 from ..inference.fitting import fit
+from ..inference.interrupts import whole
 from ..kernels import RBF, Deep
 from ..kernels.networks import MLP
 from ..models import GP, SVGP, Model
@@ -33,6 +34,7 @@ from ..numerics.turns import silenced
 from ..posterior.posterior import Posterior
 from .animations import bands_before_and_after, points_coming
 from .heteroscedastic_data import dots, table, uneven
+from .rows_done import begun, done
 
 SETS = ("concrete", "power")
 LEVELS = (0.9, 0.95)
@@ -53,25 +55,28 @@ def run(out: Path, *, seed: int = 0, quick: bool = False, data_dir: str | Path |
     (``coverage``, ``width``), ``latent_coverage``, ``calibrated_*`` and ``widened_*``. Means over random splits; ``*_se`` are their
     standard errors (None for one split; splits of one table overlap, so that they are somewhat too small there). "map" is by Adam.
 
-    Figures ``ne-gp.png``, ``points.gif`` and ``conformal.gif`` in ``out``. ``data_dir``: the folder of concrete.npz and power.npz
+    Figures ``ne-gp.png``, ``points.gif`` and ``conformal.gif`` in ``out``, and lines of ``rows.jsonl`` as each set is done. ``data_dir``: the folder of concrete.npz and power.npz
     (``X``, ``y``), or the one that has it as ``uci``; without it the synthetic set alone is run. ``quick``: one split of few rows.
     """
     tables = _tables(data_dir)
+    begun(out)
     rows: list[dict[str, Any]] = []
     shown: dict[str, Posterior] = {}
-    for name, whole in [("uneven", None), *tables.items()]:
+    for name, given in [("uneven", None), *tables.items()]:
         found: dict[tuple[str, float], list[dict[str, float]]] = {}
         for split in range(1 if quick else SPLITS):
             each = seed + split
-            data = uneven(ROWS, each) if whole is None else whole
+            data = uneven(ROWS, each) if given is None else given
             train, calibration, test = (d.rows(slice(0, 60 if quick else None)) for d in data.split(*PARTS, seed=each))
             for model, how in _ways(train.n, quick).items():
                 posterior = _fitted(MODELS[model], train, how, each)
                 for level, figures in _figures(posterior, calibration, test).items():
                     found.setdefault((model, level), []).append(figures)
-                if whole is None and split == 0:
+                if given is None and split == 0:
                     shown[model] = posterior
-        rows += [_row(name, model, level, figures) for (model, level), figures in found.items()]
+        new = [_row(name, model, level, figures) for (model, level), figures in found.items()]
+        done(out, *new)
+        rows += new
     write_figure(out / "ne-gp.png", dots(rows), dpi=120)
     points_coming(out / "points.gif", seed, quick)
     bands_before_and_after(out / "conformal.gif", shown, uneven(2 * ROWS, seed + SPLITS), LEVELS[0], quick)
@@ -103,7 +108,7 @@ def _ways(n: int, quick: bool) -> dict[str, Inference]:
 def _fitted(model: Model, train: Dataset, how: Inference, seed: int) -> Posterior:
     rows = train.rows(slice(0, EXACT_ROWS)) if isinstance(how, MAP) else train
     with silenced(ConvergenceWarning):  # a search on a budget ends before it settles
-        return fit(model, rows, how, seed=seed, progress=False)
+        return whole(fit(model, rows, how, seed=seed, progress=False))
 
 
 def _figures(posterior: Posterior, calibration: Dataset, test: Dataset) -> dict[float, dict[str, float]]:

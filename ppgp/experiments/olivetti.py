@@ -16,7 +16,6 @@ photographs too, but five copies share one, and the range that goes with 99 % is
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from copy import deepcopy
@@ -33,9 +32,10 @@ from .. import conformal
 from ..data.dataset import Dataset
 from ..diagnostics import metrics
 from ..errors import ConvergenceWarning
-from ..files import append, write_figure
+from ..files import write_figure
 from ..inference import MAP, SVI
 from ..inference.fitting import fit
+from ..inference.interrupts import whole
 from ..kernels import ARD, RBF, Deep
 from ..kernels.networks import CNN
 from ..kernels.pretraining import regressor
@@ -46,6 +46,7 @@ from ..plots.common import COLOURS, panels
 from ..posterior.prediction import Prediction
 from ..priors import LogNormal
 from .olivetti_data import PROTOCOLS, SCALE, Odd, Parts, mirrored, parts, photographs, turned
+from .rows_done import begun, done
 
 LEVEL = 0.95
 CONFIDENCE = 0.99  # of the range in which calibrated coverage lies
@@ -73,8 +74,7 @@ def run(out: Path, *, seed: int = 0, quick: bool = False, data_dir: str | Path |
     """
     images, angles = turned(photographs(data_dir, quick), seed)
     rows: list[dict[str, Any]] = []
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "rows.jsonl").unlink(missing_ok=True)  # of an earlier run
+    begun(out)
     for protocol in PROTOCOLS:
         data = parts(protocol, images, angles, seed + 1)
         bands = {}
@@ -83,7 +83,7 @@ def run(out: Path, *, seed: int = 0, quick: bool = False, data_dir: str | Path |
             law, how = way()
             row, bands[name] = _row(name.split()[0], how, protocol, law, data, started)
             rows.append(row)
-            append(out / "rows.jsonl", json.dumps(row) + "\n")  # what is done stays, should the rest be stopped
+            done(out, row)
         write_figure(out / f"olivetti-{protocol}.png", _figure(bands, data.test.y * SCALE, protocol), dpi=110)
     return rows
 
@@ -97,7 +97,7 @@ def _ways(data: Parts, seed: int, quick: bool, algorithms: bool) -> dict[str, Ca
 
     def fitted(model: Any, how: Any, train: Any = train, init: Any = None) -> Any:
         with silenced(ConvergenceWarning):  # a search on a budget ends before it settles
-            return fit(model, train, how, seed=seed, progress=False, standardise=False, init=init)
+            return whole(fit(model, train, how, seed=seed, progress=False, standardise=False, init=init))
 
     def nn() -> Way:
         network = CNN(channels=CHANNELS, normalise=True, seed=seed)

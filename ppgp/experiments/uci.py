@@ -33,6 +33,7 @@ from ..errors import PpgpWarning, SettingError, UnknownName
 from ..files import append
 from ..inference import MAP, SVI
 from ..inference.fitting import fit
+from ..inference.interrupts import whole
 from ..kernels import ARD, RBF, Matern
 from ..models import GP, SGPR, SVGP
 from ..numerics.distributions import NormalMixture
@@ -186,7 +187,7 @@ def _measured(candidates: list[Any], train: Dataset, test: Dataset, seed: int, q
             how = MAP(steps=5 if quick else 60)
             if isinstance(model, SVGP):
                 how = SVI(steps=5 if quick else FROM_THE_PILOT, batch_size=min(train.n, BATCH))
-            fits.append(fit(model, train, how, seed=seed, progress=False))
+            fits.append(whole(fit(model, train, how, seed=seed, progress=False)))
     weights, prediction = torch.ones(1), fits[0].predict(test.X)
     if len(fits) > 1:
         weights = stacking_weights(torch.stack([each.loo().log_prob(train.y) for each in fits]))

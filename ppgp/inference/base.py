@@ -129,13 +129,14 @@ def finish(
     stats: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
     params: Mapping[str, Tensor] | None = None,
+    interrupted: bool = False,
 ) -> Posterior:
-    """A Posterior from draws z [chain, draw, p]."""
+    """A Posterior from draws z [chain, draw, p]; ``interrupted``: Ctrl-C ended the search before its time."""
     with torch.no_grad():
         values = target.constrain(z)
     found = {name: v[0, 0] for name, v in values.items() if name in target.slices and target.slices[name].param}
     draws = {name: v for name, v in values.items() if name not in found}
-    return from_draws(how, target, draws, started, stats, notes, {**found, **(params or {})})
+    return from_draws(how, target, draws, started, stats, notes, {**found, **(params or {})}, interrupted)
 
 
 def from_draws(
@@ -146,8 +147,9 @@ def from_draws(
     stats: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
     params: Mapping[str, Tensor] | None = None,
+    interrupted: bool = False,
 ) -> Posterior:
-    """A Posterior from draws on the natural scale, ``{site: [chain, draw, *event]}``."""
+    """A Posterior from draws on the natural scale, ``{site: [chain, draw, *event]}``; its stats gain ``interrupted``."""
     relabel = getattr(target.model, "relabel", None)
     if relabel is not None:
         draws, sentence = relabel(draws)
@@ -161,7 +163,7 @@ def from_draws(
         draws=draws,
         how=how,
         params={**target.params, **(params or {})},
-        stats={**(stats or {}), **own},
+        stats={**(stats or {}), **own, "interrupted": interrupted},
         seconds=time.perf_counter() - started,
         warnings=(*target.notes, *notes),
     )

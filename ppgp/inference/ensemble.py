@@ -11,8 +11,10 @@ from torch import Tensor
 
 from ..errors import NotApplicable, listed
 from ..posterior.posterior import Posterior
+from ..posterior.summary import cut_short
 from ..target.target import Target
 from .base import Inference, from_draws
+from .interrupts import whole
 from .optimise.map import MAP
 from .options import Count
 from .progress import bar
@@ -54,6 +56,7 @@ class Ensemble(Inference):
         started = time.perf_counter()
         found: list[Posterior] = []
         notes: list[str] = []
+        interrupted = False
         # a search from several starts in each member would end in one mode every time
         one = replace(self.of, starts=1) if isinstance(self.of, MAP) and self.of.starts is None else self.of
         try:
@@ -63,19 +66,21 @@ class Ensemble(Inference):
                     found.append(one(target, seed=seed + member, progress=False, init=start))
                     _refuse_own_params(self.of, found[-1], target)
                     update(member + 1)
-                    if any("Ctrl-C" in sentence for sentence in found[-1].warnings):
-                        raise KeyboardInterrupt
+                    whole(found[-1])
         except KeyboardInterrupt:
             if not found:
                 raise
+            if len(found) > 1 and cut_short(found[-1].stats):
+                found.pop()
+            interrupted = True
             notes.append(f"stopped by Ctrl-C: {len(found)} of {self.members} members")
-        sentences = [s for p in found for s in p.warnings if s not in target.notes and "Ctrl-C" not in s]
+        sentences = [s for p in found for s in p.warnings if s not in target.notes]
         notes += list(dict.fromkeys(sentences))
         draws = {name: torch.cat([p.draws[name] for p in found], 1) for name in found[0].draws}
         stats: dict[str, Any] = {"seconds": torch.tensor([p.seconds for p in found], dtype=torch.float64)}
         if all("log_density" in p.stats for p in found):
             stats["log_density"] = torch.tensor([p.stats["log_density"] for p in found], dtype=torch.float64)
-        return from_draws(self, target, draws, started, stats, notes)
+        return from_draws(self, target, draws, started, stats, notes, interrupted=interrupted)
 
 
 def _refuse_own_params(how: Inference, found: Posterior, target: Target) -> None:

@@ -25,6 +25,7 @@ from ..posterior.posterior import Posterior
 from ..target.target import Target
 from . import NUTS, Inference
 from .also_seen import also_seen
+from .interrupts import whole
 from .nothing_to_search import only_draw
 
 __all__ = ["fit"]
@@ -134,6 +135,7 @@ def fit(
     if isinstance(model, Program) and target.dim and target.misled(_reached(target, posterior)):
         if checkpoint is not None:  # it holds what the graph gave
             Path(checkpoint).unlink(missing_ok=True)
+        whole(posterior)
         posterior = how(target, **options)
     ask = getattr(model, "doubts", None)
     doubts = [] if ask is None else ask(data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +11,7 @@ from .. import __version__, files
 from ..errors import DataError, NotApplicable, PpgpError, SettingError, UnknownName
 from . import recipes as zoo
 from .output import whole_output
+from .signals import INTERRUPTED, one_way_out
 from .tables import print_table
 
 if TYPE_CHECKING:
@@ -102,8 +102,8 @@ def compare(
 ) -> None:
     """Fit models by several methods, predict, calibrate, and say which answer to trust."""
     from ..diagnostics.comparison import compare as compare_posteriors
-    from ..inference.fitting import fit
     from ..posterior.region import exact_level
+    from .each_by_each import each_by_each
     from .report import rows_of, write_report
 
     exact_level(level)
@@ -112,16 +112,7 @@ def compare(
     chosen = _names(models) if models else (["logistic"] if table.classes else ["gp", "linear"])
     built, ways = _recipes(chosen, _names(how), settings or [])
     train, calibration, test = table.split(*FRACTIONS, seed=seed)
-    posteriors, names, refused = {}, {}, []
-    for m, model in built.items():
-        for h, way in ways.items():
-            _say(f"{m} by {h}", progress)
-            try:
-                posteriors[f"{m} {h}"] = fit(model, train, way, seed=seed, progress=progress)
-            except NotApplicable as error:
-                refused.append(f"{m} by {h}: {error}")
-                continue
-            names[f"{m} {h}"] = (m, h)
+    posteriors, names, refused, interrupted = each_by_each(built, ways, train, seed, progress)
     if not posteriors:
         raise NotApplicable("at least one model and method that fit together", "; ".join(refused), "see `ppgp list`")
     comparison = compare_posteriors(posteriors, test=test, calibration=calibration, level=level)
@@ -140,6 +131,8 @@ def compare(
     typer.echo(f"report: {page}")
     for sentence in troubles:
         typer.echo(f"not written: {sentence}", err=True)
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
     if troubles:
         raise typer.Exit(1)
 
@@ -155,18 +148,25 @@ def fit(
     settings: Settings = None,
     progress: Progress = True,
 ) -> None:
-    """Fit one model by one method and save the posterior."""
+    """Fit one model by one method and save the posterior; after Ctrl-C, in NAME.partial.safetensors."""
     from ..inference.fitting import fit as fit_posterior
+    from ..posterior.summary import cut_short
 
     files.check_file(out)
     table = _load(data, target)
     built, ways = _recipes([model], [how], settings or [])
     posterior = fit_posterior(built[model], table, ways[how], seed=seed, progress=progress)
+    stopped = cut_short(posterior.stats)
     print_table(
         [{"site": site, **row} for site, row in posterior.summary().to_dict("index").items()],
-        f"{model} by {how}, {posterior.seconds:.1f} s",
+        f"{model} by {how}, {posterior.seconds:.1f} s" + (", interrupted" if stopped else ""),
     )
-    typer.echo(f"saved: {posterior.save(out)}")
+    if not stopped:
+        typer.echo(f"saved: {posterior.save(out)}")
+        return
+    partial = posterior.save(out.with_name(f"{out.stem}.partial{out.suffix}"))
+    typer.echo(f"stopped before its end; what there is: {partial}")
+    raise typer.Exit(INTERRUPTED)
 
 
 @app.command()
@@ -370,22 +370,15 @@ def list_members() -> None:
     print_table([{"name": n, "what it shows": w} for n, (_, w) in EXPERIMENTS.items()], "experiments (ppgp reproduce)")
 
 
-def _say(text: str, show: bool) -> None:
-    if show and not sys.stderr.isatty():
-        typer.echo(text, err=True)
-
-
 def main() -> None:
-    """Run the command line; a mistake of the user's is one sentence and exit code 2."""
+    """Run the command line; a mistake of the user's is one sentence and exit code 2; Ctrl-C is 130, SIGTERM 143."""
     import warnings
 
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"  # type: ignore[assignment]
-    try:
-        with whole_output():
-            app()
-    except PpgpError as error:
-        typer.echo(f"ppgp: {error}", err=True)
-        raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        typer.echo("ppgp: stopped", err=True)
-        raise SystemExit(130) from None
+    with one_way_out():
+        try:
+            with whole_output():
+                app()
+        except PpgpError as error:
+            typer.echo(f"ppgp: {error}", err=True)
+            raise SystemExit(2) from None

@@ -8,6 +8,7 @@ from ..data.columns import name_of, names_of
 from ..data.dataset import Dataset
 from ..errors import ConvergenceWarning
 from ..inference.fitting import fit as fit_posterior
+from ..inference.interrupts import whole
 from ..libraries import unchanged
 from ..numerics.turns import silenced
 from ..posterior.prediction import Prediction
@@ -45,6 +46,7 @@ class _Probabilistic(BaseEstimator):
         how = zoo.build_how(self.how) if isinstance(self.how, str) else self.how
         with silenced(ConvergenceWarning):  # a grid search asks posterior_.warnings
             self.posterior_ = fit_posterior(model, data, how, seed=self.seed, progress=False)
+        whole(self.posterior_)  # a grid search ends with Ctrl-C
 
     def predict_law(self, X: Any) -> Prediction:
         """The law of y at each row: quantiles, intervals, scores."""

@@ -21,6 +21,7 @@ from ..diagnostics.comparison import Comparison
 from ..errors import StorageError
 from ..posterior.arviz import netcdf
 from ..posterior.posterior import Posterior
+from ..posterior.summary import cut_short
 
 __all__ = ["rows_of", "write_report", "write_results"]
 
@@ -35,13 +36,13 @@ td.text{text-align:left}img{max-width:100%;margin:.5rem 0}.note{color:#666;font-
 def rows_of(
     comparison: Comparison, posteriors: Mapping[str, Posterior], names: Mapping[str, tuple[str, str]]
 ) -> list[dict[str, Any]]:
-    """One flat record a posterior: model, how, figures, seconds, verdict, reason, guarantee, warnings."""
+    """One flat record a posterior: model, how, interrupted, figures, seconds, verdict, reason, guarantee, warnings."""
     rows = []
     for name, figures in comparison.to_frame().iterrows():
         model, how = names[str(name)]
         region = comparison.regions.get(str(name))
         rows.append(
-            {"model": model, "how": how}
+            {"model": model, "how": how, "interrupted": cut_short(posteriors[str(name)].stats)}
             | {str(k): _plain(v) for k, v in figures.items()}
             | {"guarantee": region.guarantee if region else None, "warnings": list(posteriors[str(name)].warnings)}
         )
@@ -140,7 +141,8 @@ def _figures(
 
 
 def _page(rows: list[dict[str, Any]], about: Mapping[str, Any], sections: list[str]) -> str:
-    columns = [c for c in rows[0] if c not in ("warnings", "guarantee")]
+    hidden = {"warnings", "guarantee"} | (set() if any(row["interrupted"] for row in rows) else {"interrupted"})
+    columns = [c for c in rows[0] if c not in hidden]
     head = "".join(f"<th>{html.escape(c.replace('_', ' '))}</th>" for c in columns)
     body = "".join("<tr>" + "".join(_cell(row.get(c)) for c in columns) + "</tr>" for row in rows)
     said = "".join(f"<li>{html.escape(str(k))}: {html.escape(str(v))}</li>" for k, v in about.items())

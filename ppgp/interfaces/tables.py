@@ -9,6 +9,7 @@ HIDDEN = (
     *("warnings", "guarantee", "reason", "predictions_reason", "predictive_shift", "interval_content", "brier"),
     *("n_train", "n_calibration", "n_test"),
 )
+WHERE_TRUE = ("interrupted",)  # a column that is False throughout is left out
 
 
 def print_table(rows: list[dict[str, Any]], title: str) -> None:
@@ -17,7 +18,7 @@ def print_table(rows: list[dict[str, Any]], title: str) -> None:
     from rich.table import Table
 
     rows = [_with_errors(row) for row in rows]
-    columns = [c for c in rows[0] if c not in HIDDEN]
+    columns = [c for c in rows[0] if c not in HIDDEN and (c not in WHERE_TRUE or any(row[c] for row in rows))]
     table = Table(title=title, title_justify="left")
     for column in columns:
         table.add_column(

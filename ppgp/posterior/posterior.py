@@ -20,7 +20,7 @@ from . import arviz as arviz_bridge
 from . import arviz_groups, storage
 from .prediction import Prediction
 from .provenance import ProgramRows, of_table
-from .summary import draws_in, scale_of, table_of
+from .summary import cut_short, draws_in, scale_of, table_of
 
 __all__ = ["Posterior"]
 
@@ -46,7 +46,8 @@ class Posterior:
         data: the training data on the scale that the model saw.
         draws: ``{site: [chain, draw, *event]}`` on the natural scale, always filled; MAP is one draw.
         params: ``{name: tensor}``, what was optimised rather than inferred.
-        stats: what the inference recorded; entries of shape [chain, draw] become ArviZ's sample_stats.
+        stats: what the inference recorded; entries of shape [chain, draw] become ArviZ's sample_stats. ``interrupted``: whether
+            Ctrl-C ended the search before its time.
         how: the inference record that made it.
         seconds: wall time, compiling included.
         warnings: sentences on what went badly; an inference that went badly returns, with warnings.
@@ -104,7 +105,8 @@ class Posterior:
         troubles = f", {len(self.warnings)} warning{'s' if len(self.warnings) > 1 else ''}" if self.warnings else ""
         scale = "" if self.scaler is None else " on the standardised scale"
         name, how = type(self.model).__name__, type(self.how).__name__
-        return f"<Posterior of {name} by {how}: {shape} draws{scale}, {self.seconds:.1f} s{troubles}>"
+        cut = ", interrupted" if cut_short(self.stats) else ""
+        return f"<Posterior of {name} by {how}: {shape} draws{scale}, {self.seconds:.1f} s{cut}{troubles}>"
 
     def _new_rows(self, X: Any) -> Tensor:
         names = self.data.feature_names
@@ -393,14 +395,15 @@ class Posterior:
         """A pandas DataFrame, one row a scalar: mean, sd, 5 %, 50 %, 95 %; for chains also MCSE and ESS, for several R-hat.
 
         Args:
-            units: "model" (the scale that the model saw) or "data"; the name of the index says which, and "(standardised)" marks
-                draws that have no equivalent in the units of the data.
+            units: "model" (the scale that the model saw) or "data"; the name of the index says which (and "interrupted", of a
+                search that Ctrl-C ended before its time), and "(standardised)" marks draws that have no equivalent in the units of the data.
 
         Figures of an angle are about its circular mean, so that they may pass pi; its R-hat and effective numbers of draws are
         the worse of its cosine's and its sine's.
         """
         draws, left = draws_in(units, self.draws, self.model, self.scaler)
-        return table_of(draws, left, scale_of(units, self.scaler), self.chains if self.mcmc else 0, self.circular)
+        title = scale_of(units, self.scaler) + (", interrupted" if cut_short(self.stats) else "")
+        return table_of(draws, left, title, self.chains if self.mcmc else 0, self.circular)
 
     def r_hat(self) -> dict[str, float]:
         """Rank-normalised split R-hat of every scalar, ``{name: value}``. Vehtari et al. (2021).

@@ -35,6 +35,11 @@ def draws_in(units: str, draws: Mapping[str, Tensor], model: Any, scaler: Scaler
     return {name: draws[name] if value is None else value for name, value in moved.items()}, left
 
 
+def cut_short(stats: Mapping[str, Any]) -> bool:
+    """Whether Ctrl-C ended the search for a posterior of these stats before its time; files of earlier versions do not say."""
+    return bool(stats.get("interrupted", False))
+
+
 def scale_of(units: str, scaler: Scaler | None) -> str:
     """What the draws are on, in words."""
     return "units of the data" if units == "data" or scaler is None else "standardised scale"

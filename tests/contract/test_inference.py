@@ -117,6 +117,7 @@ def test_ctrl_c_keeps_what_there_is(how: Inference, after: int, monkeypatch: pyt
         assert after < 300
         return
     assert bool(torch.isfinite(posterior.draws["z"]).all())
+    assert posterior.stats["interrupted"] is target.came
     assert any("Ctrl-C" in sentence for sentence in posterior.warnings) == target.came
     if hasattr(how, "draws"):
         assert posterior.draws["z"].shape[1] <= how.draws

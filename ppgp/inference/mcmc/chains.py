@@ -68,7 +68,7 @@ class Chains(Inference):
         started = time.perf_counter()
         generator = torch.Generator().manual_seed(seed)
         move = self.transition(target)
-        record, notes = _Record(), []
+        record, notes, interrupted = _Record(), [], False
         found = kept.found()
         if found is None:
             state = self.begin(target, _starts(target, init, seed, self.chains), generator)
@@ -89,9 +89,11 @@ class Chains(Inference):
             record.cut()
             if not record.draws:
                 raise
+            interrupted = True
             notes.append(f"stopped by Ctrl-C: {len(record.draws)} of {self.draws} draws a chain")
         stats = record.stats()
-        return finish(self, target, torch.stack(record.draws, 1), started, stats, [*notes, *self.notes(stats)])
+        notes += self.notes(stats)
+        return finish(self, target, torch.stack(record.draws, 1), started, stats, notes, interrupted=interrupted)
 
     def notes(self, stats: dict[str, Tensor]) -> list[str]:
         """What the figures say against the draws."""

@@ -7,17 +7,20 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, cast
 
 import torch
 
 from ...errors import PpgpError
+from ...numerics.processes import end_with_parent, killed, unheard
 from ...numerics.threads import available_cores
 from ...numerics.turns import silenced
 
-PATIENCE = 5.0  # seconds that an interrupted child has to hand over its draws
+PATIENCE = 5.0  # seconds that interrupted children have to hand over their draws
 
 Work = Callable[[int, Callable[[int, int], None]], Any]
 
@@ -61,8 +64,9 @@ class Crew:
         """Ctrl-C for the children; what they had."""
         for _, process in self._running.values():
             os.kill(process.pid, signal.SIGINT)
+        deadline = time.monotonic() + PATIENCE
         while self._running:
-            ready = wait(list(self._running), timeout=PATIENCE)
+            ready = wait(list(self._running), timeout=max(0.0, deadline - time.monotonic()))
             if not ready:
                 return
             for connection in ready:
@@ -75,17 +79,17 @@ class Crew:
 
     def close(self) -> None:
         """No child outlives the run."""
-        for connection, (_, process) in self._running.items():
-            process.kill()
-            process.join()
+        killed([process for _, process in self._running.values()])
+        for connection in self._running:
             connection.close()
         self._running.clear()
 
     def _start(self, job: int) -> None:
         context = multiprocessing.get_context("fork")
         here, there = context.Pipe(duplex=False)
-        process = context.Process(target=_child, args=(self.work, job, there), daemon=True)
-        with silenced(DeprecationWarning):  # of forking beside threads: the children use none of them
+        inherited = [here, *self._running]
+        process = context.Process(target=_child, args=(self.work, job, there, inherited), daemon=True)
+        with silenced(DeprecationWarning), unheard():  # of forking beside threads: the children use none of them
             process.start()
         there.close()
         self._running[cast(Connection, here)] = job, process
@@ -109,21 +113,50 @@ class Crew:
         return job, value
 
 
-def _child(work: Work, job: int, connection: Connection) -> None:
-    def once(*_: Any) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C comes here too, beside the parent's
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGINT, once)
+def _child(work: Work, job: int, connection: Connection, inherited: list[Connection]) -> None:
+    """``inherited``: the reading ends of pipes that came with the fork. While a process holds that of its own pipe, a write to
+    it waits for ever once the parent has ended."""
+    for other in inherited:
+        other.close()
+    end_with_parent()
+    _interrupted_once()
     torch.set_num_threads(1)
+
+    def report(*figures: int) -> None:
+        try:
+            connection.send(("progress", figures))
+        except OSError:  # nobody reads any more
+            os._exit(1)
+
     try:
-        answer = ("done", work(job, lambda *figures: connection.send(("progress", figures))))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        answer = ("done", work(job, report))
+        _deaf()
     except KeyboardInterrupt:
         answer = ("done", None)
     except BaseException as error:
         answer = ("failed", _portable(error))
-    connection.send(answer)
+    with suppress(BrokenPipeError):
+        connection.send(answer)
     connection.close()
+
+
+def _interrupted_once() -> None:
+    """The first Ctrl-C is raised: a terminal sends one to every process of its group, and the parent another."""
+
+    def once(*_: Any) -> None:
+        _deaf()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, once)
+    if callable(signal.getsignal(signal.SIGTERM)):  # the parent takes it for Ctrl-C
+        signal.signal(signal.SIGTERM, once)
+
+
+def _deaf() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if callable(signal.getsignal(signal.SIGTERM)):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _portable(error: BaseException) -> BaseException:

@@ -65,13 +65,6 @@ class _Recoverable(Exception):
     is_recoverable = True
 
 
-def notes_on(diverging: Tensor, kept: int, wanted: int) -> list[str]:
-    notes = divergences(diverging)
-    if kept < wanted:
-        notes.append(f"stopped by Ctrl-C: {kept} of {wanted} draws a chain")
-    return notes
-
-
 NUTPIE_STATS = {
     "diverging": "diverging",
     "n_steps": "n_steps",
@@ -109,13 +102,14 @@ def run_nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, 
                 kept.save(finished.whole(how.draws))  # a chain that Ctrl-C cut short is run again
 
         if (cheap or target.eager) and cores > 1 and can_fork():
-            _forked(run, wanted, cores, heard, keep)
+            interrupted = _forked(run, wanted, cores, heard, keep)
         else:
-            _threaded(run, wanted, 1 if cheap or target.eager else cores, cheap, heard, keep)
-    return _together(how, target, finished, started)
+            interrupted = _threaded(run, wanted, 1 if cheap or target.eager else cores, cheap, heard, keep)
+    return _together(how, target, finished, started, interrupted)
 
 
-def _forked(run: _Run, wanted: list[int], cores: int, heard: Callable[..., None], keep: Callable[..., None]) -> None:
+def _forked(run: _Run, wanted: list[int], cores: int, heard: Callable[..., None], keep: Callable[..., None]) -> bool:
+    """Whether Ctrl-C came."""
     with at_most(1):
         crew = Crew(run.whole_chain, cores, heard)
         try:
@@ -124,13 +118,16 @@ def _forked(run: _Run, wanted: list[int], cores: int, heard: Callable[..., None]
         except KeyboardInterrupt:
             for chain, parts in crew.interrupt():
                 keep(chain, parts)
+            return True
         finally:
             crew.close()
+    return False
 
 
 def _threaded(
     run: _Run, wanted: list[int], cores: int, cheap: bool, heard: Callable[..., None], keep: Callable[..., None]
-) -> None:
+) -> bool:
+    """Whether Ctrl-C came."""
     running: dict[int, tuple[Any, _Chain]] = {}
     with at_most(1 if cheap else max(1, torch.get_num_threads() // max(cores, 1))):
         try:
@@ -144,12 +141,16 @@ def _threaded(
                 del running[chain]
                 keep(chain, parts)
         except KeyboardInterrupt:
-            for chain, (sampler, _) in running.items():
-                keep(chain, _parts(sampler.abort()))
+            for _, counts in running.values():
+                counts.stop()
+            for chain, (sampler, counts) in running.items():
+                keep(chain, counts.cut(sampler))
+            return True
         except BaseException:
             for sampler, _ in running.values():
                 sampler.abort()
             raise
+    return False
 
 
 class _Run:
@@ -169,7 +170,8 @@ class _Run:
         try:
             parts = counts.end(sampler)
         except KeyboardInterrupt:
-            return _parts(sampler.abort())
+            counts.stop()
+            return counts.cut(sampler)
         if parts is not None and self.target.visited:  # what a forked child has seen, its parent has not
             parts["visited"] = torch.cat([z.reshape(-1, self.target.dim) for z in self.target.visited]).double().cpu().numpy()
         return parts
@@ -216,8 +218,11 @@ class _Chain:
         self.draws = self.gradients = 0
         self.reported = time.monotonic()
         self.failure: BaseException | None = None
+        self.whole: int | None = None  # draws that were there when Ctrl-C came
 
     def logp(self, w: np.ndarray, **_: Any) -> tuple[float, np.ndarray]:
+        if self.whole is not None:
+            raise _Recoverable
         run = self.run
         help_in(run.turns)
         self.gradients += 1
@@ -275,6 +280,19 @@ class _Chain:
             raise self.failure
         return _parts(raw)
 
+    def stop(self) -> None:
+        """The trajectory on its way ends at its next gradient; a thousand slow ones are not waited for."""
+        self.whole = self.draws
+
+    def cut(self, sampler: Any) -> dict[str, np.ndarray] | None:
+        """The draws there were when it was stopped; None where there are none."""
+        try:
+            return _parts(sampler.abort(), self.whole)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # the chain had no place to start from yet; a panic in Rust is no Exception
+            return None
+
 
 def chain_seed(seed: int, chain: int) -> int:
     """Of one chain: runs with neighbouring seeds share none."""
@@ -305,12 +323,14 @@ class _Finished:
         return {f"{chain}.{what}": torch.from_numpy(v) for chain, parts in chains.items() for what, v in parts.items()}
 
 
-def _parts(raw: Any) -> dict[str, np.ndarray] | None:
-    """The draws of one chain, the warm-up left out; None where there are none."""
+def _parts(raw: Any, first: int | None = None) -> dict[str, np.ndarray] | None:
+    """The draws of one chain, or the first so many, the warm-up left out; None where there are none."""
     draws, stats = raw.get_arrow_trace()
     if not draws:
         return None
     tuned = ~_column(stats[0], "tuning").astype(bool)
+    if first is not None:
+        tuned[first:] = False
     if not tuned.any():
         return None
     parts = {"z": _column(draws[0], "z").reshape(len(tuned), -1)[tuned]}
@@ -325,7 +345,7 @@ def _column(batch: Any, name: str) -> np.ndarray:
     return (values.flatten() if hasattr(values, "flatten") else values).to_numpy(False)
 
 
-def _together(how: NUTS, target: Target, chains: _Finished, started: float) -> Posterior:
+def _together(how: NUTS, target: Target, chains: _Finished, started: float, interrupted: bool) -> Posterior:
     """Chains of one length. After Ctrl-C they differ, and some may not have begun: as many as keep the most draws in all."""
     found = [chains.by_number[chain] for chain in sorted(chains.by_number)]
     longest = sorted((len(parts["z"]) for parts in found), reverse=True)
@@ -337,7 +357,7 @@ def _together(how: NUTS, target: Target, chains: _Finished, started: float) -> P
     stacked = {name: torch.from_numpy(np.stack([parts[name][:kept] for parts in chosen])) for name in chosen[0]}
     z, figures = stacked.pop("z"), stacked
     figures["diverging"] = figures["diverging"].bool()
-    notes = notes_on(figures["diverging"], kept, how.draws)
-    if len(chosen) < how.chains:
-        notes.append(f"stopped by Ctrl-C: {len(chosen)} of {how.chains} chains")
-    return finish(how, target, z, started, figures, notes)
+    notes = divergences(figures["diverging"])
+    if interrupted:
+        notes.append(f"stopped by Ctrl-C: {len(chosen)} of {how.chains} chains, {kept} of {how.draws} draws each")
+    return finish(how, target, z, started, figures, notes, interrupted=interrupted)

@@ -19,11 +19,11 @@ from ...posterior.posterior import Posterior
 from ...target.checks import check_flat
 from ...target.handlers import quietly
 from ...target.target import Target
-from ..base import Inference, finish
+from ..base import Inference, divergences, finish
 from ..checkpoint import Checkpoint
 from ..options import Acceptance, Count, OneOf
 from ..progress import bar
-from .nutpie_chains import notes_on, run_nutpie, starter
+from .nutpie_chains import run_nutpie, starter
 
 METRICS = {"nutpie": ("low_rank", "diagonal"), "pyro": ("diagonal", "dense")}  # the first is what the engine does unasked
 
@@ -92,6 +92,7 @@ def _pyro(how: NUTS, target: Target, seed: int, progress: bool, init: Any, start
     data = target.data
     args, kwargs = ((data.X, data.y), {"total": data.n}) if isinstance(data, Dataset) else ((), dict(data))
     chains: list[dict[str, Tensor]] = []
+    interrupted = False
     diverging = torch.zeros(how.chains, how.draws, dtype=torch.bool)
     total = how.chains * (how.draws + how.warmup)
     start = starter(target, init, seed)
@@ -131,9 +132,10 @@ def _pyro(how: NUTS, target: Target, seed: int, progress: bool, init: Any, start
         except KeyboardInterrupt:
             if not chains:
                 raise
+            interrupted = True
             diverging = diverging[: len(chains)]
-    notes = notes_on(diverging, how.draws, how.draws)
-    if len(chains) < how.chains:
+    notes = divergences(diverging)
+    if interrupted:
         notes.append(f"stopped by Ctrl-C: {len(chains)} of {how.chains} chains")
     draws = {name: torch.stack([c[name] for c in chains]) for name in target.slices}
-    return finish(how, target, target.unconstrain(draws), started, {"diverging": diverging}, notes)
+    return finish(how, target, target.unconstrain(draws), started, {"diverging": diverging}, notes, interrupted=interrupted)

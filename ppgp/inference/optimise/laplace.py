@@ -68,7 +68,7 @@ class Laplace(Inference):
         notes = [*said, *(sentence for sentence in peak.notes if sentence not in said)]
         if found_jointly(target):
             stats["joint_mode"], notes = True, [*notes, JOINT_MODE]
-        return finish(self, target, z[None], started, stats, notes)
+        return finish(self, target, z[None], started, stats, notes, interrupted=peak.interrupted)
 
     def _begin(
         self, target: Target, init: Posterior | Tensor | None, seed: int, progress: bool

@@ -133,7 +133,7 @@ class MAP(Inference):
         notes = [*notes, *unguarded(self, everything)]
         if found_jointly(everything):
             stats["joint_mode"], notes = True, [*notes, JOINT_MODE]
-        return finish(self, everything, z[None, None], started, stats, notes)
+        return finish(self, everything, z[None, None], started, stats, notes, interrupted=stats["interrupted"])
 
     def _after_a_pilot(
         self, target: Target, seed: int, progress: bool, watched: dict[str, Any], starts: int, enough: int | None
@@ -156,9 +156,11 @@ class MAP(Inference):
         if small.dim:
             z = small.start(seed, jacobian=False)
             if starts == 1:
-                z, _, _ = climb(z, seed)
+                z, ends, _ = climb(z, seed)
             else:
                 z, ends, _ = best_of(small, climb, z, starts, seed, enough=enough)
+            if ends["interrupted"]:
+                raise KeyboardInterrupt("stopped on the way to the start; there is no point to return")
         with torch.no_grad():
             z = target.placed(model.resumed(small.constrain(z), target.data))
         search = OPTIMIZERS[self.optimizer]

@@ -42,10 +42,18 @@ def best_of(
     ``losses_of_starts``, the losses of each search.
     """
     found: list[Found] = []
-    for i in range(starts):
-        found.append(search(z0 if i == 0 else from_prior(target, seed + i), seed + i))
-        if found[-1][1].get("interrupted") or (i + 1 == enough and _alike(found)):
-            break
+    interrupted = False
+    try:
+        for i in range(starts):
+            found.append(search(z0 if i == 0 else from_prior(target, seed + i), seed + i))
+            if found[-1][1]["interrupted"]:
+                raise KeyboardInterrupt
+            if i + 1 == enough and _alike(found):
+                break
+    except KeyboardInterrupt:
+        if not found:
+            raise
+        interrupted = True
     ends = torch.stack([z for z, _, _ in found])
     heights = torch.tensor([stats["log_density"] for _, stats, _ in found], dtype=torch.float64)
     order = heights.nan_to_num(nan=-torch.inf).argsort(descending=True, stable=True).tolist()
@@ -59,7 +67,6 @@ def best_of(
             f"{len(rivals)} modes within {NEAR:g} nats (the others {below} below the best): one point cannot stand for them all; "
             "look at stats['ends'], or draw by NUTS from several chains",
         ]
-    interrupted = any(s.get("interrupted") for _, s, _ in found)
     if len(rivals) < 2 and not interrupted:
         notes = [*notes, *scattered(heights)]
     extra = {

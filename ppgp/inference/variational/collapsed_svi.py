@@ -16,6 +16,7 @@ from ...posterior.posterior import Posterior
 from ...target.handlers import quietly
 from ...target.target import Target
 from ..base import draw_batch, finish, starting_point
+from ..interrupts import whole
 from ..optimise.first_order import units, with_dropout
 from ..optimise.map import MAP, find_mode
 from ..optimise.schedules import site_rates
@@ -53,14 +54,15 @@ def bounded(
     q.settle(z)
     if how.method == "deterministic":
         z, found, notes = find_mode(bound, z, progress, jacobian=False, steps=how.steps)
+        interrupted = found["interrupted"]
         history = [-loss for loss in found["losses"].tolist()]
     else:
-        history, notes = train(_stepper(how, bound, q, z, generator), progress)
+        history, notes, interrupted = train(_stepper(how, bound, q, z, generator), progress)
     with torch.no_grad():
         objective = float(bound.log_density(z, jacobian=False))
         elbo = _elbo(bound, model, data, z)
     stats = {"elbo": elbo, "objective": objective, "objective_history": torch.tensor(history, dtype=torch.float64)}
-    posterior = finish(how, bound, z[None, None], started, stats, notes)
+    posterior = finish(how, bound, z[None, None], started, stats, notes, interrupted=interrupted)
     posterior.draws.update({name: posterior.params[f"{name}_loc"][None, None] for name in model.collapsed})
     return posterior
 
@@ -81,7 +83,7 @@ def _begin(bound: Target, model: Any, data: Any, init: Posterior | Tensor | None
     if model.pilot is not None and (small := model.pilot(data)) is not None:
         smaller = Target(*small, optimise_params=True, empty=True)
         if smaller.dim:  # numbers alone are known already
-            pilot = MAP(steps=PILOT_STEPS)(smaller, seed=seed)
+            pilot = whole(MAP(steps=PILOT_STEPS)(smaller, seed=seed))
             known = {**pilot.params, **{name: value[0, 0] for name, value in pilot.draws.items()}}
     return bound.placed(
         {name: value for name, value in known.items() if name in bound.slices and value.shape == bound.slices[name].event}

@@ -42,8 +42,8 @@ def matched_draws(count: int, p: int, generator: torch.Generator, like: Tensor) 
 
 def settle(
     guide: GaussianGuide, target: Target, steps: int, generator: torch.Generator, progress: bool
-) -> tuple[GaussianGuide, list[float], list[str], Tensor]:
-    """The guide at its optimum, the ELBOs on the way, notes, and the draws that it was fitted on.
+) -> tuple[GaussianGuide, list[float], list[str], bool, Tensor]:
+    """The guide at its optimum, the ELBOs on the way, notes, whether Ctrl-C came, and the draws that it was fitted on.
 
     A guide far from its target bends to the draws that it sees: fresh ones say so, and then there are more.
     """
@@ -51,21 +51,23 @@ def settle(
     history: list[float] = []
     for stage in range(STAGES):
         fixed = matched_draws(count * MORE**stage, target.dim, generator, guide.loc)
-        guide, more, notes = climb(guide, target, fixed, steps, progress)
+        guide, more, notes, interrupted = climb(guide, target, fixed, steps, progress)
         history += more
-        if notes or stage == STAGES - 1:
+        if notes or interrupted or stage == STAGES - 1:
             break
         fresh, _ = guide.look(target, matched_draws(FRESH * count, target.dim, generator, guide.loc), count)
         if not history[-1] - float(fresh.mean()) > OPTIMISM:
             break
-    return guide, history, notes, fixed
+    return guide, history, notes, interrupted, fixed
 
 
 def climb(
     guide: GaussianGuide, target: Target, e: Tensor, steps: int, progress: bool
-) -> tuple[GaussianGuide, list[float], list[str]]:
-    """Natural-gradient steps of size one, halved while the ELBO over the fixed draws does not rise; the best guide."""
+) -> tuple[GaussianGuide, list[float], list[str], bool]:
+    """Natural-gradient steps of size one, halved while the ELBO over the fixed draws does not rise; the best guide, the ELBOs
+    on the way, notes, and whether Ctrl-C came."""
     notes: list[str] = []
+    interrupted = False
     history: list[float] = []
     rate = FIRST_RATE
     best = guide.copy()
@@ -86,8 +88,9 @@ def climb(
             else:
                 notes.append(f"the ELBO was still rising after {steps} steps: raise steps")
     except KeyboardInterrupt:
+        interrupted = True
         notes.append(f"stopped by Ctrl-C after {len(history)} of {steps} steps; this is the guide reached")
-    return best, history, notes
+    return best, history, notes, interrupted
 
 
 def _raised(

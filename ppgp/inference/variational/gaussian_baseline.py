@@ -30,12 +30,14 @@ def below_a_gaussian(target: Target, params: Mapping[str, Tensor], elbos: Tensor
     held.params.update({name: value for name, value in params.items() if name in held.params})
     generator = torch.Generator().manual_seed(seed)
     try:
-        origin, root, _ = starting_frame(held, True, held.start(seed), seed)
-        guide, _, notes, _ = settle(GaussianGuide(origin, root, True), held, STEPS, generator, False)
+        origin, root, interrupted = starting_frame(held, True, held.start(seed), seed)
+        if interrupted:
+            raise KeyboardInterrupt
+        guide, _, _, interrupted, _ = settle(GaussianGuide(origin, root, True), held, STEPS, generator, False)
     except NumericalError:
         return []  # where a Gaussian cannot be fitted, nothing is below it
-    if any("Ctrl-C" in note for note in notes):
-        return []
+    if interrupted:
+        raise KeyboardInterrupt
     e = torch.randn(DRAWS, held.dim, generator=generator, dtype=torch.float64).to(origin)
     theirs = log_densities(held, guide.draw(e)) - guide.log_prob(e)
     gap = float(theirs.mean() - elbos.mean())

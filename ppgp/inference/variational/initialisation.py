@@ -54,10 +54,10 @@ def starting_frame(target: Target, correlated: bool, start: Tensor, seed: int) -
     best = max([ball, *candidates], key=lambda frame: _elbo(target, *frame, e))
     guide = GaussianGuide(*best, correlated)
     fixed = matched_draws(draws_for(target.dim), target.dim, generator, start)
-    guide, _, notes = climb(guide, target, fixed, CLIMB_STEPS, False)
+    guide, _, _, interrupted = climb(guide, target, fixed, CLIMB_STEPS, False)
     eye = torch.eye(target.dim).to(start)
     centre = guide.draw(torch.zeros_like(start))
-    return centre, (guide.draw(eye) - centre).mT.contiguous(), any("Ctrl-C" in note for note in notes)
+    return centre, (guide.draw(eye) - centre).mT.contiguous(), interrupted
 
 
 def _fitting(origin: Tensor, root: Tensor, correlated: bool) -> tuple[Tensor, Tensor]:

@@ -95,6 +95,7 @@ class Pathfinder(Inference):
         started = time.perf_counter()
         found: list[PathGaussian] = []
         notes: list[str] = []
+        interrupted = False
         try:
             with bar("Pathfinder", self.paths, progress) as update:
                 for path in range(self.paths):
@@ -106,6 +107,7 @@ class Pathfinder(Inference):
                     found += [best] if best is not None else []
                     update(path + 1, elbo=best.elbo if best else math.nan)
         except KeyboardInterrupt:
+            interrupted = True
             notes.append(f"stopped by Ctrl-C after {len(found)} of {self.paths} paths")
             if not found:
                 notes.append("no path had ended: these are draws from a small ball around the start")
@@ -123,7 +125,7 @@ class Pathfinder(Inference):
         log_q = torch.logsumexp(torch.stack([w + g.log_prob(z) for w, g in zip(log_weight.to(z), found, strict=True)]), 0)
         lp = log_densities(target, z)
         stats = {"elbo": float(elbos.max()), "path_elbo": elbos, "lp": lp[None], "log_q": log_q[None]}
-        return finish(self, target, z[None], started, stats, notes)
+        return finish(self, target, z[None], started, stats, notes, interrupted=interrupted)
 
 
 def _ball(z: Tensor) -> PathGaussian:

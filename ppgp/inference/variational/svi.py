@@ -161,8 +161,10 @@ class SVI(Inference):
         interrupted: bool = False,
         history: list[float] | None = None,
         after: Callable[[list[float]], None] = lambda history: None,
-    ) -> tuple[list[float], list[str]]:
-        """Call ``step(rate)`` until the moving average of its ELBO has not risen for ``patience`` steps, and as many more with the
+    ) -> tuple[list[float], list[str], bool]:
+        """The ELBOs, notes, and whether Ctrl-C came.
+
+        Calls ``step(rate)`` until the moving average of its ELBO has not risen for ``patience`` steps, and as many more with the
         rate falling to nothing.
 
         ``interrupted``: Ctrl-C came before the first step, so none is taken. ``history``: of the steps taken in an earlier
@@ -192,12 +194,13 @@ class SVI(Inference):
                 if level is None and self.steps >= 2 * self.patience and rule.best_at >= self.steps - self.patience // 4:
                     notes.append(f"the ELBO was still rising after {self.steps} steps: raise steps or the learning rate")
         except KeyboardInterrupt:
+            interrupted = True
             notes.append(f"stopped by Ctrl-C after {len(history)} of {self.steps} steps; this is the guide reached")
         last = history[-self.patience :]
         bad = sum(not math.isfinite(e) for e in last)
         if bad:
             notes.append(f"the ELBO was not finite in {bad} of the last {len(last)} steps: check the priors")
-        return history, notes
+        return history, notes, interrupted
 
     # -- Gaussian guides on the compiled gradient ----------------------------------------------------------------
 
@@ -252,11 +255,11 @@ class SVI(Inference):
 
         extra: dict[str, Any] = {}
         if self.method == "deterministic" and not interrupted:
-            averaged, history, notes, fixed = settle(guide, target, self.steps, generator, progress)
-            if not correlated:
+            averaged, history, notes, interrupted, fixed = settle(guide, target, self.steps, generator, progress)
+            if not correlated and not interrupted:
                 extra["covariance"] = linear_response(averaged, target, fixed)
         else:
-            history, notes = self._train(step, progress, interrupted, history, after)
+            history, notes, interrupted = self._train(step, progress, interrupted, history, after)
             kept.save(_stored(origin, root, guide, averaged, optimizer, generator, history))
         e = noise(self.draws)
         z = averaged.draw(e)
@@ -269,7 +272,7 @@ class SVI(Inference):
         }
         if target.random is None:  # the density of a draw, else an estimate of it
             stats |= {"lp": lp[None], "log_q": log_q[None]}
-        return finish(self, target, z[None], started, stats, notes)
+        return finish(self, target, z[None], started, stats, notes, interrupted=interrupted)
 
     # -- any other guide, through Pyro ---------------------------------------------------------------------------
 
@@ -297,7 +300,7 @@ class SVI(Inference):
                 with training():  # networks drop units out here, and nowhere else
                     return -float(loop.step(*args, **kwargs))  # type: ignore[arg-type]
 
-            history, notes = self._train(step, progress)
+            history, notes, interrupted = self._train(step, progress)
             args, kwargs = arguments(None)
             with torch.no_grad():
                 found = Predictive(q, num_samples=self.draws)(*args, **kwargs)
@@ -306,10 +309,14 @@ class SVI(Inference):
         sites = [name for name, s in target.slices.items() if not s.param]
         draws = {name: found[name].detach().reshape(1, self.draws, *target.slices[name].event) for name in sites}
         held = {name: p for name, p in params.items() if name in target.slices}
-        if guide == "iaf" and not any("Ctrl-C" in note for note in notes):
-            notes += below_a_gaussian(target, params, elbos.double(), seed)
+        if guide == "iaf" and not interrupted:
+            try:
+                notes += below_a_gaussian(target, params, elbos.double(), seed)
+            except KeyboardInterrupt:
+                interrupted = True
+                notes.append("stopped by Ctrl-C before this guide was held against a Gaussian one")
         stats = {"elbo": float(elbos.mean()), "elbo_history": torch.tensor(history, dtype=torch.float64)}
-        return from_draws(self, target, draws, started, stats, notes, held)
+        return from_draws(self, target, draws, started, stats, notes, held, interrupted)
 
 
 class _Stopping:

@@ -1,0 +1,205 @@
+"""Ctrl-C and SIGTERM on the command line: what was good stays, what is whole is told, and the exit status says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import ppgp
+from ppgp import inference, models
+from ppgp.inference import Inference
+from ppgp.inference.optimise import map as map_module
+from ppgp.interfaces import each_by_each as sweep
+from ppgp.interfaces import signals
+from ppgp.interfaces.cli import app
+
+pytestmark = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
+HIDDEN, SHOWN = b"\x1b[?25l", b"\x1b[?25h"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(90, 2)), columns=["a", "b"])
+    frame["y"] = frame["a"] - 2 * frame["b"] + 0.1 * rng.normal(size=90)
+    path = tmp_path / "train.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture
+def cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every search by L-BFGS is met by Ctrl-C at its third evaluation."""
+
+    class Met(map_module._Search):
+        calls = 0
+
+        def __call__(self, scaled: Any) -> Any:
+            self.calls += 1
+            if self.calls == 3:
+                raise KeyboardInterrupt
+            return super().__call__(scaled)
+
+    monkeypatch.setattr(map_module, "_Search", Met)
+
+
+@pytest.mark.usefixtures("cut")
+def test_a_good_file_stays(table: Path) -> None:
+    good = table.parent / "good.safetensors"
+    good.write_bytes(b"good")
+    command = ["fit", str(table), "--target", "y", "--model", "gp", "--how", "map", "--out", str(good), "--no-progress"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 130
+    assert good.read_bytes() == b"good"
+    partial = ppgp.load_posterior(good.with_name("good.partial.safetensors"))
+    assert partial.stats["interrupted"] is True
+    assert "interrupted" in partial.summary().index.name
+    assert "interrupted" in repr(partial)
+    assert "interrupted" in done.output
+
+
+@pytest.mark.usefixtures("cut")
+def test_a_comparison_ends_with_what_there_is(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Inference] = []
+
+    def fit(model: Any, data: Any, how: Inference, **options: Any) -> ppgp.Posterior:
+        begun.append(how)
+        return ppgp.fit(model, data, how, **options)
+
+    monkeypatch.setattr(sweep, "fit", fit)
+    out = table.parent / "report"
+    command = ["compare", str(table), "--target", "y", "--models", "linear,gp", "--how", "exact,map,nuts", "--no-progress"]
+    done = CliRunner().invoke(app, [*command, "--out", str(out)])
+    assert done.exit_code == 130, done.output
+    assert [type(how).__name__ for how in begun] == ["Exact", "MAP"]
+    rows = json.loads((out / "results.json").read_text())["rows"]
+    assert [(row["how"], row["interrupted"]) for row in rows] == [("exact", False), ("map", True)]
+    assert rows[1]["verdict"] == "unjudged"
+    assert "interrupted" in done.output
+    assert "interrupted" in (out / "index.html").read_text()
+
+
+def interrupted(posterior: ppgp.Posterior) -> ppgp.Posterior:
+    return ppgp.Posterior(**{**vars(posterior), "stats": {**posterior.stats, "interrupted": True}})
+
+
+def test_a_fit_that_was_cut_short_is_unjudged_and_judges_nobody() -> None:
+    X = torch.randn(60, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    data = ppgp.Dataset(X, X[:, 0] + 0.5 * torch.randn(60, generator=torch.Generator().manual_seed(1), dtype=torch.float64))
+    laplace = ppgp.fit(models.LinearRegression(), data, inference.Laplace(draws=400), progress=False)
+    how = inference.NUTS(draws=600, warmup=200, chains=2)
+    chains = ppgp.fit(models.LinearRegression(), data, how, progress=False)
+    assert ppgp.compare({"laplace": laplace, "nuts": chains}).verdicts["nuts"] == "reference"
+    found = ppgp.compare({"laplace": interrupted(laplace), "nuts": chains}, test=data)
+    assert found.verdicts == {"laplace": "unjudged", "nuts": "reference"}
+    assert found.predictive_verdicts == {"laplace": "unjudged", "nuts": "reference"}
+    found = ppgp.compare({"laplace": laplace, "nuts": interrupted(chains)}, test=data)
+    assert set(found.verdicts.values()) == set(found.predictive_verdicts.values()) == {"unjudged"}
+    found = ppgp.compare({"laplace": laplace, "cut": interrupted(chains), "nuts": chains})
+    assert found.verdicts["nuts"] == "reference"
+    assert found.verdicts["cut"] == "unjudged"
+    assert ppgp.diagnose(chains).verdict == "agrees"
+    assert ppgp.diagnose(interrupted(chains)).verdict == "unjudged"
+
+
+@pytest.fixture
+def usual() -> Iterator[None]:
+    """Both signals as a shell in the foreground leaves them."""
+    before = [
+        signal.signal(signal.SIGINT, signal.default_int_handler),
+        signal.signal(signal.SIGTERM, signal.SIG_DFL),
+    ]
+    yield
+    signal.signal(signal.SIGINT, before[0])
+    signal.signal(signal.SIGTERM, before[1])
+
+
+def met(number: signal.Signals, swallowed: bool) -> None:
+    """A signal in the middle of work that keeps it to itself, or does not."""
+    try:
+        os.kill(os.getpid(), number)
+        while True:
+            time.sleep(0.01)
+    except KeyboardInterrupt:
+        if not swallowed:
+            raise
+
+
+@pytest.mark.usefixtures("usual")
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=str)
+@pytest.mark.parametrize("swallowed", [True, False])
+def test_the_exit_status_is_that_of_the_signal(number: signal.Signals, status: int, swallowed: bool) -> None:
+    with pytest.raises(SystemExit) as ended, signals.one_way_out():
+        met(number, swallowed)
+    assert ended.value.code == status
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+
+
+@pytest.mark.usefixtures("usual")
+def test_a_signal_that_the_caller_ignores_stays_ignored() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with signals.one_way_out():
+        os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+
+
+def heard(tube: int, until: re.Pattern[bytes] | None = None) -> bytes:
+    """What comes from a terminal: up to a pattern, or its end."""
+    text = b""
+    while until is None or not until.search(text):
+        assert select.select([tube], [], [], 120)[0], text[-2000:]
+        try:
+            more = os.read(tube, 65536)
+        except OSError:  # the other end is closed
+            more = b""
+        if not more:
+            assert until is None, text[-2000:]
+            return text
+        text += more
+    return text
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=str)
+def test_a_search_on_a_terminal_is_stopped(number: signal.Signals, status: int, table: Path) -> None:
+    good = table.parent / "good.safetensors"
+    good.write_bytes(b"good")
+    command = ["fit", "train.csv", "--target", "y", "--model", "linear", "--how", "svi", "--out", "good.safetensors"]
+    more = ["--set", "svi.steps=1000000", "--set", "svi.patience=1000000"]
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-m", "ppgp", *command, *more],
+        cwd=table.parent,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(Path(ppgp.__file__).parents[1]), "TERM": "xterm", "COLUMNS": "160"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        os.close(theirs)
+        text = heard(ours, re.compile(rb"elbo"))
+        process.send_signal(number)
+        text += heard(ours)
+    os.close(ours)
+    assert process.returncode == status
+    assert text.rfind(SHOWN) > text.rfind(HIDDEN) >= 0
+    assert b"Traceback" not in text
+    assert good.read_bytes() == b"good"
+    assert ppgp.load_posterior(table.parent / "good.partial.safetensors").stats["interrupted"]
