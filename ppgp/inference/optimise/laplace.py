@@ -48,7 +48,8 @@ class Laplace(Inference):
     ) -> Posterior:
         started = time.perf_counter()
         z0, ends, said = self._begin(target, init, seed, progress)
-        peak = expand(target, z0, progress, self.steps)
+        interrupted = ends.pop("interrupted", False)
+        peak = expand(target, z0, progress, 1 if interrupted else self.steps)
         generator = torch.Generator().manual_seed(seed)
         noise = torch.randn(self.draws, target.dim, generator=generator, dtype=torch.float64).to(peak.mode)
         z = peak.mode + noise @ peak.root.mT
@@ -68,7 +69,7 @@ class Laplace(Inference):
         notes = [*said, *(sentence for sentence in peak.notes if sentence not in said)]
         if found_jointly(target):
             stats["joint_mode"], notes = True, [*notes, JOINT_MODE]
-        return finish(self, target, z[None], started, stats, notes, interrupted=peak.interrupted)
+        return finish(self, target, z[None], started, stats, notes, interrupted=interrupted or peak.interrupted)
 
     def _begin(
         self, target: Target, init: Posterior | Tensor | None, seed: int, progress: bool
@@ -83,7 +84,7 @@ class Laplace(Inference):
             return find_mode(target, z, progress, jacobian=True, steps=self.steps)
 
         z, stats, notes = best_of(target, climb, z0, starts, seed, jacobian=True, enough=enough)
-        return z, {name: stats[name] for name in ("ends", "end_log_densities", "losses_of_starts")}, notes
+        return z, {name: stats[name] for name in ("ends", "end_log_densities", "losses_of_starts", "interrupted")}, notes
 
 
 @dataclass(frozen=True)
