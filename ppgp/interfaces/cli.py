@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -234,10 +235,16 @@ def _inputs(frame: Any, fitted: Any, *others: str | None) -> Any:
 def _targets(column: Any, fitted: Any) -> Any:
     """A target column as numbers; labels as the codes of the fit."""
     from ..data.arrays import as_tensor
+    from ..data.entries import few
 
     classes = fitted.data.classes
     if classes is None or set(column) <= set(range(len(classes))):
-        return as_tensor(column.to_numpy(), f"column {column.name}").numpy()
+        values = as_tensor(column.to_numpy(), f"column {column.name}").numpy()
+        bad = [row for row, value in enumerate(values.tolist()) if not math.isfinite(value)]
+        if bad:
+            got = f"NaN or infinity in {few(bad, 'row')} of column {column.name}"
+            raise DataError("finite targets", got, "drop those rows")
+        return values
     known = {str(label): code for code, label in enumerate(classes)}
     strange = sorted({str(v) for v in column} - set(known))
     if strange:
@@ -258,6 +265,7 @@ def calibrate(
     seed: Seed = 0,
 ) -> None:
     """Calibrate on half of the rows by several scores, and say on the other half what each delivers."""
+    import numpy as np
     import torch
 
     from .. import conformal
@@ -273,10 +281,11 @@ def calibrate(
         if column not in frame.columns:
             raise UnknownName("column", str(column), map(str, frame.columns))
     order = torch.randperm(len(frame), generator=torch.Generator().manual_seed(seed)).numpy()
-    parts = [frame.iloc[rows] for rows in (order[: len(frame) // 2], order[len(frame) // 2 :])]
-    ours, new = (fitted.predict(_inputs(part, fitted, name, group)) for part in parts)
-    y, truth = (_targets(part[name], fitted) for part in parts)
-    labels = [part[group].to_numpy() if group else None for part in parts]
+    halves = order[: len(frame) // 2], order[len(frame) // 2 :]
+    inputs, targets = _inputs(frame, fitted, name, group), _targets(frame[name], fitted)  # whose errors name rows of the file
+    ours, new = (fitted.predict(inputs[rows] if isinstance(inputs, np.ndarray) else inputs.iloc[rows]) for rows in halves)
+    y, truth = (targets[rows] for rows in halves)
+    labels = [frame[group].to_numpy()[rows] if group else None for rows in halves]
     default = "lac,aps,raps" if new.kind == "classes" else "absolute,normalized,signed,quantile,pit,density"
     rows: list[dict[str, Any]] = []
     if new.kind != "classes":
