@@ -40,7 +40,7 @@ class PpgpError(Exception):
 
 
 def _again(kind: type[PpgpError], expected: str, got: str, do: str) -> PpgpError:
-    error = kind.__new__(kind)
+    error = BaseException.__new__(kind)  # MemoryError has a __new__ of its own, which its subclasses do not take
     PpgpError.__init__(error, expected, got, do)
     return error
 
@@ -81,6 +81,10 @@ class NumericalError(PpgpError, ArithmeticError):
 
 class ImproperPosterior(NumericalError):
     """The density does not fall off in some direction, so that there is no posterior to draw from."""
+
+
+class NotEnoughMemory(PpgpError, MemoryError):
+    """What was asked for needs more memory than there is; the message has both numbers and says what would fit."""
 
 
 class PpgpWarning(UserWarning):

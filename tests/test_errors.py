@@ -30,7 +30,7 @@ def test_every_class_is_an_error_or_a_warning_of_ours_and_says_what_it_is_for(ki
 
 @pytest.mark.parametrize("kind", [c for c in ERRORS if c is not PpgpError])
 def test_an_error_is_also_the_builtin_that_callers_know(kind: type[PpgpError]) -> None:
-    assert issubclass(kind, ValueError | TypeError | LookupError | ArithmeticError)
+    assert issubclass(kind, ValueError | TypeError | LookupError | ArithmeticError | MemoryError)
 
 
 def test_an_unknown_name_is_met_with_the_nearest_one() -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import NotApplicable, SettingError
+from ..numerics.memory import must_fit
 from ..posterior.posterior import Posterior
 from ..target.target import Target
 from .options import check_options
@@ -44,9 +45,19 @@ class Inference:
         """
         raise NotImplementedError
 
+    def numbers(self, p: int) -> float:
+        """How many numbers its draws of p numbers each take, and what it makes them from."""
+        return 3.0 * p * (getattr(self, "draws", None) or 1) * (getattr(self, "chains", None) or 1)
+
     def quick(self) -> Inference:
         """The same method on a tiny budget: to see that a model runs, not what it says."""
         raise NotImplementedError
+
+
+def check_draws(how: Inference, target: Target) -> None:
+    """Raises NotEnoughMemory where the draws, or a matrix that they are made from, do not fit."""
+    name = f"the draws of {target.dim:,} numbers by {type(how).__name__}"
+    must_fit(8 * how.numbers(target.dim), name, "use fewer draws, or SVI('normal'), which holds no matrix of them")
 
 
 def check_batch(how: Inference, target: Target, batch_size: int | None) -> None:

@@ -25,6 +25,7 @@ from ..posterior.posterior import Posterior
 from ..target.target import Target
 from . import NUTS, Inference
 from .also_seen import also_seen
+from .base import check_draws
 from .interrupts import whole
 from .nothing_to_search import only_draw
 
@@ -129,6 +130,7 @@ def fit(
             target.random,
             "use SVI or SGLD, or leave subsample_size out and write an integral as a site or a closed form",
         )
+    check_draws(how, target)
     options: dict[str, Any] = {"seed": seed, "progress": progress, "init": init, **kept}
     with nullcontext() if target.random is None else seeded(seed):
         posterior = how(target, **options) if target.dim else only_draw(how, target)

@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..errors import NotApplicable, SettingError, counted
+from ..numerics.memory import SMALL, must_fit
 from ..priors import (
     Param,
     Prior,
@@ -78,6 +79,11 @@ class Kernel:
 
     def variances(self, h: Theta, X: Tensor) -> Tensor:
         raise NotImplementedError
+
+    @property
+    def terms(self) -> int:
+        """How many kernels it is made of: each holds matrices of its own while a gradient is taken."""
+        return 1
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         """{name: Site} of the hyperparameters for inputs of d columns; Param for what is optimised rather than inferred."""
@@ -145,8 +151,16 @@ class Kernel:
     def __call__(
         self, theta: Theta, X1: Float[Tensor, "*b n1 d"], X2: Float[Tensor, "*b n2 d"] | None = None
     ) -> Float[Tensor, "*batch n1 n2"]:
-        """k(X1, X2), [*batch, n1, n2]; X2 left out means X1 (and then White adds its variance)."""
+        """k(X1, X2), [*batch, n1, n2]; X2 left out means X1 (and then White adds its variance).
+
+        Raises:
+            NotEnoughMemory: if the matrix does not fit.
+        """
         self.check_columns(X1.shape[-1])
+        n1, n2 = X1.shape[-2], (X1 if X2 is None else X2).shape[-2]
+        size = X1.element_size() * n1 * n2
+        if size > SMALL:
+            must_fit(size, f"a kernel matrix of {n1:,} by {n2:,} rows", "pass fewer rows at a time", X1.device)
         return self.gram(self._values(theta, X1, 2), X1, X2)
 
     def diag(self, theta: Theta, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*batch n"]:
@@ -202,6 +216,10 @@ class _Many(Kernel):
 
     def faults(self, theta: Theta, X: Tensor) -> list[str]:
         return [sentence for child, part in self.parts(theta) for sentence in child.faults(part, X)]
+
+    @property
+    def terms(self) -> int:
+        return sum(child.terms for child in self.children)
 
     @property
     def about_origin(self) -> bool:  # type: ignore[override]
@@ -279,6 +297,10 @@ class Around(Kernel):
     """What kernels around one other kernel share."""
 
     kernel: Kernel
+
+    @property
+    def terms(self) -> int:
+        return self.kernel.terms
 
     @property
     def about_origin(self) -> bool:  # type: ignore[override]

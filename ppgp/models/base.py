@@ -15,6 +15,7 @@ from torch.distributions import Distribution, Independent
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, SettingError, an, counted
 from ..likelihoods.target_checks import distinct
+from ..numerics.blocks import law_by_rows
 from ..priors import Param, Site, in_units_of_data, value_of, with_plain_numbers
 from .sites import Theta, draw
 
@@ -74,6 +75,8 @@ class Model:
     pilot: Callable[..., tuple[Model, Dataset] | None] | None = None
     #: (theta of the pilot's mode, data) -> {site: value} where the search for this model's begins
     resumed: Callable[..., dict[str, Tensor]] | None = None
+    #: rows that are enough to see which sites there are; None: all rows at once, as their law is one
+    survey: int | None = None
     #: (data) -> whether the density goes over rows in chunks, each so large that there is nothing to gain by compiling
     streams: Callable[[Dataset], bool] | None = None
     #: (theta of one draw) -> {param: what counts as a step of each of its coordinates}
@@ -144,6 +147,10 @@ class Model:
         shapes = [s.shape for s in self.sites(d).values()]
         return n * (d * d + sum(math.prod(s) * (d if len(s) == 4 else 1) for s in shapes))
 
+    def room(self, n: int, d: int, like: Tensor) -> None:
+        """Raises NotEnoughMemory where one evaluation of the density on n rows at once, with its gradient, does not fit; ``like`` has
+        the dtype and the device."""
+
     def law(self, theta: Theta, X: Tensor) -> Distribution:
         """The law of each y given theta, batch [*draw, n]: the likelihood, row by row."""
         raise NotImplementedError
@@ -156,7 +163,8 @@ class Model:
 
     def predict(self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False) -> Distribution:
         """The law of y at X, batch [draw, n]; ``joint``: batch [draw], event [n]."""
-        law = self.law(theta, X)
+        draws = max((len(value) for value in theta.values() if value.ndim), default=1)
+        law = self.law(theta, X) if joint else law_by_rows(lambda rows: self.law(theta, rows), X, draws)
         law = law if len(law.batch_shape) == 2 else law.expand(torch.Size([1, len(X)]))
         return Independent(law, 1) if joint else law
 

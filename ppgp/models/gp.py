@@ -16,6 +16,7 @@ from ..errors import NotApplicable
 from ..kernels import RBF, Kernel, Sum, Unscaled
 from ..kernels.base import check_kernel
 from ..kernels.fourier_features import Draw
+from ..numerics.blocks import Assembled
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.distributions import GPMarginal
 from ..priors import LogNormal, Param, PriorLike, Site, moved, prefixed, site, under
@@ -23,6 +24,7 @@ from .base import Model, full_batch_only
 from .inducing import medians, refuse_broken
 from .known_noise import known_at, refuse_twins, with_known
 from .matheron import matheron
+from .room import MATRICES, MATRICES_A_TERM, room_for_covariance, room_for_law
 from .sites import Theta, begun, draw, first_draw, number_of_draws, split_params
 from .units import filled, level, of_gp, power, units_of
 
@@ -66,6 +68,10 @@ class GP(Model):
     def work(self, n: int, d: int) -> float:
         return float(n) ** 3 + super().work(n, d)
 
+    def room(self, n: int, d: int, like: Tensor) -> None:
+        """Raises NotEnoughMemory where the covariance of n rows, and what its gradient needs, does not fit."""
+        room_for_covariance(n, MATRICES + MATRICES_A_TERM * self.kernel.terms, like, "the covariance")
+
     def prepare(self, data: Dataset) -> GP:
         """With the known noise and the mean of these rows. Raises DataError for duplicate rows under a noise of exactly 0, which no covariance
         can have, and NumericalError for a network that starts broken."""
@@ -104,35 +110,37 @@ class GP(Model):
         loc = self.value(theta, "mean", X).expand(len(X))
         return pyro.sample("y", GPMarginal(loc, self._covariance(theta, X, known_at(X, self.noise_sd))), obs=y)
 
-    def _chunks(self, theta: Theta, n: int, m: int, like: Tensor) -> Iterator[dict[str, Tensor]]:
+    def _chunks(self, theta: Theta, n: int, m: int, like: Tensor) -> tuple[int, Iterator[tuple[slice, dict[str, Tensor]]]]:
+        """How many draws there are; which of them, and theta there, as many at a time as fit into the budget."""
         drawn, params = split_params(self.sites(like.shape[-1]), theta)
         size = max(1, MEMORY_BUDGET // (like.element_size() * (4 * n * n + 4 * n * m)))
-        for i in range(0, number_of_draws(drawn), size):
-            yield {**params, **{k: v[i : i + size] for k, v in drawn.items()}}
+        count = number_of_draws(drawn)
+        some = [slice(i, min(i + size, count)) for i in range(0, count, size)]
+        return count, ((one, {**params, **{k: v[one] for k, v in drawn.items()}}) for one in some)
 
     def _conditional(self, theta: Theta, X: Tensor, train: Dataset, joint: bool) -> tuple[Tensor, Tensor]:
         """Mean [draw, m] and covariance [draw, m, m] (joint) or variance [draw, m] of f at X given the training rows."""
-        means, spreads = [], []
-        width = len(X) if joint else min(len(X), ROWS_AT_ONCE)
-        for part in self._chunks(theta, train.n, width, X):
+        width = max(1, len(X) if joint else min(len(X), ROWS_AT_ONCE))
+        count, chunks = self._chunks(theta, train.n, width, X)
+        room_for_law(count, len(X), X, joint)
+        self.room(train.n, train.d, train.X)
+        means, spreads = Assembled(count, len(X)), Assembled(count, len(X), (len(X),) if joint else ())
+        for draws, part in chunks:
             hyper = under("kernel", part)
             mean = self.value(part, "mean", X)[..., None]
             L = cholesky(self._covariance(part, train.X, train.noise_sd), "covariance of the training rows")
             w = torch.linalg.solve_triangular(L, (train.y - mean).unsqueeze(-1), upper=False)
-            mean_blocks, spread_blocks = [], []
-            for block in X.split(width):
+            for row in range(0, max(1, len(X)), width):
+                block = X[row : row + width]
                 V = torch.linalg.solve_triangular(L, self.kernel(hyper, train.X, block), upper=False)
-                mean_blocks.append(mean + (V.mT @ w).squeeze(-1))
+                means.put(mean + (V.mT @ w).squeeze(-1), draws, row)
                 if joint:
-                    spread_blocks.append(self.kernel(hyper, block) - V.mT @ V)
+                    spreads.put(self.kernel(hyper, block) - V.mT @ V, draws, row)
                 else:
                     prior = self.kernel.diag(hyper, block)
                     tiny = torch.finfo(prior.dtype).eps * prior
-                    spread_blocks.append(torch.maximum(prior - V.square().sum(-2), tiny))
-            means.append(torch.cat(mean_blocks, -1).reshape(-1, len(X)))
-            spread = torch.cat(spread_blocks, -1)
-            spreads.append(spread.expand(len(means[-1]), *spread.shape[-2:] if joint else spread.shape[-1:]))
-        return torch.cat(means), torch.cat(spreads)
+                    spreads.put(torch.maximum(prior - V.square().sum(-2), tiny), draws, row)
+        return means.whole, spreads.whole
 
     def predict(
         self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False, noise_sd: Tensor | None = None
@@ -141,12 +149,12 @@ class GP(Model):
         noise = self._noise(theta, X, noise_sd)
         if joint:
             return dist.MultivariateNormal(mean, scale_tril=cholesky(add_diagonal(spread, noise), "predictive covariance"))
-        return dist.Normal(mean, (spread + noise).sqrt())
+        return dist.Normal(mean, spread.add_(noise).sqrt_())  # their own, and as large as the answer
 
     def latent(self, theta: Theta, X: Tensor, train: Dataset) -> Distribution:
         """The law of f at X, without the noise: batch [draw, m]."""
         mean, variance = self._conditional(theta, X, train, False)
-        return dist.Normal(mean, variance.sqrt())
+        return dist.Normal(mean, variance.sqrt_())
 
     def gaussian(self, theta: Theta, X: Tensor, train: Dataset, noise_sd: Tensor | None = None) -> tuple[Tensor, ...]:
         """At one draw: covariance of y [n, n], y - mean [n], covariance with f at X [n, m], variance of y there [m], mean [m]."""
@@ -179,7 +187,7 @@ class GP(Model):
             got = type(_inner(self.kernel)).__name__
             raise NotApplicable("a sum of kernels", got, "add kernels with +, or use latent")
         found: dict[str, list[tuple[Tensor, Tensor]]] = {}
-        for part in self._chunks(theta, train.n, len(X), X):
+        for _, part in self._chunks(theta, train.n, len(X), X)[1]:
             mean = self.value(part, "mean", X)[..., None]
             L = cholesky(self._covariance(part, train.X, train.noise_sd), "covariance of the training rows")
             w = torch.linalg.solve_triangular(L, (train.y - mean).unsqueeze(-1), upper=False)
@@ -196,7 +204,7 @@ class GP(Model):
         """y_i given the other rows, batch [draw, n]: mean y_i - a_i / d_i, variance 1 / d_i, with a = C^-1 (y - mean),
         d = diag C^-1. Rasmussen & Williams (2006), equations 5.10 to 5.12."""
         means, variances = [], []
-        for part in self._chunks(theta, train.n, train.n, train.X):
+        for _, part in self._chunks(theta, train.n, train.n, train.X)[1]:
             inverse = torch.cholesky_inverse(
                 cholesky(self._covariance(part, train.X, train.noise_sd), "covariance of the training rows")
             )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import DataError, NumericalError, NumericalWarning, SettingError, counted
 from ..kernels import Kernel
-from ..numerics.inducing_points import GREEDY, select
+from ..numerics.inducing_points import GREEDY, different_rows, select
 from ..numerics.seeding import seeded
 from ..priors import Param, Prior, Site, under
 
@@ -55,7 +55,7 @@ def check_given(Z: Tensor, d: int) -> None:
 
 def wanted(inducing: int | None, X: Tensor) -> int:
     """How many inducing inputs are asked for."""
-    return min(DEFAULT_INDUCING, len(torch.unique(X, dim=0))) if inducing is None else inducing
+    return min(DEFAULT_INDUCING, len(different_rows(X))) if inducing is None else inducing
 
 
 def say_if_fewer(Z: Tensor, inducing: int | None, X: Tensor) -> None:
@@ -102,7 +102,7 @@ def all_rows(X: Tensor, inducing: int | None) -> Tensor:
     Raises:
         SettingError: if another number was asked for.
     """
-    Z = torch.unique(X, dim=0)
+    Z = different_rows(X)
     if inducing is not None and inducing != len(Z):
         raise SettingError(
             f"inducing=None, or {len(Z)} (the different rows), with selection='all'", str(inducing), "leave it out"

@@ -17,6 +17,7 @@ from ..errors import DataError, NotApplicable, SettingError, counted
 from ..kernels import Exponential, Kernel
 from ..kernels.base import check_kernel
 from ..kernels.units import Factor, Units
+from ..numerics.blocks import Assembled
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.distributions import TrendMarginal
 from ..numerics.gls import Solved, solve
@@ -25,6 +26,7 @@ from .base import Model, full_batch_only
 from .drift import Drift, basis, checked, places
 from .inducing import medians, refuse_broken
 from .known_noise import known_at, refuse_twins, with_known
+from .room import MATRICES, MATRICES_A_TERM, room_for_covariance, room_for_law
 from .sites import Theta, begun, draw, first_draw, number_of_draws, split_params
 from .units import filled
 
@@ -110,6 +112,10 @@ class Kriging(Model):
     def work(self, n: int, d: int) -> float:
         return float(n) ** 3 + super().work(n, d)
 
+    def room(self, n: int, d: int, like: Tensor) -> None:
+        """Raises NotEnoughMemory where the covariance of n rows, and what its gradient needs, does not fit."""
+        room_for_covariance(n, MATRICES + MATRICES_A_TERM * self.kernel.terms, like, "the covariance")
+
     def prepare(self, data: Dataset) -> Kriging:
         """The recipe with its missing priors filled in, and the known noise of these rows.
 
@@ -190,14 +196,15 @@ class Kriging(Model):
 
     # -- prediction ----------------------------------------------------------------------------------------------
 
-    def _solved(self, theta: Theta, train: Dataset) -> Iterator[tuple[dict[str, Tensor], Solved]]:
-        """Chunks of draws, and the rows solved under each."""
+    def _solved(self, theta: Theta, train: Dataset) -> Iterator[tuple[slice, dict[str, Tensor], Solved]]:
+        """Chunks of draws: which, theta there, and the rows solved under each."""
         F, where = basis(self.drift, train.X, train.X), places(self.drift, train.X)
         drawn, params = split_params(self.sites(train.d), theta)
         size = max(1, MEMORY_BUDGET // (train.X.element_size() * 6 * train.n**2))
         for i in range(0, number_of_draws(drawn), size):
-            part = {**params, **{name: value[i : i + size] for name, value in drawn.items()}}
-            yield part, solve(self._covariance(part, where, train.noise_sd), train.y - self._centre(part, where), F)
+            some = slice(i, i + size)
+            part = {**params, **{name: value[some] for name, value in drawn.items()}}
+            yield some, part, solve(self._covariance(part, where, train.noise_sd), train.y - self._centre(part, where), F)
 
     def _means(self, theta: Theta, blocks: Tensor, train: Dataset, alone: bool = False) -> tuple[Tensor, Tensor]:
         """Mean and variance [draw, m] of the average of f over each block of places [m, k, d], from all rows or the nearest.
@@ -205,24 +212,30 @@ class Kriging(Model):
         ``alone``: block i is row i of ``train``, which is then not among its own neighbours.
         """
         step = self._places_at_once(theta, blocks, train)
+        count = number_of_draws(split_params(self.sites(train.d), theta)[0])
+        room_for_law(count, len(blocks), blocks)
+        means, variances = Assembled(count, len(blocks)), Assembled(count, len(blocks))
         if self.neighbours is not None and self.neighbours < train.n - alone:
-            parts = [self._local(theta, blocks[i : i + step], train, i if alone else None) for i in range(0, len(blocks), step)]
-            return torch.cat([a for a, _ in parts], -1), torch.cat([b for _, b in parts], -1)
+            for i in range(0, len(blocks), step):
+                mean, variance = self._local(theta, blocks[i : i + step], train, i if alone else None)
+                means.put(mean, slice(None), i)
+                variances.put(variance, slice(None), i)
+            return means.whole, variances.whole
+        self.room(train.n, train.d, train.X)
         where = places(self.drift, train.X)
-        means, variances = [], []
-        for part, solved in self._solved(theta, train):
-            hyper, pieces = under("variogram", part), []
-            for block in blocks.split(step):
+        for draws, part, solved in self._solved(theta, train):
+            hyper, centre = under("variogram", part), self._centre(part, blocks)
+            for i in range(0, len(blocks), step):
+                block = blocks[i : i + step]
                 m, k = block.shape[:2]
                 there = places(self.drift, block)
                 K = self.kernel(hyper, where, there.flatten(0, 1))
                 new = basis(self.drift, block, train.X).mean(1)
                 K = K.reshape(*K.shape[:-1], m, k).mean(-1)
-                pieces.append(solved.at(K, new, self._within(part, there, train.d)))
-            centre = self._centre(part, blocks)
-            means.append((torch.cat([a for a, _ in pieces], -1) + centre).reshape(-1, len(blocks)))
-            variances.append(torch.cat([b for _, b in pieces], -1).expand(len(means[-1]), -1))
-        return torch.cat(means), torch.cat(variances)
+                mean, variance = solved.at(K, new, self._within(part, there, train.d))
+                means.put(mean + centre, draws, i)
+                variances.put(variance, draws, i)
+        return means.whole, variances.whole
 
     def _places_at_once(self, theta: Theta, blocks: Tensor, train: Dataset) -> int:
         n = min(self.neighbours or train.n, train.n)
@@ -278,7 +291,7 @@ class Kriging(Model):
             raise NotApplicable("a joint law from all rows", f"neighbours={self.neighbours}", "leave joint or neighbours out")
         where, there, new = places(self.drift, train.X), places(self.drift, X), basis(self.drift, X, train.X)
         means, spreads = [], []
-        for part, solved in self._solved(theta, train):
+        for _, part, solved in self._solved(theta, train):
             hyper = under("variogram", part)
             mean, spread = solved.at(self.kernel(hyper, where, there), new, self.kernel(hyper, there), joint=True)
             means.append((mean + self._centre(part, X)).reshape(-1, len(X)))
@@ -307,7 +320,7 @@ class Kriging(Model):
         if self.drift == "none":
             raise NotApplicable("a drift to estimate", 'drift="none"', 'use drift="constant", or a degree')
         new, means, variances = basis(self.drift, X, train.X), [], []
-        for _, solved in self._solved(theta, train):
+        for _, _, solved in self._solved(theta, train):
             beta, root = solved.trend()
             means.append((beta @ new.mT).reshape(-1, len(X)))
             variances.append((new @ root).square().sum(-1).reshape(-1, len(X)))
@@ -334,7 +347,7 @@ class Kriging(Model):
             mean, variance = self._means(theta, train.X[:, None], train, alone=True)
             return dist.Normal(mean, (variance + self._noise(theta, mean, train.noise_sd)).sqrt())
         means, variances = [], []
-        for _, solved in self._solved(theta, train):
+        for _, _, solved in self._solved(theta, train):
             residual, variance = solved.leave_one_out()
             means.append((train.y - residual).reshape(-1, train.n))
             variances.append(variance.expand(len(means[-1]), -1))

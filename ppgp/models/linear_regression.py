@@ -14,6 +14,7 @@ from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, SettingError
+from ..numerics.blocks import law_by_rows
 from ..numerics.conjugate_linear import Decomposition, conjugate_law, decompose, invert, moments, noise_posterior
 from ..priors import Flat, InverseGamma, LogNormal, Normal, Number, Prior, PriorLike, Site, bare, moved, single, site, tensor_of
 from .base import Model, linear, with_fixed
@@ -193,6 +194,11 @@ class LinearRegression(Model):
         """
         if EXACT + "basis" not in theta or joint:
             return super().predict(theta, X, train, joint=joint)
+        draws = len(theta["noise"]) if "noise" in theta else 1
+        return law_by_rows(lambda rows: self._integrated(theta, rows), X, draws)
+
+    def _integrated(self, theta: Theta, X: Tensor) -> Distribution:
+        """The law of y with the coefficients integrated out, batch [draw, n]."""
         basis, fit, rest, data, prior = (theta[EXACT + name] for name in ("basis", "fit", "rest", "data", "prior"))
         features, fixed = self._features(X) @ basis, self._fixed(X)
         if EXACT + "noise" in theta:

@@ -15,18 +15,21 @@ from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, NumericalError, SettingError
 from ..kernels import RBF, Kernel, Unscaled
 from ..kernels.base import check_kernel
+from ..numerics.blocks import Assembled
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.collapsed_bound import Projection, SparseMarginal, inducing_root
 from ..priors import LogNormal, Param, PriorLike, Site, moved, prefixed, site, tensor_of, under
 from .base import Model, full_batch_only, made_from
 from .gp import GP
 from .inducing import DEFAULT_INDUCING, check_given, check_number, medians, place, refuse_broken, say_if_fewer
+from .room import room_for_law, room_for_rows
 from .sites import Theta, begun, draw, number_of_draws, split_params
 from .units import filled, level, of_gp, power, units_of
 
 ROWS_AT_ONCE = 8192
 PILOT_ROWS = 1024
 STREAMED = 256 * 2**20  # bytes of Kmn
+MATRICES = 6  # of the size of Kmn that a gradient holds at once
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,6 +84,13 @@ class SGPR(Model):
     def work(self, n: int, d: int) -> float:
         m = DEFAULT_INDUCING if self.inducing is None else self.inducing
         return float(n) * m * m + super().work(n, d)
+
+    def room(self, n: int, d: int, like: Tensor) -> None:
+        """Raises NotEnoughMemory where the covariances with the inducing inputs, which go over the rows in chunks past ``STREAMED``
+        bytes, do not fit."""
+        m = DEFAULT_INDUCING if self.inducing is None else self.inducing
+        numbers = min(MATRICES * m, MATRICES * STREAMED / (like.element_size() * n)) + 10 * m * m / n
+        room_for_rows(n, numbers, like, f"the covariances of {m:,} inducing inputs with the rows", "use fewer inducing inputs")
 
     def prepare(self, data: Dataset) -> SGPR:
         """With inducing inputs for these rows, and their mean.
@@ -267,36 +277,37 @@ class SGPR(Model):
 
     def _conditional(self, theta: Theta, X: Tensor, train: Dataset, joint: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Mean [draw, k], variance [draw, k] or covariance [draw, k, k] of f at X, and the noise [draw]."""
-        means, spreads, noises = [], [], []
-        for one, Z, L, rough, rows in self._one_by_one(theta, train):
-            hyper, noise = under("kernel", one), self.value(one, "noise", X)
+        count = number_of_draws(split_params(self.sites(train.d), {k: v for k, v in theta.items() if k != "inducing"})[0])
+        room_for_law(count, len(X), X, joint)
+        means, spreads, noises = Assembled(count, len(X)), Assembled(count, len(X), (len(X),) if joint else ()), []
+        width = max(1, len(X) if joint else ROWS_AT_ONCE)
+        for i, (one, Z, L, rough, rows) in enumerate(self._one_by_one(theta, train)):
+            hyper, noise, draw = under("kernel", one), self.value(one, "noise", X), slice(i, i + 1)
             mean, W = rows.posterior(rough)
-            mean_parts, spread_parts = [], []
-            for block in X.split(len(X) if joint else ROWS_AT_ONCE):
+            for row in range(0, max(1, len(X)), width):
+                block = X[row : row + width]
                 A = torch.linalg.solve_triangular(L, self.kernel(hyper, Z, block), upper=False)
-                mean_parts.append(A.mT @ mean + self.value(one, "mean", X))
+                means.put(A.mT @ mean + self.value(one, "mean", X), draw, row)
                 if joint:
-                    spread_parts.append(self.kernel(hyper, block) - A.mT @ A + (W @ A).mT @ (W @ A))
+                    spreads.put(self.kernel(hyper, block) - A.mT @ A + (W @ A).mT @ (W @ A), draw, row)
                 else:
                     prior = self.kernel.diag(hyper, block)
                     spread = prior - A.square().sum(0) + (W @ A).square().sum(0)
-                    spread_parts.append(torch.maximum(spread, torch.finfo(prior.dtype).eps * prior))
-            means.append(torch.cat(mean_parts))
-            spreads.append(torch.cat(spread_parts, -1))
+                    spreads.put(torch.maximum(spread, torch.finfo(prior.dtype).eps * prior), draw, row)
             noises.append(noise)
-        return torch.stack(means), torch.stack(spreads), torch.stack(noises)
+        return means.whole, spreads.whole, torch.stack(noises)
 
     def predict(self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False) -> Distribution:
         mean, spread, noise = self._conditional(theta, X, train, joint)
         if joint:
             covariance = add_diagonal(spread, noise[:, None])
             return dist.MultivariateNormal(mean, scale_tril=cholesky(covariance, "predictive covariance"))
-        return dist.Normal(mean, (spread + noise[:, None]).sqrt())
+        return dist.Normal(mean, spread.add_(noise[:, None]).sqrt_())  # their own, and as large as the answer
 
     def latent(self, theta: Theta, X: Tensor, train: Dataset) -> Distribution:
         """The law of f at X, without the noise: batch [draw, k]."""
         mean, spread, _ = self._conditional(theta, X, train, False)
-        return dist.Normal(mean, spread.sqrt())
+        return dist.Normal(mean, spread.sqrt_())
 
     def loo(self, theta: Theta, train: Dataset) -> Distribution:
         """y_i given the other rows, batch [draw, n]: as for a GP (Rasmussen & Williams 2006, equations 5.10 to 5.12) of covariance

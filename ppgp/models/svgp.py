@@ -17,17 +17,21 @@ from ..kernels import RBF, Kernel
 from ..kernels.base import check_kernel
 from ..likelihoods import Gaussian, Likelihood
 from ..likelihoods.expected_log_likelihood import Expected
+from ..numerics.blocks import Assembled
 from ..numerics.cholesky import add_diagonal, cholesky, factor_or_nan
 from ..numerics.collapsed_bound import jittered
 from ..numerics.whitened import Moments, divergence, marginals
 from ..priors import Normal, Param, Prior, PriorLike, Site, prefixed, site, under
 from .base import Model
 from .inducing import DEFAULT_INDUCING, all_rows, check_given, check_number, medians, place, refuse_broken, say_if_fewer
+from .room import room_for_law, room_for_rows
 from .sgpr import SGPR
 from .sites import Theta, begun, draw, split_params
 from .units import filled, level, of_gp, units_of
 
 ROWS_AT_ONCE = 8192
+SURVEY = 1000
+MATRICES = 8  # of m by n that a gradient holds at once
 PILOT_ROWS = 4000
 OBJECTIVES = ("elbo", "ppgpr")
 GUIDES = ("natural", "full", "mean_field")
@@ -113,6 +117,17 @@ class SVGP(Model):
         m = DEFAULT_INDUCING if self.inducing is None else self.inducing
         return float(n) * m * m + super().work(n, d)
 
+    @property
+    def survey(self) -> int | None:  # type: ignore[override]
+        """Some of the rows, unless inducing inputs are still to be chosen among them."""
+        return None if self.Z is None else SURVEY
+
+    def room(self, n: int, d: int, like: Tensor) -> None:
+        """Raises NotEnoughMemory where the covariances of the inducing inputs with so many rows at once do not fit."""
+        m = DEFAULT_INDUCING if self.inducing is None else self.inducing
+        name = f"the covariances of {m:,} inducing inputs with the rows"
+        room_for_rows(n, MATRICES * m, like, name, "pass SVI(batch_size=1000), or use fewer inducing inputs")
+
     def prepare(self, data: Dataset) -> SVGP:
         """With a likelihood, a mean and inducing inputs for these rows.
 
@@ -131,6 +146,9 @@ class SVGP(Model):
         if self.selection != "all":
             say_if_fewer(Z, self.inducing, data.X)
         return replace(ready, Z=Z, inducing=len(Z))
+
+    def check(self, data: Dataset) -> None:
+        replace(self, selection="random" if self.selection == "kmeans" else self.selection).prepare(data)
 
     def _select(self, X: Tensor, y: Tensor | None) -> Tensor:
         if self.selection == "all":
@@ -217,12 +235,18 @@ class SVGP(Model):
     def elbo(self, theta: Theta, X: Tensor, y: Tensor, *, total: int) -> Tensor:
         """E_q log p(y given f) - KL(q(v) from N(0, I)), from b of ``total`` rows without bias; theta {site: [*event]} with the params
         of q in place of v. ("ppgpr": its own objective.)"""
-        mean, variance = self._under_q(theta, X, self._of(theta, X))
+        Z = self._of(theta, X)
+        width = max(1, len(X)) if torch.is_grad_enabled() else ROWS_AT_ONCE  # a gradient needs all that it was made from
+        parts = [self._fit_of(theta, a, b, Z) for a, b in zip(X.split(width), y.split(width), strict=True)]
+        fitted = parts[0] if len(parts) == 1 else torch.stack(parts).sum()
+        return fitted * (total / len(X)) - divergence(theta["v_loc"], _spread(theta))
+
+    def _fit_of(self, theta: Theta, X: Tensor, y: Tensor, Z: Tensor) -> Tensor:
+        """E_q log p(y given f) of some rows, or PPGPR's sum."""
+        mean, variance = self._under_q(theta, X, Z)
         if self.objective == "ppgpr":
-            rows = self.likelihood.marginal(theta, mean, variance).log_prob(y)
-        else:
-            rows = self.likelihood.expected(theta, mean, variance, y)
-        return rows.sum() * (total / len(X)) - divergence(theta["v_loc"], _spread(theta))
+            return self.likelihood.marginal(theta, mean, variance).log_prob(y).sum()
+        return self.likelihood.expected(theta, mean, variance, y).sum()
 
     def bound(self, X: Tensor, y: Tensor, *, total: int | None = None) -> None:
         """The program with ``elbo`` in place of v and the likelihood: its density is what SVI climbs."""
@@ -289,22 +313,26 @@ class SVGP(Model):
 
     def _moments(self, theta: Theta, X: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Mean and variance [draw, (K,) n] of f, and the sites of the likelihood [draw]."""
-        means, variances, others = [], [], []
-        names = self.likelihood.sites()
-        for one in self._one_by_one(theta, X.shape[1]):
+        names, K = self.likelihood.sites(), self.likelihood.latents
+        every = list(self._one_by_one(theta, X.shape[1]))
+        inner = (K,) if K > 1 else ()
+        room_for_law(len(every) * K, len(X), X)
+        means, variances, others = Assembled(len(every), len(X), inner), Assembled(len(every), len(X), inner), []
+        for i, one in enumerate(every):
             Z = self._of(one, X)
             law = self._under_q if "v_loc" in one else self._given_v
-            parts = [law(one, block, Z) for block in X.split(ROWS_AT_ONCE)]
-            if not all(bool(torch.isfinite(mean).all()) for mean, _ in parts):
-                raise NumericalError(
-                    "a positive definite covariance of the inducing inputs",
-                    "one that is not",
-                    "use fewer, or a shorter lengthscale",
-                )
-            means.append(torch.cat([p[0] for p in parts], -1))
-            variances.append(torch.cat([p[1] for p in parts], -1))
+            for row in range(0, max(1, len(X)), ROWS_AT_ONCE):
+                mean, variance = law(one, X[row : row + ROWS_AT_ONCE], Z)
+                if not bool(torch.isfinite(mean).all()):
+                    raise NumericalError(
+                        "a positive definite covariance of the inducing inputs",
+                        "one that is not",
+                        "use fewer, or a shorter lengthscale",
+                    )
+                means.put(mean, slice(i, i + 1), row)
+                variances.put(variance, slice(i, i + 1), row)
             others.append({k: one[k] for k in names if k in one})
-        return torch.stack(means), torch.stack(variances), {k: torch.stack([o[k] for o in others]) for k in others[0]}
+        return means.whole, variances.whole, {k: torch.stack([o[k] for o in others]) for k in others[0]}
 
     def _given_v(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance [(K,) b] of f given v."""
@@ -345,7 +373,7 @@ class SVGP(Model):
         if self.likelihood.latents > 1:
             raise NotApplicable("one latent function", f"{self.likelihood.latents}, one a class", "use predict")
         mean, variance, _ = self._moments(theta, X)
-        return dist.Normal(mean, variance.sqrt())
+        return dist.Normal(mean, variance.sqrt_())
 
 
 def _spread(theta: Theta) -> Tensor:

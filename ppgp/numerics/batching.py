@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .memory import must_fit
+
 MEMORY_BUDGET = 256 * 2**20  # bytes in the tensors that one call makes
 
 Draws = Mapping[str, Tensor]
@@ -41,7 +43,9 @@ def in_chunks(function: Callable[[dict[str, Tensor]], dict[str, Tensor]], draws:
         return function(dict(draws))
     first = {name: value[:1] for name, value in draws.items()}
     with Allocated() as one:
-        function(first)
+        answer = function(first)
+    kept = sum(value.numel() * value.element_size() for value in answer.values())
+    must_fit(2.0 * total * kept, f"the figures of {total:,} draws", "use fewer draws, or fewer rows")
     size = max(1, (MEMORY_BUDGET if budget is None else budget) // max(one.bytes, 1))
     parts = [function({name: v[i : i + size] for name, v in draws.items()}) for i in range(0, total, size)]
     return parts[0] if len(parts) == 1 else {name: torch.cat([p[name] for p in parts]) for name in parts[0]}

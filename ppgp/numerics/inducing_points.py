@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,7 +12,7 @@ from ..errors import DataError, SettingError, UnknownName
 from ..libraries import unchanged
 from .turns import silenced
 
-__all__ = ["SELECTIONS", "select"]
+__all__ = ["SELECTIONS", "different_rows", "select"]
 
 KMEANS_ROWS = 20_000  # more are thinned out: centres of a sample of that size serve
 CANDIDATES = 64  # rows looked at for each place of the greedy bound
@@ -64,11 +65,31 @@ def select(
         return centres if features is None else X[_next_to(features, centres)]
 
 
+def different_rows(X: Tensor) -> Tensor:
+    """Each different row of X [n, d] once, in lexicographic order, as ``torch.unique(X, dim=0)`` has it, which makes a tensor of
+    every row: several times the memory of X."""
+    table = X.detach().cpu().numpy()
+    order = np.argsort(table[:, 0], kind="stable")
+    first = np.ones(len(table), dtype=bool)  # of a run of rows that are the same as far as the columns go that were looked at
+    first[1:] = np.diff(table[order, 0]) != 0
+    for column in table.T[1:]:
+        run = np.cumsum(first)
+        tied = np.nonzero(np.bincount(run)[run] > 1)[0]
+        if not len(tied):
+            break
+        order[tied] = order[tied][np.lexsort((column[order[tied]], run[tied]))]
+        first[tied[1:]] |= np.diff(column[order[tied]]) != 0
+    return torch.from_numpy(table[order[first]]).to(X)
+
+
 def _random(m: int, X: Tensor, generator: torch.Generator) -> Tensor:
-    different = torch.unique(X, dim=0)
+    return _some(m, different_rows(X), generator)
+
+
+def _some(m: int, different: Tensor, generator: torch.Generator) -> Tensor:
     if len(different) < m:
         raise DataError(f"at least {m} different rows to take inducing inputs from", str(len(different)), "lower inducing")
-    return different[torch.randperm(len(different), generator=generator)[:m].to(X.device)]
+    return different[torch.randperm(len(different), generator=generator)[:m].to(different.device)]
 
 
 def _kmeans(m: int, X: Tensor, generator: torch.Generator) -> Tensor:
@@ -76,7 +97,8 @@ def _kmeans(m: int, X: Tensor, generator: torch.Generator) -> Tensor:
     with unchanged():
         from sklearn.cluster import KMeans
 
-    different = _random(min(KMEANS_ROWS, len(torch.unique(X, dim=0))), X, generator)
+    different = different_rows(X)
+    different = _some(min(KMEANS_ROWS, len(different)), different, generator)
     if len(different) < m:
         raise DataError(f"at least {m} different rows to take inducing inputs from", str(len(different)), "lower inducing")
     # scikit-learn starts k-means++ once

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal
 
 from . import tails, univariate
+from .blocks import each_block
 from .roots import Newton, root
 from .univariate import cdf as component_cdf
 from .univariate import is_discrete, take
@@ -27,6 +28,10 @@ FINE, ROUGH = 4, 64  # roundings within which a quantile and a tail quantile are
 
 def cdf(law: Distribution, x: Tensor) -> Tensor:
     """P(y <= x) of the mixture: x [..., n] -> [..., n]."""
+    return each_block(_cdf, law, x)
+
+
+def _cdf(law: Distribution, x: Tensor) -> Tensor:
     return component_cdf(law, x.unsqueeze(-2)).mean(-2)
 
 
@@ -36,19 +41,32 @@ def density(law: Distribution, x: Tensor) -> Tensor:
 
 def moments(law: Distribution) -> tuple[Tensor, Tensor]:
     """Mean and variance [n], by the law of total variance."""
+    mean, variance = each_block(_moments, law)
+    return mean, variance
+
+
+def _moments(law: Distribution) -> Tensor:
     means, variances = law.mean, law.variance
-    return means.mean(0), variances.mean(0) + means.var(0, correction=0)
+    return torch.stack([means.mean(0), variances.mean(0) + means.var(0, correction=0)])
 
 
 def log_density(law: Distribution, x: Tensor) -> Tensor:
     """Log density (or mass) of the mixture: x [..., n] -> [..., n]."""
+    return each_block(_log_density, law, x)
+
+
+def _log_density(law: Distribution, x: Tensor) -> Tensor:
     return torch.logsumexp(component_log_prob(law, x.unsqueeze(-2)), -2) - math.log(law.batch_shape[0])
 
 
 def log_tails(law: Distribution, x: Tensor) -> tuple[Tensor, Tensor]:
     """(log P(y <= x), log P(y > x)) of the mixture, neither from 1 minus the other."""
-    below, above = tails.log_tails(law, x.unsqueeze(-2))
-    return _log_mean(below, law), _log_mean(above, law)
+    below, above = each_block(_log_tails, law, x)
+    return below, above
+
+
+def _log_tails(law: Distribution, x: Tensor) -> Tensor:
+    return torch.stack([_log_mean(tail, law) for tail in tails.log_tails(law, x.unsqueeze(-2))])
 
 
 def log_tail(law: Distribution, x: Tensor, upper: bool) -> Tensor:
@@ -66,6 +84,10 @@ def _log_mean(tail: Tensor, law: Distribution) -> Tensor:
 
 def sd(law: Distribution) -> Tensor:
     """Standard deviation [n], also where its square over- or underflows."""
+    return each_block(_sd, law)
+
+
+def _sd(law: Distribution) -> Tensor:
     _, variance = moments(law)
     most, least = torch.finfo(variance.dtype).max, torch.finfo(variance.dtype).tiny
     doubtful = ~((variance > least / torch.finfo(variance.dtype).eps) & (variance < most))
@@ -106,8 +128,12 @@ def quantile(law: Distribution, p: float | Tensor) -> Tensor:
 
     ``p``: one probability, or one per row.
     """
+    return each_block(_quantile, law, torch.as_tensor(p, dtype=torch.float64))
+
+
+def _quantile(law: Distribution, p: Tensor) -> Tensor:
     centre, spread = middle(law), extent(law)
-    p = torch.as_tensor(p, dtype=centre.dtype, device=centre.device)
+    p = p.to(centre)
     p = p.clamp(torch.finfo(p.dtype).tiny, 1 - torch.finfo(p.dtype).eps / 2)  # a probability next to 1 rounds to 1 in float32
     if is_discrete(law):
         return _count_quantile(law, p, centre + spread)
@@ -130,6 +156,10 @@ def tail_quantile(law: Distribution, log_p: Tensor, upper: bool) -> Tensor:
 
     The last digits are left to the caller, who may need them to agree with ``log_tail``.
     """
+    return each_block(lambda part, each: _tail_quantile(part, each, upper), law, log_p)
+
+
+def _tail_quantile(law: Distribution, log_p: Tensor, upper: bool) -> Tensor:
     guess = _normal_tail(log_p)
     if isinstance(law, Normal) and law.batch_shape[0] == 1:
         return law.loc[0] - guess * law.scale[0] if upper else law.loc[0] + guess * law.scale[0]

@@ -215,6 +215,13 @@ def take(d: Distribution, index: Any) -> Distribution:
     return rebuilt(d, {k: v[:, index] for k, v in _own_parameters(d).items()})
 
 
+def components(d: Distribution, index: Tensor) -> Distribution:
+    """The law at some draws: ``index`` applies to the first batch axis."""
+    if isinstance(d, Independent):
+        return Independent(components(d.base_dist, index), d.reinterpreted_batch_ndims)
+    return rebuilt(d, {k: v[index] for k, v in _own_parameters(d).items()})
+
+
 def stack(laws: Sequence[Distribution]) -> Distribution:
     """One law with a leading draw axis, from one law a draw."""
     if isinstance(laws[0], Independent):

@@ -13,6 +13,7 @@ from torch.distributions import Distribution
 from ..data.arrays import as_tensor
 from ..errors import DataError, NotApplicable, SettingError
 from ..numerics import mixture, univariate
+from ..numerics.blocks import each_block, sampled
 from ..numerics.seeding import stream
 from ..numerics.threads import ELEMENT, limited_by
 from .provenance import Provenance
@@ -190,12 +191,13 @@ class Prediction:
 
         (Where the model integrates the latent function in closed form, that part lies within a draw.)
         """
-        return self.scale * self.scale * self._numbers("variance").mean.var(0, correction=0)
+        between = each_block(lambda law: law.mean.var(0, correction=0), self._numbers("variance"))
+        return self.scale * self.scale * between
 
     @property
     def aleatoric(self) -> Tensor:
         """[n]: mean, over draws, of the variance of y given the draw."""
-        return self.scale * self.scale * self._numbers("variance").variance.mean(0)
+        return self.scale * self.scale * each_block(lambda law: law.variance.mean(0), self._numbers("variance"))
 
     @property
     def probabilities(self) -> Tensor:
@@ -206,12 +208,13 @@ class Prediction:
         """
         if self.kind != "classes":
             raise NotApplicable("classes for y", f"a {self.kind} law", "use .cdf or .quantile")
-        return univariate.probabilities(self._rows).mean(0)
+        classes = univariate.probabilities(univariate.take(self._rows, slice(0, 1))).shape[-1]
+        return each_block(lambda law: univariate.probabilities(law).mean(0).mT, self._rows, share=classes).mT
 
     @limited_by(_work)
     def cdf_by_draw(self, y: Any) -> Tensor:
         """P(Y <= y) under each posterior draw, [draw, n] for y [n]: ``cdf`` is their mean."""
-        return univariate.cdf(self._numbers("cdf"), self._inside(y))
+        return each_block(univariate.cdf, self._numbers("cdf"), self._inside(y))
 
     @limited_by(_work)
     def cdf(self, y: Any) -> Tensor:
@@ -269,8 +272,12 @@ class Prediction:
         """Log density (or mass) of the mixture at y: [n], or a scalar where the law is joint."""
         y = self._inside(y)
         stretch = torch.log(torch.as_tensor(self.scale, dtype=y.dtype)) if self.kind == "continuous" else torch.zeros(())
-        each = univariate.log_prob(self.distribution, y) - stretch * (len(self) if self.joint else 1)
-        return torch.logsumexp(each, 0) - math.log(self.draws)
+
+        def summed(law: Distribution, y: Tensor) -> Tensor:
+            each = univariate.log_prob(law, y) - stretch * (len(self) if self.joint else 1)
+            return torch.logsumexp(each, 0) - math.log(self.draws)
+
+        return summed(self.distribution, y) if self.joint else each_block(summed, self.distribution, y)
 
     @limited_by(_work)
     def crps(self, y: Any) -> Tensor:
@@ -290,9 +297,6 @@ class Prediction:
     @limited_by(_work)
     def sample(self, k: int = 1, seed: int = 0) -> Tensor:
         """k draws of y, [k, n]: a posterior draw at random, then y given it (jointly over rows where the law is joint)."""
-        rounds = -(-k // self.draws)
         parameter = univariate.like(self._rows)
         with stream(seed, parameter.device), torch.no_grad():
-            values = self.distribution.sample((rounds,)).reshape(rounds * self.draws, len(self))
-            chosen = torch.randperm(len(values))[:k]
-        return self.offset + self.scale * values[chosen].to(parameter)
+            return sampled(self.distribution, k, lambda values: self.offset + self.scale * values.to(parameter))

@@ -26,6 +26,7 @@ from .enumeration import check_enumerable, is_discrete, plate_nesting, summed_ou
 from .graph import jacobian_of
 from .handlers import Run, is_deterministic, mapping, numbers_seen, over_draws, quietly, site_log_prob
 from .layout import Slice, laid, names, placed
+from .rows import check_room, enough_rows
 from .start import finite_start
 
 __all__ = ["Target"]
@@ -90,10 +91,13 @@ class Target:
 
     def _survey(self) -> None:
         """One run from the prior: which sites there are, and their shapes."""
+        some = enough_rows(self.model, self.data)
+        if not some:
+            check_room(self.model, self.data)
         self._nesting: int | None = None  # of plates, where discrete sites are to be summed out
         with quietly(), seeded(0):
             with Run({}) as run:
-                self._call(())
+                self._call(some)
             position = 0
             frozen = self._frozen()
             for name, site in run.sites.items():
@@ -145,7 +149,7 @@ class Target:
         generator = torch.Generator().manual_seed(1)
         z = torch.randn(self.dim, generator=generator, dtype=torch.float64).to(self._like)
         with quietly(), seeded(0), Run(self._split(z), unconstrained=True) as run:
-            self._call(())
+            self._call(enough_rows(self.model, self.data))
         return all(torch.equal(run.sites[n]["value"], s.transform(s.of(z))) for n, s in self.slices.items())
 
     def _split(self, z: Tensor) -> dict[str, Tensor]:
@@ -272,6 +276,7 @@ class Target:
         ``once``: the program itself where there is no graph yet, which one call would not repay."""
         key = (batch, jacobian, k)
         if key not in self._graphs:
+            check_room(self.model, self.data, batch)
             if once and k is None:
                 return self.eager_gradient(jacobian)
             with one_at_a_time():
@@ -322,7 +327,7 @@ class Target:
     def _origin(self) -> Tensor:
         z = torch.zeros_like(self._like[:1]).repeat(self.dim)
         with quietly(), seeded(0), Run({}) as run:
-            self._call(())
+            self._call(enough_rows(self.model, self.data))
         for name, s in self.slices.items():
             base: Any = run.sites[name].get("fn")
             while hasattr(base, "base_dist"):

@@ -40,6 +40,9 @@ class Laplace(Inference):
     steps: Count = 1000
     starts: Count | None = None
 
+    def numbers(self, p: int) -> float:
+        return super().numbers(p) + 6.0 * p * p
+
     def quick(self) -> Laplace:
         return replace(self, draws=20, starts=min(self.starts or 1, 2))
 

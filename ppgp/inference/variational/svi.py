@@ -107,6 +107,10 @@ class SVI(Inference):
         """The largest of several."""
         return max(self.learning_rate.values()) if isinstance(self.learning_rate, Mapping) else self.learning_rate
 
+    def numbers(self, p: int) -> float:
+        """With the root of the covariance, its average, their gradients and moments where the guide has one."""
+        return super().numbers(p) + (8.0 * p * p if self.guide == "multivariate_normal" else 0.0)
+
     def quick(self) -> SVI:
         return replace(self, steps=20, draws=20)
 

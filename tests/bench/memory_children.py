@@ -1,0 +1,124 @@
+"""Programs that say how much memory they take: each test of it has a process of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import resource
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+warnings.simplefilter("ignore")
+
+import ppgp  # noqa: E402
+from ppgp import Dataset, inference, kernels, models  # noqa: E402
+from ppgp.errors import NotEnoughMemory  # noqa: E402
+from ppgp.inference import HMC, MAP, NUTS, SGLD, SVI, Ensemble, Laplace, MetropolisHastings, Pathfinder  # noqa: E402
+
+METHODS: dict[str, Callable[[], inference.Inference]] = {
+    "MAP": lambda: MAP(),
+    "Laplace": lambda: Laplace(draws=50),
+    "SVI": lambda: SVI(steps=100, draws=50),
+    "SVI, lowrank": lambda: SVI("lowrank", steps=20, draws=20),
+    "SVI, iaf": lambda: SVI("iaf", steps=20, draws=20),
+    "Pathfinder": lambda: Pathfinder(),
+    "NUTS": lambda: NUTS(draws=20, warmup=30, chains=2, max_depth=5),
+    "NUTS, pyro": lambda: NUTS(draws=3, warmup=3, chains=1, max_depth=2, engine="pyro"),
+    "HMC": lambda: HMC().quick(),
+    "MetropolisHastings": lambda: MetropolisHastings().quick(),
+    "SGLD": lambda: SGLD().quick(),
+    "Ensemble": lambda: Ensemble(MAP(), members=2),
+}
+
+
+def run(*arguments: object) -> list[float]:
+    """The numbers that a child prints."""
+    command = [sys.executable, __file__, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [float(word) for word in done.stdout.split()]
+
+
+def resident() -> float:
+    """MB, without what the allocator holds free."""
+    gc.collect()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
+
+
+def peak() -> float:
+    """MB: ru_maxrss would have that of the process it was forked from, where that is larger."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024 / 1e6
+
+
+def rows(n: int, d: int, seed: int = 0) -> Dataset:
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.randn(n, d, generator=generator, dtype=torch.float64)
+    return Dataset(X, X[:, 0].sin() + 0.1 * torch.randn(n, generator=generator, dtype=torch.float64))
+
+
+def growth(method: str, fits: str) -> None:
+    """MB per fit, once caches of torch's own are filled."""
+    how, first, marks = METHODS[method](), int(fits) // 4, []
+    for i in range(int(fits)):
+        ppgp.fit(models.GP(kernels.RBF()), rows(60, 2, i), how, seed=i, progress=False)
+        if i + 1 in (first, int(fits)):
+            marks.append(resident())
+    print((marks[1] - marks[0]) / (int(fits) - first))
+
+
+def svgp(n: str) -> None:
+    """MB beside those of ``import`` that a fit to n rows of 10 columns takes at its peak, the rows of the caller included."""
+    before = resident()
+    how = SVI(steps=200, batch_size=1000)
+    ppgp.fit(models.SVGP(kernels.ARD(kernels.RBF())), rows(int(n), 10), how, progress=False)
+    print(peak() - before)
+
+
+def linear(draws: int) -> Any:
+    return ppgp.fit(models.LinearRegression(), rows(200, 3), Laplace(draws), progress=False)
+
+
+def predictions(n: str, draws: str) -> None:
+    """Bytes per row of predict, interval, sd and one sample, beside the fit and the rows."""
+    posterior, X = linear(int(draws)), rows(int(n), 3, 1).X
+    posterior.predict(X[:2000]).interval(0.9)  # imports
+    before = resident()
+    prediction = posterior.predict(X)
+    prediction[:5000].interval(0.9), prediction.std, prediction.sample(1)  # what interval holds does not grow with the rows
+    print((peak() - before) * 1e6 / int(n))
+
+
+def advice(n: str, draws: str, room: str) -> None:
+    """In an address space of so many MB more: 1 where a prediction too large is refused and one of the rows advised is not."""
+    posterior, X = linear(int(draws)), rows(int(n), 3, 1).X
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (int(pages * resource.getpagesize() + float(room) * 1e6),) * 2)
+    try:
+        posterior.predict(X)
+    except NotEnoughMemory as error:
+        advised = int("".join(c for c in error.do if c.isdigit()))
+        prediction = posterior.predict(X[:advised])
+        prediction[:2000].interval(0.9), prediction.std, prediction.sample(5)
+        print(1, advised)
+    else:
+        print(0, 0)
+
+
+def exact(n: str) -> None:
+    """Matrices of n by n that MAP of an exact GP holds at its peak."""
+    data, before = rows(int(n), 3), resident()
+    ppgp.fit(models.GP(kernels.ARD(kernels.RBF())), data, MAP(steps=2, starts=1), progress=False)
+    print((peak() - before) * 1e6 / (8 * int(n) ** 2))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    globals()[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,39 @@
+"""How much memory fits and predictions take: each measured in a process of its own."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import memory_children as children
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+FITS = 200
+
+
+@pytest.mark.parametrize("method", children.METHODS)
+def test_fit_after_fit_takes_no_more(method: str, benchmark: Any) -> None:
+    (each,) = benchmark.pedantic(lambda: children.run("growth", method, FITS), rounds=1)
+    print(f"\n{method}: {1000 * each:.0f} kB per fit over {FITS} fits of 60 rows")
+    assert each < 0.1
+
+
+def test_an_svgp_of_a_million_rows(benchmark: Any) -> None:
+    (megabytes,) = benchmark.pedantic(lambda: children.run("svgp", 1_000_000), rounds=1)
+    print(f"\nSVGP, 1,000,000 x 10: {megabytes:.0f} MB beside import")
+    assert megabytes < 1000
+
+
+def test_predictions_take_little_more_than_their_law(benchmark: Any) -> None:
+    (a_row,) = benchmark.pedantic(lambda: children.run("predictions", 200_000, 1000), rounds=1)
+    print(f"\n200,000 rows under 1,000 draws: {a_row / 1000:.2f} kB per row")
+    assert a_row < 9000
+
+
+def test_the_rows_advised_fit(benchmark: Any) -> None:
+    refused, rows = benchmark.pedantic(lambda: children.run("advice", 1_000_000, 1000, 1500), rounds=1)
+    print(f"\nin 1.5 GB more of address space: {rows:,.0f} of 1,000,000 rows per call")
+    assert refused
+    assert rows >= 50_000

@@ -1,0 +1,120 @@
+"""Large predictions go block by block: the same figures, no second copy of what they are made of, and a sentence past the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.distributions import Bernoulli, Categorical, Distribution, Independent, MultivariateNormal, Normal, Poisson, StudentT
+
+from ppgp import Dataset, Prediction, models
+from ppgp.errors import NotEnoughMemory
+from ppgp.numerics import blocks, memory
+
+DRAWS, ROWS = 7, 23
+g = torch.Generator().manual_seed(0)
+A = torch.randn(DRAWS, ROWS, generator=g, dtype=torch.float64)
+B = torch.rand(DRAWS, 1, generator=g, dtype=torch.float64) + 0.5
+X = torch.randn(ROWS, 3, generator=g, dtype=torch.float64)
+TRAIN = Dataset(X[:5], X[:5, 0])
+THETA = {"weight": torch.randn(DRAWS, 3, generator=g, dtype=torch.float64), "bias": A[:, 0]}
+CONTINUOUS: dict[str, Distribution] = {"normal": Normal(A, B), "t": StudentT(torch.tensor(5.0).double(), A, B.expand_as(A))}
+LAWS: dict[str, Distribution] = {
+    **CONTINUOUS,
+    "poisson": Poisson(A.exp()),
+    "bernoulli": Bernoulli(logits=A),
+    "categorical": Categorical(logits=torch.stack([A, -A, 0 * A], -1)),
+}
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    return lambda: monkeypatch.setattr(blocks, "BLOCK", 4 * DRAWS)
+
+
+def figures(law: Distribution) -> dict[str, torch.Tensor]:
+    p = Prediction(law, 2.0, 3.0) if law in CONTINUOUS.values() else Prediction(law)
+    if p.kind == "classes":
+        y = torch.zeros(ROWS)
+        return {"probabilities": p.probabilities, "log_prob": p.log_prob(y)}
+    y = 2.0 + torch.arange(ROWS, dtype=torch.float64) % 3
+    found = {
+        "mean": p.mean,
+        "std": p.std,
+        "epistemic": p.epistemic,
+        "aleatoric": p.aleatoric,
+        "cdf": p.cdf(y),
+        "crps": p.crps(y),
+    }
+    each = torch.linspace(0.1, 0.9, ROWS, dtype=torch.float64)
+    found |= {"by draw": p.cdf_by_draw(y), "quantile": p.quantile(0.3), "of each": p.quantile(each), "log_prob": p.log_prob(y)}
+    if p.kind == "continuous":
+        below, above = p.log_tails(torch.stack([y, y + 1])[0])
+        found |= {"below": below, "above": above, "far": p.tail_quantile(torch.full((ROWS,), -30.0).double(), upper=True)}
+    return found
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_every_figure_is_that_of_all_rows_at_once(name: str, small_blocks: Callable[[], None]) -> None:
+    whole = figures(LAWS[name])
+    small_blocks()
+    for figure, value in figures(LAWS[name]).items():
+        torch.testing.assert_close(value, whole[figure], rtol=1e-12, atol=1e-14, msg=lambda m, f=figure: f"{f}: {m}")
+
+
+@pytest.mark.parametrize(
+    ("model", "more"),
+    [(models.LinearRegression(), {"noise": B[:, 0]}), (models.LogisticRegression(), {})],
+    ids=["linear", "logistic"],
+)
+def test_a_law_is_put_together_from_blocks(model: models.Model, more: dict, small_blocks: Callable[[], None]) -> None:
+    theta = THETA | more
+    whole = model.predict(theta, X, TRAIN)
+    small_blocks()
+    law = model.predict(theta, X, TRAIN)
+    assert type(law) is type(whole)
+    assert law.batch_shape == (DRAWS, ROWS)
+    torch.testing.assert_close(law.mean, whole.mean, rtol=1e-13, atol=1e-14)
+    torch.testing.assert_close(law.variance, whole.variance, rtol=1e-13, atol=1e-14)
+    if isinstance(law, Normal):
+        assert law.scale.stride(1) == 0  # what is the same in every row is kept once
+
+
+@pytest.mark.parametrize("joint", [None, "independent", "normal"])
+def test_samples_of_large_laws_take_each_component_as_often(joint: str | None, small_blocks: Callable[[], None]) -> None:
+    place = 10.0 * torch.arange(DRAWS, dtype=torch.float64)[:, None].expand(DRAWS, ROWS)
+    law: Distribution = Normal(place, 1e-3)
+    if joint == "independent":
+        law = Independent(law, 1)
+    if joint == "normal":
+        law = MultivariateNormal(place, scale_tril=1e-3 * torch.eye(ROWS).double().expand(DRAWS, ROWS, ROWS))
+    small_blocks()
+    drawn = Prediction(law, 1.0, 2.0).sample(2 * DRAWS + 3, seed=1)
+    assert torch.equal(drawn, Prediction(law, 1.0, 2.0).sample(2 * DRAWS + 3, seed=1))
+    component = ((drawn - 1.0) / 20.0).round().long()
+    assert bool((component == component[:, :1]).all())  # one posterior draw for all rows
+    counts = torch.bincount(component[:, 0], minlength=DRAWS)
+    assert sorted(counts.tolist()) == [2] * (DRAWS - 3) + [3] * 3
+    assert len(drawn.unique()) == drawn.numel()
+
+
+def test_what_does_not_fit_is_refused_with_rows_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "available", lambda device=None: 100 * 10**6)
+    theta = {name: value[:1].expand(500, *value.shape[1:]) for name, value in (THETA | {"noise": B[:, 0]}).items()}
+    model, many = models.LinearRegression(), X[:1].expand(40_000, 3)  # 160 MB
+    with pytest.raises(NotEnoughMemory, match=r"160 MB.*at most 20,000 rows per call"):
+        model.predict(theta, many, TRAIN)
+    law = model.predict(theta, many[:20_000], TRAIN)
+    with pytest.raises(NotEnoughMemory, match="1,000 draws at 20,000 rows"):
+        Prediction(law).sample(1000)
+    assert Prediction(law).sample(2).shape == (2, 20_000)
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_a_gp_too(joint: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "available", lambda device=None: 100 * 10**6)
+    model = models.GP(mean=0.0)
+    theta = {name: torch.ones(200, dtype=torch.float64) for name in ("kernel.variance", "kernel.lengthscale", "noise")}
+    with pytest.raises(NotEnoughMemory, match="rows per call"):
+        model.predict(theta, X[:1].expand(2_000 if joint else 40_000, 3), TRAIN, joint=joint)
