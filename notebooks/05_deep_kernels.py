@@ -122,7 +122,7 @@ except ppgp.errors.NumericalError as sentence:
     refused = str(sentence)
 print(refused)
 looked = {
-    name: fits[name].model.faults(fits[name].theta, fits[name].data) for name in fits
+    name: fits[name].model.check_fit(fits[name].theta, fits[name].data) for name in fits
 }  # what a fit asks of its network at the end
 print(looked)
 

@@ -18,6 +18,7 @@ from ..models.base import as_given
 from ..numerics.turns import silenced
 from ..posterior.posterior import Posterior
 from ..posterior.region import Region, exact_level
+from ..target.capabilities import JointGaussian, require
 from . import PredictiveSystem, deleted, full_interval, full_system
 from .beforehand import found_among, given_by_hand, searches, undeclared
 from .leave_one_out_gp import Deleted
@@ -65,10 +66,7 @@ def _full(posterior: Posterior, X: Any, split: float | None, seed: int, noise_sd
     noise_sd = noise_of(X, data.noise_name) if noise_sd is None else noise_sd
     if data.noise_sd is not None and noise_sd is None:  # rows are exchangeable with their noise, not without it
         raise DataError("noise_sd of the new rows, as the training rows have it", "none", "pass noise_sd=, or a Dataset")
-    if posterior.model.gaussian is None:
-        raise NotApplicable(
-            "a model whose y is jointly Gaussian, such as GP", type(posterior.model).__name__, "use split conformal: calibrate"
-        )
+    require(posterior.model, JointGaussian)
     if split is None:
         theta = {**posterior.params, **{k: v.flatten(0, 1).mean(0, keepdim=True) for k, v in posterior.draws.items()}}
         rows = posterior._new_rows(X)

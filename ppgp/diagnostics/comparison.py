@@ -260,7 +260,7 @@ def _predictive(
 def _predicted(posterior: Posterior, parts: list[Dataset]) -> Prediction:
     """The law of y at all their rows, with the noise that is known of them."""
     known: dict[str, Any] = {}
-    if any(part.noise_sd is not None for part in parts) and getattr(posterior.model, "known_noise", False):
+    if any(part.noise_sd is not None for part in parts) and posterior.model.known_noise:
         sds = [part.y.new_zeros(part.n) if part.noise_sd is None else part.noise_sd for part in parts]
         known = {"noise_sd": torch.cat(sds)}
     return posterior.predict(torch.cat([in_order(part, posterior.data.feature_names) for part in parts]), **known)

@@ -20,6 +20,7 @@ from ..numerics.turns import silenced
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..priors import under
+from ..target.capabilities import LeaveOneOut
 
 __all__ = ["NetworkCheck", "check_network"]
 
@@ -120,11 +121,10 @@ def _bare(data: Dataset, G: Tensor) -> Prediction:
 
 
 def _promised(posterior: Posterior, scale: float) -> float | None:
-    look = getattr(posterior.model, "loo", None)
-    if look is None:
+    if not isinstance(posterior.model, LeaveOneOut):
         return None
     with torch.no_grad():
-        return float(look(posterior.theta, posterior.data).log_prob(posterior.data.y).mean()) - math.log(scale)
+        return float(posterior.model.loo(posterior.theta, posterior.data).log_prob(posterior.data.y).mean()) - math.log(scale)
 
 
 def _findings(c: NetworkCheck) -> list[str]:

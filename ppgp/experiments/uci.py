@@ -47,7 +47,7 @@ COLLAPSED_UP_TO = 20_000  # and beyond that the one that takes mini-batches
 INDUCING = 512  # of SGPR
 MOST_INDUCING = 1000  # of SVGP
 BATCH = 512
-FROM_THE_PILOT = 150  # steps: SVI begins at the mode of a collapsed bound, and q moves along its natural gradient
+FROM_THE_SUBSET = 150  # steps: SVI begins at the mode of a collapsed bound, and q moves along its natural gradient
 COLUMN = LogNormal(0.0, 1.0)  # the prior of each lengthscale with which the published table was made
 SMOOTH, MIDDLE, ROUGH = (
     ARD(kernel) for kernel in (RBF(lengthscale=COLUMN), Matern(1.5, lengthscale=COLUMN), Matern(0.5, lengthscale=COLUMN))
@@ -186,7 +186,7 @@ def _measured(candidates: list[Any], train: Dataset, test: Dataset, seed: int, q
         with silenced(PpgpWarning):  # so many steps serve; how far to trust a fit is weighed below
             how = MAP(steps=5 if quick else 60)
             if isinstance(model, SVGP):
-                how = SVI(steps=5 if quick else FROM_THE_PILOT, batch_size=min(train.n, BATCH))
+                how = SVI(steps=5 if quick else FROM_THE_SUBSET, batch_size=min(train.n, BATCH))
             fits.append(whole(fit(model, train, how, seed=seed, progress=False)))
     weights, prediction = torch.ones(1), fits[0].predict(test.X)
     if len(fits) > 1:

@@ -10,9 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..data.arrays import as_tensor, check_inputs
-from ..errors import DataError, NotApplicable, SettingError
+from ..errors import DataError, SettingError
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
+from ..target.capabilities import BlockMeans, require
 
 __all__ = ["block_kriging", "discretised"]
 
@@ -52,14 +53,11 @@ def block_kriging(posterior: Posterior, blocks: Any) -> Prediction:
         NotApplicable: if the model is not one of kriging.
         DataError: if blocks have another shape, NaN, or another number of columns than the training rows.
     """
-    method = posterior.model.block if hasattr(posterior.model, "block") else None
-    if method is None:
-        name = type(posterior.model).__name__
-        raise NotApplicable("a model with blocks", name, "fit models.Kriging, or average posterior.predict(X, joint=True)")
+    model = require(posterior.model, BlockMeans)
     points = as_tensor(blocks, "blocks").to(posterior.data.X)
     if points.ndim != 3 or points.shape[1] == 0 or points.shape[2] != posterior.data.d:
         shape, wanted = list(points.shape), f"blocks [m, k, {posterior.data.d}]"
         raise DataError(wanted, f"shape {shape}", "make them with discretised(centres, size, points)")
     check_inputs(points.flatten(0, 1))
     with torch.no_grad():
-        return Prediction(method(posterior.theta, points, posterior.data))
+        return Prediction(model.block(posterior.theta, points, posterior.data))

@@ -28,6 +28,11 @@ class Inference:
     #: whether it can take a density that is random at every call, right on average (a subsampled plate)
     takes_random_density: ClassVar[bool] = False
 
+    @property
+    def reselects_inducing(self) -> bool:
+        """Whether it can select inducing inputs again on the way, as ``SGPR(reselect=)`` asks for."""
+        return False
+
     def __post_init__(self) -> None:
         """Raises SettingError or UnknownName for an option that its annotation does not allow."""
         check_options(self)
@@ -161,10 +166,8 @@ def from_draws(
     interrupted: bool = False,
 ) -> Posterior:
     """A Posterior from draws on the natural scale, ``{site: [chain, draw, *event]}``; its stats gain ``interrupted``."""
-    relabel = getattr(target.model, "relabel", None)
-    if relabel is not None:
-        draws, sentence = relabel(draws)
-        notes = [*notes, *([sentence] if sentence else [])]
+    draws, sentence = target.model.relabel(draws)
+    notes = [*notes, *([sentence] if sentence else [])]
     own: dict[str, Any] = {} if target.random is None else {"random_density": target.random}
     angles = tuple(name for name in draws if name in target.slices and target.slices[name].circular)
     own |= {"circular": angles} if angles else {}

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..errors import NotApplicable
 from ..posterior.posterior import Posterior
+from ..target.capabilities import ClosedForm, require
 from ..target.target import Target
 from .base import Inference, from_draws
 from .options import Count
@@ -42,10 +42,7 @@ class Exact(Inference):
             NotApplicable: if the model has no closed form under its priors.
         """
         started = time.perf_counter()
-        exact = getattr(target.model, "exact", None)
-        if exact is None:
-            name = getattr(type(target.model), "__name__", "this model")
-            raise NotApplicable("a model with a closed-form posterior", name, "use NUTS, or Laplace for an approximation")
-        draws, params, evidence = exact(target.data, self.draws, torch.Generator().manual_seed(seed))
+        model = require(target.model, ClosedForm)
+        draws, params, evidence = model.exact(target.data, self.draws, torch.Generator().manual_seed(seed))
         stats = {"log_evidence": evidence}
         return from_draws(self, target, {name: v[None] for name, v in draws.items()}, started, stats, (), params)

@@ -22,6 +22,7 @@ from ..numerics.threads import limited_by, numbers_in
 from ..numerics.turns import in_turn
 from ..posterior.convergence import troubles
 from ..posterior.posterior import Posterior
+from ..target.capabilities import Reselects
 from ..target.target import Target
 from . import NUTS, Inference
 from .also_seen import also_seen
@@ -100,7 +101,8 @@ def fit(
     if isinstance(model_or_program, Model):
         if not isinstance(data, Dataset):
             raise DataError(f"a Dataset for {type(model_or_program).__name__}", type(data).__name__, "use ppgp.Dataset(X, y)")
-        if getattr(model_or_program, "reselect", None) and not getattr(how, "replaces", False):
+        selects_again = isinstance(model_or_program, Reselects) and model_or_program.reselect
+        if selects_again and not how.reselects_inducing:
             raise NotApplicable(
                 "MAP('adam') or MAP('sgd') to place inducing inputs again on the way",
                 repr(how),
@@ -139,12 +141,11 @@ def fit(
             Path(checkpoint).unlink(missing_ok=True)
         whole(posterior)
         posterior = how(target, **options)
-    ask = getattr(model, "doubts", None)
-    doubts = [] if ask is None else ask(data)
-    look = getattr(model, "faults", None)
-    with torch.no_grad():
-        faults = [] if look is None else look(posterior.theta, data)
-    notes = (*posterior.warnings, *doubts, *faults, *troubles(posterior))
+    checks = []
+    if isinstance(data, Dataset):
+        with torch.no_grad():
+            checks = [*model.check_identifiability(data), *model.check_fit(posterior.theta, data)]
+    notes = (*posterior.warnings, *checks, *troubles(posterior))
     seen = also_seen(model_or_program, given, init)
     posterior = replace(posterior, scaler=scaler, recipe=recipe, warnings=notes, also_seen=seen)
     for sentence in posterior.warnings:

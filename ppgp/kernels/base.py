@@ -140,7 +140,7 @@ class Kernel:
         """The kernel, its theta and the rows that it is about at last: of a deep kernel the inner one and features, made in one pass."""
         return self, theta, list(tables)
 
-    def faults(self, theta: Theta, X: Float[Tensor, "*b n d"]) -> list[str]:
+    def check_fit(self, theta: Theta, X: Float[Tensor, "*b n d"]) -> list[str]:
         """Sentences on why this kernel cannot tell the rows of X apart; a network can fail so."""
         return []
 
@@ -214,8 +214,8 @@ class _Many(Kernel):
     def sites(self, d: int) -> dict[str, Site | Param]:
         return {k: s for i, child in enumerate(self.children) for k, s in prefixed(str(i), child.sites(d)).items()}
 
-    def faults(self, theta: Theta, X: Tensor) -> list[str]:
-        return [sentence for child, part in self.parts(theta) for sentence in child.faults(part, X)]
+    def check_fit(self, theta: Theta, X: Tensor) -> list[str]:
+        return [sentence for child, part in self.parts(theta) for sentence in child.check_fit(part, X)]
 
     @property
     def terms(self) -> int:
@@ -355,8 +355,8 @@ class Unscaled(Around):
     def nugget(self, theta: Theta, X: Tensor) -> Tensor | None:
         return self.kernel.nugget(theta, self._read(X))
 
-    def faults(self, theta: Theta, X: Tensor) -> list[str]:
-        return self.kernel.faults(theta, self._read(X))
+    def check_fit(self, theta: Theta, X: Tensor) -> list[str]:
+        return self.kernel.check_fit(theta, self._read(X))
 
     def path(self, theta: Theta, d: int, draw: Draw) -> Path:
         inner = self.kernel.path(theta, d, replace(draw, like=self._read(draw.like)))

@@ -136,7 +136,7 @@ class Deep(Kernel):
         inner = self.kernel.path(self._inner(theta), width(self.network, d), features)
         return lambda X: inner(self.features(theta, X))
 
-    def faults(self, theta: Theta, X: Tensor) -> list[str]:
+    def check_fit(self, theta: Theta, X: Tensor) -> list[str]:
         """A sentence where features are not finite, or the same in all rows."""
         F = self.features(theta, X)
         if not bool(torch.isfinite(F).all()):
@@ -152,4 +152,4 @@ class Deep(Kernel):
                 "the network gives the same features in all rows, so that the kernel sees no inputs: lower the learning rate, start "
                 "from networks.pretrained, or leave the network out"
             ]
-        return self.kernel.faults(self._inner(theta), F)
+        return self.kernel.check_fit(self._inner(theta), F)

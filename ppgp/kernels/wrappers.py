@@ -63,8 +63,8 @@ class Scale(Around):
         own = self.kernel.nugget(theta, X)
         return None if own is None else value_of(theta, "outputscale", self.outputscale, X)[..., None] * own
 
-    def faults(self, theta: Theta, X: Tensor) -> list[str]:
-        return self.kernel.faults(theta, X)
+    def check_fit(self, theta: Theta, X: Tensor) -> list[str]:
+        return self.kernel.check_fit(theta, X)
 
     def path(self, theta: Theta, d: int, draw: Draw) -> Path:
         size, inner = value_of(theta, "outputscale", self.outputscale, draw.like).sqrt(), self.kernel.path(theta, d, draw)
@@ -189,9 +189,9 @@ class Subspace(Around):
         self._check(X.shape[-1])
         return self.kernel.nugget(theta, X[..., list(self.columns)])
 
-    def faults(self, theta: Theta, X: Tensor) -> list[str]:
+    def check_fit(self, theta: Theta, X: Tensor) -> list[str]:
         self._check(X.shape[-1])
-        return self.kernel.faults(theta, X[..., list(self.columns)])
+        return self.kernel.check_fit(theta, X[..., list(self.columns)])
 
     def path(self, theta: Theta, d: int, draw: Draw) -> Path:
         self._check(d)

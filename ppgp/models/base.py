@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import pyro
 import torch
@@ -26,8 +26,8 @@ class Model:
     """A recipe: priors and structure, frozen; no data, no mode, no fitted tensors. Plain Pyro accepts it.
 
     A new model gives ``sites``, and ``law`` where its rows are independent given theta; otherwise ``model`` and
-    ``predict`` themselves. ``theta`` is ``{site: [draw, *event]}``. What only some models can do is an optional
-    method, None here.
+    ``predict`` themselves. ``theta`` is ``{site: [draw, *event]}``. What only some models can do is a class of
+    ``target.capabilities`` that they inherit too.
     """
 
     #: what may be standardised: "Xy", "X" (counts, classes), "y" (no inputs) or "" (where units mean something)
@@ -42,55 +42,8 @@ class Model:
     one_mode: ClassVar[bool] = False
     #: what the density of y is where all hyperparameters are numbers: "log_evidence", "elbo" (a lower bound on it), or None
     density_at_numbers: str | None = "log_evidence"
-    #: a Pyro guide (X, y=None, *, total=None); None: an autoguide serves
-    guide: Callable[..., Any] | None = None
-    #: (theta, X, y, total) -> a bound on log p(y given theta), its collapsed sites integrated under the params of their law
-    elbo: Callable[..., Tensor] | None = None
-    #: (X, y, total) -> the Pyro program of ``elbo``: hyperparameters, params, and the bound as a factor
-    bound: Callable[..., Any] | None = None
-    #: (theta, X, y, total, rate) -> the params of the collapsed law after a step along the natural gradient of ``elbo``, and ``elbo``
-    #: before it; or None
-    natural: Callable[..., tuple[dict[str, Tensor], Tensor] | None] | None = None
-    #: (theta, X, train) -> Distribution of f, batch [draw, n]
-    latent: Callable[..., Distribution] | None = None
-    #: (theta, blocks [m, k, d], train) -> Distribution of the mean of f over each block, batch [draw, m]
-    block: Callable[..., Distribution] | None = None
-    #: (theta, train) -> Distribution of each y given the others, batch [draw, n]
-    loo: Callable[..., Distribution] | None = None
-    #: (theta of one draw, X, train) -> what ``conformal.deleted`` takes: covariances of a y that is jointly Gaussian
-    gaussian: Callable[..., tuple[Tensor, ...]] | None = None
-    #: (train, draws, generator) -> draws {site: [draw, *event]}, params of the closed form, log evidence
-    exact: Callable[..., tuple[dict[str, Tensor], dict[str, Tensor], float]] | None = None
-    #: (train) -> sweep(theta [chain, *event], generator) -> theta, by the full conditionals
-    gibbs: Callable[..., Callable[..., dict[str, Tensor]]] | None = None
-    #: (theta of one draw, data) -> log p(y given theta), its gradient [p] and Hessian [p, p], sites laid end to end
-    curvature: Callable[..., tuple[Tensor, Tensor, Tensor]] | None = None
-    #: (theta, X) -> the law of y at X, the logits taken as Gaussian over the draws, batch [1, n]
-    probit: Callable[..., Distribution] | None = None
-    #: (draws {site: [chain, draw, *event]}) -> draws with labels made comparable, and a sentence if that changed any
-    relabel: Callable[..., tuple[dict[str, Tensor], str | None]] | None = None
-    #: (data) -> {site: value} where a search begins; None: the middle of the unconstrained scale
-    start: Callable[..., dict[str, Tensor]] | None = None
-    #: (data) -> a smaller model of the same sites and fewer rows, whose mode is near; None where this one is small
-    pilot: Callable[..., tuple[Model, Dataset] | None] | None = None
-    #: (theta of the pilot's mode, data) -> {site: value} where the search for this model's begins
-    resumed: Callable[..., dict[str, Tensor]] | None = None
     #: rows that are enough to see which sites there are; None: all rows at once, as their law is one
     survey: int | None = None
-    #: (data) -> whether the density goes over rows in chunks, each so large that there is nothing to gain by compiling
-    streams: Callable[[Dataset], bool] | None = None
-    #: (theta of one draw) -> {param: what counts as a step of each of its coordinates}
-    units: Callable[..., dict[str, Tensor]] | None = None
-    #: (theta, train, samples, features, generator) -> functions of the posterior, X [m, d] -> [samples, m]
-    pathwise: Callable[..., Callable[[Tensor], Tensor]] | None = None
-    #: (theta, X, train) -> {component: Distribution of its part of f, batch [draw, m]}
-    components: Callable[..., dict[str, Distribution]] | None = None
-    #: (theta, data) -> sentences on what a fit has made of the model
-    faults: Callable[..., list[str]] | None = None
-    #: (data) -> sentences on what these data cannot determine under these priors
-    doubts: Callable[..., list[str]] | None = None
-    #: (draws {site: [chain, draw, *event]}, scaler, X of the training rows) -> coefficients in the units of the data
-    coefficients: Callable[..., dict[str, Tensor]] | None = None
 
     #: the recipe as it was given, which ``prepare`` made this one from; None: this one
     given: ClassVar[Model | None] = None
@@ -137,6 +90,30 @@ class Model:
     def check(self, data: Dataset) -> None:
         """Raises where these data do not fit it, as ``prepare`` does; overridden where that is work."""
         self.prepare(data)
+
+    def start(self, data: Dataset) -> dict[str, Tensor]:
+        """{site: value} where a search begins; sites left out begin in the middle of the unconstrained scale."""
+        return {}
+
+    def step_scales(self, theta: Theta) -> dict[str, Tensor]:
+        """{param: what counts as a step of each of its coordinates} near one draw theta; 1 for what is left out."""
+        return {}
+
+    def chunked(self, data: Dataset) -> bool:
+        """Whether the density goes over rows in chunks so large that there is nothing to gain by compiling."""
+        return False
+
+    def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
+        """Sentences on what a fit has made of the model; [] where nothing is wrong."""
+        return []
+
+    def check_identifiability(self, data: Dataset) -> list[str]:
+        """Sentences on what these data cannot determine under these priors; [] where there is nothing."""
+        return []
+
+    def relabel(self, draws: dict[str, Tensor]) -> tuple[dict[str, Tensor], str | None]:
+        """Draws {site: [chain, draw, *event]} with labels made comparable, and a sentence if that changed any."""
+        return draws, None
 
     def work(self, n: int, d: int) -> float:
         """About how many multiplications one evaluation of the density takes on n rows of d columns.

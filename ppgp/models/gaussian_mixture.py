@@ -19,6 +19,7 @@ from ..numerics.cholesky import LOG_2PI
 from ..numerics.distributions import NormalMixture
 from ..numerics.turns import silenced
 from ..priors import Dirichlet, InverseGamma, Normal, Prior, PriorLike, Site, bare, moved, single, site
+from ..target.capabilities import ClosedForm, FullConditionals
 from .base import Model
 from .sites import Theta
 from .units import power, times
@@ -30,7 +31,7 @@ WIDTH = 25.0  # the log variance is integrated over this much on either side of 
 
 
 @dataclass(frozen=True, repr=False)
-class GaussianMixture(Model):
+class GaussianMixture(Model, ClosedForm, FullConditionals):
     """y_i ~ sum_k proportion_k N(mean_k, variance_k), the assignments summed out; X is not used. Bishop (2006), section 10.2.
 
     With ``variance=1.0`` and equal proportions it is the mixture of Blei, Kucukelbir & McAuliffe (2017), section 2.1.

@@ -20,6 +20,14 @@ from ..numerics.blocks import Assembled
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.distributions import GPMarginal
 from ..priors import LogNormal, Param, PriorLike, Site, moved, prefixed, site, under
+from ..target.capabilities import (
+    Capability,
+    Components,
+    JointGaussian,
+    LatentFunction,
+    LeaveOneOut,
+    PosteriorFunctions,
+)
 from .base import Model, full_batch_only
 from .inducing import medians, refuse_broken
 from .known_noise import known_at, refuse_twins, with_known
@@ -33,7 +41,7 @@ ROWS_AT_ONCE = 2048
 
 
 @dataclass(frozen=True, repr=False)
-class GP(Model):
+class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, JointGaussian):
     """y ~ N(mean, K + noise I), K = kernel(X, X): exact GP regression. Rasmussen & Williams (2006), chapter 2.
 
     Args:
@@ -94,9 +102,9 @@ class GP(Model):
         """The initial weights of a network that has a prior: all 0, the middle of it, is a saddle."""
         return begun(self.sites(data.d))
 
-    def faults(self, theta: Theta, data: Dataset) -> list[str]:
+    def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
         """What the fit has made of a network."""
-        return self.kernel.faults(under("kernel", theta), data.X)
+        return self.kernel.check_fit(under("kernel", theta), data.X)
 
     def _covariance(self, theta: Theta, X: Tensor, noise_sd: Tensor | None = None) -> Tensor:
         return add_diagonal(self.kernel(under("kernel", theta), X), self._noise(theta, X, noise_sd))
@@ -180,12 +188,16 @@ class GP(Model):
             paths.append(matheron(self.kernel, hyper, noise, level, train.X, train.y, draw, features is None))
         return lambda X: torch.cat([path(X) for path in paths])
 
+    def lacks(self, capability: type[Capability]) -> NotApplicable | None:
+        if capability is Components and not isinstance(self.kernel, Sum):
+            got = type(_inner(self.kernel)).__name__
+            return NotApplicable("a sum of kernels", got, "add kernels with +, or use latent")
+        return None
+
     def components(self, theta: Theta, X: Tensor, train: Dataset) -> dict[str, Distribution]:
         """The law of each term of a sum of kernels, batch [draw, m]: mean k_i(X, x)' C^-1 (y - mean), variance k_i(x, x) -
         k_i(X, x)' C^-1 k_i(X, x). Duvenaud (2014), section 2.4.5. The constant mean is in none of them."""
-        if not isinstance(self.kernel, Sum):
-            got = type(_inner(self.kernel)).__name__
-            raise NotApplicable("a sum of kernels", got, "add kernels with +, or use latent")
+        assert isinstance(self.kernel, Sum)  # see lacks
         found: dict[str, list[tuple[Tensor, Tensor]]] = {}
         for _, part in self._chunks(theta, train.n, len(X), X)[1]:
             mean = self.value(part, "mean", X)[..., None]

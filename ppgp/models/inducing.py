@@ -19,7 +19,7 @@ DEFAULT_INDUCING = 100
 
 def refuse_broken(kernel: Kernel, X: Tensor) -> None:
     """Raises NumericalError for a network that starts broken, every unit dead or saturated: no gradient leads away from there."""
-    broken = kernel.faults({}, X)
+    broken = kernel.check_fit({}, X)
     if broken:
         size = float((X.mean(0).abs() / X.std(0).clamp_min(torch.finfo(X.dtype).tiny)).max())
         far = f" (a column of X has a mean of {size:.3g} of its sds)" if size > 3 else ""

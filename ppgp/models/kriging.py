@@ -22,6 +22,7 @@ from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.distributions import TrendMarginal
 from ..numerics.gls import Solved, solve
 from ..priors import Flat, LogNormal, Param, PriorLike, Site, moved, prefixed, site, under
+from ..target.capabilities import BlockMeans, JointGaussian, LatentFunction, LeaveOneOut
 from .base import Model, full_batch_only
 from .drift import Drift, basis, checked, places
 from .inducing import medians, refuse_broken
@@ -40,7 +41,7 @@ def scales(where: Tensor, y: Tensor) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, repr=False)
-class Kriging(Model):
+class Kriging(Model, LatentFunction, LeaveOneOut, JointGaussian, BlockMeans):
     """y ~ N(F beta, K + nugget I): simple, ordinary and universal kriging. Cressie (1993), chapter 3; Matheron (1963).
 
     Args:
@@ -166,9 +167,9 @@ class Kriging(Model):
                 known[name] = data.y.new_full(s.shape, at[name])
         return {**known, **begun(sites)}
 
-    def faults(self, theta: Theta, data: Dataset) -> list[str]:
+    def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
         """What the fit has made of a network."""
-        return self.kernel.faults(under("variogram", theta), places(self.drift, data.X))
+        return self.kernel.check_fit(under("variogram", theta), places(self.drift, data.X))
 
     def _filled(self, where: Tensor, y: Tensor) -> Kriging:
         sill, size = map(math.log, scales(where, y))

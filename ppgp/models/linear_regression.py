@@ -17,6 +17,7 @@ from ..errors import NotApplicable, SettingError
 from ..numerics.blocks import law_by_rows
 from ..numerics.conjugate_linear import Decomposition, conjugate_law, decompose, invert, moments, noise_posterior
 from ..priors import Flat, InverseGamma, LogNormal, Normal, Number, Prior, PriorLike, Site, bare, moved, single, site, tensor_of
+from ..target.capabilities import ClosedForm, FullConditionals, LinearCoefficients
 from .base import Model, linear, with_fixed
 from .sites import Theta, draw
 from .units import coefficients_in_units, coefficients_of_data, power, times
@@ -25,7 +26,7 @@ EXACT = "exact."  # prefix of the params of the closed form
 
 
 @dataclass(frozen=True, repr=False)
-class LinearRegression(Model):
+class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
     """y ~ N(X weight + bias, noise), weight_j, bias and noise with independent priors. Gelman et al. (2013), chapter 14.
 
     Least squares is ``LinearRegression(Flat(), Flat(), Flat())``; ridge regression has ``Normal`` weights, a flat bias and

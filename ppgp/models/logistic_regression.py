@@ -13,6 +13,7 @@ from torch.distributions import Distribution
 from ..data.dataset import Dataset, Scaler
 from ..numerics.glm_curvature import binary_curvature
 from ..priors import Normal, Prior, PriorLike, Site, site
+from ..target.capabilities import LikelihoodDerivatives, LinearCoefficients, ProbitPrediction
 from .base import Model, check_labels, linear, with_fixed
 from .classification import check_determined, check_two_classes, separation
 from .sites import Theta
@@ -20,7 +21,7 @@ from .units import coefficients_in_units, coefficients_of_data
 
 
 @dataclass(frozen=True, repr=False)
-class LogisticRegression(Model):
+class LogisticRegression(Model, LinearCoefficients, LikelihoodDerivatives, ProbitPrediction):
     """y ~ Bernoulli(sigmoid(X weight + bias)), y in {0, 1}. Bishop (2006), section 4.5.
 
     Args:
@@ -76,6 +77,6 @@ class LogisticRegression(Model):
         m, v = logits.mean(0), logits.var(0, correction=0)
         return dist.Bernoulli(logits=(m / torch.sqrt(1 + math.pi * v / 8))[None])
 
-    def doubts(self, data: Dataset) -> list[str]:
+    def check_identifiability(self, data: Dataset) -> list[str]:
         """Whether flat or nearly flat priors meet data that the inputs separate."""
         return separation(data, 2, self.weight, self.bias)

@@ -14,7 +14,9 @@ from torch.distributions import Distribution
 
 from ..errors import NotApplicable
 from ..numerics.threads import ELEMENT
+from ..priors import Param, Site
 from ..target.handlers import Run, numbers_seen, over_draws, quietly, site_log_prob
+from .base import Model
 from .replay import laws
 
 Theta = Mapping[str, Tensor]
@@ -22,7 +24,7 @@ SEEN = "\0seen"
 
 
 @dataclass(frozen=True)
-class Program:
+class Program(Model):
     """A Pyro program ``function(**arguments)``; the arguments are given to ``ppgp.fit`` as a dict.
 
     Made by ``ppgp.fit``; site names and plates are the program's own. Nothing is standardised.
@@ -30,7 +32,10 @@ class Program:
 
     function: Callable[..., Any]
     scales = ""
-    guide = None
+
+    def sites(self, d: int) -> dict[str, Site | Param]:
+        """None that are known without a run."""
+        return {}
 
     def work(self, numbers: int) -> float:
         """About how many multiplications a run takes on arguments of so many numbers."""

@@ -19,6 +19,7 @@ from ..numerics.blocks import Assembled
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.collapsed_bound import Projection, SparseMarginal, inducing_root
 from ..priors import LogNormal, Param, PriorLike, Site, moved, prefixed, site, tensor_of, under
+from ..target.capabilities import LatentFunction, LeaveOneOut, Reselects, WarmStart
 from .base import Model, full_batch_only, made_from
 from .gp import GP
 from .inducing import DEFAULT_INDUCING, check_given, check_number, medians, place, refuse_broken, say_if_fewer
@@ -27,13 +28,13 @@ from .sites import Theta, begun, draw, number_of_draws, split_params
 from .units import filled, level, of_gp, power, units_of
 
 ROWS_AT_ONCE = 8192
-PILOT_ROWS = 1024
+SUBSET_ROWS = 1024
 STREAMED = 256 * 2**20  # bytes of Kmn
 MATRICES = 6  # of the size of Kmn that a gradient holds at once
 
 
 @dataclass(frozen=True, repr=False)
-class SGPR(Model):
+class SGPR(Model, LatentFunction, LeaveOneOut, WarmStart, Reselects):
     """y ~ N(mean, K + noise I), the evidence replaced by its collapsed lower bound over m inducing inputs. Titsias (2009).
 
     Args:
@@ -42,7 +43,7 @@ class SGPR(Model):
         selection: how they are placed in ``prepare``: "kmeans", "random", "conditional_variance" or "bound" (greedy, at the
             medians of the priors; ``reselected`` places them again at fitted values). Under a deep kernel "kmeans" is of features.
             None: "kmeans", but "random" where they are learnt, and MAP then begins from those of conditional variance at the mode of
-            a ``pilot``.
+            its subset model.
         learn: whether MAP and SVI move them by gradient (they are the param ``inducing``).
         reselect: place them again every so many steps of MAP("adam") or MAP("sgd"), at the weights and hyperparameters reached,
             in place of moving them by gradient.
@@ -136,28 +137,28 @@ class SGPR(Model):
         """Where a kernel's own sites begin: the weights of a network that has a prior, the frequencies of a spectrum."""
         return begun(self.sites(data.d))
 
-    def faults(self, theta: Theta, data: Dataset) -> list[str]:
+    def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
         """What the fit has made of a network."""
-        return self.kernel.faults(under("kernel", theta), data.X)
+        return self.kernel.check_fit(under("kernel", theta), data.X)
 
     @property
     def _how(self) -> str:
         return self.selection or ("random" if self.learn else "kmeans")
 
-    def pilot(self, data: Dataset) -> tuple[GP, Dataset] | None:
+    def subset_model(self, data: Dataset) -> tuple[GP, Dataset] | None:
         """An exact GP of some of the rows, at random: its hyperparameters make up for no lack of inducing inputs."""
         deep = any(isinstance(s, Param) for s in self.kernel.sites(data.d).values())
-        if deep or data.n < 2 * PILOT_ROWS:  # L-BFGS would fit a network to few rows
+        if deep or data.n < 2 * SUBSET_ROWS:  # L-BFGS would fit a network to few rows
             return None
         generator = torch.Generator().manual_seed(self.seed)
-        some = torch.randperm(data.n, generator=generator)[:PILOT_ROWS].to(data.X.device)
+        some = torch.randperm(data.n, generator=generator)[:SUBSET_ROWS].to(data.X.device)
         return GP(self.kernel, self.noise, self.mean), data.rows(some)
 
-    def resumed(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
-        """The pilot's sites; inducing inputs that are learnt, and were not placed by the user (a Z without a number), by conditional
+    def warm_start(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
+        """The subset model's sites; inducing inputs that are learnt, and were not placed by the user (a Z without a number), by conditional
         variance there.
 
-        The noise begins with what the inducing inputs leave unexplained of f, which the pilot knows nothing of.
+        The noise begins with what the inducing inputs leave unexplained of f, which the subset model knows nothing of.
         """
         start = dict(theta)
         if self.learn and self.selection is None and self.inducing is not None:
@@ -170,7 +171,7 @@ class SGPR(Model):
             start["noise"] = start["noise"] + torch.nan_to_num(gap).clamp_min(0.0)
         return start
 
-    def units(self, theta: Theta) -> dict[str, Tensor]:
+    def step_scales(self, theta: Theta) -> dict[str, Tensor]:
         """Inducing inputs move by lengthscales, where there is one a column: twice that, as they have far to go."""
         lengthscale = theta.get("kernel.lengthscale")
         if lengthscale is None:
@@ -178,7 +179,7 @@ class SGPR(Model):
         factor = self.kernel.factor if isinstance(self.kernel, Unscaled) else 1.0
         return {"inducing": 2.0 * lengthscale.detach() / tensor_of(factor, lengthscale)}
 
-    def streams(self, data: Dataset) -> bool:
+    def chunked(self, data: Dataset) -> bool:
         """Past 256 MB of covariances; a graph would hold every chunk while it is traced."""
         m = DEFAULT_INDUCING if self.Z is None else len(self.Z)
         return data.n * m * data.X.element_size() > STREAMED
@@ -187,7 +188,7 @@ class SGPR(Model):
         """Inducing inputs placed again, at hyperparameters theta {site: [*event]} (one draw), for another fit."""
         return made_from(replace(self, Z=self._select(theta, data.X, data.y)), self)
 
-    def replaced(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
+    def reselected_inducing(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
         """The param ``inducing`` placed again, at theta {site: [*event]} with the network's params: what ``reselect`` asks for.
         Nothing where fewer rows than there are inducing inputs span the rest."""
         Z = self._select(theta, data.X, data.y)

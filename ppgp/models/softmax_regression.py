@@ -14,6 +14,7 @@ from ..errors import SettingError
 from ..likelihoods.target_checks import count_classes
 from ..numerics.glm_curvature import softmax_curvature
 from ..priors import Flat, Normal, Prior, PriorLike, Site, bare, site
+from ..target.capabilities import LikelihoodDerivatives, LinearCoefficients
 from .base import Model, check_labels, with_fixed
 from .classification import check_determined, check_two_classes, separation
 from .sites import Theta
@@ -21,7 +22,7 @@ from .units import coefficients_in_units
 
 
 @dataclass(frozen=True, repr=False)
-class SoftmaxRegression(Model):
+class SoftmaxRegression(Model, LinearCoefficients, LikelihoodDerivatives):
     """y ~ Categorical(softmax(X weight_k + bias_k)), y in {0, .., K - 1}. Bishop (2006), section 4.3.4.
 
     Identifiability: the likelihood stays the same when one vector is added to the weights of all classes (or one number to
@@ -121,6 +122,6 @@ class SoftmaxRegression(Model):
         order = torch.cat(kept)
         return value, gradient.reshape(-1)[order], H.reshape(K * (d + 1), -1)[order][:, order]
 
-    def doubts(self, data: Dataset) -> list[str]:
+    def check_identifiability(self, data: Dataset) -> list[str]:
         """Whether flat or nearly flat priors meet data that the inputs separate."""
         return separation(data, self.classes or 2, self.weight, self.bias)

@@ -22,6 +22,7 @@ from ..numerics.cholesky import add_diagonal, cholesky, factor_or_nan
 from ..numerics.collapsed_bound import jittered
 from ..numerics.whitened import Moments, divergence, marginals
 from ..priors import Normal, Param, Prior, PriorLike, Site, prefixed, site, under
+from ..target.capabilities import CollapsedBound, LatentFunction, OwnGuide, SubsetModel
 from .base import Model
 from .inducing import DEFAULT_INDUCING, all_rows, check_given, check_number, medians, place, refuse_broken, say_if_fewer
 from .room import room_for_law, room_for_rows
@@ -32,14 +33,14 @@ from .units import filled, level, of_gp, units_of
 ROWS_AT_ONCE = 8192
 SURVEY = 1000
 MATRICES = 8  # of m by n that a gradient holds at once
-PILOT_ROWS = 4000
+SUBSET_ROWS = 4000
 OBJECTIVES = ("elbo", "ppgpr")
 GUIDES = ("natural", "full", "mean_field")
 Q = ("v_loc", "v_scale_tril", "v_scale")
 
 
 @dataclass(frozen=True, repr=False)
-class SVGP(Model):
+class SVGP(Model, LatentFunction, OwnGuide, CollapsedBound, SubsetModel):
     """f ~ GP(mean, kernel), y given f by a likelihood; m inducing variables u = L v carry what the rows say of f.
 
     Hensman, Fusi & Lawrence (2013); Hensman, Matthews & Ghahramani (2015). The program draws v ~ N(0, I) and gives row i the
@@ -175,9 +176,9 @@ class SVGP(Model):
         """The initial weights of a network that has a prior."""
         return begun(self._hyper(data.d))
 
-    def faults(self, theta: Theta, data: Dataset) -> list[str]:
+    def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
         """What the fit has made of a network."""
-        return self.kernel.faults(under("kernel", theta), data.X)
+        return self.kernel.check_fit(under("kernel", theta), data.X)
 
     # -- the program, its guide and its bound --------------------------------------------------------------------
 
@@ -284,12 +285,12 @@ class SVGP(Model):
         loc, W = moments.step(loc, W, weight, rate)
         return {"v_loc": loc, "v_scale_tril": W}, value
 
-    def pilot(self, data: Dataset) -> tuple[Model, Dataset] | None:
+    def subset_model(self, data: Dataset) -> tuple[Model, Dataset] | None:
         """A cheaper model of the same hyperparameters on fewer rows, whose mode is where SVI begins; None where there is none."""
         deep = any(isinstance(s, Param) for s in self.kernel.sites(data.d).values())
         if not isinstance(self.likelihood, Gaussian) or deep or self.Z is None:
             return None
-        order = torch.randperm(data.n, generator=torch.Generator().manual_seed(self.seed))[: max(PILOT_ROWS, 2 * len(self.Z))]
+        order = torch.randperm(data.n, generator=torch.Generator().manual_seed(self.seed))[: max(SUBSET_ROWS, 2 * len(self.Z))]
         own = {"learn": self.learn, "Z": self.Z, "inducing": self.inducing}
         small = SGPR(self.kernel, noise=self.likelihood.noise, mean=self.mean, seed=self.seed, **own)
         return small, data.rows(order.sort().values)

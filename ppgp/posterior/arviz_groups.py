@@ -168,9 +168,8 @@ def _prior(
         samples = {name: v[None] for name, v in _from_prior(posterior, prior, seed).items()}
     data = {name: samples.pop(name) for name in observed if name in samples}
     latent = {name: samples[name] for name in posterior.draws if name in samples}
-    relabel = getattr(posterior.model, "relabel", None)
-    if relabel is not None and latent:
-        latent, _ = relabel(latent)
+    if latent:
+        latent, _ = posterior.model.relabel(latent)
     return latent, data
 
 

@@ -16,6 +16,15 @@ from ..data.dataset import Dataset, Scaler, in_order, noise_of
 from ..errors import NotApplicable, NotKnown, SettingError
 from ..numerics.batching import in_chunks
 from ..numerics.threads import limited_by, numbers_in
+from ..target.capabilities import (
+    Components,
+    LatentFunction,
+    LeaveOneOut,
+    LinearCoefficients,
+    PosteriorFunctions,
+    ProbitPrediction,
+    require,
+)
 from . import arviz as arviz_bridge
 from . import arviz_groups, storage
 from .prediction import Prediction
@@ -127,10 +136,10 @@ class Posterior:
         Raises:
             NotApplicable: if the model is not a logistic regression.
         """
-        method = self._capability("probit", "use predict, the average over draws")
+        model = require(self.model, ProbitPrediction)
         rows = self._new_rows(X)
         with torch.no_grad():
-            return self._prediction(method(self.theta, rows), rows)
+            return self._prediction(model.probit(self.theta, rows), rows)
 
     @limited_by(_work)
     def predict(self, X: Any = None, *, joint: Any = None, seed: int | None = None, **arguments: Any) -> Any:
@@ -188,12 +197,6 @@ class Posterior:
         sd = check_noise(noise_sd, len(rows), rows)
         return {"noise_sd": sd if self.scaler is None else sd / self.scaler.y_sd}
 
-    def _capability(self, name: str, instead: str) -> Any:
-        method = getattr(self.model, name, None)
-        if not callable(method):  # a model may have a field of that name
-            raise NotApplicable(f"a model with {name}", type(self.model).__name__, instead)
-        return method
-
     @limited_by(_work)
     def latent(self, X: Any) -> Prediction:
         """The law of f(x), without the noise of y, in the units of the data.
@@ -201,10 +204,10 @@ class Posterior:
         Raises:
             NotApplicable: if the model has no latent function.
         """
-        method = self._capability("latent", "use predict, the law of y")
+        model = require(self.model, LatentFunction)
         rows = self._new_rows(X)
         with torch.no_grad():
-            return self._prediction(method(self.theta, rows, self.data), rows)
+            return self._prediction(model.latent(self.theta, rows, self.data), rows)
 
     @limited_by(_work)
     def pathwise(self, samples: int = 100, *, features: int | None = 1024, seed: int = 0) -> Callable[[Any], Tensor]:
@@ -220,9 +223,9 @@ class Posterior:
         """
         if samples < 1 or (features is not None and features < 1):
             raise SettingError("positive samples and features", f"{samples} and {features}", "for example 100 and 1024")
-        method = self._capability("pathwise", "use predict(X, joint=True).sample(k)")
+        model = require(self.model, PosteriorFunctions)
         with torch.no_grad():
-            paths = method(self.theta, self.data, samples, features, torch.Generator().manual_seed(seed))
+            paths = model.pathwise(self.theta, self.data, samples, features, torch.Generator().manual_seed(seed))
         offset, scale = (0.0, 1.0) if self.scaler is None else (self.scaler.y_mean, self.scaler.y_sd)
 
         def evaluate(X: Any) -> Tensor:
@@ -242,10 +245,10 @@ class Posterior:
         Raises:
             NotApplicable: if the model is no sum of terms.
         """
-        method = self._capability("components", "use latent")
+        model = require(self.model, Components)
         rows = self._new_rows(X)
         with torch.no_grad():
-            laws = method(self.theta, rows, self.data)
+            laws = model.components(self.theta, rows, self.data)
         scale = 1.0 if self.scaler is None else self.scaler.y_sd
         origin = of_table(rows, self.data, self.scaler, self.also_seen)
         return {name: Prediction(law, 0.0, scale, None, origin) for name, law in laws.items()}
@@ -259,9 +262,9 @@ class Posterior:
         Raises:
             NotApplicable: if the model does not know them in closed form.
         """
-        method = self._capability("loo", "use PSIS-LOO: arviz.loo(posterior.to_arviz())")
+        model = require(self.model, LeaveOneOut)
         with torch.no_grad():
-            law = self._prediction(method(self.theta, self.data), self.data.X)
+            law = self._prediction(model.loo(self.theta, self.data), self.data.X)
         return replace(law, seen=torch.ones(self.data.n, dtype=torch.bool))
 
     def log_likelihood(self) -> Tensor | dict[str, Tensor]:
@@ -345,7 +348,7 @@ class Posterior:
         Raises:
             NotApplicable: if the model is not linear.
         """
-        return self._capability("coefficients", "read posterior.draws")(self.draws, self.scaler, self.data.X)
+        return require(self.model, LinearCoefficients).coefficients(self.draws, self.scaler, self.data.X)
 
     def to_arviz(
         self,

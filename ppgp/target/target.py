@@ -20,6 +20,7 @@ from ..numerics.seeding import seeded
 from ..numerics.turns import one_at_a_time
 from ..priors import FlatDistribution, Param
 from .branches import Watched, difference
+from .capabilities import LikelihoodDerivatives, supports
 from .checks import look_at
 from .compiled import compiled, on_vectors
 from .enumeration import check_enumerable, is_discrete, plate_nesting, summed_out
@@ -66,8 +67,7 @@ class Target:
     ) -> None:
         self.model, self.data, self.optimise_params, self._empty = model, data, optimise_params, empty
         self._program = model.bound if bound else model.model
-        streams = getattr(model, "streams", None)
-        self.compile = compile and not (streams is not None and isinstance(data, Dataset) and streams(data))
+        self.compile = compile and not (isinstance(data, Dataset) and model.chunked(data))
         self.slices: dict[str, Slice] = {}
         self.params: dict[str, Tensor] = {}
         self.random: str | None = None
@@ -139,10 +139,9 @@ class Target:
 
     def _frozen(self) -> set[str]:
         """Params that nothing moves: buffers of a network, and its weights where it is frozen. They are no part of z."""
-        sites = getattr(self.model, "sites", None)
-        if sites is None or not isinstance(self.data, Dataset):
+        if not isinstance(self.data, Dataset):
             return set()
-        return {name for name, s in sites(self.data.d).items() if isinstance(s, Param) and not s.trained}
+        return {name for name, s in self.model.sites(self.data.d).items() if isinstance(s, Param) and not s.trained}
 
     def _supports_are_static(self) -> bool:
         """Whether the transforms of the first run are those of every run."""
@@ -221,7 +220,7 @@ class Target:
     @property
     def has_curvature(self) -> bool:
         """Whether the model knows its second derivatives, its sites all being on the real line."""
-        if getattr(self.model, "curvature", None) is None or not isinstance(self.data, Dataset):
+        if not supports(self.model, LikelihoodDerivatives):
             return False
         transforms = (getattr(s.transform, "base_transform", s.transform) for s in self.slices.values())
         return all(getattr(t, "parts", None) == [] for t in transforms)
@@ -336,9 +335,8 @@ class Target:
                 z[s.start : s.stop] = s.transform.inv(self._first[name]).reshape(-1)
             elif s.circular:
                 z[s.start : s.stop] = s.transform.inv(torch.zeros_like(self._first[name])).reshape(-1)
-        begin = getattr(self.model, "start", None)
-        if begin is not None and isinstance(self.data, Dataset):
-            z = placed(self.slices, z, begin(self.data))
+        if isinstance(self.data, Dataset):
+            z = placed(self.slices, z, self.model.start(self.data))
         return z
 
     def start(self, seed: int = 0, spread: float = 0.0, jacobian: bool = True, once: bool = False) -> Tensor:
@@ -354,11 +352,10 @@ class Target:
         """The origin z [p], but at ``values`` {site: [*event]} where they are given and lie inside the support."""
         return placed(self.slices, self.origin(), values)
 
-    def units(self, z: Tensor) -> Tensor:
-        """How far each coordinate [p] goes in a step of a search near z: 1 unless the model's ``units`` says otherwise."""
+    def step_scales(self, z: Tensor) -> Tensor:
+        """How far each coordinate [p] goes in a step of a search near z: 1 unless the model's ``step_scales`` says otherwise."""
         found = torch.ones_like(z)
-        ask = getattr(self.model, "units", None)
-        for name, value in ({} if ask is None else ask(self.constrain(z))).items():
+        for name, value in self.model.step_scales(self.constrain(z)).items():
             if name in self.slices:
                 s = self.slices[name]
                 found[s.start : s.stop] = value.to(z).expand(s.event).reshape(-1)

@@ -138,7 +138,7 @@ def test_the_repr_builds_the_recipe_and_the_docstring_names_a_source(model: Mode
 def test_plain_pyro_scripts_work(model: Model) -> None:
     data = data_for(model)
     with seeded(0), pyro.get_param_store().scope():
-        loop = SVI(model.model, model.guide or AutoNormal(model.model), Adam({"lr": 0.01}), Trace_ELBO())
+        loop = SVI(model.model, getattr(model, "guide", None) or AutoNormal(model.model), Adam({"lr": 0.01}), Trace_ELBO())
         assert torch.isfinite(torch.tensor(loop.step(data.X, data.y)))
         chain = MCMC(NUTS(model.model, max_tree_depth=3), num_samples=3, warmup_steps=3, disable_progbar=True)
         chain.run(data.X, data.y)

@@ -250,10 +250,10 @@ def test_a_network_that_starts_with_nan_is_refused() -> None:
 def test_a_fit_that_ends_collapsed_says_so() -> None:
     model, data = GP(Deep(SMALL, RBF()) + Linear()), cliff(10, 0)
     theta = {f"kernel.0.network.{name}": torch.zeros_like(p) for name, p in module_of(SMALL, 2).named_parameters()}
-    assert any("same features in all rows" in sentence for sentence in model.faults(theta, data))
-    assert model.faults({}, data) == []
+    assert any("same features in all rows" in sentence for sentence in model.check_fit(theta, data))
+    assert model.check_fit({}, data) == []
     theta["kernel.0.network.0.bias"] = torch.full((8,), float("nan"), dtype=torch.float64)
-    assert any("not finite" in sentence for sentence in model.faults(theta, data))
+    assert any("not finite" in sentence for sentence in model.check_fit(theta, data))
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -288,7 +288,7 @@ def test_every_model_minds_its_network(build: Any) -> None:
     bayesian = build(Deep(SMALL, RBF(), prior=Normal(0.0, 1.0)))
     assert float(bayesian.start(data)[f"{site}.network.0.weight"].abs().max()) > 0  # 0, the middle of the prior, is a saddle
     weights = {f"{site}.network.{name}": torch.zeros_like(w) for name, w in module_of(SMALL, 2).named_parameters()}
-    assert any("same features" in sentence for sentence in build(Deep(SMALL, RBF())).faults(weights, data))
+    assert any("same features" in sentence for sentence in build(Deep(SMALL, RBF())).check_fit(weights, data))
 
 
 class Broken(nn.Module):
@@ -376,7 +376,7 @@ def test_a_network_that_starts_dead_or_saturated_is_refused_with_a_way_out() -> 
     for model in (recipe, SGPR(recipe.kernel, 5)):  # and fit, which standardises, does not ask it of X as it is
         assert ppgp.fit(model, data, inference.MAP(steps=1), progress=False).stats["steps"] >= 0
     positive = Dataset(years - 1999.0, data.y)
-    seeds = [seed for seed in range(8) if Deep(MLP((1,), 4, seed=seed), RBF()).faults({}, positive.X)]
+    seeds = [seed for seed in range(8) if Deep(MLP((1,), 4, seed=seed), RBF()).check_fit({}, positive.X)]
     assert 0 < len(seeds) < 8
     with pytest.raises(NumericalError, match="another seed"):
         GP(Deep(MLP((1,), 4, seed=seeds[0]), RBF())).prepare(positive)

@@ -41,7 +41,7 @@ PROPER, WIDE = Normal(0.0, 1.0), Normal(0.0, 1e4)
 def test_only_free_coefficients_separate(
     kind: type[LogisticRegression | SoftmaxRegression], data: Dataset, weight: PriorLike, bias: PriorLike, noticed: bool
 ) -> None:
-    found = kind(weight, bias).prepare(data).doubts(data)
+    found = kind(weight, bias).prepare(data).check_identifiability(data)
     assert bool(found) is noticed
     if noticed:
         assert "perfectly" in found[0]
@@ -51,19 +51,19 @@ def test_only_free_coefficients_separate(
 def test_coefficients_are_judged_one_by_one(scales: tuple[float, ...], noticed: bool) -> None:
     """The first column separates the classes, the second does not."""
     data = Dataset(torch.cat([AROUND_0.X, torch.tensor([[1.0], [-1.0], [1.0], [-1.0]])], 1), AROUND_0.y)
-    assert bool(LogisticRegression(Normal(0.0, scales)).doubts(data)) is noticed
+    assert bool(LogisticRegression(Normal(0.0, scales)).check_identifiability(data)) is noticed
 
 
 def test_the_units_of_a_column_count() -> None:
     """A prior of sd 1 on the weight of a column in the thousands holds nothing."""
-    assert LogisticRegression().doubts(Dataset(1000 * AROUND_0.X, AROUND_0.y))
-    assert not LogisticRegression().doubts(AROUND_0)
+    assert LogisticRegression().check_identifiability(Dataset(1000 * AROUND_0.X, AROUND_0.y))
+    assert not LogisticRegression().check_identifiability(AROUND_0)
 
 
 def test_a_third_class_may_be_the_only_one_that_is_separated() -> None:
     X = torch.tensor([[-1.0], [1.0], [-0.5], [2.0], [30.0], [31.0]], dtype=torch.float64)
     data = Dataset(X, [0.0, 0.0, 1.0, 1.0, 2.0, 2.0])
-    found = SoftmaxRegression(WIDE, WIDE, classes=3).doubts(data)
+    found = SoftmaxRegression(WIDE, WIDE, classes=3).check_identifiability(data)
     assert found
     assert "in part" in found[0]
 

@@ -214,28 +214,28 @@ def test_the_graph_computes_each_chunk_twice(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 @pytest.mark.parametrize("learn", [False, True])
-def test_a_pilot_on_some_rows_places_the_start(learn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subset_model_on_some_rows_places_the_start(learn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     data = waves(300).standardised()[0]
     model = models.SGPR(KERNEL, inducing=8, learn=learn)
     plain = ppgp.fit(model, data, inference.MAP(steps=1), progress=False, standardise=False)
-    monkeypatch.setattr(sgpr, "PILOT_ROWS", 100)
+    monkeypatch.setattr(sgpr, "SUBSET_ROWS", 100)
     posterior = ppgp.fit(model, data, inference.MAP(steps=1), progress=False, standardise=False)
     assert posterior.stats["losses"][0] < plain.stats["losses"][0] - 10
-    found = model.prepare(data).pilot(data)
+    found = model.prepare(data).subset_model(data)
     assert found is not None
     small, some = found
     assert some.n == 100
     assert set(small.sites(2)) == set(model.sites(2))
-    start = model.prepare(data).resumed({k: v[0] for k, v in thetas(1).items()}, data)
+    start = model.prepare(data).warm_start({k: v[0] for k, v in thetas(1).items()}, data)
     assert ("inducing" in start) == learn
-    assert model.pilot(waves(150)) is None
+    assert model.subset_model(waves(150)) is None
 
 
 def test_a_search_moves_inducing_inputs_by_lengthscales() -> None:
     data = waves()
     target = Target(models.SGPR(KERNEL, inducing=3, learn=True).prepare(data), data, optimise_params=True)
     z = target.placed({"kernel.lengthscale": torch.tensor([0.5, 4.0], dtype=F64)})
-    unit = target.units(z)
+    unit = target.step_scales(z)
     assert unit.tolist() == pytest.approx([1.0] * 4 + [1.0, 8.0] * 3)
 
 
@@ -397,7 +397,7 @@ def test_inducing_inputs_are_placed_again_on_the_way(selection: str, optimizer: 
     seventh = ppgp.fit(model, data, replace(how, steps=6, schedule="constant"), progress=False, standardise=False)
     if optimizer == "adam":  # steps 7 begins with a selection at the weights that six steps reach
         theta = {**{k: v[0, 0] for k, v in seventh.draws.items()}, **seventh.params}
-        torch.testing.assert_close(Z, model.replaced(theta, data)["inducing"], rtol=0, atol=0)
+        torch.testing.assert_close(Z, model.reselected_inducing(theta, data)["inducing"], rtol=0, atol=0)
     torch.testing.assert_close(posterior.predict(data.X).mean, posterior.predict(data.X).mean, rtol=0, atol=0)
 
 

@@ -420,11 +420,11 @@ def test_a_row_where_f_is_certain_leaves_the_slopes_of_the_others(kind: str) -> 
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["selected", "by hand"])
-def test_a_pilot_of_many_rows_keeps_the_number_of_inducing_inputs(given: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Past 2,048 rows the pilot has a pilot, which places those that the user did not place."""
+def test_a_subset_model_of_many_rows_keeps_the_number_of_inducing_inputs(given: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past 2,048 rows the subset model has one too, which selects those that the user did not place."""
     from ppgp.models import sgpr
 
-    monkeypatch.setattr(sgpr, "PILOT_ROWS", 30)
+    monkeypatch.setattr(sgpr, "SUBSET_ROWS", 30)
     x = torch.linspace(-3, 3, 80, dtype=F64)[:, None]
     Z = x[5::12] if given else None
     model = models.SVGP(kernels.RBF(), inducing=None if given else 7, Z=Z)

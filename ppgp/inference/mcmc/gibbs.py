@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...errors import NotApplicable
+from ...target.capabilities import FullConditionals, require
 from ...target.target import Target
 from .chains import Chains, State, Transition
 
@@ -27,11 +27,7 @@ class Gibbs(Chains):
         Raises:
             NotApplicable: if the model has no conditionals in closed form under its priors.
         """
-        gibbs = getattr(target.model, "gibbs", None)
-        if gibbs is None:
-            name = getattr(type(target.model), "__name__", "this model")
-            raise NotApplicable("a model with closed-form conditionals", name, "use NUTS")
-        sweep = gibbs(target.data)
+        sweep = require(target.model, FullConditionals).gibbs(target.data)
 
         def move(state: State, generator: torch.Generator, t: int) -> dict[str, Tensor]:
             state["z"] = target.unconstrain(sweep(target.constrain(state["z"]), generator))

@@ -11,6 +11,7 @@ from torch import Tensor
 from ...data.dataset import Dataset
 from ...kernels.networks import drops_out, training
 from ...numerics.seeding import seeded
+from ...target.capabilities import Reselects
 from ...target.target import Target
 from ..base import draw_batch
 from ..progress import bar
@@ -137,14 +138,14 @@ def _stochastic(
     best, best_z, interrupted = -math.inf, z.clone(), False
     placed = torch.zeros_like(z, dtype=torch.bool)
     noisy = drops_out(target.model)
-    every = getattr(target.model, "reselect", None)
+    every = target.model.reselect if isinstance(target.model, Reselects) else None
     notes: list[str] = []
     try:
         with bar(f"MAP ({how.optimizer})", how.steps, progress) as update:
             for t in range(how.steps):
                 rows = draw_batch(target, batch, generator)
                 if every and t % every == 0:
-                    placed = _replaced(target, z)
+                    placed = _reselected(target, z)
                 if noisy:
                     value, gradient = with_dropout(target, z, rows, jacobian, units(generator))
                 else:
@@ -180,11 +181,11 @@ def _stochastic(
     return z.detach(), _stats(float(value), float(gradient.abs().max()), len(losses), interrupted, losses), notes
 
 
-def _replaced(target: Target, z: Tensor) -> Tensor:
+def _reselected(target: Target, z: Tensor) -> Tensor:
     """Params that the model places by itself, written into z; the mask [p] of where they are."""
     mask = torch.zeros_like(z, dtype=torch.bool)
     theta = {name: s.transform(s.of(z)) for name, s in target.slices.items()}
-    for name, value in target.model.replaced({**target.params, **theta}, target.data).items():
+    for name, value in target.model.reselected_inducing({**target.params, **theta}, target.data).items():
         s = target.slices[name]
         z[s.start : s.stop] = s.transform.inv(value).reshape(-1)
         mask[s.start : s.stop] = True

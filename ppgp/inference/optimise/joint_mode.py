@@ -12,5 +12,5 @@ JOINT_MODE = (
 
 def found_jointly(target: Target) -> bool:
     """Whether a search for the mode moves the values of a latent function together with anything else."""
-    values = set(getattr(target.model, "latent_values", ()))
+    values = set(target.model.latent_values)
     return bool(values & target.slices.keys()) and bool(target.slices.keys() - values)

@@ -14,10 +14,10 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
-from ...data.dataset import Dataset
 from ...errors import SettingError
 from ...numerics.threads import blas_on_one_thread
 from ...posterior.posterior import Posterior
+from ...target.capabilities import WarmStart
 from ...target.target import Target
 from ..base import Inference, at_the_mode, check_batch, finish, starting_point
 from ..options import Count, OneOf, Positive, Share
@@ -29,7 +29,7 @@ from .multistart import NEAR, best_of, number_of_starts, scattered
 from .newton import irls
 from .schedules import SCHEDULES, site_rates
 
-PILOT_STEPS = 30
+SUBSET_STEPS = 30
 COMPILE_AFTER = 60  # evaluations, which most searches end before: about what compiling costs
 
 
@@ -56,15 +56,15 @@ class MAP(Inference):
         hold_out: share of the rows, 0.1 say, that lbfgs, sgd and Adam do not see: the search ends when their predictive density has
             stopped rising, at the point where it was highest. The posterior is then conditional on all rows. For deep kernels.
 
-    A model that knows a smaller one near it (``pilot``: fewer rows of the same data) is started at the mode of that, by L-BFGS.
+    A model with a subset model (fewer rows of the same data) is started at the mode of that, by L-BFGS.
 
     Networks drop units out in the steps of sgd and Adam; the other methods need the same density at every call.
 
     The density is that of the sites themselves (no log-Jacobian), as Pyro's AutoDelta and Stan's optimiser have it.
     Stats: ``log_density`` at the mode, ``log_likelihood``, ``observations`` and ``parameters`` (what BIC and AIC are made of),
     ``gradient`` (largest entry, unconstrained scale), ``steps``, ``losses``, and ``interrupted`` (by Ctrl-C); with several starts
-    also ``ends`` [start, p] (unconstrained scale), ``end_log_densities`` [start] and ``losses_of_starts`` (a pilot's, where the
-    starts are those of a pilot); with ``hold_out`` also ``held_out_nlpd``, look
+    also ``ends`` [start, p] (unconstrained scale), ``end_log_densities`` [start] and ``losses_of_starts`` (the subset model's, where the
+    starts are its own); with ``hold_out`` also ``held_out_nlpd``, look
     by look, and ``held_out_step``, the best one, and the first of these are of the rows not held out; ``joint_mode`` where f was
     searched together with its hyperparameters (an SVGP), a poor fit.
     """
@@ -89,7 +89,7 @@ class MAP(Inference):
             )
 
     @property
-    def replaces(self) -> bool:
+    def reselects_inducing(self) -> bool:
         """Whether a model may place params of its own on the way."""
         return self.optimizer in ("adam", "sgd")
 
@@ -116,8 +116,8 @@ class MAP(Inference):
             search = irls
         watched = {} if watch is None else {"watch": watch}
         starts, enough = number_of_starts(target, 1 if watch is not None and self.starts is None else self.starts, init)
-        ask_pilot = init is None and self.starts in (None, 1) and search is not irls
-        found = self._after_a_pilot(target, seed, progress, watched, starts, enough) if ask_pilot else None
+        ask_subset = init is None and self.starts in (None, 1) and search is not irls
+        found = self._after_a_subset(target, seed, progress, watched, starts, enough) if ask_subset else None
         if found is None:
             z0 = starting_point(target, init, seed, jacobian=False, check=search is not irls, once=search is _scipy)
 
@@ -135,21 +135,21 @@ class MAP(Inference):
             stats["joint_mode"], notes = True, [*notes, JOINT_MODE]
         return finish(self, everything, z[None, None], started, stats, notes, interrupted=stats["interrupted"])
 
-    def _after_a_pilot(
+    def _after_a_subset(
         self, target: Target, seed: int, progress: bool, watched: dict[str, Any], starts: int, enough: int | None
     ) -> tuple[Tensor, dict[str, Any], list[str]] | None:
-        """The search from where the mode of the model's ``pilot`` places the start; None where there is none, or it leads nowhere.
-        Several starts are those of the pilot."""
+        """The search from where the mode of the subset model places the start; None where there is none, or it leads nowhere.
+        Several starts are those of the subset model."""
         model = target.model
-        if getattr(model, "resumed", None) is None or not isinstance(target.data, Dataset):
+        if not isinstance(model, WarmStart):
             return None
-        found = model.pilot(target.data)
+        found = model.subset_model(target.data)
         if found is None:
             return None
         small = Target(*found, compile=False, empty=True)
 
         def climb(z: Tensor, seed: int) -> tuple[Tensor, dict[str, Any], list[str]]:
-            return _scipy(MAP(steps=PILOT_STEPS), small, z, seed, False, False)
+            return _scipy(MAP(steps=SUBSET_STEPS), small, z, seed, False, False)
 
         ends: dict[str, Any] = {}
         z = small.origin()
@@ -162,9 +162,9 @@ class MAP(Inference):
             if ends["interrupted"]:
                 raise KeyboardInterrupt("stopped on the way to the start; there is no point to return")
         with torch.no_grad():
-            z = target.placed(model.resumed(small.constrain(z), target.data))
+            z = target.placed(model.warm_start(small.constrain(z), target.data))
         search = OPTIMIZERS[self.optimizer]
-        if search is _scipy:  # a model with a pilot is large: compiling it would not repay
+        if search is _scipy:  # a model with a subset model is large: compiling it would not repay
             search = partial(_scipy, compile_after=math.inf)
         z, stats, notes = search(self, target, z, seed, progress, False, **watched)
         kept = {name: ends[name] for name in ("ends", "end_log_densities", "losses_of_starts") if name in ends}
@@ -213,7 +213,7 @@ def _scipy(
 ) -> tuple[Tensor, dict, list[str]]:
     newton = how.optimizer == "newton"
     with torch.no_grad():
-        unit = (torch.ones_like(z0) if newton else target.units(z0)).double().cpu().numpy()
+        unit = (torch.ones_like(z0) if newton else target.step_scales(z0)).double().cpu().numpy()
     search = _Search(target, jacobian, unit, compile_after)
 
     def curvature(z: np.ndarray) -> np.ndarray:

@@ -81,7 +81,7 @@ def best_of(
 def default_starts(target: Target, init: object) -> int:
     """How many searches there are where the caller has not said: ``SEVERAL`` where priors leave the scale of a site open,
     unless the caller says where to begin, or the density has one mode."""
-    one = init is not None or getattr(target.model, "one_mode", False) or not vague_sites(target)
+    one = init is not None or target.model.one_mode or not vague_sites(target)
     return 1 if one else SEVERAL
 
 

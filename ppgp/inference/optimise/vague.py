@@ -30,9 +30,8 @@ def vague_sites(target: Target) -> list[str]:
 def _laws(target: Target) -> dict[str, Any]:
     """The prior of each site that is searched; a model of the library knows them without a run."""
     wanted = {name for name, s in target.slices.items() if not s.param}
-    ask = getattr(target.model, "sites", None)
-    if ask is not None and isinstance(target.data, Dataset):
-        sites: Mapping[str, Any] = ask(target.data.d)
+    if isinstance(target.data, Dataset):
+        sites: Mapping[str, Any] = target.model.sites(target.data.d)
         if wanted <= sites.keys():
             like = target.data.X
             known = {name: sites[name] for name in wanted if isinstance(sites[name], Site)}

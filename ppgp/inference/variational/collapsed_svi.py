@@ -13,6 +13,7 @@ from torch import Tensor
 from ...kernels.networks import drops_out, training
 from ...numerics.seeding import seeded
 from ...posterior.posterior import Posterior
+from ...target.capabilities import SubsetModel
 from ...target.handlers import quietly
 from ...target.target import Target
 from ..base import draw_batch, finish, starting_point
@@ -28,7 +29,7 @@ NATURAL_RATE = 0.1  # of a step on some of the rows; Salimbeni, Eleftheriadis & 
 MOST_STEPS = 50
 SETTLED = 1e-6  # relative change of q at which steps on all rows end
 START_ROWS = 20_000
-PILOT_STEPS = 200
+SUBSET_STEPS = 200
 
 
 def bounded(
@@ -76,15 +77,16 @@ def _elbo(bound: Target, model: Any, data: Any, z: Tensor) -> float:
 
 
 def _begin(bound: Target, model: Any, data: Any, init: Posterior | Tensor | None, seed: int) -> Tensor:
-    """z from ``init``, else from the mode of the pilot, else from the middle of the priors."""
+    """z from ``init``, else from the mode of the subset model, else from the middle of the priors."""
     if init is not None:
         return starting_point(bound, init, seed, jacobian=False).clone()
     known: dict[str, Tensor] = {}
-    if model.pilot is not None and (small := model.pilot(data)) is not None:
+    small = model.subset_model(data) if isinstance(model, SubsetModel) else None
+    if small is not None:
         smaller = Target(*small, optimise_params=True, empty=True)
         if smaller.dim:  # numbers alone are known already
-            pilot = whole(MAP(steps=PILOT_STEPS)(smaller, seed=seed))
-            known = {**pilot.params, **{name: value[0, 0] for name, value in pilot.draws.items()}}
+            mode = whole(MAP(steps=SUBSET_STEPS)(smaller, seed=seed))
+            known = {**mode.params, **{name: value[0, 0] for name, value in mode.draws.items()}}
     return bound.placed(
         {name: value for name, value in known.items() if name in bound.slices and value.shape == bound.slices[name].event}
     )
@@ -103,8 +105,6 @@ class _Natural:
 
     def _moved(self, z: Tensor, rows: Tensor | None, rate: float) -> tuple[dict[str, Tensor], float] | None:
         """The params after a step, unconstrained, and the bound before it."""
-        if self.model.natural is None:
-            return None
         X, y = (self.data.X, self.data.y) if rows is None else (self.data.X[rows], self.data.y[rows])
         theta = {name: s.transform(s.of(z)) for name, s in self.bound.slices.items()}
         with quietly():

@@ -23,6 +23,7 @@ from ...errors import NotApplicable, SettingError
 from ...kernels.networks import training
 from ...numerics.seeding import seeded
 from ...posterior.posterior import Posterior
+from ...target.capabilities import CollapsedBound, OwnGuide, supports
 from ...target.checks import check_flat
 from ...target.target import Target
 from ..base import Inference, check_batch, draw_batch, finish, from_draws, starting_point
@@ -131,14 +132,15 @@ class SVI(Inference):
         started = time.perf_counter()
         kept = Checkpoint(checkpoint, self, target, seed)
         check_batch(self, target, self.batch_size)
-        if self.guide is None and getattr(target.model, "bound", None) is not None:
+        if self.guide is None and supports(target.model, CollapsedBound):
             if checkpoint is not None:
                 raise NotApplicable("a Gaussian guide with a checkpoint", "a model's own bound", "leave checkpoint out")
             return bounded(self, target, seed, progress, init, started, self._train)
         if all(s.param for s in target.slices.values()):
             got = f"params alone ({', '.join(target.slices)})"
             raise NotApplicable("an uncertain site for a guide", got, "use MAP, which optimises them")
-        guide = self.guide or target.model.guide or "multivariate_normal"
+        own = target.model.guide if isinstance(target.model, OwnGuide) else None
+        guide = self.guide or own or "multivariate_normal"
         if guide in ("normal", "multivariate_normal") and not any(s.param for s in target.slices.values()):
             with kept:
                 return kept.noted(self._gaussian(target, guide == "multivariate_normal", seed, progress, init, started, kept))

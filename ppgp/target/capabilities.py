@@ -1,0 +1,270 @@
+"""What only some models can do: one small abstract class per capability, inherited by the models that have it.
+
+``require`` returns the model, typed as the capability, or raises ``NotApplicable`` with advice; ``supports``
+answers yes or no. Where the options of a model decide, the model overrides ``lacks``.
+
+Shapes: theta is ``{site: [draw, *event]}``, X is [n, d], a Dataset holds the training rows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from ..data.dataset import Dataset, Scaler
+from ..errors import NotApplicable
+
+__all__ = [
+    "BlockMeans",
+    "Capability",
+    "ClosedForm",
+    "CollapsedBound",
+    "Components",
+    "FullConditionals",
+    "JointGaussian",
+    "LatentFunction",
+    "LeaveOneOut",
+    "LikelihoodDerivatives",
+    "LinearCoefficients",
+    "OwnGuide",
+    "PosteriorFunctions",
+    "ProbitPrediction",
+    "Reselects",
+    "SubsetModel",
+    "WarmStart",
+    "require",
+    "supports",
+]
+
+Theta = Mapping[str, Tensor]
+#: functions of the posterior, X [m, d] -> values [samples, m]
+Functions = Callable[[Tensor], Tensor]
+
+
+class Capability(ABC):
+    """What a model can do beside its density and its predictions."""
+
+    #: what an error says was expected, and what to do without it
+    expected: ClassVar[str]
+    advice: ClassVar[str]
+
+    def lacks(self, capability: type[Capability]) -> NotApplicable | None:
+        """Why these options leave a capability of the class out; None where the model has it."""
+        return None
+
+
+C = TypeVar("C", bound=Capability)
+
+
+def supports(model: object, capability: type[Capability]) -> bool:
+    """Whether the model has the capability under its options."""
+    return isinstance(model, capability) and model.lacks(capability) is None
+
+
+def require(model: object, capability: type[C]) -> C:
+    """The model, typed as the capability.
+
+    Raises:
+        NotApplicable: where it lacks the capability; the message says what to use instead.
+    """
+    if not isinstance(model, capability):
+        name = "a Pyro program" if type(model).__name__ == "Program" else type(model).__name__
+        raise NotApplicable(capability.expected, name, capability.advice)
+    reason = model.lacks(capability)
+    if reason is not None:
+        raise reason
+    return model
+
+
+class ClosedForm(Capability):
+    """The posterior itself, in closed form."""
+
+    expected = "a model with a closed-form posterior"
+    advice = "use NUTS, or Laplace for an approximation"
+
+    @abstractmethod
+    def exact(
+        self, train: Dataset, draws: int, generator: torch.Generator
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor], float]:
+        """Draws {site: [draw, *event]}, params of the closed form, log evidence."""
+
+
+class FullConditionals(Capability):
+    """The conditional distribution of each block of sites given the others."""
+
+    expected = "a model with closed-form conditionals"
+    advice = "use NUTS"
+
+    @abstractmethod
+    def gibbs(self, train: Dataset) -> Callable[[Theta, torch.Generator], dict[str, Tensor]]:
+        """``sweep(theta [chain, *event], generator) -> theta``, each block in turn."""
+
+
+class OwnGuide(Capability):
+    """A Pyro guide that belongs to the model; other models are served by an autoguide."""
+
+    expected = "a model with a guide of its own"
+    advice = "use an autoguide"
+
+    @abstractmethod
+    def guide(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> None:
+        """The guide, a Pyro program of the same arguments as ``model``."""
+
+
+class CollapsedBound(Capability):
+    """A bound on log p(y given theta) with the sites ``collapsed`` integrated under a variational distribution."""
+
+    expected = "a model with a collapsed bound"
+    advice = "use SVI with guide='multivariate_normal'"
+
+    @abstractmethod
+    def elbo(self, theta: Theta, X: Tensor, y: Tensor, *, total: int) -> Tensor:
+        """The bound; theta holds the hyperparameters and the params of the variational distribution."""
+
+    @abstractmethod
+    def bound(self, X: Tensor, y: Tensor, *, total: int | None = None) -> None:
+        """The Pyro program of ``elbo``: hyperparameters, params, and the bound as a factor."""
+
+    def natural(
+        self, theta: Theta, X: Tensor, y: Tensor, *, total: int, rate: float
+    ) -> tuple[dict[str, Tensor], Tensor] | None:
+        """The params after a step along the natural gradient of ``elbo``, and ``elbo`` before it; None: no such step."""
+        return None
+
+
+class SubsetModel(Capability):
+    """A smaller model of the same sites and fewer rows, whose mode is near."""
+
+    expected = "a model that can be fitted on a subset first"
+    advice = "start from init="
+
+    @abstractmethod
+    def subset_model(self, data: Dataset) -> tuple[Any, Dataset] | None:
+        """The smaller model and its rows; None where this one is small."""
+
+
+class WarmStart(SubsetModel):
+    """A subset model whose mode says where the search for this model's begins."""
+
+    @abstractmethod
+    def warm_start(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
+        """{site: value} where the search begins, from the mode ``theta`` of the subset model."""
+
+
+class Reselects(Capability):
+    """Inducing inputs that are selected again during a search, every ``reselect`` steps."""
+
+    expected = "a model that selects its inducing inputs again"
+    advice = "use SGPR(reselect=)"
+
+    reselect: int | None
+
+    @abstractmethod
+    def reselected_inducing(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
+        """{param: the inducing inputs [m, d] selected at theta}."""
+
+
+class LatentFunction(Capability):
+    """A latent function f, the mean of y without its noise."""
+
+    expected = "a model with a latent function"
+    advice = "use predict, the distribution of y"
+
+    @abstractmethod
+    def latent(self, theta: Theta, X: Tensor, train: Dataset) -> Distribution:
+        """The distribution of f at X, batch [draw, n]."""
+
+
+class PosteriorFunctions(Capability):
+    """Whole functions drawn from the posterior."""
+
+    expected = "a model with functions of the posterior"
+    advice = "use predict(X, joint=True).sample(k)"
+
+    @abstractmethod
+    def pathwise(
+        self, theta: Theta, train: Dataset, samples: int, features: int | None, generator: torch.Generator
+    ) -> Functions:
+        """``samples`` functions, to be evaluated anywhere."""
+
+
+class Components(Capability):
+    """A latent function that is a sum of terms."""
+
+    expected = "a model that is a sum of terms"
+    advice = "use latent"
+
+    @abstractmethod
+    def components(self, theta: Theta, X: Tensor, train: Dataset) -> dict[str, Distribution]:
+        """{term: the distribution of its part of f, batch [draw, m]}."""
+
+
+class LeaveOneOut(Capability):
+    """Leave-one-out predictions in closed form."""
+
+    expected = "a model with leave-one-out predictions in closed form"
+    advice = "use PSIS-LOO: arviz.loo(posterior.to_arviz())"
+
+    @abstractmethod
+    def loo(self, theta: Theta, train: Dataset) -> Distribution:
+        """The distribution of each y given the others, batch [draw, n]."""
+
+
+class JointGaussian(Capability):
+    """y that is jointly Gaussian given the hyperparameters."""
+
+    expected = "a model whose y is jointly Gaussian, such as GP"
+    advice = "use split conformal: calibrate"
+
+    @abstractmethod
+    def gaussian(self, theta: Theta, X: Tensor, train: Dataset, noise_sd: Tensor | None = None) -> tuple[Tensor, ...]:
+        """What ``numerics.leave_one_out`` takes of one draw: the covariances of y at the training rows and at X."""
+
+
+class LikelihoodDerivatives(Capability):
+    """The first two derivatives of the log likelihood by formula."""
+
+    expected = "a model that knows the derivatives of its likelihood"
+    advice = "use Target.hessian"
+
+    @abstractmethod
+    def curvature(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor, Tensor]:
+        """log p(y given theta) of one draw, its gradient [p] and Hessian [p, p], the sites laid end to end."""
+
+
+class ProbitPrediction(Capability):
+    """Class probabilities in closed form, the logits taken as Gaussian over the draws."""
+
+    expected = "a model with MacKay's approximation of its predictions"
+    advice = "use predict, the average over draws"
+
+    @abstractmethod
+    def probit(self, theta: Theta, X: Tensor) -> Distribution:
+        """The distribution of y at X, batch [1, n]."""
+
+
+class LinearCoefficients(Capability):
+    """A linear predictor, whose coefficients have units."""
+
+    expected = "a model with coefficients"
+    advice = "use a linear model"
+
+    @abstractmethod
+    def coefficients(self, draws: Theta, scaler: Scaler | None, X: Tensor) -> dict[str, Tensor]:
+        """Draws {site: [chain, draw, *event]} in the units of the data; X holds the training rows."""
+
+
+class BlockMeans(Capability):
+    """The mean of the surface over a block."""
+
+    expected = "a model with blocks"
+    advice = "fit models.Kriging, or average posterior.predict(X, joint=True)"
+
+    @abstractmethod
+    def block(self, theta: Theta, blocks: Tensor, train: Dataset) -> Distribution:
+        """The distribution of the mean of f over each of the blocks [m, k, d], batch [draw, m]."""
