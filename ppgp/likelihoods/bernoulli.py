@@ -50,7 +50,7 @@ class Bernoulli(Likelihood):
     def expected(self, theta: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
         """E log p(y given f): to 2e-8 for "logit", however uncertain f is.
 
-        By Gauss-Hermite for "probit": off by 4e-6 where the sd of f is 2, .004 where it is 5, .4 % of the value beyond.
+        By Gauss-Hermite for "probit": off by 4e-6, .004, .35 and 7.5 where the sd of f is 2, 5, 20 and 100.
         """
         if self.link == "probit":
             return super().expected(theta, mean, variance, y)

@@ -78,8 +78,8 @@ def test_membership_is_the_score_at_most_q(name: str, exponent: int, single: boo
     """Of 10 scores, in float64 and float32.
 
     A PIT and a density are monotone but for their own rounding, so that y next to an end may lie on either side: within 4 roundings
-    of the end or of the law's size, or where the score is within 64 of its own roundings of q. Measured: SciPy's incomplete gamma
-    and Student's cdf go back and forth by up to 20 roundings of the score, at which y moves by as many of its own times
+    of the end or of the law's size, or where the score is within 64 of its own roundings of q: SciPy's incomplete gamma
+    and Student's cdf go back and forth by many roundings of the score, at which y moves by as many of its own times
     |score / (y times the score's slope)|, beyond any number of roundings where the law is flat.
     """
     dtype = torch.float32 if single else torch.float64
