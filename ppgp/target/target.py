@@ -355,7 +355,8 @@ class Target:
     def step_scales(self, z: Tensor) -> Tensor:
         """How far each coordinate [p] goes in a step of a search near z: 1 unless the model's ``step_scales`` says otherwise."""
         found = torch.ones_like(z)
-        for name, value in self.model.step_scales(self.constrain(z)).items():
+        scales = self.model.step_scales(self.constrain(z)) if isinstance(self.data, Dataset) else {}
+        for name, value in scales.items():
             if name in self.slices:
                 s = self.slices[name]
                 found[s.start : s.stop] = value.to(z).expand(s.event).reshape(-1)
@@ -381,7 +382,7 @@ class Target:
 
         with quietly(), torch.no_grad():
             values = over_draws(one, {"z": flat})
-        return {name: v.reshape(*z.shape[:-1], *v.shape[1:]) for name, v in values.items()}
+        return {name: v.reshape((*z.shape[:-1], *v.shape[1:])) for name, v in values.items()}
 
     def unconstrain(self, draws: Mapping[str, Tensor]) -> Tensor:
         """z [..., p] from ``{site: [..., *event]}``.
