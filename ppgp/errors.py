@@ -27,6 +27,25 @@ def listed(items: Sequence[Any], noun: str, limit: int = 5) -> str:
     return f"{noun}{'s' if len(items) > 1 else ''} {shown}"
 
 
+def nearest(name: str, known: Iterable[str], likeness: float = 0.4) -> str | None:
+    """The known name that is most like this one, whatever their case; None where none is."""
+    spelled: dict[str, str] = {}
+    for one in known:
+        spelled.setdefault(one.casefold(), one)
+    near = difflib.get_close_matches(name.casefold(), spelled, n=1, cutoff=likeness)
+    return spelled[near[0]] if near else None
+
+
+def own_class(family: type, name: str) -> str | None:
+    """What a class of this library in a family is called, whatever the case of ``name``; None where there is none."""
+    below = family.__subclasses__()
+    for kind in below:
+        library = kind.__module__.partition(".")[0] == __name__.partition(".")[0]
+        if library and kind.__name__.casefold() == name.casefold():
+            return kind.__name__
+    return next((found for kind in below if (found := own_class(kind, name))), None)
+
+
 class PpgpError(Exception):
     """A mistake described in one sentence: what was expected, what came, what to do about it."""
 
@@ -58,8 +77,8 @@ class UnknownName(PpgpError, LookupError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         known = list(known)
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]!r}? known" if near else "known"
+        near = nearest(name, known)
+        hint = "known" if near is None else f"did you mean {near!r}? known"
         super().__init__(f"the name of {an(kind)}", repr(name), f"{hint}: {', '.join(known) or 'none'}")
 
 

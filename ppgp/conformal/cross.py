@@ -23,7 +23,7 @@ from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from . import APS, LAC, Absolute, Score
 from .beforehand import found_among, given_by_hand, undeclared
-from .scores.base import widened
+from .scores.base import check_score, widened
 
 FEWEST = 2  # folds
 
@@ -157,6 +157,8 @@ def cross_calibrate(
     if not isinstance(model, Model) or not isinstance(data, Dataset):
         got = f"{type(model).__name__} and {type(data).__name__}"
         raise NotApplicable("a model of the zoo and a Dataset", got, "use split conformal: calibrate")
+    if score is not None:
+        check_score(score)
     recipe = as_given(model)
     K = data.n if folds is None else folds
     if isinstance(K, bool) or not isinstance(K, int) or not FEWEST <= K <= data.n:

@@ -18,7 +18,7 @@ from ..data.arrays import as_tensor
 from ..errors import DataError, NotApplicable, SettingError, counted, listed
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
-from .scores.base import Score
+from .scores.base import Score, check_prediction, check_score
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +83,7 @@ def _missed(score: float, threshold: float, floor: float | None) -> float:
 
 def _start(score: Score, prediction: Prediction, y: Any, level: float, calibration: Any) -> tuple[Tensor, list[float]]:
     """Scores of the sequence, and of the rows before it; the score itself stays at the nominal level throughout."""
+    check_prediction(prediction)
     score.check(prediction)
     if score.sides != 1:
         raise NotApplicable("a score with one side", repr(score), "use Absolute, Normalized, Quantile or PIT")
@@ -162,6 +163,7 @@ class ACI:
     window: int | None = None
 
     def __post_init__(self) -> None:
+        check_score(self.score)
         exact_level(self.level)
         _check_rates(self.rate)
         _check_window(self.window)
@@ -219,6 +221,7 @@ class AgACI:
     window: int | None = None
 
     def __post_init__(self) -> None:
+        check_score(self.score)
         exact_level(self.level)
         _check_rates(*self.rates)
         _check_window(self.window)
@@ -277,6 +280,7 @@ class PID:
     saturation: float | None = None
 
     def __post_init__(self) -> None:
+        check_score(self.score)
         exact_level(self.level)
         _check_rates(self.rate)
         _check_window(self.window)

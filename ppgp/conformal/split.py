@@ -18,7 +18,7 @@ from ..data.arrays import as_tensor
 from ..errors import DataError, DataWarning, NotApplicable, counted, listed
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
-from .scores.base import Score, eased
+from .scores.base import Score, check_prediction, check_score, eased
 from .weights import Decay, check_weights, weighted_threshold
 
 
@@ -100,6 +100,7 @@ class Calibrator:
             DataError: if groups or weights do not fit, or a group has no calibration rows.
         """
         exact_level(level)
+        check_prediction(new_prediction)
         self.score.check(new_prediction)
         scores, m = self.scores(level), len(new_prediction)
         labels = self._labels(groups, m)
@@ -242,9 +243,11 @@ def calibrate(score: Score, prediction: Prediction, y: Any, *, groups: Any = Non
             ``Decay`` for rows in the order of time (Barber et al. 2023).
 
     Raises:
-        NotApplicable: if the score is not for such a y.
+        NotApplicable: if the score is not for such a y, or is no score, or the prediction no Prediction.
         DataError: if y, groups or weights do not fit the prediction.
     """
+    check_score(score)
+    check_prediction(prediction)
     score.check(prediction)
     y = as_tensor(y, "y")
     if y.shape != (len(prediction),):

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import DataError, UnknownName
+from ..errors import DataError, PpgpError, UnknownName, nearest
 from .arrays import as_tensor
 from .entries import few, is_missing, reads_as_number, real_numbers, refuse_complex
 
+LIKE = 0.8  # how alike two names must be for one to be taken for the other
 LEVEL = "="  # between a column and its level in the name of a one-hot column
 
 
@@ -91,9 +92,21 @@ def numeric(frame: Any) -> Any:
         raise DataError(
             "numbers in every input column",
             f"text or dates in {few([name for name, _ in odd], 'column')}",
-            f"pass one_hot=True for one column of 0 and 1 per category, drop the column, or mend {odd[0][1]}",
+            f"drop the column, make one column of 0 and 1 per category (Dataset.from_frame does, with one_hot=True), "
+            f"or mend {odd[0][1]}",
         )
     return pd.DataFrame({label: read.get(label, frame[label]) for label in frame.columns}) if read else frame
+
+
+class MissingColumns(UnknownName):
+    """New rows lack columns that the fit has."""
+
+    def __init__(self, missing: Sequence[str], names: Sequence[str], present: Iterable[str]) -> None:
+        missing, present = list(dict.fromkeys(missing)), list(present)
+        near = nearest(missing[0], [name for name in present if name not in names], LIKE)
+        do = f"rename {near!r}, or add {missing[0]!r}" if near else "add what is missing"
+        got = f"no {few(missing, 'column')} among {few(present, 'column') if present else 'no columns'}"
+        PpgpError.__init__(self, f"the {few(names, 'column')} of the fit", got, do)
 
 
 def positions(own: Sequence[str], names: Sequence[str]) -> list[int]:
@@ -105,7 +118,7 @@ def positions(own: Sequence[str], names: Sequence[str]) -> list[int]:
     """
     missing = [name for name in names if name not in own]
     if missing:
-        raise UnknownName("column", missing[0], own)
+        raise MissingColumns(missing, names, own)
     _refuse_foreign([name for name in own if name not in names], names)
     return [own.index(name) for name in names]
 
@@ -138,7 +151,8 @@ def inputs_of(frame: Any, names: Sequence[str], target: str | None = None, noise
             levels.setdefault(head, set()).add(level)
             columns.append(as_tensor((frame[present[head]].astype(str) == level).to_numpy(dtype=float), name))
         else:
-            raise UnknownName("column", head if level else name, present)
+            absent = [one for one in names if one not in present and one.partition(LEVEL)[0] not in present]
+            raise MissingColumns([one.partition(LEVEL)[0] for one in absent], names, present)
     _refuse_foreign([name for name in present if name not in (*names, *levels, target, noise)], names)
     for head, known in levels.items():
         new = sorted(set(frame[present[head]].astype(str)) - known)

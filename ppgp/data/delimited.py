@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import DataError
+from ..errors import DataError, counted
 from .columns import refuse_twice
 
+SIGNS = {",": "commas", ";": "semicolons", "\t": "tabs"}  # that separate columns in one program or another
 SPACES = np.frombuffer(b" \t", np.uint8)
 
 
@@ -40,13 +41,14 @@ def read_delimited(path: Path, separator: str) -> Any:
 
     content = _text(path)
     header, fields, lines = (_quoted if b'"' in content else _plain)(content, separator, path.name)
+    _check_header(header, separator, path.name)
     refuse_twice(name for name in header if name.strip())
     wrong = np.flatnonzero(fields != len(header))
     if len(wrong):
         row = int(wrong[0])
         more = f"; {len(wrong)} such rows" if len(wrong) > 1 else ""
         raise DataError(
-            f"{len(header)} fields in every row of {path.name}, as in its header",
+            f"{counted(len(header), 'field')} in every row of {path.name}, as in its header",
             f"{fields[row]} in row {row} (line {lines[row]}){more}",
             "mend the row; a separator at its end counts, and so does a decimal comma",
         )
@@ -58,6 +60,21 @@ def read_delimited(path: Path, separator: str) -> Any:
     if len(frame) != len(fields):
         raise DataError(f"{len(fields)} rows in {path.name}", f"{len(frame)}", "check its quotes")
     return frame
+
+
+def _check_header(header: list[str], separator: str, name: str) -> None:
+    """Refuse the header of a file with other separators, and one that ends in a separator."""
+    others = [sign for sign in SIGNS if sign != separator and len(header) == 1 and sign in header[0]]
+    if others:
+        wanted = SIGNS[separator]
+        raise DataError(f"columns separated by {wanted} in {name}", _shown(others[0]), f"save it with {wanted}")
+    if len(header) > 1 and not header[-1].strip():
+        do = "drop that separator, and the one at the end of each row, or name the column"
+        raise DataError(f"a name for every column of {name}", "none for the last: the header ends in a separator", do)
+
+
+def _shown(sign: str) -> str:
+    return "a tab" if sign == "\t" else repr(sign)
 
 
 def _text(path: Path) -> bytes:

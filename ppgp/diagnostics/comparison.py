@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from ..conformal import LAC, Calibrator, Normalized, Score, calibrate
+from ..conformal.scores.base import check_score
 from ..data.dataset import Dataset, in_order
-from ..errors import DataWarning, NotApplicable, SettingError, UnknownName
+from ..errors import DataError, DataWarning, NotApplicable, SettingError, UnknownName, an
 from ..numerics.same_rows import same_rows
 from ..numerics.turns import silenced
 from ..posterior.posterior import Posterior
@@ -111,15 +112,15 @@ def compare(
         loo: whether to predict each training row from the others, by PSIS-LOO.
 
     Raises:
-        SettingError: if there is nothing to compare, or level does not lie in (0, 1).
+        SettingError: if there is nothing to compare, posteriors are not given by name, or level does not lie in (0, 1).
+        DataError: if ``test`` or ``calibration`` is no Dataset.
         UnknownName: if ``reference`` is no name among the posteriors.
         NotApplicable: if a reference given by hand shares no site with any posterior.
     """
     import pandas as pd
 
     exact_level(level)
-    if not posteriors:
-        raise SettingError("at least one posterior to compare", "none", "pass {name: posterior}")
+    _check_arguments(posteriors, reference, {"test": test, "calibration": calibration}, score)
     if isinstance(reference, str) and reference not in posteriors:
         raise UnknownName("reference", reference, posteriors)
     if isinstance(reference, Posterior) and not any(same_sites(p, reference) for p in posteriors.values()):
@@ -163,6 +164,25 @@ def compare(
         {name: one.word for name, one in second.items()},
         {name: _told(sides[name], one.reason) for name, one in second.items()},
     )
+
+
+def _check_arguments(posteriors: Any, reference: Any, tables: Mapping[str, Any], score: Any) -> None:
+    """Refuse what is of another type than ``compare`` takes."""
+    do = "pass {name: posterior}, such as {'nuts': posterior}"
+    if not isinstance(posteriors, Mapping):
+        raise SettingError("posteriors by name", an(type(posteriors).__name__), do)
+    if not posteriors:
+        raise SettingError("at least one posterior to compare", "none", do)
+    for name, posterior in posteriors.items():
+        if not isinstance(posterior, Posterior):
+            raise SettingError("posteriors by name", f"{an(type(posterior).__name__)} as {name!r}", do)
+    if not (reference is None or isinstance(reference, str | Posterior)):
+        raise SettingError("a name, a Posterior or None as reference", an(type(reference).__name__), "pass one of those")
+    for name, table in tables.items():
+        if not (table is None or isinstance(table, Dataset)):
+            raise DataError(f"a Dataset as {name}", an(type(table).__name__), "pass Dataset(X, y)")
+    if score is not None:
+        check_score(score)
 
 
 def _with_doubt(region: Region | None, doubt: str | None) -> Region | None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import NotApplicable, SettingError
+from ..errors import NotApplicable, SettingError, an
 from ..numerics.memory import must_fit
 from ..posterior.posterior import Posterior
 from ..target.target import Target
@@ -98,7 +98,11 @@ def starting_point(
         return target.start(seed, spread, jacobian=jacobian, once=once) if check else target.origin()
     if isinstance(init, Posterior):
         return _where_it_ended(init, target)
-    z = torch.as_tensor(init)
+    try:
+        z = torch.as_tensor(init)
+    except (TypeError, ValueError, RuntimeError):
+        do = "pass a Posterior that has those sites, or a tensor of their unconstrained values"
+        raise SettingError(f"a Posterior or z [{target.dim}] as init", an(type(init).__name__), do) from None
     if z.shape != (target.dim,):
         raise SettingError(f"init with shape [{target.dim}]", f"shape {list(z.shape)}", "pass a Posterior or z")
     return z

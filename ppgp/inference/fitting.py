@@ -14,7 +14,17 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Dataset, Scaler
-from ..errors import ConvergenceWarning, DataError, NotApplicable, NumericalError, PpgpError, SettingError, an, counted
+from ..errors import (
+    ConvergenceWarning,
+    DataError,
+    NotApplicable,
+    NumericalError,
+    PpgpError,
+    SettingError,
+    an,
+    counted,
+    own_class,
+)
 from ..models import Model, Program
 from ..models.base import as_given, made_from
 from ..numerics.seeding import seeded
@@ -89,11 +99,10 @@ def fit(
     how, given = NUTS() if how is None else how, data
     if not isinstance(how, Inference):
         got = repr(how) if isinstance(how, str | type) else an(type(how).__name__)
-        do = (
-            f"ppgp.interfaces.recipes.build_how({how!r}) makes one"
-            if isinstance(how, str)
-            else "call fit(model, Dataset(X, y), inference.NUTS())"
-        )
+        do = "call fit(model, Dataset(X, y), inference.NUTS())"
+        if isinstance(how, str):
+            found = own_class(Inference, how)
+            do = f"write inference.{found}()" if found else f"ppgp.interfaces.recipes.build_how({how!r}) makes one"
         do = f"call it: {how.__name__}()" if isinstance(how, type) else do
         raise NotApplicable("an inference record such as inference.NUTS()", got, do)
     if isinstance(model_or_program, type):

@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 
 FRACTIONS = (0.6, 0.2, 0.2)
+TABLES = (".csv", ".parquet")  # what predictions are written as
 
 Data = Annotated[
     str, typer.Argument(help="a name (diabetes, breast_cancer, openml:NAME, ...) or a .csv, .tsv or .parquet file")
@@ -191,6 +192,10 @@ def predict(
     from ..posterior.loading import load_posterior
 
     files.check_file(out)
+    aside = files.is_stream(out)  # the table itself may stand on the standard output
+    suffix = out.suffix.lower()
+    if suffix not in TABLES and not aside:
+        raise SettingError(f"a file to write that ends in {' or '.join(TABLES)}", str(out), "rename it: --out predictions.csv")
     fitted = load_posterior(posterior)
     name = target or fitted.data.target_name
     prediction = fitted.predict(_inputs(read_frame(data), fitted, name))
@@ -214,11 +219,10 @@ def predict(
         lower, upper = region
         table = pd.DataFrame({"mean": prediction.mean, "sd": prediction.std, "lower": lower, "upper": upper})
     with files.replacing(out) as file:
-        table.to_parquet(file) if out.suffix == ".parquet" else table.to_csv(file, index=False)
-    aside = files.is_stream(out)  # the table itself may stand on the standard output
+        table.to_parquet(file) if suffix == ".parquet" else table.to_csv(file, index=False)
     typer.echo(f"wrote: {out} ({len(table)} rows)", err=aside)
     if region is not None:
-        typer.echo(f"{level:.0%} sets: {region.guarantee}", err=aside)
+        typer.echo(f"guarantee: {region.guarantee}", err=aside)
 
 
 def _inputs(frame: Any, fitted: Any, *others: str | None) -> Any:

@@ -96,8 +96,9 @@ def must_fit(size: float, what: str, do: Advice, device: torch.device | None = N
 
 
 def said(size: float) -> str:
-    """Bytes in words: 12.8 GB, 640 MB."""
-    unit, factor = ("GB", 1e9) if size >= 1e9 else ("MB", 1e6)
+    """Bytes in words: 1.2 TB, 12.8 GB, 640 MB."""
+    units = {"PB": 1e15, "TB": 1e12, "GB": 1e9}
+    unit, factor = next(((unit, factor) for unit, factor in units.items() if size >= factor), ("MB", 1e6))
     return f"{size / factor:.3g} {unit}"
 
 

@@ -14,7 +14,7 @@ from pyro.infer import autoguide
 from torch import Tensor, nn
 
 from ..data import Dataset
-from ..errors import StorageError
+from ..errors import StorageError, an
 from ..kernels import networks
 from ..priors import Param
 from . import storage
@@ -49,7 +49,13 @@ def load_posterior(path: str | Path, model: Any = None, *, unchecked: bool = Fal
     known = {**classes, **table()}
     known |= {before: known[now] for before, now in RENAMED.items()}
     guides = {name: getattr(autoguide, name) for name in autoguide.__all__}
-    found = storage.load(path, known, {**guides, **things}, unchecked)
+    try:
+        found = storage.load(path, known, {**guides, **things}, unchecked)
+    except storage.NotSupplied as error:
+        if model is None:
+            raise
+        got = ", ".join(map(repr, things)) or an(type(model).__name__)
+        raise storage.NotSupplied(error.expected, got, error.do) from None
     if not isinstance(found, Posterior):
         raise StorageError("a Posterior in the file", type(found).__name__, "pass a file written by posterior.save")
     try:

@@ -58,6 +58,10 @@ def _class_name_before(kind: type) -> str:
     return f"{(parts[1:] or parts)[0]}.{kind.__name__}"
 
 
+class NotSupplied(StorageError):
+    """What no file can hold is not among what the caller gives."""
+
+
 @dataclass
 class Written:
     """A value as JSON and tensors, and what of it is found by name alone."""
@@ -148,12 +152,20 @@ def _damaged(path: Path, reason: str) -> StorageError:
     return StorageError("a file written by posterior.save", f"{path.name}, unreadable ({reason})", do)
 
 
+def _foreign(path: Path) -> StorageError:
+    do = "pass the file that ppgp fit or posterior.save wrote"
+    return StorageError("a saved posterior", f"{path.name}, another kind of file", do)
+
+
 def _header(path: Path) -> bytes:
     """The header with its length, read only where that length is possible."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = file.read(8)
         start = 8 + int.from_bytes(length, "little")
+        if len(length) == 8 and start > 8 and file.read(1) != b"{":
+            raise _foreign(path)
+        file.seek(8)
         if len(length) < 8 or start > min(size, LONGEST):
             raise _damaged(path, f"a header of {start:,} bytes in {size:,}")
         return length + file.read(start - 8)
@@ -167,8 +179,7 @@ def _believed(path: Path, header: bytes, metadata: Mapping[str, str], unchecked:
     """
     kind = metadata.get("format")
     if kind not in (FORMAT, UNCHECKED) or "record" not in metadata:
-        got = f"{path.name}, another kind of file"
-        raise StorageError("a file written by posterior.save", got, "save the posterior again")
+        raise _foreign(path)
     if kind == UNCHECKED and "checksum" not in metadata:
         if not unchecked:
             got = f"{path.name} of format {UNCHECKED}, which has none"
@@ -307,7 +318,7 @@ def _decode(tree: Any, tensors: Mapping[str, Tensor], table: Mapping[str, type],
 def _supplied(tree: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
     name = tree["missing"]
     if name not in given:
-        raise StorageError(f"{name!r}, which no file can hold", "no model", f"pass it: load_posterior(path, model={name})")
+        raise NotSupplied(f"{name!r}, which no file can hold", "no model", f"pass it: load_posterior(path, model={name})")
     layers = tree.get("layers")
     if layers is not None and layers != _layers(given[name]):
         raise StorageError(f"{name} with the layers in the file", "other layers", "pass the recipe that was fitted")

@@ -26,7 +26,7 @@ def draws_in(units: str, draws: Mapping[str, Tensor], model: Any, scaler: Scaler
         UnknownName: if ``units`` is neither "model" nor "data".
     """
     if units not in UNITS:
-        raise UnknownName("units", units, UNITS)
+        raise UnknownName("system of units", units, UNITS)
     if units == "model" or scaler is None or not draws:
         return dict(draws), []
     found = model.data_units(draws, scaler)

@@ -49,7 +49,7 @@ FOREIGN = {
 def test_a_foreign_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "foreign.ppgp"
     path.write_bytes(content)
-    with pytest.raises(StorageError, match=r"a file written by posterior\.save") as error:
+    with pytest.raises(StorageError, match=r"posterior\.save") as error:
         storage.load(path, TABLE)
     assert "\n" not in str(error.value)
 

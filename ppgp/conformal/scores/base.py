@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from ...errors import NotApplicable
+from ...errors import NotApplicable, an, own_class
 from ...numerics.lattice import Condition, last_inside
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region
@@ -51,6 +51,28 @@ class Score:
                 else "use conformal.Absolute(), Normalized() or Quantile()"
             )
             raise NotApplicable(f"a law of {' or '.join(self.kinds)} y for {type(self).__name__}", prediction.kind, advice)
+
+
+def check_score(score: Any) -> None:
+    """Raises NotApplicable for what is no score: its class, its name."""
+    if isinstance(score, Score):
+        return
+    got, do = repr(score), "pass one of ppgp.conformal"
+    if isinstance(score, type):
+        got = f"the class {score.__name__}"
+        do = f"call it: {score.__name__}()" if issubclass(score, Score) else do
+    elif isinstance(score, str):
+        found = own_class(Score, score)
+        do = f"write conformal.{found}()" if found else do
+    else:
+        got = an(type(score).__name__)
+    raise NotApplicable("a score such as conformal.Absolute()", got, do)
+
+
+def check_prediction(prediction: Any) -> None:
+    """Raises NotApplicable for what is no Prediction: the inputs themselves, a posterior."""
+    if not isinstance(prediction, Prediction):
+        raise NotApplicable("a Prediction", an(type(prediction).__name__), "pass posterior.predict(X)")
 
 
 @dataclass(frozen=True)

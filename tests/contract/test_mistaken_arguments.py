@@ -1,0 +1,172 @@
+"""What a newcomer passes by mistake is refused in one sentence: what is expected, what came, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from jaxtyping import config
+from typer.testing import CliRunner
+
+import ppgp
+from ppgp import Dataset, conformal, inference, models
+from ppgp.conformal.cross import cross_calibrate
+from ppgp.data import read_frame
+from ppgp.errors import DataError, NotApplicable, PpgpError, SettingError, StorageError, UnknownName
+from ppgp.interfaces.cli import app
+from ppgp.numerics import memory
+from ppgp.posterior.loading import load_posterior
+from ppgp.posterior.posterior import Posterior
+
+X = torch.linspace(-1.0, 1.0, 12, dtype=torch.float64)[:, None] * torch.tensor([1.0, -0.5], dtype=torch.float64)
+Y = torch.sin(3 * X[:, 0])
+DATA = Dataset(X, Y, feature_names=("a", "b"), target_name="y")
+LINEAR = models.LinearRegression()
+
+
+@pytest.fixture(autouse=True)
+def types_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As users run it: the types that the rest of the suite checks at run time are what is mistaken here."""
+    monkeypatch.setattr(config, "jaxtyping_disable", True)
+
+
+@pytest.fixture(scope="module")
+def posterior() -> Posterior:
+    return ppgp.fit(LINEAR, DATA, inference.Laplace(draws=20), progress=False)
+
+
+def refusal(kind: type[PpgpError], call: Callable[[], Any], *facts: str) -> str:
+    """The sentence, which holds the facts."""
+    with pytest.raises(kind) as caught:
+        call()
+    sentence = str(caught.value)
+    assert [fact for fact in facts if fact not in sentence] == [], sentence
+    return sentence
+
+
+NO_SCORES: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "class": (conformal.Absolute, ("the class Absolute", "call it: Absolute()")),
+    "name": ("absolute", ("'absolute'", "write conformal.Absolute()")),
+    "other name": ("abs", ("'abs'", "ppgp.conformal")),
+    "number": (0.9, ("a float",)),
+}
+
+
+@pytest.mark.parametrize(("score", "facts"), NO_SCORES.values(), ids=NO_SCORES)
+def test_what_is_no_score(score: Any, facts: tuple[str, ...], posterior: Posterior) -> None:
+    prediction = posterior.predict(X)
+    refusal(NotApplicable, lambda: conformal.calibrate(score, prediction, Y), *facts)
+    for online in (conformal.ACI, conformal.AgACI, conformal.PID):
+        refusal(NotApplicable, lambda online=online: online(score, 0.9), *facts)
+    refusal(NotApplicable, lambda: ppgp.compare({"p": posterior}, test=DATA, score=score), *facts)
+    refusal(NotApplicable, lambda: cross_calibrate(LINEAR, DATA, score=score), *facts)
+
+
+def test_what_is_no_prediction() -> None:
+    facts = ("a Prediction", "a Tensor", "posterior.predict(X)")
+    refusal(NotApplicable, lambda: conformal.calibrate(conformal.Absolute(), X, Y), *facts)
+    refusal(NotApplicable, lambda: conformal.ACI(conformal.Absolute())(X, Y), *facts)
+
+
+def test_what_cannot_be_compared(posterior: Posterior) -> None:
+    refusal(SettingError, lambda: ppgp.compare([posterior], test=DATA), "a list", "name")
+    refusal(SettingError, lambda: ppgp.compare(posterior, test=DATA), "a Posterior", "{name: posterior}")
+    refusal(SettingError, lambda: ppgp.compare({"p": DATA}), "a Dataset as 'p'")
+    refusal(DataError, lambda: ppgp.compare({"p": posterior}, test=X), "a Dataset as test", "a Tensor")
+    refusal(DataError, lambda: ppgp.compare({"p": posterior}, test=DATA, calibration=(X, Y)), "calibration", "a tuple")
+    refusal(SettingError, lambda: ppgp.compare({"p": posterior}, reference=3), "a name, a Posterior", "an int")
+
+
+def test_a_start_is_a_posterior_or_numbers() -> None:
+    for init, name in (({"coef": 2.0}, "a dict"), ("coef", "a str"), ([None], "a list")):
+        refusal(
+            SettingError,
+            lambda init=init: ppgp.fit(LINEAR, DATA, inference.MAP(), init=init, progress=False),
+            "a Posterior or z",
+            name,
+        )
+
+
+def test_the_name_of_a_method_is_no_method() -> None:
+    refusal(NotApplicable, lambda: ppgp.fit(LINEAR, DATA, "map"), "'map'", "inference.MAP()")
+    refusal(NotApplicable, lambda: ppgp.fit(LINEAR, DATA, "dvi"), "'dvi'", "build_how")
+
+
+def one(x: torch.Tensor) -> None: ...
+
+
+def other(x: torch.Tensor) -> None: ...
+
+
+def test_another_program_than_that_of_the_file(posterior: Posterior, tmp_path: Path) -> None:
+    path = tmp_path / "p.safetensors"
+    object.__setattr__(copy := Posterior(**{**vars(posterior)}), "stats", {"program": one})
+    copy.save(path)
+    refusal(StorageError, lambda: load_posterior(path), "'one'", "no model")
+    refusal(StorageError, lambda: load_posterior(path, model=other), "'one'", "got 'other'")
+    refusal(StorageError, lambda: load_posterior(path, model=LINEAR), "'one'", "a LinearRegression")
+    assert load_posterior(path, model=one).stats["program"] is one
+
+
+def test_columns_that_new_rows_lack(posterior: Posterior) -> None:
+    frame = pd.DataFrame(X.numpy(), columns=["a", "b"])
+    sentence = refusal(UnknownName, lambda: posterior.predict(frame[["a"]]), "columns a, b of the fit", "no column b")
+    assert "rename" not in sentence
+    refusal(UnknownName, lambda: posterior.predict(frame.rename(columns={"b": "B"})), "no column b", "rename 'B'")
+    refusal(UnknownName, lambda: posterior.predict(Dataset(X, Y, feature_names=("a", "c"))), "no column b", "columns a, c")
+
+
+HEADERS = {
+    "semicolons": ("t.csv", "a;b;y\n1;2;3\n", ("commas", "';'")),
+    "semicolons and decimal commas": ("t.csv", "a;y\n1,5;2,5\n", ("commas", "';'")),
+    "tabs": ("t.csv", "a\tb\ty\n1\t2\t3\n", ("commas", "a tab")),
+    "commas": ("t.tsv", "a,b,y\n1,2,3\n", ("tabs", "','")),
+    "a last separator": ("t.csv", "a,b,y,\n1,2,3,\n", ("header ends in a separator",)),
+    "a last separator, quoted names": ("t.csv", '"a","b","y",\n1,2,3,\n', ("header ends in a separator",)),
+    "one column": ("t.csv", "a\n1\n1,2\n", ("1 field in", "2 in row 1")),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "facts"), HEADERS.values(), ids=HEADERS)
+def test_headers(name: str, content: str, facts: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    refusal(DataError, lambda: read_frame(tmp_path / name), name, *facts)
+
+
+def test_a_table_is_no_saved_posterior(tmp_path: Path) -> None:
+    path = tmp_path / "good.csv"
+    path.write_text("alpha,beta,y\n1,2,3\n")
+    refusal(StorageError, lambda: load_posterior(path), "good.csv", "another kind of file", "posterior.save")
+
+
+def test_what_predictions_are_written_as(posterior: Posterior, tmp_path: Path) -> None:
+    posterior.save(tmp_path / "p.safetensors")
+    pd.DataFrame(X.numpy(), columns=["a", "b"]).to_csv(tmp_path / "new.csv", index=False)
+
+    def predict(out: str) -> Any:
+        command = ["predict", str(tmp_path / "p.safetensors"), str(tmp_path / "new.csv"), "--out", out]
+        return CliRunner().invoke(app, command)
+
+    for name in ("p.txt", "p"):
+        done = predict(str(tmp_path / name))
+        assert isinstance(done.exception, SettingError)
+        assert ".csv or .parquet" in str(done.exception)
+        assert not (tmp_path / name).exists()
+    done = predict(str(tmp_path / "p.CSV"))
+    assert done.exit_code == 0, done.output
+    assert "guarantee: none beyond the model" in done.output
+    assert len(pd.read_csv(tmp_path / "p.CSV")) == len(X)
+    predict(str(tmp_path / "p.PARQUET"))
+    assert np.isfinite(pd.read_parquet(tmp_path / "p.PARQUET").to_numpy()).all()
+    assert predict("/dev/null").exit_code == 0
+
+
+def test_names_and_numbers(posterior: Posterior) -> None:
+    assert "did you mean 'map'" in str(UnknownName("method", "MAP", ["nuts", "map"]))
+    assert "a units" not in refusal(UnknownName, lambda: posterior.draws_in("dat"), "'dat'", "model, data")
+    assert [memory.said(size) for size in (6.4e8, 1.28e10, 2e12, 3.5e15)] == ["640 MB", "12.8 GB", "2 TB", "3.5 PB"]
