@@ -17,7 +17,7 @@ lint: .venv/test
 	$(BIN)/basedpyright
 
 bench: .venv/bench
-	$(BIN)/python -m pytest tests/bench --benchmark-only -q -s -p no:xdist
+	OMP_WAIT_POLICY=ACTIVE $(BIN)/python -m pytest tests/bench --benchmark-only -q -s -p no:xdist
 
 faults: .venv/test
 	MPLBACKEND=Agg timeout 2400 $(BIN)/python -m tests.faults.campaign

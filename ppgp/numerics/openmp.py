@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 POLICY = "OMP_WAIT_POLICY"
-_passive = False
+_policy: str | None = None
 
 
 def load_passively() -> None:
@@ -23,11 +23,12 @@ def load_passively() -> None:
 
     The environment is afterwards as it was. A policy that the user has set is left alone.
     """
-    global _passive
+    global _policy
     chosen = os.environ.get(POLICY)
-    if chosen is not None or "GOMP_SPINCOUNT" in os.environ:
-        spins = os.environ.get("GOMP_SPINCOUNT", "")
-        _passive = (chosen or "").strip().lower() == "passive" or spins.strip() == "0"
+    spins = os.environ.get("GOMP_SPINCOUNT")
+    if chosen is not None or spins is not None:
+        sleeps = (chosen or "").strip().lower() == "passive" or (spins or "").strip() == "0"
+        _policy = "passive" if sleeps else "active"
         return
     library = None if "torch" in sys.modules else _library()
     if library is None:
@@ -35,16 +36,16 @@ def load_passively() -> None:
     os.environ[POLICY] = "PASSIVE"
     try:
         ctypes.CDLL(str(library))
-        _passive = True
+        _policy = "passive"
     except OSError:  # torch says what is wrong with it when it is imported
         pass
     finally:
         del os.environ[POLICY]
 
 
-def waits_passively() -> bool:
-    """Whether threads that wait are known to sleep."""
-    return _passive
+def wait_policy() -> str | None:
+    """How threads wait: "passive", asleep; "active", in a busy loop that the user has asked for; None: not known."""
+    return _policy
 
 
 def _library() -> Path | None:

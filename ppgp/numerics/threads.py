@@ -4,13 +4,16 @@ Two threads pay from a size on; below it they cost more than they save. The numb
 of the problem, the cores that this process may use (affinity mask and cgroup quota) and the caller's
 setting, which is a ceiling. It never depends on the load, so that results do not.
 
-Where threads would wait for one another in a busy loop (see ``openmp``), one thread is the default:
-beside other processes, two would be many times slower.
+Where threads wait for one another asleep, waking them costs as much as a second thread saves up to
+2,000 rows of a Gaussian process. Where they wait in a busy loop (see ``openmp``), two pay earlier, but are
+many times slower than one beside other processes: one thread is the default there, unless the user has
+asked for that way of waiting.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -20,10 +23,11 @@ from typing import Any, TypeVar
 import torch
 
 from ..libraries import imported
-from .openmp import waits_passively
+from .openmp import wait_policy
 
-#: multiplications of one evaluation from which a second thread pays: a Gaussian process of 500 rows
-PAYS_FROM = 500.0**3
+#: multiplications of one evaluation from which a second thread pays, by the way that threads wait: those of a
+#: Gaussian process of 2,000 rows, and of 500
+PAYS_FROM = {"passive": 2000.0**3, "active": 500.0**3}
 #: multiplications that an elementwise function of one number counts as
 ELEMENT = 100.0
 
@@ -43,9 +47,8 @@ def numbers_in(arguments: Mapping[str, Any]) -> int:
 
 def threads_for(work: float) -> int:
     """Threads for an operation of ``work`` multiplications, before the caller's ceiling."""
-    if work < PAYS_FROM or _LIMITER.forked or not waits_passively():
-        return 1
-    return available_cores()
+    least = PAYS_FROM.get(wait_policy() or "", math.inf)
+    return 1 if _LIMITER.forked or work < least else available_cores()
 
 
 class _Limiter:

@@ -15,7 +15,7 @@ from ppgp.numerics.threads import at_most, limited
 
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 several = pytest.mark.skipif(CORES < 2, reason="needs two cores")
-SLEEPS = "from ppgp.numerics.openmp import waits_passively\nprint(waits_passively())\n"
+POLICY = "from ppgp.numerics.openmp import wait_policy\nprint(wait_policy())\n"
 
 
 def run(code: str, **environment: str) -> list[str]:
@@ -35,17 +35,17 @@ def run(code: str, **environment: str) -> list[str]:
 @pytest.mark.skipif(sys.platform != "linux", reason="GNU OpenMP comes with torch's wheels on Linux")
 def test_waiting_threads_sleep_where_ppgp_is_imported_first() -> None:
     code = "import os, ppgp, torch\nprint(os.environ.get('OMP_WAIT_POLICY'))\n"
-    assert run(code + SLEEPS) == ["None", "True"]
+    assert run(code + POLICY) == ["None", "passive"]
 
 
 def test_a_policy_of_the_caller_is_left_alone() -> None:
-    assert run("import ppgp, torch\n" + SLEEPS, OMP_WAIT_POLICY="active") == ["False"]
-    assert run("import torch, ppgp\n" + SLEEPS, OMP_WAIT_POLICY="PASSIVE") == ["True"]
+    assert run("import ppgp, torch\n" + POLICY, OMP_WAIT_POLICY="active") == ["active"]
+    assert run("import torch, ppgp\n" + POLICY, OMP_WAIT_POLICY="PASSIVE") == ["passive"]
 
 
-def test_where_threads_spin_one_is_the_default() -> None:
+def test_where_nothing_is_known_of_the_waiting_one_thread_is_the_default() -> None:
     code = "import torch, ppgp\nfrom ppgp.numerics.threads import threads_for\nprint(threads_for(1e12))\n"
-    assert run(code + SLEEPS) == ["1", "False"]
+    assert run(code + POLICY) == ["1", "None"]
 
 
 @several
@@ -81,13 +81,20 @@ print(*set(seen), torch.get_num_threads())
 @pytest.mark.parametrize(("n", "ceiling", "inside"), [(60, 2, 1), (600, 2, 2), (600, 1, 1)])
 def test_a_fit_runs_on_what_its_size_deserves_under_the_callers_ceiling(n: int, ceiling: int, inside: int) -> None:
     code = "import warnings\nwarnings.simplefilter('ignore')\n" + FIT.format(n=n, ceiling=ceiling)
-    assert run(code) == [str(inside), str(ceiling)]
+    assert run(code, OMP_WAIT_POLICY="active") == [str(inside), str(ceiling)]
+
+
+@several
+def test_threads_that_sleep_while_they_wait_pay_later() -> None:
+    code = "import ppgp\nfrom ppgp.numerics.threads import threads_for\nprint(threads_for(1000.0**3), threads_for(3000.0**3))\n"
+    assert run(code) == ["1", str(CORES)]
+    assert run(code, OMP_WAIT_POLICY="active") == [str(CORES), str(CORES)]
 
 
 @pytest.fixture
 def two_threads(monkeypatch: pytest.MonkeyPatch):
     """A machine where two threads pay, whatever this one is."""
-    monkeypatch.setattr(threads, "waits_passively", lambda: True)
+    monkeypatch.setattr(threads, "wait_policy", lambda: "passive")
     monkeypatch.setattr(threads, "available_cores", lambda: 2)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
