@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -154,6 +155,7 @@ class PoissonLogNormal(dist.TorchDistribution):
     arg_constraints = {"loc": constraints.real, "scale": constraints.nonnegative}  # type: ignore[assignment]
     support = constraints.nonnegative_integer  # type: ignore[assignment]
     REACH = 8.0  # sds of f that are integrated over
+    WIDE = 1.0  # sd of f from which no event has a rule of its own
 
     def __init__(self, loc: Tensor, scale: Tensor, validate_args: bool | None = None) -> None:
         self.loc, self.scale = torch.broadcast_tensors(loc, scale)
@@ -185,7 +187,23 @@ class PoissonLogNormal(dist.TorchDistribution):
         x = f[..., None] + width[..., None] * nodes
         inside = y[..., None] * x - x.exp() - 0.5 * precision[..., None] * (x - loc[..., None]).square() + 0.5 * nodes.square()
         total = torch.logsumexp(inside + weights.log(), -1)
-        return total + width.log() + 0.5 * precision.log() - 0.5 * LOG_2PI - torch.lgamma(y + 1)
+        found = total + width.log() + 0.5 * precision.log() - 0.5 * LOG_2PI - torch.lgamma(y + 1)
+        scale = self.scale.expand_as(loc)
+        none = (y == 0) & (scale > self.WIDE)
+        if bool(none.any()):
+            found = found.masked_scatter(none, self._log_none(loc[none], scale[none]))
+        return found
+
+    @staticmethod
+    def _log_none(loc: Tensor, scale: Tensor) -> Tensor:
+        """log P(Y = 0) where f is so uncertain that exp(-exp(f)) is a cliff in its density.
+
+        exp(-exp(f)) is P(t > f) for t the log of a standard exponential number, so that P(Y = 0) is the average of
+        Phi((t - loc) / scale) over t, which is smooth; by the trapezoidal rule, to rounding.
+        """
+        t = torch.arange(-30.0, 12.0, 0.25, dtype=loc.dtype, device=loc.device)
+        inside = t - t.exp() + torch.special.log_ndtr((t - loc[..., None]) / scale[..., None])
+        return torch.logsumexp(inside, -1) + math.log(0.25)
 
     def cdf(self, value: Tensor) -> Tensor:
         loc, k = torch.broadcast_tensors(self.loc, value.floor())
