@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -57,3 +59,16 @@ def test_a_program_has_none() -> None:
     assert not any(issubclass(Program, kind) for kind in KINDS)
     assert isinstance(Program(lambda: None), Model)
     assert ppgp.models.Model is Model
+
+
+def test_the_readme_has_the_table_of_the_classes() -> None:
+    """``python tests/tools/matrix.py --write`` brings it up to date."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+    try:
+        import matrix
+    finally:
+        sys.path.pop(0)
+    assert matrix.in_readme(matrix.README.read_text()) == matrix.table()
+    named = set(matrix.CALLS.values())
+    asked_for_inside = {capabilities.OwnGuide, capabilities.SubsetModel, capabilities.WarmStart}
+    assert named | asked_for_inside == set(KINDS)

@@ -1,0 +1,61 @@
+"""The table of the README that says which model has which capability: ``python tests/tools/matrix.py`` prints it.
+
+With ``--write`` it takes the place of the one in the README.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ppgp import models
+from ppgp.models import Model
+from ppgp.target import capabilities
+
+README = Path(__file__).parents[2] / "README.md"
+BEGIN, END = "<!-- capabilities -->\n", "<!-- end of capabilities -->\n"
+
+#: what a user writes -> the capability that it asks for
+CALLS = {
+    "`Exact()`": capabilities.ClosedForm,
+    "`Gibbs()`": capabilities.FullConditionals,
+    "`SVI()` on a collapsed bound": capabilities.CollapsedBound,
+    '`MAP("newton")` by formula': capabilities.LikelihoodDerivatives,
+    "`SGPR(reselect=)`": capabilities.Reselects,
+    "`posterior.latent`": capabilities.LatentFunction,
+    "`posterior.loo`": capabilities.LeaveOneOut,
+    "`posterior.pathwise`": capabilities.PosteriorFunctions,
+    "`posterior.components`": capabilities.Components,
+    "`posterior.coefficients`": capabilities.LinearCoefficients,
+    "`posterior.probit`": capabilities.ProbitPrediction,
+    "`full_conformal`": capabilities.JointGaussian,
+    "`block_kriging`": capabilities.BlockMeans,
+}
+
+
+def table() -> str:
+    """Markdown: one row per call, the models that have it."""
+    kinds = [vars(models)[name] for name in models.__all__ if name not in ("Model", "Program")]
+    lines = ["| call | models |", "|---|---|"]
+    for call, capability in CALLS.items():
+        having = [kind.__name__ for kind in kinds if issubclass(kind, Model) and issubclass(kind, capability)]
+        lines.append(f"| {call} | {', '.join(having)} |")
+    return "\n".join(lines) + "\n"
+
+
+def in_readme(text: str) -> str:
+    """The table between its marks in the README."""
+    return text[text.index(BEGIN) + len(BEGIN) : text.index(END)]
+
+
+def main() -> None:
+    if "--write" not in sys.argv:
+        print(table(), end="")
+        return
+    text = README.read_text()
+    before, after = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
+    README.write_text(before + table() + after)
+
+
+if __name__ == "__main__":
+    main()
