@@ -104,7 +104,7 @@ def test_a_set_that_no_number_belongs_to_is_empty_and_not_infinite(below: float,
 @pytest.mark.parametrize("score", SCORES, ids=repr)
 def test_a_law_that_could_not_be_computed_is_an_error_and_not_an_empty_set(score: C.Score) -> None:
     law = Prediction(Normal(torch.tensor([[0.0, math.nan]], dtype=F64), torch.ones(1, 2, dtype=F64), validate_args=False))
-    with pytest.raises(ArithmeticError, match=r"\[1\]"):
+    with pytest.raises(ArithmeticError, match="row 1"):
         score.region(law, torch.tensor(1.0, dtype=F64), 0.9)
 
 
