@@ -52,7 +52,7 @@ def test_what_is_empty_covers_nothing_and_what_covers_is_not_empty(ends: list[tu
 
 def test_an_end_that_is_nan_is_no_empty_set_but_an_error() -> None:
     for lower, upper in (([0.0, NAN], [1.0, 1.0]), ([0.0, NAN], [1.0, NAN])):
-        with pytest.raises(NumericalError, match=r"rows.*\[1\]"):
+        with pytest.raises(NumericalError, match="row 1"):
             Region(0.9, "", torch.tensor(lower), torch.tensor(upper))
 
 
