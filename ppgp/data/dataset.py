@@ -298,7 +298,7 @@ class Scaler:
                     DataWarning,
                     stacklevel=3,
                 )
-            own, x_sd = x_sd, torch.where(constant, torch.ones_like(x_sd), x_sd)
+            own, x_sd = x_sd, torch.where(constant, x_sd.clamp_min(1.0), x_sd)  # beyond 1e15 rounding exceeds 1
             if data.together and not bool(constant[data.together].all()):
                 x_sd[data.together] = magnitudes.root_mean_square(own[data.together])
         if scale_y:
@@ -307,7 +307,7 @@ class Scaler:
                 warnings.warn(
                     "y is constant: centred, not scaled; every model will predict that constant", DataWarning, stacklevel=3
                 )
-                y_sd = torch.ones_like(y_sd)
+                y_sd = y_sd.clamp_min(1.0)
         return cls(x_mean, x_sd, y_mean, y_sd)
 
     @property
