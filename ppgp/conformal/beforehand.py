@@ -10,7 +10,7 @@ from ..inference.also_seen import found_on
 from ..kernels.networks import modules_in
 from ..models import Model
 from ..numerics.same_rows import same_rows
-from ..posterior.provenance import numbers
+from ..posterior.provenance import common_columns, numbers
 from ..priors import Param
 
 UNDECLARED = (
@@ -31,9 +31,12 @@ def given_by_hand(recipe: Model, d: int) -> list[str]:
 def found_among(recipe: Model, data: Dataset) -> str | None:
     """The sentence of sets whose recipe is known to hold what was found on rows of ``data`` (in their units), whatever the caller's
     word; None where none is known."""
-    rows = np.column_stack([numbers(data.X), numbers(data.y)])
-    tables = [table for table in found_on(recipe) if table.d == data.d]
-    hits = [same_rows(np.column_stack([numbers(t.X), numbers(t.y)]), rows) for t in tables]
+    X, y = numbers(data.X), numbers(data.y)
+    hits = []
+    for table in found_on(recipe):
+        there, here = common_columns(table, data)
+        known = np.column_stack([numbers(table.X)[:, there], numbers(table.y)])
+        hits.append(same_rows(known, np.column_stack([X[:, here], y])))
     count = int(np.any(hits, axis=0).sum()) if hits else 0
     return FOUND.format(count=count, n=data.n) if count else None
 

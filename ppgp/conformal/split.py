@@ -6,7 +6,6 @@ import math
 import warnings
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -67,7 +66,7 @@ class Calibrator:
     def __len__(self) -> int:
         return len(self.y)
 
-    @cached_property
+    @property
     def seen(self) -> int:
         """How many calibration rows the fit has seen."""
         return int(self.prediction.seen_with(self.y).sum())

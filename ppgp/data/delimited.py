@@ -22,11 +22,13 @@ class Records(NamedTuple):
 
     Args:
         header: the names in its first record.
+        header_line: the line of the file on which that begins, counted from 1.
         fields: of each further record, how many fields it has.
         lines: of each further record, the line of the file on which it begins, counted from 1.
     """
 
     header: list[str]
+    header_line: int
     fields: np.ndarray
     lines: np.ndarray
 
@@ -40,7 +42,7 @@ def read_delimited(path: Path, separator: str) -> Any:
     import pandas as pd
 
     content = _text(path)
-    header, fields, lines = (_quoted if b'"' in content else _plain)(content, separator, path.name)
+    header, header_line, fields, lines = (_quoted if b'"' in content else _plain)(content, separator, path.name)
     _check_header(header, separator, path.name)
     refuse_twice(name for name in header if name.strip())
     wrong = np.flatnonzero(fields != len(header))
@@ -52,9 +54,10 @@ def read_delimited(path: Path, separator: str) -> Any:
             f"{fields[row]} in row {row} (line {lines[row]}){more}",
             "mend the row; a separator at its end counts, and so does a decimal comma",
         )
-    gaps = np.flatnonzero(np.diff(lines) > 1)
+    gaps = np.flatnonzero(np.diff(lines, prepend=header_line) > 1)
     if len(header) == 1 and len(gaps) and b'"' not in content:
-        got = f"a blank line {lines[gaps[0]] + 1}"
+        after = header_line if gaps[0] == 0 else lines[gaps[0] - 1]
+        got = f"a blank line {after + 1}"
         raise DataError(f"a value in every row of {path.name}", got, "fill it, or drop the line")
     frame = pd.read_csv(io.BytesIO(content), sep=separator, index_col=False, low_memory=False)
     if len(frame) != len(fields):
@@ -106,13 +109,14 @@ def _plain(content: bytes, separator: str, name: str) -> Records:
         blank[line] = not body[starts[line] : ends[line]].strip(b" \t")
     kept = np.flatnonzero(~blank)
     first = body[starts[kept[0]] : ends[kept[0]]].decode()
-    return Records(first.split(separator), fields[kept[1:]], kept[1:] + 1)
+    return Records(first.split(separator), int(kept[0]) + 1, fields[kept[1:]], kept[1:] + 1)
 
 
 def _quoted(content: bytes, separator: str, name: str) -> Records:
     """Of a file with quotes, within which separators and line ends count for nothing."""
     reader = csv.reader(io.StringIO(content.decode(), newline=""), delimiter=separator)
     header: list[str] = []
+    header_line = 1
     fields: list[int] = []
     lines: list[int] = []
     begins = 1
@@ -123,8 +127,8 @@ def _quoted(content: bytes, separator: str, name: str) -> Records:
                 fields.append(len(record))
                 lines.append(begins)
             elif not blank:
-                header = record
+                header, header_line = record, begins
             begins = reader.line_num + 1
     except csv.Error as error:
         raise DataError(f"a readable {name}", f"{error} in line {begins}", "check the file") from None
-    return Records(header, np.array(fields, dtype=int), np.array(lines, dtype=int))
+    return Records(header, header_line, np.array(fields, dtype=int), np.array(lines, dtype=int))

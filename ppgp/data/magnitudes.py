@@ -41,6 +41,7 @@ def spread(values: Tensor) -> Spread:
     mean, sd = shift + values.mean(0), values.std(0, correction=0)
     if bool(exponent.any()):
         mean, sd = times_two_to(mean, exponent), times_two_to(sd, exponent)
+        constant = constant | (sd == 0)  # smaller than any float
     return Spread(mean, sd, constant)
 
 

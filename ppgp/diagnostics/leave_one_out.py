@@ -64,6 +64,8 @@ def psis_loo(posterior: Posterior, site: str | None = None) -> LOO:
         UnknownName: if no observed site has that name.
     """
     each = posterior.pointwise()
+    if not each:
+        raise NotApplicable("an observed site to leave rows of out", "none", "write pyro.sample(..., obs=y) in the program")
     if site is not None and site not in each:
         raise UnknownName("observed site", site, each)
     if len(each) > 1 and site is None:

@@ -97,7 +97,7 @@ def check_file(path: str | Path) -> Path:
     if kind is not None and stat.S_ISDIR(kind):
         raise StorageError("a file to write", f"{path}, a folder", "name a file in it")
     _check_part(path, target.parent, "make it first, or choose another path")
-    if kind is None or stat.S_ISREG(kind):
+    if not is_stream(path) and (kind is None or stat.S_ISREG(kind)):
         check_mode(path, target, kind)
         _probe(path, target)
     elif not os.access(target, os.W_OK):

@@ -7,12 +7,10 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import fields as dataclass_fields
-from dataclasses import is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
@@ -21,10 +19,11 @@ from torch import Tensor
 from .. import files
 from ..data.dataset import Dataset
 from ..errors import StorageError
+from ..numerics.fingerprint import fingerprint
 from ..posterior.posterior import Posterior
 from ..target.target import Target
 
-FORMAT = "ppgp-checkpoint-2"
+FORMAT = "ppgp-checkpoint-3"
 EVERY = 2.0  # seconds between saves
 SHARE = 0.05  # of the time of the run at most: where a save takes long, saves are further apart
 
@@ -74,10 +73,9 @@ class Checkpoint:
             with safe_open(str(self.path), "pt") as file:
                 metadata = file.metadata() or {}
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, OverflowError) as error:
-            raise StorageError(
-                "a checkpoint of this run", f"{self.path.name}, which cannot be read ({error})", "delete it"
-            ) from None
+        except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, OverflowError):
+            do = "choose another path; delete it only if it is a damaged checkpoint"
+            raise StorageError("a checkpoint of this run", f"{self.path.name}, which is none", do) from None
         if metadata.get("format") != FORMAT:
             raise StorageError("a checkpoint of this run", f"{self.path.name}, another kind of file", "choose another path")
         if metadata.get("identity") != self._identity:
@@ -120,14 +118,6 @@ def _checksum(tensors: Mapping[str, Tensor]) -> str:
 
 def _identity(how: Any, target: Target, seed: int) -> str:
     """A digest of all that the result depends on."""
-    digest = hashlib.sha256(json.dumps([repr(how), repr(target.model), int(seed)]).encode())
     data = target.data
-    fields = [getattr(target.model, f.name) for f in dataclass_fields(target.model)] if is_dataclass(target.model) else []
-    arguments = (data.X, data.y) if isinstance(data, Dataset) else tuple(dict(data).values())
-    for value in (*fields, *arguments):
-        if isinstance(value, Tensor | np.ndarray):
-            array = np.ascontiguousarray(value.detach().cpu().numpy() if isinstance(value, Tensor) else value)
-            digest.update(str((array.shape, array.dtype)).encode() + array.tobytes())
-        else:
-            digest.update(repr(value).encode() if not callable(value) else b"")
-    return digest.hexdigest()
+    arguments = (data.X, data.y, data.noise_sd) if isinstance(data, Dataset) else dict(data)
+    return fingerprint(how, target.model, int(seed), arguments)

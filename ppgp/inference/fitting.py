@@ -25,6 +25,7 @@ from ..errors import (
     counted,
     own_class,
 )
+from ..kernels import Kernel
 from ..models import Model, Program
 from ..models.base import as_given, made_from
 from ..numerics.seeding import seeded
@@ -107,6 +108,11 @@ def fit(
         raise NotApplicable("an inference record such as inference.NUTS()", got, do)
     if isinstance(model_or_program, type):
         raise NotApplicable("a model", f"the class {model_or_program.__name__}", f"call it: {model_or_program.__name__}()")
+    if isinstance(model_or_program, Kernel):
+        name = type(model_or_program).__name__
+        raise NotApplicable("a model", f"the kernel {name}", f"write models.GP({name}())")
+    if isinstance(model_or_program, Program):
+        model_or_program = model_or_program.function
     if isinstance(model_or_program, Model):
         if not isinstance(data, Dataset):
             raise DataError(f"a Dataset for {type(model_or_program).__name__}", type(data).__name__, "use ppgp.Dataset(X, y)")
@@ -121,8 +127,10 @@ def fit(
         recipe = as_given(model_or_program)
     elif callable(model_or_program):
         if isinstance(data, Dataset) or not isinstance(data, Mapping):
-            raise DataError("a dict of the program's arguments", type(data).__name__, "pass dict(X=..., y=...)")
+            names = ", ".join(f"{name}=..." for name in Program(model_or_program).arguments({}))
+            raise DataError("a dict of the program's arguments", type(data).__name__, f"pass dict({names})")
         model, scaler, recipe = Program(model_or_program), None, None
+        model.check_arguments(data)
     else:
         named = isinstance(model_or_program, str)
         got = repr(model_or_program) if named else an(type(model_or_program).__name__)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..errors import NotApplicable
+from ..errors import DataError, NotApplicable
 from ..numerics.threads import ELEMENT
 from ..priors import Param, Site
 from ..target.handlers import Run, numbers_seen, over_draws, quietly, site_log_prob
@@ -103,8 +103,23 @@ class Program(Model):
         with quietly(), torch.no_grad():
             found = laws(lambda: self.function(**full), lambda: self.function(**data), same_rows, self._latents(theta), seed)
         if not found:
-            raise NotApplicable("an argument left out, so that its site is predicted", "all of them", "call predict without y")
+            raise NotApplicable(
+                "a site of the program that was not drawn, to be predicted", "none", "leave the observed argument out"
+            )
         return found
+
+    def check_arguments(self, data: Mapping[str, Any]) -> None:
+        """Raises DataError for arguments that the program has not, and for those that it needs."""
+        try:
+            parameters = inspect.signature(self.function)
+        except (TypeError, ValueError):  # a callable that does not say
+            return
+        try:
+            parameters.bind(**data)
+        except TypeError:
+            wanted = ", ".join(parameters.parameters) or "none"
+            got = ", ".join(map(str, data)) or "none"
+            raise DataError(f"the program's arguments: {wanted}", got, "use the program's own names") from None
 
     def arguments(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """{argument of the program: its default, or None}; where it takes any, those of ``data`` too."""

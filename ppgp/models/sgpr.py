@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyro
 import pyro.distributions as dist
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..data.arrays import as_tensor
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, NumericalError, SettingError
 from ..kernels import RBF, Kernel, Unscaled
@@ -63,12 +65,14 @@ class SGPR(Model, LatentFunction, LeaveOneOut, WarmStart, Reselects):
     mean: PriorLike | None = None
     seed: int = 0
     reselect: int | None = None
-    Z: Tensor | None = field(default=None, repr=False, compare=False)
+    Z: Any = field(default=None, repr=False, compare=False)
     standardised: bool = field(default=False, kw_only=True)
     density_at_numbers = "elbo"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.Z is not None and not isinstance(self.Z, Tensor):
+            object.__setattr__(self, "Z", as_tensor(self.Z, "Z, the inducing inputs"))
         check_kernel(self.kernel)
         check_number(self.inducing)
         if self.reselect is not None and (self.learn or self.reselect < 1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyro
 import pyro.distributions as dist
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
+from ..data.arrays import as_tensor
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, NumericalError, SettingError, UnknownName
 from ..kernels import RBF, Kernel
@@ -76,13 +78,15 @@ class SVGP(Model, LatentFunction, OwnGuide, CollapsedBound, SubsetModel):
     learn: bool = True
     mean: PriorLike | None = None
     seed: int = 0
-    Z: Tensor | None = field(default=None, repr=False, compare=False)
+    Z: Any = field(default=None, repr=False, compare=False)
     standardised: bool = field(default=False, kw_only=True)
     collapsed = ("v",)
     latent_values = ("v",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.Z is not None and not isinstance(self.Z, Tensor):
+            object.__setattr__(self, "Z", as_tensor(self.Z, "Z, the inducing inputs"))
         check_kernel(self.kernel)
         if not isinstance(self.likelihood, Likelihood):
             raise SettingError("a member of ppgp.likelihoods as likelihood", repr(self.likelihood), "for example Bernoulli()")

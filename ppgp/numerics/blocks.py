@@ -65,8 +65,8 @@ def each_block(answer: Callable[..., Tensor], law: Distribution, *tables: Tensor
 
 
 def sampled(law: Distribution, k: int, finish: Callable[[Tensor], Tensor]) -> Tensor:
-    """k draws [k, n] from an equal mixture, batch [draw, n] or batch [draw] and event [n]: each component as often as any other, but
-    for the remainder, which falls to some at random.
+    """k draws [k, n] from an equal mixture, batch [draw, n] or batch [draw] and event [n]: components without replacement
+    from as many whole rounds of them as k needs: as often as any other where k is a multiple of their number.
 
     Args:
         finish: of samples [*, n].

@@ -3,8 +3,9 @@
 Pyro's stack of handlers, its parameter store, torch's stream of random numbers and Python's warning filters belong to the
 process. Two threads that use them at once read and restore each other's. So every use takes a turn, and a second thread waits.
 
-There are two turns: one for all of that, which a fit has from start to end, and one for the stream of random numbers alone, so that
-a draw from a prediction need not wait for a fit. Who takes both takes the stream second, so that no two wait for each other.
+There are two turns. A fit holds the first, for handlers, parameters and filters, from start to end. Whoever draws random numbers
+holds the second, for the stream, while it draws, so that a draw from a prediction need not wait for a fit. Who takes both takes
+the stream second, so that no two wait for each other.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class _Turn:
         self.owner: int | None = None
         self.depth = self.number = 0  # how often the owner has entered; the number of the turn
         self.own = threading.local()
+        self.when_abandoned: list[Callable[[], None]] = []
 
     def enter(self) -> Callable[[], None]:
         """Wait for the turn; returns what ends it."""
@@ -53,8 +55,10 @@ class _Turn:
         """In a forked child there is one thread: it keeps a turn of its own, and that of another thread is over."""
         self.among_helpers = threading.RLock()
         if self.owner != threading.get_ident():
+            abandoned, self.owner, self.depth = self.owner is not None, None, 0
             self.lock = threading.RLock()
-            self.owner, self.depth = None, 0
+            for clean in self.when_abandoned if abandoned else ():
+                clean()
 
 
 _ALL, _STREAM = _Turn(), _Turn()
@@ -63,6 +67,11 @@ Turns = tuple[int | None, int | None]
 if hasattr(os, "register_at_fork"):
     for _each in (_ALL, _STREAM):
         os.register_at_fork(after_in_child=_each.after_fork)
+
+
+def when_abandoned(clean: Callable[[], None]) -> None:
+    """Call ``clean`` in a forked child where another thread of the parent was inside ``one_at_a_time``: it never leaves there."""
+    _ALL.when_abandoned.append(clean)
 
 
 @contextmanager

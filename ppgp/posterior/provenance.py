@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset, Scaler, in_order
-from ..errors import PpgpError
+from ..data.dataset import Dataset, Scaler
 from ..numerics.same_rows import Table, same_rows
 from ..numerics.seeding import seeded
 from ..target.handlers import Run, quietly
@@ -67,19 +66,21 @@ def of_table(X: Tensor, train: Dataset, scaler: Scaler | None, others: Sequence[
     def rows() -> Table:
         return inputs(X)
 
-    same_columns = [pairs for other in others if (pairs := _pairs_of(other, train)) is not None]
-    return Provenance(trained, rows, others=tuple(Provenance(pairs, rows) for pairs in same_columns))
+    def beside(other: Dataset) -> Provenance:
+        there, here = common_columns(other, train)
+        return Provenance(lambda: (numbers(other.X)[:, there], numbers(other.y)), lambda: rows()[:, here])
+
+    return Provenance(trained, rows, others=tuple(beside(other) for other in others if isinstance(other, Dataset)))
 
 
-def _pairs_of(other: Any, train: Dataset) -> Callable[[], tuple[Table, Table]] | None:
-    """() -> inputs and targets of a table with the columns of ``train``; None for any other."""
-    if not isinstance(other, Dataset):
-        return None
-    try:
-        X = in_order(other, train.feature_names)
-    except PpgpError:  # it has other columns
-        return None
-    return (lambda: (numbers(X), numbers(other.y))) if X.shape[1] == train.d else None
+def common_columns(one: Dataset, other: Dataset) -> tuple[list[int], list[int]]:
+    """The columns that two tables share, as places in either: by their names, or all where neither has names and
+    their number is the same. None where nothing says which is which: then y alone tells rows apart."""
+    if one.feature_names and other.feature_names:
+        both = [name for name in one.feature_names if name in other.feature_names]
+        return [one.feature_names.index(name) for name in both], [other.feature_names.index(name) for name in both]
+    every = list(range(one.d)) if one.d == other.d else []
+    return every, every
 
 
 class ProgramRows:

@@ -54,7 +54,7 @@ class Capability(ABC):
     advice: ClassVar[str]
 
     def lacks(self, capability: type[Capability]) -> NotApplicable | None:
-        """Why these options leave a capability of the class out; None where the model has it."""
+        """The error to raise where the options of this model rule the capability out; None where it has it."""
         return None
 
 
@@ -109,7 +109,7 @@ class OwnGuide(Capability):
     """A Pyro guide that belongs to the model; other models are served by an autoguide."""
 
     expected = "a model with a guide of its own"
-    advice = "use an autoguide"
+    advice = "use an autoguide: SVI(guide='multivariate_normal')"
 
     @abstractmethod
     def guide(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ def look_at(target: Target, run: Run) -> tuple[str | None, str | None]:
         What Pyro's validation says of it at all places that it was run at, and what is random in its density.
     """
     check_sites(run)
+    check_observed(run, target.model)
 
     def program() -> None:
         target._call(())
@@ -72,6 +74,22 @@ def check_sites(run: Run) -> None:
                 "observe the rows that are there (pyro.poutine.mask, or their index), and draw the missing values at a site of "
                 "their own if something depends on them",
             )
+
+
+def check_observed(run: Run, program: Any) -> None:
+    """Refuses a program that can be given data, by an argument that is None where it is left out, and observes none.
+
+    Raises:
+        DataError: naming these arguments.
+    """
+    if any(site["is_observed"] and not is_deterministic(site) for _, site in run.samples()):
+        return
+    optional = [name for name, default in program.arguments({}).items() if default is None]
+    given = inspect.signature(program.function).parameters
+    optional = [name for name in optional if name in given and given[name].default is None]
+    if optional:
+        do = f"pass {optional[0]}, and write pyro.sample(..., obs={optional[0]})"
+        raise DataError("a program that observes data", f"no observed site, with the argument {optional[0]}=None", do)
 
 
 def check_plates(program: Callable[[], Any]) -> None:

@@ -35,12 +35,20 @@ def compiled(target: Target, batch: int | None, jacobian: bool, k: int | None) -
     except (KeyboardInterrupt, NotApplicable):
         raise
     except Exception as error:  # whatever a stranger's program does inside a trace, running it eagerly is right
-        graph, reason = one, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        graph, reason = one, _why(error)
     if reason is None:
         return graph, None
     if k is not None:  # a graph of one point may serve where that of several does not
         return looped(target.compiled(batch, jacobian)), None
     return one, reason
+
+
+def _why(error: Exception) -> str:
+    """What kept a program from being traced, in one sentence."""
+    said = str(error)
+    if "_local_scalar_dense" in said or "data-dependent" in said or "Could not guard" in said:
+        return "it turns a value into a Python number, as an if, float() or .item() does"
+    return f"{type(error).__name__}: {said.splitlines()[0] if said else ''}"
 
 
 def _three_points(target: Target) -> list[Tensor]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributions import Independent, VonMises, biject_to, constraints, transform_to
 
 from ..errors import NotApplicable
-from ..numerics.turns import one_at_a_time
+from ..numerics.turns import one_at_a_time, when_abandoned
 from .angles import Angle
 
 
@@ -46,6 +46,9 @@ class Run(Messenger):
         return mapped
 
     def _pyro_sample(self, msg: Any) -> None:
+        if msg["name"] in self.sites and not site_is_subsample(msg):
+            do = "use pyro.plate, or a name with a number in a loop, such as f'y{i}'"
+            raise NotApplicable("a name of its own for every site", f"two sites named {msg['name']!r}", do)
         if site_is_subsample(msg):
             wanted, size = msg["fn"].subsample_size, msg["fn"].size
             if msg["value"] is None and wanted is not None and wanted < size:
@@ -184,6 +187,14 @@ def _unmasked(law: Any) -> Tensor:
 
 def is_factor(s: Mapping[str, Any]) -> bool:
     return isinstance(s["fn"], dist.Unit)
+
+
+def _without_handlers() -> None:
+    """A forked child has the stack of handlers of the thread that was inside, which would answer for its sites."""
+    pyro.poutine.runtime._PYRO_STACK.clear()
+
+
+when_abandoned(_without_handlers)
 
 
 @contextmanager

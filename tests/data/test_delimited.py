@@ -50,6 +50,7 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "UTF-16": ("a,y\n1,2\n".encode("utf-16"), "line 1"),
     "a quote that never ends": ('a,y\n1,"2\n3,4\n', "row"),
     "a blank line among the rows of one column": ("x\n1\n\n3\n", "blank line 3"),
+    "a blank line before the rows of one column": ("x\n\n1\n2\n", "blank line 2"),
 }
 
 

@@ -75,11 +75,11 @@ def test_settings_that_make_no_sense() -> None:
         HMC(target_accept=1.0)
 
 
-def test_hmc_and_nuts_say_the_same_of_divergences() -> None:
-    from ppgp.inference.mcmc.nutpie_chains import notes_on
+def test_hmc_says_what_nuts_does_of_divergences() -> None:
+    from ppgp.inference.base import divergences
 
     diverging = torch.tensor([[True, False, True]])
     (sentence,) = HMC().notes({"diverging": diverging})
-    assert notes_on(diverging, 3, 3) == [sentence]
+    assert divergences(diverging) == [sentence]
     assert sentence.startswith("2 of 3 draws diverged")
     assert HMC().notes({"diverging": torch.zeros(1, 3)}) == []

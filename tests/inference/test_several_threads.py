@@ -136,3 +136,39 @@ print(process.exitcode, torch.get_num_threads())
 
 def test_a_fit_in_a_process_forked_after_a_fit_ends() -> None:
     assert printed(FORKED, seconds=120) == ["1", "0", "2"]
+
+
+BESIDE = """
+import os, threading
+import ppgp, pyro, torch
+import pyro.distributions as dist
+from ppgp.target.handlers import Run, quietly
+
+def program(y):
+    m = pyro.sample("m", dist.Normal(torch.zeros(()), 10.0))
+    with pyro.plate("rows", len(y)):
+        pyro.sample("y", dist.Normal(m, 1.0), obs=y)
+
+inside, over = threading.Event(), threading.Event()
+
+def other():
+    with quietly(), Run({"m": torch.tensor(-50.0)}):
+        inside.set()
+        over.wait()
+
+thread = threading.Thread(target=other)
+thread.start()
+inside.wait()
+child = os.fork()
+if not child:
+    fitted = ppgp.fit(program, {"y": torch.full((100,), 5.0)}, ppgp.inference.MAP(), progress=False)
+    print(round(float(fitted.draws["m"].mean()), 1), len(pyro.poutine.runtime._PYRO_STACK), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+over.set()
+thread.join()
+"""
+
+
+def test_a_child_forked_beside_a_fit_does_not_inherit_its_handlers() -> None:
+    assert printed(BESIDE, seconds=120) == ["5.0", "0"]

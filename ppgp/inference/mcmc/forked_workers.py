@@ -100,7 +100,7 @@ class Crew:
         value: Any
         try:
             kind, value = connection.recv()
-        except EOFError:
+        except (EOFError, OSError):  # OSError: it ended halfway through a message
             kind, value = "failed", RuntimeError(f"the process of chain {job} died")
         if kind == "progress":
             self.heard(job, value)

@@ -13,10 +13,10 @@ from ...target.handlers import Run, mapping, quietly
 from ...target.target import Target
 from .vague import WIDE, improper, log_spread, vague_sites
 
-SEVERAL = 8  # by default: an end that one search in three reaches is then missed in 4 % of the fits
+SEVERAL = 8  # by default: an end that one search in three reaches is missed by all of them in 4 % of the fits
 SPREAD = 2.0  # where a prior is flat, starts are Uniform(-2, 2) around the origin of the unconstrained scale, as Stan's chains
 TRIES = 20  # draws of the prior that are looked at for one of finite density
-ENOUGH = 5  # of these, by default, where the first so many end alike: an end that half of the searches reach is missed in 3 %
+ENOUGH = 5  # of these, by default, where the first so many end alike: an end that half of the searches reach is missed in 3 %, one in three in 13 %
 NEAR = 3.0  # nats: a mode with less than e^-3 = 5 % of the best one's height is no rival
 DIP = 0.1  # nats that the density falls between two ends which are not one mode
 SAME = 1e-3  # of the unconstrained scale: searches end less far from their mode

@@ -1,0 +1,98 @@
+"""A digest of what a result depends on: numbers, records, containers, networks, and the code of functions."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from types import CodeType, FunctionType
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # another in every process
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+#: what a function may read from outside without changing it; a list or a dict may be its own notebook
+CONSTANT = (*PLAIN, tuple, frozenset, Tensor, np.ndarray, nn.Module, FunctionType)
+
+
+def fingerprint(*values: Any) -> str:
+    """A digest that is the same in every process, and differs where a number or the code of a function does."""
+    digest = hashlib.sha256()
+    for part in _parts(values, set()):
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()
+
+
+def _parts(value: Any, inside: set[int]) -> Iterator[bytes]:
+    """``inside``: the functions and records around this one, which may refer to themselves."""
+    yield type(value).__name__.encode()
+    if isinstance(value, PLAIN):
+        yield repr(value).encode()
+    elif isinstance(value, Tensor):
+        yield from _parts(value.detach().cpu().resolve_conj().numpy(), inside)
+    elif isinstance(value, np.ndarray) and value.dtype.kind != "O":
+        yield str((value.shape, value.dtype)).encode()
+        yield np.ascontiguousarray(value).tobytes()
+    elif id(value) not in inside:
+        for part in _members(value):
+            yield from _parts(part, inside | {id(value)})
+
+
+def _members(value: Any) -> Iterator[Any]:
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield key
+            yield each
+    elif isinstance(value, set | frozenset):
+        yield from sorted(map(repr, value))
+    elif isinstance(value, list | tuple):
+        yield from value
+    elif isinstance(value, np.ndarray):
+        yield from value.ravel().tolist()
+    elif isinstance(value, nn.Module):
+        yield ADDRESS.sub("", repr(value))
+        yield dict(value.state_dict())
+    elif isinstance(value, FunctionType):
+        yield from _of_function(value)
+    elif isinstance(value, CodeType):
+        yield value.co_code
+        yield value.co_names
+        yield from value.co_consts
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield field.name
+            yield getattr(value, field.name)
+    elif hasattr(value, "__func__"):  # a bound method
+        yield value.__func__
+        yield value.__self__
+    else:
+        yield ADDRESS.sub("", repr(value))
+
+
+def _of_function(function: FunctionType) -> Iterator[Any]:
+    """Its code, defaults, and the constants that it reads from around it and from its module."""
+    yield function.__qualname__
+    yield function.__code__
+    yield function.__defaults__
+    yield function.__kwdefaults__
+    for cell in function.__closure__ or ():
+        try:
+            held = cell.cell_contents
+        except ValueError:  # not filled yet
+            continue
+        if isinstance(held, CONSTANT):
+            yield held
+    for name in sorted(_names(function.__code__)):
+        held = function.__globals__.get(name)
+        own = not isinstance(held, FunctionType) or held.__module__ == function.__module__
+        if isinstance(held, CONSTANT) and own:
+            yield name
+            yield held
+
+
+def _names(code: CodeType) -> set[str]:
+    nested = (const for const in code.co_consts if isinstance(const, CodeType))
+    return set(code.co_names).union(*map(_names, nested))

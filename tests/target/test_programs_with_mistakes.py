@@ -1,0 +1,98 @@
+"""Mistakes in a program that would be fitted without a word: each is refused in one sentence."""
+
+from __future__ import annotations
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+
+import ppgp
+from ppgp.errors import DataError, NotApplicable
+from ppgp.inference import MAP
+from ppgp.kernels import RBF
+from ppgp.models import SGPR, SVGP
+
+X = torch.linspace(0.0, 1.0, 20, dtype=torch.float64)
+Y = 2.0 * X
+ZERO = torch.zeros((), dtype=torch.float64)
+
+
+def fitted(program: object, data: object) -> ppgp.Posterior:
+    return ppgp.fit(program, data, MAP(), progress=False)  # type: ignore[arg-type]
+
+
+def in_a_loop(x: torch.Tensor, y: torch.Tensor) -> None:
+    slope = pyro.sample("slope", dist.Normal(ZERO, 1.0))
+    for i in range(len(x)):
+        pyro.sample("y", dist.Normal(slope * x[i], 0.1), obs=y[i])
+
+
+def twice(x: torch.Tensor, y: torch.Tensor) -> None:
+    pyro.sample("slope", dist.Normal(ZERO, 1.0))
+    slope = pyro.sample("slope", dist.Normal(ZERO, 2.0))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(slope * x, 0.1), obs=y)
+
+
+def without_obs(x: torch.Tensor, y: torch.Tensor | None = None) -> None:
+    slope = pyro.sample("slope", dist.Normal(ZERO, 1.0))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(slope * x, 0.1))
+
+
+def right(x: torch.Tensor, y: torch.Tensor | None = None) -> None:
+    slope = pyro.sample("slope", dist.Normal(ZERO, 1.0))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(slope * x, 0.1), obs=y)
+
+
+@pytest.mark.parametrize(("program", "name"), [(in_a_loop, "'y'"), (twice, "'slope'")])
+def test_two_sites_of_one_name(program: object, name: str) -> None:
+    with pytest.raises(NotApplicable, match=f"two sites named {name}"):
+        fitted(program, {"x": X, "y": Y})
+
+
+def test_a_param_may_be_read_twice() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> None:
+        for _ in range(2):
+            scale = pyro.param("scale", torch.ones((), dtype=torch.float64), constraint=dist.constraints.positive)
+        slope = pyro.sample("slope", dist.Normal(ZERO, 1.0))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", dist.Normal(slope * x, scale), obs=y)
+
+    assert float(fitted(program, {"x": X, "y": Y + 0.1 * X.cos()}).draws["slope"].mean()) > 1.0
+
+
+@pytest.mark.parametrize("data", [{"x": X, "y": Y}, {"x": X}])
+def test_an_argument_for_data_that_nothing_observes(data: dict[str, torch.Tensor]) -> None:
+    with pytest.raises(DataError, match="y=None"):
+        fitted(without_obs, data)
+
+
+def test_data_that_were_left_out() -> None:
+    with pytest.raises(DataError, match="pass y"):
+        fitted(right, {"x": X})
+    assert float(fitted(right, {"x": X, "y": Y}).draws["slope"].mean()) == pytest.approx(2.0, abs=0.1)
+
+
+@pytest.mark.parametrize("data", [{"X": X, "y": Y}, {"y": Y}, {"x": X, "y": Y, "z": X}])
+def test_other_arguments_than_those_of_the_program(data: dict[str, torch.Tensor]) -> None:
+    with pytest.raises(DataError, match="x, y"):
+        fitted(right, data)
+
+
+def test_a_table_for_a_program_and_a_kernel_for_a_model() -> None:
+    table = ppgp.Dataset(X[:, None], Y)
+    with pytest.raises(DataError, match=r"x=\.\.\., y=\.\.\."):
+        fitted(right, table)
+    with pytest.raises(NotApplicable, match=r"GP\(RBF\(\)\)"):
+        fitted(RBF(), table)
+
+
+@pytest.mark.parametrize("Z", [[[0.0], [1.0]], ((0.0,), (1.0,))])
+@pytest.mark.parametrize("kind", [SGPR, SVGP])
+def test_inducing_inputs_in_a_list(kind: type, Z: object) -> None:
+    assert kind(RBF(), Z=Z).Z.tolist() == [[0.0], [1.0]]
+    with pytest.raises(DataError, match="inducing inputs"):
+        kind(RBF(), Z="kmeans")
