@@ -75,7 +75,7 @@ class Checkpoint:
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, OverflowError):
             do = "choose another path; delete it only if it is a damaged checkpoint"
-            raise StorageError("a checkpoint of this run", f"{self.path.name}, which is none", do) from None
+            raise StorageError("a checkpoint of this run", f"{self.path.name}, which cannot be read as one", do) from None
         if metadata.get("format") != FORMAT:
             raise StorageError("a checkpoint of this run", f"{self.path.name}, another kind of file", "choose another path")
         if metadata.get("identity") != self._identity:
