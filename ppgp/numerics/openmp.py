@@ -9,6 +9,7 @@ takes ten to thirty times as long as on one. This module imports neither torch n
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import sys
 from importlib.util import find_spec
@@ -46,6 +47,24 @@ def load_passively() -> None:
 def wait_policy() -> str | None:
     """How threads wait: "passive", asleep; "active", in a busy loop that the user has asked for; None: not known."""
     return _policy
+
+
+def set_own_threads(number: int) -> bool:
+    """Set how many threads OpenMP has for this thread of Python alone; False where its library is not GNU's."""
+    library = _gomp()
+    if library is None:
+        return False
+    library.omp_set_num_threads(number)
+    return True
+
+
+@functools.lru_cache(maxsize=1)
+def _gomp() -> ctypes.CDLL | None:
+    path = _library()
+    try:
+        return None if path is None else ctypes.CDLL(str(path))
+    except OSError:
+        return None
 
 
 def _library() -> Path | None:

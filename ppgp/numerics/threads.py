@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import torch
 
 from ..libraries import imported
-from .openmp import wait_policy
+from .openmp import set_own_threads, wait_policy
 
 #: multiplications of one evaluation from which a second thread pays, by the way that threads wait: those of a
 #: Gaussian process of 2,000 rows, and of 500
@@ -77,8 +77,9 @@ class _Limiter:
         stack = self._stack()
         with self.lock:
             if not stack:
+                current = torch.get_num_threads()  # asked in any case: a thread's first question sets its number
                 if not self.inside:
-                    self.before = torch.get_num_threads()
+                    self.before = current
                 self.inside += 1
             ceiling = stack[-1][1] if stack else self.before
             number = min(wanted, ceiling)
@@ -89,9 +90,11 @@ class _Limiter:
         stack = self._stack()
         with self.lock:
             stack.pop()
-            torch.set_num_threads(stack[-1][0] if stack else self.before)
             if not stack:
                 self.inside -= 1
+            # torch's BLAS has one setting for all threads: those still inside would go on with that of this one
+            if stack or not self.inside or not set_own_threads(self.before):
+                torch.set_num_threads(stack[-1][0] if stack else self.before)
 
     def after_fork(self) -> None:
         """One thread in a forked child: GNU's OpenMP has lost the others, and would wait for them for ever."""

@@ -196,7 +196,7 @@ class PosteriorFunctions(Capability):
 class Components(Capability):
     """A latent function that is a sum of terms."""
 
-    expected = "a model that is a sum of terms"
+    expected = "a model with components, a sum of terms"
     advice = "use latent"
 
     @abstractmethod
