@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -65,7 +65,7 @@ def _members(value: Any) -> Iterator[Any]:
         for field in fields(value):
             yield field.name
             yield getattr(value, field.name)
-    elif hasattr(value, "__func__"):  # a bound method
+    elif isinstance(value, MethodType):
         yield value.__func__
         yield value.__self__
     else:
