@@ -252,7 +252,7 @@ class LinearCoefficients(Capability):
     """A linear predictor, whose coefficients have units."""
 
     expected = "a model with coefficients"
-    advice = "use a linear model"
+    advice = "use a linear model, or read posterior.draws"
 
     @abstractmethod
     def coefficients(self, draws: Theta, scaler: Scaler | None, X: Tensor) -> dict[str, Tensor]:

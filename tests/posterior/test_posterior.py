@@ -79,7 +79,7 @@ def test_new_rows_are_checked_by_name_and_number_of_columns() -> None:
 
 
 def test_what_the_model_lacks_is_refused_with_advice() -> None:
-    with pytest.raises(NotApplicable, match="use predict, the law of y"):
+    with pytest.raises(NotApplicable, match="use predict"):
         posterior().latent(X)
     with pytest.raises(NotApplicable, match=r"read posterior\.draws"):
         posterior(GP()).coefficients()
