@@ -22,7 +22,7 @@ def run(code: str, cwd: Path, **environment: str) -> str:
         [sys.executable, "-W", "ignore", "-c", code],
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1500,
         cwd=cwd,
         check=False,
         env=os.environ | environment,
