@@ -21,6 +21,11 @@ def counted(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
+def counted_are(n: int, noun: str) -> str:
+    """So many of them as a subject: "1 row is", "2 rows are"."""
+    return f"{counted(n, noun)} {'is' if n == 1 else 'are'}"
+
+
 def listed(items: Sequence[Any], noun: str, limit: int = 5) -> str:
     """Which of them: "row 3", "rows 1, 2", "rows 1, 2, 3, 4, 5, ... (7 in all)"."""
     shown = ", ".join(map(str, items[:limit])) + (f", ... ({len(items)} in all)" if len(items) > limit else "")

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import ConvergenceWarning, NotApplicable, counted
+from ..errors import ConvergenceWarning, NotApplicable, counted_are
 from ..models import Model
 from ..posterior.convergence import psis, uncorrected
 from ..posterior.posterior import Posterior
@@ -144,7 +144,7 @@ def conformal_bayes(posterior: Posterior, X: Any, level: float = 0.9) -> Region:
     elif scaler is not None:
         sentence = f"{SCALED} ({figures})"
     if n < smallest_n(level):
-        sentence += f": everything, as {counted(n, 'row')} {'is' if n == 1 else 'are'} fewer than the {smallest_n(level)} that an answer needs"
+        sentence += f": everything, as {counted_are(n, 'row')} fewer than the {smallest_n(level)} that an answer needs"
     return replace(region, guarantee=sentence, n_calibration=n)
 
 

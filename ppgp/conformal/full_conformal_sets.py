@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Dataset, Scaler, noise_of
-from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError, counted
+from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError, counted, counted_are
 from ..inference import MAP
 from ..inference.fitting import fit
 from ..inference.interrupts import whole
@@ -165,7 +165,7 @@ def full_conformal(
     lower, upper = _unscaled(full.scaler, *full_interval(full.parts, level, full.ranked))
     sentence = full.sentence.format(level=level)
     if n < smallest_n(level):
-        sentence += f": infinite, as {counted(n, 'ranked row')} {'is' if n == 1 else 'are'} fewer than the {smallest_n(level)} a finite set needs"
+        sentence += f": infinite, as {counted_are(n, 'ranked row')} fewer than the {smallest_n(level)} a finite set needs"
     return replace(widened(lower, upper, level), guarantee=sentence, n_calibration=n)
 
 

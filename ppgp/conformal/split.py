@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..data.arrays import as_tensor
-from ..errors import DataError, DataWarning, NotApplicable, counted, listed
+from ..errors import DataError, DataWarning, NotApplicable, counted_are, listed
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from .scores.base import Score, check_prediction, check_score, eased
@@ -177,8 +177,7 @@ class Calibrator:
             return sentence
         sentence = f"marginal coverage >= {level} (exchangeable rows)"
         if n < need:
-            verb = "is" if n == 1 else "are"
-            return f"{sentence}: infinite, as {counted(n, 'calibration row')} {verb} fewer than the {need} a finite set needs"
+            return f"{sentence}: infinite, as {counted_are(n, 'calibration row')} fewer than the {need} a finite set needs"
         return sentence
 
     def coverage_band(self, level: float, confidence: float = 0.9, rows: int | None = None) -> tuple[float, float]:

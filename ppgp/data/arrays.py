@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import DataError, SettingError, UnknownName
-from .entries import few, real_numbers, refuse_complex, refuse_masked
+from ..errors import DataError, SettingError, UnknownName, listed
+from .entries import real_numbers, refuse_complex, refuse_masked
 
 KEPT = (torch.float32, torch.float64)
 
@@ -48,7 +48,7 @@ def check_inputs(X: Any, feature_names: Sequence[str] | None = None, dtype: torc
         names = [feature_names[c] if feature_names else int(c) for c in columns.unique().tolist()]
         raise DataError(
             "finite numbers in X",
-            f"NaN or infinity in {few(rows.unique().tolist(), 'row')}, {few(names, 'column')}",
+            f"NaN or infinity in {listed(rows.unique().tolist(), 'row')}, {listed(names, 'column')}",
             "drop or impute them first",
         )
     return X
@@ -68,7 +68,7 @@ def check_noise(noise_sd: Any, n: int, like: Tensor) -> Tensor:
     bad = torch.nonzero(~(torch.isfinite(sd) & (sd >= 0))).flatten().tolist()
     if bad:
         do = "pass standard deviations, 0 where a row has no noise of its own"
-        raise DataError("finite noise_sd >= 0", f"others in {few(bad, 'row')}", do)
+        raise DataError("finite noise_sd >= 0", f"others in {listed(bad, 'row')}", do)
     return sd
 
 
@@ -127,7 +127,7 @@ def cast(values: Tensor, like: Tensor, what: str) -> Tensor:
         if bool(lost.any()):
             rows = torch.nonzero(lost)[:, 0].unique().tolist()
             held = f"numbers that {str(moved.dtype).removeprefix('torch.')} holds in {what}"
-            raise DataError(held, f"larger ones in {few(rows, 'row')}", "use float64 throughout")
+            raise DataError(held, f"larger ones in {listed(rows, 'row')}", "use float64 throughout")
     return moved
 
 

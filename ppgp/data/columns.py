@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import DataError, PpgpError, UnknownName, nearest
+from ..errors import DataError, PpgpError, UnknownName, listed, nearest
 from .arrays import as_tensor
-from .entries import few, is_missing, reads_as_number, real_numbers, refuse_complex
+from .entries import is_missing, reads_as_number, real_numbers, refuse_complex
 
 LIKE = 0.8  # how alike two names must be for one to be taken for the other
 LEVEL = "="  # between a column and its level in the name of a one-hot column
@@ -42,7 +42,7 @@ def refuse_twice(names: Iterable[str]) -> None:
     names = list(names)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise DataError("different column names", f"{few(twice, 'column')} more than once", "rename them")
+        raise DataError("different column names", f"{listed(twice, 'column')} more than once", "rename them")
 
 
 def name_of(y: Any) -> str | None:
@@ -61,7 +61,9 @@ def indicators(inputs: Any) -> Any:
     text = [c for c in inputs.columns if inputs[c].dtype.kind not in "fiubmM"]
     missing = [str(c) for c in text if bool(inputs[c].isna().any())]
     if missing:
-        raise DataError("a category in every row", f"missing ones in {few(missing, 'column')}", "drop those rows, or name them")
+        raise DataError(
+            "a category in every row", f"missing ones in {listed(missing, 'column')}", "drop those rows, or name them"
+        )
     return pd.get_dummies(inputs, columns=text, prefix_sep=LEVEL, dtype=float)
 
 
@@ -91,7 +93,7 @@ def numeric(frame: Any) -> Any:
     if odd:
         raise DataError(
             "numbers in every input column",
-            f"text or dates in {few([name for name, _ in odd], 'column')}",
+            f"text or dates in {listed([name for name, _ in odd], 'column')}",
             f"drop the column, make one column of 0 and 1 per category (Dataset.from_frame does, with one_hot=True), "
             f"or mend {odd[0][1]}",
         )
@@ -105,8 +107,8 @@ class MissingColumns(UnknownName):
         missing, present = list(dict.fromkeys(missing)), list(present)
         near = nearest(missing[0], [name for name in present if name not in names], LIKE)
         do = f"rename {near!r}, or add {missing[0]!r}" if near else "add what is missing"
-        got = f"no {few(missing, 'column')} among {few(present, 'column') if present else 'no columns'}"
-        PpgpError.__init__(self, f"the {few(names, 'column')} of the fit", got, do)
+        got = f"no {listed(missing, 'column')} among {listed(present, 'column') if present else 'no columns'}"
+        PpgpError.__init__(self, f"the {listed(names, 'column')} of the fit", got, do)
 
 
 def positions(own: Sequence[str], names: Sequence[str]) -> list[int]:
@@ -125,8 +127,8 @@ def positions(own: Sequence[str], names: Sequence[str]) -> list[int]:
 
 def _refuse_foreign(foreign: Sequence[str], names: Sequence[str]) -> None:
     if foreign:
-        known = few(names, "column")
-        raise DataError(f"the {known} of the fit alone", f"{few(foreign, 'column')} too", "drop what the fit has not seen")
+        known = listed(names, "column")
+        raise DataError(f"the {known} of the fit alone", f"{listed(foreign, 'column')} too", "drop what the fit has not seen")
 
 
 def inputs_of(frame: Any, names: Sequence[str], target: str | None = None, noise: str | None = None) -> Tensor:
@@ -158,6 +160,6 @@ def inputs_of(frame: Any, names: Sequence[str], target: str | None = None, noise
         new = sorted(set(frame[present[head]].astype(str)) - known)
         if new:
             raise DataError(
-                f"levels of {head} among {', '.join(sorted(known))}", few(new, "level"), "the fit has never seen them"
+                f"levels of {head} among {', '.join(sorted(known))}", listed(new, "level"), "the fit has never seen them"
             )
     return torch.stack(columns, 1)

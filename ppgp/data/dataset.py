@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import DataError, DataWarning, SettingError, UnknownName, counted
+from ..errors import DataError, DataWarning, SettingError, UnknownName, counted, listed
 from . import magnitudes
 from .arrays import array_of, as_tensor, cast, check_coordinates, check_inputs, check_noise, of_tensor
 from .columns import indicators, inputs_of, labels_of, name_of, names_of, numeric, positions, refuse_twice
-from .entries import few, missing_rows
+from .entries import missing_rows
 
 __all__ = ["Dataset", "Scaler"]
 
@@ -81,7 +81,7 @@ class Dataset:
             raise DataError(f"as many targets as rows of X ({len(X)})", f"{len(codes)}", "align X and y")
         bad = torch.nonzero(~torch.isfinite(codes)).flatten().tolist()
         if bad:
-            raise DataError("finite targets", f"NaN or infinity in {few(bad, 'row')} of y", "drop those rows")
+            raise DataError("finite targets", f"NaN or infinity in {listed(bad, 'row')} of y", "drop those rows")
         names = None if feature_names is None else tuple(map(str, feature_names))
         for name, value in (
             ("X", X),
@@ -237,7 +237,7 @@ def refuse_far(X: Tensor, limit: float) -> None:
     """Raises DataError where standardised rows lie beyond the limit."""
     rows = torch.nonzero(X.abs() > limit)[:, 0].unique().tolist()
     if rows:
-        got = f"{few(rows, 'row')} farther away"
+        got = f"{listed(rows, 'row')} farther away"
         raise DataError(f"rows within {limit:.1g} sds of the training rows", got, "check their units")
 
 
@@ -252,7 +252,7 @@ def _encode(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, tuple[Any, .
             return as_tensor(array, "y"), None
         missing = missing_rows(array) if array.dtype.kind == "O" else []
         if missing:
-            raise DataError("a target in every row", f"a missing one in y, {few(missing, 'row')}", "drop those rows")
+            raise DataError("a target in every row", f"a missing one in y, {listed(missing, 'row')}", "drop those rows")
         try:
             labels = sorted(set(array.ravel().tolist()))
         except TypeError:
@@ -294,7 +294,7 @@ class Scaler:
                 which = torch.nonzero(constant).flatten().tolist()
                 names = [data.feature_names[i] if data.feature_names else i for i in which]
                 warnings.warn(
-                    f"{few(names, 'column')} of X constant: centred, not scaled; it tells the model nothing",
+                    f"{listed(names, 'column')} of X constant: centred, not scaled; it tells the model nothing",
                     DataWarning,
                     stacklevel=3,
                 )

@@ -10,8 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..errors import DataError
-from ..errors import listed as few
+from ..errors import DataError, listed
 
 LARGEST = np.finfo(float).max
 ENCODE = "encode categories as numbers (one column per category), drop the column, or mend the row"
@@ -92,4 +91,4 @@ def refuse_masked(mask: np.ndarray, what: str) -> None:
     if mask.any():
         rows = np.flatnonzero(mask.reshape(len(mask), -1).any(1)).tolist() if mask.ndim else [0]
         do = "drop those rows, or fill them with .filled()"
-        raise DataError(f"no masked entries in {what}", f"some in {few(rows, 'row')}", do)
+        raise DataError(f"no masked entries in {what}", f"some in {listed(rows, 'row')}", do)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,9 +24,6 @@ class OfModel:
 
     model: Model
     X: Tensor
-
-    def identity(self) -> list[Any]:
-        return [repr(self.model), self.X.tolist()]
 
     def check(self) -> None:
         """Raises NotApplicable where a prior is Flat."""
@@ -62,10 +58,6 @@ class OfProgram:
 
     def _full(self) -> dict[str, Any]:
         return {**Program(self.program).arguments(self.arguments), **self.arguments}
-
-    def identity(self) -> list[Any]:
-        shown = {k: v.tolist() if isinstance(v, Tensor) else repr(v) for k, v in self.arguments.items()}
-        return [f"{inspect.getmodule(self.program)}:{getattr(self.program, '__qualname__', 'program')}", shown]
 
     def check(self) -> None:
         """Raises NotApplicable where a prior is improper, or no site is data."""

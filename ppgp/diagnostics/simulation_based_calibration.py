@@ -25,6 +25,7 @@ from ..inference.fitting import fit
 from ..inference.interrupts import whole
 from ..inference.progress import bar
 from ..models import Model
+from ..numerics.fingerprint import fingerprint
 from ..numerics.processes import Spawned, end_with_parent, killed, unheard
 from ..numerics.seeding import seeded
 from ..numerics.turns import silenced
@@ -189,8 +190,7 @@ def sbc(
         source = OfProgram(model, dict(arguments or {}))
     with seeded(seed), pyro.get_param_store().scope():
         source.check()
-    what, where = source.identity()
-    kept = _Kept(checkpoint, [what, repr(how), seed, where])
+    kept = _Kept(checkpoint, fingerprint(source, how, seed))
     interrupted = False
     with files.locked(checkpoint):
         found = kept.read()
@@ -252,9 +252,8 @@ def _one(source: OfModel | OfProgram, how: Inference, seed: int, i: int) -> dict
         # a seed of the fit's own: its random numbers must not be those that drew theta
         posterior = whole(fit(ready, data, how, seed=own + FIT_SEED, progress=False, standardise=False))
     truth = {name: values[name][None, None] for name in posterior.draws}
-    relabel = getattr(ready, "relabel", None)
-    if relabel is not None:
-        truth, _ = relabel(truth)
+    if isinstance(ready, Model):
+        truth, _ = ready.relabel(truth)
     generator = np.random.default_rng(own)
     ranks = {}
     for (name, x), (_, value) in zip(scalars(posterior.draws), scalars(truth), strict=True):
@@ -273,9 +272,9 @@ def _one(source: OfModel | OfProgram, how: Inference, seed: int, i: int) -> dict
 class _Kept:
     """Ranks in a file of JSON lines, the first of which says whose they are."""
 
-    def __init__(self, path: str | Path | None, identity: list[Any]) -> None:
+    def __init__(self, path: str | Path | None, identity: str) -> None:
         self.path = None if path is None else files.check_regular(path)
-        self.identity = json.dumps(identity)
+        self.identity = identity
         self._saves = files.Saves(self.path)
         self._lines: list[str] = [json.dumps({"sbc": self.identity})]
         self._written = 0  # of the lines

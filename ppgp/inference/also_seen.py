@@ -13,7 +13,7 @@ from ..data.origin import Found, origin_of, same_table
 from ..kernels.networks import instances_in
 from ..models import Model
 from ..models.base import as_given
-from ..models.program import _equal
+from ..models.program import same_value
 from ..posterior.posterior import Posterior
 
 Table = Dataset | Mapping[str, Any]
@@ -46,7 +46,7 @@ def _made_ready(model: Model) -> bool:
     """Whether something in it (a prior, a mean, inducing inputs) comes from the rows that it was made ready for."""
     given = as_given(model)
     names = [f.name for f in fields(model) if f.name not in ("noise_sd", "standardised")]  # type: ignore[arg-type]
-    return not all(_equal(getattr(model, name), getattr(given, name)) for name in names)
+    return not all(same_value(getattr(model, name), getattr(given, name)) for name in names)
 
 
 def _same(a: Table, b: Table) -> bool:
@@ -54,4 +54,4 @@ def _same(a: Table, b: Table) -> bool:
         return same_table(a, b)
     if isinstance(a, Dataset) or isinstance(b, Dataset):
         return False
-    return a.keys() == b.keys() and all(_equal(a[name], b[name]) for name in a)
+    return a.keys() == b.keys() and all(same_value(a[name], b[name]) for name in a)

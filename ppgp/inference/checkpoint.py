@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -11,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
@@ -108,12 +105,7 @@ class Checkpoint:
 
 def _checksum(tensors: Mapping[str, Tensor]) -> str:
     """A digest of names, types, shapes and numbers."""
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        value = tensors[name].contiguous()
-        digest.update(json.dumps([name, str(value.dtype), list(value.shape)]).encode())
-        digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    return fingerprint(*sorted(tensors.items()))
 
 
 def _identity(how: Any, target: Target, seed: int) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .. import __version__, files
-from ..errors import DataError, NotApplicable, PpgpError, SettingError, UnknownName
+from ..errors import DataError, NotApplicable, PpgpError, SettingError, UnknownName, listed
 from . import recipes as zoo
 from .output import whole_output
 from .signals import INTERRUPTED, one_way_out
@@ -239,14 +239,13 @@ def _inputs(frame: Any, fitted: Any, *others: str | None) -> Any:
 def _targets(column: Any, fitted: Any) -> Any:
     """A target column as numbers; labels as the codes of the fit."""
     from ..data.arrays import as_tensor
-    from ..data.entries import few
 
     classes = fitted.data.classes
     if classes is None or set(column) <= set(range(len(classes))):
         values = as_tensor(column.to_numpy(), f"column {column.name}").numpy()
         bad = [row for row, value in enumerate(values.tolist()) if not math.isfinite(value)]
         if bad:
-            got = f"NaN or infinity in {few(bad, 'row')} of column {column.name}"
+            got = f"NaN or infinity in {listed(bad, 'row')} of column {column.name}"
             raise DataError("finite targets", got, "drop those rows")
         return values
     known = {str(label): code for code, label in enumerate(classes)}

@@ -32,7 +32,7 @@ from .base import Model, full_batch_only
 from .inducing import medians, refuse_broken
 from .known_noise import known_at, refuse_twins, with_known
 from .matheron import matheron
-from .room import MATRICES, MATRICES_A_TERM, room_for_covariance, room_for_law
+from .room import room_for_covariance, room_for_law
 from .sites import Theta, begun, draw, first_draw, number_of_draws, split_params
 from .units import filled, level, of_gp, power, units_of
 
@@ -78,7 +78,7 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
 
     def room(self, n: int, d: int, like: Tensor) -> None:
         """Raises NotEnoughMemory where the covariance of n rows, and what its gradient needs, does not fit."""
-        room_for_covariance(n, MATRICES + MATRICES_A_TERM * self.kernel.terms, like, "the covariance")
+        room_for_covariance(n, self.kernel, like)
 
     def prepare(self, data: Dataset) -> GP:
         """With the known noise and the mean of these rows. Raises DataError for duplicate rows under a noise of exactly 0, which no covariance

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..data.arrays import as_tensor
 from ..errors import DataError, NumericalError, NumericalWarning, SettingError, counted
 from ..kernels import Kernel
 from ..numerics.inducing_points import GREEDY, different_rows, select
@@ -39,6 +41,16 @@ def medians(sites: Mapping[str, Site | Param], X: Tensor, seed: int) -> dict[str
                 draws = torch.stack([one.distribution(X).sample() for _ in range(101)])
                 found[name] = draws.median(0).values
         return found
+
+
+def take_given(model: Any) -> None:
+    """Make inducing inputs that were given as a list or an array a tensor. Of a ``__post_init__``.
+
+    Raises:
+        DataError: if they are not numbers.
+    """
+    if model.Z is not None and not isinstance(model.Z, Tensor):
+        object.__setattr__(model, "Z", as_tensor(model.Z, "Z, the inducing inputs"))
 
 
 def check_given(Z: Tensor, d: int) -> None:

@@ -27,7 +27,7 @@ from .base import Model, full_batch_only
 from .drift import Drift, basis, checked, places
 from .inducing import medians, refuse_broken
 from .known_noise import known_at, refuse_twins, with_known
-from .room import MATRICES, MATRICES_A_TERM, room_for_covariance, room_for_law
+from .room import room_for_covariance, room_for_law
 from .sites import Theta, begun, draw, first_draw, number_of_draws, split_params
 from .units import filled
 
@@ -115,7 +115,7 @@ class Kriging(Model, LatentFunction, LeaveOneOut, JointGaussian, BlockMeans):
 
     def room(self, n: int, d: int, like: Tensor) -> None:
         """Raises NotEnoughMemory where the covariance of n rows, and what its gradient needs, does not fit."""
-        room_for_covariance(n, MATRICES + MATRICES_A_TERM * self.kernel.terms, like, "the covariance")
+        room_for_covariance(n, self.kernel, like)
 
     def prepare(self, data: Dataset) -> Kriging:
         """The recipe with its missing priors filled in, and the known noise of these rows.

@@ -99,7 +99,7 @@ class Program(Model):
             raise NotApplicable(f"arguments among {sorted(wanted)}", f"{sorted(unknown)}", "use the program's own names")
         full = {**wanted, **arguments}
         before = {**wanted, **data}
-        same_rows = all(value is None or _equal(value, before[name]) for name, value in full.items())
+        same_rows = all(value is None or same_value(value, before[name]) for name, value in full.items())
         with quietly(), torch.no_grad():
             found = laws(lambda: self.function(**full), lambda: self.function(**data), same_rows, self._latents(theta), seed)
         if not found:
@@ -129,7 +129,7 @@ class Program(Model):
         return {**(dict.fromkeys(data) if free else {}), **{p.name: None if p.default is p.empty else p.default for p in own}}
 
 
-def _equal(a: Any, b: Any) -> bool:
+def same_value(a: Any, b: Any) -> bool:
     """Whether two arguments are the same: tensors and arrays by their numbers."""
     if a is b:
         return True

@@ -6,6 +6,7 @@ import math
 
 from torch import Tensor
 
+from ..kernels import Kernel
 from ..numerics.memory import must_fit, rounded_down, rows_per_call
 
 MATRICES = 5.0  # n by n that a density of all rows and its gradient hold at once, whatever the kernel
@@ -33,8 +34,8 @@ def room_for_law(draws: int, rows: int, like: Tensor, joint: bool = False) -> No
     must_fit(a_pair * rows * rows, f"the joint law of {rows:,} rows under {draws:,} draws", advice, like.device)
 
 
-def room_for_covariance(n: int, matrices: float, like: Tensor, name: str) -> None:
-    """Refuse a fit to so many rows at once whose covariance, ``matrices`` of that size at its peak, does not fit.
+def room_for_covariance(n: int, kernel: Kernel, like: Tensor) -> None:
+    """Refuse a fit to so many rows at once whose covariance, and what its gradient needs, does not fit.
 
     Raises:
         NotEnoughMemory: with the sparse model that does.
@@ -46,7 +47,8 @@ def room_for_covariance(n: int, matrices: float, like: Tensor, name: str) -> Non
         inducing = min(MOST_INDUCING, n, rounded_down(math.sqrt(room / (10 * number))))
         return f"use SGPR(kernel, inducing={inducing}), or SVGP with as many and SVI(batch_size=1000)"
 
-    must_fit(matrices * number * n * n, f"{name} of {n:,} rows", advice, like.device)
+    matrices = MATRICES + MATRICES_A_TERM * kernel.terms
+    must_fit(matrices * number * n * n, f"the covariance of {n:,} rows", advice, like.device)
 
 
 def room_for_rows(n: int, numbers: float, like: Tensor, name: str, do: str) -> None:

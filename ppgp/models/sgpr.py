@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data.arrays import as_tensor
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, NumericalError, SettingError
 from ..kernels import RBF, Kernel, Unscaled
@@ -24,7 +23,7 @@ from ..priors import LogNormal, Param, PriorLike, Site, moved, prefixed, site, t
 from ..target.capabilities import LatentFunction, LeaveOneOut, Reselects, WarmStart
 from .base import Model, full_batch_only, made_from
 from .gp import GP
-from .inducing import DEFAULT_INDUCING, check_given, check_number, medians, place, refuse_broken, say_if_fewer
+from .inducing import DEFAULT_INDUCING, check_given, check_number, medians, place, refuse_broken, say_if_fewer, take_given
 from .room import room_for_law, room_for_rows
 from .sites import Theta, begun, draw, number_of_draws, split_params
 from .units import filled, level, of_gp, power, units_of
@@ -71,8 +70,7 @@ class SGPR(Model, LatentFunction, LeaveOneOut, WarmStart, Reselects):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.Z is not None and not isinstance(self.Z, Tensor):
-            object.__setattr__(self, "Z", as_tensor(self.Z, "Z, the inducing inputs"))
+        take_given(self)
         check_kernel(self.kernel)
         check_number(self.inducing)
         if self.reselect is not None and (self.learn or self.reselect < 1):

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from ..data.arrays import as_tensor
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, NumericalError, SettingError, UnknownName
 from ..kernels import RBF, Kernel
@@ -26,7 +25,17 @@ from ..numerics.whitened import Moments, divergence, marginals
 from ..priors import Normal, Param, Prior, PriorLike, Site, prefixed, site, under
 from ..target.capabilities import CollapsedBound, LatentFunction, OwnGuide, SubsetModel
 from .base import Model
-from .inducing import DEFAULT_INDUCING, all_rows, check_given, check_number, medians, place, refuse_broken, say_if_fewer
+from .inducing import (
+    DEFAULT_INDUCING,
+    all_rows,
+    check_given,
+    check_number,
+    medians,
+    place,
+    refuse_broken,
+    say_if_fewer,
+    take_given,
+)
 from .room import room_for_law, room_for_rows
 from .sgpr import SGPR
 from .sites import Theta, begun, draw, split_params
@@ -85,8 +94,7 @@ class SVGP(Model, LatentFunction, OwnGuide, CollapsedBound, SubsetModel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.Z is not None and not isinstance(self.Z, Tensor):
-            object.__setattr__(self, "Z", as_tensor(self.Z, "Z, the inducing inputs"))
+        take_given(self)
         check_kernel(self.kernel)
         if not isinstance(self.likelihood, Likelihood):
             raise SettingError("a member of ppgp.likelihoods as likelihood", repr(self.likelihood), "for example Bernoulli()")

@@ -10,6 +10,7 @@ from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # another in every process
@@ -22,22 +23,26 @@ def fingerprint(*values: Any) -> str:
     """A digest that is the same in every process, and differs where a number or the code of a function does."""
     digest = hashlib.sha256()
     for part in _parts(values, set()):
-        digest.update(len(part).to_bytes(8, "little") + part)
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
     return digest.hexdigest()
 
 
-def _parts(value: Any, inside: set[int]) -> Iterator[bytes]:
+def _parts(value: Any, inside: set[int]) -> Iterator[bytes | memoryview]:
     """``inside``: the functions and records around this one, which may refer to themselves."""
     yield type(value).__name__.encode()
     if isinstance(value, PLAIN):
         yield repr(value).encode()
     elif isinstance(value, Tensor):
-        yield from _parts(value.detach().cpu().resolve_conj().numpy(), inside)
+        yield str((value.dtype, tuple(value.shape))).encode()
+        yield value.detach().cpu().resolve_conj().contiguous().reshape(-1).view(torch.uint8).numpy().data
     elif isinstance(value, np.ndarray) and value.dtype.kind != "O":
         yield str((value.shape, value.dtype)).encode()
-        yield np.ascontiguousarray(value).tobytes()
+        yield np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
     elif id(value) not in inside:
-        for part in _members(value):
+        members = list(_members(value))
+        yield str(len(members)).encode()  # [[1], 2] is not [[1, 2]]
+        for part in members:
             yield from _parts(part, inside | {id(value)})
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -20,7 +19,6 @@ SMALL = 32 * 2**20  # bytes about which nothing is asked: to ask takes a fifth o
 SPARE = 0.8  # of the memory that there is: what an advice counts on
 MEMBERSHIP = Path("/proc/self/cgroup")
 CGROUPS = Path("/sys/fs/cgroup")
-ALLOCATORS = ("can't allocate memory", "out of memory", "not enough memory")  # how torch's allocators begin to say it
 
 Advice = str | Callable[[float], str]
 
@@ -117,23 +115,3 @@ def rows_per_call(a_row: float, fixed: float = 0.0) -> Callable[[float], str]:
         return f"pass at most {rows:,} rows per call" if rows else "use fewer draws, or a machine with more memory"
 
     return advice
-
-
-@contextmanager
-def explained(what: str, do: Advice) -> Iterator[None]:
-    """Inside, an allocation that fails all the same is said in a sentence too.
-
-    Raises:
-        NotEnoughMemory: in place of what the allocator raises.
-    """
-    try:
-        yield
-    except NotEnoughMemory:
-        raise
-    except (MemoryError, RuntimeError) as error:
-        said_by_torch = isinstance(error, RuntimeError) and any(words in str(error) for words in ALLOCATORS)
-        if isinstance(error, RuntimeError) and not said_by_torch:
-            raise
-        room = available()
-        advice = do if isinstance(do, str) else do(SPARE * room)
-        raise NotEnoughMemory(f"memory for {what}", f"none beyond {said(room)}", advice) from error

@@ -31,15 +31,12 @@ def load_passively() -> None:
         sleeps = (chosen or "").strip().lower() == "passive" or (spins or "").strip() == "0"
         _policy = "passive" if sleeps else "active"
         return
-    library = None if "torch" in sys.modules else _library()
-    if library is None:
+    if "torch" in sys.modules:
         return
     os.environ[POLICY] = "PASSIVE"
     try:
-        ctypes.CDLL(str(library))
-        _policy = "passive"
-    except OSError:  # torch says what is wrong with it when it is imported
-        pass
+        if _gomp() is not None:
+            _policy = "passive"
     finally:
         del os.environ[POLICY]
 
@@ -60,10 +57,11 @@ def set_own_threads(number: int) -> bool:
 
 @functools.lru_cache(maxsize=1)
 def _gomp() -> ctypes.CDLL | None:
+    """GNU's OpenMP, loaded if torch has not; None where there is none."""
     path = _library()
     try:
         return None if path is None else ctypes.CDLL(str(path))
-    except OSError:
+    except OSError:  # torch says what is wrong with it when it is imported
         return None
 
 

@@ -10,12 +10,11 @@ the stream second, so that no two wait for each other.
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -44,6 +43,15 @@ class _Turn:
             self.owner = threading.get_ident()
             self.number += 1
         return self.leave
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Inside, this thread has the turn."""
+        leave = self.enter()
+        try:
+            yield
+        finally:
+            leave()
 
     def leave(self) -> None:
         self.depth -= 1
@@ -74,38 +82,19 @@ def when_abandoned(clean: Callable[[], None]) -> None:
     _ALL.when_abandoned.append(clean)
 
 
-@contextmanager
-def one_at_a_time() -> Iterator[None]:
+def one_at_a_time() -> AbstractContextManager[None]:
     """Inside, no other thread is inside. Calls nest."""
-    leave = _ALL.enter()
-    try:
-        yield
-    finally:
-        leave()
+    return _ALL.taken()
 
 
-@contextmanager
-def one_on_the_stream() -> Iterator[None]:
+def one_on_the_stream() -> AbstractContextManager[None]:
     """Inside, no other thread uses torch's stream of random numbers. Nothing inside may ask for ``one_at_a_time`` first."""
-    leave = _STREAM.enter()
-    try:
-        yield
-    finally:
-        leave()
+    return _STREAM.taken()
 
 
 def in_turn(function: F) -> F:
     """A decorator: calls of the function, and of all that are decorated so, wait for one another."""
-
-    @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        leave = _ALL.enter()
-        try:
-            return function(*args, **kwargs)
-        finally:
-            leave()
-
-    return wrapped  # type: ignore[return-value]
+    return _ALL.taken()(function)
 
 
 def turns_of_this_thread() -> Turns:

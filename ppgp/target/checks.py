@@ -84,9 +84,7 @@ def check_observed(run: Run, program: Any) -> None:
     """
     if any(site["is_observed"] and not is_deterministic(site) for _, site in run.samples()):
         return
-    optional = [name for name, default in program.arguments({}).items() if default is None]
-    given = inspect.signature(program.function).parameters
-    optional = [name for name in optional if name in given and given[name].default is None]
+    optional = [name for name, p in inspect.signature(program.function).parameters.items() if p.default is None]
     if optional:
         do = f"pass {optional[0]}, and write pyro.sample(..., obs={optional[0]})"
         raise DataError("a program that observes data", f"no observed site, with the argument {optional[0]}=None", do)

@@ -11,14 +11,12 @@ from ..data.dataset import Dataset
 
 def enough_rows(model: Any, data: Any) -> tuple[Tensor, ...]:
     """Inputs and targets of rows that are enough to see which sites a model has; () for all of them."""
-    enough = getattr(model, "survey", None)
-    if enough is None or not isinstance(data, Dataset) or data.n <= enough:
+    if model.survey is None or not isinstance(data, Dataset) or data.n <= model.survey:
         return ()
-    return data.X[:enough], data.y[:enough]
+    return data.X[: model.survey], data.y[: model.survey]
 
 
 def check_room(model: Any, data: Any, rows: int | None = None) -> None:
     """Raises NotEnoughMemory where the density of so many rows at once (None: all), with its gradient, does not fit."""
-    ask = getattr(model, "room", None)
-    if ask is not None and isinstance(data, Dataset):
-        ask(data.n if rows is None else rows, data.d, data.X)
+    if isinstance(data, Dataset):
+        model.room(data.n if rows is None else rows, data.d, data.X)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 
+from .cases import Outcome
+
 KINDS = ("orphans", "lost or damaged files", "raw tracebacks", "silent differences", "hangs", "wrong exit codes")
 
 
@@ -27,6 +29,26 @@ class Counts:
     @property
     def bad(self) -> int:
         return sum(self.wrong.values())
+
+
+def how_it_ended(
+    counts: Counts, case: str, found: Outcome, codes: tuple[int, ...] | None = None, raw: bool | None = None
+) -> None:
+    """Count what no case may do: hang, leave processes behind, show a traceback, or end with another exit code than ``codes``.
+
+    Args:
+        codes: None: any.
+        raw: whether a traceback counts; None: wherever there is one.
+    """
+    traceback = found.raw if raw is None else raw
+    if found.hung:
+        counts.add("hangs", case, f"{found.seconds:.0f} s")
+    if found.orphans:
+        counts.add("orphans", case, str(found.orphans))
+    if traceback:
+        counts.add("raw tracebacks", case, found.err[-1500:])
+    elif codes is not None and found.code not in codes:
+        counts.add("wrong exit codes", case, f"{found.code}: {found.err[-300:]}")
 
 
 def table(parts: list[Counts]) -> str:

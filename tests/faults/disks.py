@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from .cases import Outcome, answer, run
-from .counts import Counts
+from .counts import Counts, how_it_ended
 from .interrupts import Known, bytes_of
 from .scenes import Scene, digest, scenes, stage
 
@@ -83,13 +83,9 @@ def filled(folder: Path, room: int) -> None:
 def judge(counts: Counts, case: str, scene: Scene, found: Outcome, one: Path, known: Known, old: bool) -> None:
     """Count what is wrong about one case."""
     counts.cases += 1
+    how_it_ended(counts, case, found, raw=found.raw and bool(scene.command or "ppgp.errors" not in found.err))
     if found.hung:
-        counts.add("hangs", case, f"{found.seconds:.0f} s")
         return
-    if found.orphans:
-        counts.add("orphans", case, str(found.orphans))
-    if found.raw and (scene.command or "ppgp.errors" not in found.err):
-        counts.add("raw tracebacks", case, found.err[-1500:])
     (one / "ballast").unlink(missing_ok=True)
     result, scratch = one / scene.result, one.parent.parent if one.name == "case" else one.parent
     whole = digest if result.suffix == ".safetensors" else bytes_of

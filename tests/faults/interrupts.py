@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .cases import Fault, Outcome, answer, run
-from .counts import Counts
+from .counts import Counts, how_it_ended
 from .scenes import Scene, digest, scenes, stage
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
@@ -67,15 +67,9 @@ def judge(
     """Count what is wrong about one case."""
     counts.cases += 1
     counts.slowest_stop = max(counts.slowest_stop, found.after_signal)
+    how_it_ended(counts, case, found, (0, 128 + signum))
     if found.hung:
-        counts.add("hangs", case, f"{found.seconds:.0f} s")
         return
-    if found.orphans:
-        counts.add("orphans", case, str(found.orphans))
-    if found.raw:
-        counts.add("raw tracebacks", case, found.err[-1500:])
-    if found.code not in (0, 128 + signum) and not found.raw:
-        counts.add("wrong exit codes", case, f"{found.code}: {found.err[-300:]}")
     if scene.result:
         result = one / scene.result
         now = answer(lambda: digest(result), one) if result.exists() else "none"

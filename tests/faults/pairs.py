@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .cases import Outcome, answer, fork, run, watch
-from .counts import Counts
+from .counts import Counts, how_it_ended
 from .scenes import Scene, digest, scenes, stage
 
 
@@ -34,18 +34,6 @@ def campaign(seed: int, count: int, folder: Path) -> Counts:
     return counts
 
 
-def common(counts: Counts, case: str, found: Outcome, codes: tuple[int, ...] = (0,)) -> None:
-    """What no case may do."""
-    if found.hung:
-        counts.add("hangs", case, f"{found.seconds:.0f} s")
-    elif found.orphans:
-        counts.add("orphans", case, str(found.orphans))
-    elif found.raw:
-        counts.add("raw tracebacks", case, found.err[-1500:])
-    elif found.code not in codes:
-        counts.add("wrong exit codes", case, f"{found.code}: {found.err[-300:]}")
-
-
 def threads(counts: Counts, case: str, one: Path, work: Callable[[int], str]) -> None:
     """The same two pieces of work one after the other, and at once in two threads."""
 
@@ -57,7 +45,7 @@ def threads(counts: Counts, case: str, one: Path, work: Callable[[int], str]) ->
             Path("together.json").write_text(json.dumps(list(pool.map(work, (0, 1)))))
 
     for part in (alone, together):
-        common(counts, case, run(part, one))
+        how_it_ended(counts, case, run(part, one), (0,))
     paths = [one / "alone.json", one / "together.json"]
     if all(path.exists() for path in paths) and paths[0].read_text() != paths[1].read_text():
         counts.add("silent differences", case, "other draws than alone")
@@ -113,13 +101,13 @@ def two_processes(counts: Counts, case: str, one: Path, scene: Scene, refusals: 
     """Two processes; at most so many may refuse, with a sentence."""
     alone = one / "alone"
     shutil.copytree(one, alone, ignore=shutil.ignore_patterns("alone", "*.checkpoint*"))
-    common(counts, case, run(scene.work, alone))
+    how_it_ended(counts, case, run(scene.work, alone), (0,))
     right = answer(lambda: digest(alone / scene.result), one)
     both = at_once(scene.work, one)
     refused = [found for found in both if found.code == 2 or "StorageError" in found.err]
     for found in both:
         if found not in refused or (found.raw and scene.command):
-            common(counts, case, found)
+            how_it_ended(counts, case, found, (0,))
     if len(refused) > refusals:
         counts.add("wrong exit codes", case, f"{len(refused)} refused: {refused[0].err[-300:]}")
     if answer(lambda: digest(one / scene.result), one) != right:

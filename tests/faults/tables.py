@@ -11,7 +11,7 @@ from typing import Any
 
 from . import hostile_tables as hostile
 from .cases import Outcome, answer, command, run
-from .counts import Counts
+from .counts import Counts, how_it_ended
 
 Read = Callable[[Path], Any]
 
@@ -99,15 +99,10 @@ def judge(counts: Counts, case: str, table: hostile.Hostile, found: Outcome, fig
     fate = table.fate
     if fate == "target":
         fate = "same" if name == "predict" else "refused"
-    if found.hung:
-        counts.add("hangs", case, f"{found.seconds:.0f} s")
-    if found.orphans:
-        counts.add("orphans", case, str(found.orphans))
+    how_it_ended(counts, case, found, (0, 2))
     if found.raw:
-        counts.add("raw tracebacks", case, found.err[-600:])
-    elif found.code not in (0, 2):
-        counts.add("wrong exit codes", case, f"{found.code}: {found.err[-300:]}")
-    elif found.code == 2 and (fate == "same" or "ppgp: " not in found.err):
+        return
+    if found.code == 2 and (fate == "same" or "ppgp: " not in found.err):
         counts.add("wrong exit codes", case, f"2: {found.err[-300:]}")
     elif found.code == 0 and (fate == "refused" or not finite(figures)):
         counts.add("silent differences", case, f"exit 0 with {str(figures)[:200]}")

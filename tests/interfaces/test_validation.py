@@ -134,6 +134,22 @@ def test_a_call_goes_on_from_its_file(tmp_path: Path) -> None:
         run(Exact(draws=201), 30, checkpoint=path)
 
 
+def test_the_file_of_another_program_of_the_same_name_is_refused(tmp_path: Path) -> None:
+    def written(sd: float) -> Any:
+        def program(x: torch.Tensor, y: torch.Tensor | None = None) -> None:
+            slope = pyro.sample("slope", dist.Normal(torch.zeros((), dtype=torch.float64), 1.0))
+            with pyro.plate("rows", len(x)):
+                pyro.sample("y", dist.Normal(slope * x, sd), obs=y)
+
+        return program
+
+    path, arguments = tmp_path / "sbc.jsonl", {"x": torch.linspace(-1.0, 1.0, 10, dtype=torch.float64)}
+    how = inference.Laplace(draws=200)
+    ppgp.sbc(written(0.5), how, 20, arguments=arguments, checkpoint=path, progress=False)
+    with pytest.raises(StorageError, match="another"):
+        ppgp.sbc(written(2.0), how, 20, arguments=arguments, checkpoint=path, progress=False)
+
+
 def test_workers_do_not_change_the_ranks() -> None:
     one, two = run(Exact(draws=200), 24), run(Exact(draws=200), 24, workers=2)
     for name, ranks in one.ranks.items():

@@ -48,6 +48,8 @@ PAIRS = {
     "other code": (lambda x: x + 1, lambda x: x - 1),
     "priors": (models.GP(kernels.RBF(variance=1.0)), models.GP(kernels.RBF(variance=2.0))),
     "one string or two": (["ab"], ["a", "b"]),
+    "where a list ends": ([[1], 2], [[1, 2]]),
+    "one byte of a number that NumPy has not": (torch.ones(3, dtype=torch.bfloat16), torch.zeros(3, dtype=torch.bfloat16)),
 }
 
 
