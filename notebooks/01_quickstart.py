@@ -75,7 +75,9 @@ plots.marginals(posteriors, sites=8)
 
 # %%
 prediction = posteriors["nuts"].predict(test.X)
-calibrator = ppgp.calibrate(conformal.Normalized(), posteriors["nuts"].predict(calibration.X), calibration.y)
+calibrator = ppgp.calibrate(
+    conformal.Normalized(), posteriors["nuts"].predict(calibration.X), calibration.y
+)
 region = calibrator(prediction, level=0.9)
 region
 
@@ -88,7 +90,9 @@ plots.intervals(prediction, test.y, region, own=prediction.interval(0.9))
 # %%
 low, high = calibrator.coverage_band(0.9, confidence=0.99)
 covered = metrics.coverage(region, test.y)
-print(f"covered {covered:.3f} of {test.n} test rows; the coverage given these calibration rows lies in [{low:.3f}, {high:.3f}]")
+print(
+    f"covered {covered:.3f} of {test.n} test rows; the coverage given these calibration rows lies in [{low:.3f}, {high:.3f}]"
+)
 
 # %% [markdown]
 # ## What this page stands on

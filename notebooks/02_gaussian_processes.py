@@ -33,7 +33,9 @@ import ppgp
 from ppgp import inference, kernels, metrics, models, priors
 
 warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
-days = pd.read_csv(Path(os.environ.get("PPGP_DATA", "../shared/data")) / "bike" / "day.csv", parse_dates=["dteday"])
+days = pd.read_csv(
+    Path(os.environ.get("PPGP_DATA", "../shared/data")) / "bike" / "day.csv", parse_dates=["dteday"]
+)
 assert (days["cnt"] == days["casual"] + days["registered"]).all()
 table = pd.DataFrame(
     {
@@ -60,7 +62,10 @@ def standard(v):
     return (v - v[first].mean()) / v[first].std()
 
 
-warmth, rides = standard(table["temperature"].to_numpy()[:365]), standard(table["rides"].to_numpy()[:365])
+warmth, rides = (
+    standard(table["temperature"].to_numpy()[:365]),
+    standard(table["rides"].to_numpy()[:365]),
+)
 x, y, new = warmth[first], rides[first], warmth[others]
 
 
@@ -70,7 +75,9 @@ def kernel(a, b, variance=1.0, lengthscale=0.7):
 
 def gaussian_process(x, y, new, noise=0.3):
     """Mean and covariance of f at the new rows, and log p(y). Rasmussen & Williams (2006), algorithm 2.1."""
-    L = np.linalg.cholesky(kernel(x, x) + noise * np.eye(len(x)))  # K + noise I = L L', of the training rows
+    L = np.linalg.cholesky(
+        kernel(x, x) + noise * np.eye(len(x))
+    )  # K + noise I = L L', of the training rows
     V = solve_triangular(L, kernel(x, new), lower=True)
     w = solve_triangular(L, y, lower=True)
     evidence = -0.5 * w @ w - np.log(np.diag(L)).sum() - 0.5 * len(x) * np.log(2 * np.pi)
@@ -87,7 +94,11 @@ axes[0].fill_between(grid, -1.96, 1.96, color="0.9")
 axes[0].set(title="before the data", xlabel="temperature (sd)", ylabel="rides (sd)")
 sd = np.sqrt(np.diag(covariance))
 axes[1].fill_between(
-    grid, mean - 1.96 * np.sqrt(sd**2 + 0.3), mean + 1.96 * np.sqrt(sd**2 + 0.3), color="0.93", label="95 % of y"
+    grid,
+    mean - 1.96 * np.sqrt(sd**2 + 0.3),
+    mean + 1.96 * np.sqrt(sd**2 + 0.3),
+    color="0.93",
+    label="95 % of y",
 )
 axes[1].fill_between(grid, mean - 1.96 * sd, mean + 1.96 * sd, color="0.8", label="95 % of f")
 axes[1].plot(grid, draw(mean, covariance, 8).T, lw=0.8)
@@ -119,7 +130,10 @@ def as_rows(v):
 
 
 law = fixed.predict({}, as_rows(new), ppgp.Dataset(as_rows(x), y))
-gap = float(np.abs(law.mean[0].numpy() - centre).max()), float(np.abs(law.variance[0].numpy() - np.diag(spread) - 0.3).max())
+gap = (
+    float(np.abs(law.mean[0].numpy() - centre).max()),
+    float(np.abs(law.variance[0].numpy() - np.diag(spread) - 0.3).max()),
+)
 print(f"largest difference in means {gap[0]:.1e}, in variances {gap[1]:.1e}")
 
 # %% [markdown]
@@ -151,9 +165,14 @@ plt.show()
 
 # %%
 forty = ppgp.Dataset(
-    table["temperature"].to_numpy()[first][:, None], table["rides"].to_numpy()[first], ["temperature"], "rides"
+    table["temperature"].to_numpy()[first][:, None],
+    table["rides"].to_numpy()[first],
+    ["temperature"],
+    "rides",
 )
-rest = ppgp.Dataset(table["temperature"].to_numpy()[others][:, None], table["rides"].to_numpy()[others])
+rest = ppgp.Dataset(
+    table["temperature"].to_numpy()[others][:, None], table["rides"].to_numpy()[others]
+)
 flat = models.GP(kernels.RBF(priors.Flat(), priors.Flat()), noise=priors.Flat())
 fits = {
     "ML-II": ppgp.fit(flat, forty, inference.MAP(starts=5), progress=False),
@@ -177,11 +196,23 @@ figures.round(3)
 # %%
 draws = fits["NUTS"].draws
 figure, axis = plt.subplots(figsize=(5, 3.6))
-axis.scatter(draws["kernel.lengthscale"].flatten(), draws["noise"].flatten(), s=4, alpha=0.3, label="NUTS")
+axis.scatter(
+    draws["kernel.lengthscale"].flatten(), draws["noise"].flatten(), s=4, alpha=0.3, label="NUTS"
+)
 for name, marker in (("ML-II", "^"), ("MAP", "s")):
     at = fits[name].draws
-    axis.plot(at["kernel.lengthscale"].item(), at["noise"].item(), marker, ms=9, mec="white", color="black", label=name)
-axis.set(xscale="log", yscale="log", xlabel="lengthscale (sd of temperature)", ylabel="noise (variance)")
+    axis.plot(
+        at["kernel.lengthscale"].item(),
+        at["noise"].item(),
+        marker,
+        ms=9,
+        mec="white",
+        color="black",
+        label=name,
+    )
+axis.set(
+    xscale="log", yscale="log", xlabel="lengthscale (sd of temperature)", ylabel="noise (variance)"
+)
 axis.set_xticks([0.25, 0.5, 1, 2, 4], labels=["0.25", "0.5", "1", "2", "4"], minor=False)
 axis.set_yticks([0.2, 0.3, 0.5, 0.8], labels=["0.2", "0.3", "0.5", "0.8"], minor=False)
 axis.minorticks_off()
@@ -200,10 +231,15 @@ plt.show()
 
 # %%
 inputs = ["day", "temperature", "humidity", "wind"]
-odd, even = (ppgp.Dataset(table[inputs].to_numpy()[i::2], table["rides"].to_numpy()[i::2], inputs, "rides") for i in (1, 0))
+odd, even = (
+    ppgp.Dataset(table[inputs].to_numpy()[i::2], table["rides"].to_numpy()[i::2], inputs, "rides")
+    for i in (1, 0)
+)
 terms = {
     "weather": kernels.Subspace(kernels.ARD(kernels.RBF()), [1, 2, 3]),
-    "trend": kernels.Subspace(kernels.RBF(lengthscale=360.0), [0]),  # about a year: slower than a season
+    "trend": kernels.Subspace(
+        kernels.RBF(lengthscale=360.0), [0]
+    ),  # about a year: slower than a season
     "season": kernels.Subspace(kernels.Periodic(period=365.25), [0]),
 }
 sums = {
@@ -211,7 +247,9 @@ sums = {
     "weather + trend": terms["weather"] + terms["trend"],
     "weather + trend + season": terms["weather"] + terms["trend"] + terms["season"],
 }
-posteriors = {name: ppgp.fit(models.GP(k), odd, inference.MAP(), progress=False) for name, k in sums.items()}
+posteriors = {
+    name: ppgp.fit(models.GP(k), odd, inference.MAP(), progress=False) for name, k in sums.items()
+}
 left_out = {name: p.loo().log_prob(odd.y) for name, p in posteriors.items()}
 between = {name: p.predict(even.X).log_prob(even.y) for name, p in posteriors.items()}
 
@@ -224,11 +262,15 @@ scores = pd.DataFrame(
     {
         name: {
             "elpd": float(left_out[name].sum()),
-            "more than the row above": float((left_out[name] - left_out[before]).sum()) if before else np.nan,
+            "more than the row above": float((left_out[name] - left_out[before]).sum())
+            if before
+            else np.nan,
             "its standard error": error(left_out[name] - left_out[before]) if before else np.nan,
             "a day, left out": float(left_out[name].mean()),
             "a day, between": float(between[name].mean()),
-            "coverage at 0.9, between": metrics.coverage(posteriors[name].predict(even.X).interval(0.9), even.y),
+            "coverage at 0.9, between": metrics.coverage(
+                posteriors[name].predict(even.X).interval(0.9), even.y
+            ),
         }
         for name, before in zip(sums, [None, *sums])
     }
@@ -256,13 +298,17 @@ for axis, (name, part) in zip(axes, parts.items()):
     else:
         axis.fill_between(date, low, high, color="0.85")
         axis.plot(date, part.mean, color="black")
-        axis.set_xticks(pd.to_datetime(["2011-01-01", "2011-07-01", "2012-01-01", "2012-07-01", "2013-01-01"]))
+        axis.set_xticks(
+            pd.to_datetime(["2011-01-01", "2011-07-01", "2012-01-01", "2012-07-01", "2013-01-01"])
+        )
         axis.tick_params(axis="x", rotation=30)
     axis.set_title(name)
 axes[0].set_ylabel("thousand rides")
 plt.show()
 total = sum(part.mean for part in parts.values()) + float(odd.y.mean())
-print(f"the means add up to that of f within {float((total - whole.latent(odd.X).mean).abs().max()):.1e} thousand rides")
+print(
+    f"the means add up to that of f within {float((total - whole.latent(odd.X).mean).abs().max()):.1e} thousand rides"
+)
 
 # %% [markdown]
 # The business grew by some two thousand rides a day in two years, and warm days help until they are hot. The level of each term
@@ -296,7 +342,9 @@ L = np.linalg.cholesky(K)
 assert not np.allclose(
     np.exp(-0.5 * d**2 / 0.7), np.exp(-0.5 * d**2 / 0.7**2)
 )  # the tutorial's lengthscale is the root of ours
-assert np.allclose(np.kron(x[:, None], x[None, :]), np.outer(x, x))  # its Kronecker product is a linear kernel, no noise
+assert np.allclose(
+    np.kron(x[:, None], x[None, :]), np.outer(x, x)
+)  # its Kronecker product is a linear kernel, no noise
 assert np.allclose(L @ L.T, K)
 assert not np.allclose(L.T @ L, K)
 assert max(gap) < 1e-10
@@ -304,7 +352,9 @@ assert (
     abs(
         evidence
         - float(
-            torch.distributions.MultivariateNormal(torch.zeros(40).double(), torch.as_tensor(K)).log_prob(torch.as_tensor(y))
+            torch.distributions.MultivariateNormal(
+                torch.zeros(40).double(), torch.as_tensor(K)
+            ).log_prob(torch.as_tensor(y))
         )
     )
     < 1e-8
@@ -316,8 +366,12 @@ assert gain["weather + trend"] > 5 * its_error["weather + trend"]
 assert abs(gain["weather + trend + season"]) < 3 * its_error["weather + trend + season"]
 for name in sums:
     apart = left_out[name].mean() - between[name].mean()
-    assert abs(float(apart)) < 3 * float((left_out[name].var() / odd.n + between[name].var() / even.n).sqrt())
+    assert abs(float(apart)) < 3 * float(
+        (left_out[name].var() / odd.n + between[name].var() / even.n).sqrt()
+    )
 assert float((total - whole.latent(odd.X).mean).abs().max()) < 1e-6
-assert float((whole.latent(odd.X).std / parts["trend"].std).max()) < 1  # the sum is known better than its terms
+assert (
+    float((whole.latent(odd.X).std / parts["trend"].std).max()) < 1
+)  # the sum is known better than its terms
 assert float(parts["trend"].mean[-1] - parts["trend"].mean[0]) > 1
 assert strange["date"][0] == "2012-10-29"

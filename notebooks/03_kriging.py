@@ -45,12 +45,19 @@ data = ppgp.Dataset(places, zinc, feature_names=["x", "y"], target_name="log zin
 empirical = ppgp.empirical_variogram(data)
 fitted = ppgp.fit_variogram(empirical, kernels.Spherical())
 print(empirical.to_frame().head().round(3).to_string(index=False))
-print(f"nugget {fitted.nugget:.4f}, partial sill {fitted.variogram.variance:.4f}, range {fitted.variogram.lengthscale:.0f} m")
+print(
+    f"nugget {fitted.nugget:.4f}, partial sill {fitted.variogram.variance:.4f}, range {fitted.variogram.lengthscale:.0f} m"
+)
 
 # %%
 h = torch.linspace(1, float(empirical.edges[-1]), 200, dtype=torch.float64)
 figure, axis = plt.subplots(figsize=(6, 3.5))
-axis.scatter(empirical.distance, empirical.semivariance, s=empirical.pairs / 10, label="empirical, area by pairs")
+axis.scatter(
+    empirical.distance,
+    empirical.semivariance,
+    s=empirical.pairs / 10,
+    label="empirical, area by pairs",
+)
 axis.plot(h, fitted(h), color="black", label="spherical, weighted least squares")
 axis.set(xlabel="distance (m)", ylabel="semivariance of log zinc", ylim=(0, None))
 axis.legend()
@@ -74,7 +81,9 @@ fits = {
 rows, posteriors = {}, {}
 for name, (model, rows_of_it) in fits.items():
     if "NUTS" in name:
-        posterior = ppgp.fit(model, rows_of_it, inference.NUTS(draws=300, warmup=300), progress=False)
+        posterior = ppgp.fit(
+            model, rows_of_it, inference.NUTS(draws=300, warmup=300), progress=False
+        )
         alone = posteriors[name] = posterior.loo()
     else:  # nothing is left to infer: the recipe itself predicts
         alone = ppgp.Prediction(model.loo({}, rows_of_it))

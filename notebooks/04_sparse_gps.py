@@ -27,8 +27,14 @@ from ppgp import inference, kernels, likelihoods, metrics, models
 
 warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
 generator = torch.Generator().manual_seed(0)
-x = 6 * torch.rand(400, 1, generator=generator, dtype=torch.float64).sqrt()  # more rows to the right
-y = torch.sin(3 * x[:, 0]) + 0.4 * torch.sin(11 * x[:, 0]) + 0.3 * torch.randn(400, generator=generator, dtype=torch.float64)
+x = (
+    6 * torch.rand(400, 1, generator=generator, dtype=torch.float64).sqrt()
+)  # more rows to the right
+y = (
+    torch.sin(3 * x[:, 0])
+    + 0.4 * torch.sin(11 * x[:, 0])
+    + 0.3 * torch.randn(400, generator=generator, dtype=torch.float64)
+)
 train, test = ppgp.Dataset(x[:300], y[:300]), ppgp.Dataset(x[300:], y[300:])
 
 # %% [markdown]
@@ -44,10 +50,17 @@ hyper = {name.removeprefix("kernel."): float(value) for name, value in theta.ite
 kernel, noise = kernels.RBF(hyper["variance"], hyper["lengthscale"]), hyper["noise"]
 data = exact.data  # as the model saw it: standardised
 C = kernel({}, data.X) + noise * torch.eye(data.n, dtype=torch.float64)
-evidence = float(torch.distributions.MultivariateNormal(torch.zeros_like(data.y), C).log_prob(data.y))
-sizes, ways = (3, 6, 9, 12, 15, 20, 25, 30, 40, 50, 60), ("kmeans", "random", "conditional_variance", "bound")
+evidence = float(
+    torch.distributions.MultivariateNormal(torch.zeros_like(data.y), C).log_prob(data.y)
+)
+sizes, ways = (
+    (3, 6, 9, 12, 15, 20, 25, 30, 40, 50, 60),
+    ("kmeans", "random", "conditional_variance", "bound"),
+)
 bounds = {
-    (way, m): [float(b) for b in models.SGPR(kernel, m, way, noise=noise).prepare(data).bounds({}, data)]
+    (way, m): [
+        float(b) for b in models.SGPR(kernel, m, way, noise=noise).prepare(data).bounds({}, data)
+    ]
     for way in ways
     for m in sizes
 }
@@ -56,11 +69,21 @@ figure, axes = plt.subplots(1, 2, figsize=(10, 3.6))
 axes[0].plot(sizes, table.loc["conditional_variance", "upper"], "v-", label="upper bound")
 axes[0].plot(sizes, table.loc["conditional_variance", "lower"], "^-", label="lower bound")
 axes[0].axhline(evidence, color="black", lw=0.8, label="evidence")
-axes[0].set(xlabel="m", ylabel="nats", ylim=(evidence - 400, evidence + 200), title="greedy conditional variance")
+axes[0].set(
+    xlabel="m",
+    ylabel="nats",
+    ylim=(evidence - 400, evidence + 200),
+    title="greedy conditional variance",
+)
 axes[0].legend()
 for way in ways:
     axes[1].plot(sizes, evidence - table.loc[way, "lower"], "o-", label=way)
-axes[1].set(xlabel="m", ylabel="evidence - lower bound (nats)", yscale="log", title="where the inducing inputs are put")
+axes[1].set(
+    xlabel="m",
+    ylabel="evidence - lower bound (nats)",
+    yscale="log",
+    title="where the inducing inputs are put",
+)
 axes[1].legend()
 plt.show()
 table.loc["conditional_variance"].round(2).T
@@ -73,7 +96,9 @@ table.loc["conditional_variance"].round(2).T
 
 # %%
 grid = torch.linspace(-0.2, 6.2, 300, dtype=torch.float64)[:, None]
-sparse = {m: ppgp.fit(models.SGPR(inducing=m), train, inference.MAP(), progress=False) for m in (6, 30)}
+sparse = {
+    m: ppgp.fit(models.SGPR(inducing=m), train, inference.MAP(), progress=False) for m in (6, 30)
+}
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.4), sharey=True)
 for axis, (m, posterior) in zip(axes, sparse.items()):
     law, whole = posterior.latent(grid), exact.latent(grid)
@@ -92,7 +117,11 @@ scores = pd.DataFrame(
             "nll": metrics.nll(p.predict(test.X), test.y),
             "noise": float(p.draws["noise"]),
         }
-        for name, p in {"exact": exact, "SGPR, m = 30": sparse[30], "SGPR, m = 6": sparse[6]}.items()
+        for name, p in {
+            "exact": exact,
+            "SGPR, m = 30": sparse[30],
+            "SGPR, m = 6": sparse[6],
+        }.items()
     }
 ).T
 scores.round(3)
@@ -106,7 +135,10 @@ scores.round(3)
 # %%
 ready = models.SVGP(kernel, 20, likelihoods.Gaussian(noise), learn=False).prepare(data)
 collapsed = float(models.SGPR(kernel, noise=noise, Z=ready.Z).bounds({}, data)[0])
-q = {"v_loc": torch.zeros(20, dtype=torch.float64), "v_scale_tril": torch.eye(20, dtype=torch.float64)}
+q = {
+    "v_loc": torch.zeros(20, dtype=torch.float64),
+    "v_scale_tril": torch.eye(20, dtype=torch.float64),
+}
 step, before = ready.natural(q, data.X, data.y, total=data.n, rate=1.0)
 after = float(ready.elbo({**q, **step}, data.X, data.y, total=data.n))
 loc, W = q["v_loc"].clone().requires_grad_(True), q["v_scale_tril"].clone().requires_grad_(True)
@@ -137,7 +169,9 @@ plt.show()
 recipe = models.SVGP(inducing=30)
 runs = {
     "all rows": ppgp.fit(recipe, train, inference.SVI(steps=400, patience=200), progress=False),
-    "batches of 50": ppgp.fit(recipe, train, inference.SVI(steps=1200, patience=400, batch_size=50), progress=False),
+    "batches of 50": ppgp.fit(
+        recipe, train, inference.SVI(steps=1200, patience=400, batch_size=50), progress=False
+    ),
 }
 for name, run in runs.items():
     scores.loc[f"SVGP, {name}"] = {
@@ -162,7 +196,9 @@ fits = {
         inference.SVI(steps=400, patience=150),
         progress=False,
     ),
-    "logistic regression": ppgp.fit(models.LogisticRegression(), biopsies, inference.Laplace(), progress=False),
+    "logistic regression": ppgp.fit(
+        models.LogisticRegression(), biopsies, inference.Laplace(), progress=False
+    ),
 }
 classes = pd.DataFrame(
     {

@@ -22,7 +22,17 @@ import torch
 from matplotlib.figure import Figure
 
 import ppgp
-from ppgp import conformal, inference, kernels, likelihoods, metrics, models, networks, plots, priors
+from ppgp import (
+    conformal,
+    inference,
+    kernels,
+    likelihoods,
+    metrics,
+    models,
+    networks,
+    plots,
+    priors,
+)
 
 warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
 train, calibration, test = ppgp.load("diabetes").split(0.5, 0.25, 0.25, seed=0)
@@ -44,7 +54,9 @@ def nlpd(posterior: ppgp.Posterior, rows: ppgp.Dataset = test) -> torch.Tensor:
 # %%
 mlp = networks.MLP((64, 64), 16, dropout=0.1)
 network = networks.pretrained(mlp, train, epochs=15)
-adam = inference.MAP("adam", steps=40, learning_rate={"kernel.network": 0.003, "": 0.05}, schedule="cosine")
+adam = inference.MAP(
+    "adam", steps=40, learning_rate={"kernel.network": 0.003, "": 0.05}, schedule="cosine"
+)
 scaled, scaler = train.standardised()
 
 
@@ -55,12 +67,23 @@ def of_features(rows: ppgp.Dataset) -> ppgp.Dataset:
 bare = ppgp.fit(models.LinearRegression(), of_features(train), inference.Exact(), progress=False)
 deep = models.GP(kernels.Deep(mlp, kernels.RBF()))
 fits = {
-    "plain GP, ARD": ppgp.fit(models.GP(kernels.ARD(kernels.RBF())), train, inference.MAP(), progress=False),
+    "plain GP, ARD": ppgp.fit(
+        models.GP(kernels.ARD(kernels.RBF())), train, inference.MAP(), progress=False
+    ),
     "deep kernel": ppgp.fit(deep, train, adam, progress=False),
-    "deep kernel, pre-trained": ppgp.fit(models.GP(kernels.Deep(network, kernels.RBF())), train, adam, progress=False),
+    "deep kernel, pre-trained": ppgp.fit(
+        models.GP(kernels.Deep(network, kernels.RBF())), train, adam, progress=False
+    ),
 }
-predictions = {"bare network": bare.predict(of_features(test).X)} | {name: fit.predict(test.X) for name, fit in fits.items()}
-pd.DataFrame({n: {"RMSE": metrics.rmse(p, test.y), "NLPD": metrics.nll(p, test.y)} for n, p in predictions.items()}).T.round(3)
+predictions = {"bare network": bare.predict(of_features(test).X)} | {
+    name: fit.predict(test.X) for name, fit in fits.items()
+}
+pd.DataFrame(
+    {
+        n: {"RMSE": metrics.rmse(p, test.y), "NLPD": metrics.nll(p, test.y)}
+        for n, p in predictions.items()
+    }
+).T.round(3)
 
 # %% [markdown]
 # On 221 rows that are nearly linear there is little for a network to find, and with 110 test rows the four are hard to tell apart.
@@ -79,18 +102,38 @@ steps = (5, 10, 20, 40, 80, 160)
 climbs = {
     "L-BFGS": {k: ppgp.fit(sharp, train, inference.MAP(steps=k), progress=False) for k in steps},
     "Adam with dropout": {
-        k: ppgp.fit(deep, train, inference.MAP("adam", steps=k, learning_rate=adam.learning_rate), progress=False)
+        k: ppgp.fit(
+            deep,
+            train,
+            inference.MAP("adam", steps=k, learning_rate=adam.learning_rate),
+            progress=False,
+        )
         for k in steps
     },
 }
 figure = Figure(figsize=(9, 3.2), layout="constrained")
 left, right = figure.subplots(1, 2)
 for name, path in climbs.items():
-    left.plot(steps, [p.stats["log_likelihood"] / train.n for p in path.values()], "o-", ms=4, label=name)
+    left.plot(
+        steps, [p.stats["log_likelihood"] / train.n for p in path.values()], "o-", ms=4, label=name
+    )
     right.plot(steps, [float(nlpd(p).mean()) for p in path.values()], "o-", ms=4, label=name)
-left.set(xscale="log", xlabel="steps", ylabel="log marginal likelihood a row", title="training rows: higher is better")
-right.set(xscale="log", yscale="log", xlabel="steps", ylabel="NLPD", title="rows held out: lower is better")
-right.axhline(float(nlpd(fits["plain GP, ARD"]).mean()), color="grey", ls="--", lw=1, label="plain GP")
+left.set(
+    xscale="log",
+    xlabel="steps",
+    ylabel="log marginal likelihood a row",
+    title="training rows: higher is better",
+)
+right.set(
+    xscale="log",
+    yscale="log",
+    xlabel="steps",
+    ylabel="NLPD",
+    title="rows held out: lower is better",
+)
+right.axhline(
+    float(nlpd(fits["plain GP, ARD"]).mean()), color="grey", ls="--", lw=1, label="plain GP"
+)
 for axis in (left, right):
     axis.spines[["top", "right"]].set_visible(False)
 right.legend(frameon=False)
@@ -98,9 +141,14 @@ figure
 
 # %%
 overfit = climbs["L-BFGS"][steps[-1]]
-worse = nlpd(overfit) - nlpd(fits["deep kernel"])  # row by row, so that what is hard for both cancels
+worse = nlpd(overfit) - nlpd(
+    fits["deep kernel"]
+)  # row by row, so that what is hard for both cancels
 error = float(worse.std()) / test.n**0.5
-print(f"noise sd (of the standardised y): L-BFGS {float(overfit.draws['noise'].mean()) ** 0.5:.3f}, ", end="")
+print(
+    f"noise sd (of the standardised y): L-BFGS {float(overfit.draws['noise'].mean()) ** 0.5:.3f}, ",
+    end="",
+)
 print(f"Adam {float(fits['deep kernel'].draws['noise'].mean()) ** 0.5:.3f}")
 print(f"L-BFGS loses {float(worse.mean()):.2f} nats a row held out, standard error {error:.2f}")
 
@@ -135,11 +183,17 @@ print(looked)
 # %%
 digits = ppgp.load("digits")
 seen, held_out = digits.split(0.7, seed=0)
-by_batches = inference.SVI(batch_size=100, steps=300, learning_rate={"kernel.network": 0.005, "": 0.02})
-svdkl = models.SVGP(kernels.Deep(networks.MLP((64,), 16), kernels.RBF()), 50, likelihoods.Categorical())
+by_batches = inference.SVI(
+    batch_size=100, steps=300, learning_rate={"kernel.network": 0.005, "": 0.02}
+)
+svdkl = models.SVGP(
+    kernels.Deep(networks.MLP((64,), 16), kernels.RBF()), 50, likelihoods.Categorical()
+)
 classes = {
     "SVDKL": ppgp.fit(svdkl, seen, by_batches, progress=False),
-    "softmax regression": ppgp.fit(models.SoftmaxRegression(), seen, inference.MAP(), progress=False),
+    "softmax regression": ppgp.fit(
+        models.SoftmaxRegression(), seen, inference.MAP(), progress=False
+    ),
 }
 labels = {name: fit.predict(held_out.X) for name, fit in classes.items()}
 pd.DataFrame(
@@ -163,13 +217,19 @@ pd.DataFrame(
 # %%
 small = networks.MLP((4,), 2, activation="tanh", dropout=0.0)
 bayes = models.GP(kernels.Deep(small, kernels.RBF(), prior=priors.Normal(0.0, 0.5)))
-fits["small network, prior"] = ppgp.fit(bayes, train, inference.SVI("normal", steps=1000, draws=100), progress=False)
-fits["small network, L-BFGS"] = ppgp.fit(models.GP(kernels.Deep(small, kernels.RBF())), train, inference.MAP(), progress=False)
+fits["small network, prior"] = ppgp.fit(
+    bayes, train, inference.SVI("normal", steps=1000, draws=100), progress=False
+)
+fits["small network, L-BFGS"] = ppgp.fit(
+    models.GP(kernels.Deep(small, kernels.RBF())), train, inference.MAP(), progress=False
+)
 fits["deep kernel, L-BFGS"] = overfit
 weights = fits["small network, prior"].draws["kernel.network.0.weight"]
 print(f"{weights[0, 0].numel()} weights in the first layer, {weights.shape[1]} draws of each")
 gain = nlpd(fits["small network, L-BFGS"]) - nlpd(fits["small network, prior"])
-print(f"the prior gains {float(gain.mean()):.2f} nats a row, standard error {float(gain.std()) / test.n**0.5:.2f}")
+print(
+    f"the prior gains {float(gain.mean()):.2f} nats a row, standard error {float(gain.std()) / test.n**0.5:.2f}"
+)
 pd.DataFrame({n: {"NLPD": float(nlpd(p).mean())} for n, p in fits.items()}).T.round(3)
 
 # %% [markdown]
@@ -182,7 +242,9 @@ level = 0.9
 regions, rows = {}, {}
 for name, posterior in fits.items():
     law = posterior.predict(test.X)
-    calibrator = ppgp.calibrate(conformal.Quantile(), posterior.predict(calibration.X), calibration.y)
+    calibrator = ppgp.calibrate(
+        conformal.Quantile(), posterior.predict(calibration.X), calibration.y
+    )
     own, regions[name] = law.interval(level), calibrator(law, level=level)
     rows[name] = {
         "coverage": metrics.coverage(own, test.y),
@@ -191,7 +253,9 @@ for name, posterior in fits.items():
         "calibrated width": metrics.mean_width(regions[name]),
     }
 low, high = calibrator.coverage_band(level, 0.999, test.n)
-print(f"calibrated coverage of {test.n} test rows lies in {low:.3f} .. {high:.3f}, 999 times in 1,000")
+print(
+    f"calibrated coverage of {test.n} test rows lies in {low:.3f} .. {high:.3f}, 999 times in 1,000"
+)
 table = pd.DataFrame(rows).T.round(3)
 table
 

@@ -39,11 +39,21 @@ train
 # %%
 flat = priors.Flat()
 fits = {
-    "least squares": ppgp.fit(models.LinearRegression(flat, flat, flat), train, inference.MAP(), progress=False),
-    "ridge": ppgp.fit(models.LinearRegression(priors.Normal(0, 0.2), flat, 0.5), train, inference.Exact(), progress=False),
+    "least squares": ppgp.fit(
+        models.LinearRegression(flat, flat, flat), train, inference.MAP(), progress=False
+    ),
+    "ridge": ppgp.fit(
+        models.LinearRegression(priors.Normal(0, 0.2), flat, 0.5),
+        train,
+        inference.Exact(),
+        progress=False,
+    ),
     "exact": ppgp.fit(models.LinearRegression(), train, inference.Exact(), progress=False),
     "conjugate": ppgp.fit(
-        models.LinearRegression(noise=priors.InverseGamma(2, 1), conjugate=True), train, inference.Exact(), progress=False
+        models.LinearRegression(noise=priors.InverseGamma(2, 1), conjugate=True),
+        train,
+        inference.Exact(),
+        progress=False,
     ),
     "laplace": ppgp.fit(models.LinearRegression(), train, inference.Laplace(), progress=False),
     "svi": ppgp.fit(models.LinearRegression(), train, inference.SVI(), progress=False),
@@ -52,7 +62,12 @@ fits = {
 rows = []
 for name, posterior in fits.items():
     law = posterior.predict(test.X)
-    row = {"how": name, "rmse": metrics.rmse(law, test.y), "nll": metrics.nll(law, test.y), "seconds": posterior.seconds}
+    row = {
+        "how": name,
+        "rmse": metrics.rmse(law, test.y),
+        "nll": metrics.nll(law, test.y),
+        "seconds": posterior.seconds,
+    }
     rows.append(row | {"coverage of 90 %": metrics.coverage(law.interval(0.9), test.y)})
 pd.DataFrame(rows).set_index("how").round(3)
 
@@ -61,7 +76,10 @@ pd.DataFrame(rows).set_index("how").round(3)
 
 # %%
 comparison = ppgp.compare({k: fits[k] for k in ("laplace", "svi", "nuts")}, reference=fits["exact"])
-pd.Series(comparison.verdicts), comparison.latents.query("name == 'nuts'")[["site", "difference", "difference_error", "ratio"]]
+(
+    pd.Series(comparison.verdicts),
+    comparison.latents.query("name == 'nuts'")[["site", "difference", "difference_error", "ratio"]],
+)
 
 # %% [markdown]
 # ## The evidence chooses the order of a polynomial
@@ -74,7 +92,9 @@ y = np.sin(3 * x[:, 0]) + 0.2 * np.random.default_rng(0).normal(size=40)
 evidence = {}
 for degree in range(1, 10):
     X = PolynomialFeatures(degree, include_bias=False).fit_transform(x)
-    evidence[degree] = ppgp.fit(models.LinearRegression(), ppgp.Dataset(X, y), inference.Exact(), progress=False).log_evidence
+    evidence[degree] = ppgp.fit(
+        models.LinearRegression(), ppgp.Dataset(X, y), inference.Exact(), progress=False
+    ).log_evidence
 best = max(evidence, key=lambda degree: evidence[degree])
 pd.Series(evidence, name="log evidence").round(2)
 
@@ -90,10 +110,13 @@ figure = Figure(figsize=(9, 3.2), layout="constrained")
 axes = figure.subplots(1, 2, sharey=True)
 for axis, (title, features) in zip(
     axes,
-    {"polynomial of degree 5": PolynomialFeatures(5, include_bias=False), "12 radial basis functions": RBFFeatures(12)}.items(),
+    {
+        "polynomial of degree 5": PolynomialFeatures(5, include_bias=False),
+        "12 radial basis functions": RBFFeatures(12),
+    }.items(),
 ):
     pipe = make_pipeline(features, ProbabilisticRegressor("linear", "exact")).fit(x, y)
-    law = pipe[-1].predict_law(pipe[0].transform(new))
+    law = pipe[-1].predict_distribution(pipe[0].transform(new))
     lower, upper = law.interval(0.9)
     axis.fill_between(new[:, 0], lower, upper, alpha=0.25, label="90 % of y")
     axis.plot(new[:, 0], law.mean, label="mean")
@@ -109,12 +132,21 @@ figure
 # A column of text becomes one column a level; new frames are read by name.
 
 # %%
-frame = pd.DataFrame({"size": np.tile([1.0, 2.0, 3.0], 20), "colour": np.repeat(["red", "green", "blue"], 20)})
-frame["price"] = frame["size"] + 2 * (frame["colour"] == "red") + 0.1 * np.random.default_rng(1).normal(size=60)
-posterior = ppgp.fit(
-    models.LinearRegression(), ppgp.Dataset.from_frame(frame, "price", one_hot=True), inference.Exact(), progress=False
+frame = pd.DataFrame(
+    {"size": np.tile([1.0, 2.0, 3.0], 20), "colour": np.repeat(["red", "green", "blue"], 20)}
 )
-difference = posterior.predict(pd.DataFrame({"size": [2.0, 2.0], "colour": ["red", "blue"]})).mean.diff()
+frame["price"] = (
+    frame["size"] + 2 * (frame["colour"] == "red") + 0.1 * np.random.default_rng(1).normal(size=60)
+)
+posterior = ppgp.fit(
+    models.LinearRegression(),
+    ppgp.Dataset.from_frame(frame, "price", one_hot=True),
+    inference.Exact(),
+    progress=False,
+)
+difference = posterior.predict(
+    pd.DataFrame({"size": [2.0, 2.0], "colour": ["red", "blue"]})
+).mean.diff()
 difference
 
 # %%

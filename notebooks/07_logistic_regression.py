@@ -25,7 +25,9 @@ from ppgp import inference, metrics, models, plots, priors
 warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
 table = ppgp.load("iris")
 keep = table.y > 0  # versicolor and virginica, which overlap
-data = ppgp.Dataset(table.X[keep][:, :2], table.y[keep] - 1, table.feature_names[:2], "species", table.classes[1:])
+data = ppgp.Dataset(
+    table.X[keep][:, :2], table.y[keep] - 1, table.feature_names[:2], "species", table.classes[1:]
+)
 train, test = data.split(0.7, seed=1)
 train
 
@@ -39,7 +41,9 @@ flat = priors.Flat()
 labels = ppgp.Dataset(train.X, train.y)
 ols = ppgp.fit(models.LinearRegression(flat, flat, flat), labels, inference.Exact(), progress=False)
 right = ((ols.predict(test.X).mean > 0.5) == (test.y > 0.5)).double().mean()
-rows = [{"how": "least squares", "accuracy": float(right), "nll": float("nan"), "seconds": ols.seconds}]
+rows = [
+    {"how": "least squares", "accuracy": float(right), "nll": float("nan"), "seconds": ols.seconds}
+]
 
 # %% [markdown]
 # ## Maximum likelihood by gradient descent, stochastic gradient descent, L-BFGS and Newton
@@ -81,7 +85,12 @@ fits |= {
 for name, posterior in fits.items():
     law = posterior.predict(test.X)
     rows.append(
-        {"how": name, "accuracy": metrics.accuracy(law, test.y), "nll": metrics.nll(law, test.y), "seconds": posterior.seconds}
+        {
+            "how": name,
+            "accuracy": metrics.accuracy(law, test.y),
+            "nll": metrics.nll(law, test.y),
+            "seconds": posterior.seconds,
+        }
     )
 pd.DataFrame(rows).set_index("how").round(4)
 
@@ -113,7 +122,10 @@ pd.DataFrame(choice).T.round(2)
 # sigmoid(m / sqrt(1 + pi v / 8)), with m and v the mean and variance of the logit: no average over draws, and nearly the same.
 
 # %%
-average, probit = fits["laplace"].predict(test.X).probabilities[:, 1], fits["laplace"].probit(test.X).probabilities[:, 1]
+average, probit = (
+    fits["laplace"].predict(test.X).probabilities[:, 1],
+    fits["laplace"].probit(test.X).probabilities[:, 1],
+)
 gap = float((average - probit).abs().max())
 print(f"largest difference: {gap:.4f}")
 

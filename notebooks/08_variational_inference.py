@@ -40,7 +40,9 @@ target = Target(models.LogisticRegression(), data)
 # * pathwise: through the draw itself, z = m + L e.
 
 # %%
-laplace = ppgp.fit(models.LogisticRegression(), data, inference.Laplace(), standardise=False, progress=False)
+laplace = ppgp.fit(
+    models.LogisticRegression(), data, inference.Laplace(), standardise=False, progress=False
+)
 root = torch.linalg.cholesky(laplace.stats["covariance"])
 guide = GaussianGuide(laplace.stats["mode"], root, correlated=True)
 guide.loc += 0.5
@@ -51,7 +53,11 @@ figure = Figure(figsize=(9, 2.8), layout="constrained")
 for axis, (kind, g) in zip(figure.subplots(1, 3), draws.items()):
     axis.hist(g[:, 0].numpy(), bins=60, color="#0072B2")
     axis.axvline(float(g[:, 0].mean()), color="black", lw=1)
-    axis.set(title=f"{kind}: variance {variance[kind]:.3g}", xlabel="d ELBO / d mean, first coordinate", yticks=[])
+    axis.set(
+        title=f"{kind}: variance {variance[kind]:.3g}",
+        xlabel="d ELBO / d mean, first coordinate",
+        yticks=[],
+    )
     axis.spines[["top", "right", "left"]].set_visible(False)
 figure
 
@@ -72,7 +78,10 @@ fits = {
     for kind in GRADIENTS
 }
 pd.DataFrame(
-    {kind: {"ELBO": p.stats["elbo"], "steps": len(p.stats["elbo_history"]), "seconds": p.seconds} for kind, p in fits.items()}
+    {
+        kind: {"ELBO": p.stats["elbo"], "steps": len(p.stats["elbo_history"]), "seconds": p.seconds}
+        for kind, p in fits.items()
+    }
 ).T.round(3)
 
 # %% [markdown]
@@ -85,14 +94,18 @@ pd.DataFrame(
 
 # %%
 def climb(natural: bool, steps: int = 400) -> list[float]:
-    q = GaussianGuide(torch.zeros(target.dim, dtype=torch.float64), torch.eye(target.dim, dtype=torch.float64), correlated=True)
+    q = GaussianGuide(
+        torch.zeros(target.dim, dtype=torch.float64),
+        torch.eye(target.dim, dtype=torch.float64),
+        correlated=True,
+    )
     generator = torch.Generator().manual_seed(0)
     optimizer = torch.optim.Adam(q.parameters(), lr=0.02)
     history = []
     for _ in range(steps):
         e = torch.randn(8, target.dim, generator=generator, dtype=torch.float64)
         if natural:
-            elbos, slope = q.look(target, e)
+            elbos, slope = q.evaluate(target, e)
             q.natural_step(e, slope, 0.1)
         else:
             elbos, gradients = q.estimates(target, e, "pathwise")
@@ -108,7 +121,11 @@ figure = Figure(figsize=(6, 3.2), layout="constrained")
 axis = figure.subplots()
 for name, history in histories.items():
     axis.plot(history, label=name, lw=1.2)
-axis.set(xlabel="step", ylabel="ELBO", ylim=(min(histories["Adam"][30:]) - 20, max(histories["Adam"]) + 10))
+axis.set(
+    xlabel="step",
+    ylabel="ELBO",
+    ylim=(min(histories["Adam"][30:]) - 20, max(histories["Adam"]) + 10),
+)
 axis.legend(frameon=False)
 axis.spines[["top", "right"]].set_visible(False)
 figure
@@ -120,7 +137,11 @@ figure
 
 # %%
 short = ppgp.fit(
-    models.LogisticRegression(), data, inference.SVI(batch_size=32, steps=1000, patience=400), standardise=False, progress=False
+    models.LogisticRegression(),
+    data,
+    inference.SVI(batch_size=32, steps=1000, patience=400),
+    standardise=False,
+    progress=False,
 )
 full = fits["pathwise"]
 print(short.warnings)

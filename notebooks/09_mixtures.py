@@ -27,8 +27,13 @@ warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
 generator = torch.Generator().manual_seed(0)
 
 
-def sample(sizes: tuple[int, ...], centres: tuple[float, ...], sds: tuple[float, ...]) -> ppgp.Dataset:
-    parts = [m + s * torch.randn(n, generator=generator, dtype=torch.float64) for n, m, s in zip(sizes, centres, sds)]
+def sample(
+    sizes: tuple[int, ...], centres: tuple[float, ...], sds: tuple[float, ...]
+) -> ppgp.Dataset:
+    parts = [
+        m + s * torch.randn(n, generator=generator, dtype=torch.float64)
+        for n, m, s in zip(sizes, centres, sds)
+    ]
     y = torch.cat(parts)
     return ppgp.Dataset(torch.arange(len(y), dtype=torch.float64)[:, None], y)
 
@@ -41,10 +46,14 @@ def sample(sizes: tuple[int, ...], centres: tuple[float, ...], sds: tuple[float,
 # %%
 tiny = sample((5, 5), (-1.5, 1.5), (0.4, 0.4))
 evidence = {
-    K: ppgp.fit(models.GaussianMixture(K), tiny, inference.Exact(), standardise=False, progress=False).log_evidence
+    K: ppgp.fit(
+        models.GaussianMixture(K), tiny, inference.Exact(), standardise=False, progress=False
+    ).log_evidence
     for K in (2, 3)
 }
-laplace = ppgp.fit(models.GaussianMixture(2), tiny, inference.Laplace(), standardise=False, progress=False).log_evidence
+laplace = ppgp.fit(
+    models.GaussianMixture(2), tiny, inference.Laplace(), standardise=False, progress=False
+).log_evidence
 evidence, laplace
 
 # %% [markdown]
@@ -53,8 +62,15 @@ evidence, laplace
 # After relabelling (components by increasing mean) Gibbs, NUTS and enumeration agree.
 
 # %%
-hows = {"enumeration": inference.Exact(draws=8000), "Gibbs": inference.Gibbs(draws=2000), "NUTS": inference.NUTS(draws=2000)}
-small = {n: ppgp.fit(models.GaussianMixture(2), tiny, how, standardise=False, progress=False) for n, how in hows.items()}
+hows = {
+    "enumeration": inference.Exact(draws=8000),
+    "Gibbs": inference.Gibbs(draws=2000),
+    "NUTS": inference.NUTS(draws=2000),
+}
+small = {
+    n: ppgp.fit(models.GaussianMixture(2), tiny, how, standardise=False, progress=False)
+    for n, how in hows.items()
+}
 table = pd.DataFrame({n: p.summary()["50%"] for n, p in small.items()})
 table.round(3)
 

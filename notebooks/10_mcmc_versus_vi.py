@@ -42,7 +42,9 @@ def fits(model, data):
 def judged(posteriors):
     """Seconds, the verdict against NUTS, and k-hat, which needs no NUTS."""
     table = ppgp.compare(posteriors, reference="NUTS").to_frame()[["seconds", "verdict", "reason"]]
-    table["k-hat"] = pd.Series({n: ppgp.diagnose(p).k_hat for n, p in posteriors.items() if n != "NUTS"})
+    table["k-hat"] = pd.Series(
+        {n: ppgp.diagnose(p).k_hat for n, p in posteriors.items() if n != "NUTS"}
+    )
     return table
 
 
@@ -58,7 +60,9 @@ cancer_table = judged(cancer)
 cancer_table
 
 # %%
-plots.marginals({name: cancer[name] for name in ("NUTS", "mean field", "full rank", "Laplace")}, sites=8)
+plots.marginals(
+    {name: cancer[name] for name in ("NUTS", "mean field", "full rank", "Laplace")}, sites=8
+)
 
 # %%
 plots.k_hat({name: p for name, p in cancer.items() if name != "NUTS"})
@@ -120,7 +124,9 @@ better_table = judged(better)
 better_table
 
 # %%
-plots.marginals({name: better[name] for name in ("NUTS", "mean field", "full rank", "Laplace")}, sites=4)
+plots.marginals(
+    {name: better[name] for name in ("NUTS", "mean field", "full rank", "Laplace")}, sites=4
+)
 
 # %%
 plots.k_hat({name: p for name, p in better.items() if name != "NUTS"})

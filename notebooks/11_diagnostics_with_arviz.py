@@ -59,7 +59,9 @@ data = {"sigma": sigma, "y": y}
 
 # %%
 centred_fit = ppgp.fit(centred, data, inference.NUTS(), progress=False)
-schools = centred_fit.to_arviz(prior=500, predictive=True, coords={"school": list("ABCDEFGH")}, dims={"sigma": ["school"]})
+schools = centred_fit.to_arviz(
+    prior=500, predictive=True, coords={"school": list("ABCDEFGH")}, dims={"sigma": ["school"]}
+)
 print({group: list(schools[group].data_vars) for group in schools.groups()})
 az.summary(schools, var_names=["mu", "tau"]).round(2)
 
@@ -124,7 +126,9 @@ plots.k_hat({"mean field": guide})
 # draws: the ranks of a method that is right are uniform, and the line stays within the band.
 
 # %%
-calibration = ppgp.sbc(models.LinearRegression(noise=0.5), inference.Laplace(draws=200), 100, progress=False)
+calibration = ppgp.sbc(
+    models.LinearRegression(noise=0.5), inference.Laplace(draws=200), 100, progress=False
+)
 plots.sbc(calibration)
 
 # %%

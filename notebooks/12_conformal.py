@@ -55,10 +55,16 @@ scores = {
     "density": conformal.Density(),
 }
 calibrators = {name: ppgp.calibrate(score, seen, calibration.y) for name, score in scores.items()}
-regions = {"model's own": prediction.interval(0.9)} | {n: c(prediction, level=0.9) for n, c in calibrators.items()}
+regions = {"model's own": prediction.interval(0.9)} | {
+    n: c(prediction, level=0.9) for n, c in calibrators.items()
+}
 pd.DataFrame(
     {
-        n: {"coverage": metrics.coverage(r, test.y), "width": metrics.mean_width(r), "guaranteed": r.guarantee}
+        n: {
+            "coverage": metrics.coverage(r, test.y),
+            "width": metrics.mean_width(r),
+            "guaranteed": r.guarantee,
+        }
         for n, r in regions.items()
     }
 ).T
@@ -70,12 +76,17 @@ plots.widths(regions, test.y)
 # Coverage against level, with the band in which the coverage of these test rows should lie, given as many calibration rows.
 
 # %%
-plots.coverage({n: calibrators[n] for n in ("absolute", "quantile (CQR)", "PIT")}, prediction, test.y)
+plots.coverage(
+    {n: calibrators[n] for n in ("absolute", "quantile (CQR)", "PIT")}, prediction, test.y
+)
 
 # %%
 grid = torch.linspace(-1, 1, 200, dtype=torch.float64)[:, None]
 line = posterior.predict(grid)
-bands = {"model's own at 60 %": line.interval(0.6), "signed at 60 %": calibrators["signed"](line, level=0.6)}
+bands = {
+    "model's own at 60 %": line.interval(0.6),
+    "signed at 60 %": calibrators["signed"](line, level=0.6),
+}
 plots.function(grid, line, bands, (train.X, train.y))
 
 # %% [markdown]
@@ -95,7 +106,10 @@ mondrian = ppgp.calibrate(conformal.Absolute(), seen, calibration.y, groups=side
 grouped = mondrian(prediction, level=0.9, groups=side(test.X))
 by_group = pd.DataFrame(
     {
-        name: {"outer": float(hits[outer].double().mean()), "inner": float(hits[~outer].double().mean())}
+        name: {
+            "outer": float(hits[outer].double().mean()),
+            "inner": float(hits[~outer].double().mean()),
+        }
         for name, hits in (("pooled", pooled), ("by group", grouped.covers(test.y)))
     }
 )
@@ -111,14 +125,20 @@ by_group
 # %%
 everything = {
     "full conformal, hyper-split": ppgp.full_conformal(posterior, test.X, level=0.9, split=0.3),
-    "full conformal, fitted on the same rows": ppgp.full_conformal(posterior, test.X, level=0.9, split=None),
-    "CV+ with 5 folds": ppgp.cross_calibrate(models.GP(kernels.Matern(2.5)), train, inference.MAP(), folds=5)(
-        test.X, level=0.9
+    "full conformal, fitted on the same rows": ppgp.full_conformal(
+        posterior, test.X, level=0.9, split=None
     ),
+    "CV+ with 5 folds": ppgp.cross_calibrate(
+        models.GP(kernels.Matern(2.5)), train, inference.MAP(), folds=5
+    )(test.X, level=0.9),
 }
 pd.DataFrame(
     {
-        n: {"coverage": metrics.coverage(r, test.y), "width": metrics.mean_width(r), "guaranteed": r.guarantee}
+        n: {
+            "coverage": metrics.coverage(r, test.y),
+            "width": metrics.mean_width(r),
+            "guaranteed": r.guarantee,
+        }
         for n, r in everything.items()
     }
 ).T
@@ -135,7 +155,9 @@ target = test.y - torch.sin(4 * test.X[:, 0])
 wrong = ppgp.fit(models.LinearRegression(noise=0.01), straight, inference.Laplace(), progress=False)
 plain = wrong.predict(test.X).interval(0.9)
 bayes = ppgp.conformal_bayes(wrong, test.X[:300], level=0.9)
-print(f"plain Bayes {metrics.coverage(plain, target):.3f}, conformal Bayes {metrics.coverage(bayes, target[:300]):.3f}")
+print(
+    f"plain Bayes {metrics.coverage(plain, target):.3f}, conformal Bayes {metrics.coverage(bayes, target[:300]):.3f}"
+)
 bayes
 
 # %% [markdown]
@@ -147,7 +169,9 @@ bayes
 system = ppgp.predictive_system(seen, calibration.y)(prediction)
 levels = torch.histc(system.cdf(test.y), bins=5, min=0, max=1) / len(test.y)
 print("share of the truth in each fifth:", [round(v, 3) for v in levels.tolist()])
-print(f"CRPS {float(system.crps(test.y).mean()):.4f}, of the model itself {float(prediction.crps(test.y).mean()):.4f}")
+print(
+    f"CRPS {float(system.crps(test.y).mean()):.4f}, of the model itself {float(prediction.crps(test.y).mean()):.4f}"
+)
 
 # %%
 assert all(metrics.coverage(r, test.y) > 0.85 for n, r in regions.items() if n != "model's own")

@@ -30,13 +30,18 @@ from ppgp import conformal, inference, kernels, metrics, models, plots
 
 warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
 table = np.load(
-    Path(os.environ.get("PPGP_DATA", "../shared/data")) / "beijing_air" / "beijing_air_clean.npz", allow_pickle=False
+    Path(os.environ.get("PPGP_DATA", "../shared/data")) / "beijing_air" / "beijing_air_clean.npz",
+    allow_pickle=False,
 )
 here = table["station"] == "Aotizhongxin"
 raw, pm25 = table["X"][here].astype(float), table["pm25"][here].astype(float)
-time = pd.to_datetime(pd.DataFrame(raw[:, :4], columns=["year", "month", "day", "hour"]).astype(int))
+time = pd.to_datetime(
+    pd.DataFrame(raw[:, :4], columns=["year", "month", "day", "hour"]).astype(int)
+)
 hour = 2 * np.pi * raw[:, 3] / 24
-X = np.column_stack([raw[:, 4:7], np.log1p(raw[:, 7]), np.log1p(raw[:, 8]), np.sin(hour), np.cos(hour)])
+X = np.column_stack(
+    [raw[:, 4:7], np.log1p(raw[:, 7]), np.log1p(raw[:, 8]), np.sin(hour), np.cos(hour)]
+)
 y = np.log1p(pm25)
 first = np.flatnonzero(time < "2014-03-01")
 later = np.flatnonzero(time >= "2014-03-01")[::6]  # every sixth hour
@@ -52,7 +57,9 @@ print(
 # %%
 names = ["temperature", "pressure", "dew point", "log rain", "log wind", "sin hour", "cos hour"]
 data = ppgp.Dataset(X[train], y[train], feature_names=names)
-posterior = ppgp.fit(models.GP(kernels.ARD(kernels.Matern(1.5))), data, inference.MAP(), progress=False)
+posterior = ppgp.fit(
+    models.GP(kernels.ARD(kernels.Matern(1.5))), data, inference.MAP(), progress=False
+)
 seen, future = posterior.predict(X[known]), posterior.predict(X[later])
 truth = torch.as_tensor(y[later])
 score = conformal.Normalized()
@@ -82,7 +89,9 @@ runs = {
     "AgACI": conformal.AgACI(score, 0.9, window=500)(future, truth, calibration=calibrator),
     "PID": conformal.PID(score, 0.9)(future, truth, calibration=calibrator),
 }
-regions = {"model's own": future.interval(0.9), "split": fixed, "weighted": weighted} | {n: r.region for n, r in runs.items()}
+regions = {"model's own": future.interval(0.9), "split": fixed, "weighted": weighted} | {
+    n: r.region for n, r in runs.items()
+}
 
 
 def worst_month(covered: torch.Tensor) -> float:

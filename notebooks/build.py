@@ -19,7 +19,9 @@ def build(source: Path) -> Path:
     """Execute one source; the notebook carries its outputs, and no metadata of the machine that ran it."""
     notebook = jupytext.read(source)
     NotebookClient(notebook, timeout=900, kernel_name="python3").execute()
-    notebook.metadata = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    notebook.metadata = {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}
+    }
     for index, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{index}"
         cell.get("metadata", {}).pop("execution", None)
@@ -31,7 +33,9 @@ def build(source: Path) -> Path:
 def main() -> None:
     for source in sorted(FOLDER.glob("[0-9]*.py")):
         if "PPGP_DATA" in source.read_text() and not DATA.is_dir():
-            print(f"{source.name} skipped: it needs the data of {DATA}, a folder that PPGP_DATA names")
+            print(
+                f"{source.name} skipped: it needs the data of {DATA}, a folder that PPGP_DATA names"
+            )
         else:
             print(build(source))
 

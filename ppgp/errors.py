@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import functools
+import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+C = TypeVar("C", bound=type)
 
 VOWELS = ("a", "e", "i", "o", "u")
 SOUNDED = ("one", "uni", "use", "eu")  # which begin with the sound of a consonant
@@ -13,7 +17,11 @@ SOUNDED = ("one", "uni", "use", "eu")  # which begin with the sound of a consona
 def an(words: str) -> str:
     """The words with their article: "an option", "a unit"."""
     start = words.lstrip("'\"").lower()
-    return f"an {words}" if start.startswith(VOWELS) and not start.startswith(SOUNDED) else f"a {words}"
+    return (
+        f"an {words}"
+        if start.startswith(VOWELS) and not start.startswith(SOUNDED)
+        else f"a {words}"
+    )
 
 
 def counted(n: int, noun: str) -> str:
@@ -28,7 +36,9 @@ def counted_are(n: int, noun: str) -> str:
 
 def listed(items: Sequence[Any], noun: str, limit: int = 5) -> str:
     """Which of them: "row 3", "rows 1, 2", "rows 1, 2, 3, 4, 5, ... (7 in all)"."""
-    shown = ", ".join(map(str, items[:limit])) + (f", ... ({len(items)} in all)" if len(items) > limit else "")
+    shown = ", ".join(map(str, items[:limit])) + (
+        f", ... ({len(items)} in all)" if len(items) > limit else ""
+    )
     return f"{noun}{'s' if len(items) > 1 else ''} {shown}"
 
 
@@ -64,7 +74,9 @@ class PpgpError(Exception):
 
 
 def _again(kind: type[PpgpError], expected: str, got: str, do: str) -> PpgpError:
-    error = BaseException.__new__(kind)  # MemoryError has a __new__ of its own, which its subclasses do not take
+    error = BaseException.__new__(
+        kind
+    )  # MemoryError has a __new__ of its own, which its subclasses do not take
     PpgpError.__init__(error, expected, got, do)
     return error
 
@@ -84,7 +96,9 @@ class UnknownName(PpgpError, LookupError):
         known = list(known)
         near = nearest(name, known)
         hint = "known" if near is None else f"did you mean {near!r}? known"
-        super().__init__(f"the name of {an(kind)}", repr(name), f"{hint}: {', '.join(known) or 'none'}")
+        super().__init__(
+            f"the name of {an(kind)}", repr(name), f"{hint}: {', '.join(known) or 'none'}"
+        )
 
 
 class NotApplicable(PpgpError, TypeError):
@@ -129,3 +143,55 @@ class StorageWarning(PpgpWarning):
 
 class ConvergenceWarning(PpgpWarning):
     """An inference ended before its answer can be trusted."""
+
+
+class Renamed:
+    """The name that an attribute had in an earlier version: it works, with a FutureWarning that tells the new name."""
+
+    def __init__(self, new: str) -> None:
+        self.new = new
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.old = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        _warn_renamed(type(instance).__name__, self.old, self.new)
+        return getattr(instance, self.new)
+
+
+def renamed_arguments(**names: str) -> Any:
+    """A class decorator: ``old="new"`` lets the constructor take the old keyword, with a FutureWarning.
+
+    A saved file that holds the old field opens as well.
+    """
+
+    def decorate(kind: C) -> C:
+        constructor = kind.__init__
+
+        @functools.wraps(constructor)
+        def with_old_names(self: Any, *positional: Any, **given: Any) -> None:
+            for old in names.keys() & given.keys():
+                _warn_renamed(kind.__name__, old, names[old])
+                given[names[old]] = given.pop(old)
+            constructor(self, *positional, **given)
+
+        kind.__init__ = with_old_names  # type: ignore[misc]  # a class is its own namespace
+        kind.renamed_fields = names  # type: ignore[attr-defined]  # read where saved files are opened
+        return kind
+
+    return decorate
+
+
+def take_renamed_method(kind: type, old: str, new: str) -> None:
+    """Let a user's subclass that defines a method by its old name have it by the new one, with a FutureWarning."""
+    own = vars(kind)
+    if old in own and new not in own and not isinstance(own[old], Renamed):
+        _warn_renamed(kind.__name__, old, new)
+        setattr(kind, new, own[old])
+
+
+def _warn_renamed(owner: str, old: str, new: str) -> None:
+    message = f"{owner}.{old} is now {new}; the old name will be removed in the next version"
+    warnings.warn(message, FutureWarning, stacklevel=3)

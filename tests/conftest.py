@@ -20,7 +20,9 @@ import pytest
 import torch
 
 torch.set_num_threads(1)  # xdist starts one process a core
-hypothesis.settings.register_profile("laws", derandomize=True, deadline=None, max_examples=25, database=None)
+hypothesis.settings.register_profile(
+    "laws", derandomize=True, deadline=None, max_examples=25, database=None
+)
 hypothesis.settings.load_profile("laws")
 
 
@@ -44,7 +46,11 @@ def untouched_global_state() -> Iterator[None]:
     before = global_state()
     yield
     after = global_state()
-    changed = [f"{name}: {before[name]!r} became {after[name]!r}" for name in before if before[name] != after[name]]
+    changed = [
+        f"{name}: {before[name]!r} became {after[name]!r}"
+        for name in before
+        if before[name] != after[name]
+    ]
     torch.set_default_dtype(before["default dtype"])  # type: ignore[arg-type]
     torch.set_num_threads(before["threads"])  # type: ignore[arg-type]
     pyro.clear_param_store()

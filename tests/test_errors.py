@@ -9,14 +9,18 @@ import pytest
 from ppgp import errors
 from ppgp.errors import PpgpError, PpgpWarning, UnknownName, an, counted, listed
 
-CLASSES = [c for c in vars(errors).values() if inspect.isclass(c) and c.__module__ == errors.__name__]
+CLASSES = [
+    c for c in vars(errors).values() if inspect.isclass(c) and c.__module__ == errors.__name__
+]
 ERRORS = [c for c in CLASSES if issubclass(c, PpgpError)]
 
 
 @pytest.mark.parametrize("kind", ERRORS)
 def test_a_message_says_expected_got_and_do_in_one_sentence(kind: type[PpgpError]) -> None:
     error = (
-        kind("target column", "progresion", ["age"]) if kind is UnknownName else kind("a level in (0, 1)", "95", "write 0.95")
+        kind("target column", "progresion", ["age"])
+        if kind is UnknownName
+        else kind("a level in (0, 1)", "95", "write 0.95")
     )
     assert str(error) == f"expected {error.expected}, got {error.got}: {error.do}"
     assert "\n" not in str(error)

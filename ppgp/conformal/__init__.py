@@ -1,8 +1,15 @@
 """Conformal prediction: one score or closed form a file; knows predictions and regions, never models or fits."""
 
+import warnings
+
 from .. import libraries as libraries  # first: it imports NumPy and torch
 from .control_of_risk import risk_control
-from .leave_one_out_gp import deleted, deleted_low_rank, full_interval, full_system
+from .leave_one_out_gp import (
+    full_interval,
+    full_system,
+    leave_one_out_parts,
+    leave_one_out_parts_low_rank,
+)
 from .online import ACI, PID, AgACI
 from .predictive_systems import PredictiveSystem, predictive_system
 from .scores.absolute import Absolute
@@ -17,6 +24,15 @@ from .scores.signed import Signed
 from .split import Calibrator, calibrate
 from .venn_abers import VennAbers
 from .weights import Decay, shift_weights
+
+
+def __getattr__(name: str) -> object:
+    if name == "deleted":  # the name of an earlier version
+        message = "conformal.deleted is now leave_one_out_parts; the old name will be removed in the next version"
+        warnings.warn(message, FutureWarning, stacklevel=2)
+        return leave_one_out_parts
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "ACI",
@@ -37,10 +53,10 @@ __all__ = [
     "Signed",
     "VennAbers",
     "calibrate",
-    "deleted",
-    "deleted_low_rank",
     "full_interval",
     "full_system",
+    "leave_one_out_parts",
+    "leave_one_out_parts_low_rank",
     "predictive_system",
     "risk_control",
     "shift_weights",

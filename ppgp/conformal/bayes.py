@@ -42,7 +42,9 @@ class _AddOneIn:
         model, data = posterior.model, posterior.data
         with torch.no_grad():
             L = model.log_likelihood(posterior.theta, data)["y"]
-            law = model.law(posterior.theta, rows)  # given each draw, as the likelihood of the data is
+            law = model.distribution(
+                posterior.theta, rows
+            )  # given each draw, as the likelihood of the data is
             self.law = law.expand(torch.Size([len(L), len(rows)]))
         self.top = L.max(0).values
         self.E = (L - self.top).exp()  # [T, n]
@@ -69,7 +71,10 @@ class _AddOneIn:
         from ..numerics.univariate import log_prob, take
 
         each = (
-            log_prob(take(self.law, torch.tensor([which])), torch.tensor([y], dtype=self.E.dtype, device=self.E.device))[:, 0]
+            log_prob(
+                take(self.law, torch.tensor([which])),
+                torch.tensor([y], dtype=self.E.dtype, device=self.E.device),
+            )[:, 0]
             + self.base
         )
         return psis(each.double().cpu().numpy())[1]
@@ -88,7 +93,11 @@ def _of_another_law(posterior: Posterior) -> str:
     """What the draws are, where they are not those of the posterior and nothing is known that weighs them to it; else ""."""
     if uncorrected(posterior):
         return f"chains of {type(posterior.how).__name__}, whose steps are never rejected,"
-    known = posterior.mcmc or {"lp", "log_q"} <= posterior.stats.keys() or type(posterior.how).__name__ == "Exact"
+    known = (
+        posterior.mcmc
+        or {"lp", "log_q"} <= posterior.stats.keys()
+        or type(posterior.how).__name__ == "Exact"
+    )
     return "" if known else f"those of {type(posterior.how).__name__}, whose density is not known,"
 
 
@@ -109,11 +118,17 @@ def conformal_bayes(posterior: Posterior, X: Any, level: float = 0.9) -> Region:
     _raw(posterior)
     model, scaler = posterior.model, posterior.scaler
     if type(model).law is Model.law:
-        raise NotApplicable("rows that are independent given the draw", type(model).__name__, "use full_conformal for a GP")
+        raise NotApplicable(
+            "rows that are independent given the draw",
+            type(model).__name__,
+            "use full_conformal for a GP",
+        )
     rows = posterior._new_rows(X)
     if math.prod(posterior.shape) < 100:
         got = str(math.prod(posterior.shape))
-        raise NotApplicable("at least 100 draws to reweight", got, "fit by NUTS, SVI or Laplace, with priors")
+        raise NotApplicable(
+            "at least 100 draws to reweight", got, "fit by NUTS, SVI or Laplace, with priors"
+        )
     with torch.no_grad():
         add = _AddOneIn(posterior, rows)
     T, n = add.E.shape
@@ -137,10 +152,16 @@ def conformal_bayes(posterior: Posterior, X: Any, level: float = 0.9) -> Region:
     sentence = f"coverage >= {level} as draws -> infinity ({figures})"
     strange = _of_another_law(posterior)
     if strange:
-        sentence = f"heuristic: no guarantee, as {strange} are not draws of the posterior, however many"
+        sentence = (
+            f"heuristic: no guarantee, as {strange} are not draws of the posterior, however many"
+        )
     elif k > limit:
         sentence = f"heuristic: weights unreliable, k-hat {k:.2f} above {limit:.2f}"
-        warnings.warn(f"conformal_bayes: {sentence}; take more draws, or use calibrate", ConvergenceWarning, stacklevel=2)
+        warnings.warn(
+            f"conformal_bayes: {sentence}; take more draws, or use calibrate",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
     elif scaler is not None:
         sentence = f"{SCALED} ({figures})"
     if n < smallest_n(level):
@@ -151,7 +172,9 @@ def conformal_bayes(posterior: Posterior, X: Any, level: float = 0.9) -> Region:
 Edges = tuple[Tensor, Tensor, Tensor]
 
 
-def _enumerate(add: _AddOneIn, prediction: Prediction, alpha: float, level: float) -> tuple[Region, Edges]:
+def _enumerate(
+    add: _AddOneIn, prediction: Prediction, alpha: float, level: float
+) -> tuple[Region, Edges]:
     m, K = len(prediction), prediction.probabilities.shape[1]
     which, y = torch.arange(m).repeat_interleave(K), torch.arange(K).repeat(m).to(add.E)
     p, ess = add(which, y)
@@ -159,16 +182,22 @@ def _enumerate(add: _AddOneIn, prediction: Prediction, alpha: float, level: floa
     return Region(level, "", labels=kept.reshape(m, K)), (which[kept], y[kept], ess[kept])
 
 
-def _search(add: _AddOneIn, prediction: Prediction, alpha: float, level: float) -> tuple[Region, Edges]:
+def _search(
+    add: _AddOneIn, prediction: Prediction, alpha: float, level: float
+) -> tuple[Region, Edges]:
     if prediction.kind == "count":
-        raise NotApplicable("numbers on a line, or classes, for y", "counts", "use split conformal: calibrate")
+        raise NotApplicable(
+            "numbers on a line, or classes, for y", "counts", "use split conformal: calibrate"
+        )
     m = len(prediction)
     centre, sd = prediction.centre, prediction.spread
     reach = torch.full_like(sd, REACH)
     inside = torch.zeros(m, GRID, dtype=torch.bool)
     grid = torch.zeros(m, GRID).to(sd)
     # evenly over the reach, and at the law's own percentiles, where a narrow set would slip between even points
-    middle = torch.stack([prediction.quantile(float(p)) for p in torch.linspace(0.02, 0.98, CENTRAL)], 1)
+    middle = torch.stack(
+        [prediction.quantile(float(p)) for p in torch.linspace(0.02, 0.98, CENTRAL)], 1
+    )
     stale = torch.ones(m, dtype=torch.bool)
     for _ in range(8):  # further out, until both ends of the grid are refused
         here = torch.nonzero(stale).flatten()
@@ -200,8 +229,16 @@ def _search(add: _AddOneIn, prediction: Prediction, alpha: float, level: float) 
     for row in range(m):
         if not math.isnan(opened[row]):
             pieces[row].append((opened[row], math.inf))
-    lower = torch.tensor([p[0][0] if p else math.inf for p in pieces], dtype=sd.dtype, device=sd.device)
-    upper = torch.tensor([p[-1][1] if p else -math.inf for p in pieces], dtype=sd.dtype, device=sd.device)
+    lower = torch.tensor(
+        [p[0][0] if p else math.inf for p in pieces], dtype=sd.dtype, device=sd.device
+    )
+    upper = torch.tensor(
+        [p[-1][1] if p else -math.inf for p in pieces], dtype=sd.dtype, device=sd.device
+    )
     several = any(len(p) > 1 for p in pieces)
     ess = add(rows, ends)[1] if len(rows) else torch.empty(0)
-    return Region(level, "", lower, upper, pieces=tuple(map(tuple, pieces)) if several else None), (rows, ends, ess)
+    return Region(level, "", lower, upper, pieces=tuple(map(tuple, pieces)) if several else None), (
+        rows,
+        ends,
+        ess,
+    )

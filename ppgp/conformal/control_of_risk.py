@@ -36,23 +36,33 @@ def risk_control(losses: Any, parameters: Any, risk: float, bound: float = 1.0) 
     table, grid = as_tensor(losses, "losses"), as_tensor(parameters, "parameters")
     if table.ndim != 2 or grid.shape != table.shape[1:]:
         raise DataError(
-            "losses [n, L] and parameters [L]", f"{list(table.shape)} and {list(grid.shape)}", "one column a parameter"
+            "losses [n, L] and parameters [L]",
+            f"{list(table.shape)} and {list(grid.shape)}",
+            "one column a parameter",
         )
     if not bool((grid.diff() > 0).all()):
-        raise DataError("parameters in rising order", "others", "sort them, and the columns of losses with them")
+        raise DataError(
+            "parameters in rising order", "others", "sort them, and the columns of losses with them"
+        )
     rising = torch.nonzero((table.diff(dim=1) > 1e-12).any(1)).flatten().tolist()
     if rising:
         raise DataError(
-            "losses that do not rise with the parameter", f"rising in {listed(rising, 'row')}", "use a monotone loss"
+            "losses that do not rise with the parameter",
+            f"rising in {listed(rising, 'row')}",
+            "use a monotone loss",
         )
     if not bool((table <= bound).all()) or not bool(torch.isfinite(table).all()):
-        raise DataError(f"losses of at most bound = {bound:g}", f"{float(table.max()):g}", "raise bound")
+        raise DataError(
+            f"losses of at most bound = {bound:g}", f"{float(table.max()):g}", "raise bound"
+        )
     if not 0 < risk < bound:
         raise SettingError(f"a risk between 0 and bound = {bound:g}", repr(risk), "for example 0.1")
     n = len(table)
     sums = table.double().sum(0)
     inflated = (sums + bound) / (n + 1)
-    allowed = Fraction(str(risk)) * (n + 1) - Fraction(str(bound))  # exactly: a bound that is met counts as met
+    allowed = Fraction(str(risk)) * (n + 1) - Fraction(
+        str(bound)
+    )  # exactly: a bound that is met counts as met
     good = [j for j, total in enumerate(sums.tolist()) if Fraction(total) <= allowed]
     if not len(good):
         return Controlled(
@@ -62,5 +72,7 @@ def risk_control(losses: Any, parameters: Any, risk: float, bound: float = 1.0) 
         )
     index = int(good[0])
     return Controlled(
-        float(grid[index]), index, f"expected loss <= {risk:g} (exchangeable rows, losses that fall to {risk:g} or below)"
+        float(grid[index]),
+        index,
+        f"expected loss <= {risk:g} (exchangeable rows, losses that fall to {risk:g} or below)",
     )

@@ -22,7 +22,7 @@ from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from . import APS, LAC, Absolute, Score
-from .beforehand import found_among, given_by_hand, undeclared
+from .fixed_beforehand import found_among, given_by_hand, undeclared
 from .scores.base import check_score, widened
 
 FEWEST = 2  # folds
@@ -84,23 +84,42 @@ class CrossCalibrator:
             DataError: if the noise of the training rows is known and that of X is not.
         """
         noise_sd = noise_of(X, self.rows[0].noise_name) if noise_sd is None else noise_sd
-        if noise_sd is None and self.rows[0].noise_sd is not None:  # rows are exchangeable with their noise, not without it
-            raise DataError("noise_sd of the new rows, as the training rows have it", "none", "pass noise_sd=, or a Dataset")
+        if (
+            noise_sd is None and self.rows[0].noise_sd is not None
+        ):  # rows are exchangeable with their noise, not without it
+            raise DataError(
+                "noise_sd of the new rows, as the training rows have it",
+                "none",
+                "pass noise_sd=, or a Dataset",
+            )
         alpha, n = 1 - exact_level(level), self.n
         low, high = math.floor(alpha * (n + 1)), math.ceil((1 - alpha) * (n + 1))
         known = {} if noise_sd is None else {"noise_sd": noise_sd}
         new = [p.predict(X, **known) for p in self.posteriors]
         old = [p.predict(rows) for p, rows in zip(self.posteriors, self.rows, strict=True)]
-        scores = [self.score.score(o, rows.y, level) for o, rows in zip(old, self.rows, strict=True)]
+        scores = [
+            self.score.score(o, rows.y, level) for o, rows in zip(old, self.rows, strict=True)
+        ]
         text = self._guarantee(level)
         if isinstance(self.score, LAC | APS):
             beaten = torch.stack(
-                [(s[:, None, None] < self.score.scores(p)).sum(0) for s, p in zip(scores, new, strict=True)]
+                [
+                    (s[:, None, None] < self.score.scores(p)).sum(0)
+                    for s, p in zip(scores, new, strict=True)
+                ]
             ).sum(0)
-            return Region(level, text, labels=beaten < float((1 - alpha) * (n + 1)), n_calibration=n)
+            return Region(
+                level, text, labels=beaten < float((1 - alpha) * (n + 1)), n_calibration=n
+            )
         if low < 1 or high > n:
             infinite = torch.full((len(new[0]),), torch.inf, dtype=torch.float64)
-            return Region(level, f"{text}: infinite, as {n} rows are too few", -infinite, infinite, n_calibration=n)
+            return Region(
+                level,
+                f"{text}: infinite, as {n} rows are too few",
+                -infinite,
+                infinite,
+                n_calibration=n,
+            )
         ends = [self._ends(p, s, level) for p, s in zip(new, scores, strict=True)]
         lower, upper = (torch.cat(side) for side in zip(*ends, strict=True))
         region = widened(lower.kthvalue(low, 0).values, upper.kthvalue(high, 0).values, level)
@@ -114,14 +133,20 @@ class CrossCalibrator:
         promised = self.promised(level)
         folds = f"{len(self.posteriors)} folds{' of unequal sizes' if self.n % len(self.posteriors) else ''}"
         if promised <= 0:
-            return f"none: 1 - 2 (1 - level), less what {folds} of {self.n} rows cost, is not above 0"
-        return f"coverage >= {promised:.3g} (exchangeable rows, the whole fit repeated for each fold)"
+            return (
+                f"none: 1 - 2 (1 - level), less what {folds} of {self.n} rows cost, is not above 0"
+            )
+        return (
+            f"coverage >= {promised:.3g} (exchangeable rows, the whole fit repeated for each fold)"
+        )
 
     def _ends(self, prediction: Prediction, scores: Tensor, level: float) -> tuple[Tensor, Tensor]:
         """[rows left out, m]: the ends of the new rows' sets at each left-out score."""
         regions = [self.score.region(prediction, s, level) for s in scores]
         middle = prediction.quantile(0.5)  # an empty set stands where it shrank to
-        lower, upper = (torch.stack([getattr(r, end) for r in regions]) for end in ("lower", "upper"))
+        lower, upper = (
+            torch.stack([getattr(r, end) for r in regions]) for end in ("lower", "upper")
+        )
         empty = torch.stack([r.empty for r in regions])
         return torch.where(empty, middle, lower), torch.where(empty, middle, upper)
 
@@ -156,13 +181,17 @@ def cross_calibrate(
     """
     if not isinstance(model, Model) or not isinstance(data, Dataset):
         got = f"{type(model).__name__} and {type(data).__name__}"
-        raise NotApplicable("a model of the zoo and a Dataset", got, "use split conformal: calibrate")
+        raise NotApplicable(
+            "a model of the zoo and a Dataset", got, "use split conformal: calibrate"
+        )
     if score is not None:
         check_score(score)
     recipe = as_given(model)
     K = data.n if folds is None else folds
     if isinstance(K, bool) or not isinstance(K, int) or not FEWEST <= K <= data.n:
-        raise SettingError(f"between 2 and n = {data.n} folds, or None", repr(folds), "for example 10")
+        raise SettingError(
+            f"between 2 and n = {data.n} folds, or None", repr(folds), "for example 10"
+        )
     parts = torch.randperm(data.n, generator=torch.Generator().manual_seed(seed)).tensor_split(K)
     posteriors: list[Posterior] = []
     interrupted = False
@@ -170,7 +199,18 @@ def cross_calibrate(
         for part in parts:
             kept = torch.ones(data.n, dtype=torch.bool)
             kept[part] = False
-            posteriors.append(whole(fit(recipe, data.rows(kept), how, seed=seed, progress=progress, standardise=standardise)))
+            posteriors.append(
+                whole(
+                    fit(
+                        recipe,
+                        data.rows(kept),
+                        how,
+                        seed=seed,
+                        progress=progress,
+                        standardise=standardise,
+                    )
+                )
+            )
     except KeyboardInterrupt:
         if len(posteriors) < FEWEST:
             raise
@@ -181,7 +221,9 @@ def cross_calibrate(
     chosen = score or (LAC() if posteriors[0].predict(data.X[:1]).kind == "classes" else Absolute())
     chosen.check(posteriors[0].predict(data.X[:1]))
     if chosen.sides != 1:
-        raise NotApplicable("a score with one side", repr(chosen), "use Absolute, Normalized or Quantile")
+        raise NotApplicable(
+            "a score with one side", repr(chosen), "use Absolute, Normalized or Quantile"
+        )
     given = [] if fixed_beforehand else given_by_hand(recipe, data.d)
     rows = tuple(data.rows(part) for part in parts)
     found = found_among(recipe, data)

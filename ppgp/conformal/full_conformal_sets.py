@@ -9,37 +9,50 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Dataset, Scaler, noise_of
-from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError, counted, counted_are
+from ..errors import (
+    ConvergenceWarning,
+    DataError,
+    NotApplicable,
+    SettingError,
+    counted,
+    counted_are,
+)
 from ..inference import MAP
 from ..inference.fitting import fit
 from ..inference.interrupts import whole
 from ..models import Model
 from ..models.base import as_given
-from ..numerics.turns import silenced
+from ..numerics.process_locks import silenced
 from ..posterior.posterior import Posterior
 from ..posterior.region import Region, exact_level
 from ..target.capabilities import JointGaussian, require
-from . import PredictiveSystem, deleted, full_interval, full_system
-from .beforehand import found_among, given_by_hand, searches, undeclared
-from .leave_one_out_gp import Deleted
+from . import PredictiveSystem, full_interval, full_system, leave_one_out_parts
+from .fixed_beforehand import found_among, given_by_hand, searches, undeclared
+from .leave_one_out_gp import LeaveOneOutParts
 from .scores.base import widened
 from .split import smallest_n
 
 __all__ = ["full_conformal", "full_system_of"]
 
 EXACT = "marginal coverage >= {level} (exchangeable rows)"
-BEFOREHAND = "marginal coverage >= {level} (exchangeable rows; exact: hyperparameters fixed beforehand)"
+BEFOREHAND = (
+    "marginal coverage >= {level} (exchangeable rows; exact: hyperparameters fixed beforehand)"
+)
 SCALED = "heuristic: no finite-sample guarantee, as the ranked rows have scaled the data; fit with standardise=False"
 CENTRED = "heuristic: no finite-sample guarantee, as the mean is that of the ranked rows; fix it too, or pass split=0.3"
 UNKNOWN = "heuristic: no finite-sample guarantee, as this posterior does not know its recipe as it was given; fit it again"
-FITTED = "heuristic: no finite-sample guarantee, as the hyperparameters were fitted on the ranked rows"
+FITTED = (
+    "heuristic: no finite-sample guarantee, as the hyperparameters were fitted on the ranked rows"
+)
 
 
 def _raw(posterior: Posterior) -> Dataset:
     """The training data in the units of the user."""
     if not isinstance(posterior.data, Dataset) or not isinstance(posterior.model, Model):
         raise NotApplicable(
-            "a model of the zoo and a Dataset", "a program with its own arguments", "use split conformal: calibrate"
+            "a model of the zoo and a Dataset",
+            "a program with its own arguments",
+            "use split conformal: calibrate",
         )
     return posterior.data if posterior.scaler is None else posterior.scaler.back(posterior.data)
 
@@ -51,7 +64,7 @@ def _raw(posterior: Posterior) -> Dataset:
 class _Full:
     """What full conformal ranks: leave-one-out parts on the model's scale, which rows, and what is guaranteed."""
 
-    parts: Deleted
+    parts: LeaveOneOutParts
     ranked: Tensor | None
     scaler: Scaler | None
     sentence: str
@@ -61,20 +74,42 @@ class _Full:
         return not self.sentence.startswith("heuristic")
 
 
-def _full(posterior: Posterior, X: Any, split: float | None, seed: int, noise_sd: Any, fixed_beforehand: bool) -> _Full:
+def _full(
+    posterior: Posterior,
+    X: Any,
+    split: float | None,
+    seed: int,
+    noise_sd: Any,
+    fixed_beforehand: bool,
+) -> _Full:
     data = _raw(posterior)
     noise_sd = noise_of(X, data.noise_name) if noise_sd is None else noise_sd
-    if data.noise_sd is not None and noise_sd is None:  # rows are exchangeable with their noise, not without it
-        raise DataError("noise_sd of the new rows, as the training rows have it", "none", "pass noise_sd=, or a Dataset")
+    if (
+        data.noise_sd is not None and noise_sd is None
+    ):  # rows are exchangeable with their noise, not without it
+        raise DataError(
+            "noise_sd of the new rows, as the training rows have it",
+            "none",
+            "pass noise_sd=, or a Dataset",
+        )
     require(posterior.model, JointGaussian)
     if split is None:
-        theta = {**posterior.params, **{k: v.flatten(0, 1).mean(0, keepdim=True) for k, v in posterior.draws.items()}}
+        theta = {
+            **posterior.params,
+            **{k: v.flatten(0, 1).mean(0, keepdim=True) for k, v in posterior.draws.items()},
+        }
         rows = posterior._new_rows(X)
-        parts = deleted(*posterior.model.gaussian(theta, rows, posterior.data, **posterior._known(noise_sd, rows)))
+        parts = leave_one_out_parts(
+            *posterior.model.gaussian(
+                theta, rows, posterior.data, **posterior._known(noise_sd, rows)
+            )
+        )
         return _Full(parts, None, posterior.scaler, _sentence_of_own(posterior, fixed_beforehand))
     if not 0 < split < 1:
         raise SettingError(
-            "split in (0, 1), the share of rows that the hyperparameters are fitted on, or None", repr(split), "use 0.3"
+            "split in (0, 1), the share of rows that the hyperparameters are fitted on, or None",
+            repr(split),
+            "use 0.3",
         )
     first = round(split * data.n)
     if first < 3 or data.n - first < 1:
@@ -88,12 +123,20 @@ def _full(posterior: Posterior, X: Any, split: float | None, seed: int, noise_sd
     recipe = as_given(posterior.model) if posterior.recipe is None else posterior.recipe
     with silenced(ConvergenceWarning):  # any hyperparameters from these rows keep the guarantee
         scaled = posterior.scaler is not None
-        small = whole(fit(recipe, data.rows(order[:first]), how, seed=seed, progress=False, standardise=scaled))
+        small = whole(
+            fit(
+                recipe, data.rows(order[:first]), how, seed=seed, progress=False, standardise=scaled
+            )
+        )
     rows, all_rows = small._new_rows(X), data
     if small.scaler is not None:
         all_rows = small.scaler(data)
-    parts = deleted(*small.model.gaussian(small.theta, rows, all_rows, **small._known(noise_sd, rows)))
-    return _Full(parts, order[first:], small.scaler, _sentence_of_split(posterior, fixed_beforehand))
+    parts = leave_one_out_parts(
+        *small.model.gaussian(small.theta, rows, all_rows, **small._known(noise_sd, rows))
+    )
+    return _Full(
+        parts, order[first:], small.scaler, _sentence_of_split(posterior, fixed_beforehand)
+    )
 
 
 def _sentence_of_own(posterior: Posterior, fixed_beforehand: bool) -> str:

@@ -21,7 +21,7 @@ KNOWN = 1e-9  # share of the prior variance below which what is left of it is ta
 
 
 @dataclass(frozen=True)
-class Deleted:
+class LeaveOneOutParts:
     """What the leave-one-out predictions at new rows are made of.
 
     Attributes:
@@ -52,14 +52,14 @@ class Deleted:
         return mean, sd, self.studentised[rows, None]
 
 
-def deleted(
+def leave_one_out_parts(
     C: Tensor,
     residual: Tensor,
     K: Tensor,
     variance: Tensor,
     mean: Tensor | None = None,
     drift: tuple[Tensor, Tensor] | None = None,
-) -> Deleted:
+) -> LeaveOneOutParts:
     """From the covariance matrix of the rows, noise included. O(n^3 + n^2 m).
 
     Args:
@@ -82,10 +82,12 @@ def deleted(
     centre = torch.zeros_like(variance) if mean is None else mean
     left = variance - 2 * (b * K).sum(0) + (b * (C @ b)).sum(0)
     b, left = _known(C, K, variance, b, left)
-    return Deleted(Q @ residual, Q.diagonal(), b, centre + b.mT @ residual, left)
+    return LeaveOneOutParts(Q @ residual, Q.diagonal(), b, centre + b.mT @ residual, left)
 
 
-def _known(C: Tensor, K: Tensor, variance: Tensor, b: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
+def _known(
+    C: Tensor, K: Tensor, variance: Tensor, b: Tensor, left: Tensor
+) -> tuple[Tensor, Tensor]:
     """Weights and variances, exact where a new row is a row of the data whose y has no noise: its y is then known.
 
     Such a row has the covariances of row i, and the variance that C has at i, which includes the noise of row i.
@@ -104,9 +106,9 @@ def _known(C: Tensor, K: Tensor, variance: Tensor, b: Tensor, left: Tensor) -> t
     return b, left
 
 
-def deleted_low_rank(
+def leave_one_out_parts_low_rank(
     features: Tensor, prior: Tensor, noise: Tensor, residual: Tensor, new: Tensor, new_noise: Tensor
-) -> Deleted:
+) -> LeaveOneOutParts:
     """The same for C = features prior features' + diag(noise), by Woodbury: O(n M^2 + n M m), and no n x n matrix.
 
     A Bayesian linear model in M features: sparse GPs, and the last layer of a deep kernel. The variance at new rows is that
@@ -122,7 +124,8 @@ def deleted_low_rank(
     eye = torch.eye(M, dtype=prior.dtype, device=prior.device)
     weighted = features / noise[:, None]
     A = cholesky(
-        torch.cholesky_inverse(cholesky(prior, "prior of the weights")) + features.mT @ weighted, "precision of the weights"
+        torch.cholesky_inverse(cholesky(prior, "prior of the weights")) + features.mT @ weighted,
+        "precision of the weights",
     )
     half = torch.linalg.solve_triangular(A, weighted.mT, upper=False)  # [M, n]
     posterior = torch.cholesky_solve(eye, A)
@@ -130,7 +133,7 @@ def deleted_low_rank(
     d = 1 / noise - half.square().sum(0)
     b = weighted @ (posterior @ new.mT)
     variance = ((new @ posterior) * new).sum(-1) + new_noise
-    return Deleted(a, d, b, b.mT @ residual, variance)
+    return LeaveOneOutParts(a, d, b, b.mT @ residual, variance)
 
 
 def _chunks(m: int, n: int) -> list[slice]:
@@ -138,7 +141,9 @@ def _chunks(m: int, n: int) -> list[slice]:
     return [slice(i, min(i + size, m)) for i in range(0, m, size)]
 
 
-def full_interval(parts: Deleted, level: float, ranked: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def full_interval(
+    parts: LeaveOneOutParts, level: float, ranked: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """(lower, upper) [m]: infinite where the ranked rows are too few for the level.
 
     ``ranked``: which rows are ranked against the new one; None: all. The guarantee needs hyperparameters that do not depend on
@@ -159,7 +164,7 @@ def full_interval(parts: Deleted, level: float, ranked: Tensor | None = None) ->
     return lower, upper
 
 
-def full_system(parts: Deleted, ranked: Tensor | None = None) -> Tensor:
+def full_system(parts: LeaveOneOutParts, ranked: Tensor | None = None) -> Tensor:
     """[m, r]: the sorted values at which the conformal CDF of each new row steps: mean_-i + sd_-i u_i. Pion & Vazquez (2025)."""
     columns = [
         torch.addcmul(mean, sd, u.expand_as(sd))

@@ -69,7 +69,9 @@ class _Past:
             return math.inf
         if alpha >= 1:
             return -math.inf
-        k = math.ceil((len(self.ordered) + 1) * (1 - Fraction(alpha).limit_denominator(DENOMINATOR)))
+        k = math.ceil(
+            (len(self.ordered) + 1) * (1 - Fraction(alpha).limit_denominator(DENOMINATOR))
+        )
         k = max(k, 1)  # an alpha next to 1 is 1 as a fraction
         return self.ordered[k - 1] if k <= len(self.ordered) else math.inf
 
@@ -81,21 +83,29 @@ def _missed(score: float, threshold: float, floor: float | None) -> float:
     return float(score > threshold or threshold == -math.inf)
 
 
-def _start(score: Score, prediction: Prediction, y: Any, level: float, calibration: Any) -> tuple[Tensor, list[float]]:
+def _start(
+    score: Score, prediction: Prediction, y: Any, level: float, calibration: Any
+) -> tuple[Tensor, list[float]]:
     """Scores of the sequence, and of the rows before it; the score itself stays at the nominal level throughout."""
     check_prediction(prediction)
     score.check(prediction)
     if score.sides != 1:
-        raise NotApplicable("a score with one side", repr(score), "use Absolute, Normalized, Quantile or PIT")
+        raise NotApplicable(
+            "a score with one side", repr(score), "use Absolute, Normalized, Quantile or PIT"
+        )
     y = as_tensor(y, "y")
     if y.shape != (len(prediction),):
         raise DataError(
-            f"one y a row ({len(prediction)})", f"shape {list(y.shape)}", "pass the y of those rows, in their order"
+            f"one y a row ({len(prediction)})",
+            f"shape {list(y.shape)}",
+            "pass the y of those rows, in their order",
         )
     scores = score.score(prediction, y, level)
     bad = torch.nonzero(torch.isnan(scores)).flatten().tolist()
     if bad:
-        raise DataError("finite scores", f"NaN in {listed(bad, 'row')}", "check the predictions of those rows")
+        raise DataError(
+            "finite scores", f"NaN in {listed(bad, 'row')}", "check the predictions of those rows"
+        )
     return scores, _before(score, calibration, level)
 
 
@@ -118,7 +128,13 @@ def _before(score: Score, calibration: Any, level: float) -> list[float]:
 
 
 def _finish(
-    score: Score, prediction: Prediction, scores: Tensor, q: list[float], alphas: list[float], level: float, text: str
+    score: Score,
+    prediction: Prediction,
+    scores: Tensor,
+    q: list[float],
+    alphas: list[float],
+    level: float,
+    text: str,
 ) -> Online:
     thresholds = torch.tensor(q, dtype=torch.float64).to(scores)
     if score.floor is not None:
@@ -128,17 +144,27 @@ def _finish(
         result = torch.tensor(alphas, dtype=torch.float64)
         return Online(replace(region, guarantee=text), errors, result, thresholds)
     nothing = torch.isneginf(thresholds)  # a set that must be empty, whatever the score
-    region = score.region(prediction, torch.where(nothing, torch.zeros_like(thresholds), thresholds), level)
+    region = score.region(
+        prediction, torch.where(nothing, torch.zeros_like(thresholds), thresholds), level
+    )
     if region.labels is not None:
         region = replace(region, labels=region.labels & ~nothing[:, None])
     else:
-        lower, upper = (torch.where(nothing, sign * torch.inf, end) for sign, end in zip((1, -1), region, strict=True))
+        lower, upper = (
+            torch.where(nothing, sign * torch.inf, end)
+            for sign, end in zip((1, -1), region, strict=True)
+        )
         pieces = region.pieces and tuple(
             () if empty else row for row, empty in zip(region.pieces, nothing.tolist(), strict=True)
         )
         region = replace(region, lower=lower, upper=upper, pieces=pieces)
     errors = (scores > thresholds) | nothing
-    return Online(replace(region, guarantee=text), errors, torch.tensor(alphas, dtype=torch.float64), thresholds)
+    return Online(
+        replace(region, guarantee=text),
+        errors,
+        torch.tensor(alphas, dtype=torch.float64),
+        thresholds,
+    )
 
 
 @dataclass(frozen=True)
@@ -198,8 +224,12 @@ def _long_run(level: float, bound: float, rows: int, both_sides: bool) -> str:
 
 
 def _check_window(window: int | None) -> None:
-    if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
-        raise SettingError("a window of at least one score, or None", repr(window), "for example 100")
+    if window is not None and (
+        isinstance(window, bool) or not isinstance(window, int) or window < 1
+    ):
+        raise SettingError(
+            "a window of at least one score, or None", repr(window), "for example 100"
+        )
 
 
 def _check_rates(*rates: float) -> None:
@@ -235,7 +265,10 @@ class AgACI:
         regret, variance, largest = (np.zeros(len(rates)) for _ in range(3))
         q, alphas = [], []
         for s in scores.tolist():
-            eta = np.minimum(0.5 / np.maximum(largest, 1e-12), np.sqrt(np.log(len(rates) + 1) / np.maximum(variance, 1e-12)))
+            eta = np.minimum(
+                0.5 / np.maximum(largest, 1e-12),
+                np.sqrt(np.log(len(rates) + 1) / np.maximum(variance, 1e-12)),
+            )
             weights = eta * np.exp(eta * regret - (eta * regret).max())
             weights /= weights.sum()
             now = float(weights @ experts)
@@ -248,7 +281,9 @@ class AgACI:
             variance += excess**2
             largest = np.maximum(largest, np.abs(excess))
             regret += excess * (1 - eta * excess)
-            experts = experts + rates * (alpha - np.array([_missed(s, past.threshold(a), floor) for a in experts]))
+            experts = experts + rates * (
+                alpha - np.array([_missed(s, past.threshold(a), floor) for a in experts])
+            )
             experts = experts if floor is None else np.minimum(experts, 1.0)
             past.add(s)
         return _finish(
@@ -298,7 +333,11 @@ class PID:
             line.append(s)
             recent = [v for v in line[-self.window :] if math.isfinite(v)]
             # equal scores have no range; a step of 0 would freeze the threshold for ever
-            spread = max(max(recent) - min(recent), LEAST_STEP * max(map(abs, recent))) if recent else 0.0
+            spread = (
+                max(max(recent) - min(recent), LEAST_STEP * max(map(abs, recent)))
+                if recent
+                else 0.0
+            )
             steps.append(self.rate * (spread or 1.0))
             track += steps[-1] * (missed - alpha)
             track = track if floor is None else max(track, floor)
@@ -311,7 +350,9 @@ class PID:
 
     def _sentence(self, bound: float, rows: int) -> str:
         if not bound < self.level:
-            return f"heuristic: the step size varied too much for a bound over {counted(rows, 'row')}"
+            return (
+                f"heuristic: the step size varied too much for a bound over {counted(rows, 'row')}"
+            )
         if self.score.floor is not None:
             return f"long-run coverage >= {self.level} - {bound:.2g} over {counted(rows, 'row')}, for scores in the range seen"
         return f"long-run coverage {self.level} +- {bound:.2g} over {counted(rows, 'row')}, for scores in the range seen"

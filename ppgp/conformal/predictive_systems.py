@@ -42,7 +42,9 @@ class PredictiveSystem:
         return len(self.values if self.values is not None else self.centre)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
-        return f"<PredictiveSystem of {len(self)} rows, {self.n} calibration rows: {self.guarantee}>"
+        return (
+            f"<PredictiveSystem of {len(self)} rows, {self.n} calibration rows: {self.guarantee}>"
+        )
 
     def steps(self) -> Tensor:
         """[m, n], sorted. As large as it says: everything else here does without it."""
@@ -56,19 +58,28 @@ class PredictiveSystem:
             ordered, point = self.values.contiguous(), y.movedim(-1, 0).reshape(len(self), -1)
             shape = (len(self), *y.shape[:-1])
             low, high = (
-                torch.searchsorted(ordered, point.contiguous(), right=r).reshape(shape).movedim(0, -1) for r in (False, True)
+                torch.searchsorted(ordered, point.contiguous(), right=r)
+                .reshape(shape)
+                .movedim(0, -1)
+                for r in (False, True)
             )
             return low, high
         z = ((y - self.centre) / self.scale).contiguous()  # type: ignore[operator]
         low, high = (torch.searchsorted(self.residuals, z, right=r) for r in (False, True))  # type: ignore[call-overload]
-        at_all = torch.isnan(z)  # a law without a spread, and y at its centre, where every step lies
-        return torch.where(at_all, torch.zeros_like(low), low), torch.where(at_all, torch.full_like(high, self.n), high)
+        at_all = torch.isnan(
+            z
+        )  # a law without a spread, and y at its centre, where every step lies
+        return torch.where(at_all, torch.zeros_like(low), low), torch.where(
+            at_all, torch.full_like(high, self.n), high
+        )
 
     def cdf(self, y: Any, u: float | Tensor = 0.5) -> Tensor:
         """(#{steps < y} + u (1 + #{steps = y})) / (n + 1), [..., m]: with u uniform, exactly uniform at the true y."""
         y = as_tensor(y, "y").to(self._like)
         if y.shape[-1:] != (len(self),):
-            raise DataError(f"one y a row ({len(self)})", f"shape {list(y.shape)}", "pass y with shape [m]")
+            raise DataError(
+                f"one y a row ({len(self)})", f"shape {list(y.shape)}", "pass y with shape [m]"
+            )
         low, high = self._counts(y)
         low, high = low.to(y), high.to(y)
         return (low + u * (1 + high - low)) / (self.n + 1)
@@ -104,8 +115,14 @@ class PredictiveSystem:
         sentence = self.guarantee
         if not sentence.startswith("heuristic"):
             sentence = f"marginal coverage >= {level} (exchangeable rows)"
-            sentence += f": infinite, as {self.n} rows are too few for this level" if low < 1 else ""
-        return replace(widened(self._step(low), self._step(high), level), guarantee=sentence, n_calibration=self.n)
+            sentence += (
+                f": infinite, as {self.n} rows are too few for this level" if low < 1 else ""
+            )
+        return replace(
+            widened(self._step(low), self._step(high), level),
+            guarantee=sentence,
+            n_calibration=self.n,
+        )
 
     def crps(self, y: Any) -> Tensor:
         """[m], of the n steps with weight 1 / n each: the 1 / (n + 1) at infinity, whose CRPS is infinite, is left out."""
@@ -142,13 +159,21 @@ def predictive_system(prediction: Prediction, y: Any) -> SplitSystem:
     """
     y = as_tensor(y, "y")
     if y.shape != (len(prediction),):
-        raise DataError(f"one y a calibration row ({len(prediction)})", f"shape {list(y.shape)}", "pass the y of those rows")
+        raise DataError(
+            f"one y a calibration row ({len(prediction)})",
+            f"shape {list(y.shape)}",
+            "pass the y of those rows",
+        )
     centre = prediction.centre
     residuals = (y.to(centre) - centre) / prediction.spread
     bad = torch.nonzero(~torch.isfinite(residuals)).flatten().tolist()
     if bad:
-        raise DataError("finite residuals", f"NaN or infinity in {listed(bad, 'row')}", "check the predictions of those rows")
-    return SplitSystem(residuals.sort().values, bool(prediction.seen_with(y).any()))
+        raise DataError(
+            "finite residuals",
+            f"NaN or infinity in {listed(bad, 'row')}",
+            "check the predictions of those rows",
+        )
+    return SplitSystem(residuals.sort().values, bool(prediction.in_training_with(y).any()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,11 +181,15 @@ class SplitSystem:
     """Sorted calibration residuals; call it on a new prediction."""
 
     residuals: Tensor
-    seen: bool = False
+    in_training: bool = False
 
     def __call__(self, new_prediction: Prediction) -> PredictiveSystem:
         """The calibrated CDF of each row."""
         sentence = (
-            "heuristic: calibration rows were also used in the fit" if self.seen else "calibrated CDF (exchangeable rows)"
+            "heuristic: calibration rows were also used in the fit"
+            if self.in_training
+            else "calibrated CDF (exchangeable rows)"
         )
-        return PredictiveSystem(sentence, self.residuals, new_prediction.centre, new_prediction.spread)
+        return PredictiveSystem(
+            sentence, self.residuals, new_prediction.centre, new_prediction.spread
+        )

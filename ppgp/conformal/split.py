@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..data.arrays import as_tensor
-from ..errors import DataError, DataWarning, NotApplicable, counted_are, listed
+from ..errors import DataError, DataWarning, NotApplicable, Renamed, counted_are, listed
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from .scores.base import Score, check_prediction, check_score, eased
@@ -66,10 +66,12 @@ class Calibrator:
     def __len__(self) -> int:
         return len(self.y)
 
+    seen = Renamed("n_in_training")
+
     @property
-    def seen(self) -> int:
+    def n_in_training(self) -> int:
         """How many calibration rows the fit has seen."""
-        return int(self.prediction.seen_with(self.y).sum())
+        return int(self.prediction.in_training_with(self.y).sum())
 
     def __repr__(self) -> str:
         return f"<Calibrator {self.score!r} on {len(self)} rows>"
@@ -83,10 +85,20 @@ class Calibrator:
         scores = self.score.score(self.prediction, self.y, level)
         bad = torch.nonzero(torch.isnan(scores).reshape(len(scores), -1).any(1)).flatten().tolist()
         if bad:
-            raise DataError("finite calibration scores", f"NaN in {listed(bad, 'row')}", "check the predictions of those rows")
+            raise DataError(
+                "finite calibration scores",
+                f"NaN in {listed(bad, 'row')}",
+                "check the predictions of those rows",
+            )
         return scores
 
-    def __call__(self, new_prediction: Prediction, level: float = 0.9, groups: Any = None, weights: Any = None) -> Region:
+    def __call__(
+        self,
+        new_prediction: Prediction,
+        level: float = 0.9,
+        groups: Any = None,
+        weights: Any = None,
+    ) -> Region:
         """The set for each row of ``new_prediction``, with the sentence that is guaranteed.
 
         Args:
@@ -116,7 +128,9 @@ class Calibrator:
                 else:
                     q[here] = weighted_threshold(scores[ours], level, old[ours], new[here])
         region = self.score.region(new_prediction, eased(q, scores, self.score.roundings), level)
-        return replace(region, guarantee=self._guarantee(level, old, weights), n_calibration=len(self))
+        return replace(
+            region, guarantee=self._guarantee(level, old, weights), n_calibration=len(self)
+        )
 
     def _labels(self, groups: Any, m: int) -> np.ndarray | None:
         if (groups is None) != (self.groups is None):
@@ -144,8 +158,12 @@ class Calibrator:
             old, weights = check_weights(weights[0], len(self)), weights[1]
         if isinstance(old, Decay):
             if weights is not None:
-                raise DataError("no weights for the new rows, as Decay gives them 1", "some", "leave them out")
-            return old.of(len(self)).to(self.y.device), torch.ones(m, dtype=torch.float64, device=self.y.device)
+                raise DataError(
+                    "no weights for the new rows, as Decay gives them 1", "some", "leave them out"
+                )
+            return old.of(len(self)).to(self.y.device), torch.ones(
+                m, dtype=torch.float64, device=self.y.device
+            )
         if (weights is None) != (old is None):
             raise DataError(
                 "weights for both the calibration rows and the new ones",
@@ -159,19 +177,25 @@ class Calibrator:
 
     def _guarantee(self, level: float, weights: Tensor | None, given: Any) -> str:
         n, need = len(self), smallest_n(level, self.score.sides)
-        if self.seen:
-            return f"heuristic: {self.seen} of {n} calibration rows were also used in the fit"
+        if self.n_in_training:
+            return (
+                f"heuristic: {self.n_in_training} of {n} calibration rows were also used in the fit"
+            )
         if weights is not None:
             if isinstance(self.weights, Decay) and not isinstance(given, tuple):
                 return f"coverage >= {level} minus the rows' drift, weighted by {self.weights!r}"
             share = weights / weights.max()
             size = float(share.sum().square() / share.square().sum())
-            sentence = f"marginal coverage >= {level} if the weights are exact (n_eff = {size:.0f} of {n})"
+            sentence = (
+                f"marginal coverage >= {level} if the weights are exact (n_eff = {size:.0f} of {n})"
+            )
             return sentence if self.groups is None else f"{sentence}, given the group"
         if self.groups is not None:
             counts = pd.Series(self.groups).value_counts()
             small = sorted(str(name) for name, count in counts.items() if count < need)
-            sentence = f"coverage >= {level} given the group, groups fixed beforehand (exchangeable rows)"
+            sentence = (
+                f"coverage >= {level} given the group, groups fixed beforehand (exchangeable rows)"
+            )
             if small:
                 sentence += f": infinite in {', '.join(small[:5])}, with fewer than the {need} rows a finite set needs"
             return sentence
@@ -180,7 +204,9 @@ class Calibrator:
             return f"{sentence}: infinite, as {counted_are(n, 'calibration row')} fewer than the {need} a finite set needs"
         return sentence
 
-    def coverage_band(self, level: float, confidence: float = 0.9, rows: int | None = None) -> tuple[float, float]:
+    def coverage_band(
+        self, level: float, confidence: float = 0.9, rows: int | None = None
+    ) -> tuple[float, float]:
         """Where the coverage lies given these calibration rows, for a score with one side (distinct scores, i.i.d. rows).
 
         The central band of Beta(k, n + 1 - k); with ``rows``, that of the share covered among so many test rows, beta-binomial.
@@ -196,7 +222,7 @@ class Calibrator:
             f"{self.score!r}, whose sets only grow beyond the model's own": self.score.conservative,
             "groups": self.groups is not None,
             "weights": self.weights is not None,
-            "calibration rows that were used in the fit": bool(self.seen),
+            "calibration rows that were used in the fit": bool(self.n_in_training),
         }
         odd = [name for name, holds in others.items() if holds]
         if odd:
@@ -220,15 +246,23 @@ def _group_labels(groups: Any, n: int) -> np.ndarray:
     """
     labels = np.asarray(groups)
     if labels.shape != (n,):
-        raise DataError(f"one group per row ({n})", f"shape {list(labels.shape)}", "pass the groups of those rows")
+        raise DataError(
+            f"one group per row ({n})",
+            f"shape {list(labels.shape)}",
+            "pass the groups of those rows",
+        )
     missing = np.flatnonzero(pd.isna(labels)).tolist()
     if missing:
         got = f"None or NaN in {listed(missing, 'row')}"
-        raise DataError("a group for every row", got, "drop those rows, or give them a group of their own")
+        raise DataError(
+            "a group for every row", got, "drop those rows, or give them a group of their own"
+        )
     return labels
 
 
-def calibrate(score: Score, prediction: Prediction, y: Any, *, groups: Any = None, weights: Any = None) -> Calibrator:
+def calibrate(
+    score: Score, prediction: Prediction, y: Any, *, groups: Any = None, weights: Any = None
+) -> Calibrator:
     """Measure ``score`` on calibration rows: their predictions and their true y.
 
     The guarantee (coverage >= level, and <= level + 1/(n+1) where scores are distinct; Vovk et al. 2005, Lei et al. 2018)
@@ -249,17 +283,25 @@ def calibrate(score: Score, prediction: Prediction, y: Any, *, groups: Any = Non
     score.check(prediction)
     y = as_tensor(y, "y")
     if y.shape != (len(prediction),):
-        raise DataError(f"one y a calibration row ({len(prediction)})", f"shape {list(y.shape)}", "pass the y of those rows")
+        raise DataError(
+            f"one y a calibration row ({len(prediction)})",
+            f"shape {list(y.shape)}",
+            "pass the y of those rows",
+        )
     bad = torch.nonzero(~torch.isfinite(y)).flatten().tolist()
     if bad:
-        raise DataError("finite y in the calibration rows", f"NaN or infinity in {listed(bad, 'row')}", "drop those rows")
+        raise DataError(
+            "finite y in the calibration rows",
+            f"NaN or infinity in {listed(bad, 'row')}",
+            "drop those rows",
+        )
     labels = None if groups is None else _group_labels(groups, len(y))
     if weights is not None and not isinstance(weights, Decay):
         weights = check_weights(weights, len(y))
     calibrator = Calibrator(score, prediction, y, labels, weights)
-    if calibrator.seen:
+    if calibrator.n_in_training:
         warnings.warn(
-            f"{calibrator.seen} of {len(prediction)} calibration rows were also used in the fit: "
+            f"{calibrator.n_in_training} of {len(prediction)} calibration rows were also used in the fit: "
             "their residuals are too small, and no coverage is guaranteed; calibrate on rows the fit has not seen",
             DataWarning,
             stacklevel=2,

@@ -29,7 +29,11 @@ class VennAbers:
     def __post_init__(self) -> None:
         s, y = as_tensor(self.scores, "scores"), as_tensor(self.labels, "labels")
         if s.ndim != 1 or s.shape != y.shape or not len(s):
-            raise DataError("scores [n] and labels [n]", f"{list(s.shape)} and {list(y.shape)}", "pass one of each a row")
+            raise DataError(
+                "scores [n] and labels [n]",
+                f"{list(s.shape)} and {list(y.shape)}",
+                "pass one of each a row",
+            )
         if not bool(((y == 0) | (y == 1)).all()) or not bool(torch.isfinite(s).all()):
             raise DataError("labels 0 and 1 and finite scores", "others", "recode the labels")
         object.__setattr__(self, "scores", s.double())
@@ -45,7 +49,9 @@ class VennAbers:
         x = as_tensor(new, "scores").double().cpu().numpy()
         if np.isnan(x).any():
             raise DataError(
-                "new scores that are numbers", f"NaN in {listed(np.flatnonzero(np.isnan(x)).tolist(), 'row')}", "drop them"
+                "new scores that are numbers",
+                f"NaN in {listed(np.flatnonzero(np.isnan(x)).tolist(), 'row')}",
+                "drop them",
             )
         # a row between two values is pooled with the next above where it is labelled 1, with the next below where 0
         p1 = upper[np.searchsorted(values, x, "left")]
@@ -65,7 +71,9 @@ def _fits(counts: np.ndarray, ones: np.ndarray) -> np.ndarray:
     points below i by (-1, -1). From i to i + 1 one point moves, and the minorant is mended at its left end: O(k) in all.
     """
     x, y = counts.cumsum().tolist(), ones.cumsum().tolist()
-    hull: list[tuple[float, float]] = []  # the minorant from the edge at i rightwards; its left end is last
+    hull: list[
+        tuple[float, float]
+    ] = []  # the minorant from the edge at i rightwards; its left end is last
 
     def push(point: tuple[float, float]) -> None:
         while len(hull) > 1 and not _left_turn(point, hull[-1], hull[-2]):

@@ -41,7 +41,11 @@ def check_weights(weights: Any, n: int, new: bool = False) -> Tensor:
     which = "new" if new else "calibration"
     w = as_tensor(weights, "weights", torch.float64)
     if w.shape != (n,):
-        raise DataError(f"one weight a {which} row ({n})", f"shape {list(w.shape)}", "pass weights with shape [n]")
+        raise DataError(
+            f"one weight a {which} row ({n})",
+            f"shape {list(w.shape)}",
+            "pass weights with shape [n]",
+        )
     bad = torch.nonzero(~torch.isfinite(w) | (w < 0)).flatten().tolist()
     if bad:
         raise DataError(
@@ -51,7 +55,9 @@ def check_weights(weights: Any, n: int, new: bool = False) -> Tensor:
         )
     if not new and not bool((w > 0).any()):
         raise DataError(
-            "a calibration row with a weight above 0", "0 for all", "the calibration rows say nothing about the new ones"
+            "a calibration row with a weight above 0",
+            "0 for all",
+            "the calibration rows say nothing about the new ones",
         )
     return w
 
@@ -63,7 +69,11 @@ def weighted_threshold(scores: Tensor, level: float, weights: Tensor, new: Tenso
     Weights count by their ratios alone: both are divided by the largest of the rows scored, in double precision.
     """
     weights, new = weights.double(), new.double()
-    largest = weights.max().clamp_min(torch.finfo(torch.float64).tiny) if len(weights) else weights.new_ones(())
+    largest = (
+        weights.max().clamp_min(torch.finfo(torch.float64).tiny)
+        if len(weights)
+        else weights.new_ones(())
+    )
     weights, new = weights / largest, new / largest
     columns = scores.reshape(len(scores), -1)
     side = 1 - (1 - exact_level(level)) / columns.shape[1]

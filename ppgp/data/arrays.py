@@ -27,7 +27,9 @@ def as_tensor(values: Any, what: str, dtype: torch.dtype | None = None) -> Tenso
     return tensor if dtype is None else tensor.to(dtype)
 
 
-def check_inputs(X: Any, feature_names: Sequence[str] | None = None, dtype: torch.dtype | None = None) -> Tensor:
+def check_inputs(
+    X: Any, feature_names: Sequence[str] | None = None, dtype: torch.dtype | None = None
+) -> Tensor:
     """X as a finite [n, d] tensor.
 
     Raises:
@@ -36,11 +38,17 @@ def check_inputs(X: Any, feature_names: Sequence[str] | None = None, dtype: torc
     X = as_tensor(X, "X", dtype)
     if X.ndim != 2:
         shape = list(X.shape)
-        do = "reshape one column as X[:, None], one row as X[None, :]" if X.ndim == 1 else "flatten each row"
+        do = (
+            "reshape one column as X[:, None], one row as X[None, :]"
+            if X.ndim == 1
+            else "flatten each row"
+        )
         raise DataError("X with shape [n, d]", f"shape {shape}", do)
     if X.shape[1] == 0:
         raise DataError(
-            "at least one column in X", f"shape {list(X.shape)}", "pass a column; a constant one fits an intercept alone"
+            "at least one column in X",
+            f"shape {list(X.shape)}",
+            "pass a column; a constant one fits an intercept alone",
         )
     bad = ~torch.isfinite(X)
     if bool(bad.any()):
@@ -63,7 +71,9 @@ def check_noise(noise_sd: Any, n: int, like: Tensor) -> Tensor:
     sd = cast(as_tensor(noise_sd, "noise_sd"), like, "noise_sd")
     sd = sd[:, 0] if sd.ndim == 2 and sd.shape[1] == 1 else sd
     if sd.ndim > 1 or (sd.ndim == 1 and len(sd) != n):
-        raise DataError(f"noise_sd with shape [{n}], one a row", f"shape {list(sd.shape)}", "align it with X")
+        raise DataError(
+            f"noise_sd with shape [{n}], one a row", f"shape {list(sd.shape)}", "align it with X"
+        )
     sd = sd.expand(n)
     bad = torch.nonzero(~(torch.isfinite(sd) & (sd >= 0))).flatten().tolist()
     if bad:
@@ -106,9 +116,15 @@ def of_tensor(values: Tensor, what: str) -> Tensor:
         refuse_masked(~values.get_mask().cpu().numpy(), what)
         values = values.get_data()
     if values.layout is not torch.strided or values.is_nested:
-        raise DataError(f"a dense tensor as {what}", "a sparse or nested one", "call .to_dense() or pad it first")
+        raise DataError(
+            f"a dense tensor as {what}",
+            "a sparse or nested one",
+            "call .to_dense() or pad it first",
+        )
     if values.is_meta:
-        raise DataError(f"values in {what}", "a tensor without any, on the meta device", "pass the values")
+        raise DataError(
+            f"values in {what}", "a tensor without any, on the meta device", "pass the values"
+        )
     if values.is_complex():
         refuse_complex(what)
     values = values.dequantize() if values.is_quantized else values.detach()
@@ -139,7 +155,9 @@ def array_of(values: Any, what: str) -> np.ndarray:
     """
     if isinstance(values, list | tuple):
         values = [of_tensor(v, what).cpu().numpy() if isinstance(v, Tensor) else v for v in values]
-        masked = [isinstance(v, np.ma.MaskedArray) and bool(np.ma.getmaskarray(v).any()) for v in values]
+        masked = [
+            isinstance(v, np.ma.MaskedArray) and bool(np.ma.getmaskarray(v).any()) for v in values
+        ]
         refuse_masked(np.array(masked, dtype=bool), what)
     if isinstance(values, np.ma.MaskedArray):
         refuse_masked(np.ma.getmaskarray(values), what)
@@ -148,13 +166,19 @@ def array_of(values: Any, what: str) -> np.ndarray:
     try:
         return np.asarray(values)
     except ValueError:
-        raise DataError(f"rows of one length in {what}", "rows of several lengths", "fill or cut them") from None
+        raise DataError(
+            f"rows of one length in {what}", "rows of several lengths", "fill or cut them"
+        ) from None
     except (TypeError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
-        raise DataError(f"an array of numbers as {what}", reason, "pass a NumPy array or one tensor") from None
+        raise DataError(
+            f"an array of numbers as {what}", reason, "pass a NumPy array or one tensor"
+        ) from None
 
 
 def _of_array(values: Any, what: str) -> Tensor:
     array = real_numbers(array_of(values, what), what)
     with np.errstate(over="ignore"):  # what is too large becomes infinity, and is refused as such
-        return torch.from_numpy(np.array(array, dtype=np.float32 if array.dtype == np.float32 else np.float64))
+        return torch.from_numpy(
+            np.array(array, dtype=np.float32 if array.dtype == np.float32 else np.float64)
+        )

@@ -42,7 +42,9 @@ def refuse_twice(names: Iterable[str]) -> None:
     names = list(names)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise DataError("different column names", f"{listed(twice, 'column')} more than once", "rename them")
+        raise DataError(
+            "different column names", f"{listed(twice, 'column')} more than once", "rename them"
+        )
 
 
 def name_of(y: Any) -> str | None:
@@ -62,7 +64,9 @@ def indicators(inputs: Any) -> Any:
     missing = [str(c) for c in text if bool(inputs[c].isna().any())]
     if missing:
         raise DataError(
-            "a category in every row", f"missing ones in {listed(missing, 'column')}", "drop those rows, or name them"
+            "a category in every row",
+            f"missing ones in {listed(missing, 'column')}",
+            "drop those rows, or name them",
         )
     return pd.get_dummies(inputs, columns=text, prefix_sep=LEVEL, dtype=float)
 
@@ -97,13 +101,19 @@ def numeric(frame: Any) -> Any:
             f"drop the column, make one column of 0 and 1 per category (Dataset.from_frame does, with one_hot=True), "
             f"or mend {odd[0][1]}",
         )
-    return pd.DataFrame({label: read.get(label, frame[label]) for label in frame.columns}) if read else frame
+    return (
+        pd.DataFrame({label: read.get(label, frame[label]) for label in frame.columns})
+        if read
+        else frame
+    )
 
 
 class MissingColumns(UnknownName):
     """New rows lack columns that the fit has."""
 
-    def __init__(self, missing: Sequence[str], names: Sequence[str], present: Iterable[str]) -> None:
+    def __init__(
+        self, missing: Sequence[str], names: Sequence[str], present: Iterable[str]
+    ) -> None:
         missing, present = list(dict.fromkeys(missing)), list(present)
         near = nearest(missing[0], [name for name in present if name not in names], LIKE)
         do = f"rename {near!r}, or add {missing[0]!r}" if near else "add what is missing"
@@ -128,10 +138,16 @@ def positions(own: Sequence[str], names: Sequence[str]) -> list[int]:
 def _refuse_foreign(foreign: Sequence[str], names: Sequence[str]) -> None:
     if foreign:
         known = listed(names, "column")
-        raise DataError(f"the {known} of the fit alone", f"{listed(foreign, 'column')} too", "drop what the fit has not seen")
+        raise DataError(
+            f"the {known} of the fit alone",
+            f"{listed(foreign, 'column')} too",
+            "drop what the fit has not seen",
+        )
 
 
-def inputs_of(frame: Any, names: Sequence[str], target: str | None = None, noise: str | None = None) -> Tensor:
+def inputs_of(
+    frame: Any, names: Sequence[str], target: str | None = None, noise: str | None = None
+) -> Tensor:
     """X [n, d] from a frame, column by column; ``column=level`` is 1 where the column holds that level.
 
     Args:
@@ -151,15 +167,25 @@ def inputs_of(frame: Any, names: Sequence[str], target: str | None = None, noise
             columns.append(as_tensor(frame[present[name]].to_numpy(), f"column {name}"))
         elif level and head in present:
             levels.setdefault(head, set()).add(level)
-            columns.append(as_tensor((frame[present[head]].astype(str) == level).to_numpy(dtype=float), name))
+            columns.append(
+                as_tensor((frame[present[head]].astype(str) == level).to_numpy(dtype=float), name)
+            )
         else:
-            absent = [one for one in names if one not in present and one.partition(LEVEL)[0] not in present]
+            absent = [
+                one
+                for one in names
+                if one not in present and one.partition(LEVEL)[0] not in present
+            ]
             raise MissingColumns([one.partition(LEVEL)[0] for one in absent], names, present)
-    _refuse_foreign([name for name in present if name not in (*names, *levels, target, noise)], names)
+    _refuse_foreign(
+        [name for name in present if name not in (*names, *levels, target, noise)], names
+    )
     for head, known in levels.items():
         new = sorted(set(frame[present[head]].astype(str)) - known)
         if new:
             raise DataError(
-                f"levels of {head} among {', '.join(sorted(known))}", listed(new, "level"), "the fit has never seen them"
+                f"levels of {head} among {', '.join(sorted(known))}",
+                listed(new, "level"),
+                "the fit has never seen them",
             )
     return torch.stack(columns, 1)

@@ -14,8 +14,25 @@ from torch import Tensor
 
 from ..errors import DataError, DataWarning, SettingError, UnknownName, counted, listed
 from . import magnitudes
-from .arrays import array_of, as_tensor, cast, check_coordinates, check_inputs, check_noise, of_tensor
-from .columns import indicators, inputs_of, labels_of, name_of, names_of, numeric, positions, refuse_twice
+from .arrays import (
+    array_of,
+    as_tensor,
+    cast,
+    check_coordinates,
+    check_inputs,
+    check_noise,
+    of_tensor,
+)
+from .columns import (
+    indicators,
+    inputs_of,
+    labels_of,
+    name_of,
+    names_of,
+    numeric,
+    positions,
+    refuse_twice,
+)
 from .entries import missing_rows
 
 __all__ = ["Dataset", "Scaler"]
@@ -68,7 +85,9 @@ class Dataset:
         noise_name = name_of(noise_sd) if noise_name is None else noise_name
         X = check_inputs(X, feature_names)
         if feature_names is not None and len(feature_names) != X.shape[1]:
-            raise DataError(counted(X.shape[1], "feature name"), f"{len(feature_names)}", "give one a column")
+            raise DataError(
+                counted(X.shape[1], "feature name"), f"{len(feature_names)}", "give one a column"
+            )
         refuse_twice(map(str, feature_names or ()))
         refuse_no_rows(len(X))
         codes, classes = _encode(y, classes)
@@ -76,12 +95,18 @@ class Dataset:
         if codes.ndim == 2 and codes.shape[1] == 1:
             codes = codes[:, 0]
         if codes.ndim != 1:
-            raise DataError("y with shape [n]", f"shape {list(codes.shape)}", "pass one target column")
+            raise DataError(
+                "y with shape [n]", f"shape {list(codes.shape)}", "pass one target column"
+            )
         if len(codes) != len(X):
-            raise DataError(f"as many targets as rows of X ({len(X)})", f"{len(codes)}", "align X and y")
+            raise DataError(
+                f"as many targets as rows of X ({len(X)})", f"{len(codes)}", "align X and y"
+            )
         bad = torch.nonzero(~torch.isfinite(codes)).flatten().tolist()
         if bad:
-            raise DataError("finite targets", f"NaN or infinity in {listed(bad, 'row')} of y", "drop those rows")
+            raise DataError(
+                "finite targets", f"NaN or infinity in {listed(bad, 'row')} of y", "drop those rows"
+            )
         names = None if feature_names is None else tuple(map(str, feature_names))
         for name, value in (
             ("X", X),
@@ -143,7 +168,9 @@ class Dataset:
             if name is not None and name not in frame.columns:
                 raise UnknownName(kind, name, map(str, frame.columns))
         if noise_sd == target:
-            raise SettingError("noise_sd in a column of its own", f"the target {target!r}", "name another column")
+            raise SettingError(
+                "noise_sd in a column of its own", f"the target {target!r}", "name another column"
+            )
         refuse_twice(map(str, frame.columns))
         refuse_no_rows(len(frame))
         inputs = frame.drop(columns=[target] if noise_sd is None else [target, noise_sd])
@@ -154,11 +181,21 @@ class Dataset:
         called = None if noise_sd is None else str(noise_sd)
         names = [str(c) for c in inputs.columns]
         X = numeric(inputs).to_numpy(dtype=float)
-        return cls(X, y.to_numpy(), names, str(target), noise_sd=known, coordinates=coordinates, noise_name=called)
+        return cls(
+            X,
+            y.to_numpy(),
+            names,
+            str(target),
+            noise_sd=known,
+            coordinates=coordinates,
+            noise_name=called,
+        )
 
     def rows(self, index: Any) -> Dataset:
         """The same table with some of its rows (indices, a slice or a mask)."""
-        return self._with(self.X[index], self.y[index], None if self.noise_sd is None else self.noise_sd[index])
+        return self._with(
+            self.X[index], self.y[index], None if self.noise_sd is None else self.noise_sd[index]
+        )
 
     def _with(self, X: Tensor, y: Tensor, noise_sd: Tensor | None) -> Dataset:
         return replace(self, X=X, y=y, noise_sd=noise_sd)
@@ -172,7 +209,9 @@ class Dataset:
         total = sum(fractions)
         if not fractions or any(not 0 < f <= 1 for f in fractions) or total > 1 + 1e-9:
             raise SettingError(
-                "fractions in (0, 1] with a sum of at most 1", f"{fractions}", "for example split(0.6, 0.2, 0.2)"
+                "fractions in (0, 1] with a sum of at most 1",
+                f"{fractions}",
+                "for example split(0.6, 0.2, 0.2)",
             )
         generator = torch.Generator().manual_seed(seed)
         order = torch.randperm(self.n, generator=generator).to(self.X.device)
@@ -181,13 +220,19 @@ class Dataset:
         edges = [0, *edges] if complete else [0, *edges, self.n]
         if any(a == b for a, b in pairwise(edges)):
             raise SettingError(
-                "at least one row in every part", f"{counted(self.n, 'row')} split as {fractions}", "use fewer or larger parts"
+                "at least one row in every part",
+                f"{counted(self.n, 'row')} split as {fractions}",
+                "use fewer or larger parts",
             )
         return tuple(self.rows(order[a:b]) for a, b in pairwise(edges))
 
     def to(self, *where: Any) -> Dataset:
         """The same table on another device or in another float dtype, as ``Tensor.to`` takes them."""
-        return self._with(self.X.to(*where), self.y.to(*where), None if self.noise_sd is None else self.noise_sd.to(*where))
+        return self._with(
+            self.X.to(*where),
+            self.y.to(*where),
+            None if self.noise_sd is None else self.noise_sd.to(*where),
+        )
 
     def standardised(self, scale_y: bool = True, scale_X: bool = True) -> tuple[Dataset, Scaler]:
         """Columns with mean 0 and standard deviation 1, and the Scaler that made them. Coordinates are divided by one
@@ -199,7 +244,9 @@ class Dataset:
         return scaler(self), scaler
 
 
-def in_order(X: Any, names: Sequence[str] | None, target: str | None = None, noise: str | None = None) -> Any:
+def in_order(
+    X: Any, names: Sequence[str] | None, target: str | None = None, noise: str | None = None
+) -> Any:
     """New rows with their columns in the order of ``names``: a frame and a Dataset by name, an array as it stands. Where there are no
     names, a frame whose columns are numbered 0 .. d - 1 is read in that order.
 
@@ -209,7 +256,11 @@ def in_order(X: Any, names: Sequence[str] | None, target: str | None = None, noi
     """
     if isinstance(X, Dataset):
         own = X.feature_names
-        return X.X if names is None or own is None or own == tuple(names) else X.X[:, positions(own, names)]
+        return (
+            X.X
+            if names is None or own is None or own == tuple(names)
+            else X.X[:, positions(own, names)]
+        )
     labels = labels_of(X)
     refuse_twice(map(str, labels or ()))
     counted = list(range(len(labels or [])))
@@ -230,7 +281,9 @@ def refuse_no_rows(n: int, where: str = "") -> None:
     """Raises DataError where n is 0."""
     if n == 0:
         got = f"no rows in {where}" if where else "no rows"
-        raise DataError("at least one row", got, "check the filter, the split or the file that made the table")
+        raise DataError(
+            "at least one row", got, "check the filter, the split or the file that made the table"
+        )
 
 
 def refuse_far(X: Tensor, limit: float) -> None:
@@ -238,7 +291,9 @@ def refuse_far(X: Tensor, limit: float) -> None:
     rows = torch.nonzero(X.abs() > limit)[:, 0].unique().tolist()
     if rows:
         got = f"{listed(rows, 'row')} farther away"
-        raise DataError(f"rows within {limit:.1g} sds of the training rows", got, "check their units")
+        raise DataError(
+            f"rows within {limit:.1g} sds of the training rows", got, "check their units"
+        )
 
 
 def _encode(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, tuple[Any, ...] | None]:
@@ -252,23 +307,39 @@ def _encode(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, tuple[Any, .
             return as_tensor(array, "y"), None
         missing = missing_rows(array) if array.dtype.kind == "O" else []
         if missing:
-            raise DataError("a target in every row", f"a missing one in y, {listed(missing, 'row')}", "drop those rows")
+            raise DataError(
+                "a target in every row",
+                f"a missing one in y, {listed(missing, 'row')}",
+                "drop those rows",
+            )
         try:
             labels = sorted(set(array.ravel().tolist()))
         except TypeError:
             kinds = sorted({type(label).__name__ for label in array.ravel().tolist()})
-            got = f"{' and '.join(kinds)} mixed" if len(kinds) > 1 else f"{kinds[0]}, which has no order"
+            got = (
+                f"{' and '.join(kinds)} mixed"
+                if len(kinds) > 1
+                else f"{kinds[0]}, which has no order"
+            )
             raise DataError("labels of one kind in y", got, "convert them to one kind") from None
-        if array.dtype.kind == "O" and all(isinstance(v, Number) and not isinstance(v, bool) for v in labels):
+        if array.dtype.kind == "O" and all(
+            isinstance(v, Number) and not isinstance(v, bool) for v in labels
+        ):
             return as_tensor(array, "y"), None
         classes = labels
         codes = {label: i for i, label in enumerate(labels)}
-        return torch.tensor([codes[v] for v in array.ravel().tolist()], dtype=torch.float64).reshape(array.shape), tuple(labels)
+        return torch.tensor(
+            [codes[v] for v in array.ravel().tolist()], dtype=torch.float64
+        ).reshape(array.shape), tuple(labels)
     codes = as_tensor(y, "y")
-    stray = sorted({v for v in codes.flatten().tolist() if not 0 <= v < len(classes) or v != int(v)})
+    stray = sorted(
+        {v for v in codes.flatten().tolist() if not 0 <= v < len(classes) or v != int(v)}
+    )
     if stray:
         raise DataError(
-            f"labels 0 .. {len(classes) - 1} in y, one for each of classes", f"{stray[:5]}", "recode them, or leave classes out"
+            f"labels 0 .. {len(classes) - 1} in y, one for each of classes",
+            f"{stray[:5]}",
+            "recode them, or leave classes out",
         )
     return codes, tuple(classes)
 
@@ -298,14 +369,19 @@ class Scaler:
                     DataWarning,
                     stacklevel=3,
                 )
-            own, x_sd = x_sd, torch.where(constant, x_sd.clamp_min(1.0), x_sd)  # beyond 1e15 rounding exceeds 1
+            own, x_sd = (
+                x_sd,
+                torch.where(constant, x_sd.clamp_min(1.0), x_sd),
+            )  # beyond 1e15 rounding exceeds 1
             if data.together and not bool(constant[data.together].all()):
                 x_sd[data.together] = magnitudes.root_mean_square(own[data.together])
         if scale_y:
             y_mean, y_sd, constant = magnitudes.spread(y)
             if bool(constant):
                 warnings.warn(
-                    "y is constant: centred, not scaled; every model will predict that constant", DataWarning, stacklevel=3
+                    "y is constant: centred, not scaled; every model will predict that constant",
+                    DataWarning,
+                    stacklevel=3,
                 )
                 y_sd = y_sd.clamp_min(1.0)
         return cls(x_mean, x_sd, y_mean, y_sd)
@@ -320,7 +396,10 @@ class Scaler:
         """Whether both make the same scale, up to rounding."""
         if self.x_mean.shape != other.x_mean.shape:
             return False
-        pairs = ((self.x_mean, self.x_sd, other.x_mean, other.x_sd), (self.y_mean, self.y_sd, other.y_mean, other.y_sd))
+        pairs = (
+            (self.x_mean, self.x_sd, other.x_mean, other.x_sd),
+            (self.y_mean, self.y_sd, other.y_mean, other.y_sd),
+        )
         eps = 8 * max(torch.finfo(scaler.y_sd.dtype).eps for scaler in (self, other))
         for mean, sd, mean_there, sd_there in pairs:
             gap = torch.maximum((mean - mean_there).abs(), (sd - sd_there).abs())
@@ -342,7 +421,9 @@ class Scaler:
                 "pass the same columns in the same order",
             )
         scaled = magnitudes.standardised(X, self.x_mean, self.x_sd)
-        limit = torch.finfo(scaled.dtype).max ** 0.25  # squares of distances in lengthscales stay finite
+        limit = (
+            torch.finfo(scaled.dtype).max ** 0.25
+        )  # squares of distances in lengthscales stay finite
         if scaled.numel() and not float(torch.linalg.vector_norm(scaled, torch.inf)) <= limit:
             refuse_far(scaled, limit)
         return scaled
@@ -362,4 +443,6 @@ class Scaler:
         return data._with(data.X * self.x_sd + self.x_mean, data.y * self.y_sd + self.y_mean, known)
 
     def to(self, *where: Any) -> Scaler:
-        return replace(self, **{k: getattr(self, k).to(*where) for k in ("x_mean", "x_sd", "y_mean", "y_sd")})
+        return replace(
+            self, **{k: getattr(self, k).to(*where) for k in ("x_mean", "x_sd", "y_mean", "y_sd")}
+        )

@@ -13,7 +13,11 @@ import numpy as np
 from ..errors import DataError, counted
 from .columns import refuse_twice
 
-SIGNS = {",": "commas", ";": "semicolons", "\t": "tabs"}  # that separate columns in one program or another
+SIGNS = {
+    ",": "commas",
+    ";": "semicolons",
+    "\t": "tabs",
+}  # that separate columns in one program or another
 SPACES = np.frombuffer(b" \t", np.uint8)
 
 
@@ -42,7 +46,9 @@ def read_delimited(path: Path, separator: str) -> Any:
     import pandas as pd
 
     content = _text(path)
-    header, header_line, fields, lines = (_quoted if b'"' in content else _plain)(content, separator, path.name)
+    header, header_line, fields, lines = (_quoted if b'"' in content else _plain)(
+        content, separator, path.name
+    )
     _check_header(header, separator, path.name)
     refuse_twice(name for name in header if name.strip())
     wrong = np.flatnonzero(fields != len(header))
@@ -67,13 +73,21 @@ def read_delimited(path: Path, separator: str) -> Any:
 
 def _check_header(header: list[str], separator: str, name: str) -> None:
     """Refuse the header of a file with other separators, and one that ends in a separator."""
-    others = [sign for sign in SIGNS if sign != separator and len(header) == 1 and sign in header[0]]
+    others = [
+        sign for sign in SIGNS if sign != separator and len(header) == 1 and sign in header[0]
+    ]
     if others:
         wanted = SIGNS[separator]
-        raise DataError(f"columns separated by {wanted} in {name}", _shown(others[0]), f"save it with {wanted}")
+        raise DataError(
+            f"columns separated by {wanted} in {name}", _shown(others[0]), f"save it with {wanted}"
+        )
     if len(header) > 1 and not header[-1].strip():
         do = "drop that separator, and the one at the end of each row, or name the column"
-        raise DataError(f"a name for every column of {name}", "none for the last: the header ends in a separator", do)
+        raise DataError(
+            f"a name for every column of {name}",
+            "none for the last: the header ends in a separator",
+            do,
+        )
 
 
 def _shown(sign: str) -> str:
@@ -93,7 +107,9 @@ def _text(path: Path) -> bytes:
             bad = error.start
     if bad >= 0:
         line = content.count(b"\n", 0, bad) + 1
-        raise DataError(f"UTF-8 text in {path.name}", f"other bytes in line {line}", "save it as UTF-8 text")
+        raise DataError(
+            f"UTF-8 text in {path.name}", f"other bytes in line {line}", "save it as UTF-8 text"
+        )
     return content
 
 
@@ -130,5 +146,7 @@ def _quoted(content: bytes, separator: str, name: str) -> Records:
                 header, header_line = record, begins
             begins = reader.line_num + 1
     except csv.Error as error:
-        raise DataError(f"a readable {name}", f"{error} in line {begins}", "check the file") from None
+        raise DataError(
+            f"a readable {name}", f"{error} in line {begins}", "check the file"
+        ) from None
     return Records(header, header_line, np.array(fields, dtype=int), np.array(lines, dtype=int))

@@ -30,8 +30,13 @@ def real_numbers(array: np.ndarray, what: str) -> np.ndarray:
     if kind in "fiub":
         return array
     if kind not in "OUS":
-        raise DataError(f"numbers in {what}", f"entries of type {array.dtype}", "pass one column per field")
-    flat = [_number(entry, position, array, what) for position, entry in enumerate(array.ravel().tolist())]
+        raise DataError(
+            f"numbers in {what}", f"entries of type {array.dtype}", "pass one column per field"
+        )
+    flat = [
+        _number(entry, position, array, what)
+        for position, entry in enumerate(array.ravel().tolist())
+    ]
     return np.array(flat, dtype=float).reshape(array.shape)
 
 
@@ -42,11 +47,15 @@ def _number(entry: Any, position: int, array: np.ndarray, what: str) -> float:
         refuse_complex(what)
     place = place_of(position, array.shape)
     if isinstance(entry, datetime.date | datetime.timedelta | np.datetime64 | np.timedelta64):
-        raise DataError(f"numbers in {what}", f"a date in {place}", "count days or seconds from a start date")
+        raise DataError(
+            f"numbers in {what}", f"a date in {place}", "count days or seconds from a start date"
+        )
     try:
         return float(entry)
     except OverflowError:
-        raise DataError(f"numbers up to {LARGEST:.2g} in {what}", f"a larger one in {place}", "use another unit") from None
+        raise DataError(
+            f"numbers up to {LARGEST:.2g} in {what}", f"a larger one in {place}", "use another unit"
+        ) from None
     except (TypeError, ValueError):
         raise DataError(f"numbers in {what}", f"{entry!r:.60} in {place}", ENCODE) from None
 
@@ -72,7 +81,9 @@ def reads_as_number(entry: Any) -> bool:
 def missing_rows(array: np.ndarray) -> list[int]:
     """The rows of an array of objects that miss an entry."""
     width = max(1, array[:1].size)
-    return sorted({i // width for i, entry in enumerate(array.ravel().tolist()) if is_missing(entry)})
+    return sorted(
+        {i // width for i, entry in enumerate(array.ravel().tolist()) if is_missing(entry)}
+    )
 
 
 def place_of(position: int, shape: Sequence[int]) -> str:
@@ -83,7 +94,9 @@ def place_of(position: int, shape: Sequence[int]) -> str:
 
 
 def refuse_complex(what: str) -> NoReturn:
-    raise DataError(f"real numbers in {what}", "complex ones", "pass real and imaginary parts as two columns")
+    raise DataError(
+        f"real numbers in {what}", "complex ones", "pass real and imaginary parts as two columns"
+    )
 
 
 def refuse_masked(mask: np.ndarray, what: str) -> None:

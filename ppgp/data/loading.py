@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,9 @@ def _loaded(name_or_path: str | Path, target: str | None, data_home: str | Path 
         return _from_bunch(getattr(datasets, f"load_{name}")(as_frame=True), target)
     if name in FETCHED or name.startswith("openml:"):
         return _fetched(name, target, data_home)
-    raise UnknownName("data set", name, [*BUNDLED, *FETCHED, "openml:NAME", "a .csv, .tsv or .parquet file"])
+    raise UnknownName(
+        "data set", name, [*BUNDLED, *FETCHED, "openml:NAME", "a .csv, .tsv or .parquet file"]
+    )
 
 
 def read_frame(path: str | Path) -> Any:
@@ -82,12 +85,23 @@ def _read(path: Path) -> Any:
 
     kind = path.suffix.lower()
     try:
-        return read_delimited(path, SEPARATORS[kind]) if kind in SEPARATORS else pd.read_parquet(path)
+        return (
+            read_delimited(path, SEPARATORS[kind]) if kind in SEPARATORS else pd.read_parquet(path)
+        )
     except PpgpError:
         raise
-    except (ValueError, OSError, LookupError, TypeError, ArithmeticError, pyarrow.ArrowException) as error:
+    except (
+        ValueError,
+        OSError,
+        LookupError,
+        TypeError,
+        ArithmeticError,
+        pyarrow.ArrowException,
+    ) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise DataError(f"a readable {kind} file", f"{path.name} ({reason})", "check the file") from None
+        raise DataError(
+            f"a readable {kind} file", f"{path.name} ({reason})", "check the file"
+        ) from None
 
 
 def _from_file(path: Path, target: str | None) -> Dataset:
@@ -103,12 +117,22 @@ def _from_bunch(bunch: Any, target: str | None) -> Dataset:
     frame = bunch.frame
     own = str(bunch.target.name)
     names = getattr(bunch, "target_names", None)
-    labelled = names is not None and bunch.target.dtype.kind in "iu" and len(names) == bunch.target.nunique()
+    labelled = (
+        names is not None
+        and bunch.target.dtype.kind in "iu"
+        and len(names) == bunch.target.nunique()
+    )
     if target is not None and target != own:
         return Dataset.from_frame(frame, target)
     inputs = frame.drop(columns=[own])
     labels = [str(label) for label in names] if labelled and names is not None else None
-    return Dataset(inputs.to_numpy(dtype=float), bunch.target.to_numpy(), list(map(str, inputs.columns)), own, labels)
+    return Dataset(
+        inputs.to_numpy(dtype=float),
+        bunch.target.to_numpy(),
+        list(map(str, inputs.columns)),
+        own,
+        labels,
+    )
 
 
 def _fetched(name: str, target: str | None, data_home: str | Path | None) -> Dataset:
@@ -116,19 +140,26 @@ def _fetched(name: str, target: str | None, data_home: str | Path | None) -> Dat
         from sklearn import datasets
 
     home = None if data_home is None else str(data_home)
-    fetch: Callable[[], Any]
     if name == "olivetti":
         faces = _online(name, lambda: datasets.fetch_olivetti_faces(data_home=home))
-        return Dataset(faces.data.astype(float), faces.target.astype(float), target_name="subject", classes=list(range(40)))
+        return Dataset(
+            faces.data.astype(float),
+            faces.target.astype(float),
+            target_name="subject",
+            classes=list(range(40)),
+        )
     if name == "california":
-        fetch = lambda: datasets.fetch_california_housing(data_home=home, as_frame=True)  # noqa: E731
+        fetch = partial(datasets.fetch_california_housing, data_home=home, as_frame=True)
     else:
-        fetch = lambda: datasets.fetch_openml(name.removeprefix("openml:"), as_frame=True, data_home=home, parser="auto")  # noqa: E731
+        openml = name.removeprefix("openml:")
+        fetch = partial(datasets.fetch_openml, openml, as_frame=True, data_home=home, parser="auto")
     bunch = _online(name, fetch)
     wanted = target or (str(bunch.target.name) if bunch.target is not None else None)
     if wanted is None:
         raise DataError(
-            "the name of the target column", "none", f"pass target=, one of: {', '.join(map(str, bunch.frame.columns))}"
+            "the name of the target column",
+            "none",
+            f"pass target=, one of: {', '.join(map(str, bunch.frame.columns))}",
         )
     return Dataset.from_frame(bunch.frame, wanted)
 
@@ -139,5 +170,7 @@ def _online(name: str, fetch: Callable[[], Any]) -> Any:
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(
-            f"{name!r} from scikit-learn's fetcher", reason, "check the network, or pass data_home= with a local copy"
+            f"{name!r} from scikit-learn's fetcher",
+            reason,
+            "check the network, or pass data_home= with a local copy",
         ) from None

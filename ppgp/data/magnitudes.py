@@ -27,7 +27,9 @@ def spread(values: Tensor) -> Spread:
     """
     low, high = values.amin(0), values.amax(0)
     exponent = torch.frexp(torch.maximum(low.abs(), high.abs())).exponent
-    quarter = torch.frexp(torch.tensor(torch.finfo(values.dtype).max, dtype=values.dtype)).exponent // 4
+    quarter = (
+        torch.frexp(torch.tensor(torch.finfo(values.dtype).max, dtype=values.dtype)).exponent // 4
+    )
     exponent = torch.where(exponent.abs() > quarter, exponent, 0)
     if bool(exponent.any()):
         values, low, high = (times_two_to(v, -exponent) for v in (values, low, high))
@@ -66,5 +68,7 @@ def times_two_to(values: Tensor, exponent: Tensor) -> Tensor:
     """values * 2 ** exponent, exactly, where 2 ** exponent alone may be no float."""
     half = exponent.cpu().numpy() // 2
     for part in (half, exponent.cpu().numpy() - half):
-        values = values * torch.as_tensor(np.ldexp(1.0, part), dtype=values.dtype, device=values.device)
+        values = values * torch.as_tensor(
+            np.ldexp(1.0, part), dtype=values.dtype, device=values.device
+        )
     return values

@@ -15,8 +15,8 @@ from ..conformal import LAC, Calibrator, Normalized, Score, calibrate
 from ..conformal.scores.base import check_score
 from ..data.dataset import Dataset, in_order
 from ..errors import DataError, DataWarning, NotApplicable, SettingError, UnknownName, an
+from ..numerics.process_locks import silenced
 from ..numerics.same_rows import same_rows
-from ..numerics.turns import silenced
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.provenance import numbers
@@ -123,38 +123,69 @@ def compare(
     _check_arguments(posteriors, reference, {"test": test, "calibration": calibration}, score)
     if isinstance(reference, str) and reference not in posteriors:
         raise UnknownName("reference", reference, posteriors)
-    if isinstance(reference, Posterior) and not any(same_sites(p, reference) for p in posteriors.values()):
-        raise NotApplicable("a reference of the same model", f"sites {sorted(reference.draws)}", "pass one with the same sites")
+    if isinstance(reference, Posterior) and not any(
+        same_sites(p, reference) for p in posteriors.values()
+    ):
+        raise NotApplicable(
+            "a reference of the same model",
+            f"sites {sorted(reference.draws)}",
+            "pass one with the same sites",
+        )
     sides = {name: Side(posterior) for name, posterior in posteriors.items()}
-    given = Side(reference) if isinstance(reference, Posterior) else None if reference is None else sides[reference]
+    given = (
+        Side(reference)
+        if isinstance(reference, Posterior)
+        else None
+        if reference is None
+        else sides[reference]
+    )
     standards = {name: reference_of(side, sides.values(), given) for name, side in sides.items()}
     judged = {name: _judge(side, standards[name]) for name, side in sides.items()}
     figures: dict[str, dict[str, Any]] = {name: {} for name in sides}
     predictions, regions, second = {}, {}, {}
     if test is not None:
         for name, side in sides.items():
-            figures[name], predictions[name], regions[name] = _predictive(side.posterior, test, calibration, level, score)
+            figures[name], predictions[name], regions[name] = _predictive(
+                side.posterior, test, calibration, level, score
+            )
         doubt = None if calibration is None else _shared(test, calibration)
         seen = {name: _seen(predictions[name], test) for name in sides}
-        regions = {name: _with_doubt(region, doubt or seen[name]) for name, region in regions.items()}
+        regions = {
+            name: _with_doubt(region, doubt or seen[name]) for name, region in regions.items()
+        }
         for sentence in sorted({one for one in seen.values() if one}):
             named = ", ".join(name for name, one in seen.items() if one == sentence)
-            warnings.warn(f"figures of {named} are not those of new rows: {sentence}", DataWarning, stacklevel=2)
+            warnings.warn(
+                f"figures of {named} are not those of new rows: {sentence}",
+                DataWarning,
+                stacklevel=2,
+            )
         for sentence in sorted(
-            {r.guarantee for r in regions.values() if r is not None and r.guarantee.startswith("heuristic")}
+            {
+                r.guarantee
+                for r in regions.values()
+                if r is not None and r.guarantee.startswith("heuristic")
+            }
         ):
-            warnings.warn(f"conformal coverage is not that of new rows: {sentence}", DataWarning, stacklevel=2)
+            warnings.warn(
+                f"conformal coverage is not that of new rows: {sentence}", DataWarning, stacklevel=2
+            )
         laws = {id(side.posterior): predictions[name] for name, side in sides.items()}
         if given is not None and id(given.posterior) not in laws:
             laws[id(given.posterior)] = _predicted(given.posterior, [test])
         for name, side in sides.items():
             second[name] = _judge_predictions(side, standards[name], laws, level)
-            figures[name] |= {"predictive_shift": second[name].shift, "interval_content": second[name].content}
+            figures[name] |= {
+                "predictive_shift": second[name].shift,
+                "interval_content": second[name].content,
+            }
     for name, side in sides.items():
         figures[name] |= _left_out(side.posterior) if loo else {}
         figures[name] |= {"seconds": side.posterior.seconds}
     return Comparison(
-        pd.DataFrame([{"name": name, **row} for name, one in judged.items() for row in one.scalars]),
+        pd.DataFrame(
+            [{"name": name, **row} for name, one in judged.items() for row in one.scalars]
+        ),
         pd.DataFrame([{"name": name, **row} for name, row in figures.items()]).set_index("name"),
         {name: one.word for name, one in judged.items()},
         {name: _told(sides[name], one.reason) for name, one in judged.items()},
@@ -166,7 +197,9 @@ def compare(
     )
 
 
-def _check_arguments(posteriors: Any, reference: Any, tables: Mapping[str, Any], score: Any) -> None:
+def _check_arguments(
+    posteriors: Any, reference: Any, tables: Mapping[str, Any], score: Any
+) -> None:
     """Refuse what is of another type than ``compare`` takes."""
     do = "pass {name: posterior}, such as {'nuts': posterior}"
     if not isinstance(posteriors, Mapping):
@@ -175,9 +208,15 @@ def _check_arguments(posteriors: Any, reference: Any, tables: Mapping[str, Any],
         raise SettingError("at least one posterior to compare", "none", do)
     for name, posterior in posteriors.items():
         if not isinstance(posterior, Posterior):
-            raise SettingError("posteriors by name", f"{an(type(posterior).__name__)} as {name!r}", do)
+            raise SettingError(
+                "posteriors by name", f"{an(type(posterior).__name__)} as {name!r}", do
+            )
     if not (reference is None or isinstance(reference, str | Posterior)):
-        raise SettingError("a name, a Posterior or None as reference", an(type(reference).__name__), "pass one of those")
+        raise SettingError(
+            "a name, a Posterior or None as reference",
+            an(type(reference).__name__),
+            "pass one of those",
+        )
     for name, table in tables.items():
         if not (table is None or isinstance(table, Dataset)):
             raise DataError(f"a Dataset as {name}", an(type(table).__name__), "pass Dataset(X, y)")
@@ -194,7 +233,7 @@ def _with_doubt(region: Region | None, doubt: str | None) -> Region | None:
 
 def _seen(prediction: Prediction, test: Dataset) -> str | None:
     """What is said of test rows that the fit has seen."""
-    count = int(prediction.seen_with(test.y).sum())
+    count = int(prediction.in_training_with(test.y).sum())
     return f"{count} of {test.n} test rows were also used in the fit" if count else None
 
 
@@ -202,7 +241,10 @@ def _shared(test: Dataset, calibration: Dataset) -> str | None:
     """What makes rows of the two tables not exchangeable: that they are the same, or the noise of one table alone is known."""
     rows = in_order(test, calibration.feature_names)
     if rows.shape[1] == calibration.d:
-        old, new = (np.column_stack([numbers(a), numbers(b)]) for a, b in ((calibration.X, calibration.y), (rows, test.y)))
+        old, new = (
+            np.column_stack([numbers(a), numbers(b)])
+            for a, b in ((calibration.X, calibration.y), (rows, test.y))
+        )
         same = int(same_rows(old, new).sum())
         if same:
             return f"{same} of {test.n} test rows are calibration rows"
@@ -229,7 +271,9 @@ def _judge(own: Side, standard: Side | None) -> Found:
     return judge(own, standard)
 
 
-def _judge_predictions(own: Side, standard: Side | None, laws: Mapping[int, Prediction], level: float) -> PredictiveDifference:
+def _judge_predictions(
+    own: Side, standard: Side | None, laws: Mapping[int, Prediction], level: float
+) -> PredictiveDifference:
     """``laws``: the predictions of each posterior at the same rows, by ``id``."""
     if standard is None:
         return PredictiveDifference(UNJUDGED, NO_REFERENCE)
@@ -241,7 +285,9 @@ def _judge_predictions(own: Side, standard: Side | None, laws: Mapping[int, Pred
     if missing:
         return PredictiveDifference(UNJUDGED, missing)
     ours, theirs = (laws[id(side.posterior)] for side in (own, standard))
-    return predictive_difference(ours, theirs, level, (own.efficiency * ours.draws, standard.efficiency * theirs.draws))
+    return predictive_difference(
+        ours, theirs, level, (own.efficiency * ours.draws, standard.efficiency * theirs.draws)
+    )
 
 
 def _left_out(posterior: Posterior) -> dict[str, float]:
@@ -250,18 +296,29 @@ def _left_out(posterior: Posterior) -> dict[str, float]:
         found = psis_loo(posterior)
     except NotApplicable:
         return {"elpd_loo": math.nan, "elpd_loo_se": math.nan, "loo_k_too_large": math.nan}
-    return {"elpd_loo": found.elpd, "elpd_loo_se": found.se, "loo_k_too_large": float((found.k > found.limit).mean())}
+    return {
+        "elpd_loo": found.elpd,
+        "elpd_loo_se": found.se,
+        "loo_k_too_large": float((found.k > found.limit).mean()),
+    }
 
 
 def _predictive(
-    posterior: Posterior, test: Dataset, calibration: Dataset | None, level: float, score: Score | None
+    posterior: Posterior,
+    test: Dataset,
+    calibration: Dataset | None,
+    level: float,
+    score: Score | None,
 ) -> tuple[dict[str, float], Prediction, Region | None]:
     """Figures on the test rows; one prediction serves both tables, as most of its cost does not depend on the rows."""
     both = _predicted(posterior, [test] if calibration is None else [test, calibration])
     prediction = both[: test.n]
     classes = prediction.kind == "classes"
     if classes:
-        figures = {"accuracy": metrics.accuracy(prediction, test.y), "nll": metrics.nll(prediction, test.y)}
+        figures = {
+            "accuracy": metrics.accuracy(prediction, test.y),
+            "nll": metrics.nll(prediction, test.y),
+        }
         figures["brier"] = metrics.brier(prediction, test.y)
     else:
         own = prediction.interval(level)
@@ -271,9 +328,14 @@ def _predictive(
     if calibration is None:
         return figures, prediction, None
     with silenced(DataWarning):  # said of all posteriors at once, in ``compare``
-        calibrator: Calibrator = calibrate(score or (LAC() if classes else Normalized()), both[test.n :], calibration.y)
+        calibrator: Calibrator = calibrate(
+            score or (LAC() if classes else Normalized()), both[test.n :], calibration.y
+        )
     region = calibrator(prediction, level=level)
-    figures |= {"conformal_coverage": metrics.coverage(region, test.y), "conformal_width": metrics.mean_width(region)}
+    figures |= {
+        "conformal_coverage": metrics.coverage(region, test.y),
+        "conformal_width": metrics.mean_width(region),
+    }
     return figures, prediction, region
 
 
@@ -281,6 +343,10 @@ def _predicted(posterior: Posterior, parts: list[Dataset]) -> Prediction:
     """The law of y at all their rows, with the noise that is known of them."""
     known: dict[str, Any] = {}
     if any(part.noise_sd is not None for part in parts) and posterior.model.known_noise:
-        sds = [part.y.new_zeros(part.n) if part.noise_sd is None else part.noise_sd for part in parts]
+        sds = [
+            part.y.new_zeros(part.n) if part.noise_sd is None else part.noise_sd for part in parts
+        ]
         known = {"noise_sd": torch.cat(sds)}
-    return posterior.predict(torch.cat([in_order(part, posterior.data.feature_names) for part in parts]), **known)
+    return posterior.predict(
+        torch.cat([in_order(part, posterior.data.feature_names) for part in parts]), **known
+    )

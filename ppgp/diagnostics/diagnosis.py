@@ -10,7 +10,16 @@ import numpy as np
 from torch import Tensor
 
 from ..errors import NotApplicable, counted
-from ..posterior.convergence import ESS_A_CHAIN, RHAT_LIMIT, k_hat_limit, mixing, plane, psis, scalars, uncorrected
+from ..posterior.convergence import (
+    ESS_A_CHAIN,
+    RHAT_LIMIT,
+    k_hat_limit,
+    mixing,
+    plane,
+    psis,
+    scalars,
+    uncorrected,
+)
 from ..posterior.posterior import Posterior
 from ..posterior.summary import cut_short
 from .differences import judge
@@ -121,21 +130,29 @@ def diagnose(posterior: Posterior, reference: Posterior | None = None) -> Diagno
     else:
         alone = _nothing(posterior)
     if cut_short(posterior.stats) and alone.verdict != REJECTED:
-        alone = replace(alone, verdict=UNJUDGED, figure=CUT_SHORT, findings=(CUT_SHORT, *alone.findings))
+        alone = replace(
+            alone, verdict=UNJUDGED, figure=CUT_SHORT, findings=(CUT_SHORT, *alone.findings)
+        )
     return alone if reference is None else _beside(alone, posterior, reference)
 
 
 def _beside(alone: Diagnosis, posterior: Posterior, reference: Posterior) -> Diagnosis:
     """The worse of a posterior by itself and beside a reference."""
     if not same_sites(posterior, reference):
-        raise NotApplicable("a reference of the same model", f"sites {sorted(reference.draws)}", "pass one with the same sites")
+        raise NotApplicable(
+            "a reference of the same model",
+            f"sites {sorted(reference.draws)}",
+            "pass one with the same sites",
+        )
     found = judge(Side(posterior), Side(reference))
     sentence = f"beside the reference: {found.reason}"
     if found.word == UNJUDGED:
         return replace(alone, findings=(*alone.findings, sentence))
     if alone.verdict != UNJUDGED and SEVERITY.index(alone.verdict) >= SEVERITY.index(found.word):
         return alone
-    return replace(alone, verdict=found.word, figure=found.reason, findings=(*alone.findings, sentence))
+    return replace(
+        alone, verdict=found.word, figure=found.reason, findings=(*alone.findings, sentence)
+    )
 
 
 def _nothing(posterior: Posterior) -> Diagnosis:
@@ -146,7 +163,11 @@ def _nothing(posterior: Posterior) -> Diagnosis:
     count = math.prod(posterior.shape)
     if type(posterior.how).__name__ == "Exact":
         return Diagnosis(AGREES, "draws of the posterior itself", posterior.warnings, table)
-    reason = "one point: it has no spread to judge" if count == 1 else "draws whose density is not known cannot be weighed"
+    reason = (
+        "one point: it has no spread to judge"
+        if count == 1
+        else "draws whose density is not known cannot be weighed"
+    )
     advice = "fit by Laplace, or by NUTS, and compare"
     return Diagnosis(UNJUDGED, reason, (*posterior.warnings, f"{reason}: {advice}"), table)
 
@@ -176,15 +197,24 @@ def _chains(posterior: Posterior) -> Diagnosis:
     findings += _energy(posterior.stats.get("energy"), mix.draws)
     wider = uncorrected(posterior)
     if wider:
-        findings.append(f"{wider}, and nothing corrects it: how they mix says nothing of it; pass reference=, or fit by NUTS")
+        findings.append(
+            f"{wider}, and nothing corrects it: how they mix says nothing of it; pass reference=, or fit by NUTS"
+        )
     table["verdict"] = [_word(r) for r in table["r_hat"]] if mix.chains > 1 else AGREES
     if bad:
         return Diagnosis(REJECTED, findings[0], tuple(findings), table)
     if wider:
         return Diagnosis(UNJUDGED, findings[-1], tuple(findings), table)
     if findings:
-        return Diagnosis(UNJUDGED if mix.chains < 2 else SPREAD, findings[0], tuple(findings), table)
-    return Diagnosis(AGREES, f"R-hat at most {r_hat:.3f}, effective sample size at least {mix.least('bulk')[0]:.0f}", (), table)
+        return Diagnosis(
+            UNJUDGED if mix.chains < 2 else SPREAD, findings[0], tuple(findings), table
+        )
+    return Diagnosis(
+        AGREES,
+        f"R-hat at most {r_hat:.3f}, effective sample size at least {mix.least('bulk')[0]:.0f}",
+        (),
+        table,
+    )
 
 
 def _word(r_hat: float) -> str:
@@ -237,9 +267,7 @@ def _guide(posterior: Posterior) -> Diagnosis:
     projections = _projections(posterior, ratio, corrected)
     table = pd.DataFrame(rows).T.infer_objects()
     findings = list(posterior.warnings)
-    figure = (
-        f"k-hat {k:.2f} (limit {limit:.2f} for {ratio.size} draws); the weights move {_moved(ratio):.1%} of the probability"
-    )
+    figure = f"k-hat {k:.2f} (limit {limit:.2f} for {ratio.size} draws); the weights move {_moved(ratio):.1%} of the probability"
     if not math.isfinite(k) or k > limit:
         findings.append(
             f"{figure}: the weights that would correct this approximation are unreliable, so it is far from the posterior "
@@ -249,7 +277,9 @@ def _guide(posterior: Posterior) -> Diagnosis:
     word, which = worst(differences, projections)
     if word != AGREES:
         figure = f"{which}, the importance-weighted draws; {figure}"
-        findings.append(f"{figure}: use the weighted moments (psis_mean, psis_sd), a richer guide, or NUTS")
+        findings.append(
+            f"{figure}: use the weighted moments (psis_mean, psis_sd), a richer guide, or NUTS"
+        )
     return Diagnosis(word, figure, tuple(findings), table, k)
 
 
@@ -266,10 +296,15 @@ def _projections(
     along = sample.among(moving).along(directions, names)
     w = np.exp(psis(ratio)[0])
     columns = along.values.reshape(sample.draws, -1).T
-    return [_against_weighted(name, x, _weighted(w / w.sum(), x)) for name, x in zip(names, columns, strict=True)]
+    return [
+        _against_weighted(name, x, _weighted(w / w.sum(), x))
+        for name, x in zip(names, columns, strict=True)
+    ]
 
 
-def _against_weighted(name: str, x: np.ndarray, corrected: tuple[float, float, float, float]) -> Difference:
+def _against_weighted(
+    name: str, x: np.ndarray, corrected: tuple[float, float, float, float]
+) -> Difference:
     """A scalar as drawn against the same draws by their weights."""
     mean, sd, mean_error, sd_error = corrected
     own = float(x.std(ddof=1))

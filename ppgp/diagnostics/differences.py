@@ -36,7 +36,9 @@ class Found:
 
     def unjudged(self, missing: str) -> Found:
         """The figures without their verdicts."""
-        rows = ([{**row, "verdict": UNJUDGED} for row in part] for part in (self.scalars, self.joint))
+        rows = (
+            [{**row, "verdict": UNJUDGED} for row in part] for part in (self.scalars, self.joint)
+        )
         return Found(UNJUDGED, missing, *rows)
 
 
@@ -56,16 +58,27 @@ def judge(own: Side, standard: Side) -> Found:
 
 
 def _found(posterior: Posterior, standard: Posterior, own: Sample, reference: Sample) -> Found:
-    moving = [name for name, spread in zip(reference.names, np.ptp(reference.in_order, axis=0), strict=True) if spread > 0]
+    moving = [
+        name
+        for name, spread in zip(reference.names, np.ptp(reference.in_order, axis=0), strict=True)
+        if spread > 0
+    ]
     if not moving:
         return Found(UNJUDGED, "nothing varies in the reference draws")
     own, reference = own.among(moving), reference.among(moving)
     differences = _each(own, reference)
-    joint: list[Difference | LogDensity] = [d for pair in projected(own, reference) for d in _each(*pair)]
+    joint: list[Difference | LogDensity] = [
+        d for pair in projected(own, reference) for d in _each(*pair)
+    ]
     joint += [] if own.point else _log_density(posterior, standard, len(moving))
     figures = sum(d.figures for d in [*differences, *joint])
-    scalars = [_row(d, own, reference, j, posterior, d.judged(figures)[0]) for j, d in enumerate(differences)]
-    return Found(*worst(differences, joint), scalars, [_joint_row(d, d.judged(figures)[0]) for d in joint])
+    scalars = [
+        _row(d, own, reference, j, posterior, d.judged(figures)[0])
+        for j, d in enumerate(differences)
+    ]
+    return Found(
+        *worst(differences, joint), scalars, [_joint_row(d, d.judged(figures)[0]) for d in joint]
+    )
 
 
 def _each(own: Sample, reference: Sample) -> list[Difference]:
@@ -111,18 +124,27 @@ def _log_density(posterior: Posterior, standard: Posterior, scalars: int) -> lis
     for each in (posterior, standard):
         lp = each.stats.get("lp")
         noisy = convergence.on_mini_batches(each)
-        if not isinstance(lp, Tensor) or lp.shape != next(iter(each.draws.values())).shape[:2] or noisy:
+        if (
+            not isinstance(lp, Tensor)
+            or lp.shape != next(iter(each.draws.values())).shape[:2]
+            or noisy
+        ):
             return []
         both.append(lp.detach().double().cpu().numpy())
     if not np.isfinite(both[1]).all() or not comparable(posterior, standard):
         return []
     if not np.isfinite(both[0]).all():
         return [LogDensity(-math.inf, 0.0, scalars)]
-    errors = (convergence.mcse(lp, "mean", not p.mcmc) for lp, p in zip(both, (posterior, standard), strict=True))
+    errors = (
+        convergence.mcse(lp, "mean", not p.mcmc)
+        for lp, p in zip(both, (posterior, standard), strict=True)
+    )
     return [LogDensity(float(both[0].mean() - both[1].mean()), math.hypot(*errors), scalars)]
 
 
-def _row(d: Difference, own: Sample, reference: Sample, j: int, posterior: Posterior, word: str) -> dict[str, Any]:
+def _row(
+    d: Difference, own: Sample, reference: Sample, j: int, posterior: Posterior, word: str
+) -> dict[str, Any]:
     tails = d.tails
     if tails is None:
         low, high = np.quantile(reference.in_order[:, j], [0.05, 0.95])
@@ -143,14 +165,21 @@ def _row(d: Difference, own: Sample, reference: Sample, j: int, posterior: Poste
         "tail_error": d.tail_error,
         "kolmogorov": math.nan if d.kolmogorov is None else d.kolmogorov,
         "wasserstein": wasserstein,
-        "ess_per_second": math.nan if own.point else float(own.size[j]) / max(posterior.seconds, 1e-9),
+        "ess_per_second": math.nan
+        if own.point
+        else float(own.size[j]) / max(posterior.seconds, 1e-9),
         "verdict": word,
     }
 
 
 def _joint_row(d: Difference | LogDensity, word: str) -> dict[str, Any]:
     if isinstance(d, LogDensity):
-        return {"what": "log density (nats)", "difference": d.gap, "difference_error": d.error, "verdict": word}
+        return {
+            "what": "log density (nats)",
+            "difference": d.gap,
+            "difference_error": d.error,
+            "verdict": word,
+        }
     return {
         "what": d.site,
         "difference": d.shift,

@@ -43,7 +43,11 @@ class LOO:
     @property
     def se(self) -> float:
         """Standard error of ``elpd``, over rows."""
-        return float(np.sqrt(len(self.pointwise) * self.pointwise.var(ddof=1))) if len(self.pointwise) > 1 else float("nan")
+        return (
+            float(np.sqrt(len(self.pointwise) * self.pointwise.var(ddof=1)))
+            if len(self.pointwise) > 1
+            else float("nan")
+        )
 
     def __repr__(self) -> str:
         bad = int((self.k > self.limit).sum())
@@ -65,17 +69,25 @@ def psis_loo(posterior: Posterior, site: str | None = None) -> LOO:
     """
     each = posterior.pointwise()
     if not each:
-        raise NotApplicable("an observed site to leave rows of out", "none", "write pyro.sample(..., obs=y) in the program")
+        raise NotApplicable(
+            "an observed site to leave rows of out",
+            "none",
+            "write pyro.sample(..., obs=y) in the program",
+        )
     if site is not None and site not in each:
         raise UnknownName("observed site", site, each)
     if len(each) > 1 and site is None:
-        raise NotApplicable("the name of one observed site", ", ".join(each), f"pass site={next(iter(each))!r}")
+        raise NotApplicable(
+            "the name of one observed site", ", ".join(each), f"pass site={next(iter(each))!r}"
+        )
     log_likelihood = each[site or next(iter(each))].flatten(0, 1).double().cpu().numpy()
     if posterior.certain:  # the hyperparameters are numbers, whichever row is left out
         return LOO(log_likelihood[0], np.zeros_like(log_likelihood[0]), math.inf)
     if len(log_likelihood) < 2:
         raise NotApplicable(
-            "draws with a spread for PSIS-LOO", "one point", "fit by Laplace, SVI or NUTS with draws of every site"
+            "draws with a spread for PSIS-LOO",
+            "one point",
+            "fit by Laplace, SVI or NUTS with draws of every site",
         )
     correction = np.zeros(len(log_likelihood))
     lp, log_q = (posterior.stats.get(name) for name in ("lp", "log_q"))
@@ -84,7 +96,9 @@ def psis_loo(posterior: Posterior, site: str | None = None) -> LOO:
     elif not posterior.mcmc and type(posterior.how).__name__ != "Exact":
         name = type(posterior.how).__name__
         raise NotApplicable(
-            "draws of the posterior, or of a known density", f"those of {name}", "fit by Laplace, Gaussian SVI or NUTS"
+            "draws of the posterior, or of a known density",
+            f"those of {name}",
+            "fit by Laplace, Gaussian SVI or NUTS",
         )
     log_weights, k = psis((correction[:, None] - log_likelihood).T)
     pointwise = np.asarray(logsumexp(log_weights + log_likelihood.T, axis=1))
@@ -108,7 +122,11 @@ def stacking_weights(log_densities: Tensor) -> Tensor:
     best = table.max(0)
     if np.isnan(table).any() or not np.isfinite(best).all():
         row = int(np.flatnonzero(np.isnan(table).any(0) | ~np.isfinite(best))[0])
-        raise DataError("log densities that are numbers, finite under one model at least", f"others in row {row}", "drop it")
+        raise DataError(
+            "log densities that are numbers, finite under one model at least",
+            f"others in row {row}",
+            "drop it",
+        )
     densities = np.exp(table - best)
     K = len(densities)
 
@@ -128,6 +146,8 @@ def stacking_weights(log_densities: Tensor) -> Tensor:
     weights /= weights.sum()
     short = float((densities / mixture(weights)).mean(1).max()) - 1
     if not short <= SHORT:
-        sentence = f"the stacking weights may lie {short:.2g} nats a row below the best: {found.message}"
+        sentence = (
+            f"the stacking weights may lie {short:.2g} nats a row below the best: {found.message}"
+        )
         warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
     return torch.as_tensor(weights).to(log_densities)

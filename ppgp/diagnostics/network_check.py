@@ -16,7 +16,7 @@ from ..inference.interrupts import whole
 from ..kernels import Deep
 from ..models import LinearRegression
 from ..models.sites import first_draw
-from ..numerics.turns import silenced
+from ..numerics.process_locks import silenced
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..priors import under
@@ -77,13 +77,17 @@ def check_network(posterior: Posterior, held_out: Dataset) -> NetworkCheck:
     model, train = posterior.model, posterior.data
     kernel = getattr(model, "kernel", None)
     if not isinstance(kernel, Deep) or not isinstance(train, Dataset):
-        got = type(model).__name__ if kernel is None else f"{type(model).__name__} with {type(kernel).__name__}"
+        got = (
+            type(model).__name__
+            if kernel is None
+            else f"{type(model).__name__} with {type(kernel).__name__}"
+        )
         raise NotApplicable("a model whose kernel is Deep", got, "compare models with ppgp.compare")
     if held_out.n < FEWEST:
         raise DataError(f"at least {FEWEST} rows held out", f"{held_out.n}", "hold out more")
     rows = in_order(held_out, train.feature_names)
     law = posterior.predict(rows)
-    seen = int(law.seen_with(held_out.y).sum())
+    seen = int(law.in_training_with(held_out.y).sum())
     if seen:
         raise DataError("rows that the fit has not seen", f"{seen} that it has", "hold others out")
 
@@ -107,7 +111,10 @@ def check_network(posterior: Posterior, held_out: Dataset) -> NetworkCheck:
         gain=float(gap.mean()),
         gain_error=float(gap.std()) / root,
         promised=promised,
-        rank=float(eigenvalues.sum().square() / eigenvalues.square().sum().clamp_min(torch.finfo(G.dtype).tiny)),
+        rank=float(
+            eigenvalues.sum().square()
+            / eigenvalues.square().sum().clamp_min(torch.finfo(G.dtype).tiny)
+        ),
         spread=float(centred.norm() / G.norm().clamp_min(torch.finfo(G.dtype).tiny)),
         findings=(),
     )
@@ -117,14 +124,18 @@ def check_network(posterior: Posterior, held_out: Dataset) -> NetworkCheck:
 def _bare(data: Dataset, G: Tensor) -> Prediction:
     """The network with a linear head, its weights and noise by MAP."""
     with silenced(ConvergenceWarning):
-        return whole(fit(LinearRegression(), data, MAP(), progress=False, standardise=False)).predict(G)
+        return whole(
+            fit(LinearRegression(), data, MAP(), progress=False, standardise=False)
+        ).predict(G)
 
 
 def _promised(posterior: Posterior, scale: float) -> float | None:
     if not isinstance(posterior.model, LeaveOneOut):
         return None
     with torch.no_grad():
-        return float(posterior.model.loo(posterior.theta, posterior.data).log_prob(posterior.data.y).mean()) - math.log(scale)
+        return float(
+            posterior.model.loo(posterior.theta, posterior.data).log_prob(posterior.data.y).mean()
+        ) - math.log(scale)
 
 
 def _findings(c: NetworkCheck) -> list[str]:

@@ -74,16 +74,25 @@ def _tolerance(level: float) -> float:
     return 2 * float(ndtr(z) - ndtr(z * (1 - SPREAD_TOLERANCE)))
 
 
-def _of_means(own: Prediction, reference: Prediction, sizes: tuple[float, float]) -> tuple[Tensor, Tensor]:
+def _of_means(
+    own: Prediction, reference: Prediction, sizes: tuple[float, float]
+) -> tuple[Tensor, Tensor]:
     """Differences of the means [n] in predictive sds, and their errors; 0 where a law has no mean or no sd: see its interval."""
     sd = reference.std
-    error = sum((p.epistemic / size for p, size in zip((own, reference), sizes, strict=True)), torch.zeros_like(sd)).sqrt()
+    error = sum(
+        (p.epistemic / size for p, size in zip((own, reference), sizes, strict=True)),
+        torch.zeros_like(sd),
+    ).sqrt()
     shift = (own.mean - reference.mean).abs() / sd
     known = torch.isfinite(shift) & torch.isfinite(error / sd)
-    return torch.where(known, shift, torch.zeros_like(sd)), torch.where(known, error / sd, torch.zeros_like(sd))
+    return torch.where(known, shift, torch.zeros_like(sd)), torch.where(
+        known, error / sd, torch.zeros_like(sd)
+    )
 
 
-def _of_classes(own: Prediction, reference: Prediction, sizes: tuple[float, float]) -> tuple[Tensor, Tensor]:
+def _of_classes(
+    own: Prediction, reference: Prediction, sizes: tuple[float, float]
+) -> tuple[Tensor, Tensor]:
     """The largest shift of the mean of a function of the label, in its sds [n]: the root of chi square, about both laws' middle."""
     ours, theirs = own.probabilities, reference.probabilities
     middle = (0.5 * (ours + theirs)).clamp_min(torch.finfo(ours.dtype).tiny)
@@ -104,10 +113,18 @@ def _contents(
     if own.kind == "classes":
         p, order = own.probabilities.sort(-1, descending=True)
         kept = torch.zeros_like(p).scatter(-1, order, (p.cumsum(-1) - p < level).to(p))
-        masses = [(univariate.probabilities(each.distribution) * kept).sum(-1) for each in (own, reference)]
+        masses = [
+            (univariate.probabilities(each.distribution) * kept).sum(-1)
+            for each in (own, reference)
+        ]
     else:
         lower, upper = own.interval(level)
-        below = lower - own.scale if own.kind == "count" else lower  # counts: the lower end belongs to the interval
+        below = (
+            lower - own.scale if own.kind == "count" else lower
+        )  # counts: the lower end belongs to the interval
         masses = [each.cdf_by_draw(upper) - each.cdf_by_draw(below) for each in (own, reference)]
-    error = sum((m.var(0, correction=0) / size for m, size in zip(masses, sizes, strict=True)), torch.zeros(())).sqrt()
+    error = sum(
+        (m.var(0, correction=0) / size for m, size in zip(masses, sizes, strict=True)),
+        torch.zeros(()),
+    ).sqrt()
     return masses[1].mean(0), masses[0].mean(0), error

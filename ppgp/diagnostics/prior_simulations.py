@@ -28,7 +28,13 @@ class OfModel:
     def check(self) -> None:
         """Raises NotApplicable where a prior is Flat."""
         sites = self.model.sites(self.X.shape[1])
-        _refuse([name for name, site in sites.items() if isinstance(bare(getattr(site, "prior", None)), Flat)])
+        _refuse(
+            [
+                name
+                for name, site in sites.items()
+                if isinstance(bare(getattr(site, "prior", None)), Flat)
+            ]
+        )
 
     def drawn(self) -> Drawn:
         """Sites and y, the model made ready for them, and its Dataset.
@@ -42,7 +48,11 @@ class OfModel:
         for _ in range(TRIES):
             values = {name: node["value"] for name, node in _sites(model.model, self.X).items()}
             try:
-                return values, model.prepare(Dataset(self.X, values["y"])), Dataset(self.X, values["y"])
+                return (
+                    values,
+                    model.prepare(Dataset(self.X, values["y"])),
+                    Dataset(self.X, values["y"]),
+                )
             except DataError as error:
                 refused = error
         assert refused is not None
@@ -76,7 +86,9 @@ class OfProgram:
         """Sites and data, the program, and its arguments with those data."""
         full = self._full()
         values = {name: node["value"] for name, node in _sites(self.program, **full).items()}
-        data = {name: values[name] for name, value in full.items() if value is None and name in values}
+        data = {
+            name: values[name] for name, value in full.items() if value is None and name in values
+        }
         return values, self.program, {**full, **data}
 
 
@@ -94,4 +106,6 @@ def _improper(law: Any) -> bool:
 
 def _refuse(flat: list[str]) -> None:
     if flat:
-        raise NotApplicable("priors that can be drawn from", f"Flat for {', '.join(flat)}", "use proper priors")
+        raise NotApplicable(
+            "priors that can be drawn from", f"Flat for {', '.join(flat)}", "use proper priors"
+        )

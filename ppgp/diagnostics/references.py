@@ -51,7 +51,12 @@ class Side:
 
     def missing(self, standard: Side) -> str:
         """What is missing before it can be judged by ``standard``; "" where nothing is."""
-        return "; ".join([*(f"the reference: {sentence}" for sentence in standard.lacks_as_reference), *self.lacks])
+        return "; ".join(
+            [
+                *(f"the reference: {sentence}" for sentence in standard.lacks_as_reference),
+                *self.lacks,
+            ]
+        )
 
     @cached_property
     def efficiency(self) -> float:
@@ -70,7 +75,9 @@ def reference_of(own: Side, sides: Iterable[Side], given: Side | None) -> Side |
 
 def comparable(a: Posterior, b: Posterior) -> bool:
     """Whether the log densities of both are those of one density."""
-    same = a.params.keys() == b.params.keys() and all(torch.equal(v, b.params[k]) for k, v in a.params.items())
+    same = a.params.keys() == b.params.keys() and all(
+        torch.equal(v, b.params[k]) for k, v in a.params.items()
+    )
     return same and same_model(a, b)
 
 
@@ -90,5 +97,7 @@ def _same_data(a: Any, b: Any) -> bool:
             x.shape == y.shape and bool((x == y).all()) for x, y in zip(*tables, strict=True)
         )
     if isinstance(a, Mapping) and isinstance(b, Mapping):
-        return a.keys() == b.keys() and all(np.array_equal(np.asarray(a[k]), np.asarray(b[k])) for k in a)
+        return a.keys() == b.keys() and all(
+            np.array_equal(np.asarray(a[k]), np.asarray(b[k])) for k in a
+        )
     return a is b

@@ -96,7 +96,9 @@ class Sample:
     def among(self, names: Sequence[str]) -> Sample:
         """The scalars of these names, in this order."""
         where = {name: j for j, name in enumerate(self.names)}
-        return Sample(list(names), self.values[..., [where[name] for name in names]], self.independent)
+        return Sample(
+            list(names), self.values[..., [where[name] for name in names]], self.independent
+        )
 
     def along(self, directions: np.ndarray, names: Sequence[str]) -> Sample:
         """The scalars x @ directions [scalar, k]."""
@@ -122,14 +124,18 @@ def projected(sample: Sample, reference: Sample) -> list[tuple[Sample, Sample]]:
     pairs = [(sample.along(random, names), reference.along(random, names))]
     if min(sample.values.shape[1], reference.values.shape[1]) >= 2 * convergence.FEWEST:
         learnt, names = _extreme(sample.half(False), reference.half(False), reference.sd)
-        pairs.append((sample.half(True).along(learnt, names), reference.half(True).along(learnt, names)))
+        pairs.append(
+            (sample.half(True).along(learnt, names), reference.half(True).along(learnt, names))
+        )
     return pairs
 
 
 def random_directions(scale: np.ndarray) -> tuple[np.ndarray, list[str]]:
     """Directions [scalar, RANDOM] of the scalars in units of ``scale``, the same in every run, and their names."""
     e = np.random.default_rng(0).normal(size=(len(scale), RANDOM))
-    return e / math.sqrt(len(scale)) / scale[:, None], [f"projection {k + 1} of {RANDOM} at random" for k in range(RANDOM)]
+    return e / math.sqrt(len(scale)) / scale[:, None], [
+        f"projection {k + 1} of {RANDOM} at random" for k in range(RANDOM)
+    ]
 
 
 def _extreme(sample: Sample, reference: Sample, scale: np.ndarray) -> tuple[np.ndarray, list[str]]:
@@ -141,11 +147,17 @@ def _extreme(sample: Sample, reference: Sample, scale: np.ndarray) -> tuple[np.n
     basis = np.diag(1 / scale)
     if scalars > MOST:
         basis = basis @ (np.random.default_rng(1).normal(size=(scalars, MOST)) / math.sqrt(scalars))
-    ours, theirs = (ledoit_wolf(s.values.reshape(s.draws, -1) @ basis)[0] for s in (sample, reference))
+    ours, theirs = (
+        ledoit_wolf(s.values.reshape(s.draws, -1) @ basis)[0] for s in (sample, reference)
+    )
     _, vectors = eigh(ours, theirs)
     directions = basis @ vectors[:, [0, -1]]
     names = []
-    for which, weights in zip(("narrowest", "widest"), (directions * scale[:, None]).T, strict=True):
+    for which, weights in zip(
+        ("narrowest", "widest"), (directions * scale[:, None]).T, strict=True
+    ):
         leading = np.argsort(-np.abs(weights))[:LEADING]
-        names.append(f"the direction of {which} spread (mostly {', '.join(reference.names[j] for j in leading)})")
+        names.append(
+            f"the direction of {which} spread (mostly {', '.join(reference.names[j] for j in leading)})"
+        )
     return directions, names

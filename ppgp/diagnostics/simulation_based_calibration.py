@@ -26,9 +26,9 @@ from ..inference.interrupts import whole
 from ..inference.progress import bar
 from ..models import Model
 from ..numerics.fingerprint import fingerprint
+from ..numerics.process_locks import silenced
 from ..numerics.processes import Spawned, end_with_parent, killed, unheard
 from ..numerics.seeding import seeded
-from ..numerics.turns import silenced
 from ..posterior.convergence import ess, scalars
 from .prior_simulations import OfModel, OfProgram
 
@@ -67,7 +67,9 @@ class SBC:
         """(points, {scalar: ECDF - points}, lower, upper): what ``plots.sbc`` draws, with a simultaneous band."""
         points = np.arange(1, self.draws + 1) / (self.draws + 1)
         lower, upper = ecdf_band(self.simulations, points, self.level)
-        each = {name: _counts(r, points, self.draws) / len(r) - points for name, r in self.ranks.items()}
+        each = {
+            name: _counts(r, points, self.draws) / len(r) - points for name, r in self.ranks.items()
+        }
         return points, each, lower, upper
 
     @property
@@ -182,11 +184,17 @@ def sbc(
         if arguments is not None:
             raise NotApplicable("X, or n and d, for a model", "arguments", "pass X=")
         if X is None:
-            X = torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+            X = torch.randn(
+                n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+            )
         source = OfModel(model, Dataset(X, torch.zeros(len(X))).X)
     else:
         if not callable(model):
-            raise NotApplicable("a model or a Pyro program", type(model).__name__, "pass a model of ppgp.models, or a function")
+            raise NotApplicable(
+                "a model or a Pyro program",
+                type(model).__name__,
+                "pass a model of ppgp.models, or a function",
+            )
         source = OfProgram(model, dict(arguments or {}))
     with seeded(seed), pyro.get_param_store().scope():
         source.check()
@@ -197,7 +205,10 @@ def sbc(
         missing = [i for i in range(simulations) if i not in found]
         try:
             simulated = _simulated(source, how, seed, missing, workers)
-            with bar(f"SBC of {type(how).__name__}", simulations, progress) as update, closing(simulated):
+            with (
+                bar(f"SBC of {type(how).__name__}", simulations, progress) as update,
+                closing(simulated),
+            ):
                 for i, ranks in simulated:
                     found[i] = ranks
                     kept.add(i, ranks)
@@ -246,11 +257,15 @@ def _one(source: OfModel | OfProgram, how: Inference, seed: int, i: int) -> dict
     own = seed * 1_000_003 + i
     with seeded(own), pyro.get_param_store().scope():
         values, ready, data = source.drawn()
-    if getattr(ready, "standardised", False):  # the recipe of a posterior: X stands on its scale here
+    if getattr(
+        ready, "standardised", False
+    ):  # the recipe of a posterior: X stands on its scale here
         ready = replace(ready, standardised=False)
     with silenced(ConvergenceWarning):
         # a seed of the fit's own: its random numbers must not be those that drew theta
-        posterior = whole(fit(ready, data, how, seed=own + FIT_SEED, progress=False, standardise=False))
+        posterior = whole(
+            fit(ready, data, how, seed=own + FIT_SEED, progress=False, standardise=False)
+        )
     truth = {name: values[name][None, None] for name in posterior.draws}
     if isinstance(ready, Model):
         truth, _ = ready.relabel(truth)
@@ -258,7 +273,9 @@ def _one(source: OfModel | OfProgram, how: Inference, seed: int, i: int) -> dict
     ranks = {}
     for (name, x), (_, value) in zip(scalars(posterior.draws), scalars(truth), strict=True):
         if x.size < 2:
-            raise NotApplicable("a method that gives a spread", type(how).__name__, "use NUTS, SVI or Laplace")
+            raise NotApplicable(
+                "a method that gives a spread", type(how).__name__, "use NUTS, SVI or Laplace"
+            )
         thin = max(1, int(np.ceil(x.size / max(ess(x), 1.0)))) if posterior.mcmc else 1
         kept = x[:, ::thin].ravel()
         if len(kept) >= RANKS:
@@ -292,7 +309,9 @@ class _Kept:
             head = None
         if head != self.identity:
             raise StorageError(
-                "a checkpoint of this call", f"{self.path.name}, of another", "choose another path, or delete it"
+                "a checkpoint of this call",
+                f"{self.path.name}, of another",
+                "choose another path, or delete it",
             )
         found = {}
         for line in lines[1:]:
@@ -311,7 +330,9 @@ class _Kept:
                 return self.path.read_text() if self.path.exists() else ""
         except UnicodeDecodeError:
             do = "choose another path"
-            raise StorageError("a checkpoint of this call", f"{self.path.name}, another kind of file", do) from None
+            raise StorageError(
+                "a checkpoint of this call", f"{self.path.name}, another kind of file", do
+            ) from None
 
     def add(self, i: int, ranks: dict[str, int]) -> None:
         if self.path is not None:
@@ -320,14 +341,20 @@ class _Kept:
 
     def end(self) -> None:
         """Try once more, and say what the file does not hold."""
-        if self.path is not None and self._written < len(self._lines) and not self._write(self.path):
+        if (
+            self.path is not None
+            and self._written < len(self._lines)
+            and not self._write(self.path)
+        ):
             for sentence in self._saves.notes():
                 warnings.warn(sentence, StorageWarning, stacklevel=3)
 
     def _write(self, path: Path) -> bool:
         """Add the lines that are not in the file; all of them, if it is gone."""
         waiting = self._lines[self._written if path.exists() else 0 :]
-        written = self._saves.attempt(lambda: files.append(path, "".join(f"{line}\n" for line in waiting)))
+        written = self._saves.attempt(
+            lambda: files.append(path, "".join(f"{line}\n" for line in waiting))
+        )
         if written:
             self._written = len(self._lines)
         return written

@@ -13,7 +13,17 @@ from dataclasses import dataclass
 
 from scipy.special import ndtri
 
-__all__ = ["AGREES", "CUT_SHORT", "FALSE_ALARM", "REFERENCE", "REJECTED", "SPREAD", "UNJUDGED", "Difference", "LogDensity"]
+__all__ = [
+    "AGREES",
+    "CUT_SHORT",
+    "FALSE_ALARM",
+    "REFERENCE",
+    "REJECTED",
+    "SPREAD",
+    "UNJUDGED",
+    "Difference",
+    "LogDensity",
+]
 
 AGREES = "agrees"
 SPREAD = "means agree, spread does not"
@@ -27,7 +37,9 @@ MEAN_TOLERANCE = 0.1  # sds of the reference: a shift that moves a central 90 % 
 SPREAD_TOLERANCE = 0.05  # of the ratio of sds
 TAIL_TOLERANCE = 0.025  # of the share of draws beyond the 5 % and 95 % quantiles of the reference
 SHARE_TOLERANCE = 0.04  # of the share of draws below any point: what a shift of MEAN_TOLERANCE moves of a normal law
-LP_TOLERANCE = 0.5 * ((1 + SPREAD_TOLERANCE) ** 2 - 1 + MEAN_TOLERANCE**2)  # nats a scalar: what both cost a normal law
+LP_TOLERANCE = 0.5 * (
+    (1 + SPREAD_TOLERANCE) ** 2 - 1 + MEAN_TOLERANCE**2
+)  # nats a scalar: what both cost a normal law
 FALSE_ALARM = 0.01
 
 Judged = tuple[str, str, float]
@@ -90,20 +102,28 @@ class Difference:
         """The word, the figure, and by how much it passes its tolerance and error: the means first."""
         errors = standard_errors(figures)
         shift = abs(self.shift) - errors * self.shift_error - MEAN_TOLERANCE
-        found = [(REJECTED, f"{self.site}: mean {abs(self.shift):.2f} sd off (+-{self.shift_error:.2f})", shift)]
+        found = [
+            (
+                REJECTED,
+                f"{self.site}: mean {abs(self.shift):.2f} sd off (+-{self.shift_error:.2f})",
+                shift,
+            )
+        ]
         if self.ratio is not None:
             kind = "overconfident" if self.ratio < 1 else "underconfident"
             figure = f"{self.site}: {kind}, sd {self.ratio:.2f} of the reference's (+-{self.ratio_error:.2f})"
-            found.append((SPREAD, figure, abs(self.ratio - 1) - errors * self.ratio_error - SPREAD_TOLERANCE))
+            found.append(
+                (SPREAD, figure, abs(self.ratio - 1) - errors * self.ratio_error - SPREAD_TOLERANCE)
+            )
         if self.tails is not None:
             for share, side in zip(self.tails, ("below the 5 %", "above the 95 %"), strict=True):
                 figure = f"{self.site}: {share:.1%} {side} quantile of the reference (+-{self.tail_error:.1%})"
-                found.append((SPREAD, figure, abs(share - 0.05) - errors * self.tail_error - TAIL_TOLERANCE))
+                found.append(
+                    (SPREAD, figure, abs(share - 0.05) - errors * self.tail_error - TAIL_TOLERANCE)
+                )
         if self.kolmogorov is not None:
             limit = share_limit(figures, self.size)
-            figure = (
-                f"{self.site}: another shape, shares of draws below a point differ by {self.kolmogorov:.2f} (noise {limit:.2f})"
-            )
+            figure = f"{self.site}: another shape, shares of draws below a point differ by {self.kolmogorov:.2f} (noise {limit:.2f})"
             found.append((SPREAD, figure, self.kolmogorov - limit - SHARE_TOLERANCE))
         if self.wasserstein is not None:
             limit = distance_limit(figures, self.size, self.roughness)
@@ -113,7 +133,9 @@ class Difference:
 
     @property
     def finite(self) -> bool:
-        known = (f for f in (self.shift, self.shift_error, self.ratio, self.ratio_error) if f is not None)
+        known = (
+            f for f in (self.shift, self.shift_error, self.ratio, self.ratio_error) if f is not None
+        )
         return all(map(math.isfinite, known))
 
     def judged(self, figures: int | None = None) -> Judged:
@@ -150,17 +172,25 @@ class LogDensity:
 
     def judged(self, figures: int) -> Judged:
         if not math.isfinite(self.gap):
-            return SPREAD, "log density: not finite at some draw, where the reference has none", math.inf
+            return (
+                SPREAD,
+                "log density: not finite at some draw, where the reference has none",
+                math.inf,
+            )
         side = "above" if self.gap > 0 else "below"
         figure = f"log density: mean {abs(self.gap):.2f} nats {side} the reference's (+-{self.error:.2f})"
         beyond = abs(self.gap) - standard_errors(figures) * self.error - LP_TOLERANCE * self.scalars
         return SPREAD if beyond > 0 else AGREES, figure, beyond
 
 
-def worst(scalars: Sequence[Difference], joint: Sequence[Difference | LogDensity] = ()) -> tuple[str, str]:
+def worst(
+    scalars: Sequence[Difference], joint: Sequence[Difference | LogDensity] = ()
+) -> tuple[str, str]:
     """The verdict on a model: that on its worst figure, and the sentence that says so; a scalar's, where it is as bad as any."""
     figures = sum(d.figures for d in [*scalars, *joint])
-    parts = [max((d.judged(figures) for d in part), key=_badness) for part in (scalars, joint) if part]
+    parts = [
+        max((d.judged(figures) for d in part), key=_badness) for part in (scalars, joint) if part
+    ]
     word, figure, _ = max(parts, key=lambda j: SEVERITY.index(j[0]))
     return word, f"largest shift, {figure}" if word == AGREES else figure
 

@@ -10,7 +10,10 @@ from ..errors import SettingError, UnknownName
 
 #: name -> (module, what it shows)
 EXPERIMENTS: dict[str, tuple[str, str]] = {
-    "iris": ("iris", "three species of iris: least squares on labels beside softmax regression, fitted eight ways"),
+    "iris": (
+        "iris",
+        "three species of iris: least squares on labels beside softmax regression, fitted eight ways",
+    ),
     "latent-intervals": (
         "latent_intervals",
         "intervals for y need the noise: coverage with and without it, and after calibration",
@@ -19,7 +22,10 @@ EXPERIMENTS: dict[str, tuple[str, str]] = {
         "ne_gp",
         "neural-enhanced Gaussian processes, exact and sparse: coverage and width before and after calibration (--data-dir: UCI)",
     ),
-    "olivetti": ("olivetti", "the angle of a turned face by six models, under three protocols (--data-dir: a local copy)"),
+    "olivetti": (
+        "olivetti",
+        "the angle of a turned face by six models, under three protocols (--data-dir: a local copy)",
+    ),
     "uci": (
         "uci",
         "the UCI regression sets on published splits: exact and sparse GPs beside MC dropout and SVGP: needs --data-dir DIR",
@@ -41,9 +47,13 @@ def options_of(run: Callable[..., Any], arguments: Sequence[str]) -> dict[str, s
         word, equals, value = waiting.pop(0).partition("=")
         name = word.removeprefix("--").replace("-", "_")
         if not word.startswith("--"):
-            raise SettingError("options as --name value", repr(word), "see `ppgp list` for the experiments")
+            raise SettingError(
+                "options as --name value", repr(word), "see `ppgp list` for the experiments"
+            )
         if name not in known:
-            raise UnknownName("option of this experiment", word, ["--" + k.replace("_", "-") for k in known])
+            raise UnknownName(
+                "option of this experiment", word, ["--" + k.replace("_", "-") for k in known]
+            )
         if not equals and not waiting:
             raise SettingError(f"a value for {word}", "none", f"write {word} VALUE")
         found[name] = value if equals else waiting.pop(0)

@@ -33,7 +33,9 @@ COUNTS = (10, 20, 30, 40, 60, 80, 120, 180, 260, 400, 600)  # calibration rows i
 LINE = torch.linspace(-REACH, REACH, 201, dtype=torch.float64)[:, None]
 
 
-def animate(path: Path, figure: Figure, draw: Callable[[int], None], frames: int, rate: int) -> None:
+def animate(
+    path: Path, figure: Figure, draw: Callable[[int], None], frames: int, rate: int
+) -> None:
     """``draw(i)`` and a snapshot, again and again; the last stays for two seconds. By matplotlib's PillowWriter, so a GIF."""
     writer = PillowWriter(fps=rate)
     with replacing_path(path) as new, writer.saving(figure, str(new), 90):
@@ -65,40 +67,84 @@ def points_coming(path: Path, seed: int = 0, quick: bool = False) -> None:
         axis.plot(grid, f.mean, color="black", lw=1.4, label="mean")
         axis.plot(grid, torch.sin(3 * grid), color=COLOURS[1], lw=1, ls="--", label="truth")
         axis.plot(x[:n, 0], y[:n], "o", ms=4.5, color="black")
-        axis.set(xlim=(-REACH, REACH), ylim=(-2.8, 2.8), xlabel="x", ylabel="y", title=f"{n} point{'s' * (n > 1)}")
+        axis.set(
+            xlim=(-REACH, REACH),
+            ylim=(-2.8, 2.8),
+            xlabel="x",
+            ylabel="y",
+            title=f"{n} point{'s' * (n > 1)}",
+        )
         axis.legend(frameon=False, fontsize=8, ncols=4, loc="upper center")
 
     animate(path, figure, draw, len(counts), 3)
 
 
-def bands_before_and_after(path: Path, fits: Mapping[str, Posterior], data: Dataset, level: float, quick: bool = False) -> None:
+def bands_before_and_after(
+    path: Path, fits: Mapping[str, Posterior], data: Dataset, level: float, quick: bool = False
+) -> None:
     """Each fit's own band and the calibrated one, a panel a fit, as calibration rows come; ``data``: rows that no fit has seen."""
     most = COUNTS[-1]
     calibration, test = data.rows(slice(0, most)), data.rows(slice(most, None))
     counts = (COUNTS[0], most) if quick else COUNTS
     figure, axes = panels(10, 4.2, 1, len(fits))
-    laws = {name: tuple(p.predict(X) for X in (LINE, calibration.X, test.X)) for name, p in fits.items()}
+    laws = {
+        name: tuple(p.predict(X) for X in (LINE, calibration.X, test.X)) for name, p in fits.items()
+    }
 
     def draw(i: int) -> None:
         for axis, (name, (line, seen, new)) in zip(axes[0], laws.items(), strict=True):
-            _panel(axis, name, line, new, test, seen[: counts[i]], calibration.rows(slice(0, counts[i])), level)
+            _panel(
+                axis,
+                name,
+                line,
+                new,
+                test,
+                seen[: counts[i]],
+                calibration.rows(slice(0, counts[i])),
+                level,
+            )
 
     animate(path, figure, draw, len(counts), 2)
 
 
 def _panel(
-    axis: Any, name: str, line: Prediction, new: Prediction, test: Dataset, seen: Prediction, rows: Dataset, level: float
+    axis: Any,
+    name: str,
+    line: Prediction,
+    new: Prediction,
+    test: Dataset,
+    seen: Prediction,
+    rows: Dataset,
+    level: float,
 ) -> None:
     calibrator = conformal.calibrate(conformal.Quantile(), seen, rows.y)
     grid, own = LINE[:, 0], line.interval(level)
     band = calibrator(line, level=level)
-    before, after = metrics.coverage(new.interval(level), test.y), metrics.coverage(calibrator(new, level=level), test.y)
+    before, after = (
+        metrics.coverage(new.interval(level), test.y),
+        metrics.coverage(calibrator(new, level=level), test.y),
+    )
     axis.clear()
-    axis.fill_between(grid, *band, color=COLOURS[5], alpha=0.4, lw=0, label=f"calibrated: covers {after:.1%}")
+    axis.fill_between(
+        grid, *band, color=COLOURS[5], alpha=0.4, lw=0, label=f"calibrated: covers {after:.1%}"
+    )
     for k, end in enumerate(own):
-        axis.plot(grid, end, color=COLOURS[1], lw=1.2, ls="--", label="" if k else f"model's own: covers {before:.1%}")
+        axis.plot(
+            grid,
+            end,
+            color=COLOURS[1],
+            lw=1.2,
+            ls="--",
+            label="" if k else f"model's own: covers {before:.1%}",
+        )
     axis.plot(grid, line.mean, color="black", lw=1)
     axis.plot(test.X[:, 0], test.y, ".", ms=1.5, color="#999999", zorder=0)
     axis.plot(rows.X[:, 0], rows.y, "o", ms=2.5, color="black", label=f"{rows.n} calibration rows")
-    axis.set(xlim=(-REACH, REACH), ylim=(-4.2, 4.8), xlabel="x", ylabel="y", title=f"{name}, level {level:g}")
+    axis.set(
+        xlim=(-REACH, REACH),
+        ylim=(-4.2, 4.8),
+        xlabel="x",
+        ylabel="y",
+        title=f"{name}, level {level:g}",
+    )
     axis.legend(frameon=False, fontsize=8, loc="upper center")

@@ -16,7 +16,12 @@ from ..plots.common import COLOURS, panels
 from .uci import path_of
 
 REACH = 2.0
-KINDS = {"latent_": "f alone", "": "model's own", "calibrated_": "calibrated", "widened_": "widened only"}
+KINDS = {
+    "latent_": "f alone",
+    "": "model's own",
+    "calibrated_": "calibrated",
+    "widened_": "widened only",
+}
 
 
 def table(data_dir: str | Path | None, name: str) -> Dataset | None:
@@ -52,9 +57,22 @@ def dots(rows: list[dict[str, Any]]) -> Any:
             centre = [row[f"{kind}coverage"] for row in here]
             spread = [2 * (row[f"{kind}coverage_se"] or 0.0) for row in here]
             places = [i + 0.16 * (k - 1.5) for i in range(len(here))]
-            axis.errorbar(centre, places, xerr=spread, fmt="o", ms=4, lw=1, color=COLOURS[(1, 4, 0, 2)[k]], label=label)
+            axis.errorbar(
+                centre,
+                places,
+                xerr=spread,
+                fmt="o",
+                ms=4,
+                lw=1,
+                color=COLOURS[(1, 4, 0, 2)[k]],
+                label=label,
+            )
         axis.axvline(level, color="black", lw=0.8)
-        axis.set(yticks=range(len(here)), yticklabels=[f"{row['model']}, {row['set']}" for row in here], xlim=(0, 1.02))
+        axis.set(
+            yticks=range(len(here)),
+            yticklabels=[f"{row['model']}, {row['set']}" for row in here],
+            xlim=(0, 1.02),
+        )
         axis.set(xlabel="coverage of test rows, two standard errors", title=f"level {level:g}")
         axis.invert_yaxis()
     axes[0, 0].legend(frameon=False, fontsize=8, loc="center")

@@ -26,9 +26,9 @@ from ..inference import MAP, NUTS, SVI, Exact, Laplace
 from ..inference.fitting import fit
 from ..inference.interrupts import whole
 from ..models import LinearRegression, SoftmaxRegression
-from ..numerics.turns import silenced
+from ..numerics.process_locks import silenced
 from ..priors import Flat
-from .rows_done import begun, done
+from .saved_rows import begun, done
 
 FEATURES = {"sepals": [0, 1], "petals": [2, 3]}
 PUBLISHED = {("petals", "ols"): 0.7273, ("petals", "gd"): 0.9318, ("petals", "sgd"): 0.9318}
@@ -65,18 +65,34 @@ def run(out: Path, *, seed: int = 0, quick: bool = False) -> list[dict[str, Any]
             train, test = part.split(0.7, seed=seed + split)
             found.setdefault("ols", []).append(_least_squares(train, test))
             for way, (model, how) in WAYS.items():
-                with silenced(ConvergenceWarning):  # setosa stands apart: flat weights have no optimum
-                    posterior = whole(fit(model, train, how.quick() if quick else how, seed=seed + split, progress=False))
+                with silenced(
+                    ConvergenceWarning
+                ):  # setosa stands apart: flat weights have no optimum
+                    posterior = whole(
+                        fit(
+                            model,
+                            train,
+                            how.quick() if quick else how,
+                            seed=seed + split,
+                            progress=False,
+                        )
+                    )
                 prediction = posterior.predict(test.X)
                 found.setdefault(way, []).append(
-                    (metrics.accuracy(prediction, test.y), metrics.nll(prediction, test.y), posterior.seconds)
+                    (
+                        metrics.accuracy(prediction, test.y),
+                        metrics.nll(prediction, test.y),
+                        posterior.seconds,
+                    )
                 )
                 drawn = posterior if way == "nuts" else drawn
         new = [_row(features, way, figures) for way, figures in found.items()]
         done(out, *new)
         rows += new
     assert drawn is not None
-    write_figure(out / "iris.png", plots.decision(drawn, title="softmax regression by NUTS"), dpi=130)
+    write_figure(
+        out / "iris.png", plots.decision(drawn, title="softmax regression by NUTS"), dpi=130
+    )
     return rows
 
 
@@ -102,7 +118,9 @@ def _least_squares(train: Dataset, test: Dataset) -> tuple[float, float, float]:
     for k in range(3):
         labels = Dataset(train.X, (train.y == k).to(train.X))
         scores.append(
-            fit(LinearRegression(Flat(), Flat(), Flat()), labels, Exact(draws=1), progress=False).predict(test.X).mean
+            fit(LinearRegression(Flat(), Flat(), Flat()), labels, Exact(draws=1), progress=False)
+            .predict(test.X)
+            .mean
         )
     right = float((torch.stack(scores).argmax(0) == test.y).double().mean())
     return right, float("nan"), time.perf_counter() - started

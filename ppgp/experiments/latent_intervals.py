@@ -34,14 +34,18 @@ def run(out: Path, *, seed: int = 0, quick: bool = False) -> list[dict[str, Any]
     started = time.perf_counter()
     posterior = whole(fit(GP(), train, MAP(), seed=seed, progress=False))
     of_f, of_y = posterior.latent(test.X), posterior.predict(test.X)
-    calibrator = conformal.calibrate(conformal.Normalized(), posterior.predict(calibration.X), calibration.y)
+    calibrator = conformal.calibrate(
+        conformal.Normalized(), posterior.predict(calibration.X), calibration.y
+    )
     regions = {
         "sd of f alone": of_f.interval(LEVEL),
         "sd of y, noise included": of_y.interval(LEVEL),
         "calibrated": calibrator(of_y, level=LEVEL),
     }
     seconds = time.perf_counter() - started
-    figure = plots.intervals(of_y[:80], test.y[:80], calibrator(of_y[:80], level=LEVEL), of_f[:80].interval(LEVEL))
+    figure = plots.intervals(
+        of_y[:80], test.y[:80], calibrator(of_y[:80], level=LEVEL), of_f[:80].interval(LEVEL)
+    )
     write_figure(out / "latent_intervals.png", figure, dpi=130)
     return [
         {

@@ -30,11 +30,11 @@ from ..inference.interrupts import whole
 from ..kernels import RBF, Deep
 from ..kernels.networks import MLP
 from ..models import GP, SVGP, Model
-from ..numerics.turns import silenced
+from ..numerics.process_locks import silenced
 from ..posterior.posterior import Posterior
 from .animations import bands_before_and_after, points_coming
 from .heteroscedastic_data import dots, table, uneven
-from .rows_done import begun, done
+from .saved_rows import begun, done
 
 SETS = ("concrete", "power")
 LEVELS = (0.9, 0.95)
@@ -50,7 +50,9 @@ MODELS: dict[str, Model] = {"ne-gp": GP(FEATURES), "ne-svgp": SVGP(FEATURES)}
 SCORES = {"calibrated": conformal.Quantile(), "widened": conformal.Quantile(widen_only=True)}
 
 
-def run(out: Path, *, seed: int = 0, quick: bool = False, data_dir: str | Path | None = None) -> list[dict[str, Any]]:
+def run(
+    out: Path, *, seed: int = 0, quick: bool = False, data_dir: str | Path | None = None
+) -> list[dict[str, Any]]:
     """Rows with ``model``, ``how``, ``set``, ``level``, ``rmse``, ``nll``, and coverage and width of four intervals: the model's own
     (``coverage``, ``width``), ``latent_coverage``, ``calibrated_*`` and ``widened_*``. Means over random splits; ``*_se`` are their
     standard errors (None for one split; splits of one table overlap, so that they are somewhat too small there). "map" is by Adam.
@@ -67,7 +69,9 @@ def run(out: Path, *, seed: int = 0, quick: bool = False, data_dir: str | Path |
         for split in range(1 if quick else SPLITS):
             each = seed + split
             data = uneven(ROWS, each) if given is None else given
-            train, calibration, test = (d.rows(slice(0, 60 if quick else None)) for d in data.split(*PARTS, seed=each))
+            train, calibration, test = (
+                d.rows(slice(0, 60 if quick else None)) for d in data.split(*PARTS, seed=each)
+            )
             for model, how in _ways(train.n, quick).items():
                 posterior = _fitted(MODELS[model], train, how, each)
                 for level, figures in _figures(posterior, calibration, test).items():
@@ -79,7 +83,9 @@ def run(out: Path, *, seed: int = 0, quick: bool = False, data_dir: str | Path |
         rows += new
     write_figure(out / "ne-gp.png", dots(rows), dpi=120)
     points_coming(out / "points.gif", seed, quick)
-    bands_before_and_after(out / "conformal.gif", shown, uneven(2 * ROWS, seed + SPLITS), LEVELS[0], quick)
+    bands_before_and_after(
+        out / "conformal.gif", shown, uneven(2 * ROWS, seed + SPLITS), LEVELS[0], quick
+    )
     return rows
 
 
@@ -111,30 +117,55 @@ def _fitted(model: Model, train: Dataset, how: Inference, seed: int) -> Posterio
         return whole(fit(model, rows, how, seed=seed, progress=False))
 
 
-def _figures(posterior: Posterior, calibration: Dataset, test: Dataset) -> dict[float, dict[str, float]]:
+def _figures(
+    posterior: Posterior, calibration: Dataset, test: Dataset
+) -> dict[float, dict[str, float]]:
     """What one fit is worth, a record a level."""
     started = time.perf_counter()
-    prediction, seen, latent = posterior.predict(test.X), posterior.predict(calibration.X), posterior.latent(test.X)
-    calibrators = {name: conformal.calibrate(score, seen, calibration.y) for name, score in SCORES.items()}
+    prediction, seen, latent = (
+        posterior.predict(test.X),
+        posterior.predict(calibration.X),
+        posterior.latent(test.X),
+    )
+    calibrators = {
+        name: conformal.calibrate(score, seen, calibration.y) for name, score in SCORES.items()
+    }
     every = {"rmse": metrics.rmse(prediction, test.y), "nll": metrics.nll(prediction, test.y)}
     out = {}
     for level in LEVELS:
         regions = {"": prediction.interval(level), "latent_": latent.interval(level)}
-        regions |= {f"{name}_": calibrator(prediction, level=level) for name, calibrator in calibrators.items()}
-        figures = {f"{name}coverage": metrics.coverage(region, test.y) for name, region in regions.items()}
+        regions |= {
+            f"{name}_": calibrator(prediction, level=level)
+            for name, calibrator in calibrators.items()
+        }
+        figures = {
+            f"{name}coverage": metrics.coverage(region, test.y) for name, region in regions.items()
+        }
         figures |= {f"{name}width": metrics.mean_width(region) for name, region in regions.items()}
         sizes = {"n_train": posterior.data.n, "n_calibration": calibration.n, "n_test": test.n}
-        out[level] = figures | every | sizes | {"seconds": posterior.seconds + time.perf_counter() - started}
+        out[level] = (
+            figures | every | sizes | {"seconds": posterior.seconds + time.perf_counter() - started}
+        )
     return out
 
 
 def _row(name: str, model: str, level: float, figures: list[dict[str, float]]) -> dict[str, Any]:
-    columns = {key: torch.tensor([float(one[key]) for one in figures], dtype=torch.float64) for key in figures[0]}
+    columns = {
+        key: torch.tensor([float(one[key]) for one in figures], dtype=torch.float64)
+        for key in figures[0]
+    }
     means = {key: float(values.mean()) for key, values in columns.items()}
-    errors = {key: float(v.std() / len(v) ** 0.5) if len(v) > 1 else None for key, v in columns.items()}
+    errors = {
+        key: float(v.std() / len(v) ** 0.5) if len(v) > 1 else None for key, v in columns.items()
+    }
     measured = ("coverage", "width", "latent_coverage")
     measured += tuple(f"{score}_{figure}" for score in SCORES for figure in ("coverage", "width"))
-    row: dict[str, Any] = {"model": model, "how": "map" if model == "ne-gp" else "svi", "set": name, "level": level}
+    row: dict[str, Any] = {
+        "model": model,
+        "how": "map" if model == "ne-gp" else "svi",
+        "set": name,
+        "level": level,
+    }
     for key in (*measured, "rmse", "nll"):
         row |= {key: means[key], f"{key}_se": errors[key]}
     sizes = {key: int(means[key]) for key in ("n_train", "n_calibration", "n_test")}

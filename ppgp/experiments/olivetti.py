@@ -41,12 +41,12 @@ from ..kernels.networks import CNN
 from ..kernels.pretraining import regressor
 from ..likelihoods import Gaussian
 from ..models import GP, SGPR, SVGP
-from ..numerics.turns import silenced
+from ..numerics.process_locks import silenced
 from ..plots.common import COLOURS, panels
 from ..posterior.prediction import Prediction
 from ..priors import LogNormal
 from .olivetti_data import PROTOCOLS, SCALE, Odd, Parts, mirrored, parts, photographs, turned
-from .rows_done import begun, done
+from .saved_rows import begun, done
 
 LEVEL = 0.95
 CONFIDENCE = 0.99  # of the range in which calibrated coverage lies
@@ -56,8 +56,13 @@ EPOCHS = 30
 INDUCING = 500  # of pixels
 FEW = 100  # of features
 AGAIN = 5  # steps after which inducing inputs are placed again
-RATES = {"kernel.network": 1e-4, "": 0.05}  # a network trained beforehand needs care, hyperparameters at their medians speed
-PIXELS = RBF(lengthscale=LogNormal(4.0, 1.0))  # two images of 4,096 standardised pixels are about 90 apart
+RATES = {
+    "kernel.network": 1e-4,
+    "": 0.05,
+}  # a network trained beforehand needs care, hyperparameters at their medians speed
+PIXELS = RBF(
+    lengthscale=LogNormal(4.0, 1.0)
+)  # two images of 4,096 standardised pixels are about 90 apart
 FEATURES = LogNormal(0.0, 1.0)  # of a network lie in a ball, whatever their number
 NOISE = LogNormal(-4.0, 2.0)
 
@@ -65,7 +70,9 @@ Law = Callable[[Tensor], Prediction]
 Way = tuple[Law, str]
 
 
-def run(out: Path, *, seed: int = 0, quick: bool = False, data_dir: str | Path | None = None) -> list[dict[str, Any]]:
+def run(
+    out: Path, *, seed: int = 0, quick: bool = False, data_dir: str | Path | None = None
+) -> list[dict[str, Any]]:
     """Rows with ``model``, ``how``, ``protocol``, ``mirrored``, ``rmse`` and widths in degrees, ``nll``, ``coverage`` of the 95 % bands,
     ``calibrated_coverage`` with the 99 % range where it belongs, ``seconds`` and the ``published`` RMSE.
 
@@ -84,7 +91,9 @@ def run(out: Path, *, seed: int = 0, quick: bool = False, data_dir: str | Path |
             row, bands[name] = _row(name.split()[0], how, protocol, law, data, started)
             rows.append(row)
             done(out, row)
-        write_figure(out / f"olivetti-{protocol}.png", _figure(bands, data.test.y * SCALE, protocol), dpi=110)
+        write_figure(
+            out / f"olivetti-{protocol}.png", _figure(bands, data.test.y * SCALE, protocol), dpi=110
+        )
     return rows
 
 
@@ -97,24 +106,32 @@ def _ways(data: Parts, seed: int, quick: bool, algorithms: bool) -> dict[str, Ca
 
     def fitted(model: Any, how: Any, train: Any = train, init: Any = None) -> Any:
         with silenced(ConvergenceWarning):  # a search on a budget ends before it settles
-            return whole(fit(model, train, how, seed=seed, progress=False, standardise=False, init=init))
+            return whole(
+                fit(model, train, how, seed=seed, progress=False, standardise=False, init=init)
+            )
 
     def nn() -> Way:
         network = CNN(channels=CHANNELS, normalise=True, seed=seed)
-        alone = regressor(network, mirrored(train).to(torch.float32), epochs=epochs, seed=seed).double()
+        alone = regressor(
+            network, mirrored(train).to(torch.float32), epochs=epochs, seed=seed
+        ).double()
         trained.append(Odd(alone[0]))  # its features; the angle is a linear function of them
 
         def mean(X: Tensor) -> Tensor:
             return _in_blocks(Odd(alone), X)[:, 0]
 
         noise = (train.y - mean(train.X)).square().mean().sqrt()
-        return lambda X: Prediction(Normal(mean(X), noise)), f"adam, {epochs} epochs; training residuals"
+        return lambda X: Prediction(
+            Normal(mean(X), noise)
+        ), f"adam, {epochs} epochs; training residuals"
 
     def gp() -> Way:
         return fitted(GP(PIXELS, noise=NOISE), MAP(steps=steps)).predict, "map"
 
     def sgp() -> Way:
-        return fitted(SGPR(PIXELS, m, noise=NOISE, seed=seed), MAP(steps=steps)).predict, f"map, {m} inducing inputs"
+        return fitted(
+            SGPR(PIXELS, m, noise=NOISE, seed=seed), MAP(steps=steps)
+        ).predict, f"map, {m} inducing inputs"
 
     def dkl() -> Way:
         # GP(Deep(network, ARD(RBF()), frozen=True)), with the features made once
@@ -125,7 +142,9 @@ def _ways(data: Parts, seed: int, quick: bool, algorithms: bool) -> dict[str, Ca
 
     def svgp() -> Way:
         how = SVI(steps=3 * steps, batch_size=batch, learning_rate=0.01)
-        return fitted(SVGP(PIXELS, m, Gaussian(NOISE), learn=False, seed=seed), how).predict, f"svi, batches of {batch}"
+        return fitted(
+            SVGP(PIXELS, m, Gaussian(NOISE), learn=False, seed=seed), how
+        ).predict, f"svi, batches of {batch}"
 
     def trained_on(make: Callable[[Deep], Any], how: Any) -> Any:
         """A model of a network that goes on learning; its hyperparameters begin where those of "dkl" ended. In
@@ -136,7 +155,9 @@ def _ways(data: Parts, seed: int, quick: bool, algorithms: bool) -> dict[str, Ca
 
     def svdkl() -> Way:
         how = SVI(steps=2 * steps, batch_size=batch, learning_rate=RATES)
-        _, law = trained_on(lambda deep: SVGP(deep, few, Gaussian(NOISE), learn=False, seed=seed), how)
+        _, law = trained_on(
+            lambda deep: SVGP(deep, few, Gaussian(NOISE), learn=False, seed=seed), how
+        )
         return law, f"svi, batches of {batch}, network at 1e-4"
 
     def sdkl(**option: Any) -> Way:
@@ -145,7 +166,14 @@ def _ways(data: Parts, seed: int, quick: bool, algorithms: bool) -> dict[str, Ca
         moved = "by gradient" if model.learn else f"{model.selection} every {model.reselect} steps"
         return law, f"adam, {few} inducing inputs {moved}"
 
-    ways: dict[str, Callable[[], Way]] = {"gp": gp, "nn": nn, "sgp": sgp, "svgp": svgp, "dkl": dkl, "svdkl": svdkl}
+    ways: dict[str, Callable[[], Way]] = {
+        "gp": gp,
+        "nn": nn,
+        "sgp": sgp,
+        "svgp": svgp,
+        "dkl": dkl,
+        "svdkl": svdkl,
+    }
     if algorithms:
         ways["sdkl gradient"] = partial(sdkl, learn=True)
         ways["sdkl k-means"] = partial(sdkl, selection="kmeans", reselect=AGAIN)
@@ -158,10 +186,16 @@ def _in_blocks(network: Any, X: Tensor) -> Tensor:
         return torch.cat([network(block) for block in X.split(128)])
 
 
-def _row(name: str, how: str, protocol: str, law: Law, data: Parts, started: float) -> tuple[dict[str, Any], tuple[Any, ...]]:
-    calibration, test = (replace(law(part.X), scale=SCALE) for part in (data.calibration, data.test))
+def _row(
+    name: str, how: str, protocol: str, law: Law, data: Parts, started: float
+) -> tuple[dict[str, Any], tuple[Any, ...]]:
+    calibration, test = (
+        replace(law(part.X), scale=SCALE) for part in (data.calibration, data.test)
+    )
     truth = data.test.y * SCALE
-    calibrator = conformal.calibrate(conformal.Normalized(), calibration, data.calibration.y * SCALE)
+    calibrator = conformal.calibrate(
+        conformal.Normalized(), calibration, data.calibration.y * SCALE
+    )
     own, region = test.interval(LEVEL), calibrator(test, level=LEVEL)
     low, high = calibrator.coverage_band(LEVEL, CONFIDENCE, len(truth))
     row = {
@@ -191,14 +225,29 @@ def _figure(bands: dict[str, tuple[Any, ...]], y: Tensor, protocol: str) -> Any:
     columns = 3
     figure, axes = panels(12, 3.4 * -(-len(bands) // columns), -(-len(bands) // columns), columns)
     for axis, (name, (mean, own, region)) in zip(axes.flat, bands.items(), strict=False):
-        for r, colour, label, width in ((region, COLOURS[5], "calibrated", 2.2), (own, "#777777", "model's own", 0.9)):
+        for r, colour, label, width in (
+            (region, COLOURS[5], "calibrated", 2.2),
+            (own, "#777777", "model's own", 0.9),
+        ):
             lower, upper = r
             share = float(r.covers(y).double().mean())
-            axis.vlines(y, lower - y, upper - y, color=colour, lw=width, label=f"{label}: covers {share:.1%}", zorder=1)
+            axis.vlines(
+                y,
+                lower - y,
+                upper - y,
+                color=colour,
+                lw=width,
+                label=f"{label}: covers {share:.1%}",
+                zorder=1,
+            )
         axis.plot(y, mean - y, ".", ms=2.5, color="black", zorder=3)
         axis.axhline(0, color=COLOURS[1], lw=0.8, zorder=2)
         rmse = float((mean - y).square().mean().sqrt())
-        axis.set(title=f"{name}: RMSE {rmse:.2f} degrees", xlabel="angle (degrees)", ylabel="error, with 95 % bands")
+        axis.set(
+            title=f"{name}: RMSE {rmse:.2f} degrees",
+            xlabel="angle (degrees)",
+            ylabel="error, with 95 % bands",
+        )
         axis.title.set_fontsize(10)
         axis.legend(frameon=False, fontsize=8, loc="upper left")
     for axis in list(axes.flat)[len(bands) :]:

@@ -52,9 +52,13 @@ def turned(faces: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     Bilinear; what lies outside the frame is black.
     """
     generator = torch.Generator().manual_seed(seed)
-    angles = LIMIT * (2 * torch.rand(COPIES * len(faces), generator=generator, dtype=torch.float64) - 1)
+    angles = LIMIT * (
+        2 * torch.rand(COPIES * len(faces), generator=generator, dtype=torch.float64) - 1
+    )
     images = [
-        torch.from_numpy(ndimage.rotate(faces[i // COPIES].numpy(), float(angle), reshape=False, order=1))
+        torch.from_numpy(
+            ndimage.rotate(faces[i // COPIES].numpy(), float(angle), reshape=False, order=1)
+        )
         for i, angle in enumerate(angles)
     ]
     return torch.stack(images), angles
@@ -78,14 +82,18 @@ def parts(protocol: str, images: Tensor, angles: Tensor, seed: int) -> Parts:
         images = images * disc(images.shape[-1])
     X, y = images.flatten(1), angles / SCALE
     centre, spread = X[pieces[0]].mean(), X[pieces[0]].std()
-    return Parts(*(Dataset((X[piece] - centre) / spread, y[piece], target_name="angle") for piece in pieces))
+    return Parts(
+        *(Dataset((X[piece] - centre) / spread, y[piece], target_name="angle") for piece in pieces)
+    )
 
 
 def mirrored(data: Dataset) -> Dataset:
     """The rows, and each seen in a mirror, which turns the sign of its angle."""
     side = round(data.d**0.5)
     other = data.X.reshape(-1, side, side).flip(2).flatten(1)
-    return Dataset(torch.cat([data.X, other]), torch.cat([data.y, -data.y]), target_name=data.target_name)
+    return Dataset(
+        torch.cat([data.X, other]), torch.cat([data.y, -data.y]), target_name=data.target_name
+    )
 
 
 class Odd(nn.Module):

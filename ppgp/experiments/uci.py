@@ -37,7 +37,7 @@ from ..inference.interrupts import whole
 from ..kernels import ARD, RBF, Matern
 from ..models import GP, SGPR, SVGP
 from ..numerics.distributions import NormalMixture
-from ..numerics.turns import silenced
+from ..numerics.process_locks import silenced
 from ..posterior.prediction import Prediction
 from ..priors import LogNormal
 
@@ -48,9 +48,16 @@ INDUCING = 512  # of SGPR
 MOST_INDUCING = 1000  # of SVGP
 BATCH = 512
 FROM_THE_SUBSET = 150  # steps: SVI begins at the mode of a collapsed bound, and q moves along its natural gradient
-COLUMN = LogNormal(0.0, 1.0)  # the prior of each lengthscale with which the published table was made
+COLUMN = LogNormal(
+    0.0, 1.0
+)  # the prior of each lengthscale with which the published table was made
 SMOOTH, MIDDLE, ROUGH = (
-    ARD(kernel) for kernel in (RBF(lengthscale=COLUMN), Matern(1.5, lengthscale=COLUMN), Matern(0.5, lengthscale=COLUMN))
+    ARD(kernel)
+    for kernel in (
+        RBF(lengthscale=COLUMN),
+        Matern(1.5, lengthscale=COLUMN),
+        Matern(0.5, lengthscale=COLUMN),
+    )
 )
 KERNELS = (SMOOTH, MIDDLE, ROUGH)
 SUMS = (SMOOTH + MIDDLE, SMOOTH + ROUGH)
@@ -65,9 +72,7 @@ PUBLISHED: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
     "wine": ((0.63, 0.95), (0.62, 0.93)),
     "yacht": ((0.66, 0.77), (0.67, 1.25)),
 }
-FILES = (
-    "one NAME.npz a set, with X [n, d], y [n], n, splits, and test_mask = np.packbits of a bool [splits, n], in DIR or DIR/uci"
-)
+FILES = "one NAME.npz a set, with X [n, d], y [n], n, splits, and test_mask = np.packbits of a bool [splits, n], in DIR or DIR/uci"
 
 
 def _gp(n: int) -> list[Any]:
@@ -120,7 +125,9 @@ def run(
         if name not in RECIPES:
             raise UnknownName("model of this experiment", name, RECIPES)
     if data_dir is None:
-        raise SettingError("a folder with the published splits", "none", f"pass --data-dir DIR: {FILES}")
+        raise SettingError(
+            "a folder with the published splits", "none", f"pass --data-dir DIR: {FILES}"
+        )
     log = out / "splits.jsonl"
     done = _whole_lines(log.read_text()) if log.exists() else []
     known = {(r["set"], r["model"], r["split"], r["seed"], r["quick"]): r for r in done}
@@ -132,8 +139,17 @@ def run(
             for number, train, test in splits_of(path, 1 if quick else splits):
                 key = (name, model, number, seed, quick)
                 if key not in known:
-                    known[key] = {"set": name, "model": model, "split": number, "n": train.n + test.n}
-                    known[key] |= {"seed": seed, "quick": quick, **_measured(RECIPES[model](train.n), train, test, seed, quick)}
+                    known[key] = {
+                        "set": name,
+                        "model": model,
+                        "split": number,
+                        "n": train.n + test.n,
+                    }
+                    known[key] |= {
+                        "seed": seed,
+                        "quick": quick,
+                        **_measured(RECIPES[model](train.n), train, test, seed, quick),
+                    }
                     append(log, json.dumps(known[key]) + "\n")
                 found.append(known[key])
             rows.append(_row(name, model, found))
@@ -151,7 +167,14 @@ def _whole_lines(text: str) -> list[dict[str, Any]]:
 
 def path_of(folder: Path, name: str) -> Path | None:
     """``name``.npz in the folder or its ``uci``; None where it is not."""
-    return next((path for path in (folder / f"{name}.npz", folder / "uci" / f"{name}.npz") if path.is_file()), None)
+    return next(
+        (
+            path
+            for path in (folder / f"{name}.npz", folder / "uci" / f"{name}.npz")
+            if path.is_file()
+        ),
+        None,
+    )
 
 
 def _file(folder: Path, name: str) -> Path:
@@ -167,7 +190,9 @@ def splits_of(path: Path, splits: str | int) -> Iterator[tuple[int, Dataset, Dat
     n, there = int(raw["n"]), int(raw["splits"])
     count = there if splits == "all" else int(splits) if str(splits).isdigit() else 0
     if not 1 <= count <= there:
-        raise SettingError(f"1 to {there} splits of {path.stem}, or all", str(splits), "lower --splits")
+        raise SettingError(
+            f"1 to {there} splits of {path.stem}, or all", str(splits), "lower --splits"
+        )
     masks = np.unpackbits(raw["test_mask"], axis=1)[:, :n].astype(bool)
     X, y = torch.as_tensor(raw["X"]).double(), torch.as_tensor(raw["y"]).double()
     for number in range(count):
@@ -175,7 +200,9 @@ def splits_of(path: Path, splits: str | int) -> Iterator[tuple[int, Dataset, Dat
         yield number, Dataset(X[~mask], y[~mask]), Dataset(X[mask], y[mask])
 
 
-def _measured(candidates: list[Any], train: Dataset, test: Dataset, seed: int, quick: bool) -> dict[str, Any]:
+def _measured(
+    candidates: list[Any], train: Dataset, test: Dataset, seed: int, quick: bool
+) -> dict[str, Any]:
     """What the candidates, stacked by leave-one-out on the training rows, make of the test rows."""
     started = time.perf_counter()
     if quick:
@@ -194,7 +221,10 @@ def _measured(candidates: list[Any], train: Dataset, test: Dataset, seed: int, q
         prediction = _mixed([each.predict(test.X) for each in fits], weights)
     return {
         "how": type(how).__name__.lower(),
-        "weights": {repr(each.model.kernel): round(float(w), 4) for each, w in zip(fits, weights, strict=True)},
+        "weights": {
+            repr(each.model.kernel): round(float(w), 4)
+            for each, w in zip(fits, weights, strict=True)
+        },
         "rmse": metrics.rmse(prediction, test.y),
         "nll": metrics.nll(prediction, test.y),
         "coverage": metrics.coverage(prediction.interval(LEVEL), test.y),
@@ -204,7 +234,9 @@ def _measured(candidates: list[Any], train: Dataset, test: Dataset, seed: int, q
 
 def _mixed(predictions: list[Prediction], weights: Tensor) -> Prediction:
     """Normal laws of one draw each, mixed."""
-    mean, sd = (torch.stack([getattr(p, figure) for p in predictions], -1) for figure in ("mean", "std"))
+    mean, sd = (
+        torch.stack([getattr(p, figure) for p in predictions], -1) for figure in ("mean", "std")
+    )
     return Prediction(NormalMixture(weights, mean, sd))
 
 

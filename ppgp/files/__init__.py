@@ -1,8 +1,8 @@
 """Files that are replaced whole or not at all, paths that are checked before the work, and locks. Neither torch nor pandas is imported."""
 
 from .locks import locked
-from .places import check_file, check_folder, check_regular, explained, is_stream, target_of
-from .saves import Saves
+from .output_paths import check_file, check_folder, check_regular, explained, is_stream, target_of
+from .periodic_saves import Saves
 from .writing import append, replacing, replacing_path, write, write_figure
 
 __all__ = [

@@ -10,11 +10,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import StorageError
-from .places import beside, sweep, target_of
+from .output_paths import beside, sweep, target_of
 
 try:
     import fcntl
-except ImportError:  # a system without it: files are replaced whole there too, but nobody is told of the other
+except (
+    ImportError
+):  # a system without it: files are replaced whole there too, but nobody is told of the other
     fcntl = None  # type: ignore[assignment]
 
 LOOKS = 20  # at the name in a lock that was taken a moment ago
@@ -58,7 +60,9 @@ def _taken(path: Path) -> tuple[Path, int]:
                 owner = _owner(descriptor)
                 os.close(descriptor)
                 do = "wait for it to end, or choose another path"
-                raise StorageError("a file that no other run uses", f"{path}, which {owner} uses", do) from None
+                raise StorageError(
+                    "a file that no other run uses", f"{path}, which {owner} uses", do
+                ) from None
             except FileNotFoundError:  # its owner ended between the two lines
                 os.close(descriptor)
                 continue

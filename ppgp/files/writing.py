@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from .places import check_mode, descriptor_of, explained, fresh, is_stream, kind_of, target_of
+from .output_paths import check_mode, descriptor_of, explained, fresh, is_stream, kind_of, target_of
 
 
 @contextmanager
@@ -87,7 +87,9 @@ def append(path: str | Path, text: str) -> None:
         target = target_of(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         begun = target.exists()
-        with open(target, "ab", buffering=0) as file:  # a buffer would write its rest when it is closed
+        with open(
+            target, "ab", buffering=0
+        ) as file:  # a buffer would write its rest when it is closed
             before = file.tell()
             torn = before > 0 and not _ends_a_line(target)
             rest = memoryview(("\n" * torn + text).encode())

@@ -18,7 +18,9 @@ from ..target.capabilities import BlockMeans, require
 __all__ = ["block_kriging", "discretised"]
 
 
-def discretised(centres: Any, size: Sequence[float], points: Sequence[int] = (4, 4)) -> Float[Tensor, "m k d"]:
+def discretised(
+    centres: Any, size: Sequence[float], points: Sequence[int] = (4, 4)
+) -> Float[Tensor, "m k d"]:
     """Each block as a regular grid of points, those of GSLIB's nxdis and nydis. Deutsch & Journel (1998), section IV.1.
 
     Args:
@@ -31,11 +33,22 @@ def discretised(centres: Any, size: Sequence[float], points: Sequence[int] = (4,
     """
     centres = check_inputs(centres)
     d = centres.shape[1]
-    if len(size) != d or len(points) != d or min(size) <= 0 or any(type(c) is not int or c < 1 for c in points):
+    if (
+        len(size) != d
+        or len(points) != d
+        or min(size) <= 0
+        or any(type(c) is not int or c < 1 for c in points)
+    ):
         got = f"size={tuple(size)}, points={tuple(points)}"
-        raise SettingError(f"{d} positive lengths and {d} whole counts, one a column", got, "pass one of each a coordinate")
+        raise SettingError(
+            f"{d} positive lengths and {d} whole counts, one a column",
+            got,
+            "pass one of each a coordinate",
+        )
     sides = [
-        (((torch.arange(count) + 0.5) / count - 0.5) * length).to(centres) if count > 1 else centres.new_zeros(1)
+        (((torch.arange(count) + 0.5) / count - 0.5) * length).to(centres)
+        if count > 1
+        else centres.new_zeros(1)
         for length, count in zip(size, points, strict=True)
     ]
     offsets = torch.stack([axis.flatten() for axis in torch.meshgrid(*sides, indexing="ij")], -1)
@@ -57,7 +70,9 @@ def block_kriging(posterior: Posterior, blocks: Any) -> Prediction:
     points = as_tensor(blocks, "blocks").to(posterior.data.X)
     if points.ndim != 3 or points.shape[1] == 0 or points.shape[2] != posterior.data.d:
         shape, wanted = list(points.shape), f"blocks [m, k, {posterior.data.d}]"
-        raise DataError(wanted, f"shape {shape}", "make them with discretised(centres, size, points)")
+        raise DataError(
+            wanted, f"shape {shape}", "make them with discretised(centres, size, points)"
+        )
     check_inputs(points.flatten(0, 1))
     with torch.no_grad():
         return Prediction(model.block(posterior.theta, points, posterior.data))

@@ -93,7 +93,11 @@ def empirical_variogram(
     if data.n < 2:
         raise DataError("at least 2 rows for a variogram", f"{data.n}", "collect more")
     if direction is not None and where.shape[1] != 2:
-        raise DataError("two coordinates, east and north, for a direction", f"{where.shape[1]}", "leave direction out")
+        raise DataError(
+            "two coordinates, east and north, for a direction",
+            f"{where.shape[1]}",
+            "leave direction out",
+        )
     cutoff = float((where.amax(0) - where.amin(0)).norm()) / 3 if cutoff is None else float(cutoff)
     if cutoff == 0:
         raise DataError("rows at different places", "all at one", "check the coordinates")
@@ -117,26 +121,51 @@ def empirical_variogram(
         j = empty[0]
         name = f"lag {j + 1} ({float(edges[j]):g} to {float(edges[j + 1]):g})"
         more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
-        raise DataError("pairs of rows in every lag", f"none in {name}{more}", "use fewer lags, or another cutoff")
+        raise DataError(
+            "pairs of rows in every lag",
+            f"none in {name}{more}",
+            "use fewer lags, or another cutoff",
+        )
     mean = power / pairs
     if kind == "cressie":
         mean = mean.pow(4) / (0.457 + 0.494 / pairs)
     return EmpiricalVariogram(
-        edges, distance / pairs, mean / 2, pairs.long(), direction, max_pairs if count > max_pairs else None, data
+        edges,
+        distance / pairs,
+        mean / 2,
+        pairs.long(),
+        direction,
+        max_pairs if count > max_pairs else None,
+        data,
     )
 
 
-def _check(lags: int, cutoff: float | None, kind: str, direction: float | None, tolerance: float, max_pairs: int) -> None:
+def _check(
+    lags: int,
+    cutoff: float | None,
+    kind: str,
+    direction: float | None,
+    tolerance: float,
+    max_pairs: int,
+) -> None:
     if type(lags) is not int or lags < 1:
         raise SettingError("a whole number of lags", repr(lags), "pass 1 or more")
     if cutoff is not None and not 0 < cutoff < math.inf:
-        raise SettingError("a cutoff above 0", repr(cutoff), "pass a distance in the units of the coordinates")
+        raise SettingError(
+            "a cutoff above 0", repr(cutoff), "pass a distance in the units of the coordinates"
+        )
     if kind not in KINDS:
         raise SettingError('kind "matheron" or "cressie"', repr(kind), "choose one")
     if direction is not None and not 0 <= direction <= 180:
-        raise SettingError("a direction from 0 to 180 degrees, clockwise from north", repr(direction), "add or take off 180")
+        raise SettingError(
+            "a direction from 0 to 180 degrees, clockwise from north",
+            repr(direction),
+            "add or take off 180",
+        )
     if not 0 < tolerance <= 90:
-        raise SettingError("a tolerance above 0 and at most 90 degrees", repr(tolerance), "change it")
+        raise SettingError(
+            "a tolerance above 0 and at most 90 degrees", repr(tolerance), "change it"
+        )
     if type(max_pairs) is not int or max_pairs < 1:
         raise SettingError("a whole number as max_pairs", repr(max_pairs), "pass 1 or more")
 
@@ -148,7 +177,9 @@ def _residuals(data: Dataset, drift: Drift) -> Tensor:
     return data.y - F @ torch.linalg.lstsq(F, data.y[:, None]).solution[:, 0]
 
 
-def _pairs(n: int, drawn: int | None, seed: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+def _pairs(
+    n: int, drawn: int | None, seed: int, device: torch.device
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Blocks of pairs i < j: all of them, or some drawn with replacement."""
     if drawn is not None:
         generator = torch.Generator().manual_seed(seed)
@@ -164,5 +195,7 @@ def _pairs(n: int, drawn: int | None, seed: int, device: torch.device) -> Iterat
 
 def _along(step: Tensor, h: Tensor, direction: float, tolerance: float) -> Tensor:
     turn = math.radians(direction)
-    cosine = (step[:, 0] * math.sin(turn) + step[:, 1] * math.cos(turn)).abs() / h.clamp_min(torch.finfo(h.dtype).tiny)
+    cosine = (step[:, 0] * math.sin(turn) + step[:, 1] * math.cos(turn)).abs() / h.clamp_min(
+        torch.finfo(h.dtype).tiny
+    )
     return cosine >= math.cos(math.radians(tolerance)) - 1e-12

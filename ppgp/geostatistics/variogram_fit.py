@@ -13,7 +13,7 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
-from ..data.origin import Found, Origin
+from ..data.found_on import Found, Origin
 from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError, counted
 from ..kernels import Exponential, Kernel, Product, Sum
 from ..models import Kriging
@@ -55,13 +55,20 @@ class VariogramFit:
         return semivariance(self.variogram, {}, like, direction) + self.nugget
 
 
-def semivariance(kernel: Kernel, theta: Mapping[str, Tensor], distance: Tensor, direction: float | None = None) -> Tensor:
+def semivariance(
+    kernel: Kernel, theta: Mapping[str, Tensor], distance: Tensor, direction: float | None = None
+) -> Tensor:
     """(k(0, 0) + k(x, x)) / 2 - k(0, x) for x at each distance [k] from 0, east where no direction is given: [k]."""
     turn = math.radians(90.0 if direction is None else direction)
-    way = torch.tensor([math.sin(turn), math.cos(turn)], dtype=distance.dtype, device=distance.device)
+    way = torch.tensor(
+        [math.sin(turn), math.cos(turn)], dtype=distance.dtype, device=distance.device
+    )
     X = distance[:, None] * way
     origin = torch.zeros_like(X[:1])
-    return 0.5 * (kernel.diag(theta, origin) + kernel.diag(theta, X)) - kernel(theta, origin, X)[..., 0, :]
+    return (
+        0.5 * (kernel.diag(theta, origin) + kernel.diag(theta, X))
+        - kernel(theta, origin, X)[..., 0, :]
+    )
 
 
 def fit_variogram(
@@ -85,9 +92,13 @@ def fit_variogram(
             kernel and pairs in all directions.
     """
     if weights not in WEIGHTS:
-        raise SettingError(f"weights among {', '.join(map(repr, WEIGHTS))}", repr(weights), "choose one")
+        raise SettingError(
+            f"weights among {', '.join(map(repr, WEIGHTS))}", repr(weights), "choose one"
+        )
     if nugget is not None and not 0 <= nugget < math.inf:
-        raise SettingError("a nugget of 0 or more", repr(nugget), "pass a variance, or None to find it")
+        raise SettingError(
+            "a nugget of 0 or more", repr(nugget), "pass a variance, or None to find it"
+        )
     kernel = Exponential() if variogram is None else variogram
     sites = kernel.sites(2)
     turned = [name for name in sites if name.rsplit(".", 1)[-1] in ("angle", "ratio")]
@@ -96,22 +107,33 @@ def fit_variogram(
         raise NotApplicable("a variogram that one direction determines", repr(kernel), do)
     if turned and empirical.direction is None:
         do = "pass direction= to empirical_variogram"
-        raise NotApplicable("pairs along one direction for an anisotropic variogram", "pairs in all directions", do)
+        raise NotApplicable(
+            "pairs along one direction for an anisotropic variogram", "pairs in all directions", do
+        )
     names = _free(sites)
     unknown = len(names) + (nugget is None)
     if len(empirical.pairs) < unknown:
         raise DataError(
-            f"at least {counted(unknown, 'lag')} for {counted(unknown, 'number')}", f"{len(empirical.pairs)}", "use more lags"
+            f"at least {counted(unknown, 'lag')} for {counted(unknown, 'number')}",
+            f"{len(empirical.pairs)}",
+            "use more lags",
         )
     h, gamma = empirical.distance.double().cpu(), empirical.semivariance.double().cpu()
     pairs = empirical.pairs.double().cpu()
-    plain = {"pairs/distance^2": pairs / h.square(), "pairs": pairs, "equal": torch.ones_like(h), "cressie": pairs}[weights]
+    plain = {
+        "pairs/distance^2": pairs / h.square(),
+        "pairs": pairs,
+        "equal": torch.ones_like(h),
+        "cressie": pairs,
+    }[weights]
     sill = max(float(gamma.max()), 1e-300)
 
     def model(z: np.ndarray) -> Tensor:
         values = torch.from_numpy(np.asarray(z)).exp()
         theta = {name: values[i] for i, name in enumerate(names)}
-        return semivariance(kernel, theta, h, empirical.direction) + (values[-1] if nugget is None else nugget)
+        return semivariance(kernel, theta, h, empirical.direction) + (
+            values[-1] if nugget is None else nugget
+        )
 
     def residuals(z: np.ndarray) -> np.ndarray:
         found = model(z)
@@ -119,9 +141,16 @@ def fit_variogram(
         return ((gamma - found) * scale).numpy()
 
     if not unknown:
-        return VariogramFit(kernel, float(nugget or 0.0), float(np.square(residuals(np.zeros(0))).sum()) * sill**2, True)
+        return VariogramFit(
+            kernel,
+            float(nugget or 0.0),
+            float(np.square(residuals(np.zeros(0))).sum()) * sill**2,
+            True,
+        )
     tries = [
-        optimize.least_squares(residuals, _start(names, nugget, sill, float(h.max()), k), x_scale=1.0, max_nfev=2000)
+        optimize.least_squares(
+            residuals, _start(names, nugget, sill, float(h.max()), k), x_scale=1.0, max_nfev=2000
+        )
         for k in range(STARTS)
     ]
     best = min(tries, key=lambda t: t.cost)
@@ -130,15 +159,24 @@ def fit_variogram(
     numbers = dict(zip(names, values, strict=False))  # the nugget comes last
     loss = 2 * float(best.cost) * (1.0 if weights == "cressie" else sill**2)
     if not best.success:
-        warnings.warn("the fit of the variogram stopped before it converged", ConvergenceWarning, stacklevel=2)
-    far = [name for name in names if name.endswith("lengthscale") and numbers[name] > FAR * float(h.max())]
-    if far:
-        sentence = (
-            f"{far[0]} lies {numbers[far[0]] / float(h.max()):.0f} times beyond the last lag, so that these lags show no sill"
+        warnings.warn(
+            "the fit of the variogram stopped before it converged", ConvergenceWarning, stacklevel=2
         )
-        warnings.warn(f"{sentence}; use a larger cutoff, or LinearVariogram", ConvergenceWarning, stacklevel=2)
+    far = [
+        name
+        for name in names
+        if name.endswith("lengthscale") and numbers[name] > FAR * float(h.max())
+    ]
+    if far:
+        sentence = f"{far[0]} lies {numbers[far[0]] / float(h.max()):.0f} times beyond the last lag, so that these lags show no sill"
+        warnings.warn(
+            f"{sentence}; use a larger cutoff, or LinearVariogram", ConvergenceWarning, stacklevel=2
+        )
     return VariogramFit(
-        with_numbers(kernel, numbers), values[-1] if nugget is None else float(nugget), loss, bool(best.success)
+        with_numbers(kernel, numbers),
+        values[-1] if nugget is None else float(nugget),
+        loss,
+        bool(best.success),
     )
 
 
@@ -150,7 +188,13 @@ def _start(names: list[str], nugget: float | None, sill: float, reach: float, k:
     """Logarithms to start from: variances share the sill, lengths a share of the largest distance that depends on k."""
     share = (0.3, 0.1, 1.0, 0.03)[k]
     parts = max(1, sum(name.endswith(("variance", "outputscale")) for name in names))
-    at = {"lengthscale": share * reach, "period": share * reach, "slope": sill / reach, "alpha": 1.0, "offset": 1.0}
+    at = {
+        "lengthscale": share * reach,
+        "period": share * reach,
+        "slope": sill / reach,
+        "alpha": 1.0,
+        "offset": 1.0,
+    }
     values = [at.get(name.rsplit(".", 1)[-1], 0.8 * sill / parts) for name in names]
     return np.log([*values, *([0.1 * sill] if nugget is None else [])])
 
@@ -165,7 +209,10 @@ def with_numbers(kernel: Any, numbers: Mapping[str, float]) -> Any:
             {k.removeprefix(f"{i}."): v for k, v in numbers.items() if k.startswith(f"{i}.")}
             for i in range(len(kernel.children))
         ]
-        return replace(kernel, children=tuple(with_numbers(c, t) for c, t in zip(kernel.children, tails, strict=True)))
+        return replace(
+            kernel,
+            children=tuple(with_numbers(c, t) for c, t in zip(kernel.children, tails, strict=True)),
+        )
     own = {f.name: numbers[f.name] for f in fields(kernel) if f.name in numbers}
     inner = getattr(kernel, "kernel", None)
     if inner is not None:

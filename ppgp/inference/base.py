@@ -38,7 +38,12 @@ class Inference:
         check_options(self)
 
     def __call__(
-        self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None
+        self,
+        target: Target,
+        *,
+        seed: int = 0,
+        progress: bool = False,
+        init: Posterior | Tensor | None = None,
     ) -> Posterior:
         """Run it.
 
@@ -62,7 +67,11 @@ class Inference:
 def check_draws(how: Inference, target: Target) -> None:
     """Raises NotEnoughMemory where the draws, or a matrix that they are made from, do not fit."""
     name = f"the draws of {target.dim:,} numbers by {type(how).__name__}"
-    must_fit(8 * how.numbers(target.dim), name, "use fewer draws, or SVI('normal'), which holds no matrix of them")
+    must_fit(
+        8 * how.numbers(target.dim),
+        name,
+        "use fewer draws, or SVI('normal'), which holds no matrix of them",
+    )
 
 
 def check_batch(how: Inference, target: Target, batch_size: int | None) -> None:
@@ -71,16 +80,26 @@ def check_batch(how: Inference, target: Target, batch_size: int | None) -> None:
         return
     n = getattr(target.data, "n", None)
     if n is None:
-        raise NotApplicable("a Dataset to take mini-batches from", "a program with its own arguments", "leave batch_size out")
+        raise NotApplicable(
+            "a Dataset to take mini-batches from",
+            "a program with its own arguments",
+            "leave batch_size out",
+        )
     if batch_size > n:
         raise SettingError(
-            f"batch_size of at most n = {n} in {type(how).__name__}", str(batch_size), "lower it, or leave it out"
+            f"batch_size of at most n = {n} in {type(how).__name__}",
+            str(batch_size),
+            "lower it, or leave it out",
         )
 
 
 def draw_batch(target: Target, batch_size: int | None, generator: torch.Generator) -> Tensor | None:
     """Indices of so many rows, without replacement; None, all rows, without a batch size."""
-    return None if batch_size is None else torch.randperm(target.data.n, generator=generator)[:batch_size]
+    return (
+        None
+        if batch_size is None
+        else torch.randperm(target.data.n, generator=generator)[:batch_size]
+    )
 
 
 def starting_point(
@@ -90,21 +109,29 @@ def starting_point(
     spread: float = 0.0,
     jacobian: bool = True,
     check: bool = True,
-    once: bool = False,
+    compile: bool = True,
 ) -> Tensor:
-    """z [p]: from ``init`` where given, else a point near the origin, of finite density if that is to be checked, which ``once`` does
+    """z [p]: from ``init`` where given, else a point near the origin, of finite density if that is to be checked, which ``compile=False`` does
     without compiling."""
     if init is None:
-        return target.start(seed, spread, jacobian=jacobian, once=once) if check else target.origin()
+        return (
+            target.start(seed, spread, jacobian=jacobian, compile=compile)
+            if check
+            else target.origin()
+        )
     if isinstance(init, Posterior):
         return _where_it_ended(init, target)
     try:
         z = torch.as_tensor(init)
     except (TypeError, ValueError, RuntimeError):
         do = "pass a Posterior that has those sites, or a tensor of their unconstrained values"
-        raise SettingError(f"a Posterior or z [{target.dim}] as init", an(type(init).__name__), do) from None
+        raise SettingError(
+            f"a Posterior or z [{target.dim}] as init", an(type(init).__name__), do
+        ) from None
     if z.shape != (target.dim,):
-        raise SettingError(f"init with shape [{target.dim}]", f"shape {list(z.shape)}", "pass a Posterior or z")
+        raise SettingError(
+            f"init with shape [{target.dim}]", f"shape {list(z.shape)}", "pass a Posterior or z"
+        )
     return z
 
 
@@ -115,10 +142,18 @@ def _where_it_ended(init: Posterior, target: Target) -> Tensor:
         NotApplicable: where no site is in both.
     """
     middles = {**init.params, **{name: v.flatten(0, 1).mean(0) for name, v in init.draws.items()}}
-    both = {name: v for name, v in middles.items() if name in target.slices and v.shape == target.slices[name].event}
+    both = {
+        name: v
+        for name, v in middles.items()
+        if name in target.slices and v.shape == target.slices[name].event
+    }
     if not both:
         got = f"one over {', '.join(middles)}"
-        raise NotApplicable(f"init over some of {', '.join(target.slices)}", got, "pass a Posterior of this model, or z")
+        raise NotApplicable(
+            f"init over some of {', '.join(target.slices)}",
+            got,
+            "pass a Posterior of this model, or z",
+        )
     if both.keys() == target.slices.keys() <= init.draws.keys():
         return target.unconstrain(init.draws).flatten(0, 1).mean(0)
     return target.placed(both)
@@ -138,7 +173,11 @@ def divergences(diverging: Tensor) -> list[str]:
 def at_the_mode(target: Target, z: Tensor) -> dict[str, Any]:
     """What BIC and AIC are made of."""
     log_likelihood, observations = target.log_likelihood(z)
-    return {"log_likelihood": log_likelihood, "observations": observations, "parameters": target.parameters}
+    return {
+        "log_likelihood": log_likelihood,
+        "observations": observations,
+        "parameters": target.parameters,
+    }
 
 
 def finish(
@@ -154,9 +193,15 @@ def finish(
     """A Posterior from draws z [chain, draw, p]; ``interrupted``: Ctrl-C ended the search before its time."""
     with torch.no_grad():
         values = target.constrain(z)
-    found = {name: v[0, 0] for name, v in values.items() if name in target.slices and target.slices[name].param}
+    found = {
+        name: v[0, 0]
+        for name, v in values.items()
+        if name in target.slices and target.slices[name].param
+    }
     draws = {name: v for name, v in values.items() if name not in found}
-    return from_draws(how, target, draws, started, stats, notes, {**found, **(params or {})}, interrupted)
+    return from_draws(
+        how, target, draws, started, stats, notes, {**found, **(params or {})}, interrupted
+    )
 
 
 def from_draws(

@@ -72,9 +72,15 @@ class Checkpoint:
                 tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, OverflowError):
             do = "choose another path; delete it only if it is a damaged checkpoint"
-            raise StorageError("a checkpoint of this run", f"{self.path.name}, which cannot be read as one", do) from None
+            raise StorageError(
+                "a checkpoint of this run", f"{self.path.name}, which cannot be read as one", do
+            ) from None
         if metadata.get("format") != FORMAT:
-            raise StorageError("a checkpoint of this run", f"{self.path.name}, another kind of file", "choose another path")
+            raise StorageError(
+                "a checkpoint of this run",
+                f"{self.path.name}, another kind of file",
+                "choose another path",
+            )
         if metadata.get("identity") != self._identity:
             raise StorageError(
                 "a checkpoint of this run",
@@ -82,7 +88,11 @@ class Checkpoint:
                 "choose another path, or delete it",
             )
         if metadata.get("checksum") != _checksum(tensors):
-            raise StorageError("a checkpoint of this run", f"{self.path.name}, damaged: its checksum is another", "delete it")
+            raise StorageError(
+                "a checkpoint of this run",
+                f"{self.path.name}, damaged: its checksum is another",
+                "delete it",
+            )
         return tensors
 
     def due(self) -> bool:
@@ -95,7 +105,9 @@ class Checkpoint:
         if path is None:
             return
         started = time.monotonic()
-        clones = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+        clones = {
+            name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()
+        }
         about = {"format": FORMAT, "identity": self._identity, "checksum": _checksum(clones)}
         content = to_bytes(clones, about)
         del clones

@@ -34,7 +34,12 @@ class Exact(Inference):
         return replace(self, draws=20)
 
     def __call__(
-        self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None
+        self,
+        target: Target,
+        *,
+        seed: int = 0,
+        progress: bool = False,
+        init: Posterior | Tensor | None = None,
     ) -> Posterior:
         """Take the draws; ``init`` and ``progress`` have no meaning here.
 
@@ -43,6 +48,10 @@ class Exact(Inference):
         """
         started = time.perf_counter()
         model = require(target.model, ClosedForm)
-        draws, params, evidence = model.exact(target.data, self.draws, torch.Generator().manual_seed(seed))
+        draws, params, evidence = model.exact(
+            target.data, self.draws, torch.Generator().manual_seed(seed)
+        )
         stats = {"log_evidence": evidence}
-        return from_draws(self, target, {name: v[None] for name, v in draws.items()}, started, stats, (), params)
+        return from_draws(
+            self, target, {name: v[None] for name, v in draws.items()}, started, stats, (), params
+        )

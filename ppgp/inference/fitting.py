@@ -28,18 +28,18 @@ from ..errors import (
 from ..kernels import Kernel
 from ..models import Model, Program
 from ..models.base import as_given, made_from
+from ..numerics.process_locks import in_turn
 from ..numerics.seeding import seeded
 from ..numerics.threads import limited_by, numbers_in
-from ..numerics.turns import in_turn
-from ..posterior.convergence import troubles
+from ..posterior.convergence import convergence_warnings
 from ..posterior.posterior import Posterior
 from ..target.capabilities import Reselects
 from ..target.target import Target
 from . import NUTS, Inference
-from .also_seen import also_seen
+from .all_fixed import only_draw
 from .base import check_draws
 from .interrupts import whole
-from .nothing_to_search import only_draw
+from .training_tables import also_seen
 
 __all__ = ["fit"]
 
@@ -103,11 +103,19 @@ def fit(
         do = "call fit(model, Dataset(X, y), inference.NUTS())"
         if isinstance(how, str):
             found = own_class(Inference, how)
-            do = f"write inference.{found}()" if found else f"ppgp.interfaces.recipes.build_how({how!r}) makes one"
+            do = (
+                f"write inference.{found}()"
+                if found
+                else f"ppgp.interfaces.recipes.build_how({how!r}) makes one"
+            )
         do = f"call it: {how.__name__}()" if isinstance(how, type) else do
         raise NotApplicable("an inference record such as inference.NUTS()", got, do)
     if isinstance(model_or_program, type):
-        raise NotApplicable("a model", f"the class {model_or_program.__name__}", f"call it: {model_or_program.__name__}()")
+        raise NotApplicable(
+            "a model",
+            f"the class {model_or_program.__name__}",
+            f"call it: {model_or_program.__name__}()",
+        )
     if isinstance(model_or_program, Kernel):
         name = type(model_or_program).__name__
         raise NotApplicable("a model", f"the kernel {name}", f"write models.GP({name}())")
@@ -115,7 +123,11 @@ def fit(
         model_or_program = model_or_program.function
     if isinstance(model_or_program, Model):
         if not isinstance(data, Dataset):
-            raise DataError(f"a Dataset for {type(model_or_program).__name__}", type(data).__name__, "use ppgp.Dataset(X, y)")
+            raise DataError(
+                f"a Dataset for {type(model_or_program).__name__}",
+                type(data).__name__,
+                "use ppgp.Dataset(X, y)",
+            )
         selects_again = isinstance(model_or_program, Reselects) and model_or_program.reselect
         if selects_again and not how.reselects_inducing:
             raise NotApplicable(
@@ -128,7 +140,9 @@ def fit(
     elif callable(model_or_program):
         if isinstance(data, Dataset) or not isinstance(data, Mapping):
             names = ", ".join(f"{name}=..." for name in Program(model_or_program).arguments({}))
-            raise DataError("a dict of the program's arguments", type(data).__name__, f"pass dict({names})")
+            raise DataError(
+                "a dict of the program's arguments", type(data).__name__, f"pass dict({names})"
+            )
         model, scaler, recipe = Program(model_or_program), None, None
         model.check_arguments(data)
     else:
@@ -141,7 +155,9 @@ def fit(
     kept = {} if checkpoint is None else {"checkpoint": checkpoint}
     if kept and "checkpoint" not in signature(how.__call__).parameters:
         raise NotApplicable(
-            "a method with checkpoints", type(how).__name__, "use SVI, NUTS, HMC or SGLD, or leave checkpoint out"
+            "a method with checkpoints",
+            type(how).__name__,
+            "use SVI, NUTS, HMC or SGLD, or leave checkpoint out",
         )
     if target.random is not None and not how.takes_random_density:
         raise NotApplicable(
@@ -162,7 +178,7 @@ def fit(
     if isinstance(data, Dataset):
         with torch.no_grad():
             checks = [*model.check_identifiability(data), *model.check_fit(posterior.theta, data)]
-    notes = (*posterior.warnings, *checks, *troubles(posterior))
+    notes = (*posterior.warnings, *checks, *convergence_warnings(posterior))
     seen = also_seen(model_or_program, given, init)
     posterior = replace(posterior, scaler=scaler, recipe=recipe, warnings=notes, also_seen=seen)
     for sentence in posterior.warnings:
@@ -172,11 +188,18 @@ def fit(
 
 def _reached(target: Target, posterior: Posterior) -> Tensor | None:
     """The draws of a posterior as z [n, p]; None where they cannot be mapped back."""
-    params = {name: value[None] for name, value in posterior.params.items() if name in target.slices}
+    params = {
+        name: value[None] for name, value in posterior.params.items() if name in target.slices
+    }
     draws = {name: value.flatten(0, 1) for name, value in posterior.draws.items()}
     size = max((len(value) for value in draws.values()), default=1)
     try:
-        return target.unconstrain({**{name: value.expand(size, *value.shape[1:]) for name, value in params.items()}, **draws})
+        return target.unconstrain(
+            {
+                **{name: value.expand(size, *value.shape[1:]) for name, value in params.items()},
+                **draws,
+            }
+        )
     except NotApplicable:  # a support that moves with another site
         return None
 
@@ -197,20 +220,30 @@ def _prepared(model: Model, data: Dataset, standardise: bool) -> tuple[Model, Da
         )
     if data.noise_sd is not None and not model.known_noise:
         raise NotApplicable(
-            "a model that takes known noise", type(model).__name__, "use GP or Kriging, or a Dataset without noise_sd"
+            "a model that takes known noise",
+            type(model).__name__,
+            "use GP or Kriging, or a Dataset without noise_sd",
         )
     if model.standardised and not standardise:
         do = "pass posterior.recipe, which is in the units of the data, or leave standardise=False out"
-        raise SettingError("a recipe in the units of the data with standardise=False", "one on the standardised scale", do)
+        raise SettingError(
+            "a recipe in the units of the data with standardise=False",
+            "one on the standardised scale",
+            do,
+        )
     scaler = None
     if standardise and model.scales:
-        with suppress(NumericalError):  # of a network, say, which the standardised X may serve: prepare asks again
+        with suppress(
+            NumericalError
+        ):  # of a network, say, which the standardised X may serve: prepare asks again
             model.check(data)  # what does not fit is said about the data as they are
         data, scaler = data.standardised(scale_y="y" in model.scales, scale_X="X" in model.scales)
     recipe = model
     _refuse_another_scale(model, scaler)
     if not model.standardised:
-        model = model.in_units(Scaler.of(data, scale_X=False, scale_y=False) if scaler is None else scaler)
+        model = model.in_units(
+            Scaler.of(data, scale_X=False, scale_y=False) if scaler is None else scaler
+        )
         if scaler is not None and any(f.name == "standardised" for f in fields(model)):  # type: ignore[arg-type]
             model = replace(model, standardised=True)  # type: ignore[type-var]
     return made_from(model.prepare(data), recipe, (data, scaler)), data, scaler
@@ -219,7 +252,11 @@ def _prepared(model: Model, data: Dataset, standardise: bool) -> tuple[Model, Da
 def _refuse_another_scale(model: Model, scaler: Scaler | None) -> None:
     """Raises SettingError for the recipe of a posterior and rows of another scale, on which its numbers would be others."""
     before = None if model.made_for is None else model.made_for[1]
-    if model.standardised and before is not None and not (scaler is not None and before.like(scaler)):
+    if (
+        model.standardised
+        and before is not None
+        and not (scaler is not None and before.like(scaler))
+    ):
         raise SettingError(
             "posterior.recipe, which is in the units of the data, for other rows than those of the posterior",
             "posterior.model, whose numbers are on the scale of its own rows",

@@ -151,7 +151,9 @@ def _refuse(record: str, name: str, value: Any, hint: Any) -> None:
     if ranges and isinstance(value, str):
         raise UnknownName(f"{name} of {record}", value, ranges[0].words)
     advice = [each.advice for each in _leaves(hint) if isinstance(each, Between | Whole)]
-    raise SettingError(f"{_said(hint)} as {name} of {record}", repr(value)[:60], (advice or ["change it"])[0])
+    raise SettingError(
+        f"{_said(hint)} as {name} of {record}", repr(value)[:60], (advice or ["change it"])[0]
+    )
 
 
 def _leaves(hint: Any) -> list[Any]:
@@ -171,5 +173,11 @@ def _said(hint: Any) -> str:
         return f"a mapping of {_said(arguments[0])} to {_said(arguments[1])}"
     if origin is Callable or hint is Callable:
         return "a function"
-    words = {int: "a whole number", float: "a finite number", str: "a word", bool: "True or False", types.NoneType: "None"}
+    words = {
+        int: "a whole number",
+        float: "a finite number",
+        str: "a word",
+        bool: "True or False",
+        types.NoneType: "None",
+    }
     return words.get(hint) or f"{getattr(hint, '__name__', hint)}"

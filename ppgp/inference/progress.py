@@ -15,7 +15,13 @@ def bar(title: str, total: int, show: bool) -> Iterator[Callable[..., None]]:
     if not show:
         yield lambda step, **figures: None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (
         TextColumn("{task.description}"),

@@ -29,7 +29,10 @@ FRACTIONS = (0.6, 0.2, 0.2)
 TABLES = (".csv", ".parquet")  # what predictions are written as
 
 Data = Annotated[
-    str, typer.Argument(help="a name (diabetes, breast_cancer, openml:NAME, ...) or a .csv, .tsv or .parquet file")
+    str,
+    typer.Argument(
+        help="a name (diabetes, breast_cancer, openml:NAME, ...) or a .csv, .tsv or .parquet file"
+    ),
 ]
 Target = Annotated[str | None, typer.Option(help="the column that is y; needed for a file")]
 Level = Annotated[float, typer.Option(help="level of the intervals, in (0, 1)")]
@@ -45,7 +48,9 @@ Progress = Annotated[bool, typer.Option(help="show progress bars")]
 
 
 @app.callback(invoke_without_command=True)
-def _about(version: Annotated[bool, typer.Option("--version", help="print the version and stop")] = False) -> None:
+def _about(
+    version: Annotated[bool, typer.Option("--version", help="print the version and stop")] = False,
+) -> None:
     if version:
         typer.echo(f"ppgp {__version__}")
         raise typer.Exit
@@ -62,20 +67,26 @@ def _names(text: str) -> list[str]:
     return list(dict.fromkeys(p.strip() for p in [*parts, text[start:]] if p.strip()))
 
 
-def _recipes(models: list[str], hows: list[str], settings: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _recipes(
+    models: list[str], hows: list[str], settings: list[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The records named, with ``--set`` applied to each that has the option; ``name.option`` applies to that one alone."""
     built = {name: zoo.build_model(name) for name in models}
     ways = {name: zoo.build_how(name) for name in hows}
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals:
-            raise SettingError("--set option=value", repr(setting), "for example --set kernel.lengthscale=2")
+            raise SettingError(
+                "--set option=value", repr(setting), "for example --set kernel.lengthscale=2"
+            )
         head, _, rest = path.partition(".")
         taken, refused = 0, None
         for group in (built, ways):
             for name in group:
                 try:
-                    group[name] = zoo.changed(group[name], rest if rest and head == name else path, text)
+                    group[name] = zoo.changed(
+                        group[name], rest if rest and head == name else path, text
+                    )
                     taken += 1
                 except UnknownName as error:
                     refused = error
@@ -94,7 +105,9 @@ def _load(data: str, target: str | None) -> Dataset:
 def compare(
     data: Data,
     target: Target = None,
-    models: Annotated[str | None, typer.Option(help="names or recipes, comma-separated; see `ppgp list`")] = None,
+    models: Annotated[
+        str | None, typer.Option(help="names or recipes, comma-separated; see `ppgp list`")
+    ] = None,
     how: Annotated[str, typer.Option(help="methods, comma-separated")] = "map,laplace,svi,nuts",
     level: Level = 0.9,
     out: Annotated[Path, typer.Option(help="folder of the report")] = Path("report"),
@@ -105,7 +118,7 @@ def compare(
     """Fit models by several methods, predict, calibrate, and say which answer to trust."""
     from ..diagnostics.comparison import compare as compare_posteriors
     from ..posterior.region import exact_level
-    from .each_by_each import each_by_each
+    from .fitting_each import each_by_each
     from .report import rows_of, write_report
 
     exact_level(level)
@@ -116,7 +129,9 @@ def compare(
     train, calibration, test = table.split(*FRACTIONS, seed=seed)
     posteriors, names, refused, interrupted = each_by_each(built, ways, train, seed, progress)
     if not posteriors:
-        raise NotApplicable("at least one model and method that fit together", "; ".join(refused), "see `ppgp list`")
+        raise NotApplicable(
+            "at least one model and method that fit together", "; ".join(refused), "see `ppgp list`"
+        )
     comparison = compare_posteriors(posteriors, test=test, calibration=calibration, level=level)
     about = {
         "data": data,
@@ -126,16 +141,18 @@ def compare(
         "version": __version__,
     }
     about["split"] = about.pop("rows")
-    page, troubles = write_report(out, comparison, posteriors, names, test, **about)
-    print_table(rows_of(comparison, posteriors, names), f"{data}: {about['split']}; {level:.0%} intervals")
+    page, problems = write_report(out, comparison, posteriors, names, test, **about)
+    print_table(
+        rows_of(comparison, posteriors, names), f"{data}: {about['split']}; {level:.0%} intervals"
+    )
     for sentence in refused:
         typer.echo(f"not run: {sentence}", err=True)
     typer.echo(f"report: {page}")
-    for sentence in troubles:
+    for sentence in problems:
         typer.echo(f"not written: {sentence}", err=True)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
-    if troubles:
+    if problems:
         raise typer.Exit(1)
 
 
@@ -145,7 +162,9 @@ def fit(
     target: Target = None,
     model: Annotated[str, typer.Option(help="a name or recipe; see `ppgp list`")] = "gp",
     how: Annotated[str, typer.Option(help="a method")] = "nuts",
-    out: Annotated[Path, typer.Option(help="file to save the posterior in")] = Path("posterior.safetensors"),
+    out: Annotated[Path, typer.Option(help="file to save the posterior in")] = Path(
+        "posterior.safetensors"
+    ),
     seed: Seed = 0,
     settings: Settings = None,
     progress: Progress = True,
@@ -176,13 +195,17 @@ def predict(
     posterior: Annotated[Path, typer.Argument(help="a file that `ppgp fit` wrote")],
     data: Annotated[Path, typer.Argument(help="new rows: a .csv, .tsv or .parquet file")],
     calibration: Annotated[
-        Path | None, typer.Option(help="a file with rows that the fit has not seen, and their target")
+        Path | None,
+        typer.Option(help="a file with rows that the fit has not seen, and their target"),
     ] = None,
     target: Annotated[
-        str | None, typer.Option(help="the target column of the calibration file (and of data, if it has one)")
+        str | None,
+        typer.Option(help="the target column of the calibration file (and of data, if it has one)"),
     ] = None,
     level: Level = 0.9,
-    out: Annotated[Path, typer.Option(help="file to write, .csv or .parquet")] = Path("predictions.csv"),
+    out: Annotated[Path, typer.Option(help="file to write, .csv or .parquet")] = Path(
+        "predictions.csv"
+    ),
 ) -> None:
     """Predict new rows; with calibration rows, the intervals carry a guarantee."""
     import pandas as pd
@@ -195,7 +218,11 @@ def predict(
     aside = files.is_stream(out)  # the table itself may stand on the standard output
     suffix = out.suffix.lower()
     if suffix not in TABLES and not aside:
-        raise SettingError(f"a file to write that ends in {' or '.join(TABLES)}", str(out), "rename it: --out predictions.csv")
+        raise SettingError(
+            f"a file to write that ends in {' or '.join(TABLES)}",
+            str(out),
+            "rename it: --out predictions.csv",
+        )
     fitted = load_posterior(posterior)
     name = target or fitted.data.target_name
     prediction = fitted.predict(_inputs(read_frame(data), fitted, name))
@@ -206,18 +233,25 @@ def predict(
         if name not in known.columns:
             raise UnknownName("target column", str(name), map(str, known.columns))
         score = LAC() if classes else Normalized()
-        region = calibrate(score, fitted.predict(_inputs(known, fitted, name)), _targets(known[name], fitted))(
-            prediction, level=level
-        )
+        region = calibrate(
+            score, fitted.predict(_inputs(known, fitted, name)), _targets(known[name], fitted)
+        )(prediction, level=level)
     if classes:
         labels = fitted.data.classes or (0, 1)
-        table = pd.DataFrame(prediction.probabilities.numpy(), columns=[f"p({label})" for label in labels])
+        table = pd.DataFrame(
+            prediction.probabilities.numpy(), columns=[f"p({label})" for label in labels]
+        )
         if region is not None and region.labels is not None:
-            table["set"] = [" ".join(str(labels[k]) for k, kept in enumerate(row) if kept) for row in region.labels.tolist()]
+            table["set"] = [
+                " ".join(str(labels[k]) for k, kept in enumerate(row) if kept)
+                for row in region.labels.tolist()
+            ]
     else:
         assert region is not None
         lower, upper = region
-        table = pd.DataFrame({"mean": prediction.mean, "sd": prediction.std, "lower": lower, "upper": upper})
+        table = pd.DataFrame(
+            {"mean": prediction.mean, "sd": prediction.std, "lower": lower, "upper": upper}
+        )
     with files.replacing(out) as file:
         table.to_parquet(file) if suffix == ".parquet" else table.to_csv(file, index=False)
     typer.echo(f"wrote: {out} ({len(table)} rows)", err=aside)
@@ -252,7 +286,9 @@ def _targets(column: Any, fitted: Any) -> Any:
     strange = sorted({str(v) for v in column} - set(known))
     if strange:
         raise DataError(
-            f"labels among {', '.join(known)}", ", ".join(strange[:5]), "the fit has never seen them: drop those rows"
+            f"labels among {', '.join(known)}",
+            ", ".join(strange[:5]),
+            "the fit has never seen them: drop those rows",
         )
     return column.map(lambda v: known[str(v)]).to_numpy(dtype=float)
 
@@ -261,9 +297,15 @@ def _targets(column: Any, fitted: Any) -> Any:
 def calibrate(
     posterior: Annotated[Path, typer.Argument(help="a file that `ppgp fit` wrote")],
     data: Annotated[Path, typer.Argument(help="rows that the fit has not seen, with their target")],
-    target: Annotated[str | None, typer.Option(help="the target column; default: that of the fit")] = None,
-    scores: Annotated[str | None, typer.Option(help="scores or recipes, comma-separated; see `ppgp list`")] = None,
-    group: Annotated[str | None, typer.Option(help="a column of groups: the guarantee then holds in each")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="the target column; default: that of the fit")
+    ] = None,
+    scores: Annotated[
+        str | None, typer.Option(help="scores or recipes, comma-separated; see `ppgp list`")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="a column of groups: the guarantee then holds in each")
+    ] = None,
     level: Level = 0.9,
     seed: Seed = 0,
 ) -> None:
@@ -285,18 +327,36 @@ def calibrate(
             raise UnknownName("column", str(column), map(str, frame.columns))
     order = torch.randperm(len(frame), generator=torch.Generator().manual_seed(seed)).numpy()
     halves = order[: len(frame) // 2], order[len(frame) // 2 :]
-    inputs, targets = _inputs(frame, fitted, name, group), _targets(frame[name], fitted)  # whose errors name rows of the file
-    ours, new = (fitted.predict(inputs[rows] if isinstance(inputs, np.ndarray) else inputs.iloc[rows]) for rows in halves)
+    inputs, targets = (
+        _inputs(frame, fitted, name, group),
+        _targets(frame[name], fitted),
+    )  # whose errors name rows of the file
+    ours, new = (
+        fitted.predict(inputs[rows] if isinstance(inputs, np.ndarray) else inputs.iloc[rows])
+        for rows in halves
+    )
     y, truth = (targets[rows] for rows in halves)
     labels = [frame[group].to_numpy()[rows] if group else None for rows in halves]
-    default = "lac,aps,raps" if new.kind == "classes" else "absolute,normalized,signed,quantile,pit,density"
+    default = (
+        "lac,aps,raps"
+        if new.kind == "classes"
+        else "absolute,normalized,signed,quantile,pit,density"
+    )
     rows: list[dict[str, Any]] = []
     if new.kind != "classes":
         own = new.interval(level)
-        rows.append({"score": "(the model's own)", "coverage": metrics.coverage(own, truth), "width": metrics.mean_width(own)})
+        rows.append(
+            {
+                "score": "(the model's own)",
+                "coverage": metrics.coverage(own, truth),
+                "width": metrics.mean_width(own),
+            }
+        )
         rows[0] |= {"infinite": 0.0, "empty": 0.0, "guaranteed": own.guarantee}
     for recipe in _names(scores or default):
-        region = conformal.calibrate(zoo.build_score(recipe), ours, y, groups=labels[0])(new, level=level, groups=labels[1])
+        region = conformal.calibrate(zoo.build_score(recipe), ours, y, groups=labels[0])(
+            new, level=level, groups=labels[1]
+        )
         rows.append(
             {
                 "score": recipe,
@@ -309,19 +369,24 @@ def calibrate(
         )
     print_table(rows, f"{level:.0%} sets: {len(y)} rows to calibrate, {len(truth)} to test")
     if not group:
-        low, high = conformal.calibrate(zoo.build_score("lac" if new.kind == "classes" else "absolute"), ours, y).coverage_band(
-            level, 0.9, len(truth)
+        low, high = conformal.calibrate(
+            zoo.build_score("lac" if new.kind == "classes" else "absolute"), ours, y
+        ).coverage_band(level, 0.9, len(truth))
+        typer.echo(
+            f"at {level:.0%} the coverage of {len(truth)} test rows lies in {low:.3f} .. {high:.3f}, nine times in ten"
         )
-        typer.echo(f"at {level:.0%} the coverage of {len(truth)} test rows lies in {low:.3f} .. {high:.3f}, nine times in ten")
 
 
 @app.command()
 def diagnose(
     posterior: Annotated[Path, typer.Argument(help="a file that `ppgp fit` wrote")],
     worst: Annotated[int, typer.Option(help="how many scalars to show, the worst first")] = 12,
-    out: Annotated[Path | None, typer.Option(help="folder for the figures that suit this kind of posterior")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="folder for the figures that suit this kind of posterior")
+    ] = None,
     reference: Annotated[
-        Path | None, typer.Option(help="another fit of the model, to judge it by and draw the marginals over")
+        Path | None,
+        typer.Option(help="another fit of the model, to judge it by and draw the marginals over"),
     ] = None,
 ) -> None:
     """Say whether to believe a posterior: chains by their mixing, guides by importance weights."""
@@ -338,7 +403,10 @@ def diagnose(
     if key is not None:
         table = table.reindex(table[key].astype(float).abs().sort_values(ascending=False).index)  # type: ignore[call-overload]
     rows = [{"site": site, **row} for site, row in table.head(worst).to_dict("index").items()]
-    print_table(rows, f"{posterior.name}: {min(worst, len(found.table))} of {len(found.table)} scalars, the worst first")
+    print_table(
+        rows,
+        f"{posterior.name}: {min(worst, len(found.table))} of {len(found.table)} scalars, the worst first",
+    )
     for sentence in found.findings:
         typer.echo(f"- {sentence}")
     typer.echo(f"verdict: {found.verdict} ({found.figure})")
@@ -355,9 +423,13 @@ def diagnose(
 def reproduce(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="an experiment; see `ppgp list`")],
-    out: Annotated[Path | None, typer.Option(help="folder for results.json and figures; default: the name")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="folder for results.json and figures; default: the name")
+    ] = None,
     seed: Seed = 0,
-    quick: Annotated[bool, typer.Option("--quick", help="a small version, to see that it runs")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="a small version, to see that it runs")
+    ] = False,
 ) -> None:
     """Run a published experiment again and print its table. Some have options of their own: uci takes --data-dir, --sets, --splits, --models."""
     from ..experiments import experiment, options_of
@@ -367,7 +439,9 @@ def reproduce(
     folder = files.check_folder(out or Path(name))
     options = options_of(run, context.args)
     rows = run(folder, seed=seed, quick=quick, **options)
-    path = write_results(folder, rows, experiment=name, seed=seed, quick=quick, version=__version__, **options)
+    path = write_results(
+        folder, rows, experiment=name, seed=seed, quick=quick, version=__version__, **options
+    )
     print_table(rows, name)
     typer.echo(f"results: {path}")
 
@@ -377,9 +451,18 @@ def list_members() -> None:
     """The models, methods and experiments that go by a name."""
     from ..experiments import EXPERIMENTS
 
-    for title, members in (("models", zoo.MODELS), ("methods (--how)", zoo.HOWS), ("scores (--scores)", zoo.SCORES)):
-        print_table([{"name": n, "recipe": r, "what it is": w} for n, (r, w) in members.items()], title)
-    print_table([{"name": n, "what it shows": w} for n, (_, w) in EXPERIMENTS.items()], "experiments (ppgp reproduce)")
+    for title, members in (
+        ("models", zoo.MODELS),
+        ("methods (--how)", zoo.HOWS),
+        ("scores (--scores)", zoo.SCORES),
+    ):
+        print_table(
+            [{"name": n, "recipe": r, "what it is": w} for n, (r, w) in members.items()], title
+        )
+    print_table(
+        [{"name": n, "what it shows": w} for n, (_, w) in EXPERIMENTS.items()],
+        "experiments (ppgp reproduce)",
+    )
 
 
 def main() -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 from ..data.columns import name_of, names_of
 from ..data.dataset import Dataset
-from ..errors import ConvergenceWarning
+from ..errors import ConvergenceWarning, Renamed
 from ..inference.fitting import fit as fit_posterior
 from ..inference.interrupts import whole
 from ..libraries import unchanged
-from ..numerics.turns import silenced
+from ..numerics.process_locks import silenced
 from ..posterior.prediction import Prediction
 from . import recipes as zoo
 
@@ -48,7 +48,9 @@ class _Probabilistic(BaseEstimator):
             self.posterior_ = fit_posterior(model, data, how, seed=self.seed, progress=False)
         whole(self.posterior_)  # a grid search ends with Ctrl-C
 
-    def predict_law(self, X: Any) -> Prediction:
+    predict_law = Renamed("predict_distribution")
+
+    def predict_distribution(self, X: Any) -> Prediction:
         """The law of y at each row: quantiles, intervals, scores."""
         check_is_fitted(self, "posterior_")
         return self.posterior_.predict(_validated(self, X, reset=False, dtype=np.float64))
@@ -77,7 +79,7 @@ class ProbabilisticRegressor(RegressorMixin, _Probabilistic):
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """The predictive mean [n], and with ``return_std`` its standard deviation (noise included)."""
-        law = self.predict_law(X)
+        law = self.predict_distribution(X)
         mean = law.mean.numpy()
         return (mean, law.std.numpy()) if return_std else mean
 
@@ -111,7 +113,7 @@ class ProbabilisticClassifier(ClassifierMixin, _Probabilistic):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """[n, 2], in the order of ``classes_``."""
-        return self.predict_law(X).probabilities.numpy()
+        return self.predict_distribution(X).probabilities.numpy()
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label [n]."""
@@ -142,7 +144,9 @@ class RBFFeatures(TransformerMixin, BaseEstimator):
         X = _validated(self, X, dtype=np.float64)
         k = min(int(self.centres), len(np.unique(X, axis=0)))
         self.centres_ = KMeans(k, n_init="auto", random_state=self.seed).fit(X).cluster_centers_
-        gaps = np.linalg.norm(self.centres_[:, None] - self.centres_[None], axis=-1) + np.diag(np.full(k, np.inf))
+        gaps = np.linalg.norm(self.centres_[:, None] - self.centres_[None], axis=-1) + np.diag(
+            np.full(k, np.inf)
+        )
         nearest = float(gaps.min(1).mean()) if k > 1 else float(X.std()) or 1.0
         self.lengthscale_ = nearest if self.lengthscale is None else float(self.lengthscale)
         return self

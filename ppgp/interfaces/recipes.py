@@ -9,7 +9,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from ..errors import SettingError, UnknownName, an
 
@@ -18,18 +18,30 @@ __all__ = ["HOWS", "MODELS", "SCORES", "build_how", "build_model", "build_score"
 #: name -> (recipe, what it is)
 MODELS: dict[str, tuple[str, str]] = {
     "gp": ("GP(ARD(RBF()))", "exact Gaussian process, one lengthscale a column"),
-    "sgpr": ("SGPR(ARD(RBF()))", "sparse Gaussian process: 100 inducing inputs, one lengthscale a column"),
-    "svgp": ("SVGP(ARD(RBF()))", "stochastic variational Gaussian process: mini-batches, any likelihood"),
+    "sgpr": (
+        "SGPR(ARD(RBF()))",
+        "sparse Gaussian process: 100 inducing inputs, one lengthscale a column",
+    ),
+    "svgp": (
+        "SVGP(ARD(RBF()))",
+        "stochastic variational Gaussian process: mini-batches, any likelihood",
+    ),
     "dkl": (
         "GP(Deep(MLP((64, 64), 16, dropout=0.0), ARD(RBF())))",
         "deep kernel: a Gaussian process of what a small network makes of the inputs",
     ),
-    "svdkl": ("SVGP(Deep(MLP((64, 64), 16, dropout=0.0), ARD(RBF())))", "the same, sparse and in mini-batches"),
+    "svdkl": (
+        "SVGP(Deep(MLP((64, 64), 16, dropout=0.0), ARD(RBF())))",
+        "the same, sparse and in mini-batches",
+    ),
     "ne-gp": (
         "GP(Deep(MLP((64, 64), 32, dropout=0.1), RBF()))",
         "neural-enhanced Gaussian process: 64-64-32, ReLU, dropout 0.1",
     ),
-    "ne-svgp": ("SVGP(Deep(MLP((64, 64), 32, dropout=0.1), RBF()))", "the same, sparse and in mini-batches"),
+    "ne-svgp": (
+        "SVGP(Deep(MLP((64, 64), 32, dropout=0.1), RBF()))",
+        "the same, sparse and in mini-batches",
+    ),
     "kriging": ("Kriging()", "ordinary kriging, exponential variogram; units are left as they are"),
     "linear": ("LinearRegression()", "Bayesian linear regression, unknown noise"),
     "logistic": ("LogisticRegression()", "Bayesian logistic regression, two classes"),
@@ -41,7 +53,10 @@ HOWS: dict[str, tuple[str, str]] = {
     "map": ("MAP()", "the mode, by L-BFGS"),
     "laplace": ("Laplace()", "a Gaussian at the mode of the unconstrained density"),
     "svi": ("SVI()", "a full-covariance Gaussian guide, or the model's own"),
-    "newton": ("MAP('newton')", "the mode, by Newton's method (IRLS where the model knows its curvature)"),
+    "newton": (
+        "MAP('newton')",
+        "the mode, by Newton's method (IRLS where the model knows its curvature)",
+    ),
     "exact": ("Exact()", "the posterior in closed form, where the model has one"),
     "gibbs": ("Gibbs()", "Gibbs sampling, where the model has conditionals"),
     "ensemble": ("Ensemble()", "MAP from five starts, side by side"),
@@ -49,7 +64,10 @@ HOWS: dict[str, tuple[str, str]] = {
     "sgld": ("SGLD()", "stochastic gradient Langevin dynamics"),
     "sghmc": ("SGHMC()", "the same with momentum"),
     "hmc": ("HMC(draws=500, warmup=500)", "Hamiltonian Monte Carlo, four chains abreast"),
-    "dvi": ("SVI(method='deterministic')", "the same guide by natural gradients over fixed draws: no noise, a dozen steps"),
+    "dvi": (
+        "SVI(method='deterministic')",
+        "the same guide by natural gradients over fixed draws: no noise, a dozen steps",
+    ),
     "nuts": ("NUTS(draws=500, warmup=500)", "the No-U-Turn sampler, four chains"),
 }
 
@@ -71,7 +89,13 @@ def build_model(name_or_recipe: str) -> Any:
     from .. import kernels, likelihoods, models, priors
     from ..kernels import networks
 
-    return _build("model", name_or_recipe, MODELS, [models, networks, likelihoods, priors, kernels], models.Model)
+    return _build(
+        "model",
+        name_or_recipe,
+        MODELS,
+        [models, networks, likelihoods, priors, kernels],
+        models.Model,
+    )
 
 
 def build_how(name_or_recipe: str) -> Any:
@@ -86,11 +110,15 @@ def build_score(name_or_recipe: str) -> Any:
     from .. import conformal
 
     members = {name for name in conformal.__all__ if isinstance(getattr(conformal, name), type)}
-    family = SimpleNamespace(__all__=sorted(members), **{name: getattr(conformal, name) for name in members})
+    family = SimpleNamespace(
+        __all__=sorted(members), **{name: getattr(conformal, name) for name in members}
+    )
     return _build("score", name_or_recipe, SCORES, [family], conformal.Score)
 
 
-def _build(kind: str, text: str, named: Mapping[str, tuple[str, str]], families: list[Any], wanted: type) -> Any:
+def _build(
+    kind: str, text: str, named: Mapping[str, tuple[str, str]], families: list[Any], wanted: type
+) -> Any:
     if text not in named and "(" not in text:
         raise UnknownName(kind, text, named)
     built = read(named[text][0] if text in named else text, families)
@@ -115,7 +143,9 @@ def read(text: str, families: Sequence[Any], wanted: str = "") -> Any:
     try:
         return _value(ast.parse(text.strip(), mode="eval").body, members, wanted)
     except SyntaxError:
-        raise SettingError("a recipe such as GP(RBF())", repr(text), "close its brackets and quotes") from None
+        raise SettingError(
+            "a recipe such as GP(RBF())", repr(text), "close its brackets and quotes"
+        ) from None
     except TypeError as error:
         raise SettingError("a recipe with the right arguments", repr(text), str(error)) from None
 
@@ -126,11 +156,21 @@ def _value(node: ast.expr, members: Mapping[str, list[type]], wanted: str = "") 
         if node.func.id not in members:
             raise UnknownName("class in a recipe", node.func.id, members)
         options = members[node.func.id]
-        kind = next((o for o in options if any(base.__name__ in wanted for base in o.__mro__[1:-1])), options[-1])
+        kind = next(
+            (o for o in options if any(base.__name__ in wanted for base in o.__mro__[1:-1])),
+            options[-1],
+        )
         annotated = {f.name: str(f.type) for f in fields(kind)} if is_dataclass(kind) else {}
         in_order = [*annotated.values(), *[""] * len(node.args)]
-        arguments = [_value(a, members, annotation) for a, annotation in zip(node.args, in_order, strict=False)]
-        named = {k.arg: _value(k.value, members, annotated.get(k.arg, "")) for k in node.keywords if k.arg}
+        arguments = [
+            _value(a, members, annotation)
+            for a, annotation in zip(node.args, in_order, strict=False)
+        ]
+        named = {
+            k.arg: _value(k.value, members, annotated.get(k.arg, ""))
+            for k in node.keywords
+            if k.arg
+        }
         return kind(*arguments, **named)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mult):
         left, right = _value(node.left, members, wanted), _value(node.right, members, wanted)
@@ -140,7 +180,9 @@ def _value(node: ast.expr, members: Mapping[str, list[type]], wanted: str = "") 
     try:
         return ast.literal_eval(node)
     except ValueError:
-        raise SettingError("calls, numbers, + and * in a recipe", ast.unparse(node), "see `ppgp list`") from None
+        raise SettingError(
+            "calls, numbers, + and * in a recipe", ast.unparse(node), "see `ppgp list`"
+        ) from None
 
 
 def changed(record: Any, path: str, text: str) -> Any:
@@ -160,7 +202,8 @@ def changed(record: Any, path: str, text: str) -> Any:
     if head in names:
         value = getattr(record, head)
         annotation = next(str(f.type) for f in fields(record) if f.name == head)
-        return replace(record, **{head: changed(value, rest, text) if rest else _option(text, annotation)})  # type: ignore[type-var]
+        new = changed(value, rest, text) if rest else _option(text, annotation)
+        return replace(cast(Any, record), **{head: new})
     for inner in ("kernel", "children"):
         if inner in names:
             return replace(record, **{inner: changed(getattr(record, inner), path, text)})  # type: ignore[type-var]

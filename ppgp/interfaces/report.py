@@ -34,7 +34,9 @@ td.text{text-align:left}img{max-width:100%;margin:.5rem 0}.note{color:#666;font-
 
 
 def rows_of(
-    comparison: Comparison, posteriors: Mapping[str, Posterior], names: Mapping[str, tuple[str, str]]
+    comparison: Comparison,
+    posteriors: Mapping[str, Posterior],
+    names: Mapping[str, tuple[str, str]],
 ) -> list[dict[str, Any]]:
     """One flat record a posterior: model, how, interrupted, figures, seconds, verdict, reason, guarantee, warnings."""
     rows = []
@@ -44,7 +46,10 @@ def rows_of(
         rows.append(
             {"model": model, "how": how, "interrupted": cut_short(posteriors[str(name)].stats)}
             | {str(k): _plain(v) for k, v in figures.items()}
-            | {"guarantee": region.guarantee if region else None, "warnings": list(posteriors[str(name)].warnings)}
+            | {
+                "guarantee": region.guarantee if region else None,
+                "warnings": list(posteriors[str(name)].warnings),
+            }
         )
     return rows
 
@@ -59,7 +64,9 @@ def _plain(value: Any) -> Any:
 
 def write_results(out: Path, rows: list[dict[str, Any]], **about: Any) -> Path:
     """results.json: what was run, and ``rows``, one flat record for each row of the printed table."""
-    return files.write(out / "results.json", json.dumps({**about, "rows": rows}, indent=2) + "\n", folder=True)
+    return files.write(
+        out / "results.json", json.dumps({**about, "rows": rows}, indent=2) + "\n", folder=True
+    )
 
 
 def write_report(
@@ -82,13 +89,13 @@ def write_report(
     out = Path(out)
     page = out / "index.html"
     rows = rows_of(comparison, posteriors, names)
-    troubles: list[str] = []
+    problems: list[str] = []
 
     def attempt(write: Callable[[], object]) -> None:
         try:
             write()
         except StorageError as error:
-            troubles.append(str(error))
+            problems.append(str(error))
 
     attempt(lambda: write_results(out, rows, **about))
     attempt(lambda: files.write(page, _page(rows, about, [])))
@@ -102,8 +109,12 @@ def write_report(
         sections.append(f'<h2>{alt}</h2><img alt="{alt}" src="data:image/png;base64,{picture}">')
     attempt(lambda: files.write(page, _page(rows, about, sections)))
     for name, posterior in posteriors.items():
-        attempt(lambda name=name, posterior=posterior: _write_netcdf(out / f"{_slug(name)}.nc", posterior))
-    return page, list(dict.fromkeys(troubles))
+        attempt(
+            lambda name=name, posterior=posterior: _write_netcdf(
+                out / f"{_slug(name)}.nc", posterior
+            )
+        )
+    return page, list(dict.fromkeys(problems))
 
 
 def _write_netcdf(path: Path, posterior: Posterior) -> None:
@@ -115,43 +126,69 @@ def _slug(name: str) -> str:
 
 
 def _figures(
-    comparison: Comparison, posteriors: Mapping[str, Posterior], names: Mapping[str, tuple[str, str]], test: Dataset
+    comparison: Comparison,
+    posteriors: Mapping[str, Posterior],
+    names: Mapping[str, tuple[str, str]],
+    test: Dataset,
 ) -> list[tuple[str, str, Figure]]:
     figures: list[tuple[str, str, Figure]] = []
     if not comparison.latents.empty:
-        figures.append(("differences", "Approximations against NUTS", plots.differences(comparison)))
+        figures.append(
+            ("differences", "Approximations against NUTS", plots.differences(comparison))
+        )
     for model in dict.fromkeys(m for m, _ in names.values()):
         mine = {names[n][1]: p for n, p in posteriors.items() if names[n][0] == model}
         if len(mine) > 1:
-            figures.append((f"marginals-{_slug(model)}", f"Marginals of {model}", plots.marginals(mine)))
+            figures.append(
+                (f"marginals-{_slug(model)}", f"Marginals of {model}", plots.marginals(mine))
+            )
         # the method to trust most stands for the model
         name = next(
-            (n for n in names if names[n][0] == model and posteriors[n].mcmc), next(n for n in names if names[n][0] == model)
+            (n for n in names if names[n][0] == model and posteriors[n].mcmc),
+            next(n for n in names if names[n][0] == model),
         )
         prediction = comparison.predictions[name]
         if prediction.kind == "classes":
-            figures.append((f"reliability-{_slug(name)}", f"Reliability of {name}", plots.reliability(prediction, test.y)))
+            figures.append(
+                (
+                    f"reliability-{_slug(name)}",
+                    f"Reliability of {name}",
+                    plots.reliability(prediction, test.y),
+                )
+            )
         elif name in comparison.regions:
             region = comparison.regions[name]
             figure = plots.intervals(prediction, test.y, region, prediction.interval(region.level))
-            figures.append((f"intervals-{_slug(name)}", f"Intervals of {name}, before and after calibration", figure))
+            figures.append(
+                (
+                    f"intervals-{_slug(name)}",
+                    f"Intervals of {name}, before and after calibration",
+                    figure,
+                )
+            )
         if posteriors[name].mcmc:
-            figures.append((f"trace-{_slug(name)}", f"Chains of {name}", plots.trace(posteriors[name])))
+            figures.append(
+                (f"trace-{_slug(name)}", f"Chains of {name}", plots.trace(posteriors[name]))
+            )
     return figures
 
 
 def _page(rows: list[dict[str, Any]], about: Mapping[str, Any], sections: list[str]) -> str:
-    hidden = {"warnings", "guarantee"} | (set() if any(row["interrupted"] for row in rows) else {"interrupted"})
+    hidden = {"warnings", "guarantee"} | (
+        set() if any(row["interrupted"] for row in rows) else {"interrupted"}
+    )
     columns = [c for c in rows[0] if c not in hidden]
     head = "".join(f"<th>{html.escape(c.replace('_', ' '))}</th>" for c in columns)
     body = "".join("<tr>" + "".join(_cell(row.get(c)) for c in columns) + "</tr>" for row in rows)
-    said = "".join(f"<li>{html.escape(str(k))}: {html.escape(str(v))}</li>" for k, v in about.items())
+    said = "".join(
+        f"<li>{html.escape(str(k))}: {html.escape(str(v))}</li>" for k, v in about.items()
+    )
     guarantees = "".join(
         f"<li><b>{html.escape(row['model'])} {html.escape(row['how'])}</b>: {html.escape(row['guarantee'])}</li>"
         for row in rows
         if row["guarantee"]
     )
-    troubles = "".join(
+    problems = "".join(
         f"<li><b>{html.escape(r['model'])} {html.escape(r['how'])}</b>: {html.escape(w)}</li>"
         for r in rows
         for w in r["warnings"]
@@ -162,7 +199,7 @@ def _page(rows: list[dict[str, Any]], about: Mapping[str, Any], sections: list[s
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>",
         "<p class='note'>coverage and width: the model's own interval; conformal: after calibration on rows that no fit has seen.</p>",
         f"<h2>What is guaranteed</h2><ul>{guarantees or '<li>nothing: no calibration rows</li>'}</ul>",
-        f"<h2>Warnings</h2><ul>{troubles}</ul>" if troubles else "",
+        f"<h2>Warnings</h2><ul>{problems}</ul>" if problems else "",
         *sections,
         "</body></html>\n",
     ]

@@ -6,7 +6,15 @@ from typing import Any
 
 #: what is in the report, and too long or too many for a terminal
 HIDDEN = (
-    *("warnings", "guarantee", "reason", "predictions_reason", "predictive_shift", "interval_content", "brier"),
+    *(
+        "warnings",
+        "guarantee",
+        "reason",
+        "predictions_reason",
+        "predictive_shift",
+        "interval_content",
+        "brier",
+    ),
     *("n_train", "n_calibration", "n_test"),
 )
 WHERE_TRUE = ("interrupted",)  # a column that is False throughout is left out
@@ -18,7 +26,11 @@ def print_table(rows: list[dict[str, Any]], title: str) -> None:
     from rich.table import Table
 
     rows = [_with_errors(row) for row in rows]
-    columns = [c for c in rows[0] if c not in HIDDEN and (c not in WHERE_TRUE or any(row[c] for row in rows))]
+    columns = [
+        c
+        for c in rows[0]
+        if c not in HIDDEN and (c not in WHERE_TRUE or any(row[c] for row in rows))
+    ]
     table = Table(title=title, title_justify="left")
     for column in columns:
         table.add_column(
@@ -27,7 +39,14 @@ def print_table(rows: list[dict[str, Any]], title: str) -> None:
         )
     for row in rows:
         table.add_row(
-            *[f"{row[c]:.4g}" if isinstance(row[c], float) else "" if row[c] is None else str(row[c]) for c in columns]
+            *[
+                f"{row[c]:.4g}"
+                if isinstance(row[c], float)
+                else ""
+                if row[c] is None
+                else str(row[c])
+                for c in columns
+            ]
         )
     console = Console()
     # a table in a pipe or a narrow terminal keeps its columns rather than its margins

@@ -54,7 +54,11 @@ class Kernel:
     #: the fewest and the most columns of X that it is a covariance for
     widths: ClassVar[tuple[int, float]] = (1, math.inf)
     #: hyperparameter -> powers of y and of X in its unit; what is not named has none
-    dimensions: ClassVar[Mapping[str, tuple[float, float]]] = {"variance": (2, 0), "lengthscale": (0, 1), "period": (0, 1)}
+    dimensions: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "variance": (2, 0),
+        "lengthscale": (0, 1),
+        "period": (0, 1),
+    }
     #: whether the kernel knows where X = 0 is; a stationary one sees differences alone
     about_origin: ClassVar[bool] = True
 
@@ -62,9 +66,15 @@ class Kernel:
         """Raises SettingError where it is no covariance for inputs of d columns."""
         low, high = self.widths
         if not low <= d <= high:
-            wanted = f"at least {counted(low, 'column')} of X" if d < low else f"at most {counted(int(high), 'column')} of X"
+            wanted = (
+                f"at least {counted(low, 'column')} of X"
+                if d < low
+                else f"at most {counted(int(high), 'column')} of X"
+            )
             raise SettingError(
-                f"{wanted} for {type(self).__name__}", str(d), "choose another kernel, or Subspace(kernel, columns)"
+                f"{wanted} for {type(self).__name__}",
+                str(d),
+                "choose another kernel, or Subspace(kernel, columns)",
             )
 
     #: (h of one draw, d, Draw) -> frequencies [samples, L, d] of the kernel over its variance; None: no spectral law is known
@@ -88,7 +98,10 @@ class Kernel:
     def sites(self, d: int) -> dict[str, Site | Param]:
         """{name: Site} of the hyperparameters for inputs of d columns; Param for what is optimised rather than inferred."""
         self.check_columns(d)
-        return {name: site(f"{type(self).__name__}.{name}", getattr(self, name), positive=True) for name in self.hyper}
+        return {
+            name: site(f"{type(self).__name__}.{name}", getattr(self, name), positive=True)
+            for name in self.hyper
+        }
 
     def in_units(self, units: Units) -> Kernel:
         """This kernel on the scale of a model, whose X and y were standardised by ``units``.
@@ -108,11 +121,17 @@ class Kernel:
 
     def measured(self) -> bool:
         """Whether a length (period, slope, angle, ...) is given in the units of the data."""
-        return any(self.dimensions.get(name, (0, 0))[1] and in_units_of_data(getattr(self, name)) for name in self.hyper)
+        return any(
+            self.dimensions.get(name, (0, 0))[1] and in_units_of_data(getattr(self, name))
+            for name in self.hyper
+        )
 
     def uncertain_level(self) -> bool:
         """Whether a variance has a prior: of the factors of a product the first of these carries the unit of y."""
-        return any(self.dimensions.get(name, (0, 0))[0] and isinstance(getattr(self, name), Prior) for name in self.hyper)
+        return any(
+            self.dimensions.get(name, (0, 0))[0] and isinstance(getattr(self, name), Prior)
+            for name in self.hyper
+        )
 
     def factors(self, units: Units) -> dict[str, Factor]:
         """{site: what its draws on the scale of a model are multiplied by to be in the units of the data}.
@@ -132,11 +151,15 @@ class Kernel:
             NotApplicable: if this kernel knows no functions that it is the covariance of.
         """
         if self.spectrum is None:
-            raise NotApplicable("a kernel with a spectral law", type(self).__name__, "draw the prior exactly: features=None")
+            raise NotApplicable(
+                "a kernel with a spectral law",
+                type(self).__name__,
+                "draw the prior exactly: features=None",
+            )
         h = self._values(theta, draw.like, 0)
         return fourier(draw, self.spectrum(h, d, draw), h["variance"])
 
-    def seen(self, theta: Theta, *tables: Tensor) -> tuple[Kernel, Theta, list[Tensor]]:
+    def to_feature_space(self, theta: Theta, *tables: Tensor) -> tuple[Kernel, Theta, list[Tensor]]:
         """The kernel, its theta and the rows that it is about at last: of a deep kernel the inner one and features, made in one pass."""
         return self, theta, list(tables)
 
@@ -160,7 +183,12 @@ class Kernel:
         n1, n2 = X1.shape[-2], (X1 if X2 is None else X2).shape[-2]
         size = X1.element_size() * n1 * n2
         if size > SMALL:
-            must_fit(size, f"a kernel matrix of {n1:,} by {n2:,} rows", "pass fewer rows at a time", X1.device)
+            must_fit(
+                size,
+                f"a kernel matrix of {n1:,} by {n2:,} rows",
+                "pass fewer rows at a time",
+                X1.device,
+            )
         return self.gram(self._values(theta, X1, 2), X1, X2)
 
     def diag(self, theta: Theta, X: Float[Tensor, "*b n d"]) -> Float[Tensor, "*batch n"]:
@@ -193,7 +221,11 @@ def check_kernel(found: object) -> Kernel:
     """Raises SettingError where it is none: a number, a class that was not called, a kernel of another library."""
     if isinstance(found, Kernel):
         return found
-    do = f"call it: {found.__name__}()" if isinstance(found, type) else "for a number write Scale(kernel, 2.0) or Constant(1.0)"
+    do = (
+        f"call it: {found.__name__}()"
+        if isinstance(found, type)
+        else "for a number write Scale(kernel, 2.0) or Constant(1.0)"
+    )
     raise SettingError("a kernel, a member of ppgp.kernels", repr(found), do)
 
 
@@ -208,14 +240,24 @@ class _Many(Kernel):
         flat: list[Kernel] = []
         for child in self.children:
             check_kernel(child)
-            flat.extend(child.children if isinstance(child, _Many) and type(child) is type(self) else [child])
+            flat.extend(
+                child.children
+                if isinstance(child, _Many) and type(child) is type(self)
+                else [child]
+            )
         object.__setattr__(self, "children", tuple(flat))
 
     def sites(self, d: int) -> dict[str, Site | Param]:
-        return {k: s for i, child in enumerate(self.children) for k, s in prefixed(str(i), child.sites(d)).items()}
+        return {
+            k: s
+            for i, child in enumerate(self.children)
+            for k, s in prefixed(str(i), child.sites(d)).items()
+        }
 
     def check_fit(self, theta: Theta, X: Tensor) -> list[str]:
-        return [sentence for child, part in self.parts(theta) for sentence in child.check_fit(part, X)]
+        return [
+            sentence for child, part in self.parts(theta) for sentence in child.check_fit(part, X)
+        ]
 
     @property
     def terms(self) -> int:
@@ -240,7 +282,11 @@ class _Many(Kernel):
 
     def factors(self, units: Units) -> dict[str, Factor]:
         pairs = zip(self.children, self.units_of_children(units), strict=True)
-        return {f"{i}.{name}": f for i, (child, own) in enumerate(pairs) for name, f in child.factors(own).items()}
+        return {
+            f"{i}.{name}": f
+            for i, (child, own) in enumerate(pairs)
+            for name, f in child.factors(own).items()
+        }
 
     def parts(self, theta: Theta) -> list[tuple[Kernel, dict[str, Tensor]]]:
         """Each child with its part of theta."""
@@ -289,7 +335,9 @@ class Product(_Many):
         if all(each is None for each in own):
             return None
         whole = [child.diag(part, X) for child, part in self.parts(theta)]
-        shared = [diag if each is None else diag - each for diag, each in zip(whole, own, strict=True)]
+        shared = [
+            diag if each is None else diag - each for diag, each in zip(whole, own, strict=True)
+        ]
         return reduce(mul, whole) - reduce(mul, shared)
 
 

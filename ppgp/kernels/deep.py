@@ -53,24 +53,35 @@ class Deep(Kernel):
         super().__post_init__()
         if not isinstance(self.network, Network | nn.Module) or not isinstance(self.kernel, Kernel):
             got = f"Deep({type(self.network).__name__}, {type(self.kernel).__name__})"
-            raise SettingError("a network and a kernel in Deep", got, "for example Deep(MLP(), RBF())")
+            raise SettingError(
+                "a network and a kernel in Deep", got, "for example Deep(MLP(), RBF())"
+            )
         if self.frozen and self.prior is not None:
             raise SettingError("weights with a prior, or frozen", "both", "leave one out")
         if isinstance(self.network, nn.Module):
             object.__setattr__(self, "network", copy.deepcopy(self.network))
 
     def __repr__(self) -> str:
-        own = repr(self.network) if isinstance(self.network, Network) else f"<{type(self.network).__name__}>"
+        own = (
+            repr(self.network)
+            if isinstance(self.network, Network)
+            else f"<{type(self.network).__name__}>"
+        )
         return f"Deep(network={own}, kernel={self.kernel!r}, prior={self.prior!r}, frozen={self.frozen})"
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         given = self.kernel.sites(width(self.network, d))
         # features lie in a ball, whatever their number
         inner: dict[str, Site | Param] = {
-            name: s if isinstance(s, Param) else replace(s, prior=per_column(s.prior, 1)) for name, s in given.items()
+            name: s if isinstance(s, Param) else replace(s, prior=per_column(s.prior, 1))
+            for name, s in given.items()
         }
         if any(name.startswith(NETWORK + ".") for name in inner):
-            raise SettingError("one network in a kernel", "a Deep in a Deep", "put one network after the other in a module")
+            raise SettingError(
+                "one network in a kernel",
+                "a Deep in a Deep",
+                "put one network after the other in a module",
+            )
         parameters, buffers = weights(module_of(self.network, d))
         own: dict[str, Site | Param] = {}
         for name, value in parameters.items():
@@ -101,7 +112,9 @@ class Deep(Kernel):
         initial: dict[str, Tensor] = {**parameters, **buffers}
         shapes = {name: value.shape for name, value in initial.items()}
         state = {name: given.get(name, value).to(X) for name, value in initial.items()}
-        batch = torch.broadcast_shapes(*(v.shape[: v.ndim - len(shapes[name])] for name, v in state.items()))
+        batch = torch.broadcast_shapes(
+            *(v.shape[: v.ndim - len(shapes[name])] for name, v in state.items())
+        )
 
         def run(state: dict[str, Tensor], X: Tensor) -> Tensor:
             flat = X.reshape(-1, X.shape[-1])
@@ -110,7 +123,10 @@ class Deep(Kernel):
         if not batch:
             return run(state, X)
         batch = torch.broadcast_shapes(batch, X.shape[:-2])
-        each = {name: v.expand(batch + shapes[name]).reshape(-1, *shapes[name]) for name, v in state.items()}
+        each = {
+            name: v.expand(batch + shapes[name]).reshape(-1, *shapes[name])
+            for name, v in state.items()
+        }
         rows = X if X.ndim == 2 else X.expand(batch + X.shape[-2:]).reshape(-1, *X.shape[-2:])
         several = torch.vmap(run, in_dims=(0, None if X.ndim == 2 else 0), randomness="different")
         return several(each, rows).reshape(*batch, X.shape[-2], -1)
@@ -118,12 +134,16 @@ class Deep(Kernel):
     def _inner(self, theta: Theta) -> dict[str, Tensor]:
         return {name: value for name, value in theta.items() if not name.startswith(NETWORK + ".")}
 
-    def seen(self, theta: Theta, *tables: Tensor) -> tuple[Kernel, Theta, list[Tensor]]:
+    def to_feature_space(self, theta: Theta, *tables: Tensor) -> tuple[Kernel, Theta, list[Tensor]]:
         features = self.features(theta, torch.cat(tables))
         return self.kernel, self._inner(theta), list(features.split([len(X) for X in tables], -2))
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        return self.kernel(self._inner(theta), self.features(theta, X1), None if X2 is None else self.features(theta, X2))
+        return self.kernel(
+            self._inner(theta),
+            self.features(theta, X1),
+            None if X2 is None else self.features(theta, X2),
+        )
 
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
         return self.kernel.diag(self._inner(theta), self.features(theta, X))
@@ -140,14 +160,22 @@ class Deep(Kernel):
         """A sentence where features are not finite, or the same in all rows."""
         F = self.features(theta, X)
         if not bool(torch.isfinite(F).all()):
-            bad = torch.nonzero(~torch.isfinite(F).flatten(0, -3).all(-1).all(0) if F.ndim > 2 else ~torch.isfinite(F).all(-1))
+            bad = torch.nonzero(
+                ~torch.isfinite(F).flatten(0, -3).all(-1).all(0)
+                if F.ndim > 2
+                else ~torch.isfinite(F).all(-1)
+            )
             where = listed(bad.flatten().tolist(), "row")
             return [
                 f"the network gives features that are not finite in {where}: check the data there, or lower the learning rate"
             ]
         spread = (F - F.mean(-2, keepdim=True)).square().mean((-2, -1)).sqrt()
         size = F.square().mean((-2, -1)).sqrt()
-        if len(X) > 1 and not torch.equal(X, X[:1].expand_as(X)) and bool((spread <= COLLAPSED * size).all()):
+        if (
+            len(X) > 1
+            and not torch.equal(X, X[:1].expand_as(X))
+            and bool((spread <= COLLAPSED * size).all())
+        ):
             return [
                 "the network gives the same features in all rows, so that the kernel sees no inputs: lower the learning rate, start "
                 "from networks.pretrained, or leave the network out"

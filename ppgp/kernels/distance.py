@@ -37,14 +37,21 @@ def squared_distance(X1: Tensor, X2: Tensor | None, lengthscale: Tensor) -> Tens
     if dtype != torch.float64:
         squared = squared.to(dtype).clamp_min(0.0)
     if X2 is None:
-        squared = squared.masked_fill(torch.eye(X1.shape[-2], dtype=torch.bool, device=X1.device), 0.0)
-    return squared / lengthscale.square()  # last: of rows that no hyperparameter touches, a graph has the rest once and for all
+        squared = squared.masked_fill(
+            torch.eye(X1.shape[-2], dtype=torch.bool, device=X1.device), 0.0
+        )
+    return (
+        squared / lengthscale.square()
+    )  # last: of rows that no hyperparameter touches, a graph has the rest once and for all
 
 
 def by_product(A: Tensor, B: Tensor) -> Tensor:
     """|a - b|^2 by one matrix product."""
     a, b = A.square().sum(-1, keepdim=True), B.square().sum(-1, keepdim=True)
-    left, right = torch.cat([-2.0 * A, a, torch.ones_like(a)], -1), torch.cat([B, torch.ones_like(b), b], -1)
+    left, right = (
+        torch.cat([-2.0 * A, a, torch.ones_like(a)], -1),
+        torch.cat([B, torch.ones_like(b), b], -1),
+    )
     return left @ right.mT
 
 

@@ -40,7 +40,10 @@ def fourier(draw: Draw, frequencies: Tensor, variance: Tensor) -> Path:
     shared by all functions the covariance itself would be off, by up to variance / sqrt(2 L) a standard error.)
     """
     samples, L, _ = frequencies.shape
-    a, b = (variance / L).sqrt() * draw.normal(samples, 1, L), (variance / L).sqrt() * draw.normal(samples, 1, L)
+    a, b = (
+        (variance / L).sqrt() * draw.normal(samples, 1, L),
+        (variance / L).sqrt() * draw.normal(samples, 1, L),
+    )
 
     def path(X: Tensor) -> Tensor:
         blocks = []
@@ -59,8 +62,13 @@ def gaussian_frequencies(draw: Draw, d: int, lengthscale: Tensor) -> Tensor:
 
 def student_frequencies(draw: Draw, d: int, lengthscale: Tensor, nu: float) -> Tensor:
     """Student's t with 2 nu degrees of freedom: the spectral law of Matern nu. Rasmussen & Williams (2006), equation 4.15."""
-    shared = draw.gamma(nu, draw.samples, draw.features, 1) / nu  # chi-squared of 2 nu degrees over 2 nu
-    return gaussian_frequencies(draw, d, lengthscale) / shared.clamp_min(torch.finfo(shared.dtype).tiny).sqrt()
+    shared = (
+        draw.gamma(nu, draw.samples, draw.features, 1) / nu
+    )  # chi-squared of 2 nu degrees over 2 nu
+    return (
+        gaussian_frequencies(draw, d, lengthscale)
+        / shared.clamp_min(torch.finfo(shared.dtype).tiny).sqrt()
+    )
 
 
 def gamma_frequencies(draw: Draw, d: int, lengthscale: Tensor, alpha: float) -> Tensor:

@@ -35,7 +35,11 @@ class Matern(Kernel):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.nu not in (0.5, 1.5, 2.5):
-            raise SettingError("nu = 0.5, 1.5 or 2.5 in Matern", repr(self.nu), "use one of them, or RBF for infinity")
+            raise SettingError(
+                "nu = 0.5, 1.5 or 2.5 in Matern",
+                repr(self.nu),
+                "use one of them, or RBF for infinity",
+            )
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         s = math.sqrt(2 * self.nu) * distance(X1, X2, h["lengthscale"])

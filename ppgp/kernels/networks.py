@@ -30,7 +30,12 @@ from ..numerics.seeding import stream
 
 __all__ = ["CNN", "MLP", "Network", "training"]
 
-ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh, "gelu": nn.GELU, "silu": nn.SiLU}
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+}
 RADIUS = 2.0
 T = TypeVar("T")
 AT_ONCE = 2**22  # numbers between two layers of convolution
@@ -116,7 +121,11 @@ class MLP(Network):
         layers: list[nn.Module] = []
         width = d
         for units in self.hidden:
-            layers += [nn.Linear(width, units, dtype=torch.float64), ACTIVATIONS[self.activation](), nn.Dropout(self.dropout)]
+            layers += [
+                nn.Linear(width, units, dtype=torch.float64),
+                ACTIVATIONS[self.activation](),
+                nn.Dropout(self.dropout),
+            ]
             width = units
         return nn.Sequential(*layers, nn.Linear(width, self.out, dtype=torch.float64), Bounded())
 
@@ -149,25 +158,35 @@ class CNN(Network):
         object.__setattr__(self, "channels", tuple(self.channels))
         _check(self, self.activation, self.dropout, (*self.channels, self.out))
         if not self.channels:
-            raise SettingError("at least one block in CNN", "no channels", "for example channels=(8, 16, 16)")
+            raise SettingError(
+                "at least one block in CNN", "no channels", "for example channels=(8, 16, 16)"
+            )
 
     def layers(self, d: int) -> nn.Module:
         side, least = math.isqrt(d), 2 ** len(self.channels)
         if side * side != d or side < least:
             raise SettingError(
-                f"rows that are square images of at least {least} x {least} for CNN", counted(d, "column"), "use MLP"
+                f"rows that are square images of at least {least} x {least} for CNN",
+                counted(d, "column"),
+                "use MLP",
             )
         layers: list[nn.Module] = [nn.Unflatten(1, (1, side, side))]
         before = 1
         for channels in self.channels:
-            layers.append(nn.Conv2d(before, channels, 3, padding=1, bias=not self.normalise, dtype=torch.float64))
+            layers.append(
+                nn.Conv2d(
+                    before, channels, 3, padding=1, bias=not self.normalise, dtype=torch.float64
+                )
+            )
             if self.normalise:
                 layers.append(nn.BatchNorm2d(channels, dtype=torch.float64))
             layers += [ACTIVATIONS[self.activation](), nn.MaxPool2d(2)]
             before, side = channels, side // 2
         head = nn.Linear(before * side * side, self.out, dtype=torch.float64)
         rows = max(1, AT_ONCE // (self.channels[0] * d))
-        built = InBlocks(*layers, nn.Flatten(), nn.Dropout(self.dropout), head, Bounded(), rows=rows)
+        built = InBlocks(
+            *layers, nn.Flatten(), nn.Dropout(self.dropout), head, Bounded(), rows=rows
+        )
         return built.to(memory_format=torch.channels_last)  # type: ignore[call-overload] # a third faster on a CPU
 
 
@@ -185,7 +204,9 @@ def _initialised(module: nn.Module) -> nn.Module:
     """Weights N(0, gain / fan in), biases 0; the last layer's gain is 1, so that few features start where tanh is flat."""
     layers = [m for m in module.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
     for layer in layers:
-        nn.init.kaiming_normal_(layer.weight, nonlinearity="linear" if layer is layers[-1] else "relu")
+        nn.init.kaiming_normal_(
+            layer.weight, nonlinearity="linear" if layer is layers[-1] else "relu"
+        )
         if layer.bias is not None:
             nn.init.zeros_(layer.bias)
     return module
@@ -217,8 +238,14 @@ def module_of(network: Network | nn.Module, d: int) -> nn.Module:
 
 @lru_cache(maxsize=32)
 def _built(network: Network | nn.Module, d: int, train: bool) -> nn.Module:
-    module = (network.build(d) if isinstance(network, Network) else copy.deepcopy(network)).requires_grad_(False).eval()
-    for part in module.modules():  # dropout alone: what estimates statistics in train mode would change buffers in place
+    module = (
+        (network.build(d) if isinstance(network, Network) else copy.deepcopy(network))
+        .requires_grad_(False)
+        .eval()
+    )
+    for part in (
+        module.modules()
+    ):  # dropout alone: what estimates statistics in train mode would change buffers in place
         part.training = train and isinstance(part, _DropoutNd)
     return module
 
@@ -237,9 +264,15 @@ def width(network: Network | nn.Module, d: int) -> int:
             shape = list(module(torch.zeros(2, d, dtype=like.dtype, device=like.device)).shape)
     except (RuntimeError, ValueError, TypeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise SettingError(f"a network that takes rows of {counted(d, 'column')}", reason, "give it as many inputs") from None
+        raise SettingError(
+            f"a network that takes rows of {counted(d, 'column')}", reason, "give it as many inputs"
+        ) from None
     if len(shape) != 2 or shape[0] != 2 or shape[1] < 1:
-        raise SettingError("a network from rows [n, d] to features [n, q]", f"{shape} from 2 rows", "flatten its output")
+        raise SettingError(
+            "a network from rows [n, d] to features [n, q]",
+            f"{shape} from 2 rows",
+            "flatten its output",
+        )
     return shape[1]
 
 

@@ -33,7 +33,9 @@ class Polynomial(Kernel):
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.degree, bool) or not isinstance(self.degree, int) or self.degree < 1:
-            raise SettingError("a whole degree of 1 or more in Polynomial", repr(self.degree), "use 2 or 3")
+            raise SettingError(
+                "a whole degree of 1 or more in Polynomial", repr(self.degree), "use 2 or 3"
+            )
 
     @property
     def dimensions(self) -> Mapping[str, tuple[float, float]]:  # type: ignore[override]

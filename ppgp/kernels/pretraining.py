@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ..data.dataset import Dataset
-from ..data.origin import mark, origin_of
+from ..data.found_on import mark, origin_of
 from ..errors import SettingError
 from ..numerics.seeding import seeded
 from .networks import Network, width
@@ -41,7 +41,9 @@ def pretrained(
         SettingError: if epochs, batch_size or learning_rate is not positive, or the network does not fit the data.
     """
     table = data.standardised()[0] if standardise else data
-    both = regressor(network, table, epochs=epochs, learning_rate=learning_rate, batch_size=batch_size, seed=seed)
+    both = regressor(
+        network, table, epochs=epochs, learning_rate=learning_rate, batch_size=batch_size, seed=seed
+    )
     mark(both[0], data, before=origin_of(network))
     return both[0]
 
@@ -56,7 +58,11 @@ def regressor(
     seed: int = 0,
 ) -> nn.Sequential:
     """What ``pretrained`` trains, with its head: [n, d] -> features [n, q] -> [n, 1], on the scale that the data have."""
-    for name, value in (("epochs", epochs), ("batch_size", batch_size), ("learning_rate", learning_rate)):
+    for name, value in (
+        ("epochs", epochs),
+        ("batch_size", batch_size),
+        ("learning_rate", learning_rate),
+    ):
         if not value > 0:
             raise SettingError(f"a positive {name} in pretrained", repr(value), "change it")
     features = width(network, data.d)
@@ -67,7 +73,9 @@ def regressor(
         both = nn.Sequential(module, head)
         optimizer = torch.optim.Adam(both.parameters(), lr=learning_rate)
         steps = -(-data.n // batch_size) * epochs
-        cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, total_steps=max(steps, 2))
+        cycle = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, learning_rate, total_steps=max(steps, 2)
+        )
         for _ in range(epochs):
             for rows in torch.randperm(data.n, device=data.X.device).split(batch_size):
                 if len(rows) == 1 < data.n:  # batch normalisation has no variance of one row

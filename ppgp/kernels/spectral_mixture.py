@@ -39,8 +39,16 @@ class SpectralMixture(Kernel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.components, bool) or not isinstance(self.components, int) or self.components < 1:
-            raise SettingError("a positive whole number of components in SpectralMixture", repr(self.components), "use 3")
+        if (
+            isinstance(self.components, bool)
+            or not isinstance(self.components, int)
+            or self.components < 1
+        ):
+            raise SettingError(
+                "a positive whole number of components in SpectralMixture",
+                repr(self.components),
+                "use 3",
+            )
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         Q = self.components
@@ -48,24 +56,35 @@ class SpectralMixture(Kernel):
         checked = site("frequency", self.frequency, (Q, d), positive=True)
         return {
             "weight": site("weight", self.weight, (Q,), positive=True),
-            "frequency": Site(checked.prior, checked.shape, True, start=None if checked.fixed else spread),
+            "frequency": Site(
+                checked.prior, checked.shape, True, start=None if checked.fixed else spread
+            ),
             "bandwidth": site("bandwidth", self.bandwidth, (Q, d), positive=True),
         }
 
     def in_units(self, units: Units) -> Kernel:
         weight = moved(self.weight, power(units.y_sd, -2), what="weight")
-        frequency, bandwidth = (moved(prior, units.x_sd) for prior in (self.frequency, self.bandwidth))  # one a column
+        frequency, bandwidth = (
+            moved(prior, units.x_sd) for prior in (self.frequency, self.bandwidth)
+        )  # one a column
         return replace(self, weight=weight, frequency=frequency, bandwidth=bandwidth)
 
     def _parts(self, theta: Theta, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Weight [*batch, Q], frequency and bandwidth [*batch, Q, d]."""
-        shapes = {"weight": (self.components,), **dict.fromkeys(("frequency", "bandwidth"), (self.components, X.shape[-1]))}
+        shapes = {
+            "weight": (self.components,),
+            **dict.fromkeys(("frequency", "bandwidth"), (self.components, X.shape[-1])),
+        }
         found = []
         for name, shape in shapes.items():
             value = value_of(theta, name, getattr(self, name), X)
             value = value.expand(shape) if value.ndim < len(shape) else value
             if tuple(value.shape[-len(shape) :]) != shape:
-                raise SettingError(f"{name} of shape {list(shape)}", f"{list(value.shape)}", "pass the same columns of X")
+                raise SettingError(
+                    f"{name} of shape {list(shape)}",
+                    f"{list(value.shape)}",
+                    "pass the same columns of X",
+                )
             found.append(value)
         return found[0], found[1], found[2]
 
@@ -74,9 +93,17 @@ class SpectralMixture(Kernel):
         other = X1 if X2 is None else X2
         total = weight[..., None, None]
         for k in range(X1.shape[-1]):
-            difference = (X1[..., :, None, k] - other[..., None, :, k]).unsqueeze(-3)  # [*b, 1, n1, n2], a component an entry
-            envelope = torch.exp(-2 * math.pi**2 * (difference * bandwidth[..., k, None, None]).square())
-            total = total * envelope * torch.cos(2 * math.pi * difference * frequency[..., k, None, None])
+            difference = (X1[..., :, None, k] - other[..., None, :, k]).unsqueeze(
+                -3
+            )  # [*b, 1, n1, n2], a component an entry
+            envelope = torch.exp(
+                -2 * math.pi**2 * (difference * bandwidth[..., k, None, None]).square()
+            )
+            total = (
+                total
+                * envelope
+                * torch.cos(2 * math.pi * difference * frequency[..., k, None, None])
+            )
         return total.sum(-3)
 
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
@@ -88,8 +115,12 @@ class SpectralMixture(Kernel):
         weight, frequency, bandwidth = self._parts(theta, draw.like)
         size = (draw.samples, draw.features)
         # on the CPU, where the generator lives
-        chosen = torch.multinomial(weight.double().cpu(), draw.samples * draw.features, True, generator=draw.generator)
+        chosen = torch.multinomial(
+            weight.double().cpu(), draw.samples * draw.features, True, generator=draw.generator
+        )
         chosen = chosen.reshape(size).to(draw.like.device)
-        sign = draw.normal(*size, d).sign()  # a product of cosines: every combination of signs alike
+        sign = draw.normal(
+            *size, d
+        ).sign()  # a product of cosines: every combination of signs alike
         centre, spread = sign * frequency[chosen], bandwidth[chosen] * draw.normal(*size, d)
         return fourier(draw, 2 * math.pi * (centre + spread), weight.sum())

@@ -36,7 +36,11 @@ class Units:
         return cls((0.0,) * d, (1.0,) * d, y_sd)
 
     def columns(self, which: Sequence[int]) -> Units:
-        return replace(self, x_mean=tuple(self.x_mean[c] for c in which), x_sd=tuple(self.x_sd[c] for c in which))
+        return replace(
+            self,
+            x_mean=tuple(self.x_mean[c] for c in which),
+            x_sd=tuple(self.x_sd[c] for c in which),
+        )
 
     def alone(self) -> Units:
         """Of a factor that has no unit of y."""

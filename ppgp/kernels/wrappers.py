@@ -9,7 +9,18 @@ import torch
 from torch import Tensor
 
 from ..errors import NotApplicable, SettingError, counted
-from ..priors import LogNormal, Param, Prior, PriorLike, Site, moved, per_column, plain, site, value_of
+from ..priors import (
+    LogNormal,
+    Param,
+    Prior,
+    PriorLike,
+    Site,
+    moved,
+    per_column,
+    plain,
+    site,
+    value_of,
+)
 from .base import Around, Kernel, Theta, carries, check_kernel, proportioned, replaced
 from .fourier_features import Draw, Path
 from .units import Factor, Units, power
@@ -32,7 +43,9 @@ class Scale(Around):
     def sites(self, d: int) -> dict[str, Site | Param]:
         inner = self.kernel.sites(d)
         if "outputscale" in inner:
-            raise SettingError("one Scale around a kernel", "a Scale in a Scale", "keep the outer one")
+            raise SettingError(
+                "one Scale around a kernel", "a Scale in a Scale", "keep the outer one"
+            )
         return {"outputscale": site("outputscale", self.outputscale, positive=True), **inner}
 
     def uncertain_level(self) -> bool:
@@ -57,17 +70,26 @@ class Scale(Around):
         return scale[..., None, None] * self.kernel(theta, X1, X2)
 
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
-        return value_of(theta, "outputscale", self.outputscale, X)[..., None] * self.kernel.diag(theta, X)
+        return value_of(theta, "outputscale", self.outputscale, X)[..., None] * self.kernel.diag(
+            theta, X
+        )
 
     def nugget(self, theta: Theta, X: Tensor) -> Tensor | None:
         own = self.kernel.nugget(theta, X)
-        return None if own is None else value_of(theta, "outputscale", self.outputscale, X)[..., None] * own
+        return (
+            None
+            if own is None
+            else value_of(theta, "outputscale", self.outputscale, X)[..., None] * own
+        )
 
     def check_fit(self, theta: Theta, X: Tensor) -> list[str]:
         return self.kernel.check_fit(theta, X)
 
     def path(self, theta: Theta, d: int, draw: Draw) -> Path:
-        size, inner = value_of(theta, "outputscale", self.outputscale, draw.like).sqrt(), self.kernel.path(theta, d, draw)
+        size, inner = (
+            value_of(theta, "outputscale", self.outputscale, draw.like).sqrt(),
+            self.kernel.path(theta, d, draw),
+        )
         return lambda X: size * inner(X)
 
 
@@ -89,7 +111,9 @@ class ARD(Around):
         check_kernel(self.kernel)
         if not self._leaf().rescales:
             raise NotApplicable(
-                "a kernel of |x - x'| / lengthscale inside ARD", repr(self.kernel), "put ARD around RBF, Matern, ... itself"
+                "a kernel of |x - x'| / lengthscale inside ARD",
+                repr(self.kernel),
+                "put ARD around RBF, Matern, ... itself",
             )
 
     def _leaf(self) -> Kernel:
@@ -119,7 +143,10 @@ class ARD(Around):
                 f"{X.shape[-1]}",
                 "pass the same columns",
             )
-        return {**theta, "lengthscale": torch.ones_like(lengthscale[..., 0])}, lengthscale.unsqueeze(-2)
+        return {
+            **theta,
+            "lengthscale": torch.ones_like(lengthscale[..., 0]),
+        }, lengthscale.unsqueeze(-2)
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         inner, lengthscale = self._rescaled(theta, X1)
@@ -156,14 +183,24 @@ class Subspace(Around):
     def __post_init__(self) -> None:
         super().__post_init__()
         columns = plain(tuple(self.columns))
-        if not columns or len(set(columns)) != len(columns) or not all(isinstance(c, int) and c >= 0 for c in columns):
-            raise SettingError("different column numbers, counted from 0, in Subspace", repr(self.columns), "list each once")
+        if (
+            not columns
+            or len(set(columns)) != len(columns)
+            or not all(isinstance(c, int) and c >= 0 for c in columns)
+        ):
+            raise SettingError(
+                "different column numbers, counted from 0, in Subspace",
+                repr(self.columns),
+                "list each once",
+            )
         object.__setattr__(self, "columns", columns)
 
     def _check(self, d: int) -> None:
         if max(self.columns) >= d:
             raise SettingError(
-                f"X with at least {counted(max(self.columns) + 1, 'column')} for {self!r}", f"{d}", "name columns that exist"
+                f"X with at least {counted(max(self.columns) + 1, 'column')} for {self!r}",
+                f"{d}",
+                "name columns that exist",
             )
 
     def in_units(self, units: Units) -> Kernel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
+from ..errors import Renamed, take_renamed_method
 from ..priors import Site, moved, value_of, with_plain_numbers
 from ..priors.units import power as to_power
 
@@ -20,7 +21,7 @@ Theta = Mapping[str, Tensor]
 
 
 class Likelihood:
-    """p(y given f), frozen: priors and structure. A new one gives ``law`` and ``marginal``, and ``expected`` where it is closed.
+    """p(y given f), frozen: priors and structure. A new one gives ``distribution`` and ``marginal``, and ``expected`` where it is closed.
 
     ``theta`` is ``{site: [*draw, *event]}``; f, mean and variance are [*draw, n], or [*draw, K, n] for K latent functions.
     """
@@ -46,7 +47,10 @@ class Likelihood:
 
     def in_units(self, y_sd: float) -> Likelihood:
         """This recipe for y / y_sd: a number, and a prior inside ``InUnitsOfData``, is in the units of y."""
-        own = {name: moved(getattr(self, name), to_power(y_sd, -power), what=name) for name, power in self._powers().items()}
+        own = {
+            name: moved(getattr(self, name), to_power(y_sd, -power), what=name)
+            for name, power in self._powers().items()
+        }
         changed = {name: value for name, value in own.items() if value is not getattr(self, name)}
         return replace(self, **changed) if changed else self  # type: ignore[type-var]
 
@@ -61,7 +65,13 @@ class Likelihood:
         """This recipe made ready for these targets; raises where they do not fit it."""
         return self
 
-    def law(self, theta: Theta, f: Tensor) -> Distribution:
+    law = Renamed("distribution")
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        take_renamed_method(cls, "law", "distribution")
+
+    def distribution(self, theta: Theta, f: Tensor) -> Distribution:
         """The law of y given f, batch [*draw, n]."""
         raise NotImplementedError
 
@@ -74,7 +84,7 @@ class Likelihood:
         nodes, weights = hermite(self.nodes, mean)
         column = (-1,) + (1,) * mean.ndim
         f = mean + root(variance) * nodes.reshape(column)
-        return (self.law(theta, f).log_prob(y) * weights.reshape(column)).sum(0)
+        return (self.distribution(theta, f).log_prob(y) * weights.reshape(column)).sum(0)
 
     def value(self, theta: Theta, name: str, like: Tensor) -> Tensor:
         """theta[name] with an axis for the rows, or the number that this recipe fixes the field ``name`` to."""

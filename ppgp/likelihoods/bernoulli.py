@@ -39,7 +39,7 @@ class Bernoulli(Likelihood):
         check_codes(data, 2)
         return self
 
-    def law(self, theta: Theta, f: Tensor) -> Distribution:
+    def distribution(self, theta: Theta, f: Tensor) -> Distribution:
         return dist.Bernoulli(logits=f if self.link == "logit" else _logit_of_probit(f))
 
     def marginal(self, theta: Theta, mean: Tensor, variance: Tensor) -> Distribution:

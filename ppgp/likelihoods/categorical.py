@@ -38,7 +38,11 @@ class Categorical(Likelihood):
     @property
     def latents(self) -> int:
         if self.classes is None:
-            raise SettingError("the number of classes", "None", "pass classes=, or fit with ppgp.fit, which counts them")
+            raise SettingError(
+                "the number of classes",
+                "None",
+                "pass classes=, or fit with ppgp.fit, which counts them",
+            )
         return self.classes
 
     def prepare(self, data: Dataset) -> Categorical:
@@ -47,7 +51,7 @@ class Categorical(Likelihood):
         check_codes(data, ready.latents)
         return ready
 
-    def law(self, theta: Theta, f: Tensor) -> Distribution:
+    def distribution(self, theta: Theta, f: Tensor) -> Distribution:
         return dist.Categorical(logits=f.movedim(-2, -1))
 
     def marginal(self, theta: Theta, mean: Tensor, variance: Tensor) -> Distribution:
@@ -62,7 +66,9 @@ class Categorical(Likelihood):
         """E f_y is closed, E log sum exp(f) the mean over the points."""
         points = _points(self.latents, POINTS).to(mean)
         f = mean + root(variance) * points.reshape(-1, *(1,) * (mean.ndim - 2), self.latents, 1)
-        own = mean.gather(-2, y.long().expand(*mean.shape[:-2], mean.shape[-1])[..., None, :])[..., 0, :]
+        own = mean.gather(-2, y.long().expand(*mean.shape[:-2], mean.shape[-1])[..., None, :])[
+            ..., 0, :
+        ]
         return own - torch.logsumexp(f, -2).mean(0)
 
 

@@ -25,20 +25,32 @@ class Expected(dist.TorchDistribution):
 
     arg_constraints = {}  # type: ignore[assignment]
 
-    def __init__(self, likelihood: Likelihood, theta: Theta, mean: Tensor, variance: Tensor) -> None:
-        self.likelihood, self.theta, self.latent_mean, self.latent_variance = likelihood, theta, mean, variance
+    def __init__(
+        self, likelihood: Likelihood, theta: Theta, mean: Tensor, variance: Tensor
+    ) -> None:
+        self.likelihood, self.theta, self.latent_mean, self.latent_variance = (
+            likelihood,
+            theta,
+            mean,
+            variance,
+        )
         batch = mean.shape[:-2] + mean.shape[-1:] if likelihood.latents > 1 else mean.shape
         super().__init__(batch, torch.Size(), validate_args=False)
 
     @property
     def support(self) -> object:  # type: ignore[override]
-        return self.likelihood.law(self.theta, self.latent_mean).support
+        return self.likelihood.distribution(self.theta, self.latent_mean).support
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> Expected:
         shape = torch.Size(batch_shape)
         if self.likelihood.latents > 1:
             shape = shape[:-1] + self.latent_mean.shape[-2:-1] + shape[-1:]
-        return Expected(self.likelihood, self.theta, self.latent_mean.expand(shape), self.latent_variance.expand(shape))
+        return Expected(
+            self.likelihood,
+            self.theta,
+            self.latent_mean.expand(shape),
+            self.latent_variance.expand(shape),
+        )
 
     def log_prob(self, value: Tensor) -> Tensor:
         return self.likelihood.expected(self.theta, self.latent_mean, self.latent_variance, value)
@@ -48,4 +60,4 @@ class Expected(dist.TorchDistribution):
             shape = torch.Size(sample_shape) + self.latent_mean.shape
             e = torch.randn(shape, dtype=self.latent_mean.dtype, device=self.latent_mean.device)
             f = self.latent_mean + self.latent_variance.clamp_min(0.0).sqrt() * e
-            return self.likelihood.law(self.theta, f).sample().to(f)
+            return self.likelihood.distribution(self.theta, f).sample().to(f)

@@ -27,7 +27,7 @@ class Gaussian(Likelihood):
     def sites(self) -> dict[str, Site]:
         return {"noise": site("noise", self.noise, positive=True)}
 
-    def law(self, theta: Theta, f: Tensor) -> Distribution:
+    def distribution(self, theta: Theta, f: Tensor) -> Distribution:
         return dist.Normal(f, self.value(theta, "noise", f).sqrt())
 
     def marginal(self, theta: Theta, mean: Tensor, variance: Tensor) -> Distribution:

@@ -26,7 +26,7 @@ class Poisson(Likelihood):
         check_counts_of_events(data)
         return self
 
-    def law(self, theta: Theta, f: Tensor) -> Distribution:
+    def distribution(self, theta: Theta, f: Tensor) -> Distribution:
         return dist.Poisson(f.exp())
 
     def marginal(self, theta: Theta, mean: Tensor, variance: Tensor) -> Distribution:

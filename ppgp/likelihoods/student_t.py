@@ -27,9 +27,12 @@ class StudentT(Likelihood):
     dimensions = {"scale": 1}
 
     def sites(self) -> dict[str, Site]:
-        return {"df": site("df", self.df, positive=True), "scale": site("scale", self.scale, positive=True)}
+        return {
+            "df": site("df", self.df, positive=True),
+            "scale": site("scale", self.scale, positive=True),
+        }
 
-    def law(self, theta: Theta, f: Tensor) -> Distribution:
+    def distribution(self, theta: Theta, f: Tensor) -> Distribution:
         return dist.StudentT(self.value(theta, "df", f), f, self.value(theta, "scale", f))
 
     def marginal(self, theta: Theta, mean: Tensor, variance: Tensor) -> Distribution:

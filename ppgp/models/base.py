@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import pyro
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Independent
 
 from ..data.dataset import Dataset, Scaler
-from ..errors import NotApplicable, SettingError, an, counted
+from ..errors import NotApplicable, Renamed, SettingError, an, counted, take_renamed_method
 from ..likelihoods.target_checks import distinct
 from ..numerics.blocks import law_by_rows
 from ..priors import Param, Site, in_units_of_data, value_of, with_plain_numbers
@@ -25,7 +25,7 @@ M = TypeVar("M", bound="Model")
 class Model:
     """A recipe: priors and structure, frozen; no data, no mode, no fitted tensors. Plain Pyro accepts it.
 
-    A new model gives ``sites``, and ``law`` where its rows are independent given theta; otherwise ``model`` and
+    A new model gives ``sites``, and ``distribution`` where its rows are independent given theta; otherwise ``model`` and
     ``predict`` themselves. ``theta`` is ``{site: [draw, *event]}``. What only some models can do is a class of
     ``target.capabilities`` that they inherit too.
     """
@@ -58,8 +58,11 @@ class Model:
         with_plain_numbers(self)
 
     def __repr__(self) -> str:
-        shown = [f for f in fields(self) if f.repr and not (f.name == "standardised" and not self.standardised)]  # type: ignore[arg-type]
-        return f"{type(self).__name__}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
+        names = [f.name for f in fields(cast(Any, self)) if f.repr]
+        if not self.standardised and "standardised" in names:
+            names.remove("standardised")
+        options = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        return f"{type(self).__name__}({options})"
 
     def sites(self, d: int) -> Mapping[str, Site | Param]:
         """{name: Site} for inputs of d columns."""
@@ -72,11 +75,19 @@ class Model:
         Raises:
             SettingError: if something has no equivalent there, or the model does not say what units its sites have.
         """
-        written = [f.name for f in fields(self) if "PriorLike" in str(f.type)] if is_dataclass(self) else []
+        written = (
+            [f.name for f in fields(self) if "PriorLike" in str(f.type)]
+            if is_dataclass(self)
+            else []
+        )
         given = [name for name in written if in_units_of_data(getattr(self, name))]
         if given and not scaler.identity:
             do = "write in_units for it, or pass standardise=False to fit"
-            raise SettingError(f"{an(type(self).__name__)} that says what unit {given[0]} has", "no method in_units", do)
+            raise SettingError(
+                f"{an(type(self).__name__)} that says what unit {given[0]} has",
+                "no method in_units",
+                do,
+            )
         return self
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
@@ -124,11 +135,17 @@ class Model:
         shapes = [s.shape for s in self.sites(d).values()]
         return n * (d * d + sum(math.prod(s) * (d if len(s) == 4 else 1) for s in shapes))
 
-    def room(self, n: int, d: int, like: Tensor) -> None:
+    def check_memory(self, n: int, d: int, like: Tensor) -> None:
         """Raises NotEnoughMemory where one evaluation of the density on n rows at once, with its gradient, does not fit; ``like`` has
         the dtype and the device."""
 
-    def law(self, theta: Theta, X: Tensor) -> Distribution:
+    law = Renamed("distribution")
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        take_renamed_method(cls, "law", "distribution")
+
+    def distribution(self, theta: Theta, X: Tensor) -> Distribution:
         """The law of each y given theta, batch [*draw, n]: the likelihood, row by row."""
         raise NotImplementedError
 
@@ -136,12 +153,18 @@ class Model:
         """The Pyro program: X [n, d], y [n]; ``total`` is the number of rows that a mini-batch was taken from."""
         theta = draw(self.sites(X.shape[-1]), X)
         with pyro.plate("rows", total or len(X), subsample=X):
-            return pyro.sample("y", self.law(theta, X), obs=y)  # type: ignore[arg-type]
+            return pyro.sample("y", self.distribution(theta, X), obs=y)  # type: ignore[arg-type]
 
-    def predict(self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False) -> Distribution:
+    def predict(
+        self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False
+    ) -> Distribution:
         """The law of y at X, batch [draw, n]; ``joint``: batch [draw], event [n]."""
         draws = max((len(value) for value in theta.values() if value.ndim), default=1)
-        law = self.law(theta, X) if joint else law_by_rows(lambda rows: self.law(theta, rows), X, draws)
+        law = (
+            self.distribution(theta, X)
+            if joint
+            else law_by_rows(lambda rows: self.distribution(theta, rows), X, draws)
+        )
         law = law if len(law.batch_shape) == 2 else law.expand(torch.Size([1, len(X)]))
         return Independent(law, 1) if joint else law
 
@@ -176,10 +199,16 @@ def full_batch_only(model: Model, X: Tensor, total: int | None, instead: str) ->
         NotApplicable: naming what can be mini-batched.
     """
     if total is not None and total != len(X):
-        raise NotApplicable(f"all {total} rows at once for {type(model).__name__}", f"a mini-batch of {len(X)}", instead)
+        raise NotApplicable(
+            f"all {total} rows at once for {type(model).__name__}",
+            f"a mini-batch of {len(X)}",
+            instead,
+        )
 
 
-def with_fixed(model: Model, draws: Theta, shapes: Mapping[str, tuple[int, ...]], like: Tensor) -> list[Tensor]:
+def with_fixed(
+    model: Model, draws: Theta, shapes: Mapping[str, tuple[int, ...]], like: Tensor
+) -> list[Tensor]:
     """The sites of ``shapes`` as [chain, draw, *shape], one fixed to a number in every draw alike."""
     every = next((v.shape[:2] for v in draws.values()), torch.Size([1, 1]))
     found = []
@@ -201,7 +230,9 @@ def check_labels(model: Model, data: Dataset, classes: int) -> None:
         SettingError: naming the values found.
     """
     values, shown = distinct(data)
-    if any(v not in range(classes) for v in values) or (data.classes is not None and len(data.classes) > classes):
+    if any(v not in range(classes) for v in values) or (
+        data.classes is not None and len(data.classes) > classes
+    ):
         raise SettingError(
             f"labels {' and '.join(map(str, range(classes)))} in y for {type(model).__name__}",
             f"{counted(len(values), 'value')}: {shown}",

@@ -24,8 +24,14 @@ def check_two_classes(data: Dataset) -> None:
     values = torch.unique(data.y)
     if len(values) < 2:
         code = int(values[0])
-        label = data.classes[code] if data.classes is not None and code < len(data.classes) else code
-        raise DataError("rows of at least two classes", f"only {label!r}", "check the filter or the split that made the table")
+        label = (
+            data.classes[code] if data.classes is not None and code < len(data.classes) else code
+        )
+        raise DataError(
+            "rows of at least two classes",
+            f"only {label!r}",
+            "check the filter or the split that made the table",
+        )
 
 
 def check_determined(data: Dataset, weight: PriorLike, bias: PriorLike) -> None:
@@ -42,12 +48,18 @@ def check_determined(data: Dataset, weight: PriorLike, bias: PriorLike) -> None:
     advice = "drop columns, or give the weights a prior such as Normal(0, 1)"
     if free > data.n:
         raise DataError(
-            "at most as many flat coefficients as rows", f"{counted(free, 'coefficient')} and {counted(data.n, 'row')}", advice
+            "at most as many flat coefficients as rows",
+            f"{counted(free, 'coefficient')} and {counted(data.n, 'row')}",
+            advice,
         )
     size = X.square().sum(0).sqrt()
     values, vectors = torch.linalg.eigh((X / size).mT @ (X / size))
     if not bool((size > 0).all()) or float(values[0]) <= 1e-12 * float(values[-1]):
-        heavy = size == 0 if bool((size == 0).any()) else vectors[:, 0].abs() > 0.1 * vectors[:, 0].abs().max()
+        heavy = (
+            size == 0
+            if bool((size == 0).any())
+            else vectors[:, 0].abs() > 0.1 * vectors[:, 0].abs().max()
+        )
         names = data.feature_names or tuple(map(str, range(data.d)))
         columns = [names[j] for j in torch.nonzero(heavy).flatten().tolist()]
         raise DataError(
@@ -66,7 +78,9 @@ def separation(data: Dataset, classes: int, weight: PriorLike, bias: PriorLike) 
     """
     n, d = data.n, data.d
     ends = data.X.abs().amax(0).clamp_min(1e-300)
-    spread = torch.cat([_spread(weight, classes, d, data.X) * ends, _spread(bias, classes, 1, data.X)], 1)
+    spread = torch.cat(
+        [_spread(weight, classes, d, data.X) * ends, _spread(bias, classes, 1, data.X)], 1
+    )
     free = (spread > NEARLY_FLAT).flatten()
     p = int(free.sum())
     if p == 0 or n * (classes - 1) * p > SEPARATION_UP_TO:

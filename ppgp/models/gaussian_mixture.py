@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -17,8 +17,19 @@ from ..errors import DataError, NotApplicable, SettingError
 from ..libraries import unchanged
 from ..numerics.cholesky import LOG_2PI
 from ..numerics.distributions import NormalMixture
-from ..numerics.turns import silenced
-from ..priors import Dirichlet, InverseGamma, Normal, Prior, PriorLike, Site, bare, moved, single, site
+from ..numerics.process_locks import silenced
+from ..priors import (
+    Dirichlet,
+    InverseGamma,
+    Normal,
+    Prior,
+    PriorLike,
+    Site,
+    bare,
+    moved,
+    single,
+    site,
+)
 from ..target.capabilities import ClosedForm, FullConditionals
 from .base import Model
 from .sites import Theta
@@ -54,8 +65,16 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.components, bool) or not isinstance(self.components, int) or self.components < 2:
-            raise SettingError("at least 2 components in GaussianMixture", repr(self.components), "pass components=2")
+        if (
+            isinstance(self.components, bool)
+            or not isinstance(self.components, int)
+            or self.components < 2
+        ):
+            raise SettingError(
+                "at least 2 components in GaussianMixture",
+                repr(self.components),
+                "pass components=2",
+            )
 
     def sites(self, d: int) -> dict[str, Site]:
         K = (self.components,)
@@ -68,17 +87,25 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
     def in_units(self, scaler: Scaler) -> GaussianMixture:
         y_mean, y_sd = float(scaler.y_mean), float(scaler.y_sd)
         mean = moved(self.mean, 1 / y_sd, -y_mean / y_sd, "the means")
-        return replace(self, mean=mean, variance=moved(self.variance, power(y_sd, -2), what="variance"))
+        return replace(
+            self, mean=mean, variance=moved(self.variance, power(y_sd, -2), what="variance")
+        )
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
         found = times(draws, {"proportion": 1.0, "variance": power(float(scaler.y_sd), 2)})
-        return found | {"mean": scaler.y_mean + scaler.y_sd * draws["mean"]} if "mean" in draws else found
+        return (
+            found | {"mean": scaler.y_mean + scaler.y_sd * draws["mean"]}
+            if "mean" in draws
+            else found
+        )
 
     def prepare(self, data: Dataset) -> GaussianMixture:
         """Raises DataError where there are fewer rows than components."""
         if data.n < self.components:
             raise DataError(
-                f"at least {self.components} rows for {self.components} components", str(data.n), "use fewer components"
+                f"at least {self.components} rows for {self.components} components",
+                str(data.n),
+                "use fewer components",
             )
         return self
 
@@ -87,7 +114,7 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
         mean, variance = self.value(theta, "mean", like), self.value(theta, "variance", like)
         return NormalMixture(theta["proportion"], mean, variance.sqrt(), validate_args=False)
 
-    def law(self, theta: Theta, X: Tensor) -> Distribution:
+    def distribution(self, theta: Theta, X: Tensor) -> Distribution:
         one = self._mixture(theta, X)
         parts = (x[..., None, :] for x in (one.proportion, one.loc, one.scale))
         return NormalMixture(*parts, validate_args=False).expand((*one.batch_shape, len(X)))
@@ -100,7 +127,9 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
 
         y = data.y.double().cpu().numpy()[:, None]
         with silenced(ConvergenceWarning):
-            fitted: Any = EM(self.components, reg_covar=1e-3 * float(y.var()) + 1e-12, random_state=0).fit(y)
+            fitted: Any = EM(
+                self.components, reg_covar=1e-3 * float(y.var()) + 1e-12, random_state=0
+            ).fit(y)
         order = fitted.means_[:, 0].argsort()
         values = {
             "proportion": 0.95 * fitted.weights_[order] + 0.05 / self.components,
@@ -113,11 +142,15 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
             return begun
 
         def density(theta: dict[str, Tensor]) -> float:
-            prior = sum(float(s.distribution(data.y).log_prob(theta[name])) for name, s in free.items())
+            prior = sum(
+                float(s.distribution(data.y).log_prob(theta[name])) for name, s in free.items()
+            )
             return prior + float(self._mixture(theta, data.y).log_prob(data.y).sum())
 
         orders = itertools.permutations(range(self.components))
-        return max(({name: v[list(order)] for name, v in begun.items()} for order in orders), key=density)
+        return max(
+            ({name: v[list(order)] for name, v in begun.items()} for order in orders), key=density
+        )
 
     @property
     def _told_apart(self) -> bool:
@@ -135,7 +168,10 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
         usual = code.mode(-1).values[:, None]
         switched = float((code != usual).double().mean())
         K = draws["mean"].shape[-1]
-        sorted_draws = {name: v.gather(-1, order) if v.shape[-1:] == (K,) and v.ndim == 3 else v for name, v in draws.items()}
+        sorted_draws = {
+            name: v.gather(-1, order) if v.shape[-1:] == (K,) and v.ndim == 3 else v
+            for name, v in draws.items()
+        }
         if not switched:
             return sorted_draws, None
         return sorted_draws, (
@@ -146,15 +182,23 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
     def responsibilities(self, theta: Theta, y: Tensor) -> Tensor:
         """p(row i belongs to component k), averaged over the draws: [n, K]."""
         one = self._mixture(theta, y)
-        return torch.softmax(one.expand((1, *one.batch_shape)).component_log_prob(y[:, None]), -1).mean(1)
+        return torch.softmax(
+            one.expand((1, *one.batch_shape)).component_log_prob(y[:, None]), -1
+        ).mean(1)
 
     # -- conditionals --------------------------------------------------------------------------------------------
 
     def _conjugate(self, what: str) -> tuple[Normal, InverseGamma | None]:
         if not isinstance(self.mean, Normal):
-            raise NotApplicable(f"a Normal prior on mean for {what}", repr(self.mean), "use that, or NUTS")
+            raise NotApplicable(
+                f"a Normal prior on mean for {what}", repr(self.mean), "use that, or NUTS"
+            )
         if isinstance(self.variance, Prior) and not isinstance(self.variance, InverseGamma):
-            raise NotApplicable(f"an InverseGamma prior on variance for {what}", repr(self.variance), "use that, or NUTS")
+            raise NotApplicable(
+                f"an InverseGamma prior on variance for {what}",
+                repr(self.variance),
+                "use that, or NUTS",
+            )
         return self.mean, self.variance if isinstance(self.variance, InverseGamma) else None
 
     def gibbs(self, train: Dataset) -> Callable[[Theta, torch.Generator], dict[str, Tensor]]:
@@ -184,19 +228,25 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
             g = gamma(self.concentration + count, generator).clamp_min(torch.finfo(y.dtype).tiny)
             new = {"proportion": g / g.sum(-1, keepdim=True)}
             precision = count / variance + sd_of_prior**-2
-            centre = (torch.einsum("cnk,n->ck", member, y) / variance + centre_of_prior * sd_of_prior**-2) / precision
+            centre = (
+                torch.einsum("cnk,n->ck", member, y) / variance + centre_of_prior * sd_of_prior**-2
+            ) / precision
             e = torch.randn(centre.shape, generator=generator, dtype=torch.float64).to(y)
             new["mean"] = centre + e / precision.sqrt()
             if spread is not None:
                 squares = (member * (y[None, :, None] - new["mean"][:, None]).square()).sum(1)
-                new["variance"] = (single(spread.rate) + 0.5 * squares) / gamma(single(spread.shape) + 0.5 * count, generator)
+                new["variance"] = (single(spread.rate) + 0.5 * squares) / gamma(
+                    single(spread.shape) + 0.5 * count, generator
+                )
             return new
 
         return sweep
 
     # -- by enumeration ------------------------------------------------------------------------------------------
 
-    def exact(self, train: Dataset, draws: int, generator: torch.Generator) -> tuple[dict, dict, float]:
+    def exact(
+        self, train: Dataset, draws: int, generator: torch.Generator
+    ) -> tuple[dict, dict, float]:
         """Draws, no params, and the log evidence, by summing over all K^n assignments: an oracle for a handful of rows.
 
         Raises:
@@ -207,24 +257,47 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
         y, K, n = train.y, self.components, train.n
         if K**n > MOST_ASSIGNMENTS:
             raise NotApplicable(
-                f"at most {MOST_ASSIGNMENTS} assignments of rows to components", f"{K}^{n}", "use Gibbs or NUTS"
+                f"at most {MOST_ASSIGNMENTS} assignments of rows to components",
+                f"{K}^{n}",
+                "use Gibbs or NUTS",
             )
-        member = (torch.arange(2**n)[:, None] >> torch.arange(n) & 1).to(y)  # every subset of the rows
+        member = (torch.arange(2**n)[:, None] >> torch.arange(n) & 1).to(
+            y
+        )  # every subset of the rows
         count, total, square = member.sum(1), member @ y, member @ y.square()
-        usual = single(self.variance) if spread is None else spread.rate / (spread.shape + 1) + float(y.var())  # type: ignore[arg-type]
+        if spread is None:
+            usual = single(cast(float, self.variance))
+        else:
+            usual = cast(float, spread.rate) / (cast(float, spread.shape) + 1) + float(y.var())
         centre = math.log(usual)
-        reach = torch.zeros(1, dtype=y.dtype) if spread is None else torch.linspace(-WIDTH, WIDTH, NODES, dtype=y.dtype)
+        reach = (
+            torch.zeros(1, dtype=y.dtype)
+            if spread is None
+            else torch.linspace(-WIDTH, WIDTH, NODES, dtype=y.dtype)
+        )
         grid = (centre + reach).to(y)
         v = grid.exp()
-        about = square - 2 * centre_of_prior * total + count * centre_of_prior**2  # squares about the prior mean
+        about = (
+            square - 2 * centre_of_prior * total + count * centre_of_prior**2
+        )  # squares about the prior mean
         pull = (
-            (total - count * centre_of_prior)[:, None].square() * sd_of_prior**2 / (v * (v + count[:, None] * sd_of_prior**2))
+            (total - count * centre_of_prior)[:, None].square()
+            * sd_of_prior**2
+            / (v * (v + count[:, None] * sd_of_prior**2))
         )
         log_m = -0.5 * (
-            count[:, None] * (LOG_2PI + grid) + torch.log1p(count[:, None] * sd_of_prior**2 / v) + about[:, None] / v - pull
+            count[:, None] * (LOG_2PI + grid)
+            + torch.log1p(count[:, None] * sd_of_prior**2 / v)
+            + about[:, None] / v
+            - pull
         )
         if spread is not None:
-            log_m = log_m + spread.distribution(y).log_prob(v) + grid + math.log(float(grid[1] - grid[0]))
+            log_m = (
+                log_m
+                + spread.distribution(y).log_prob(v)
+                + grid
+                + math.log(float(grid[1] - grid[0]))
+            )
         subset = torch.logsumexp(log_m, 1)
         assignments = torch.tensor(list(itertools.product(range(K), repeat=n)))
         total_weight = math.lgamma(K * self.concentration) - math.lgamma(K * self.concentration + n)
@@ -233,18 +306,31 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
         for k in range(K):
             code = ((assignments == k).long() << torch.arange(n)).sum(1)
             size = (assignments == k).sum(1).to(y)
-            log_w += subset[code] + torch.lgamma(size + self.concentration) - math.lgamma(self.concentration)
+            log_w += (
+                subset[code]
+                + torch.lgamma(size + self.concentration)
+                - math.lgamma(self.concentration)
+            )
             codes.append(code)
-        picked = torch.multinomial(torch.softmax(log_w.double(), 0), draws, replacement=True, generator=generator)
-        out: dict[str, Tensor] = {"proportion": torch.empty(draws, K).to(y), "mean": torch.empty(draws, K).to(y)}
+        picked = torch.multinomial(
+            torch.softmax(log_w.double(), 0), draws, replacement=True, generator=generator
+        )
+        out: dict[str, Tensor] = {
+            "proportion": torch.empty(draws, K).to(y),
+            "mean": torch.empty(draws, K).to(y),
+        }
         variance = torch.empty(draws, K).to(y)
         for k in range(K):
             code = codes[k][picked]
-            node = torch.multinomial(torch.softmax(log_m[code].double(), 1), 1, generator=generator)[:, 0]
+            node = torch.multinomial(
+                torch.softmax(log_m[code].double(), 1), 1, generator=generator
+            )[:, 0]
             variance[:, k] = v[node]
             precision = count[code] / v[node] + sd_of_prior**-2
             e = torch.randn(draws, generator=generator, dtype=torch.float64).to(y)
-            out["mean"][:, k] = (total[code] / v[node] + centre_of_prior * sd_of_prior**-2) / precision + e / precision.sqrt()
+            out["mean"][:, k] = (
+                total[code] / v[node] + centre_of_prior * sd_of_prior**-2
+            ) / precision + e / precision.sqrt()
             out["proportion"][:, k] = torch._standard_gamma(
                 (count[code] + self.concentration).double(), generator=generator
             ).to(y)

@@ -32,7 +32,7 @@ from .base import Model, full_batch_only
 from .inducing import medians, refuse_broken
 from .known_noise import known_at, refuse_twins, with_known
 from .matheron import matheron
-from .room import room_for_covariance, room_for_law
+from .memory_checks import check_memory_of_covariance, check_memory_of_predictions
 from .sites import Theta, begun, draw, first_draw, number_of_draws, split_params
 from .units import filled, level, of_gp, power, units_of
 
@@ -76,9 +76,9 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
     def work(self, n: int, d: int) -> float:
         return float(n) ** 3 + super().work(n, d)
 
-    def room(self, n: int, d: int, like: Tensor) -> None:
+    def check_memory(self, n: int, d: int, like: Tensor) -> None:
         """Raises NotEnoughMemory where the covariance of n rows, and what its gradient needs, does not fit."""
-        room_for_covariance(n, self.kernel, like)
+        check_memory_of_covariance(n, self.kernel, like)
 
     def prepare(self, data: Dataset) -> GP:
         """With the known noise and the mean of these rows. Raises DataError for duplicate rows under a noise of exactly 0, which no covariance
@@ -86,7 +86,9 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         self.sites(data.d)
         refuse_broken(self.kernel, data.X)
         if self.noise == 0:
-            own = self.kernel.nugget(under("kernel", medians(self.sites(data.d), data.X, 0)), data.X)
+            own = self.kernel.nugget(
+                under("kernel", medians(self.sites(data.d), data.X, 0)), data.X
+            )
             refuse_twins(data.X, data.noise_sd, own, "different rows of X", "noise")
         return replace(self, noise_sd=data.noise_sd, mean=filled(self.mean, data))
 
@@ -96,7 +98,11 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         return replace(self, kernel=kernel, noise=noise, mean=mean)
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
-        return of_gp(draws, {f"kernel.{name}": f for name, f in self.kernel.factors(units_of(scaler)).items()}, scaler)
+        return of_gp(
+            draws,
+            {f"kernel.{name}": f for name, f in self.kernel.factors(units_of(scaler)).items()},
+            scaler,
+        )
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
         """The initial weights of a network that has a prior: all 0, the middle of it, is a saddle."""
@@ -116,9 +122,13 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         full_batch_only(self, X, total, "use the full batch, or SVGP, which takes mini-batches")
         theta = draw(self.sites(X.shape[-1]), X)
         loc = self.value(theta, "mean", X).expand(len(X))
-        return pyro.sample("y", GPMarginal(loc, self._covariance(theta, X, known_at(X, self.noise_sd))), obs=y)
+        return pyro.sample(
+            "y", GPMarginal(loc, self._covariance(theta, X, known_at(X, self.noise_sd))), obs=y
+        )
 
-    def _chunks(self, theta: Theta, n: int, m: int, like: Tensor) -> tuple[int, Iterator[tuple[slice, dict[str, Tensor]]]]:
+    def _chunks(
+        self, theta: Theta, n: int, m: int, like: Tensor
+    ) -> tuple[int, Iterator[tuple[slice, dict[str, Tensor]]]]:
         """How many draws there are; which of them, and theta there, as many at a time as fit into the budget."""
         drawn, params = split_params(self.sites(like.shape[-1]), theta)
         size = max(1, MEMORY_BUDGET // (like.element_size() * (4 * n * n + 4 * n * m)))
@@ -126,21 +136,30 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         some = [slice(i, min(i + size, count)) for i in range(0, count, size)]
         return count, ((one, {**params, **{k: v[one] for k, v in drawn.items()}}) for one in some)
 
-    def _conditional(self, theta: Theta, X: Tensor, train: Dataset, joint: bool) -> tuple[Tensor, Tensor]:
+    def _conditional(
+        self, theta: Theta, X: Tensor, train: Dataset, joint: bool
+    ) -> tuple[Tensor, Tensor]:
         """Mean [draw, m] and covariance [draw, m, m] (joint) or variance [draw, m] of f at X given the training rows."""
         width = max(1, len(X) if joint else min(len(X), ROWS_AT_ONCE))
         count, chunks = self._chunks(theta, train.n, width, X)
-        room_for_law(count, len(X), X, joint)
-        self.room(train.n, train.d, train.X)
-        means, spreads = Assembled(count, len(X)), Assembled(count, len(X), (len(X),) if joint else ())
+        check_memory_of_predictions(count, len(X), X, joint)
+        self.check_memory(train.n, train.d, train.X)
+        means, spreads = (
+            Assembled(count, len(X)),
+            Assembled(count, len(X), (len(X),) if joint else ()),
+        )
         for draws, part in chunks:
             hyper = under("kernel", part)
             mean = self.value(part, "mean", X)[..., None]
-            L = cholesky(self._covariance(part, train.X, train.noise_sd), "covariance of the training rows")
+            L = cholesky(
+                self._covariance(part, train.X, train.noise_sd), "covariance of the training rows"
+            )
             w = torch.linalg.solve_triangular(L, (train.y - mean).unsqueeze(-1), upper=False)
             for row in range(0, max(1, len(X)), width):
                 block = X[row : row + width]
-                V = torch.linalg.solve_triangular(L, self.kernel(hyper, train.X, block), upper=False)
+                V = torch.linalg.solve_triangular(
+                    L, self.kernel(hyper, train.X, block), upper=False
+                )
                 means.put(mean + (V.mT @ w).squeeze(-1), draws, row)
                 if joint:
                     spreads.put(self.kernel(hyper, block) - V.mT @ V, draws, row)
@@ -151,20 +170,32 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         return means.whole, spreads.whole
 
     def predict(
-        self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False, noise_sd: Tensor | None = None
+        self,
+        theta: Theta,
+        X: Tensor,
+        train: Dataset,
+        *,
+        joint: bool = False,
+        noise_sd: Tensor | None = None,
     ) -> Distribution:
         mean, spread = self._conditional(theta, X, train, joint)
         noise = self._noise(theta, X, noise_sd)
         if joint:
-            return dist.MultivariateNormal(mean, scale_tril=cholesky(add_diagonal(spread, noise), "predictive covariance"))
-        return dist.Normal(mean, spread.add_(noise).sqrt_())  # their own, and as large as the answer
+            return dist.MultivariateNormal(
+                mean, scale_tril=cholesky(add_diagonal(spread, noise), "predictive covariance")
+            )
+        return dist.Normal(
+            mean, spread.add_(noise).sqrt_()
+        )  # their own, and as large as the answer
 
     def latent(self, theta: Theta, X: Tensor, train: Dataset) -> Distribution:
         """The law of f at X, without the noise: batch [draw, m]."""
         mean, variance = self._conditional(theta, X, train, False)
         return dist.Normal(mean, variance.sqrt_())
 
-    def gaussian(self, theta: Theta, X: Tensor, train: Dataset, noise_sd: Tensor | None = None) -> tuple[Tensor, ...]:
+    def gaussian(
+        self, theta: Theta, X: Tensor, train: Dataset, noise_sd: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
         """At one draw: covariance of y [n, n], y - mean [n], covariance with f at X [n, m], variance of y there [m], mean [m]."""
         one = first_draw(self.sites(X.shape[-1]), theta)
         hyper, mean = under("kernel", one), self.value(one, "mean", X)
@@ -173,7 +204,12 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         return C, train.y - mean, self.kernel(hyper, train.X, X), variance, mean.expand(len(X))
 
     def pathwise(
-        self, theta: Theta, train: Dataset, samples: int, features: int | None, generator: torch.Generator
+        self,
+        theta: Theta,
+        train: Dataset,
+        samples: int,
+        features: int | None,
+        generator: torch.Generator,
     ) -> Callable[[Tensor], Tensor]:
         """Functions of the posterior, X [m, d] -> [samples, m], each at a draw of theta at random; see ``pathwise.matheron``."""
         drawn, params = split_params(self.sites(train.d), theta)
@@ -183,9 +219,14 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         for i in chosen.unique().tolist():
             one = {**params, **{name: value[i] for name, value in drawn.items()}}
             draw = Draw(int((chosen == i).sum()), features or 0, generator, train.X)
-            level, noise = self.value(one, "mean", train.X), self._noise(one, train.X, train.noise_sd)
+            level, noise = (
+                self.value(one, "mean", train.X),
+                self._noise(one, train.X, train.noise_sd),
+            )
             hyper = under("kernel", one)
-            paths.append(matheron(self.kernel, hyper, noise, level, train.X, train.y, draw, features is None))
+            paths.append(
+                matheron(self.kernel, hyper, noise, level, train.X, train.y, draw, features is None)
+            )
         return lambda X: torch.cat([path(X) for path in paths])
 
     def lacks(self, capability: type[Capability]) -> NotApplicable | None:
@@ -201,15 +242,26 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         found: dict[str, list[tuple[Tensor, Tensor]]] = {}
         for _, part in self._chunks(theta, train.n, len(X), X)[1]:
             mean = self.value(part, "mean", X)[..., None]
-            L = cholesky(self._covariance(part, train.X, train.noise_sd), "covariance of the training rows")
+            L = cholesky(
+                self._covariance(part, train.X, train.noise_sd), "covariance of the training rows"
+            )
             w = torch.linalg.solve_triangular(L, (train.y - mean).unsqueeze(-1), upper=False)
-            for name, (child, hyper) in zip(_labels(self.kernel), self.kernel.parts(under("kernel", part)), strict=True):
-                V = torch.linalg.solve_triangular(L, child(hyper, train.X, X).expand(*L.shape[:-1], len(X)), upper=False)
+            for name, (child, hyper) in zip(
+                _labels(self.kernel), self.kernel.parts(under("kernel", part)), strict=True
+            ):
+                V = torch.linalg.solve_triangular(
+                    L, child(hyper, train.X, X).expand(*L.shape[:-1], len(X)), upper=False
+                )
                 prior = child.diag(hyper, X)
-                spread = torch.maximum(prior - V.square().sum(-2), torch.finfo(prior.dtype).eps * prior)
+                spread = torch.maximum(
+                    prior - V.square().sum(-2), torch.finfo(prior.dtype).eps * prior
+                )
                 loc = (V.mT @ w).reshape(-1, len(X))
                 found.setdefault(name, []).append((loc, spread.expand(len(loc), -1)))
-        laws = {name: [torch.cat(each) for each in zip(*pieces, strict=True)] for name, pieces in found.items()}
+        laws = {
+            name: [torch.cat(each) for each in zip(*pieces, strict=True)]
+            for name, pieces in found.items()
+        }
         return {name: dist.Normal(loc, variance.sqrt()) for name, (loc, variance) in laws.items()}
 
     def loo(self, theta: Theta, train: Dataset) -> Distribution:
@@ -218,7 +270,10 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         means, variances = [], []
         for _, part in self._chunks(theta, train.n, train.n, train.X)[1]:
             inverse = torch.cholesky_inverse(
-                cholesky(self._covariance(part, train.X, train.noise_sd), "covariance of the training rows")
+                cholesky(
+                    self._covariance(part, train.X, train.noise_sd),
+                    "covariance of the training rows",
+                )
             )
             residual = train.y - self.value(part, "mean", train.X)[..., None]
             a = (inverse @ residual.unsqueeze(-1)).squeeze(-1)

@@ -60,7 +60,9 @@ def check_given(Z: Tensor, d: int) -> None:
         DataError: if they have other columns, or repeat themselves.
     """
     if Z.ndim != 2 or Z.shape[1] != d:
-        raise DataError(f"inducing inputs of {counted(d, 'column')}", f"shape {list(Z.shape)}", "pass Z [m, d]")
+        raise DataError(
+            f"inducing inputs of {counted(d, 'column')}", f"shape {list(Z.shape)}", "pass Z [m, d]"
+        )
     if len(torch.unique(Z, dim=0)) < len(Z):
         raise DataError("different inducing inputs", "duplicates among them", "drop the copies")
 
@@ -98,14 +100,16 @@ def place(
     """
     m = wanted(inducing, X)
     with torch.no_grad():
-        seen, hyper, (rows,) = kernel.seen(under("kernel", theta), X)
+        seen, hyper, (rows,) = kernel.to_feature_space(under("kernel", theta), X)
         if not any(isinstance(one, Param) for one in seen.sites(rows.shape[-1]).values()):
             # greedy selection tells few rows apart in single precision
             rows, hyper = rows.double(), {name: value.double() for name, value in hyper.items()}
         diagonal = seen.diag(hyper, rows)
     residual = None if residual is None else residual.to(rows)
     features = rows if selection in GREEDY or seen is not kernel else None
-    return select(selection, m, X, residual, lambda a, b: seen(hyper, a, b), diagonal, noise, seed, features)
+    return select(
+        selection, m, X, residual, lambda a, b: seen(hyper, a, b), diagonal, noise, seed, features
+    )
 
 
 def all_rows(X: Tensor, inducing: int | None) -> Tensor:
@@ -117,12 +121,16 @@ def all_rows(X: Tensor, inducing: int | None) -> Tensor:
     Z = different_rows(X)
     if inducing is not None and inducing != len(Z):
         raise SettingError(
-            f"inducing=None, or {len(Z)} (the different rows), with selection='all'", str(inducing), "leave it out"
+            f"inducing=None, or {len(Z)} (the different rows), with selection='all'",
+            str(inducing),
+            "leave it out",
         )
     return Z
 
 
 def check_number(inducing: int | None) -> None:
     """Raises SettingError where the number of inducing inputs is no positive whole number."""
-    if inducing is not None and (isinstance(inducing, bool) or not isinstance(inducing, int) or inducing < 1):
+    if inducing is not None and (
+        isinstance(inducing, bool) or not isinstance(inducing, int) or inducing < 1
+    ):
         raise SettingError("a positive whole number as inducing", repr(inducing), "for example 100")

@@ -28,14 +28,19 @@ def known_at(X: Tensor, noise_sd: Tensor | None) -> Tensor | None:
     )
 
 
-def refuse_twins(X: Tensor, noise_sd: Tensor | None, own: Tensor | None, where: str, parameter: str) -> None:
+def refuse_twins(
+    X: Tensor, noise_sd: Tensor | None, own: Tensor | None, where: str, parameter: str
+) -> None:
     """Refuse duplicate rows that no noise tells apart, neither a known one nor the kernel's nugget ``own`` [n]: their covariance has
     no inverse.
 
     Raises:
         DataError: naming them.
     """
-    told = sum((v > 0 for v in (noise_sd, own) if v is not None), torch.zeros(len(X), dtype=torch.bool, device=X.device))
+    told = sum(
+        (v > 0 for v in (noise_sd, own) if v is not None),
+        torch.zeros(len(X), dtype=torch.bool, device=X.device),
+    )
     exact = torch.nonzero(~told).flatten()
     _, inverse, counts = torch.unique(X[exact], dim=0, return_inverse=True, return_counts=True)
     twins = exact[counts[inverse] > 1].tolist()

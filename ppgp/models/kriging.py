@@ -27,7 +27,7 @@ from .base import Model, full_batch_only
 from .drift import Drift, basis, checked, places
 from .inducing import medians, refuse_broken
 from .known_noise import known_at, refuse_twins, with_known
-from .room import room_for_covariance, room_for_law
+from .memory_checks import check_memory_of_covariance, check_memory_of_predictions
 from .sites import Theta, begun, draw, first_draw, number_of_draws, split_params
 from .units import filled
 
@@ -37,7 +37,9 @@ ESTIMATORS = ("reml", "ml")
 
 def scales(where: Tensor, y: Tensor) -> tuple[float, float]:
     """A sill and a range that suit these rows: the variance of y, and a tenth of the diagonal of the box around them."""
-    return max(float(y.var()), 1e-12), max(float((where.amax(0) - where.amin(0)).norm()) / 10.0, 1e-12)
+    return max(float(y.var()), 1e-12), max(
+        float((where.amax(0) - where.amin(0)).norm()) / 10.0, 1e-12
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,10 +87,20 @@ class Kriging(Model, LatentFunction, LeaveOneOut, JointGaussian, BlockMeans):
         object.__setattr__(self, "drift", checked(self.drift))
         if self.estimator not in ESTIMATORS:
             raise SettingError('estimator "reml" or "ml"', repr(self.estimator), "choose one")
-        if self.neighbours is not None and (type(self.neighbours) is not int or self.neighbours < 1):
-            raise SettingError("a whole number of neighbours", repr(self.neighbours), "pass 1 or more, or None for all rows")
+        if self.neighbours is not None and (
+            type(self.neighbours) is not int or self.neighbours < 1
+        ):
+            raise SettingError(
+                "a whole number of neighbours",
+                repr(self.neighbours),
+                "pass 1 or more, or None for all rows",
+            )
         if self.drift != "none" and self.mean not in (None, 0.0):
-            raise SettingError('a known mean with drift="none"', f"mean={self.mean!r} and drift={self.drift!r}", "drop one")
+            raise SettingError(
+                'a known mean with drift="none"',
+                f"mean={self.mean!r} and drift={self.drift!r}",
+                "drop one",
+            )
 
     @property
     def kernel(self) -> Kernel:
@@ -107,15 +119,22 @@ class Kriging(Model, LatentFunction, LeaveOneOut, JointGaussian, BlockMeans):
     def sites(self, d: int) -> dict[str, Site | Param]:
         width = d - len(self.drift) if isinstance(self.drift, tuple) else d
         nugget = LogNormal(-2.0, 1.0) if self.nugget is None else self.nugget
-        own = {**prefixed("variogram", self.kernel.sites(width)), "nugget": site("nugget", nugget, positive=True, zero=True)}
-        return {**own, "mean": site("mean", 0.0 if self.mean is None else self.mean)} if self.drift == "none" else own
+        own = {
+            **prefixed("variogram", self.kernel.sites(width)),
+            "nugget": site("nugget", nugget, positive=True, zero=True),
+        }
+        return (
+            {**own, "mean": site("mean", 0.0 if self.mean is None else self.mean)}
+            if self.drift == "none"
+            else own
+        )
 
     def work(self, n: int, d: int) -> float:
         return float(n) ** 3 + super().work(n, d)
 
-    def room(self, n: int, d: int, like: Tensor) -> None:
+    def check_memory(self, n: int, d: int, like: Tensor) -> None:
         """Raises NotEnoughMemory where the covariance of n rows, and what its gradient needs, does not fit."""
-        room_for_covariance(n, self.kernel, like)
+        check_memory_of_covariance(n, self.kernel, like)
 
     def prepare(self, data: Dataset) -> Kriging:
         """The recipe with its missing priors filled in, and the known noise of these rows.
@@ -131,14 +150,24 @@ class Kriging(Model, LatentFunction, LeaveOneOut, JointGaussian, BlockMeans):
         F = basis(self.drift, data.X, data.X)
         p = F.shape[1]
         if p >= data.n or int(torch.linalg.matrix_rank(F / F.abs().amax(0).clamp_min(1e-300))) < p:
-            got = f"{counted(data.n, 'row')} for {p}" if p >= data.n else "columns that depend on one another"
-            raise DataError("more rows than functions in the drift, all different", got, "use a simpler drift")
+            got = (
+                f"{counted(data.n, 'row')} for {p}"
+                if p >= data.n
+                else "columns that depend on one another"
+            )
+            raise DataError(
+                "more rows than functions in the drift, all different", got, "use a simpler drift"
+            )
         if self.neighbours is not None and self.neighbours < p:
             raise SettingError(
-                f"at least {counted(p, 'neighbour')} for this drift", str(self.neighbours), "use more, or a simpler drift"
+                f"at least {counted(p, 'neighbour')} for this drift",
+                str(self.neighbours),
+                "use more, or a simpler drift",
             )
         if self.nugget == 0:
-            own = self.kernel.nugget(under("variogram", medians(self.sites(data.d), where, 0)), where)
+            own = self.kernel.nugget(
+                under("variogram", medians(self.sites(data.d), where, 0)), where
+            )
             refuse_twins(where, data.noise_sd, own, "rows at different places", "nugget")
         mean = filled(self.mean, data) if self.drift == "none" else self.mean
         return replace(self._filled(where, data.y), noise_sd=data.noise_sd, mean=mean)
@@ -147,7 +176,9 @@ class Kriging(Model, LatentFunction, LeaveOneOut, JointGaussian, BlockMeans):
         """Nothing is standardised: priors come out of their ``InUnitsOfData``."""
         width = len(scaler.x_mean) - (len(self.drift) if isinstance(self.drift, tuple) else 0)
         variogram = None if self.variogram is None else self.variogram.in_units(Units.none(width))
-        nugget, mean = (None if prior is None else moved(prior) for prior in (self.nugget, self.mean))
+        nugget, mean = (
+            None if prior is None else moved(prior) for prior in (self.nugget, self.mean)
+        )
         return replace(self, variogram=variogram, nugget=nugget, mean=mean)
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
@@ -156,9 +187,15 @@ class Kriging(Model, LatentFunction, LeaveOneOut, JointGaussian, BlockMeans):
         sites, where = self.sites(data.d), places(self.drift, data.X)
         sill, length = scales(where, data.y)
         width = where.shape[1]
-        units = Units((0.0,) * width, (length,) * width, sill**0.5)  # where 1 is a number that suits these rows
+        units = Units(
+            (0.0,) * width, (length,) * width, sill**0.5
+        )  # where 1 is a number that suits these rows
         found: dict[str, Factor] = self.kernel.factors(units)
-        at = {f"variogram.{name}": factor for name, factor in found.items() if isinstance(factor, float)}
+        at = {
+            f"variogram.{name}": factor
+            for name, factor in found.items()
+            if isinstance(factor, float)
+        }
         at |= {"nugget": sill * math.exp(-2.0), "mean": float(data.y.mean())}
         known = {}
         for name, s in sites.items():
@@ -173,22 +210,37 @@ class Kriging(Model, LatentFunction, LeaveOneOut, JointGaussian, BlockMeans):
 
     def _filled(self, where: Tensor, y: Tensor) -> Kriging:
         sill, size = map(math.log, scales(where, y))
-        variogram = Exponential(LogNormal(sill, 1.0), LogNormal(size, 1.0)) if self.variogram is None else self.variogram
+        variogram = (
+            Exponential(LogNormal(sill, 1.0), LogNormal(size, 1.0))
+            if self.variogram is None
+            else self.variogram
+        )
         nugget = LogNormal(sill - 2.0, 1.0) if self.nugget is None else self.nugget
         return replace(self, variogram=variogram, nugget=nugget)
 
     def _covariance(self, theta: Theta, where: Tensor, noise_sd: Tensor | None) -> Tensor:
-        return add_diagonal(self.kernel(under("variogram", theta), where), self._noise(theta, where, noise_sd))
+        return add_diagonal(
+            self.kernel(under("variogram", theta), where), self._noise(theta, where, noise_sd)
+        )
 
     def _noise(self, theta: Theta, like: Tensor, noise_sd: Tensor | None) -> Tensor:
         return with_known(self.value(theta, "nugget", like)[..., None], noise_sd)
 
     def _centre(self, theta: Theta, like: Tensor) -> Tensor:
         """The known mean, [*draw, 1]: 0 where the drift is unknown."""
-        return self.value(theta, "mean", like)[..., None] if self.drift == "none" else like.new_zeros(1)
+        return (
+            self.value(theta, "mean", like)[..., None]
+            if self.drift == "none"
+            else like.new_zeros(1)
+        )
 
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
-        full_batch_only(self, X, total, "use the full batch; neighbours= makes predictions local, not the density")
+        full_batch_only(
+            self,
+            X,
+            total,
+            "use the full batch; neighbours= makes predictions local, not the density",
+        )
         theta = draw(self.sites(X.shape[-1]), X)
         C = self._covariance(theta, places(self.drift, X), known_at(X, self.noise_sd))
         loc = self._centre(theta, X).expand(len(X))
@@ -197,7 +249,9 @@ class Kriging(Model, LatentFunction, LeaveOneOut, JointGaussian, BlockMeans):
 
     # -- prediction ----------------------------------------------------------------------------------------------
 
-    def _solved(self, theta: Theta, train: Dataset) -> Iterator[tuple[slice, dict[str, Tensor], Solved]]:
+    def _solved(
+        self, theta: Theta, train: Dataset
+    ) -> Iterator[tuple[slice, dict[str, Tensor], Solved]]:
         """Chunks of draws: which, theta there, and the rows solved under each."""
         F, where = basis(self.drift, train.X, train.X), places(self.drift, train.X)
         drawn, params = split_params(self.sites(train.d), theta)
@@ -205,24 +259,36 @@ class Kriging(Model, LatentFunction, LeaveOneOut, JointGaussian, BlockMeans):
         for i in range(0, number_of_draws(drawn), size):
             some = slice(i, i + size)
             part = {**params, **{name: value[some] for name, value in drawn.items()}}
-            yield some, part, solve(self._covariance(part, where, train.noise_sd), train.y - self._centre(part, where), F)
+            yield (
+                some,
+                part,
+                solve(
+                    self._covariance(part, where, train.noise_sd),
+                    train.y - self._centre(part, where),
+                    F,
+                ),
+            )
 
-    def _means(self, theta: Theta, blocks: Tensor, train: Dataset, alone: bool = False) -> tuple[Tensor, Tensor]:
+    def _means(
+        self, theta: Theta, blocks: Tensor, train: Dataset, alone: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """Mean and variance [draw, m] of the average of f over each block of places [m, k, d], from all rows or the nearest.
 
         ``alone``: block i is row i of ``train``, which is then not among its own neighbours.
         """
         step = self._places_at_once(theta, blocks, train)
         count = number_of_draws(split_params(self.sites(train.d), theta)[0])
-        room_for_law(count, len(blocks), blocks)
+        check_memory_of_predictions(count, len(blocks), blocks)
         means, variances = Assembled(count, len(blocks)), Assembled(count, len(blocks))
         if self.neighbours is not None and self.neighbours < train.n - alone:
             for i in range(0, len(blocks), step):
-                mean, variance = self._local(theta, blocks[i : i + step], train, i if alone else None)
+                mean, variance = self._local(
+                    theta, blocks[i : i + step], train, i if alone else None
+                )
                 means.put(mean, slice(None), i)
                 variances.put(variance, slice(None), i)
             return means.whole, variances.whole
-        self.room(train.n, train.d, train.X)
+        self.check_memory(train.n, train.d, train.X)
         where = places(self.drift, train.X)
         for draws, part, solved in self._solved(theta, train):
             hyper, centre = under("variogram", part), self._centre(part, blocks)
@@ -241,7 +307,10 @@ class Kriging(Model, LatentFunction, LeaveOneOut, JointGaussian, BlockMeans):
     def _places_at_once(self, theta: Theta, blocks: Tensor, train: Dataset) -> int:
         n = min(self.neighbours or train.n, train.n)
         draws = number_of_draws(split_params(self.sites(train.d), theta)[0])
-        each = draws * (4 * n * (n if self.neighbours else blocks.shape[1]) + blocks.shape[1] ** 2) + train.n
+        each = (
+            draws * (4 * n * (n if self.neighbours else blocks.shape[1]) + blocks.shape[1] ** 2)
+            + train.n
+        )
         return max(1, MEMORY_BUDGET // (blocks.element_size() * each))
 
     def _lifted(self, theta: Theta, d: int) -> dict[str, Tensor]:
@@ -255,7 +324,9 @@ class Kriging(Model, LatentFunction, LeaveOneOut, JointGaussian, BlockMeans):
             return self.kernel.diag(under("variogram", theta), there[:, 0])
         return self.kernel(under("variogram", self._lifted(theta, d)), there).mean((-2, -1))
 
-    def _local(self, theta: Theta, blocks: Tensor, train: Dataset, first: int | None) -> tuple[Tensor, Tensor]:
+    def _local(
+        self, theta: Theta, blocks: Tensor, train: Dataset, first: int | None
+    ) -> tuple[Tensor, Tensor]:
         where, there = places(self.drift, train.X), places(self.drift, blocks)
         apart = torch.cdist(there.mean(1), where, compute_mode="donot_use_mm_for_euclid_dist")
         if first is not None:
@@ -277,7 +348,13 @@ class Kriging(Model, LatentFunction, LeaveOneOut, JointGaussian, BlockMeans):
         return (mean[..., 0] + centre).reshape(shape), variance[..., 0].reshape(shape)
 
     def predict(
-        self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False, noise_sd: Tensor | None = None
+        self,
+        theta: Theta,
+        X: Tensor,
+        train: Dataset,
+        *,
+        joint: bool = False,
+        noise_sd: Tensor | None = None,
     ) -> Distribution:
         """The law of a measurement at X: kriging mean, and kriging variance plus the nugget (and the known noise there, [m]).
 
@@ -289,16 +366,28 @@ class Kriging(Model, LatentFunction, LeaveOneOut, JointGaussian, BlockMeans):
             mean, variance = self._means(theta, X[:, None], train)
             return dist.Normal(mean, (variance + nugget).sqrt())
         if self.neighbours is not None and self.neighbours < train.n:
-            raise NotApplicable("a joint law from all rows", f"neighbours={self.neighbours}", "leave joint or neighbours out")
-        where, there, new = places(self.drift, train.X), places(self.drift, X), basis(self.drift, X, train.X)
+            raise NotApplicable(
+                "a joint law from all rows",
+                f"neighbours={self.neighbours}",
+                "leave joint or neighbours out",
+            )
+        where, there, new = (
+            places(self.drift, train.X),
+            places(self.drift, X),
+            basis(self.drift, X, train.X),
+        )
         means, spreads = [], []
         for _, part, solved in self._solved(theta, train):
             hyper = under("variogram", part)
-            mean, spread = solved.at(self.kernel(hyper, where, there), new, self.kernel(hyper, there), joint=True)
+            mean, spread = solved.at(
+                self.kernel(hyper, where, there), new, self.kernel(hyper, there), joint=True
+            )
             means.append((mean + self._centre(part, X)).reshape(-1, len(X)))
             spreads.append(spread.expand(len(means[-1]), -1, -1))
         spread = add_diagonal(torch.cat(spreads), nugget)
-        return dist.MultivariateNormal(torch.cat(means), scale_tril=cholesky(spread, "predictive covariance"))
+        return dist.MultivariateNormal(
+            torch.cat(means), scale_tril=cholesky(spread, "predictive covariance")
+        )
 
     def latent(self, theta: Theta, X: Tensor, train: Dataset) -> Distribution:
         """The law of the surface at X, without the nugget: batch [draw, m]."""
@@ -319,7 +408,9 @@ class Kriging(Model, LatentFunction, LeaveOneOut, JointGaussian, BlockMeans):
             NotApplicable: with drift "none", which has no beta.
         """
         if self.drift == "none":
-            raise NotApplicable("a drift to estimate", 'drift="none"', 'use drift="constant", or a degree')
+            raise NotApplicable(
+                "a drift to estimate", 'drift="none"', 'use drift="constant", or a degree'
+            )
         new, means, variances = basis(self.drift, X, train.X), [], []
         for _, _, solved in self._solved(theta, train):
             beta, root = solved.trend()
@@ -333,14 +424,31 @@ class Kriging(Model, LatentFunction, LeaveOneOut, JointGaussian, BlockMeans):
         """At one draw: covariance of y [n, n], y - mean [n], covariance with f at X [n, m], variance of y there [m], mean [m],
         and the drift's functions (F [n, p], F* [m, p]) or None."""
         if self.neighbours is not None and self.neighbours < train.n:
-            raise NotApplicable("predictions from all rows", f"neighbours={self.neighbours}", "leave neighbours out")
+            raise NotApplicable(
+                "predictions from all rows", f"neighbours={self.neighbours}", "leave neighbours out"
+            )
         one = first_draw(self.sites(train.d), theta)
-        hyper, where, there = under("variogram", one), places(self.drift, train.X), places(self.drift, X)
+        hyper, where, there = (
+            under("variogram", one),
+            places(self.drift, train.X),
+            places(self.drift, X),
+        )
         centre = self._centre(one, X)
         variance = self.kernel.diag(hyper, there) + self._noise(one, X, noise_sd)
-        drift = None if self.drift == "none" else tuple(basis(self.drift, Z, train.X) for Z in (train.X, X))
+        drift = (
+            None
+            if self.drift == "none"
+            else tuple(basis(self.drift, Z, train.X) for Z in (train.X, X))
+        )
         K = self.kernel(hyper, where, there)
-        return self._covariance(one, where, train.noise_sd), train.y - centre, K, variance, centre.expand(len(X)), drift
+        return (
+            self._covariance(one, where, train.noise_sd),
+            train.y - centre,
+            K,
+            variance,
+            centre.expand(len(X)),
+            drift,
+        )
 
     def loo(self, theta: Theta, train: Dataset) -> Distribution:
         """y_i given the other rows (or the nearest of them), the drift estimated without it: batch [draw, n]. Dubrule (1983)."""

@@ -15,8 +15,29 @@ from torch.distributions import Distribution
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, SettingError
 from ..numerics.blocks import law_by_rows
-from ..numerics.conjugate_linear import Decomposition, conjugate_law, decompose, invert, moments, noise_posterior
-from ..priors import Flat, InverseGamma, LogNormal, Normal, Number, Prior, PriorLike, Site, bare, moved, single, site, tensor_of
+from ..numerics.conjugate_linear import (
+    Decomposition,
+    conjugate_law,
+    decompose,
+    invert,
+    moments,
+    noise_posterior,
+)
+from ..priors import (
+    Flat,
+    InverseGamma,
+    LogNormal,
+    Normal,
+    Number,
+    Prior,
+    PriorLike,
+    Site,
+    bare,
+    moved,
+    single,
+    site,
+    tensor_of,
+)
 from ..target.capabilities import ClosedForm, FullConditionals, LinearCoefficients
 from .base import Model, linear, with_fixed
 from .sites import Theta, draw
@@ -56,7 +77,7 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
             "noise": site("noise", self.noise, positive=True),
         }
 
-    def law(self, theta: Theta, X: Tensor) -> Distribution:
+    def distribution(self, theta: Theta, X: Tensor) -> Distribution:
         loc = linear(self.value(theta, "weight", X), self.value(theta, "bias", X), X)
         return dist.Normal(loc, self.value(theta, "noise", X).sqrt()[..., None])
 
@@ -70,21 +91,24 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
                 s, prior = sites[name], bare(getattr(self, name))
                 if isinstance(prior, Normal):
                     shape, law = torch.Size(s.shape), prior.distribution(X)
-                    scaled = dist.Normal(sd * 0 + law.loc, law.scale * sd).expand(shape).to_event(len(s.shape))  # type: ignore[attr-defined]
+                    scaled: Any = dist.Normal(sd * 0 + law.loc, law.scale * sd).expand(shape)
+                    scaled = scaled.to_event(len(s.shape))
                     theta[name] = pyro.sample(name, scaled)
                 else:
                     theta |= draw({name: s}, X)
         else:
             theta = draw(sites, X)
         with pyro.plate("rows", total or len(X), subsample=X):
-            return pyro.sample("y", self.law(theta, X), obs=y)  # type: ignore[arg-type]
+            return pyro.sample("y", self.distribution(theta, X), obs=y)  # type: ignore[arg-type]
 
     def prepare(self, data: Dataset) -> LinearRegression:
         """Raises SettingError where ``conjugate`` has no meaning for the priors."""
         priors = [bare(p) for p in (self.weight, self.bias) if isinstance(p, Prior)]
         if self.conjugate and not all(isinstance(p, Normal | Flat) for p in priors):
             raise SettingError(
-                "Normal or Flat priors on weight and bias with conjugate=True", f"{self.weight}, {self.bias}", "change them"
+                "Normal or Flat priors on weight and bias with conjugate=True",
+                f"{self.weight}, {self.bias}",
+                "change them",
             )
         return self
 
@@ -95,7 +119,9 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
         found = times(draws, {"noise": power(float(scaler.y_sd), 2)})
-        return found | coefficients_of_data(draws, self.value(draws, "weight", scaler.x_mean), scaler)
+        return found | coefficients_of_data(
+            draws, self.value(draws, "weight", scaler.x_mean), scaler
+        )
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
         """Where searches begin: least squares, whatever the units of X and y."""
@@ -114,7 +140,10 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
         if scaler is None:
             return {"weight": weight, "bias": bias}
         weight = weight * scaler.y_sd / scaler.x_sd
-        return {"weight": weight, "bias": scaler.y_mean + scaler.y_sd * bias - weight @ scaler.x_mean}
+        return {
+            "weight": weight,
+            "bias": scaler.y_mean + scaler.y_sd * bias - weight @ scaler.x_mean,
+        }
 
     # -- the closed form -----------------------------------------------------------------------------------------
 
@@ -128,7 +157,10 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
 
     def _fixed(self, X: Tensor) -> Tensor:
         """[n]: the part of the mean that is fixed."""
-        fixed = {n: 0.0 if isinstance(getattr(self, n), Prior) else getattr(self, n) for n in ("weight", "bias")}
+        fixed = {
+            n: 0.0 if isinstance(getattr(self, n), Prior) else getattr(self, n)
+            for n in ("weight", "bias")
+        }
         return X @ tensor_of(fixed["weight"], X).expand(X.shape[1]) + fixed["bias"]
 
     def _known_noise(self, k: int, like: Tensor) -> Tensor:
@@ -140,12 +172,18 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
         for name in self._uncertain():
             prior = getattr(self, name)
             if not isinstance(prior, Normal | Flat):
-                raise NotApplicable(f"a Normal or Flat prior on {name} for the closed form", repr(prior), "use NUTS")
+                raise NotApplicable(
+                    f"a Normal or Flat prior on {name} for the closed form", repr(prior), "use NUTS"
+                )
             size = train.d if name == "weight" else 1
             proper = isinstance(prior, Normal)
             precision += [s**-2 for s in _listed(prior.scale, size)] if proper else [0.0] * size
             mean += _listed(prior.loc, size) if proper else [0.0] * size
-            names += list(train.feature_names or map(str, range(train.d))) if name == "weight" else ["the constant (bias)"]
+            names += (
+                list(train.feature_names or map(str, range(train.d)))
+                if name == "weight"
+                else ["the constant (bias)"]
+            )
         like = {"dtype": train.X.dtype, "device": train.X.device}
         return decompose(
             self._features(train.X),
@@ -155,7 +193,9 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
             names,
         )
 
-    def exact(self, train: Dataset, draws: int, generator: torch.Generator) -> tuple[dict, dict, float]:
+    def exact(
+        self, train: Dataset, draws: int, generator: torch.Generator
+    ) -> tuple[dict, dict, float]:
         """Draws {site: [draw, *event]}, the params of the closed form, and the log evidence.
 
         Given the noise the coefficients are Gaussian; the noise is fixed, inverse-gamma (conjugate, under such a prior), or
@@ -185,10 +225,14 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
         mean, variance = d.coefficients(noise, self.conjugate)
         w = (mean + variance.sqrt() * e) @ d.basis.mT
         for name in self._uncertain():
-            out[name], w = (w[:, : train.d], w[:, train.d :]) if name == "weight" else (w[:, 0], w[:, 1:])
+            out[name], w = (
+                (w[:, : train.d], w[:, train.d :]) if name == "weight" else (w[:, 0], w[:, 1:])
+            )
         return out, {EXACT + name: value for name, value in params.items()}, evidence
 
-    def predict(self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False) -> Distribution:
+    def predict(
+        self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False
+    ) -> Distribution:
         """The law of y at X, batch [draw, n]; ``joint``: batch [draw], event [n].
 
         With the closed form's params the coefficients are integrated out: Student's t, or a Normal for each noise.
@@ -200,7 +244,9 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
 
     def _integrated(self, theta: Theta, X: Tensor) -> Distribution:
         """The law of y with the coefficients integrated out, batch [draw, n]."""
-        basis, fit, rest, data, prior = (theta[EXACT + name] for name in ("basis", "fit", "rest", "data", "prior"))
+        basis, fit, rest, data, prior = (
+            theta[EXACT + name] for name in ("basis", "fit", "rest", "data", "prior")
+        )
         features, fixed = self._features(X) @ basis, self._fixed(X)
         if EXACT + "noise" in theta:
             shape, rate = theta[EXACT + "noise"]
@@ -208,11 +254,13 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
             return dist.StudentT(2 * shape, (fixed + features @ (data + prior))[None], scale[None])
         noise = theta["noise"] if "noise" in theta else self._known_noise(1, X)
         mean, variance = moments(fit, rest, data, prior, noise, self.conjugate)
-        return dist.Normal(fixed + mean @ features.mT, (noise[:, None] + variance @ features.square().mT).sqrt())
+        return dist.Normal(
+            fixed + mean @ features.mT, (noise[:, None] + variance @ features.square().mT).sqrt()
+        )
 
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
         """{"y": log p(y_i given theta), [draw, n]}."""
-        return {"y": self.law(theta, data.X).log_prob(data.y)}
+        return {"y": self.distribution(theta, data.X).log_prob(data.y)}
 
     # -- conditionals --------------------------------------------------------------------------------------------
 
@@ -223,10 +271,18 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
             NotApplicable: unless weight and bias are Normal or Flat and noise is InverseGamma, Flat or a number.
         """
         if isinstance(self.noise, Prior) and not isinstance(self.noise, InverseGamma | Flat):
-            raise NotApplicable("an InverseGamma prior on noise for Gibbs", repr(self.noise), "use that prior, Exact, or NUTS")
+            raise NotApplicable(
+                "an InverseGamma prior on noise for Gibbs",
+                repr(self.noise),
+                "use that prior, Exact, or NUTS",
+            )
         d = self._decomposition(train)
         flat = isinstance(self.noise, Flat)
-        shape, rate = (-1.0, 0.0) if flat else (getattr(self.noise, "shape", 0.0), getattr(self.noise, "rate", 0.0))
+        shape, rate = (
+            (-1.0, 0.0)
+            if flat
+            else (getattr(self.noise, "shape", 0.0), getattr(self.noise, "rate", 0.0))
+        )
 
         def step(theta: Theta, generator: torch.Generator) -> dict[str, Tensor]:
             some = next(iter(theta.values()))
@@ -236,7 +292,9 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
             v = mean + variance.sqrt() * e
             w, new = v @ d.basis.mT, {}
             for name in self._uncertain():
-                new[name], w = (w[:, : train.d], w[:, train.d :]) if name == "weight" else (w[:, 0], w[:, 1:])
+                new[name], w = (
+                    (w[:, : train.d], w[:, train.d :]) if name == "weight" else (w[:, 0], w[:, 1:])
+                )
             if "noise" in theta:
                 residual, penalty = d.squares(v)
                 a = shape + 0.5 * (d.n + (d.proper if self.conjugate else 0))

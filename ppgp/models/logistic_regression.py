@@ -52,8 +52,10 @@ class LogisticRegression(Model, LinearCoefficients, LikelihoodDerivatives, Probi
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
         return coefficients_of_data(draws, self.value(draws, "weight", scaler.x_mean), scaler)
 
-    def law(self, theta: Theta, X: Tensor) -> Distribution:
-        return dist.Bernoulli(logits=linear(self.value(theta, "weight", X), self.value(theta, "bias", X), X))
+    def distribution(self, theta: Theta, X: Tensor) -> Distribution:
+        return dist.Bernoulli(
+            logits=linear(self.value(theta, "weight", X), self.value(theta, "bias", X), X)
+        )
 
     def coefficients(self, draws: Theta, scaler: Scaler | None, X: Tensor) -> dict[str, Tensor]:
         """weight [chain, draw, d] (log-odds over units of x_j) and bias [chain, draw]."""
@@ -68,7 +70,9 @@ class LogisticRegression(Model, LinearCoefficients, LikelihoodDerivatives, Probi
         X = data.X
         weight, bias = self.value(theta, "weight", X).expand(data.d), self.value(theta, "bias", X)
         value, gradient, H = binary_curvature(X, data.y, weight, bias)
-        kept = [j for j in range(data.d) if isinstance(self.weight, Prior)] + [data.d] * isinstance(self.bias, Prior)
+        kept = [j for j in range(data.d) if isinstance(self.weight, Prior)] + [data.d] * isinstance(
+            self.bias, Prior
+        )
         return value, gradient[kept], H[kept][:, kept]
 
     def probit(self, theta: Theta, X: Tensor) -> Distribution:

@@ -60,11 +60,20 @@ class ExactPrior:
         values, vectors = torch.linalg.eigh(0.5 * (prior + prior.mT))
         root = vectors * values.clamp_min(0.0).sqrt()
         self.X = torch.cat([self.X, X])
-        self.f = torch.cat([self.f, mean + self.draw.normal(self.draw.samples, len(X)) @ root.mT], -1)
+        self.f = torch.cat(
+            [self.f, mean + self.draw.normal(self.draw.samples, len(X)) @ root.mT], -1
+        )
 
 
 def matheron(
-    kernel: Kernel, theta: Theta, noise: Tensor, mean: Tensor, X: Tensor, y: Tensor, draw: Draw, exact: bool
+    kernel: Kernel,
+    theta: Theta,
+    noise: Tensor,
+    mean: Tensor,
+    X: Tensor,
+    y: Tensor,
+    draw: Draw,
+    exact: bool,
 ) -> Callable[[Tensor], Tensor]:
     """f(x) + k(x, X) C^-1 (y - f(X) - e), f from the prior, e from the noise, C = K + noise I; at one theta.
 
@@ -75,8 +84,13 @@ def matheron(
     own = kernel.nugget(theta, X)
     rough: Path | None = None
     if exact:
-        prior: Path = ExactPrior(lambda *rows: kernel.shared(theta, *rows) if len(rows) == 1 else kernel(theta, *rows), draw)
-        if own is not None:  # that of a training row is noise: another row at its place has one of its own
+        prior: Path = ExactPrior(
+            lambda *rows: kernel.shared(theta, *rows) if len(rows) == 1 else kernel(theta, *rows),
+            draw,
+        )
+        if (
+            own is not None
+        ):  # that of a training row is noise: another row at its place has one of its own
             noise, rough = noise + own, ExactPrior(lambda *rows: _alone(kernel, theta, *rows), draw)
     else:
         prior = kernel.path(theta, X.shape[-1], draw)

@@ -17,7 +17,7 @@ from ..numerics.threads import ELEMENT
 from ..priors import Param, Site
 from ..target.handlers import Run, numbers_seen, over_draws, quietly, site_log_prob
 from .base import Model
-from .replay import laws
+from .program_predictions import laws
 
 Theta = Mapping[str, Tensor]
 SEEN = "\0seen"
@@ -46,7 +46,9 @@ class Program(Model):
 
     def _latents(self, theta: Theta) -> dict[str, Tensor]:
         if not theta:
-            raise NotApplicable("a program with uncertain sites", "none", "add a pyro.sample without obs")
+            raise NotApplicable(
+                "a program with uncertain sites", "none", "add a pyro.sample without obs"
+            )
         return dict(theta)
 
     def log_likelihood(self, theta: Theta, data: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -96,15 +98,29 @@ class Program(Model):
         wanted = self.arguments(data)
         unknown = set(arguments) - set(wanted)
         if unknown:
-            raise NotApplicable(f"arguments among {sorted(wanted)}", f"{sorted(unknown)}", "use the program's own names")
+            raise NotApplicable(
+                f"arguments among {sorted(wanted)}",
+                f"{sorted(unknown)}",
+                "use the program's own names",
+            )
         full = {**wanted, **arguments}
         before = {**wanted, **data}
-        same_rows = all(value is None or same_value(value, before[name]) for name, value in full.items())
+        same_rows = all(
+            value is None or same_value(value, before[name]) for name, value in full.items()
+        )
         with quietly(), torch.no_grad():
-            found = laws(lambda: self.function(**full), lambda: self.function(**data), same_rows, self._latents(theta), seed)
+            found = laws(
+                lambda: self.function(**full),
+                lambda: self.function(**data),
+                same_rows,
+                self._latents(theta),
+                seed,
+            )
         if not found:
             raise NotApplicable(
-                "a site of the program that was not drawn, to be predicted", "none", "leave the observed argument out"
+                "a site of the program that was not drawn, to be predicted",
+                "none",
+                "leave the observed argument out",
             )
         return found
 
@@ -119,14 +135,19 @@ class Program(Model):
         except TypeError:
             wanted = ", ".join(parameters.parameters) or "none"
             got = ", ".join(map(str, data)) or "none"
-            raise DataError(f"the program's arguments: {wanted}", got, "use the program's own names") from None
+            raise DataError(
+                f"the program's arguments: {wanted}", got, "use the program's own names"
+            ) from None
 
     def arguments(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """{argument of the program: its default, or None}; where it takes any, those of ``data`` too."""
         parameters = inspect.signature(self.function).parameters.values()
         free = any(p.kind == p.VAR_KEYWORD for p in parameters)
         own = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-        return {**(dict.fromkeys(data) if free else {}), **{p.name: None if p.default is p.empty else p.default for p in own}}
+        return {
+            **(dict.fromkeys(data) if free else {}),
+            **{p.name: None if p.default is p.empty else p.default for p in own},
+        }
 
 
 def same_value(a: Any, b: Any) -> bool:
@@ -154,7 +175,11 @@ def _without_masked(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
             continue
         seen = found[name + SEEN]
         if bool((seen != seen[0]).any()):
-            raise NotApplicable("a mask that is the same at every draw", f"one at {name!r} that is not", "fix which rows count")
+            raise NotApplicable(
+                "a mask that is the same at every draw",
+                f"one at {name!r} that is not",
+                "fix which rows count",
+            )
         if bool(seen[0].any()):
             kept[name] = value if bool(seen[0].all()) else value[:, seen[0]]
     return kept

@@ -23,8 +23,17 @@ from ..priors import LogNormal, Param, PriorLike, Site, moved, prefixed, site, t
 from ..target.capabilities import LatentFunction, LeaveOneOut, Reselects, WarmStart
 from .base import Model, full_batch_only, made_from
 from .gp import GP
-from .inducing import DEFAULT_INDUCING, check_given, check_number, medians, place, refuse_broken, say_if_fewer, take_given
-from .room import room_for_law, room_for_rows
+from .inducing import (
+    DEFAULT_INDUCING,
+    check_given,
+    check_number,
+    medians,
+    place,
+    refuse_broken,
+    say_if_fewer,
+    take_given,
+)
+from .memory_checks import check_memory_of_predictions, check_memory_of_rows
 from .sites import Theta, begun, draw, number_of_draws, split_params
 from .units import filled, level, of_gp, power, units_of
 
@@ -75,7 +84,9 @@ class SGPR(Model, LatentFunction, LeaveOneOut, WarmStart, Reselects):
         check_number(self.inducing)
         if self.reselect is not None and (self.learn or self.reselect < 1):
             got = "learn=True" if self.learn else repr(self.reselect)
-            raise SettingError("reselect=None, or a positive number of steps without learn", got, "leave one out")
+            raise SettingError(
+                "reselect=None, or a positive number of steps without learn", got, "leave one out"
+            )
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         return {
@@ -88,12 +99,20 @@ class SGPR(Model, LatentFunction, LeaveOneOut, WarmStart, Reselects):
         m = DEFAULT_INDUCING if self.inducing is None else self.inducing
         return float(n) * m * m + super().work(n, d)
 
-    def room(self, n: int, d: int, like: Tensor) -> None:
+    def check_memory(self, n: int, d: int, like: Tensor) -> None:
         """Raises NotEnoughMemory where the covariances with the inducing inputs, which go over the rows in chunks past ``STREAMED``
         bytes, do not fit."""
         m = DEFAULT_INDUCING if self.inducing is None else self.inducing
-        numbers = min(MATRICES * m, MATRICES * STREAMED / (like.element_size() * n)) + 10 * m * m / n
-        room_for_rows(n, numbers, like, f"the covariances of {m:,} inducing inputs with the rows", "use fewer inducing inputs")
+        numbers = (
+            min(MATRICES * m, MATRICES * STREAMED / (like.element_size() * n)) + 10 * m * m / n
+        )
+        check_memory_of_rows(
+            n,
+            numbers,
+            like,
+            f"the covariances of {m:,} inducing inputs with the rows",
+            "use fewer inducing inputs",
+        )
 
     def prepare(self, data: Dataset) -> SGPR:
         """With inducing inputs for these rows, and their mean.
@@ -109,7 +128,11 @@ class SGPR(Model, LatentFunction, LeaveOneOut, WarmStart, Reselects):
         own = self.kernel.nugget(under("kernel", self._medians(data.X)), data.X)
         if own is not None and float(own.max() - own.min()) > 1e-6 * float(own.max()):
             do = "use GP, or White by itself in a sum"
-            raise NotApplicable("a White that is the same in every row", "one multiplied by a kernel that is not", do)
+            raise NotApplicable(
+                "a White that is the same in every row",
+                "one multiplied by a kernel that is not",
+                do,
+            )
         if self.Z is not None:
             check_given(self.Z, data.d)
         ready = replace(self, mean=filled(self.mean, data))
@@ -123,17 +146,27 @@ class SGPR(Model, LatentFunction, LeaveOneOut, WarmStart, Reselects):
         if self.Z is not None:
             self.prepare(data)
         else:
-            replace(self, selection="random" if self._how in ("kmeans", "random") else self._how).prepare(data)
+            replace(
+                self, selection="random" if self._how in ("kmeans", "random") else self._how
+            ).prepare(data)
 
     def in_units(self, scaler: Scaler) -> SGPR:
         noise = moved(self.noise, power(float(scaler.y_sd), -2), what="noise")
         kernel, mean = self.kernel.in_units(units_of(scaler)), level(self.mean, scaler)
         return replace(
-            self, kernel=kernel, noise=noise, mean=mean, Z=None if self.Z is None else scaler.inputs(self.Z.to(scaler.x_mean))
+            self,
+            kernel=kernel,
+            noise=noise,
+            mean=mean,
+            Z=None if self.Z is None else scaler.inputs(self.Z.to(scaler.x_mean)),
         )
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
-        return of_gp(draws, {f"kernel.{name}": f for name, f in self.kernel.factors(units_of(scaler)).items()}, scaler)
+        return of_gp(
+            draws,
+            {f"kernel.{name}": f for name, f in self.kernel.factors(units_of(scaler)).items()},
+            scaler,
+        )
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
         """Where a kernel's own sites begin: the weights of a network that has a prior, the frequencies of a spectrum."""
@@ -165,7 +198,9 @@ class SGPR(Model, LatentFunction, LeaveOneOut, WarmStart, Reselects):
         start = dict(theta)
         if self.learn and self.selection is None and self.inducing is not None:
             Z = replace(self, selection="conditional_variance")._select(theta, data.X, data.y)
-            if len(Z) == self.inducing:  # not so under a lengthscale so long that fewer rows span the rest
+            if (
+                len(Z) == self.inducing
+            ):  # not so under a lengthscale so long that fewer rows span the rest
                 start["inducing"] = Z
         if "noise" in start:
             law = self._law(theta, data.X, start.get("inducing", self._of(theta, data.X)))
@@ -211,7 +246,7 @@ class SGPR(Model, LatentFunction, LeaveOneOut, WarmStart, Reselects):
 
     def _law(self, theta: Theta, X: Tensor, Z: Tensor) -> SparseMarginal:
         """One draw: theta {site: [*event]}."""
-        kernel, hyper, (Z, X) = self.kernel.seen(under("kernel", theta), Z, X)
+        kernel, hyper, (Z, X) = self.kernel.to_feature_space(under("kernel", theta), Z, X)
         Kmm, diagonal = kernel.shared(hyper, Z), kernel.diag(hyper, X)
         own = kernel.nugget(hyper, Z)
         if own is not None:  # what no other row shares is noise
@@ -222,10 +257,14 @@ class SGPR(Model, LatentFunction, LeaveOneOut, WarmStart, Reselects):
 
         mean, noise = self.value(theta, "mean", X), self.value(theta, "noise", X)
         noise = noise if own is None else noise + own[0]
-        return SparseMarginal(mean.expand(len(X)), Kmm, cross, (Z, *hyper.values()), X, diagonal, noise)
+        return SparseMarginal(
+            mean.expand(len(X)), Kmm, cross, (Z, *hyper.values()), X, diagonal, noise
+        )
 
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
-        full_batch_only(self, X, total, "use the full batch (its cost grows linearly with the rows), or SVGP")
+        full_batch_only(
+            self, X, total, "use the full batch (its cost grows linearly with the rows), or SVGP"
+        )
         theta = draw(self.sites(X.shape[-1]), X)
         return pyro.sample("y", self._law(theta, X, self._inducing(X)), obs=y)
 
@@ -241,7 +280,9 @@ class SGPR(Model, LatentFunction, LeaveOneOut, WarmStart, Reselects):
         self, theta: Theta, train: Dataset
     ) -> Iterator[tuple[dict[str, Tensor], Tensor, Tensor, Tensor, Projection]]:
         """(theta of a draw, Z, L, all that is not smooth: the noise of y and White in f, what the rows say), draw by draw."""
-        drawn, params = split_params(self.sites(train.d), {k: v for k, v in theta.items() if k != "inducing"})
+        drawn, params = split_params(
+            self.sites(train.d), {k: v for k, v in theta.items() if k != "inducing"}
+        )
         for i in range(number_of_draws(drawn)):
             one = {**params, **{k: v[i] for k, v in drawn.items()}}
             Z = self._of(theta, train.X)
@@ -278,11 +319,21 @@ class SGPR(Model, LatentFunction, LeaveOneOut, WarmStart, Reselects):
             covariances.append((W @ L.mT).mT @ (W @ L.mT))
         return torch.stack(means), torch.stack(covariances)
 
-    def _conditional(self, theta: Theta, X: Tensor, train: Dataset, joint: bool) -> tuple[Tensor, Tensor, Tensor]:
+    def _conditional(
+        self, theta: Theta, X: Tensor, train: Dataset, joint: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Mean [draw, k], variance [draw, k] or covariance [draw, k, k] of f at X, and the noise [draw]."""
-        count = number_of_draws(split_params(self.sites(train.d), {k: v for k, v in theta.items() if k != "inducing"})[0])
-        room_for_law(count, len(X), X, joint)
-        means, spreads, noises = Assembled(count, len(X)), Assembled(count, len(X), (len(X),) if joint else ()), []
+        count = number_of_draws(
+            split_params(self.sites(train.d), {k: v for k, v in theta.items() if k != "inducing"})[
+                0
+            ]
+        )
+        check_memory_of_predictions(count, len(X), X, joint)
+        means, spreads, noises = (
+            Assembled(count, len(X)),
+            Assembled(count, len(X), (len(X),) if joint else ()),
+            [],
+        )
         width = max(1, len(X) if joint else ROWS_AT_ONCE)
         for i, (one, Z, L, rough, rows) in enumerate(self._one_by_one(theta, train)):
             hyper, noise, draw = under("kernel", one), self.value(one, "noise", X), slice(i, i + 1)
@@ -292,20 +343,30 @@ class SGPR(Model, LatentFunction, LeaveOneOut, WarmStart, Reselects):
                 A = torch.linalg.solve_triangular(L, self.kernel(hyper, Z, block), upper=False)
                 means.put(A.mT @ mean + self.value(one, "mean", X), draw, row)
                 if joint:
-                    spreads.put(self.kernel(hyper, block) - A.mT @ A + (W @ A).mT @ (W @ A), draw, row)
+                    spreads.put(
+                        self.kernel(hyper, block) - A.mT @ A + (W @ A).mT @ (W @ A), draw, row
+                    )
                 else:
                     prior = self.kernel.diag(hyper, block)
                     spread = prior - A.square().sum(0) + (W @ A).square().sum(0)
-                    spreads.put(torch.maximum(spread, torch.finfo(prior.dtype).eps * prior), draw, row)
+                    spreads.put(
+                        torch.maximum(spread, torch.finfo(prior.dtype).eps * prior), draw, row
+                    )
             noises.append(noise)
         return means.whole, spreads.whole, torch.stack(noises)
 
-    def predict(self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False) -> Distribution:
+    def predict(
+        self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False
+    ) -> Distribution:
         mean, spread, noise = self._conditional(theta, X, train, joint)
         if joint:
             covariance = add_diagonal(spread, noise[:, None])
-            return dist.MultivariateNormal(mean, scale_tril=cholesky(covariance, "predictive covariance"))
-        return dist.Normal(mean, spread.add_(noise[:, None]).sqrt_())  # their own, and as large as the answer
+            return dist.MultivariateNormal(
+                mean, scale_tril=cholesky(covariance, "predictive covariance")
+            )
+        return dist.Normal(
+            mean, spread.add_(noise[:, None]).sqrt_()
+        )  # their own, and as large as the answer
 
     def latent(self, theta: Theta, X: Tensor, train: Dataset) -> Distribution:
         """The law of f at X, without the noise: batch [draw, k]."""
@@ -325,11 +386,17 @@ class SGPR(Model, LatentFunction, LeaveOneOut, WarmStart, Reselects):
                 A = torch.linalg.solve_triangular(L, self.kernel(hyper, Z, X), upper=False)
                 a = (y - level - A.mT @ mean) / s2
                 d = (1 - (W @ A).square().sum(0) / s2) / s2
-                smooth = self.kernel.diag(hyper, X) if own is None else self.kernel.diag(hyper, X) - own[0]
+                smooth = (
+                    self.kernel.diag(hyper, X)
+                    if own is None
+                    else self.kernel.diag(hyper, X) - own[0]
+                )
                 left_out = (smooth - A.square().sum(0)).clamp_min(0.0)
                 means.append(y - a / d)
                 variances.append(1 / d + left_out)
-        return dist.Normal(torch.cat(means).reshape(-1, train.n), torch.cat(variances).reshape(-1, train.n).sqrt())
+        return dist.Normal(
+            torch.cat(means).reshape(-1, train.n), torch.cat(variances).reshape(-1, train.n).sqrt()
+        )
 
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
         """The likelihood is joint; pointwise it is the leave-one-out density."""

@@ -15,7 +15,9 @@ Theta = Mapping[str, Tensor]
 def draw(sites: Mapping[str, Site | Param], like: Tensor) -> dict[str, Tensor]:
     """One pyro.sample a site that has a prior, one pyro.param a Param; the fixed ones are left to the recipe."""
     return {
-        name: _param(name, s, like) if isinstance(s, Param) else pyro.sample(name, s.distribution(like))
+        name: _param(name, s, like)
+        if isinstance(s, Param)
+        else pyro.sample(name, s.distribution(like))
         for name, s in sites.items()
         if isinstance(s, Param) or not s.fixed
     }
@@ -29,13 +31,19 @@ def _param(name: str, p: Param, like: Tensor) -> Tensor:
 
 def begun(sites: Mapping[str, Site | Param]) -> dict[str, Tensor]:
     """{name: value} of the sites that say where a search begins."""
-    return {name: s.start for name, s in sites.items() if isinstance(s, Site) and s.start is not None}
+    return {
+        name: s.start for name, s in sites.items() if isinstance(s, Site) and s.start is not None
+    }
 
 
-def split_params(sites: Mapping[str, Site | Param], theta: Theta) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def split_params(
+    sites: Mapping[str, Site | Param], theta: Theta
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """theta as draws (with a draw axis) and params (without)."""
     params = {name for name, s in sites.items() if isinstance(s, Param)}
-    return {k: v for k, v in theta.items() if k not in params}, {k: v for k, v in theta.items() if k in params}
+    return {k: v for k, v in theta.items() if k not in params}, {
+        k: v for k, v in theta.items() if k in params
+    }
 
 
 def first_draw(sites: Mapping[str, Site | Param], theta: Theta) -> dict[str, Tensor]:

@@ -44,7 +44,11 @@ class SoftmaxRegression(Model, LinearCoefficients, LikelihoodDerivatives):
 
     def _classes(self) -> int:
         if self.classes is None:
-            raise SettingError("the number of classes", "None", "pass classes=, or fit with ppgp.fit, which counts them")
+            raise SettingError(
+                "the number of classes",
+                "None",
+                "pass classes=, or fit with ppgp.fit, which counts them",
+            )
         return self.classes
 
     def _rows(self, prior: PriorLike) -> int:
@@ -84,18 +88,25 @@ class SoftmaxRegression(Model, LinearCoefficients, LikelihoodDerivatives):
         weight, bias = self._all(draws, scaler.x_mean[None])
         weight = weight / scaler.x_sd
         bias = bias - weight @ scaler.x_mean
-        if isinstance(bare(self.bias), Flat):  # class 0 is the reference: one number more in all classes changes nothing
+        if isinstance(
+            bare(self.bias), Flat
+        ):  # class 0 is the reference: one number more in all classes changes nothing
             bias = bias - bias[..., :1]
         assert self.classes is not None
         whole = {"weight": weight, "bias": bias}
         last = {"weight": -2, "bias": -1}
-        return {name: whole[name].narrow(last[name], self.classes - n, n) for name, n in self._drawn(draws).items()}
+        return {
+            name: whole[name].narrow(last[name], self.classes - n, n)
+            for name, n in self._drawn(draws).items()
+        }
 
     def _drawn(self, draws: Theta) -> dict[str, int]:
         """{site: how many classes have it}."""
-        return {name: self._rows(getattr(self, name)) for name in ("weight", "bias") if name in draws}
+        return {
+            name: self._rows(getattr(self, name)) for name in ("weight", "bias") if name in draws
+        }
 
-    def law(self, theta: Theta, X: Tensor) -> Distribution:
+    def distribution(self, theta: Theta, X: Tensor) -> Distribution:
         weight, bias = self._all(theta, X)
         return dist.Categorical(logits=X @ weight.mT + bias[..., None, :])
 
@@ -103,7 +114,9 @@ class SoftmaxRegression(Model, LinearCoefficients, LikelihoodDerivatives):
         """weight [chain, draw, K, d] (log-odds over units of x_j) and bias [chain, draw, K], of all classes."""
         K = self._classes()
         shapes = {"weight": (K, X.shape[-1]), "bias": (K,)}
-        weight, bias = self._all(dict(zip(shapes, with_fixed(self, draws, shapes, X), strict=True)), X)
+        weight, bias = self._all(
+            dict(zip(shapes, with_fixed(self, draws, shapes, X), strict=True)), X
+        )
         if scaler is None:
             return {"weight": weight, "bias": bias}
         weight = weight / scaler.x_sd

@@ -36,7 +36,7 @@ from .inducing import (
     say_if_fewer,
     take_given,
 )
-from .room import room_for_law, room_for_rows
+from .memory_checks import check_memory_of_predictions, check_memory_of_rows
 from .sgpr import SGPR
 from .sites import Theta, begun, draw, split_params
 from .units import filled, level, of_gp, units_of
@@ -97,13 +97,19 @@ class SVGP(Model, LatentFunction, OwnGuide, CollapsedBound, SubsetModel):
         take_given(self)
         check_kernel(self.kernel)
         if not isinstance(self.likelihood, Likelihood):
-            raise SettingError("a member of ppgp.likelihoods as likelihood", repr(self.likelihood), "for example Bernoulli()")
+            raise SettingError(
+                "a member of ppgp.likelihoods as likelihood",
+                repr(self.likelihood),
+                "for example Bernoulli()",
+            )
         if self.objective not in OBJECTIVES:
             raise UnknownName("objective", self.objective, OBJECTIVES)
         if self.q is not None and self.q not in GUIDES:
             raise UnknownName("q", self.q, GUIDES)
         if self.q == "natural" and self.objective == "ppgpr":
-            raise SettingError("q='full' or 'mean_field' with objective='ppgpr'", "q='natural'", "leave q out")
+            raise SettingError(
+                "q='full' or 'mean_field' with objective='ppgpr'", "q='natural'", "leave q out"
+            )
         check_number(self.inducing)
 
     @property
@@ -135,11 +141,13 @@ class SVGP(Model, LatentFunction, OwnGuide, CollapsedBound, SubsetModel):
         """Some of the rows, unless inducing inputs are still to be chosen among them."""
         return None if self.Z is None else SURVEY
 
-    def room(self, n: int, d: int, like: Tensor) -> None:
+    def check_memory(self, n: int, d: int, like: Tensor) -> None:
         """Raises NotEnoughMemory where the covariances of the inducing inputs with so many rows at once do not fit."""
         m = DEFAULT_INDUCING if self.inducing is None else self.inducing
         name = f"the covariances of {m:,} inducing inputs with the rows"
-        room_for_rows(n, MATRICES * m, like, name, "pass SVI(batch_size=1000), or use fewer inducing inputs")
+        check_memory_of_rows(
+            n, MATRICES * m, like, name, "pass SVI(batch_size=1000), or use fewer inducing inputs"
+        )
 
     def prepare(self, data: Dataset) -> SVGP:
         """With a likelihood, a mean and inducing inputs for these rows.
@@ -161,28 +169,42 @@ class SVGP(Model, LatentFunction, OwnGuide, CollapsedBound, SubsetModel):
         return replace(ready, Z=Z, inducing=len(Z))
 
     def check(self, data: Dataset) -> None:
-        replace(self, selection="random" if self.selection == "kmeans" else self.selection).prepare(data)
+        replace(self, selection="random" if self.selection == "kmeans" else self.selection).prepare(
+            data
+        )
 
     def _select(self, X: Tensor, y: Tensor | None) -> Tensor:
         if self.selection == "all":
             return all_rows(X, self.inducing)
         if self.selection == "bound" and not isinstance(self.likelihood, Gaussian):
             raise NotApplicable(
-                "Gaussian noise to select by the bound", type(self.likelihood).__name__, "use 'conditional_variance'"
+                "Gaussian noise to select by the bound",
+                type(self.likelihood).__name__,
+                "use 'conditional_variance'",
             )
         middle = medians(self._hyper(X.shape[1]), X, self.seed)
         r = None if y is None else y - self.value(middle, "mean", X)
         noise = middle.get("noise", X.new_ones(()))
-        return place(self.selection, self.inducing, self.kernel, middle, X, r, float(noise), self.seed)
+        return place(
+            self.selection, self.inducing, self.kernel, middle, X, r, float(noise), self.seed
+        )
 
     def in_units(self, scaler: Scaler) -> SVGP:
         Z = None if self.Z is None else scaler.inputs(self.Z.to(scaler.x_mean))
         kernel, mean = self.kernel.in_units(units_of(scaler)), level(self.mean, scaler)
-        return replace(self, kernel=kernel, likelihood=self.likelihood.in_units(float(scaler.y_sd)), mean=mean, Z=Z)
+        return replace(
+            self,
+            kernel=kernel,
+            likelihood=self.likelihood.in_units(float(scaler.y_sd)),
+            mean=mean,
+            Z=Z,
+        )
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
         own = {f"kernel.{name}": f for name, f in self.kernel.factors(units_of(scaler)).items()}
-        return of_gp(draws, {**own, **self.likelihood.factors(float(scaler.y_sd)), "v": 1.0}, scaler)
+        return of_gp(
+            draws, {**own, **self.likelihood.factors(float(scaler.y_sd)), "v": 1.0}, scaler
+        )
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
         """The initial weights of a network that has a prior."""
@@ -197,13 +219,19 @@ class SVGP(Model, LatentFunction, OwnGuide, CollapsedBound, SubsetModel):
     def _inducing(self, X: Tensor) -> Tensor:
         """The param, which is Z unless something has moved it."""
         if self.Z is None and not self.learn:
-            raise SettingError("inducing inputs", "an SVGP that has not seen data", "call prepare(data) first")
+            raise SettingError(
+                "inducing inputs", "an SVGP that has not seen data", "call prepare(data) first"
+            )
         Z = X.new_zeros(()) if self.Z is None else self.Z.to(X)
-        return pyro.param("inducing", Z if self.Z is not None else lambda: self._select(X, None)) if self.learn else Z
+        return (
+            pyro.param("inducing", Z if self.Z is not None else lambda: self._select(X, None))
+            if self.learn
+            else Z
+        )
 
     def _prior(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Kmm [m, m] with its jitter, Kmn [m, b] and the diagonal of Knn [b], at one draw."""
-        kernel, hyper, (Z, X) = self.kernel.seen(under("kernel", theta), Z, X)
+        kernel, hyper, (Z, X) = self.kernel.to_feature_space(under("kernel", theta), Z, X)
         return jittered(kernel.shared(hyper, Z)), kernel(hyper, Z, X), kernel.diag(hyper, X)
 
     def _whitened(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
@@ -223,11 +251,18 @@ class SVGP(Model, LatentFunction, OwnGuide, CollapsedBound, SubsetModel):
         shape = self._v(len(Z)).shape
         loc = pyro.param("v_loc", lambda: Z.new_zeros(shape))
         if self.q == "mean_field":
-            return {"v_loc": loc, "v_scale": pyro.param("v_scale", lambda: Z.new_ones(shape), constraint=constraints.positive)}
+            return {
+                "v_loc": loc,
+                "v_scale": pyro.param(
+                    "v_scale", lambda: Z.new_ones(shape), constraint=constraints.positive
+                ),
+            }
         eye = torch.eye(len(Z)).to(Z).expand(*shape, len(Z))
         return {
             "v_loc": loc,
-            "v_scale_tril": pyro.param("v_scale_tril", lambda: eye.clone(), constraint=constraints.lower_cholesky),
+            "v_scale_tril": pyro.param(
+                "v_scale_tril", lambda: eye.clone(), constraint=constraints.lower_cholesky
+            ),
         }
 
     def guide(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> None:
@@ -236,21 +271,35 @@ class SVGP(Model, LatentFunction, OwnGuide, CollapsedBound, SubsetModel):
         for name, one in sites.items():
             if isinstance(one, Site) and isinstance(one.prior, Prior):
                 support = one.distribution(X).support  # type: ignore[attr-defined]
-                value = pyro.param(f"{name}.value", lambda n=name, s=one: medians({n: s}, X, self.seed)[n], constraint=support)
+                value = pyro.param(
+                    f"{name}.value",
+                    lambda n=name, s=one: medians({n: s}, X, self.seed)[n],
+                    constraint=support,
+                )
                 pyro.sample(name, dist.Delta(value, event_dim=len(one.shape)))
         q = self._variational(self._inducing(X))
         axes = q["v_loc"].ndim
         if "v_scale" in q:
             pyro.sample("v", dist.Normal(q["v_loc"], q["v_scale"]).to_event(axes))  # type: ignore[attr-defined]
         else:
-            pyro.sample("v", dist.MultivariateNormal(q["v_loc"], scale_tril=q["v_scale_tril"]).to_event(axes - 1))
+            pyro.sample(
+                "v",
+                dist.MultivariateNormal(q["v_loc"], scale_tril=q["v_scale_tril"]).to_event(
+                    axes - 1
+                ),
+            )
 
     def elbo(self, theta: Theta, X: Tensor, y: Tensor, *, total: int) -> Tensor:
         """E_q log p(y given f) - KL(q(v) from N(0, I)), from b of ``total`` rows without bias; theta {site: [*event]} with the params
         of q in place of v. ("ppgpr": its own objective.)"""
         Z = self._of(theta, X)
-        width = max(1, len(X)) if torch.is_grad_enabled() else ROWS_AT_ONCE  # a gradient needs all that it was made from
-        parts = [self._fit_of(theta, a, b, Z) for a, b in zip(X.split(width), y.split(width), strict=True)]
+        width = (
+            max(1, len(X)) if torch.is_grad_enabled() else ROWS_AT_ONCE
+        )  # a gradient needs all that it was made from
+        parts = [
+            self._fit_of(theta, a, b, Z)
+            for a, b in zip(X.split(width), y.split(width), strict=True)
+        ]
         fitted = parts[0] if len(parts) == 1 else torch.stack(parts).sum()
         return fitted * (total / len(X)) - divergence(theta["v_loc"], _spread(theta))
 
@@ -261,7 +310,7 @@ class SVGP(Model, LatentFunction, OwnGuide, CollapsedBound, SubsetModel):
             return self.likelihood.marginal(theta, mean, variance).log_prob(y).sum()
         return self.likelihood.expected(theta, mean, variance, y).sum()
 
-    def bound(self, X: Tensor, y: Tensor, *, total: int | None = None) -> None:
+    def collapsed_elbo(self, X: Tensor, y: Tensor, *, total: int | None = None) -> None:
         """The program with ``elbo`` in place of v and the likelihood: its density is what SVI climbs."""
         Z = self._inducing(X)
         theta = {**draw(self._hyper(X.shape[-1]), X), "inducing": Z, **self._variational(Z)}
@@ -302,9 +351,13 @@ class SVGP(Model, LatentFunction, OwnGuide, CollapsedBound, SubsetModel):
         deep = any(isinstance(s, Param) for s in self.kernel.sites(data.d).values())
         if not isinstance(self.likelihood, Gaussian) or deep or self.Z is None:
             return None
-        order = torch.randperm(data.n, generator=torch.Generator().manual_seed(self.seed))[: max(SUBSET_ROWS, 2 * len(self.Z))]
+        order = torch.randperm(data.n, generator=torch.Generator().manual_seed(self.seed))[
+            : max(SUBSET_ROWS, 2 * len(self.Z))
+        ]
         own = {"learn": self.learn, "Z": self.Z, "inducing": self.inducing}
-        small = SGPR(self.kernel, noise=self.likelihood.noise, mean=self.mean, seed=self.seed, **own)
+        small = SGPR(
+            self.kernel, noise=self.likelihood.noise, mean=self.mean, seed=self.seed, **own
+        )
         return small, data.rows(order.sort().values)
 
     # -- predictions ---------------------------------------------------------------------------------------------
@@ -318,7 +371,9 @@ class SVGP(Model, LatentFunction, OwnGuide, CollapsedBound, SubsetModel):
     def _one_by_one(self, theta: Theta, d: int) -> Iterator[dict[str, Tensor]]:
         """theta of each draw; without v where the params of q are there."""
         params = {k: v for k, v in theta.items() if k in Q or k == "inducing"}
-        drawn, networks = split_params(self._hyper(d), {k: v for k, v in theta.items() if k not in params})
+        drawn, networks = split_params(
+            self._hyper(d), {k: v for k, v in theta.items() if k not in params}
+        )
         if "v_loc" in params:
             drawn.pop("v", None)
         for i in range(next((len(v) for v in drawn.values()), 1)):
@@ -329,8 +384,12 @@ class SVGP(Model, LatentFunction, OwnGuide, CollapsedBound, SubsetModel):
         names, K = self.likelihood.sites(), self.likelihood.latents
         every = list(self._one_by_one(theta, X.shape[1]))
         inner = (K,) if K > 1 else ()
-        room_for_law(len(every) * K, len(X), X)
-        means, variances, others = Assembled(len(every), len(X), inner), Assembled(len(every), len(X), inner), []
+        check_memory_of_predictions(len(every) * K, len(X), X)
+        means, variances, others = (
+            Assembled(len(every), len(X), inner),
+            Assembled(len(every), len(X), inner),
+            [],
+        )
         for i, one in enumerate(every):
             Z = self._of(one, X)
             law = self._under_q if "v_loc" in one else self._given_v
@@ -345,7 +404,11 @@ class SVGP(Model, LatentFunction, OwnGuide, CollapsedBound, SubsetModel):
                 means.put(mean, slice(i, i + 1), row)
                 variances.put(variance, slice(i, i + 1), row)
             others.append({k: one[k] for k in names if k in one})
-        return means.whole, variances.whole, {k: torch.stack([o[k] for o in others]) for k in others[0]}
+        return (
+            means.whole,
+            variances.whole,
+            {k: torch.stack([o[k] for o in others]) for k in others[0]},
+        )
 
     def _given_v(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance [(K,) b] of f given v."""
@@ -354,7 +417,9 @@ class SVGP(Model, LatentFunction, OwnGuide, CollapsedBound, SubsetModel):
         least = torch.finfo(diagonal.dtype).eps * diagonal
         return mean, torch.maximum(diagonal - A.square().sum(0), least).expand_as(mean)
 
-    def predict(self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False) -> Distribution:
+    def predict(
+        self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False
+    ) -> Distribution:
         if joint:
             return self._joint(theta, X)
         mean, variance, others = self._moments(theta, X)
@@ -363,7 +428,9 @@ class SVGP(Model, LatentFunction, OwnGuide, CollapsedBound, SubsetModel):
     def _joint(self, theta: Theta, X: Tensor) -> Distribution:
         if not isinstance(self.likelihood, Gaussian):
             raise NotApplicable(
-                "Gaussian noise for a joint law", type(self.likelihood).__name__, "predict without joint=True, or sample latent"
+                "Gaussian noise for a joint law",
+                type(self.likelihood).__name__,
+                "predict without joint=True, or sample latent",
             )
         means, roots = [], []
         for one in self._one_by_one(theta, X.shape[1]):
@@ -374,7 +441,12 @@ class SVGP(Model, LatentFunction, OwnGuide, CollapsedBound, SubsetModel):
                 P = one["v_scale"][:, None] * A if "v_scale" in one else one["v_scale_tril"].mT @ A
                 spread = spread + P.mT @ P
             means.append(one["v_loc" if "v_loc" in one else "v"] @ A + self.value(one, "mean", X))
-            roots.append(cholesky(add_diagonal(spread, self.likelihood.value(one, "noise", X)), "predictive covariance"))
+            roots.append(
+                cholesky(
+                    add_diagonal(spread, self.likelihood.value(one, "noise", X)),
+                    "predictive covariance",
+                )
+            )
         return dist.MultivariateNormal(torch.stack(means), scale_tril=torch.stack(roots))
 
     def latent(self, theta: Theta, X: Tensor, train: Dataset) -> Distribution:
@@ -384,7 +456,9 @@ class SVGP(Model, LatentFunction, OwnGuide, CollapsedBound, SubsetModel):
             NotApplicable: for several latent functions.
         """
         if self.likelihood.latents > 1:
-            raise NotApplicable("one latent function", f"{self.likelihood.latents}, one a class", "use predict")
+            raise NotApplicable(
+                "one latent function", f"{self.likelihood.latents}, one a class", "use predict"
+            )
         mean, variance, _ = self._moments(theta, X)
         return dist.Normal(mean, variance.sqrt_())
 

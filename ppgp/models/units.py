@@ -11,7 +11,18 @@ from torch import Tensor
 from ..data.dataset import Dataset, Scaler
 from ..errors import SettingError
 from ..kernels.units import Factor, Units
-from ..priors import Flat, InUnitsOfData, Normal, Prior, PriorLike, affine, bare, in_units_of_data, moved, tensor_of
+from ..priors import (
+    Flat,
+    InUnitsOfData,
+    Normal,
+    Prior,
+    PriorLike,
+    affine,
+    bare,
+    in_units_of_data,
+    moved,
+    tensor_of,
+)
 from ..priors.units import power
 
 
@@ -54,7 +65,11 @@ def coefficients_in_units(
         if any(x_mean) and not (isinstance(weight, Prior) and isinstance(bare(bias), Flat)):
             if isinstance(weight, Prior):
                 do = "pass standardise=False to fit, or give the bias a prior on the standardised scale"
-                raise SettingError("a bias in the units of the data beside fixed weights alone", f"bias={bias!r}", do)
+                raise SettingError(
+                    "a bias in the units of the data beside fixed weights alone",
+                    f"bias={bias!r}",
+                    do,
+                )
             each = weight if isinstance(weight, tuple) else (weight,) * len(x_mean)
             at_mean = sum(w * m for w, m in zip(each, x_mean, strict=True))
         found[1] = moved(bias, 1 / y_sd, (at_mean - y_mean) / y_sd, "bias")
@@ -66,7 +81,9 @@ def coefficients_in_units(
     return found[0], found[1]
 
 
-def coefficients_of_data(draws: Mapping[str, Tensor], weight: Tensor, scaler: Scaler) -> dict[str, Tensor | None]:
+def coefficients_of_data(
+    draws: Mapping[str, Tensor], weight: Tensor, scaler: Scaler
+) -> dict[str, Tensor | None]:
     """Weight [chain, draw, d] and bias [chain, draw] in the units of the data, those of them that are drawn."""
     whole = weight * (scaler.y_sd / scaler.x_sd)
     found: dict[str, Tensor | None] = {"weight": whole} if "weight" in draws else {}
@@ -75,10 +92,14 @@ def coefficients_of_data(draws: Mapping[str, Tensor], weight: Tensor, scaler: Sc
     return found
 
 
-def of_gp(draws: Mapping[str, Tensor], factors: Mapping[str, Factor], scaler: Scaler) -> dict[str, Tensor | None]:
+def of_gp(
+    draws: Mapping[str, Tensor], factors: Mapping[str, Factor], scaler: Scaler
+) -> dict[str, Tensor | None]:
     """Draws of a model with a kernel, a noise and a constant mean, in the units of the data."""
     found = times(draws, {**factors, "noise": power(float(scaler.y_sd), 2)})
-    return found | {"mean": scaler.y_mean + scaler.y_sd * draws["mean"]} if "mean" in draws else found
+    return (
+        found | {"mean": scaler.y_mean + scaler.y_sd * draws["mean"]} if "mean" in draws else found
+    )
 
 
 def times(draws: Mapping[str, Tensor], factors: Mapping[str, Factor]) -> dict[str, Tensor | None]:

@@ -33,7 +33,11 @@ class Allocated(TorchDispatchMode):
         return out
 
 
-def in_chunks(function: Callable[[dict[str, Tensor]], dict[str, Tensor]], draws: Draws, budget: int | None = None) -> dict:
+def in_chunks(
+    function: Callable[[dict[str, Tensor]], dict[str, Tensor]],
+    draws: Draws,
+    budget: int | None = None,
+) -> dict:
     """``function({site: [draw, ...]}) -> {name: [draw, ...]}``, called on runs of draws, its answers joined.
 
     How many go together follows from what one draw alone allocates. ``budget``: bytes; None: ``MEMORY_BUDGET``.
@@ -45,7 +49,16 @@ def in_chunks(function: Callable[[dict[str, Tensor]], dict[str, Tensor]], draws:
     with Allocated() as one:
         answer = function(first)
     kept = sum(value.numel() * value.element_size() for value in answer.values())
-    must_fit(2.0 * total * kept, f"the figures of {total:,} draws", "use fewer draws, or fewer rows")
+    must_fit(
+        2.0 * total * kept, f"the figures of {total:,} draws", "use fewer draws, or fewer rows"
+    )
     size = max(1, (MEMORY_BUDGET if budget is None else budget) // max(one.bytes, 1))
-    parts = [function({name: v[i : i + size] for name, v in draws.items()}) for i in range(0, total, size)]
-    return parts[0] if len(parts) == 1 else {name: torch.cat([p[name] for p in parts]) for name in parts[0]}
+    parts = [
+        function({name: v[i : i + size] for name, v in draws.items()})
+        for i in range(0, total, size)
+    ]
+    return (
+        parts[0]
+        if len(parts) == 1
+        else {name: torch.cat([p[name] for p in parts]) for name in parts[0]}
+    )

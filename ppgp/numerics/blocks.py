@@ -32,7 +32,9 @@ def law_by_rows(law: Callable[[Tensor], Distribution], X: Tensor, draws: int) ->
     own = {name: _own(v) for name, v in found.items()}
     moving = [name for name, v in found.items() if v.stride(axis)]
     a_row = sum(own[name].numel() * own[name].element_size() / size for name in moving)
-    must_fit(a_row * n, f"the law of {n:,} rows under {draws:,} draws", rows_per_call(a_row), X.device)
+    must_fit(
+        a_row * n, f"the law of {n:,} rows under {draws:,} draws", rows_per_call(a_row), X.device
+    )
     for name in moving:
         shape = list(own[name].shape)
         shape[axis] = n
@@ -46,7 +48,9 @@ def law_by_rows(law: Callable[[Tensor], Distribution], X: Tensor, draws: int) ->
     return rebuilt(first, {name: v.expand(*batch, *v.shape[axis + 1 :]) for name, v in own.items()})
 
 
-def each_block(answer: Callable[..., Tensor], law: Distribution, *tables: Tensor, share: int = 1) -> Tensor:
+def each_block(
+    answer: Callable[..., Tensor], law: Distribution, *tables: Tensor, share: int = 1
+) -> Tensor:
     """``answer(law, *tables)``, [..., n] from tables [..., n] or [..., 1] and a law of batch [draw, n], whose rows are independent.
 
     Args:
@@ -60,7 +64,12 @@ def each_block(answer: Callable[..., Tensor], law: Distribution, *tables: Tensor
     parts = []
     for start in range(0, n, size):
         rows = slice(start, start + size)
-        parts.append(answer(take(law, rows), *(t[..., rows] if t.ndim and t.shape[-1] == n else t for t in tables)))
+        parts.append(
+            answer(
+                take(law, rows),
+                *(t[..., rows] if t.ndim and t.shape[-1] == n else t for t in tables),
+            )
+        )
     return torch.cat(parts, -1)
 
 
@@ -82,8 +91,16 @@ def sampled(law: Distribution, k: int, finish: Callable[[Tensor], Tensor]) -> Te
         return finish(values[torch.randperm(len(values))[:k]])
     like = next(iter(found.values()))
     a_row = float(k * like.element_size())
-    fewer = lambda room: f"draw at most {rounded_down(room / (n * like.element_size())):,} at a time"  # noqa: E731
-    must_fit(a_row * n, f"{k:,} draws at {n:,} rows", fewer if law.event_shape else rows_per_call(a_row), like.device)
+
+    def fewer(room: float) -> str:
+        return f"draw at most {rounded_down(room / (n * like.element_size())):,} at a time"
+
+    must_fit(
+        a_row * n,
+        f"{k:,} draws at {n:,} rows",
+        fewer if law.event_shape else rows_per_call(a_row),
+        like.device,
+    )
     chosen = torch.randperm(rounds * draws)[:k] % draws
     step = max(1, BLOCK // max(v[0].numel() for v in found.values()))
     out: Tensor | None = None

@@ -15,7 +15,9 @@ LADDER = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)  # jitter, relative to the mean of the 
 LOG_2PI = math.log(2 * math.pi)
 
 
-def cholesky(C: Float[Tensor, "*batch n n"], what: str = "covariance") -> Float[Tensor, "*batch n n"]:
+def cholesky(
+    C: Float[Tensor, "*batch n n"], what: str = "covariance"
+) -> Float[Tensor, "*batch n n"]:
     """Lower Cholesky factor; a matrix that fails gets a growing jitter on its diagonal, and a warning says how much.
 
     The jitter is relative (a fraction of the mean of the diagonal), and in a batch only the matrices that fail get it.
@@ -29,7 +31,9 @@ def cholesky(C: Float[Tensor, "*batch n n"], what: str = "covariance") -> Float[
     scale, failed = C.diagonal(dim1=-2, dim2=-1).mean(-1), info
     for relative in LADDER[1:]:
         jitter = torch.where(info != 0, relative * scale, torch.zeros_like(scale))
-        trial, failed = torch.linalg.cholesky_ex(C + torch.diag_embed(jitter.unsqueeze(-1).expand(C.shape[:-1])))
+        trial, failed = torch.linalg.cholesky_ex(
+            C + torch.diag_embed(jitter.unsqueeze(-1).expand(C.shape[:-1]))
+        )
         if not bool(failed.any()):
             added = float(jitter.max())
             warnings.warn(
@@ -58,7 +62,9 @@ def _diagnose(C: Float[Tensor, "n n"]) -> str:
     n = len(C)
     off = correlation[~torch.eye(n, dtype=torch.bool, device=C.device)]
     if float(off.min()) > 0.999:
-        return "all rows look the same to the kernel; its lengthscale is far too long for these inputs"
+        return (
+            "all rows look the same to the kernel; its lengthscale is far too long for these inputs"
+        )
     twins = torch.nonzero(torch.triu(correlation > 1 - 1e-10, diagonal=1))
     if len(twins):
         pairs = ", ".join(f"{i} and {j}" for i, j in twins[:3].tolist())
@@ -70,7 +76,9 @@ def factor_or_nan(C: Tensor) -> Tensor:
     """The Cholesky factor, NaN throughout where there is none, which a sampler takes for a divergence: a zero left on its diagonal
     would make the inverse raise."""
     L, info = torch.linalg.cholesky_ex(C)
-    return L * torch.where(info == 0, 1.0, math.nan)[..., None, None].to(L)  # a product, so that gradients are NaN too
+    return L * torch.where(info == 0, 1.0, math.nan)[..., None, None].to(
+        L
+    )  # a product, so that gradients are NaN too
 
 
 class _GaussianLogDensity(torch.autograd.Function):
@@ -89,7 +97,9 @@ class _GaussianLogDensity(torch.autograd.Function):
         # NaN on the diagonal alone, where factor_or_nan would read and write the whole matrix: all that follows is NaN
         L.diagonal(dim1=-2, dim2=-1).mul_(torch.where(info == 0, 1.0, math.nan)[..., None].to(L))
         w = torch.linalg.solve_triangular(L, r.unsqueeze(-1), upper=False)
-        a = torch.linalg.solve_triangular(L.mT, w, upper=True).squeeze(-1)  # cholesky_solve would copy L
+        a = torch.linalg.solve_triangular(L.mT, w, upper=True).squeeze(
+            -1
+        )  # cholesky_solve would copy L
         half_log_det = L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         value = -0.5 * w.square().sum((-2, -1)) - half_log_det - 0.5 * r.shape[-1] * LOG_2PI
         return value, L, a
@@ -116,7 +126,9 @@ class _GaussianLogDensity(torch.autograd.Function):
         return slope * grad[..., None, None], -a * grad.unsqueeze(-1)
 
 
-def gaussian_log_density(C: Float[Tensor, "*batch n n"], r: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch"]:
+def gaussian_log_density(
+    C: Float[Tensor, "*batch n n"], r: Float[Tensor, "*batch n"]
+) -> Float[Tensor, "*batch"]:
     """log N(r; 0, C), right to second order; NaN (never an exception) where C is not positive definite.
 
     Rasmussen & Williams (2006), equations 5.8 and 5.9.

@@ -33,7 +33,9 @@ def inducing_root(Kmm: Tensor) -> Tensor:
 
 def jittered(Kmm: Tensor) -> Tensor:
     """Kmm and a jitter that only ever loosens the bound."""
-    jitter = (JITTER if Kmm.dtype == torch.float64 else JITTER_SINGLE) * Kmm.diagonal(dim1=-2, dim2=-1).mean(-1)
+    jitter = (JITTER if Kmm.dtype == torch.float64 else JITTER_SINGLE) * Kmm.diagonal(
+        dim1=-2, dim2=-1
+    ).mean(-1)
     diagonal = Kmm.diagonal(dim1=-2, dim2=-1) + jitter[..., None]
     return torch.diagonal_scatter(Kmm, diagonal, dim1=-2, dim2=-1)
 
@@ -53,7 +55,10 @@ class Projection:
         eye = torch.eye(len(self.S)).to(self.S)
         root = factor_or_nan(eye + self.S / noise)
         e = torch.linalg.solve_triangular(root, self.Ar[:, None], upper=False)[:, 0]
-        return self.rr / noise - e.square().sum() / noise.square(), 2 * root.diagonal().log().sum() + self.n * noise.log()
+        return (
+            self.rr / noise - e.square().sum() / noise.square(),
+            2 * root.diagonal().log().sum() + self.n * noise.log(),
+        )
 
     @property
     def gap(self) -> Tensor:
@@ -73,7 +78,10 @@ class Projection:
 
     def posterior(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Mean [m] and a root W [m, m] of the covariance W' W of the optimal q(v), u = L v: B^-1 Ar / s2 and B^-1."""
-        root = cholesky(torch.eye(len(self.S)).to(self.S) + self.S / noise, "posterior precision of the inducing variables")
+        root = cholesky(
+            torch.eye(len(self.S)).to(self.S) + self.S / noise,
+            "posterior precision of the inducing variables",
+        )
         mean = torch.cholesky_solve(self.Ar[:, None], root)[:, 0] / noise
         return mean, torch.linalg.solve_triangular(root, torch.eye(len(root)).to(root), upper=False)
 
@@ -85,14 +93,19 @@ def _blocks(X: Tensor, m: int) -> Iterator[slice]:
         yield slice(i, min(i + size, len(X)))
 
 
-def project(cross: Cross, inputs: Inputs, L: Tensor, X: Tensor, r: Tensor, diagonal: Tensor) -> Projection:
+def project(
+    cross: Cross, inputs: Inputs, L: Tensor, X: Tensor, r: Tensor, diagonal: Tensor
+) -> Projection:
     """Go over the rows in chunks; ``cross(X[rows], *inputs)`` is Kmn [m, rows], ``diagonal`` that of Knn [n]."""
     m = len(L)
     strips = [torch.zeros_like(L[i:, i : i + STRIP]) for i in range(0, m, STRIP)]
     Ar = torch.zeros_like(L[0])
     for rows in _blocks(X, m):
         A = torch.linalg.solve_triangular(L, cross(X[rows], *inputs), upper=False)
-        strips = [torch.addmm(s, A[i * STRIP :], A[i * STRIP : (i + 1) * STRIP].mT) for i, s in enumerate(strips)]
+        strips = [
+            torch.addmm(s, A[i * STRIP :], A[i * STRIP : (i + 1) * STRIP].mT)
+            for i, s in enumerate(strips)
+        ]
         Ar = Ar + A @ r[rows]
     lower = torch.cat([torch.nn.functional.pad(s, (0, 0, m - len(s), 0)) for s in strips], 1).tril()
     return Projection(lower + lower.tril(-1).mT, Ar, r.square().sum(), diagonal.sum(), len(r))
@@ -123,7 +136,9 @@ class _Collapsed(torch.autograd.Function):
     def backward(ctx, grad, *_):  # type: ignore[no-untyped-def]
         Kmm, X, r, diagonal, noise, *inputs, L, S, Ar = ctx.saved_tensors
         if torch.is_grad_enabled():
-            pull = torch.func.vjp(lambda *a: _plain(ctx.cross, *a), Kmm, X, r, diagonal, noise, *inputs)[1]
+            pull = torch.func.vjp(
+                lambda *a: _plain(ctx.cross, *a), Kmm, X, r, diagonal, noise, *inputs
+            )[1]
             return None, *pull(grad)
         m, n = len(S), len(r)
         eye = torch.eye(m).to(S)
@@ -132,12 +147,20 @@ class _Collapsed(torch.autograd.Function):
         c = B @ Ar
         P = S / noise - eye + B + torch.outer(c, c) / noise.square()
         slope_Kmm = -0.5 * grad * _sandwich(L, P)
-        slope_noise = _slope_in_noise(Projection(S, Ar, r.square().sum(), diagonal.sum(), n), noise, B, c)
+        slope_noise = _slope_in_noise(
+            Projection(S, Ar, r.square().sum(), diagonal.sum(), n), noise, B, c
+        )
         H = grad * _sandwich(L, (eye - B) / noise - torch.outer(c, c) / noise**3)
-        h = grad * torch.linalg.solve_triangular(L.mT, c[:, None], upper=True)[:, 0] / noise.square()
+        h = (
+            grad
+            * torch.linalg.solve_triangular(L.mT, c[:, None], upper=True)[:, 0]
+            / noise.square()
+        )
         totals = [torch.zeros_like(a) for a in inputs]
         parts, parts_X = [], []
-        apart = 0.0 * h[0]  # lest a compiled graph take each chunk for that of the forward pass, and keep them all
+        apart = (
+            0.0 * h[0]
+        )  # lest a compiled graph take each chunk for that of the forward pass, and keep them all
         for rows in _blocks(X, m):
             block = X[rows] + apart
             moved = ctx.needs_input_grad[2]  # X is what a network makes of the rows
@@ -158,7 +181,15 @@ class _Collapsed(torch.autograd.Function):
         return None, slope_Kmm, slope_X, slope_r, slope_diagonal, grad * slope_noise, *totals
 
 
-def _plain(cross: Cross, Kmm: Tensor, X: Tensor, r: Tensor, diagonal: Tensor, noise: Tensor, *inputs: Tensor) -> Tensor:
+def _plain(
+    cross: Cross,
+    Kmm: Tensor,
+    X: Tensor,
+    r: Tensor,
+    diagonal: Tensor,
+    noise: Tensor,
+    *inputs: Tensor,
+) -> Tensor:
     return project(cross, inputs, factor_or_nan(Kmm), X, r, diagonal).lower(noise)
 
 
@@ -192,7 +223,14 @@ class SparseMarginal(dist.TorchDistribution):
     support = constraints.real_vector  # type: ignore[assignment]
 
     def __init__(
-        self, loc: Tensor, Kmm: Tensor, cross: Cross, inputs: Inputs, X: Tensor, diagonal: Tensor, noise: Tensor
+        self,
+        loc: Tensor,
+        Kmm: Tensor,
+        cross: Cross,
+        inputs: Inputs,
+        X: Tensor,
+        diagonal: Tensor,
+        noise: Tensor,
     ) -> None:
         self.loc, self.Kmm, self.cross, self.inputs, self.X = loc, Kmm, cross, tuple(inputs), X
         self.diagonal, self.noise = diagonal, noise
@@ -209,13 +247,23 @@ class SparseMarginal(dist.TorchDistribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         r, Kmm = value - self.loc, jittered(self.Kmm)
-        return _Collapsed.apply(self.cross, Kmm, self.X, r, self.diagonal, self.noise, *self.inputs)[0]  # type: ignore[index]
+        return _Collapsed.apply(
+            self.cross, Kmm, self.X, r, self.diagonal, self.noise, *self.inputs
+        )[0]  # type: ignore[index]
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = torch.Size(sample_shape)
         with torch.no_grad():
             L = inducing_root(self.Kmm)
             v = torch.randn(*shape, len(L), 1, dtype=L.dtype, device=L.device)
-            u = torch.linalg.solve_triangular(L.mT, v, upper=True)  # L^-T v: Knm L^-T v has covariance Q
-            f = torch.cat([(self.cross(self.X[rows], *self.inputs).mT @ u).squeeze(-1) for rows in _blocks(self.X, len(L))], -1)
+            u = torch.linalg.solve_triangular(
+                L.mT, v, upper=True
+            )  # L^-T v: Knm L^-T v has covariance Q
+            f = torch.cat(
+                [
+                    (self.cross(self.X[rows], *self.inputs).mT @ u).squeeze(-1)
+                    for rows in _blocks(self.X, len(L))
+                ],
+                -1,
+            )
             return self.loc + f + self.noise.sqrt() * torch.randn_like(f)

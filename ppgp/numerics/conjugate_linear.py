@@ -24,7 +24,9 @@ NODES = 4001  # of the trapezoid rule in log s; it converges exponentially for a
 DEPTH = 45.0  # nats below the peak where the density counts for nothing
 REACH = 30.0  # of the first grid in log s, either side of what the residuals say
 FARTHEST = 600.0  # |log s| that a grid is stretched to before the posterior counts as improper
-RANK = 1e-11  # singular values below this share of the largest one say nothing about the coefficients
+RANK = (
+    1e-11  # singular values below this share of the largest one say nothing about the coefficients
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,9 @@ class Decomposition:
         return -0.5 * self.n * (LOG_2PI + s.log()) + prior + fitted - 0.5 * square
 
 
-def moments(fit: Tensor, rest: Tensor, data: Tensor, prior: Tensor, s: Tensor, conjugate: bool) -> tuple[Tensor, Tensor]:
+def moments(
+    fit: Tensor, rest: Tensor, data: Tensor, prior: Tensor, s: Tensor, conjugate: bool
+) -> tuple[Tensor, Tensor]:
     """Mean and variance [k, p] of v given noise variances s [k]."""
     s = s[:, None]
     if conjugate:
@@ -82,7 +86,9 @@ def moments(fit: Tensor, rest: Tensor, data: Tensor, prior: Tensor, s: Tensor, c
     return (data / s + prior) / q, 1 / q
 
 
-def decompose(Phi: Tensor, y: Tensor, precision: Tensor, mean: Tensor, names: list[str]) -> Decomposition:
+def decompose(
+    Phi: Tensor, y: Tensor, precision: Tensor, mean: Tensor, names: list[str]
+) -> Decomposition:
     """The simultaneous diagonalisation; precision and mean [p] are the prior's, 0 where it is flat.
 
     Raises:
@@ -176,7 +182,9 @@ def noise_posterior(
     return grid, cdf / cdf[-1], evidence
 
 
-def _first_grid(d: Decomposition, density: Callable[[Tensor], Tensor], like: Tensor) -> tuple[float, float]:
+def _first_grid(
+    d: Decomposition, density: Callable[[Tensor], Tensor], like: Tensor
+) -> tuple[float, float]:
     """Ends of log s beyond which the density counts for nothing: around all that the rows can mean by noise, wider where it must.
 
     Raises:
@@ -184,7 +192,9 @@ def _first_grid(d: Decomposition, density: Callable[[Tensor], Tensor], like: Ten
     """
     per_row = 1 / max(d.n, 1)
     most = math.log(max(d.total * per_row, 1e-8))
-    least = math.log(max(d.outside * per_row, 1e-8))  # 0 where as many coefficients as rows leave nothing over
+    least = math.log(
+        max(d.outside * per_row, 1e-8)
+    )  # 0 where as many coefficients as rows leave nothing over
     low, high = min(least, most) - REACH, max(least, most) + REACH
     while True:
         grid = torch.linspace(low, high, NODES, dtype=like.dtype, device=like.device)

@@ -77,14 +77,21 @@ class TrendMarginal(GPMarginal):
     """
 
     def __init__(
-        self, loc: Tensor, covariance: Tensor, F: Tensor, profile: bool = False, validate_args: bool | None = None
+        self,
+        loc: Tensor,
+        covariance: Tensor,
+        F: Tensor,
+        profile: bool = False,
+        validate_args: bool | None = None,
     ) -> None:
         self.F, self.profile = F, profile
         GPMarginal.__init__(self, loc, covariance, validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> TrendMarginal:
         plain = GPMarginal.expand(self, batch_shape)
-        return TrendMarginal(plain.loc, plain.covariance_matrix, self.F, self.profile, validate_args=False)
+        return TrendMarginal(
+            plain.loc, plain.covariance_matrix, self.F, self.profile, validate_args=False
+        )
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
@@ -107,13 +114,17 @@ class NormalMixture(dist.TorchDistribution):
     }
     support = constraints.real  # type: ignore[assignment]
 
-    def __init__(self, proportion: Tensor, loc: Tensor, scale: Tensor, validate_args: bool | None = None) -> None:
+    def __init__(
+        self, proportion: Tensor, loc: Tensor, scale: Tensor, validate_args: bool | None = None
+    ) -> None:
         self.proportion, self.loc, self.scale = torch.broadcast_tensors(proportion, loc, scale)
         super().__init__(self.loc.shape[:-1], torch.Size(), validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> NormalMixture:
         shape = torch.Size(batch_shape) + self.loc.shape[-1:]
-        return NormalMixture(*(x.expand(shape) for x in (self.proportion, self.loc, self.scale)), validate_args=False)
+        return NormalMixture(
+            *(x.expand(shape) for x in (self.proportion, self.loc, self.scale)), validate_args=False
+        )
 
     @property
     def mean(self) -> Tensor:
@@ -133,12 +144,18 @@ class NormalMixture(dist.TorchDistribution):
         return torch.logsumexp(self.component_log_prob(value), -1)
 
     def cdf(self, value: Tensor) -> Tensor:
-        return (self.proportion * torch.special.ndtr((value[..., None] - self.loc) / self.scale)).sum(-1)
+        return (
+            self.proportion * torch.special.ndtr((value[..., None] - self.loc) / self.scale)
+        ).sum(-1)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with torch.no_grad():
-            k = torch.distributions.Categorical(self.proportion).sample(torch.Size(sample_shape))[..., None]
-            loc, scale = (x.expand(*k.shape[:-1], -1).gather(-1, k)[..., 0] for x in (self.loc, self.scale))
+            k = torch.distributions.Categorical(self.proportion).sample(torch.Size(sample_shape))[
+                ..., None
+            ]
+            loc, scale = (
+                x.expand(*k.shape[:-1], -1).gather(-1, k)[..., 0] for x in (self.loc, self.scale)
+            )
             return loc + scale * torch.randn_like(loc)
 
 
@@ -162,7 +179,9 @@ class PoissonLogNormal(dist.TorchDistribution):
         super().__init__(self.loc.shape, torch.Size(), validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> PoissonLogNormal:
-        return PoissonLogNormal(self.loc.expand(batch_shape), self.scale.expand(batch_shape), validate_args=False)
+        return PoissonLogNormal(
+            self.loc.expand(batch_shape), self.scale.expand(batch_shape), validate_args=False
+        )
 
     @property
     def mean(self) -> Tensor:
@@ -181,11 +200,20 @@ class PoissonLogNormal(dist.TorchDistribution):
             low, high = torch.minimum(loc, (y + tiny).log()), torch.maximum(loc, (y + tiny).log())
             low = torch.where(y > 0, low, torch.full_like(low, -torch.inf))
             for _ in range(40):
-                f = (f + (y - f.exp() - precision * (f - loc)) / (f.exp() + precision)).clamp(low, high)
+                f = (f + (y - f.exp() - precision * (f - loc)) / (f.exp() + precision)).clamp(
+                    low, high
+                )
             width = (f.exp() + precision).rsqrt()
-        nodes, weights = (torch.as_tensor(a).to(loc) for a in np.polynomial.hermite_e.hermegauss(32))
+        nodes, weights = (
+            torch.as_tensor(a).to(loc) for a in np.polynomial.hermite_e.hermegauss(32)
+        )
         x = f[..., None] + width[..., None] * nodes
-        inside = y[..., None] * x - x.exp() - 0.5 * precision[..., None] * (x - loc[..., None]).square() + 0.5 * nodes.square()
+        inside = (
+            y[..., None] * x
+            - x.exp()
+            - 0.5 * precision[..., None] * (x - loc[..., None]).square()
+            + 0.5 * nodes.square()
+        )
         total = torch.logsumexp(inside + weights.log(), -1)
         found = total + width.log() + 0.5 * precision.log() - 0.5 * LOG_2PI - torch.lgamma(y + 1)
         scale = self.scale.expand_as(loc)
@@ -208,18 +236,24 @@ class PoissonLogNormal(dist.TorchDistribution):
     def cdf(self, value: Tensor) -> Tensor:
         loc, k = torch.broadcast_tensors(self.loc, value.floor())
         scale = self.scale.expand_as(loc)
-        narrowest = (-0.5 * (loc + 2 * scale)).exp().clamp(max=1.0)  # of P(Y <= k given f) as a function of f, where it matters
+        narrowest = (
+            (-0.5 * (loc + 2 * scale)).exp().clamp(max=1.0)
+        )  # of P(Y <= k given f) as a function of f, where it matters
         count = int((4 * self.REACH * (scale / narrowest).max()).clamp(64, 4096))
         total = torch.zeros_like(loc)
         grid = torch.linspace(-self.REACH, self.REACH, count, dtype=torch.float64).to(loc)
         weights = torch.exp(-0.5 * grid.square())
         for e, weight in zip(grid, weights / weights.sum(), strict=True):
             rate = (loc + scale * e).exp().cpu().numpy()
-            total += weight * torch.as_tensor(special.pdtr(k.clamp_min(0).cpu().numpy(), rate)).to(loc)
+            total += weight * torch.as_tensor(special.pdtr(k.clamp_min(0).cpu().numpy(), rate)).to(
+                loc
+            )
         return torch.where(k < 0, torch.zeros_like(total), total.clamp(0.0, 1.0))
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with torch.no_grad():
             shape = torch.Size(sample_shape) + self.batch_shape
-            f = self.loc + self.scale * torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device)
+            f = self.loc + self.scale * torch.randn(
+                shape, dtype=self.loc.dtype, device=self.loc.device
+            )
             return torch.poisson(f.exp())

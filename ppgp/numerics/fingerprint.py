@@ -35,7 +35,16 @@ def _parts(value: Any, inside: set[int]) -> Iterator[bytes | memoryview]:
         yield repr(value).encode()
     elif isinstance(value, Tensor):
         yield str((value.dtype, tuple(value.shape))).encode()
-        yield value.detach().cpu().resolve_conj().contiguous().reshape(-1).view(torch.uint8).numpy().data
+        yield (
+            value.detach()
+            .cpu()
+            .resolve_conj()
+            .contiguous()
+            .reshape(-1)
+            .view(torch.uint8)
+            .numpy()
+            .data
+        )
     elif isinstance(value, np.ndarray) and value.dtype.kind != "O":
         yield str((value.shape, value.dtype)).encode()
         yield np.ascontiguousarray(value).reshape(-1).view(np.uint8).data

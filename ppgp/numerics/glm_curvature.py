@@ -8,7 +8,9 @@ from torch import Tensor
 CHUNK = 8192  # rows at once: they stay in the processor's cache between their three uses
 
 
-def binary_curvature(X: Tensor, y: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def binary_curvature(
+    X: Tensor, y: Tensor, weight: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """log p(y), its gradient and Hessian in (weight, bias): X' R X summed over chunks of rows, R never formed."""
     d = X.shape[1]
     value = X.new_zeros(())
@@ -29,7 +31,9 @@ def binary_curvature(X: Tensor, y: Tensor, weight: Tensor, bias: Tensor) -> tupl
     return value, gradient, H
 
 
-def softmax_curvature(X: Tensor, y: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def softmax_curvature(
+    X: Tensor, y: Tensor, weight: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """log p(y), its gradient [K, d + 1] and Hessian [K, d + 1, K, d + 1] in (weight, bias) of K classes, in chunks of rows."""
     K, d = weight.shape
     value = X.new_zeros(())

@@ -40,7 +40,9 @@ def contrasts(
     return C[..., p:, p:], r[..., p:], half_log_det
 
 
-def restricted_log_density(C: Tensor, r: Tensor, F: Float[Tensor, "n p"]) -> Float[Tensor, "*batch"]:
+def restricted_log_density(
+    C: Tensor, r: Tensor, F: Float[Tensor, "n p"]
+) -> Float[Tensor, "*batch"]:
     """log of the integral of N(r; F beta, C) over all beta: -((n - p) log 2 pi + log|C| + log|F'C^-1F| + r'Qr) / 2.
 
     Q = C^-1 - C^-1 F (F'C^-1F)^-1 F'C^-1. It is the restricted likelihood (REML), the density of the contrasts, times
@@ -80,7 +82,9 @@ class Solved:
     R: Tensor
     beta: Tensor
 
-    def at(self, K: Tensor, new: Tensor, prior: Tensor, joint: bool = False) -> tuple[Tensor, Tensor]:
+    def at(
+        self, K: Tensor, new: Tensor, prior: Tensor, joint: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """Mean [*batch, m] and variance [*batch, m] (covariance [*batch, m, m] if ``joint``) of f at new places.
 
         Universal kriging: K** - K*'C^-1K* + S'(F'C^-1F)^-1 S with S = F*' - F'C^-1K*. Cressie (1993), section 3.4.
@@ -97,7 +101,9 @@ class Solved:
         if joint:
             return mean, prior - V.mT @ V + T.mT @ T
         variance = prior - V.square().sum(-2)
-        return mean, torch.maximum(variance, torch.finfo(prior.dtype).eps * prior) + T.square().sum(-2)
+        return mean, torch.maximum(variance, torch.finfo(prior.dtype).eps * prior) + T.square().sum(
+            -2
+        )
 
     def trend(self) -> tuple[Tensor, Tensor]:
         """beta [*batch, p] and a Cholesky-like root [*batch, p, p] of its covariance (F'C^-1F)^-1."""
@@ -110,7 +116,9 @@ class Solved:
         Residual a / d and variance 1 / d with a = Qr, d = diag Q. Dubrule (1983).
         """
         U = torch.linalg.solve_triangular(self.L.mT, self.basis, upper=True)
-        a = torch.linalg.solve_triangular(self.L.mT, self.w - self.H @ self.beta, upper=True).squeeze(-1)
+        a = torch.linalg.solve_triangular(
+            self.L.mT, self.w - self.H @ self.beta, upper=True
+        ).squeeze(-1)
         d = torch.cholesky_inverse(self.L).diagonal(dim1=-2, dim2=-1) - U.square().sum(-1)
         return a / d, 1 / d
 

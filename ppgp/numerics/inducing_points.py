@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import DataError, SettingError, UnknownName
 from ..libraries import unchanged
-from .turns import silenced
+from .process_locks import silenced
 
 __all__ = ["SELECTIONS", "different_rows", "select"]
 
@@ -70,7 +70,9 @@ def different_rows(X: Tensor) -> Tensor:
     every row: several times the memory of X."""
     table = X.detach().cpu().numpy()
     order = np.argsort(table[:, 0], kind="stable")
-    first = np.ones(len(table), dtype=bool)  # of a run of rows that are the same as far as the columns go that were looked at
+    first = np.ones(
+        len(table), dtype=bool
+    )  # of a run of rows that are the same as far as the columns go that were looked at
     first[1:] = np.diff(table[order, 0]) != 0
     for column in table.T[1:]:
         run = np.cumsum(first)
@@ -88,7 +90,11 @@ def _random(m: int, X: Tensor, generator: torch.Generator) -> Tensor:
 
 def _some(m: int, different: Tensor, generator: torch.Generator) -> Tensor:
     if len(different) < m:
-        raise DataError(f"at least {m} different rows to take inducing inputs from", str(len(different)), "lower inducing")
+        raise DataError(
+            f"at least {m} different rows to take inducing inputs from",
+            str(len(different)),
+            "lower inducing",
+        )
     return different[torch.randperm(len(different), generator=generator)[:m].to(different.device)]
 
 
@@ -100,7 +106,11 @@ def _kmeans(m: int, X: Tensor, generator: torch.Generator) -> Tensor:
     different = different_rows(X)
     different = _some(min(KMEANS_ROWS, len(different)), different, generator)
     if len(different) < m:
-        raise DataError(f"at least {m} different rows to take inducing inputs from", str(len(different)), "lower inducing")
+        raise DataError(
+            f"at least {m} different rows to take inducing inputs from",
+            str(len(different)),
+            "lower inducing",
+        )
     # scikit-learn starts k-means++ once
     state = int(torch.randint(2**31 - 1, (1,), generator=generator))
     with silenced():  # centres that have not settled to the last digit serve as well
@@ -110,7 +120,9 @@ def _kmeans(m: int, X: Tensor, generator: torch.Generator) -> Tensor:
 
 def _next_to(features: Tensor, centres: Tensor) -> Tensor:
     """For each centre the nearest row that no other centre has, [m]."""
-    distances = torch.cdist(centres.double(), features.double())  # single precision has lost the nearest far from 0
+    distances = torch.cdist(
+        centres.double(), features.double()
+    )  # single precision has lost the nearest far from 0
     found = []
     for row in distances:
         found.append(int(row.argmin()))
@@ -119,7 +131,13 @@ def _next_to(features: Tensor, centres: Tensor) -> Tensor:
 
 
 def _conditional_variance(
-    m: int, X: Tensor, y: object, kernel: Covariance, diagonal: Tensor, noise: float, generator: torch.Generator
+    m: int,
+    X: Tensor,
+    y: object,
+    kernel: Covariance,
+    diagonal: Tensor,
+    noise: float,
+    generator: torch.Generator,
 ) -> list[int]:
     """The row of largest variance given those chosen, again and again: pivoted Cholesky. Burt, Rasmussen & van der Wilk (2020)."""
     chosen: list[int] = []
@@ -137,7 +155,13 @@ def _conditional_variance(
 
 
 def _bound(
-    m: int, X: Tensor, y: Tensor | None, kernel: Covariance, diagonal: Tensor, noise: float, generator: torch.Generator
+    m: int,
+    X: Tensor,
+    y: Tensor | None,
+    kernel: Covariance,
+    diagonal: Tensor,
+    noise: float,
+    generator: torch.Generator,
 ) -> list[int]:
     """Of some rows drawn anew for each place, the one that raises the collapsed bound most. Titsias (2009), section 3.1.
 
@@ -145,7 +169,11 @@ def _bound(
     bound is evaluated.
     """
     if y is None:
-        raise SettingError("y to select by the bound", "none", "prepare the model with data, or use 'conditional_variance'")
+        raise SettingError(
+            "y to select by the bound",
+            "none",
+            "prepare the model with data, or use 'conditional_variance'",
+        )
     chosen: list[int] = []
     left = diagonal.clone()
     A = torch.zeros(m, len(X)).to(X)
@@ -153,9 +181,13 @@ def _bound(
         open_rows = torch.nonzero(left > TINY * diagonal.mean()).flatten()
         if not len(open_rows):
             break
-        some = open_rows[torch.randperm(len(open_rows), generator=generator)[:CANDIDATES].to(X.device)]
+        some = open_rows[
+            torch.randperm(len(open_rows), generator=generator)[:CANDIDATES].to(X.device)
+        ]
         known = A[:j]
-        V = (kernel(X[some], X) - known[:, some].mT @ known) / left[some].sqrt()[:, None]  # [candidates, n]
+        V = (kernel(X[some], X) - known[:, some].mT @ known) / left[some].sqrt()[
+            :, None
+        ]  # [candidates, n]
         if j:
             B = torch.eye(j).to(X) + known @ known.mT / noise
             inner = torch.linalg.solve(B, torch.cat([known @ V.mT, (known @ y)[:, None]], 1))
@@ -164,7 +196,9 @@ def _bound(
         else:
             solved, target = V / noise, y / noise
         growth = 1 + (V * solved).sum(1)
-        gain = -growth.log() + (V @ target).square() / growth + V.square().sum(1) / noise  # twice the rise of the bound
+        gain = (
+            -growth.log() + (V @ target).square() / growth + V.square().sum(1) / noise
+        )  # twice the rise of the bound
         best = int(gain.argmax())
         chosen.append(int(some[best]))
         A[j] = V[best]
@@ -179,5 +213,8 @@ def _column(A: Tensor, i: int, X: Tensor, kernel: Covariance) -> Tensor:
 
 
 #: those that go by the kernel, and name rows
-GREEDY: dict[str, Callable[..., list[int]]] = {"conditional_variance": _conditional_variance, "bound": _bound}
+GREEDY: dict[str, Callable[..., list[int]]] = {
+    "conditional_variance": _conditional_variance,
+    "bound": _bound,
+}
 SELECTIONS = ("kmeans", "random", *GREEDY)

@@ -68,7 +68,9 @@ def _log_tail(z: Tensor) -> Tensor:
 
 def _log_exponentials(mean: Tensor, variance: Tensor, sd: Tensor) -> Tensor:
     """log E[exp(k f); f < 0] for k = 1 .. TERMS, [TERMS, ...]."""
-    k = torch.arange(1, TERMS + 1, dtype=mean.dtype, device=mean.device).reshape((-1,) + (1,) * mean.ndim)
+    k = torch.arange(1, TERMS + 1, dtype=mean.dtype, device=mean.device).reshape(
+        (-1,) + (1,) * mean.ndim
+    )
     z = mean / sd
     u = z + k * sd
     inner = k * (mean + 0.5 * k * variance) + torch.special.log_ndtr(-u.clamp_max(0.0))

@@ -90,13 +90,17 @@ def must_fit(size: float, what: str, do: Advice, device: torch.device | None = N
     room = available(device)
     if size > room:
         advice = do if isinstance(do, str) else do(SPARE * room)
-        raise NotEnoughMemory(f"at most {said(room)} for {what}, the memory that there is", said(size), advice)
+        raise NotEnoughMemory(
+            f"at most {said(room)} for {what}, the memory that there is", said(size), advice
+        )
 
 
 def said(size: float) -> str:
     """Bytes in words: 1.2 TB, 12.8 GB, 640 MB."""
     units = {"PB": 1e15, "TB": 1e12, "GB": 1e9}
-    unit, factor = next(((unit, factor) for unit, factor in units.items() if size >= factor), ("MB", 1e6))
+    unit, factor = next(
+        ((unit, factor) for unit, factor in units.items() if size >= factor), ("MB", 1e6)
+    )
     return f"{size / factor:.3g} {unit}"
 
 
@@ -112,6 +116,10 @@ def rows_per_call(a_row: float, fixed: float = 0.0) -> Callable[[float], str]:
 
     def advice(room: float) -> str:
         rows = rounded_down((room - fixed) / a_row)
-        return f"pass at most {rows:,} rows per call" if rows else "use fewer draws, or a machine with more memory"
+        return (
+            f"pass at most {rows:,} rows per call"
+            if rows
+            else "use fewer draws, or a machine with more memory"
+        )
 
     return advice

@@ -56,7 +56,9 @@ def log_density(law: Distribution, x: Tensor) -> Tensor:
 
 
 def _log_density(law: Distribution, x: Tensor) -> Tensor:
-    return torch.logsumexp(component_log_prob(law, x.unsqueeze(-2)), -2) - math.log(law.batch_shape[0])
+    return torch.logsumexp(component_log_prob(law, x.unsqueeze(-2)), -2) - math.log(
+        law.batch_shape[0]
+    )
 
 
 def log_tails(law: Distribution, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -119,8 +121,16 @@ def extent(law: Distribution) -> Tensor:
     if bool(fine.all()):
         return spread
     found = getattr(law, "scale", None)
-    other = torch.ones_like(spread) if found is None or found.ndim != 2 else found.expand(law.batch_shape).median(0).values
-    return torch.where(fine, spread, torch.where(torch.isfinite(other) & (other > 0), other, torch.ones_like(other)))
+    other = (
+        torch.ones_like(spread)
+        if found is None or found.ndim != 2
+        else found.expand(law.batch_shape).median(0).values
+    )
+    return torch.where(
+        fine,
+        spread,
+        torch.where(torch.isfinite(other) & (other > 0), other, torch.ones_like(other)),
+    )
 
 
 def quantile(law: Distribution, p: float | Tensor) -> Tensor:
@@ -134,7 +144,9 @@ def quantile(law: Distribution, p: float | Tensor) -> Tensor:
 def _quantile(law: Distribution, p: Tensor) -> Tensor:
     centre, spread = middle(law), extent(law)
     p = p.to(centre)
-    p = p.clamp(torch.finfo(p.dtype).tiny, 1 - torch.finfo(p.dtype).eps / 2)  # a probability next to 1 rounds to 1 in float32
+    p = p.clamp(
+        torch.finfo(p.dtype).tiny, 1 - torch.finfo(p.dtype).eps / 2
+    )  # a probability next to 1 rounds to 1 in float32
     if is_discrete(law):
         return _count_quantile(law, p, centre + spread)
     if isinstance(law, Normal) and law.batch_shape[0] == 1:
@@ -215,7 +227,9 @@ def _counted(law: Distribution, p: Tensor) -> Tensor:
         upto = density(law, k[:, None].expand(size, n)).cumsum(0)
         reached = total + upto.reshape(size, *(1,) * (p.ndim - 1), n)
         found = found + (reached < p).sum(0).to(found)
-        stuck = (reached[-1] == total) & (total > 0.5)  # rounding may keep the sum below a p next to 1
+        stuck = (reached[-1] == total) & (
+            total > 0.5
+        )  # rounding may keep the sum below a p next to 1
         if bool(((reached[-1] >= p) | stuck).all()):
             return found
         total, first, size = reached[-1], first + size, min(2 * size, most)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
 from . import univariate
-from .lattice import between, number, place
+from .float_search import between, number, place
 
 FREE = 10  # steps before every row left has a bracket
 STEPS = 200
@@ -22,7 +23,13 @@ Figures = Callable[[Distribution, Tensor, Tensor, Tensor], Newton]
 
 
 def root(
-    law: Distribution, figures: Figures, start: Tensor, target: Tensor, centre: Tensor, spread: Tensor, roundings: int
+    law: Distribution,
+    figures: Figures,
+    start: Tensor,
+    target: Tensor,
+    centre: Tensor,
+    spread: Tensor,
+    roundings: int,
 ) -> Tensor:
     """[..., n]: the x at which the value of ``figures`` is 0.
 
@@ -35,7 +42,11 @@ def root(
     """
     shape = torch.broadcast_shapes(start.shape, target.shape)
     x, target, found = start.expand(shape), target.expand(shape), start.expand(shape).clone()
-    rows, part, eps = torch.arange(shape[-1], device=start.device), law, torch.finfo(start.dtype).eps
+    rows, part, eps = (
+        torch.arange(shape[-1], device=start.device),
+        law,
+        torch.finfo(start.dtype).eps,
+    )
     low, high = (torch.full_like(x, end) for end in (-torch.inf, torch.inf))
     droppable, bracketed = bool(univariate.parameters(law)), False
     for iteration in range(STEPS):
@@ -43,28 +54,49 @@ def root(
         low, high = torch.where(value < 0, x, low), torch.where(value >= 0, x, high)
         step = x - move
         fine = torch.isfinite(step) & (step > low) & (step < high)
-        done = (value == 0) | (fine & (move.abs() <= reach)) | (high - low <= roundings * eps * x.abs())
+        done = (
+            (value == 0)
+            | (fine & (move.abs() <= reach))
+            | (high - low <= roundings * eps * x.abs())
+        )
         done |= torch.isnan(value) & torch.isnan(centre[rows])
         found[..., rows] = torch.where(fine, step, x)
         if bool(done.all()):
             break
         if not bracketed and (iteration == FREE or not bool((fine | done).all())):
-            a, b = _bracket(lambda y: figures(part, y, rows, target)[0] >= 0, centre[rows], spread[rows])  # noqa: B023
+            beyond = partial(_beyond, figures, part, rows, target)
+            a, b = _bracket(beyond, centre[rows], spread[rows])
             low, high = torch.maximum(low, a), torch.minimum(high, b)
             bracketed = True
         if bracketed:
-            half = number(between(place(low), place(high)), x.dtype) if iteration % 6 == 5 else 0.5 * low + 0.5 * high
-            fine = torch.isfinite(step) & (step > low) & (step < high) if iteration % 3 != 2 else torch.zeros_like(fine)
+            half = (
+                number(between(place(low), place(high)), x.dtype)
+                if iteration % 6 == 5
+                else 0.5 * low + 0.5 * high
+            )
+            fine = (
+                torch.isfinite(step) & (step > low) & (step < high)
+                if iteration % 3 != 2
+                else torch.zeros_like(fine)
+            )
             step = torch.where(fine, step, half)
         x = torch.where(done, x, step)
         left = torch.nonzero(~done.reshape(-1, len(rows)).all(0)).flatten()
         if droppable and len(left) <= WORTH_IT * len(rows):
-            x, low, high, target, rows = x[..., left], low[..., left], high[..., left], target[..., left], rows[left]
+            x, low, high, target, rows = (
+                x[..., left],
+                low[..., left],
+                high[..., left],
+                target[..., left],
+                rows[left],
+            )
             part = univariate.take(part, left)
     return found
 
 
-def _bracket(beyond: Callable[[Tensor], Tensor], centre: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
+def _bracket(
+    beyond: Callable[[Tensor], Tensor], centre: Tensor, spread: Tensor
+) -> tuple[Tensor, Tensor]:
     """Ends with the root between them, by doubling; ``beyond``: whether a point lies at or above the root."""
     most = torch.finfo(centre.dtype).max
     ends = []
@@ -78,3 +110,7 @@ def _bracket(beyond: Callable[[Tensor], Tensor], centre: Tensor, spread: Tensor)
             end = torch.where(wrong, (centre + step).clamp(-most, most), end)
         ends.append(end)
     return ends[0], ends[1]
+
+
+def _beyond(figures: Figures, law: Distribution, rows: Tensor, target: Tensor, x: Tensor) -> Tensor:
+    return figures(law, x, rows, target)[0] >= 0

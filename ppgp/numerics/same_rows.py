@@ -12,7 +12,9 @@ from scipy.spatial.distance import pdist
 
 OF_SD = 1e-5  # what rounding may do to a number: this share of the sd of its column,
 HEAVY = 10.0  # interquartile ranges, beyond which the sd of a column is that of its largest numbers
-ROUNDING = 4 * float(np.finfo(np.float32).eps)  # and this share of itself: single precision, there and back
+ROUNDING = 4 * float(
+    np.finfo(np.float32).eps
+)  # and this share of itself: single precision, there and back
 EXACT = 1e-4  # of both together: double precision, there and back
 CHANCE = 1e-3  # a number of matches that chance gives more often is no evidence
 SURPRISE = 20.0  # nats of a sequence of rows that is repeated in its order
@@ -37,7 +39,9 @@ def same_rows(train: Table, rows: Table) -> np.ndarray:
     table, new = even(train), even(rows)
     # copies of a row, which a tree cannot part, are one node
     code = (table * np.random.default_rng(0).standard_normal(table.shape[1])).sum(1)
-    _, first, label, counts = np.unique(code, return_index=True, return_inverse=True, return_counts=True)
+    _, first, label, counts = np.unique(
+        code, return_index=True, return_inverse=True, return_counts=True
+    )
     tree = KDTree(table[first], balanced_tree=False, compact_nodes=False)
     apart = tree.query(new, p=np.inf, distance_upper_bound=2.0)[0]
     for radius in (1.0, EXACT):  # chance meets the smaller one still less often
@@ -64,7 +68,9 @@ def _evenly(train: Table) -> Callable[[Table], Table]:
     return even
 
 
-def _by_chance(matches: int, m: int, radius: float, table: Table, tree: KDTree, copies: np.ndarray) -> float:
+def _by_chance(
+    matches: int, m: int, radius: float, table: Table, tree: KDTree, copies: np.ndarray
+) -> float:
     """The probability that so many or more of m fresh rows match, from how often the rows of ``table`` match one another."""
     n, k = table.shape
     size = min(n, LARGEST_SAMPLE, max(30, int((2 * SAMPLE_BUDGET / k) ** 0.5)))
@@ -79,7 +85,11 @@ def _by_chance(matches: int, m: int, radius: float, table: Table, tree: KDTree, 
     if alike == counted_rows:
         return 1.0
     # rows that are alike come two at a time: half as many are independent
-    counted = 0.0 if alike == 0 else float(stats.betabinom.sf(matches - 1, m, alike / 2, (counted_rows - alike) / 2))
+    counted = (
+        0.0
+        if alike == 0
+        else float(stats.betabinom.sf(matches - 1, m, alike / 2, (counted_rows - alike) / 2))
+    )
     each = min(1.0, n * _same_pair(table[some] / radius))
     return max(counted, float(stats.binom.sf(matches - 1, m, each)))
 
@@ -105,6 +115,8 @@ def _same_pair(sample: Table) -> float:
 def _surprise(labels: np.ndarray) -> float:
     """-log of the probability of this sequence, from the shares of its own transitions, in nats."""
     before, after = labels[:-1], labels[1:]
-    _, pair, together = np.unique(np.stack([before, after], 1), axis=0, return_inverse=True, return_counts=True)
+    _, pair, together = np.unique(
+        np.stack([before, after], 1), axis=0, return_inverse=True, return_counts=True
+    )
     alone = np.bincount(before)
     return float(-np.log(together[np.ravel(pair)] / alone[before]).sum())

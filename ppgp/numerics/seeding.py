@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 
-from .turns import one_at_a_time, one_on_the_stream
+from .process_locks import one_at_a_time, one_on_the_stream
 
 
 @contextmanager
@@ -26,7 +26,13 @@ def stream(seed: int, device: torch.device | None = None) -> Iterator[None]:
     """
     # torch.manual_seed would seed every GPU, those that are not given back afterwards too
     used = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-    cuda = [torch.device("cuda", i) for i in used] if device is None else [device] if device.type == "cuda" else []
+    cuda = (
+        [torch.device("cuda", i) for i in used]
+        if device is None
+        else [device]
+        if device.type == "cuda"
+        else []
+    )
     with one_on_the_stream(), torch.random.fork_rng(devices=cuda):
         torch.random.default_generator.manual_seed(seed)
         for each in cuda:

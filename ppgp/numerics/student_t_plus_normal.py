@@ -37,7 +37,9 @@ def _decades() -> tuple[np.ndarray, np.ndarray]:
     return np.exp(log_t), (u[1] - u[0]) * (0.5 * np.cosh(u) + 4.0)
 
 
-def expected_log_density(df: Tensor, scale: Tensor, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
+def expected_log_density(
+    df: Tensor, scale: Tensor, mean: Tensor, variance: Tensor, y: Tensor
+) -> Tensor:
     """E log p(y given f), row by row; to 1e-8 (df + 1) for any ratio of scale, sd and residual.
 
     With a = df scale^2, E log(a + z^2) = log c - integral of (E exp(-(a + z^2) t / c) - exp(-t)) dt / t (Frullani), z the
@@ -80,7 +82,9 @@ def _peaks(df: Tensor, square: Tensor, variance: Tensor, scale2: Tensor) -> tupl
     low, high = ends
     only = torch.where(cubic(torch.full_like(b, 1 / 3)) > 0, low, high)
     roots = torch.where(three, high, only), torch.where(three, low, only)
-    t_explains, f_explains = (torch.log((df + 1) / (df + r.square() * size / scale2)) for r in roots)
+    t_explains, f_explains = (
+        torch.log((df + 1) / (df + r.square() * size / scale2)) for r in roots
+    )
     return t_explains, f_explains
 
 
@@ -142,13 +146,22 @@ class StudentTPlusNormal(dist.TorchDistribution):
     }
     support = constraints.real  # type: ignore[assignment]
 
-    def __init__(self, df: Tensor, loc: Tensor, scale: Tensor, spread: Tensor, validate_args: bool | None = None) -> None:
+    def __init__(
+        self,
+        df: Tensor,
+        loc: Tensor,
+        scale: Tensor,
+        spread: Tensor,
+        validate_args: bool | None = None,
+    ) -> None:
         self.df, self.loc, self.scale, self.spread = torch.broadcast_tensors(df, loc, scale, spread)
         super().__init__(self.loc.shape, torch.Size(), validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> StudentTPlusNormal:
         shape = torch.Size(batch_shape)
-        df, loc, scale, spread = (x.expand(shape) for x in (self.df, self.loc, self.scale, self.spread))
+        df, loc, scale, spread = (
+            x.expand(shape) for x in (self.df, self.loc, self.scale, self.spread)
+        )
         return StudentTPlusNormal(df, loc, scale, spread, validate_args=False)
 
     @property
@@ -188,7 +201,11 @@ class StudentTPlusNormal(dist.TorchDistribution):
             x, weight = _same_nodes(df)
             longest = torch.exp(-x).clamp_max(torch.finfo(x.dtype).max ** 0.5)
             sd = (self.spread.square()[..., None] + self.scale.square()[..., None] * longest).sqrt()
-            found = (weight * torch.special.ndtr((value - self.loc)[..., None] / sd)).sum(-1).clamp(0.0, 1.0)
+            found = (
+                (weight * torch.special.ndtr((value - self.loc)[..., None] / sd))
+                .sum(-1)
+                .clamp(0.0, 1.0)
+            )
             found = torch.where(torch.isposinf(value), torch.ones_like(found), found)
             far = ((found < TAIL) | (found > 1 - TAIL)) & torch.isfinite(value)
             if not bool(far.any()):
@@ -210,7 +227,9 @@ class StudentTPlusNormal(dist.TorchDistribution):
         x, weight = _nodes(*parts)
         df, square, variance, scale2 = (part[..., None] for part in parts)
         z = square.sqrt() / (variance + scale2 * torch.exp(-x)).sqrt()
-        return torch.logsumexp(_log_gamma(df, x, x.exp()) + torch.special.log_ndtr(-z) + weight.log(), -1)
+        return torch.logsumexp(
+            _log_gamma(df, x, x.exp()) + torch.special.log_ndtr(-z) + weight.log(), -1
+        )
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with torch.no_grad():

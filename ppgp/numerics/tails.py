@@ -60,7 +60,9 @@ def _support(d: Any, x: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
     return lower, upper, inside if upper is None else torch.minimum(inside, upper)
 
 
-def _outside(tail: Tensor, x: Tensor, lower: Tensor | None, upper: Tensor | None, right: bool) -> Tensor:
+def _outside(
+    tail: Tensor, x: Tensor, lower: Tensor | None, upper: Tensor | None, right: bool
+) -> Tensor:
     """The tail, and what it is at and beyond the ends of the support."""
     sure, never = torch.zeros_like(tail), torch.full_like(tail, -torch.inf)
     if lower is not None:
@@ -192,7 +194,9 @@ def _student_plus_normal(d: Any, x: Tensor) -> Pair:
 # -- through SciPy, in double precision --------------------------------------------------------------------------------
 
 
-def _numpy(function: Callable[..., tuple[np.ndarray, np.ndarray]], x: Tensor, *parameters: Tensor) -> Pair:
+def _numpy(
+    function: Callable[..., tuple[np.ndarray, np.ndarray]], x: Tensor, *parameters: Tensor
+) -> Pair:
     values = torch.broadcast_tensors(x, *parameters)
     arrays = [v.detach().double().cpu().numpy() for v in values]
     with np.errstate(all="ignore"):
@@ -218,7 +222,9 @@ def _student(z: np.ndarray, df: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.where(z < 0, near, far), np.where(z < 0, far, near)
 
 
-def _log_beta_tail(a: np.ndarray, b: np.ndarray, log_w: np.ndarray, log_rest: np.ndarray) -> np.ndarray:
+def _log_beta_tail(
+    a: np.ndarray, b: np.ndarray, log_w: np.ndarray, log_rest: np.ndarray
+) -> np.ndarray:
     """log I_w(a, b) where it is next to 0, by the continued fraction of the incomplete beta function (DLMF 8.17.22)."""
     w = np.exp(log_w)
     c, d = np.ones_like(w), 1 / (1 - (a + b) * w / (a + 1))

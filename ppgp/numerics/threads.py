@@ -77,7 +77,9 @@ class _Limiter:
         stack = self._stack()
         with self.lock:
             if not stack:
-                current = torch.get_num_threads()  # asked in any case: a thread's first question sets its number
+                current = (
+                    torch.get_num_threads()
+                )  # asked in any case: a thread's first question sets its number
                 if not self.inside:
                     self.before = current
                 self.inside += 1

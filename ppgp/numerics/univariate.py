@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pyro.distributions as dist
 import torch
@@ -33,7 +33,9 @@ def probabilities(d: Distribution) -> Tensor:
     if isinstance(d, torch.distributions.Categorical):
         return d.probs
     assert isinstance(d, torch.distributions.Bernoulli)
-    logits = d.logits  # 1 - p loses digits where p is close to 1; the sigmoid of minus the logit does not
+    logits = (
+        d.logits
+    )  # 1 - p loses digits where p is close to 1; the sigmoid of minus the logit does not
     return torch.stack([torch.sigmoid(-logits), torch.sigmoid(logits)], -1)
 
 
@@ -55,7 +57,9 @@ def cdf(d: Distribution, x: Tensor) -> Tensor:
             return closed
         return _summed_mass(d, x) if has_only_mass(d) else d.cdf(x)
     if isinstance(d, torch.distributions.TransformedDistribution) and has_tails(d):
-        return log_tails(d, x)[0].exp()  # torch's cdf refuses numbers that round to an end of the support of its base
+        return log_tails(d, x)[
+            0
+        ].exp()  # torch's cdf refuses numbers that round to an end of the support of its base
     try:
         value = d.cdf(_nearest(d, x))
     except NotImplementedError:
@@ -93,14 +97,19 @@ def has_only_mass(d: Distribution) -> bool:
 
 def sd(d: Distribution) -> Tensor:
     """Standard deviation of each component, without the square of a scale that over- or underflows."""
-    factor = next((SD_OF_UNIT_SCALE[c.__name__] for c in type(d).__mro__ if c.__name__ in SD_OF_UNIT_SCALE), None)
+    factor = next(
+        (SD_OF_UNIT_SCALE[c.__name__] for c in type(d).__mro__ if c.__name__ in SD_OF_UNIT_SCALE),
+        None,
+    )
     if factor is not None:
         return factor(d) * d.scale  # type: ignore[attr-defined]
     return d.variance.sqrt()
 
 
 def _student_factor(d: Any) -> Tensor:
-    return torch.where(d.df > 2, (d.df / (d.df - 2).clamp_min(torch.finfo(d.df.dtype).tiny)).sqrt(), torch.inf)
+    return torch.where(
+        d.df > 2, (d.df / (d.df - 2).clamp_min(torch.finfo(d.df.dtype).tiny)).sqrt(), torch.inf
+    )
 
 
 SD_OF_UNIT_SCALE: dict[str, Callable[[Any], Any]] = {
@@ -126,13 +135,19 @@ def _nearest(d: Distribution, x: Tensor) -> Tensor:
 
 def log_prob(d: Distribution, x: Tensor) -> Tensor:
     """Log density (or mass) of each component; -inf, not an exception, for a number outside the support."""
-    if type(d).log_prob is torch.distributions.Normal.log_prob:  # torch squares the scale, which over- and underflows
+    if (
+        type(d).log_prob is torch.distributions.Normal.log_prob
+    ):  # torch squares the scale, which over- and underflows
         z = (x - d.loc) / d.scale  # type: ignore[attr-defined]
         return (-0.5 * LOG_2PI - 0.5 * z.square()) - d.scale.log()  # type: ignore[attr-defined]
     if is_classes(d) or getattr(d.support, "lower_bound", None) is None:
         return d.log_prob(x)
     near = _nearest(d, x)
-    value = _inverse_gamma(d, near) if any(c.__name__ == "InverseGamma" for c in type(d).__mro__) else d.log_prob(near)
+    value = (
+        _inverse_gamma(d, near)
+        if any(c.__name__ == "InverseGamma" for c in type(d).__mro__)
+        else d.log_prob(near)
+    )
     return torch.where(d.support.check(x), value, torch.full_like(value, -torch.inf))  # type: ignore[union-attr]
 
 
@@ -146,7 +161,9 @@ def check_reach(top: int) -> None:
     """Raises NotApplicable for a count too large for a mass function to be summed up to it."""
     if top > MOST_COUNTS:
         raise NotApplicable(
-            f"counts up to {MOST_COUNTS}", str(top), "use a law whose cdf is closed, such as Poisson, or rescale the counts"
+            f"counts up to {MOST_COUNTS}",
+            str(top),
+            "use a law whose cdf is closed, such as Poisson, or rescale the counts",
         )
 
 
@@ -158,7 +175,9 @@ def _summed_mass(d: Distribution, x: Tensor) -> Tensor:
     upto = x.expand(shape)
     total = torch.zeros(shape, dtype=x.dtype, device=x.device)
     for k in range(max(top, 0) + 1):
-        mass = log_prob(d, torch.full(d.batch_shape, float(k), dtype=x.dtype, device=x.device)).exp()
+        mass = log_prob(
+            d, torch.full(d.batch_shape, float(k), dtype=x.dtype, device=x.device)
+        ).exp()
         total = total + torch.where(upto >= k, mass, torch.zeros_like(total))
     return torch.where(torch.isposinf(upto), torch.ones_like(total), total.clamp_max(1.0))
 
@@ -173,13 +192,18 @@ def marginals(d: Distribution) -> Distribution:
         return d.base_dist
     if isinstance(d.mean, Tensor) and hasattr(d, "covariance_matrix"):
         return dist.Normal(d.mean, d.variance.sqrt())
-    raise NotApplicable("independent rows or a joint Gaussian", type(d).__name__, "predict without joint=True")
+    raise NotApplicable(
+        "independent rows or a joint Gaussian", type(d).__name__, "predict without joint=True"
+    )
 
 
 def parameters(d: Distribution) -> dict[str, Tensor]:
     """The tensors that the distribution was built from, expanded to its batch."""
     names = set(d.arg_constraints)
-    for alternatives in (("logits", "probs"), ("scale_tril", "covariance_matrix", "precision_matrix")):
+    for alternatives in (
+        ("logits", "probs"),
+        ("scale_tril", "covariance_matrix", "precision_matrix"),
+    ):
         here = [a for a in alternatives if a in names]
         kept = next((a for a in here if a in vars(d)), here[0] if here else None)
         names -= set(here) - {kept}
@@ -200,14 +224,18 @@ def like(d: Distribution) -> Tensor:
 def _own_parameters(d: Distribution) -> dict[str, Tensor]:
     values = parameters(d)
     if not values:
-        raise NotApplicable("a law with tensor parameters", type(d).__name__, "use a plain Pyro distribution for y")
+        raise NotApplicable(
+            "a law with tensor parameters", type(d).__name__, "use a plain Pyro distribution for y"
+        )
     return values
 
 
 def rebuilt(d: Distribution, new: dict[str, Tensor]) -> Distribution:
     """The same law with other parameters."""
-    constants = {"total_count": d.total_count} if hasattr(d, "total_count") and "total_count" not in new else {}  # type: ignore[attr-defined]
-    return type(d)(**new, **constants, validate_args=False)
+    count = getattr(d, "total_count", None)
+    constants = {} if count is None or "total_count" in new else {"total_count": count}
+    kind: Any = type(d)
+    return kind(**new, **constants, validate_args=False)
 
 
 def take(d: Distribution, index: Any) -> Distribution:
@@ -225,6 +253,7 @@ def components(d: Distribution, index: Tensor) -> Distribution:
 def stack(laws: Sequence[Distribution]) -> Distribution:
     """One law with a leading draw axis, from one law a draw."""
     if isinstance(laws[0], Independent):
-        return Independent(stack([law.base_dist for law in laws]), laws[0].reinterpreted_batch_ndims)  # type: ignore[attr-defined]
+        inner = stack([cast(Independent, law).base_dist for law in laws])
+        return Independent(inner, laws[0].reinterpreted_batch_ndims)
     each = [_own_parameters(law) for law in laws]
     return rebuilt(laws[0], {k: torch.stack([p[k] for p in each]) for k in each[0]})

@@ -25,7 +25,9 @@ class _Marginals(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(Kmm: Tensor, Kmn: Tensor, loc: Tensor, W: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # type: ignore[override]
+    def forward(
+        Kmm: Tensor, Kmn: Tensor, loc: Tensor, W: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # type: ignore[override]
         L, failed = torch.linalg.cholesky_ex(Kmm)
         # NaN on the diagonal alone, where factor_or_nan would read and write the whole matrix: all that follows is NaN
         L.diagonal(dim1=-2, dim2=-1).mul_(torch.where(failed == 0, 1.0, math.nan)[..., None].to(L))
@@ -60,7 +62,9 @@ class _Marginals(torch.autograd.Function):
         return -0.5 * (slope_Kmm + slope_Kmm.mT), slope_Kmn, g @ A.mT, A @ slope_P.mT
 
 
-def marginals(Kmm: Tensor, Kmn: Tensor, diagonal: Tensor, loc: Tensor, W: Tensor) -> tuple[Tensor, Tensor]:
+def marginals(
+    Kmm: Tensor, Kmn: Tensor, diagonal: Tensor, loc: Tensor, W: Tensor
+) -> tuple[Tensor, Tensor]:
     """Mean and variance [*k, b] of f under q, less its prior mean. Hensman, Matthews & Ghahramani (2015), equation 17.
 
     Args:

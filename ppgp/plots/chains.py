@@ -33,22 +33,43 @@ def trace(posterior: Posterior, sites: int = 6) -> Figure:
         right.set_yticks([])
         low = values.min() - 0.04 * np.ptp(values)
         for chain in np.atleast_2d(diverging) if diverging is not None else ():
-            left.plot(np.flatnonzero(chain), np.full(int(chain.sum()), low), "|", color="black", ms=4, alpha=0.4)
+            left.plot(
+                np.flatnonzero(chain),
+                np.full(int(chain.sum()), low),
+                "|",
+                color="black",
+                ms=4,
+                alpha=0.4,
+            )
         right.set_xlabel(name, fontsize=8)
         for axis in (left, right):
             axis.tick_params(labelsize=7)
-    axes[-1, 0].set_xlabel("draw" + (" (ticks: divergences)" if diverging is not None and diverging.any() else ""), fontsize=8)
+    axes[-1, 0].set_xlabel(
+        "draw" + (" (ticks: divergences)" if diverging is not None and diverging.any() else ""),
+        fontsize=8,
+    )
     lines = [
-        Line2D([], [], color=c, label=f"chain {k}") for k, (c, _) in enumerate(zip(COLOURS * 10, scalars[0][1], strict=False))
+        Line2D([], [], color=c, label=f"chain {k}")
+        for k, (c, _) in enumerate(zip(COLOURS * 10, scalars[0][1], strict=False))
     ]
-    figure.legend(handles=lines, loc="outside upper center", ncols=min(len(lines), 8), frameon=False, fontsize=8)
+    figure.legend(
+        handles=lines,
+        loc="outside upper center",
+        ncols=min(len(lines), 8),
+        frameon=False,
+        fontsize=8,
+    )
     return figure
 
 
 def _chains_only(posterior: Posterior, what: str) -> None:
     if not posterior.mcmc:
         name = type(posterior.how).__name__
-        raise NotApplicable(f"Markov chains for {what}", f"independent draws by {name}", "use plots.marginals or plots.k_hat")
+        raise NotApplicable(
+            f"Markov chains for {what}",
+            f"independent draws by {name}",
+            "use plots.marginals or plots.k_hat",
+        )
 
 
 def _named(posterior: Posterior, sites: Sequence[str] | int) -> dict[str, np.ndarray]:
@@ -77,13 +98,24 @@ def rank(posterior: Posterior, sites: Sequence[str] | int = 6) -> Figure:
     """
     _chains_only(posterior, "ranks")
     if posterior.chains < 2:
-        raise NotApplicable("at least two chains to rank", "one", "run more, for example NUTS(chains=4)")
+        raise NotApplicable(
+            "at least two chains to rank", "one", "run more, for example NUTS(chains=4)"
+        )
     chosen = _named(posterior, sites)
     columns = min(3, len(chosen))
-    figure, axes = panels(3.2 * columns, 2.3 * -(-len(chosen) // columns), -(-len(chosen) // columns), columns)
+    figure, axes = panels(
+        3.2 * columns, 2.3 * -(-len(chosen) // columns), -(-len(chosen) // columns), columns
+    )
     colours = [COLOURS[k % len(COLOURS)] for k in range(posterior.chains)]
     drawn = axes.flat[: len(chosen)]
-    classic("plot_rank", arviz().convert_to_dataset(chosen), kind="bars", colors=colours, ax=drawn, show=False)
+    classic(
+        "plot_rank",
+        arviz().convert_to_dataset(chosen),
+        kind="bars",
+        colors=colours,
+        ax=drawn,
+        show=False,
+    )
     for axis, name in zip(drawn, chosen, strict=True):
         axis.set_title(name, fontsize=9)
         axis.set_xlabel("rank among all draws", fontsize=8)
@@ -105,7 +137,9 @@ def pair(posterior: Posterior, sites: Sequence[str] | int = 3) -> Figure:
     """
     chosen = _named(posterior, sites)
     if len(chosen) < 2:
-        raise SettingError("at least two scalars that vary", f"{len(chosen)}", "name them: sites=['mu', 'tau']")
+        raise SettingError(
+            "at least two scalars that vary", f"{len(chosen)}", "name them: sites=['mu', 'tau']"
+        )
     size = len(chosen)
     figure, axes = panels(2.2 * size, 2.2 * size, size, size)
     stats = {k: v.cpu().numpy() for k, v in posterior.stats.items() if k == "diverging"}
@@ -125,6 +159,10 @@ def pair(posterior: Posterior, sites: Sequence[str] | int = 3) -> Figure:
     )
     dots = [Line2D([], [], ls="", marker="o", ms=3, color=COLOURS[0], label="draws")]
     if count:
-        dots.append(Line2D([], [], ls="", marker="o", ms=4, color=COLOURS[1], label=f"divergences ({count})"))
+        dots.append(
+            Line2D(
+                [], [], ls="", marker="o", ms=4, color=COLOURS[1], label=f"divergences ({count})"
+            )
+        )
     figure.legend(handles=dots, loc="outside upper right", frameon=False, fontsize=8, ncols=2)
     return figure

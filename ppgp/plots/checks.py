@@ -20,14 +20,25 @@ def sbc(result: SBC, title: str = "") -> Figure:
     points, each, lower, upper = result.differences()
     figure, axes = panels(6, 3.4)
     axis = axes[0, 0]
-    axis.fill_between(points, lower, upper, step="mid", color="#DDDDDD", label=f"{result.level:.0%} of uniform samples")
+    axis.fill_between(
+        points,
+        lower,
+        upper,
+        step="mid",
+        color="#DDDDDD",
+        label=f"{result.level:.0%} of uniform samples",
+    )
     names = list(each)
     for k, name in enumerate(names):
         label = name if len(names) <= MOST_SITES else None
         axis.plot(points, each[name], lw=1.1, color=COLOURS[k % len(COLOURS)], label=label)
     axis.axhline(0, color="black", lw=0.6)
     axis.legend(frameon=False, fontsize=8, ncols=2)
-    axis.set(xlabel="rank of the truth among the draws", ylabel="ECDF difference", title=title or repr(result)[1:-1])
+    axis.set(
+        xlabel="rank of the truth among the draws",
+        ylabel="ECDF difference",
+        title=title or repr(result)[1:-1],
+    )
     axis.title.set_fontsize(10)
     return figure
 
@@ -53,7 +64,12 @@ def k_hat(posteriors: Mapping[str, Posterior]) -> Figure:
         limits.append(diagnostics.k_hat_limit(ratio.size))
         left.plot([shapes[-1]], [k], "o", color=colour)
         weights = np.sort(np.exp(ratio - ratio.max()))[::-1]
-        right.plot(np.arange(1, weights.size + 1) / weights.size, np.cumsum(weights) / weights.sum(), color=colour, label=name)
+        right.plot(
+            np.arange(1, weights.size + 1) / weights.size,
+            np.cumsum(weights) / weights.sum(),
+            color=colour,
+            label=name,
+        )
     left.axvline(min(limits), color="black", lw=0.8, ls="--", label=f"limit {min(limits):.2f}")
     left.set_yticks(range(len(posteriors)), list(posteriors), fontsize=8)
     left.set_ylim(len(posteriors) - 0.4, -0.8)
@@ -62,7 +78,9 @@ def k_hat(posteriors: Mapping[str, Posterior]) -> Figure:
     left.legend(frameon=False, fontsize=8, loc="upper left")
     line = np.geomspace(1e-3, 1.0, 100)
     right.plot(line, line, color="black", lw=0.6, ls=":", label="all weights equal")
-    right.set(xlabel="share of the draws, heaviest first", ylabel="share of the weight", xscale="log")
+    right.set(
+        xlabel="share of the draws, heaviest first", ylabel="share of the weight", xscale="log"
+    )
     right.legend(frameon=False, fontsize=8)
     return figure
 
@@ -78,7 +96,9 @@ def loo(posterior: Posterior, site: str | None = None) -> Figure:
     """
     if not (posterior.mcmc or type(posterior.how).__name__ == "Exact"):
         raise NotApplicable(
-            "draws of the posterior for leave-one-out", type(posterior.how).__name__, "fit by NUTS, or use k_hat"
+            "draws of the posterior for leave-one-out",
+            type(posterior.how).__name__,
+            "fit by NUTS, or use k_hat",
         )
     reff = None if posterior.mcmc else 1.0  # independent draws have no autocorrelation
     found = classic("loo", posterior.to_arviz(), pointwise=True, var_name=site, reff=reff)
@@ -88,14 +108,18 @@ def loo(posterior: Posterior, site: str | None = None) -> Figure:
     axis.axhline(found.good_k, color="black", lw=0.8, ls="--", label=f"limit {found.good_k:.2f}")
     above = int((found.pareto_k.values > found.good_k).sum())
     axis.set(
-        xlabel="row", ylabel="Pareto k", title=f"PSIS leave-one-out: {above} of {found.n_data_points} rows above the limit"
+        xlabel="row",
+        ylabel="Pareto k",
+        title=f"PSIS leave-one-out: {above} of {found.n_data_points} rows above the limit",
     )
     axis.title.set_fontsize(10)
     axis.legend(frameon=False, fontsize=8)
     return figure
 
 
-def predictive_check(posterior: Posterior, site: str = "y", replicates: int = 60, seed: int = 0) -> Figure:
+def predictive_check(
+    posterior: Posterior, site: str = "y", replicates: int = 60, seed: int = 0
+) -> Figure:
     """Data drawn again from the posterior, at the training rows, over the data themselves. Gelman et al. (2013), chapter 6.
 
     Raises:
@@ -145,5 +169,8 @@ def elbo(posterior: Posterior) -> Figure:
     if len(settled) and np.ptp(settled) > 0:
         margin = 0.05 * np.ptp(settled)
         axis.set_ylim(settled.min() - margin, settled.max() + margin)
-    axis.set(xlabel="step", ylabel="ELBO (nats)" if name == "elbo_history" else "log p(theta) + ELBO (nats)")
+    axis.set(
+        xlabel="step",
+        ylabel="ELBO (nats)" if name == "elbo_history" else "log p(theta) + ELBO (nats)",
+    )
     return figure

@@ -8,14 +8,24 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ..errors import NotApplicable
-from ..numerics.turns import silenced
+from ..numerics.process_locks import silenced
 from ..posterior.arviz import arviz
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe & Ito (2008)
+COLOURS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#000000",
+)  # Okabe & Ito (2008)
 MOST_SITES = 12
 
 
-def panels(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, np.ndarray]:
+def panels(
+    width: float, height: float, rows: int = 1, columns: int = 1
+) -> tuple[Figure, np.ndarray]:
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis in axes.flat:
@@ -31,6 +41,10 @@ def classic(name: str, *arguments: Any, **options: Any) -> Any:
     """
     library = arviz()
     if int(str(library.__version__).split(".")[0]) >= 1:
-        raise NotApplicable("ArviZ 0.x for this figure", library.__version__, "pass posterior.to_arviz() to arviz_plots")
+        raise NotApplicable(
+            "ArviZ 0.x for this figure",
+            library.__version__,
+            "pass posterior.to_arviz() to arviz_plots",
+        )
     with silenced():
         return getattr(library, name)(*arguments, **options)

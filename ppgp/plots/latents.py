@@ -22,7 +22,9 @@ def marginals(posteriors: Mapping[str, Posterior], sites: int = MOST_SITES) -> F
     draws = {name: dict(diagnostics.scalars(p.draws)) for name, p in posteriors.items()}
     names = list(next(iter(draws.values())))[:sites]
     columns = min(4, len(names))
-    figure, axes = panels(2.6 * columns, 2.0 * -(-len(names) // columns) + 0.5, -(-len(names) // columns), columns)
+    figure, axes = panels(
+        2.6 * columns, 2.0 * -(-len(names) // columns) + 0.5, -(-len(names) // columns), columns
+    )
     for axis, site in zip(axes.flat, names, strict=False):
         for colour, (name, scalars) in zip(COLOURS * 3, draws.items(), strict=False):
             values = scalars[site].ravel()
@@ -38,7 +40,9 @@ def marginals(posteriors: Mapping[str, Posterior], sites: int = MOST_SITES) -> F
     for axis in axes.flat[len(names) :]:
         axis.set_visible(False)
     handles, labels = axes.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), frameon=False, fontsize=8)
+    figure.legend(
+        handles, labels, loc="outside upper center", ncols=len(labels), frameon=False, fontsize=8
+    )
     return figure
 
 
@@ -46,7 +50,9 @@ def differences(comparison: Comparison) -> Figure:
     """Every scalar's shift of the mean (reference sds) and ratio of sds, with three Monte Carlo standard errors."""
     table = comparison.latents
     if table.empty:
-        raise SettingError("a comparison with a reference", "none", "add a NUTS posterior of the same model")
+        raise SettingError(
+            "a comparison with a reference", "none", "add a NUTS posterior of the same model"
+        )
     names = list(dict.fromkeys(table["name"]))
     sites = max(len(group) for _, group in table.groupby("name"))
     figure, axes = panels(8, 2.2 + 0.05 * sites, 1, 2)
@@ -58,9 +64,13 @@ def differences(comparison: Comparison) -> Figure:
         axis.axvline(centre, color="black", lw=0.8)
         for k, (name, colour) in enumerate(zip(names, COLOURS * 5, strict=False)):
             part = table[table["name"] == name]
-            offset = k + np.linspace(-0.3, 0.3, len(part)) if len(part) > 1 else np.array([float(k)])
+            offset = (
+                k + np.linspace(-0.3, 0.3, len(part)) if len(part) > 1 else np.array([float(k)])
+            )
             bars = 3 * np.asarray(part[error])
-            axis.errorbar(part[column], offset, xerr=bars, fmt="o", ms=3, lw=0.8, color=colour, alpha=0.8)
+            axis.errorbar(
+                part[column], offset, xerr=bars, fmt="o", ms=3, lw=0.8, color=colour, alpha=0.8
+            )
         axis.set_yticks(range(len(names)), names, fontsize=8)
         axis.set_xlabel(label, fontsize=9)
         axis.invert_yaxis()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..libraries import imported
-from ..numerics.turns import silenced
+from ..numerics.process_locks import silenced
 
 
 def arviz() -> ModuleType:
@@ -29,7 +29,9 @@ def to_arviz(
     ``library`` is the module with ``from_dict`` (ArviZ itself by default; ``arviz_base`` serves too).
     """
     az = library if library is not None else arviz()
-    groups = {g: {k: np.asarray(v) for k, v in values.items()} for g, values in groups.items() if values}
+    groups = {
+        g: {k: np.asarray(v) for k, v in values.items()} for g, values in groups.items() if values
+    }
     used = {name for values in groups.values() for name in values}
     kept = {name: list(d) for name, d in dims.items() if name in used}
     major = int(str(az.__version__).split(".")[0])
@@ -51,7 +53,11 @@ def netcdf(tree: Any) -> memoryview:
         tree = DataTree.from_dict(dict(tree.items()))
         tree.attrs.update(attrs)
     compressed = {
-        node.path: {name: {"zlib": True} for name, v in node.dataset.variables.items() if v.dtype.kind in "iufb"}
+        node.path: {
+            name: {"zlib": True}
+            for name, v in node.dataset.variables.items()
+            if v.dtype.kind in "iufb"
+        }
         for node in tree.subtree
     }
     return tree.to_netcdf(engine="h5netcdf", encoding=compressed)

@@ -36,17 +36,25 @@ def plate_axes(sites: Mapping[str, Mapping[str, Any]]) -> tuple[Dims, Coords]:
         for frame in site["cond_indep_stack"]:
             axis = (frame.dim or 0) - event  # from the right; a plate that is a loop has no axis
             if frame.dim is not None and -axis <= value.ndim and value.shape[axis] == frame.size:
-                plate = f"{frame.name}_dim" if frame.name in sites or frame.name in RESERVED else frame.name
+                plate = (
+                    f"{frame.name}_dim"
+                    if frame.name in sites or frame.name in RESERVED
+                    else frame.name
+                )
                 axes[axis] = plate
                 coords[plate] = list(range(frame.size))
         if any(axes):
             # the log density of a likelihood lacks its own axes, so that they cannot be named for all groups at once
-            last = max(i for i, axis in enumerate(axes) if axis) + 1 if is_data(site) else value.ndim
+            last = (
+                max(i for i, axis in enumerate(axes) if axis) + 1 if is_data(site) else value.ndim
+            )
             dims[name] = [axis or f"{name}_dim_{i}" for i, axis in enumerate(axes[:last])]
     return dims, coords
 
 
-def table_axes(model: Any, data: Dataset, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Dims, Coords]:
+def table_axes(
+    model: Any, data: Dataset, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[Dims, Coords]:
     """The axes that a table gives names to: ``row`` and ``feature``; ``class`` of a classifier; ``component`` of a mixture.
 
     ``shapes``: {site: event shape}. A site under ``ARD`` in a ``Subspace`` gets an axis of those columns alone.
@@ -55,7 +63,11 @@ def table_axes(model: Any, data: Dataset, shapes: Mapping[str, tuple[int, ...]])
     coords: Coords = {"row": list(range(data.n)), "feature": names}
     dims: Dims = {"y": ["row"], "X": ["row", "feature"]}
     classes = getattr(model, "classes", None)
-    labels = [str(c) for c in data.classes] if data.classes and len(data.classes) == classes else list(range(classes or 0))
+    labels = (
+        [str(c) for c in data.classes]
+        if data.classes and len(data.classes) == classes
+        else list(range(classes or 0))
+    )
     components = getattr(model, "components", None)
     for name, shape in shapes.items():
         if not shape:
@@ -93,7 +105,12 @@ def _columns(kernel: Any, path: list[str], d: int) -> list[int]:
     return columns
 
 
-def renamed(dims: Dims, coords: Coords, user_dims: Mapping[str, Any] | None, user_coords: Mapping[str, Any] | None) -> None:
+def renamed(
+    dims: Dims,
+    coords: Coords,
+    user_dims: Mapping[str, Any] | None,
+    user_coords: Mapping[str, Any] | None,
+) -> None:
     """Put the user's names in place of the found ones.
 
     Raises:
@@ -107,6 +124,8 @@ def renamed(dims: Dims, coords: Coords, user_dims: Mapping[str, Any] | None, use
             raise UnknownName("axis", axis, sorted(known))
         if axis in coords and len(coords[axis]) != len(values):
             raise DataError(
-                f"{len(coords[axis])} coordinates for the axis {axis}", f"{len(values)}", "pass one name for each entry"
+                f"{len(coords[axis])} coordinates for the axis {axis}",
+                f"{len(values)}",
+                "pass one name for each entry",
             )
         coords[axis] = list(values)

@@ -39,30 +39,46 @@ def collected(
     dims, coords = plate_axes(sites)
     draws, _ = draws_in(units, posterior.draws, posterior.model, posterior.scaler)
     groups: Groups = {"posterior": dict(draws)}
-    groups["sample_stats"] = {k: v for k, v in posterior.stats.items() if isinstance(v, Tensor) and v.shape == shape}
+    groups["sample_stats"] = {
+        k: v for k, v in posterior.stats.items() if isinstance(v, Tensor) and v.shape == shape
+    }
     if isinstance(posterior.data, Dataset):
         observed, constant = _table(posterior)
         # a zoo model calls the plate of its rows "rows"; the axis of a table is "row"
-        dims = {name: ["row" if axis == "rows" else axis for axis in axes] for name, axes in dims.items()}
+        dims = {
+            name: ["row" if axis == "rows" else axis for axis in axes]
+            for name, axes in dims.items()
+        }
         coords.pop("rows", None)
-        more = table_axes(posterior.model, posterior.data, {k: tuple(v.shape[2:]) for k, v in draws.items()})
+        more = table_axes(
+            posterior.model, posterior.data, {k: tuple(v.shape[2:]) for k, v in draws.items()}
+        )
         dims, coords = dims | more[0], coords | more[1]
     else:
         observed, constant = _arguments(posterior.data, sites, coords)
     if log_likelihood:
         groups["log_likelihood"] = {
-            name: v.reshape(*shape, *_batch(sites, name, v.shape[-1])) for name, v in posterior.pointwise().items()
+            name: v.reshape(*shape, *_batch(sites, name, v.shape[-1]))
+            for name, v in posterior.pointwise().items()
         }
     if predictive:
         with seeded(seed), torch.no_grad():
-            found = in_chunks(replicates(posterior), {k: v.flatten(0, 1) for k, v in posterior.draws.items()})
-        groups["posterior_predictive"] = {name: v.reshape(*shape, *v.shape[1:]) for name, v in found.items()}
+            found = in_chunks(
+                replicates(posterior), {k: v.flatten(0, 1) for k, v in posterior.draws.items()}
+            )
+        groups["posterior_predictive"] = {
+            name: v.reshape(*shape, *v.shape[1:]) for name, v in found.items()
+        }
     groups["prior"], groups["prior_predictive"] = _prior(posterior, prior, seed, observed)
     if not isinstance(prior, Mapping):
         groups["prior"], _ = draws_in(units, groups["prior"], posterior.model, posterior.scaler)
     groups |= {"observed_data": observed, "constant_data": constant}
     renamed(dims, coords, user_dims, user_coords)
-    return {g: {k: _array(v) for k, v in values.items()} for g, values in groups.items()}, coords, dims
+    return (
+        {g: {k: _array(v) for k, v in values.items()} for g, values in groups.items()},
+        coords,
+        dims,
+    )
 
 
 def _array(value: Any) -> np.ndarray:
@@ -134,9 +150,13 @@ def replicates(posterior: Posterior) -> Callable[[dict[str, Tensor]], dict[str, 
         def at_rows(draws: dict[str, Tensor]) -> dict[str, Tensor]:
             data = posterior.data
             known = {} if data.noise_sd is None else {"noise_sd": data.noise_sd}
-            law = posterior.model.predict({**posterior.params, **draws}, data.X, data, joint=True, **known)
+            law = posterior.model.predict(
+                {**posterior.params, **draws}, data.X, data, joint=True, **known
+            )
             size = len(next(iter(draws.values()))) if draws else 1
-            if law.batch_shape[0] != size:  # the params of a closed form: one law, whatever the draw
+            if (
+                law.batch_shape[0] != size
+            ):  # the params of a closed form: one law, whatever the draw
                 law = law.expand(torch.Size([size]))
             return {"y": _units(posterior, law.sample().to(posterior.data.y))}
 
@@ -161,7 +181,9 @@ def _prior(
     if isinstance(prior, Mapping):
         samples = {name: torch.as_tensor(v)[None] for name, v in prior.items()}
     elif isinstance(prior, bool) or not isinstance(prior, int) or prior < 0:
-        raise SettingError("a number of prior draws, or {site: draws}", repr(prior), "for example prior=500")
+        raise SettingError(
+            "a number of prior draws, or {site: draws}", repr(prior), "for example prior=500"
+        )
     elif prior == 0:
         return {}, {}
     else:
@@ -181,7 +203,9 @@ def _from_prior(posterior: Posterior, n: int, seed: int) -> dict[str, Tensor]:
             law = law.base_dist  # type: ignore[union-attr]
         if getattr(law, "improper", False) or type(law).__name__ == "ImproperUniform":
             raise NotApplicable(
-                "proper priors to draw from", f"a flat one for {name}", "give that site a prior, or leave prior=0"
+                "proper priors to draw from",
+                f"a flat one for {name}",
+                "give that site a prior, or leave prior=0",
             )
 
     table = isinstance(posterior.data, Dataset)  # then y is a site that is left to be drawn
@@ -189,7 +213,11 @@ def _from_prior(posterior: Posterior, n: int, seed: int) -> dict[str, Tensor]:
     def one(_: dict[str, Tensor]) -> dict[str, Tensor]:
         with Run({}, params=posterior.params) as run, Redraw():
             _call(posterior, None)
-        return {k: s["value"] for k, s in run.samples() if k in posterior.draws or is_data(s) or (table and k == "y")}
+        return {
+            k: s["value"]
+            for k, s in run.samples()
+            if k in posterior.draws or is_data(s) or (table and k == "y")
+        }
 
     counter = torch.arange(n, dtype=torch.float64)
     with quietly(), torch.no_grad(), seeded(seed):

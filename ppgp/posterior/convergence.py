@@ -12,7 +12,7 @@ from scipy.stats import wasserstein_distance
 from torch import Tensor
 
 from ..errors import NotApplicable, counted
-from ..numerics.turns import silenced
+from ..numerics.process_locks import silenced
 from .arviz import arviz
 from .posterior import Posterior
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Mixing",
+    "convergence_warnings",
     "efficiency",
     "ess",
     "ess_of_each",
@@ -34,7 +35,6 @@ __all__ = [
     "psis",
     "rhat",
     "scalars",
-    "troubles",
     "uncorrected",
     "wasserstein",
 ]
@@ -71,7 +71,9 @@ def rhat(x: np.ndarray) -> float:
         NotApplicable: for a single chain, which R-hat has nothing to compare with.
     """
     if len(x) < 2:
-        raise NotApplicable("at least two chains for R-hat", "one", "run more, for example NUTS(chains=4)")
+        raise NotApplicable(
+            "at least two chains for R-hat", "one", "run more, for example NUTS(chains=4)"
+        )
     return float(arviz().rhat(x))
 
 
@@ -98,7 +100,9 @@ def psis(log_ratio: np.ndarray) -> tuple[np.ndarray, Any]:
     """Pareto-smoothed log weights [..., draw], normalised, and k-hat [...]; Vehtari, Simpson, Gelman, Yao & Gabry (2024)."""
     with silenced():
         smoothed, k = arviz().psislw(log_ratio)
-    return np.asarray(smoothed, dtype=float), float(k) if np.ndim(k) == 0 else np.asarray(k, dtype=float)
+    return np.asarray(smoothed, dtype=float), float(k) if np.ndim(k) == 0 else np.asarray(
+        k, dtype=float
+    )
 
 
 def k_hat_limit(draws: int) -> float:
@@ -158,9 +162,13 @@ class Mixing:
         """One sentence for each thing that says that the chains have not converged, or are too short to tell."""
         found = []
         if self.stuck:
-            found.append("no draw differs from another: the sampler is stuck; start elsewhere, or change its steps")
+            found.append(
+                "no draw differs from another: the sampler is stuck; start elsewhere, or change its steps"
+            )
         if self.chains < 2:
-            found.append("one chain cannot show that it has converged, as R-hat compares chains: run at least two, better four")
+            found.append(
+                "one chain cannot show that it has converged, as R-hat compares chains: run at least two, better four"
+            )
         if self.table is None:
             verb = "is" if self.draws == 1 else "are"
             return [
@@ -189,7 +197,7 @@ def mixing(posterior: Posterior) -> Mixing:
     return Mixing(chains, draws, posterior.summary() if draws >= FEWEST else None, moving)
 
 
-def troubles(posterior: Posterior) -> list[str]:
+def convergence_warnings(posterior: Posterior) -> list[str]:
     """One sentence for each thing that says the chains have not converged; none for a method without chains."""
     return mixing(posterior).complaints if posterior.mcmc else []
 
@@ -213,7 +221,10 @@ def uncorrected(posterior: Posterior) -> str:
 
 def on_mini_batches(posterior: Posterior) -> bool:
     """Whether the density was another one at every step: of some rows, or of a program that takes some."""
-    return getattr(posterior.how, "batch_size", None) is not None or "random_density" in posterior.stats
+    return (
+        getattr(posterior.how, "batch_size", None) is not None
+        or "random_density" in posterior.stats
+    )
 
 
 def plane(posterior: Posterior) -> dict[str, Tensor]:
@@ -230,7 +241,7 @@ def plane(posterior: Posterior) -> dict[str, Tensor]:
 def lacks(posterior: Posterior) -> list[str]:
     """What is missing before its draws can be judged, or judge others; [] where nothing is. A point is judged as it stands."""
     if posterior.mcmc:
-        return troubles(posterior)
+        return convergence_warnings(posterior)
     draws = math.prod(posterior.shape)
     if 1 < draws < FEWEST_INDEPENDENT:
         return [f"{draws} draws (wanted {FEWEST_INDEPENDENT}): raise draws"]

@@ -21,7 +21,16 @@ from . import storage
 from .posterior import Posterior
 
 #: where the classes that a file may name live; looked up by name, because some of them stand above this module
-FAMILIES = ("data", "inference", "kernels", "kernels.networks", "likelihoods", "models", "posterior", "priors")
+FAMILIES = (
+    "data",
+    "inference",
+    "kernels",
+    "kernels.networks",
+    "likelihoods",
+    "models",
+    "posterior",
+    "priors",
+)
 #: names that earlier versions wrote -> names of today; "Class.field" for fields
 RENAMED = {"networks.CNN": "kernels.CNN", "networks.MLP": "kernels.MLP"}
 
@@ -57,7 +66,9 @@ def load_posterior(path: str | Path, model: Any = None, *, unchecked: bool = Fal
         got = ", ".join(map(repr, things)) or an(type(model).__name__)
         raise storage.NotSupplied(error.expected, got, error.do) from None
     if not isinstance(found, Posterior):
-        raise StorageError("a Posterior in the file", type(found).__name__, "pass a file written by posterior.save")
+        raise StorageError(
+            "a Posterior in the file", type(found).__name__, "pass a file written by posterior.save"
+        )
     try:
         _check(found)
         if any(isinstance(thing, nn.Module) for thing in things.values()):
@@ -72,7 +83,9 @@ def load_posterior(path: str | Path, model: Any = None, *, unchecked: bool = Fal
         raise
     except Exception as error:  # a recipe may raise anything where its numbers are not its own
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise StorageError("a Posterior that fits its model", reason, "pass the recipe that was fitted") from None
+        raise StorageError(
+            "a Posterior that fits its model", reason, "pass the recipe that was fitted"
+        ) from None
 
 
 def _marked(found: Posterior) -> Posterior:
@@ -94,14 +107,18 @@ def _check(found: Posterior) -> None:
     rows = isinstance(data, Dataset)
     facts = {
         "tensors by site": all(isinstance(v, Tensor) for v in tensors.values()),
-        "draws [chain, draw, ...]": len(counts) < 2 and all(len(c) == 2 and min(c) > 0 for c in counts),
+        "draws [chain, draw, ...]": len(counts) < 2
+        and all(len(c) == 2 and min(c) > 0 for c in counts),
         "a Dataset or arguments": rows or isinstance(data, Mapping),
         "stats by name": all(isinstance(name, str) for name in found.stats),
         "seconds": isinstance(found.seconds, float | int),
-        "sentences of warning": isinstance(found.warnings, tuple) and all(isinstance(s, str) for s in found.warnings),
-        "a Scaler of these columns": scaler is None or (rows and [v.shape for v in means] == [(data.d,), (data.d,), (), ()]),
+        "sentences of warning": isinstance(found.warnings, tuple)
+        and all(isinstance(s, str) for s in found.warnings),
+        "a Scaler of these columns": scaler is None
+        or (rows and [v.shape for v in means] == [(data.d,), (data.d,), (), ()]),
         "all the weights of a network": all(
-            _largest(network) <= weights for network in networks.instances_in((found.model, found.recipe), networks.Network)
+            _largest(network) <= weights
+            for network in networks.instances_in((found.model, found.recipe), networks.Network)
         ),
         "tables that the fit has seen besides": isinstance(found.also_seen, tuple)
         and all(isinstance(table, Dataset | Mapping) for table in found.also_seen),
@@ -109,25 +126,41 @@ def _check(found: Posterior) -> None:
     }
     wrong = [name for name, holds in facts.items() if not holds]
     if wrong:
-        raise StorageError(f"{wrong[0]} in the file", "something else", "it is damaged or foreign; save again")
+        raise StorageError(
+            f"{wrong[0]} in the file", "something else", "it is damaged or foreign; save again"
+        )
 
 
 def _largest(network: networks.Network) -> int:
     """A lower bound on the weights of its largest layer, computed without building it."""
-    sizes = [*getattr(network, "hidden", ()), *getattr(network, "channels", ()), getattr(network, "out", 1)]
+    sizes = [
+        *getattr(network, "hidden", ()),
+        *getattr(network, "channels", ()),
+        getattr(network, "out", 1),
+    ]
     return max((prod(pair) for pair in pairwise(sizes)), default=0)
 
 
 def _same_shapes(found: Posterior) -> None:
     """Refuse a module whose weights have other names or shapes than those in the file."""
     sites = found.model.sites(found.data.d)
-    held = {name: v.shape for name, v in found.params.items()} | {name: v.shape[2:] for name, v in found.draws.items()}
+    held = {name: v.shape for name, v in found.params.items()} | {
+        name: v.shape[2:] for name, v in found.draws.items()
+    }
     for name, s in sites.items():
         if not s.fixed or isinstance(s, Param):
             got = tuple(held.get(name, ()))
             if name not in held or got != tuple(s.shape):
                 stored = str(list(got)) if name in held else "nothing of that name"
-                raise StorageError(f"{name} of shape {list(s.shape)} in the file", stored, "pass the recipe that was fitted")
+                raise StorageError(
+                    f"{name} of shape {list(s.shape)} in the file",
+                    stored,
+                    "pass the recipe that was fitted",
+                )
     strange = [name for name in held if name not in sites]
     if strange:
-        raise StorageError("the weights of this module alone", f"{strange[0]} too", "pass the recipe that was fitted")
+        raise StorageError(
+            "the weights of this module alone",
+            f"{strange[0]} too",
+            "pass the recipe that was fitted",
+        )

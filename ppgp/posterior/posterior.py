@@ -111,23 +111,39 @@ class Posterior:
 
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.shape))
-        troubles = f", {len(self.warnings)} warning{'s' if len(self.warnings) > 1 else ''}" if self.warnings else ""
+        problems = (
+            f", {len(self.warnings)} warning{'s' if len(self.warnings) > 1 else ''}"
+            if self.warnings
+            else ""
+        )
         scale = "" if self.scaler is None else " on the standardised scale"
         name, how = type(self.model).__name__, type(self.how).__name__
         cut = ", interrupted" if cut_short(self.stats) else ""
-        return f"<Posterior of {name} by {how}: {shape} draws{scale}, {self.seconds:.1f} s{cut}{troubles}>"
+        return f"<Posterior of {name} by {how}: {shape} draws{scale}, {self.seconds:.1f} s{cut}{problems}>"
 
     def _new_rows(self, X: Any) -> Tensor:
         names = self.data.feature_names
         X = in_order(X, names, self.data.target_name, self.data.noise_name)
-        X = check_inputs(X, names if names and len(names) == getattr(X, "shape", (0, 0))[-1] else None).to(self.data.X)
+        X = check_inputs(
+            X, names if names and len(names) == getattr(X, "shape", (0, 0))[-1] else None
+        ).to(self.data.X)
         if self.scaler is not None:
             return self.scaler.inputs(X)
-        return Scaler.of(self.data, scale_X=False, scale_y=False).inputs(X)  # checks the number of columns
+        return Scaler.of(self.data, scale_X=False, scale_y=False).inputs(
+            X
+        )  # checks the number of columns
 
     def _prediction(self, law: Any, X: Tensor) -> Prediction:
-        offset, scale = (0.0, 1.0) if self.scaler is None else (self.scaler.y_mean, self.scaler.y_sd)
-        return Prediction(law, offset, scale, self.data.classes, of_table(X, self.data, self.scaler, self.also_seen))
+        offset, scale = (
+            (0.0, 1.0) if self.scaler is None else (self.scaler.y_mean, self.scaler.y_sd)
+        )
+        return Prediction(
+            law,
+            offset,
+            scale,
+            self.data.classes,
+            of_table(X, self.data, self.scaler, self.also_seen),
+        )
 
     @limited_by(_work)
     def probit(self, X: Any) -> Prediction:
@@ -142,7 +158,9 @@ class Posterior:
             return self._prediction(model.probit(self.theta, rows), rows)
 
     @limited_by(_work)
-    def predict(self, X: Any = None, *, joint: Any = None, seed: int | None = None, **arguments: Any) -> Any:
+    def predict(
+        self, X: Any = None, *, joint: Any = None, seed: int | None = None, **arguments: Any
+    ) -> Any:
         """The law of y at rows X [m, d], in the units of the data; ``joint=True``: one joint law over the rows.
 
         X is an array, or a DataFrame or a Dataset, which are read by their columns' names where the fit has names, one-hot columns
@@ -166,7 +184,11 @@ class Posterior:
         if not isinstance(self.data, Dataset):
             own = self.model.arguments(self.data)
             if X is not None and "X" not in own:
-                raise NotApplicable("the program's own arguments by name", "one table", "call predict(name=value, ...)")
+                raise NotApplicable(
+                    "the program's own arguments by name",
+                    "one table",
+                    "call predict(name=value, ...)",
+                )
             for name, value in (("X", X), ("joint", joint), ("seed", seed)):
                 if name in own and value is not None:
                     arguments[name] = value
@@ -174,17 +196,32 @@ class Posterior:
             theta = self._every(self.theta)
             found = self.model.predict(theta, arguments, self.data, number)
             laws = {name: Prediction(law) for name, law in found.items()}
-            rows = ProgramRows(self.model.function, {k: v[0] for k, v in theta.items()}, self.data, arguments, self.also_seen)
-            predictions = {name: replace(law, seen=rows.at(name, len(law))) for name, law in laws.items()}
+            rows = ProgramRows(
+                self.model.function,
+                {k: v[0] for k, v in theta.items()},
+                self.data,
+                arguments,
+                self.also_seen,
+            )
+            predictions = {
+                name: replace(law, in_training=rows.at(name, len(law)))
+                for name, law in laws.items()
+            }
             return predictions if len(predictions) > 1 else next(iter(predictions.values()))
         noise_sd = arguments.pop("noise_sd", None)
         if arguments:
-            raise NotApplicable("X, joint and noise_sd", ", ".join(arguments), "a program alone has arguments of its own")
+            raise NotApplicable(
+                "X, joint and noise_sd",
+                ", ".join(arguments),
+                "a program alone has arguments of its own",
+            )
         if noise_sd is None:
             noise_sd = noise_of(X, self.data.noise_name)
         rows = self._new_rows(X)
         with torch.no_grad():
-            law = self.model.predict(self.theta, rows, self.data, joint=bool(joint), **self._known(noise_sd, rows))
+            law = self.model.predict(
+                self.theta, rows, self.data, joint=bool(joint), **self._known(noise_sd, rows)
+            )
         return self._prediction(law, rows)
 
     def _known(self, noise_sd: Any, rows: Tensor) -> dict[str, Tensor]:
@@ -193,7 +230,9 @@ class Posterior:
             return {}
         if not self.model.known_noise:
             name = type(self.model).__name__
-            raise NotApplicable("a model that takes known noise", name, "use GP or Kriging, or leave noise_sd out")
+            raise NotApplicable(
+                "a model that takes known noise", name, "use GP or Kriging, or leave noise_sd out"
+            )
         sd = check_noise(noise_sd, len(rows), rows)
         return {"noise_sd": sd if self.scaler is None else sd / self.scaler.y_sd}
 
@@ -210,7 +249,9 @@ class Posterior:
             return self._prediction(model.latent(self.theta, rows, self.data), rows)
 
     @limited_by(_work)
-    def pathwise(self, samples: int = 100, *, features: int | None = 1024, seed: int = 0) -> Callable[[Any], Tensor]:
+    def pathwise(
+        self, samples: int = 100, *, features: int | None = 1024, seed: int = 0
+    ) -> Callable[[Any], Tensor]:
         """Functions f of the posterior, drawn once, to be evaluated anywhere: X [m, d] -> [samples, m], in the units of the data.
 
         Args:
@@ -222,11 +263,19 @@ class Posterior:
             NotApplicable: if the model has no such functions, or its kernel no spectral law (then ``features=None``).
         """
         if samples < 1 or (features is not None and features < 1):
-            raise SettingError("positive samples and features", f"{samples} and {features}", "for example 100 and 1024")
+            raise SettingError(
+                "positive samples and features",
+                f"{samples} and {features}",
+                "for example 100 and 1024",
+            )
         model = require(self.model, PosteriorFunctions)
         with torch.no_grad():
-            paths = model.pathwise(self.theta, self.data, samples, features, torch.Generator().manual_seed(seed))
-        offset, scale = (0.0, 1.0) if self.scaler is None else (self.scaler.y_mean, self.scaler.y_sd)
+            paths = model.pathwise(
+                self.theta, self.data, samples, features, torch.Generator().manual_seed(seed)
+            )
+        offset, scale = (
+            (0.0, 1.0) if self.scaler is None else (self.scaler.y_mean, self.scaler.y_sd)
+        )
 
         def evaluate(X: Any) -> Tensor:
             rows = self._new_rows(X)
@@ -265,7 +314,7 @@ class Posterior:
         model = require(self.model, LeaveOneOut)
         with torch.no_grad():
             law = self._prediction(model.loo(self.theta, self.data), self.data.X)
-        return replace(law, seen=torch.ones(self.data.n, dtype=torch.bool))
+        return replace(law, in_training=torch.ones(self.data.n, dtype=torch.bool))
 
     def log_likelihood(self) -> Tensor | dict[str, Tensor]:
         """log p(y_i given the draw), pointwise [chain, draw, n], in the units of the data.
@@ -282,7 +331,9 @@ class Posterior:
         """``log_likelihood`` by observed site, ``{site: [chain, draw, n]}``, however many there are."""
         draws = {name: value.flatten(0, 1) for name, value in self.draws.items()}
         with torch.no_grad():
-            each = in_chunks(lambda part: self.model.log_likelihood(self._every(part), self.data), draws)
+            each = in_chunks(
+                lambda part: self.model.log_likelihood(self._every(part), self.data), draws
+            )
         shift = 0.0 if self.scaler is None else self.scaler.y_sd.log()
         return {k: (v - shift).reshape(*self.shape, -1) for k, v in each.items()}
 
@@ -291,7 +342,10 @@ class Posterior:
         if isinstance(self.data, Dataset):
             return {**self.params, **draws}
         size = next(len(v) for k, v in draws.items() if k not in self.params)
-        return {**{k: v.expand(size, *v.shape) for k, v in self.params.items()}, **{k: draws[k] for k in self.draws}}
+        return {
+            **{k: v.expand(size, *v.shape) for k, v in self.params.items()},
+            **{k: draws[k] for k in self.draws},
+        }
 
     @property
     def log_evidence(self) -> float:
@@ -304,7 +358,11 @@ class Posterior:
             NotApplicable: if the method that made this posterior does not know it.
         """
         if "log_evidence" not in self.stats:
-            raise NotKnown("a method that knows the evidence", type(self.how).__name__, "fit by Laplace or Exact")
+            raise NotKnown(
+                "a method that knows the evidence",
+                type(self.how).__name__,
+                "fit by Laplace or Exact",
+            )
         return float(self.stats["log_evidence"]) - self._log_units()
 
     @property
@@ -331,12 +389,22 @@ class Posterior:
 
     def _at_the_mode(self, what: str) -> tuple[float, int, int]:
         if "log_likelihood" not in self.stats:
-            raise NotKnown(f"a mode to compute the {what} at", type(self.how).__name__, "fit by MAP or Laplace")
+            raise NotKnown(
+                f"a mode to compute the {what} at", type(self.how).__name__, "fit by MAP or Laplace"
+            )
         figures = self.stats
         if not figures["observations"]:
             do = "write the law of the data as pyro.sample(..., obs=)"
-            raise NotKnown(f"observed sites to compute the {what} of", "none, as in a program of pyro.factor alone", do)
-        return float(figures["log_likelihood"]) - self._log_units(), int(figures["parameters"]), int(figures["observations"])
+            raise NotKnown(
+                f"observed sites to compute the {what} of",
+                "none, as in a program of pyro.factor alone",
+                do,
+            )
+        return (
+            float(figures["log_likelihood"]) - self._log_units(),
+            int(figures["parameters"]),
+            int(figures["observations"]),
+        )
 
     def _log_units(self) -> float:
         """What a log density of y loses on the way from the scale of the model to the units of the data."""
@@ -348,7 +416,9 @@ class Posterior:
         Raises:
             NotApplicable: if the model is not linear.
         """
-        return require(self.model, LinearCoefficients).coefficients(self.draws, self.scaler, self.data.X)
+        return require(self.model, LinearCoefficients).coefficients(
+            self.draws, self.scaler, self.data.X
+        )
 
     def to_arviz(
         self,
@@ -380,9 +450,16 @@ class Posterior:
             NotApplicable: if prior draws are wanted from a flat prior.
             SettingError, UnknownName, DataError: if an option, an axis or the length of its coords is wrong.
         """
-        groups, found, axes = arviz_groups.collected(self, log_likelihood, predictive, prior, coords, dims, seed, units)
+        groups, found, axes = arviz_groups.collected(
+            self, log_likelihood, predictive, prior, coords, dims, seed, units
+        )
         kind = "chains" if self.mcmc else "independent"
-        attrs = {"inference_library": "ppgp", "inference": repr(self.how), "sampling_time": self.seconds, "draws": kind}
+        attrs = {
+            "inference_library": "ppgp",
+            "inference": repr(self.how),
+            "sampling_time": self.seconds,
+            "draws": kind,
+        }
         _, left = draws_in(units, self.draws, self.model, self.scaler)
         attrs |= {"units": scale_of(units, self.scaler), "standardised": ", ".join(left)}
         return arviz_bridge.to_arviz(groups, found, axes, attrs)
@@ -417,10 +494,14 @@ class Posterior:
         if not self.mcmc:
             name = type(self.how).__name__
             raise NotApplicable(
-                "Markov chains for R-hat", f"independent draws by {name}", "ask ppgp.diagnose, which judges them by k-hat"
+                "Markov chains for R-hat",
+                f"independent draws by {name}",
+                "ask ppgp.diagnose, which judges them by k-hat",
             )
         if self.chains < 2:
-            raise NotApplicable("at least two chains for R-hat", "one", "run more, for example NUTS(chains=4)")
+            raise NotApplicable(
+                "at least two chains for R-hat", "one", "run more, for example NUTS(chains=4)"
+            )
         return {str(name): float(value) for name, value in self.summary()["r_hat"].items()}
 
     def save(self, path: str | Path) -> Path:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.arrays import as_tensor
-from ..errors import DataError, NotApplicable, SettingError
+from ..errors import DataError, NotApplicable, Renamed, SettingError, renamed_arguments
 from ..numerics import mixture, univariate
 from ..numerics.blocks import each_block, sampled
 from ..numerics.seeding import stream
@@ -28,6 +28,7 @@ def _work(prediction: Prediction, *_: Any, **__: Any) -> float:
     return ELEMENT * prediction.draws * len(prediction)
 
 
+@renamed_arguments(seen="in_training")
 @dataclass(frozen=True, eq=False)
 class Prediction:
     """The law of y at n rows.
@@ -37,7 +38,7 @@ class Prediction:
         offset, scale: y = offset + scale * (what the distribution is about): how a standardised model speaks in the
             units of the data.
         classes: names of the labels, for Bernoulli and Categorical.
-        seen: which rows the fit was trained on, [n] bool, or what tells it once their y is known; ``seen_with`` asks.
+        in_training: which rows the fit was trained on, [n] bool, or what tells it once their y is known; ``in_training_with`` asks.
 
     Every figure is that of the mixture: ``quantile`` is its true quantile, not the mean of quantiles; ``log_prob``
     the log of the mean density, not the mean of logs.
@@ -50,20 +51,28 @@ class Prediction:
     offset: float | Tensor = 0.0
     scale: float | Tensor = 1.0
     classes: tuple[Any, ...] | None = None
-    seen: Tensor | Provenance | None = None
+    in_training: Tensor | Provenance | None = None
+    seen = Renamed("in_training")
+    seen_with = Renamed("in_training_with")
 
     def __post_init__(self) -> None:
         d = self.distribution
         if not isinstance(d, Distribution):
-            raise DataError("a torch or Pyro distribution", type(d).__name__, "for example Normal(mean, sd)")
+            raise DataError(
+                "a torch or Pyro distribution", type(d).__name__, "for example Normal(mean, sd)"
+            )
         if len(d.batch_shape) + len(d.event_shape) == 1:
             d = d.expand(torch.Size([1]) + d.batch_shape)
             object.__setattr__(self, "distribution", d)
         if len(d.batch_shape) + len(d.event_shape) != 2 or len(d.event_shape) > 1:
             got = f"batch {list(d.batch_shape)}, event {list(d.event_shape)}"
-            raise DataError("a distribution with batch [draw, n], or batch [draw] and event [n]", got, "reshape its parameters")
+            raise DataError(
+                "a distribution with batch [draw, n], or batch [draw] and event [n]",
+                got,
+                "reshape its parameters",
+            )
 
-    def seen_with(self, y: Any) -> Tensor:
+    def in_training_with(self, y: Any) -> Tensor:
         """[n] bool: rows that the fit was trained on, with this y [n] up to rounding; the same x with another y is a fresh row.
 
         Raises:
@@ -71,10 +80,16 @@ class Prediction:
         """
         y = as_tensor(y, "y")
         if y.shape != (len(self),):
-            raise DataError(f"one y a row ({len(self)})", f"shape {list(y.shape)}", "pass the y of those rows")
-        if isinstance(self.seen, Provenance):
-            return self.seen.seen_with(y)
-        return torch.zeros(len(self), dtype=torch.bool) if self.seen is None else self.seen
+            raise DataError(
+                f"one y a row ({len(self)})", f"shape {list(y.shape)}", "pass the y of those rows"
+            )
+        if isinstance(self.in_training, Provenance):
+            return self.in_training.in_training_with(y)
+        return (
+            torch.zeros(len(self), dtype=torch.bool)
+            if self.in_training is None
+            else self.in_training
+        )
 
     @property
     def joint(self) -> bool:
@@ -88,7 +103,11 @@ class Prediction:
     @property
     def by_row(self) -> Prediction:
         """The law of each row by itself, whether or not this is a joint law."""
-        return Prediction(self._rows, self.offset, self.scale, self.classes, self.seen) if self.joint else self
+        return (
+            Prediction(self._rows, self.offset, self.scale, self.classes, self.in_training)
+            if self.joint
+            else self
+        )
 
     @property
     def kind(self) -> Literal["continuous", "count", "classes"]:
@@ -112,10 +131,16 @@ class Prediction:
     def __getitem__(self, index: Any) -> Prediction:
         """The same law at some of the rows (an index, several, a slice or a mask)."""
         if self.joint:
-            raise NotApplicable("a law row by row", "a joint one", "predict the rows wanted, or predict without joint=True")
+            raise NotApplicable(
+                "a law row by row",
+                "a joint one",
+                "predict the rows wanted, or predict without joint=True",
+            )
         index = torch.arange(len(self))[index].reshape(-1)
-        seen = None if self.seen is None else self.seen[index]
-        return Prediction(univariate.take(self.distribution, index), self.offset, self.scale, self.classes, seen)
+        seen = None if self.in_training is None else self.in_training[index]
+        return Prediction(
+            univariate.take(self.distribution, index), self.offset, self.scale, self.classes, seen
+        )
 
     def __repr__(self) -> str:
         law = type(self._rows).__name__
@@ -136,7 +161,9 @@ class Prediction:
         like = univariate.like(rows)
         y = as_tensor(y, "y").to(like)
         if y.shape[-1:] != (len(self),):
-            raise DataError(f"one y a row ({len(self)})", f"shape {list(y.shape)}", "pass y with shape [n]")
+            raise DataError(
+                f"one y a row ({len(self)})", f"shape {list(y.shape)}", "pass y with shape [n]"
+            )
         if self.kind == "classes":
             known = univariate.probabilities(rows).shape[-1]
             strange = y[~((y == y.round()) & (y >= 0) & (y < known))].unique().tolist()
@@ -197,7 +224,11 @@ class Prediction:
     @property
     def aleatoric(self) -> Tensor:
         """[n]: mean, over draws, of the variance of y given the draw."""
-        return self.scale * self.scale * each_block(lambda law: law.variance.mean(0), self._numbers("variance"))
+        return (
+            self.scale
+            * self.scale
+            * each_block(lambda law: law.variance.mean(0), self._numbers("variance"))
+        )
 
     @property
     def probabilities(self) -> Tensor:
@@ -209,7 +240,9 @@ class Prediction:
         if self.kind != "classes":
             raise NotApplicable("classes for y", f"a {self.kind} law", "use .cdf or .quantile")
         classes = univariate.probabilities(univariate.take(self._rows, slice(0, 1))).shape[-1]
-        return each_block(lambda law: univariate.probabilities(law).mean(0).mT, self._rows, share=classes).mT
+        return each_block(
+            lambda law: univariate.probabilities(law).mean(0).mT, self._rows, share=classes
+        ).mT
 
     @limited_by(_work)
     def cdf_by_draw(self, y: Any) -> Tensor:
@@ -237,7 +270,11 @@ class Prediction:
 
     def _with_tails(self) -> Distribution:
         if self.kind != "continuous":
-            raise NotApplicable("a continuous y for the logarithm of a tail", self.kind, "use .cdf or .probabilities")
+            raise NotApplicable(
+                "a continuous y for the logarithm of a tail",
+                self.kind,
+                "use .cdf or .probabilities",
+            )
         return self._rows
 
     @limited_by(_work)
@@ -258,26 +295,38 @@ class Prediction:
         if not bool(((each > 0) & (each < 1)).all()):
             raise SettingError("a probability in (0, 1)", repr(p), "for example 0.05")
         if each.ndim > 0 and each.shape[-1] not in (1, len(self)):
-            raise SettingError(f"one probability, or one a row ({len(self)})", f"{each.shape[-1]}", "call it once for each")
+            raise SettingError(
+                f"one probability, or one a row ({len(self)})",
+                f"{each.shape[-1]}",
+                "call it once for each",
+            )
         return self.offset + self.scale * mixture.quantile(self._numbers("quantile"), p)
 
     def interval(self, level: float = 0.9) -> Region:
         """The central interval of the law: it covers as often as it says only if the model is right."""
         alpha = float(1 - exact_level(level))
         lower, upper = self.quantile(alpha / 2), self.quantile(1 - alpha / 2)
-        return Region(level, "none beyond the model: the central posterior predictive interval", lower, upper)
+        return Region(
+            level, "none beyond the model: the central posterior predictive interval", lower, upper
+        )
 
     @limited_by(_work)
     def log_prob(self, y: Any) -> Tensor:
         """Log density (or mass) of the mixture at y: [n], or a scalar where the law is joint."""
         y = self._inside(y)
-        stretch = torch.log(torch.as_tensor(self.scale, dtype=y.dtype)) if self.kind == "continuous" else torch.zeros(())
+        stretch = (
+            torch.log(torch.as_tensor(self.scale, dtype=y.dtype))
+            if self.kind == "continuous"
+            else torch.zeros(())
+        )
 
         def summed(law: Distribution, y: Tensor) -> Tensor:
             each = univariate.log_prob(law, y) - stretch * (len(self) if self.joint else 1)
             return torch.logsumexp(each, 0) - math.log(self.draws)
 
-        return summed(self.distribution, y) if self.joint else each_block(summed, self.distribution, y)
+        return (
+            summed(self.distribution, y) if self.joint else each_block(summed, self.distribution, y)
+        )
 
     @limited_by(_work)
     def crps(self, y: Any) -> Tensor:
@@ -292,11 +341,15 @@ class Prediction:
             return upper
         below = mixture.cdf(rows, inside - 1)
         generator = torch.Generator().manual_seed(seed)
-        return below + torch.rand(upper.shape, generator=generator, dtype=upper.dtype).to(upper) * (upper - below)
+        return below + torch.rand(upper.shape, generator=generator, dtype=upper.dtype).to(upper) * (
+            upper - below
+        )
 
     @limited_by(_work)
     def sample(self, k: int = 1, seed: int = 0) -> Tensor:
         """k draws of y, [k, n]: a posterior draw at random, then y given it (jointly over rows where the law is joint)."""
         parameter = univariate.like(self._rows)
         with stream(seed, parameter.device), torch.no_grad():
-            return sampled(self.distribution, k, lambda values: self.offset + self.scale * values.to(parameter))
+            return sampled(
+                self.distribution, k, lambda values: self.offset + self.scale * values.to(parameter)
+            )

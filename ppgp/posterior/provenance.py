@@ -36,24 +36,30 @@ class Provenance:
 
     def __getitem__(self, index: Tensor) -> Provenance:
         others = tuple(other[index] for other in self.others)
-        return replace(self, index=index if self.index is None else self.index[index], others=others)
+        return replace(
+            self, index=index if self.index is None else self.index[index], others=others
+        )
 
-    def seen_with(self, y: Tensor) -> Tensor:
+    def in_training_with(self, y: Tensor) -> Tensor:
         """[m] bool: rows that the fit has seen with this y [m], up to rounding, where chance does not explain as many."""
         target = numbers(y)
         key = target.tobytes()
         if key not in self._last:  # several scores are calibrated on the same rows
             X, known = self.trained()
             rows = self.rows() if self.index is None else self.rows()[self.index.cpu().numpy()]
-            found = torch.from_numpy(same_rows(np.column_stack([X, known]), np.column_stack([rows, target])))
+            found = torch.from_numpy(
+                same_rows(np.column_stack([X, known]), np.column_stack([rows, target]))
+            )
             for other in self.others:
-                found = found | other.seen_with(y)
+                found = found | other.in_training_with(y)
             self._last.clear()
             self._last[key] = found
         return self._last[key]
 
 
-def of_table(X: Tensor, train: Dataset, scaler: Scaler | None, others: Sequence[Any] = ()) -> Provenance:
+def of_table(
+    X: Tensor, train: Dataset, scaler: Scaler | None, others: Sequence[Any] = ()
+) -> Provenance:
     """Of rows X [m, d] on the scale of the training table; ``others``: tables in the units of the data."""
 
     def inputs(rows: Tensor) -> Table:
@@ -68,9 +74,13 @@ def of_table(X: Tensor, train: Dataset, scaler: Scaler | None, others: Sequence[
 
     def beside(other: Dataset) -> Provenance:
         there, here = common_columns(other, train)
-        return Provenance(lambda: (numbers(other.X)[:, there], numbers(other.y)), lambda: rows()[:, here])
+        return Provenance(
+            lambda: (numbers(other.X)[:, there], numbers(other.y)), lambda: rows()[:, here]
+        )
 
-    return Provenance(trained, rows, others=tuple(beside(other) for other in others if isinstance(other, Dataset)))
+    return Provenance(
+        trained, rows, others=tuple(beside(other) for other in others if isinstance(other, Dataset))
+    )
 
 
 def common_columns(one: Dataset, other: Dataset) -> tuple[list[int], list[int]]:
@@ -78,7 +88,9 @@ def common_columns(one: Dataset, other: Dataset) -> tuple[list[int], list[int]]:
     their number is the same. None where nothing says which is which: then y alone tells rows apart."""
     if one.feature_names and other.feature_names:
         both = [name for name in one.feature_names if name in other.feature_names]
-        return [one.feature_names.index(name) for name in both], [other.feature_names.index(name) for name in both]
+        return [one.feature_names.index(name) for name in both], [
+            other.feature_names.index(name) for name in both
+        ]
     every = list(range(one.d)) if one.d == other.d else []
     return every, every
 
@@ -102,7 +114,9 @@ class ProgramRows:
         given: Mapping[str, Any],
         others: Sequence[Any] = (),
     ) -> None:
-        programs = [other for other in others if isinstance(other, Mapping) and other.keys() == data.keys()]
+        programs = [
+            other for other in others if isinstance(other, Mapping) and other.keys() == data.keys()
+        ]
         self.others = [ProgramRows(function, theta, other, given) for other in programs]
         self.function, self.theta, self.data, self.given = function, theta, data, given
         self._observed: dict[str, Table] | None = None

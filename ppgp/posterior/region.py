@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -56,9 +56,13 @@ class Region:
     def __post_init__(self) -> None:
         interval = self.lower is not None and self.upper is not None
         if interval == (self.labels is not None):
-            raise SettingError("either lower and upper, or labels, in a Region", "both or neither", "pass one kind")
+            raise SettingError(
+                "either lower and upper, or labels, in a Region", "both or neither", "pass one kind"
+            )
         if interval:
-            bad = torch.nonzero(torch.isnan(self.lower) | torch.isnan(self.upper)).flatten().tolist()  # type: ignore[arg-type]
+            lower, upper = cast(Tensor, self.lower), cast(Tensor, self.upper)
+            missing = torch.isnan(lower) | torch.isnan(upper)
+            bad = torch.nonzero(missing).flatten().tolist()
             if bad:
                 raise NumericalError(
                     "ends of intervals that are numbers",
@@ -101,7 +105,11 @@ class Region:
             return self.labels.sum(-1)
         lower, upper = self._ends()
         if self.pieces is not None:
-            return torch.tensor([sum(b - a for a, b in row) for row in self.pieces], dtype=lower.dtype, device=lower.device)
+            return torch.tensor(
+                [sum(b - a for a, b in row) for row in self.pieces],
+                dtype=lower.dtype,
+                device=lower.device,
+            )
         return torch.where(self.empty, torch.zeros_like(lower), upper - lower)
 
     def covers(self, y: Any) -> Tensor:
@@ -112,7 +120,9 @@ class Region:
         """
         y = as_tensor(y, "y")
         if y.shape != (len(self),):
-            raise DataError(f"y with shape [{len(self)}]", f"shape {list(y.shape)}", "pass one target a row")
+            raise DataError(
+                f"y with shape [{len(self)}]", f"shape {list(y.shape)}", "pass one target a row"
+            )
         if self.labels is not None:
             y = y.to(self.labels.device)
             known = (y == y.round()) & (y >= 0) & (y < self.labels.shape[1])
@@ -121,12 +131,19 @@ class Region:
         lower, upper = self._ends()
         y = y.to(lower)
         if self.pieces is not None:
-            inside = [any(a <= v <= b for a, b in row) for row, v in zip(self.pieces, y.tolist(), strict=True)]
+            inside = [
+                any(a <= v <= b for a, b in row)
+                for row, v in zip(self.pieces, y.tolist(), strict=True)
+            ]
             return torch.tensor(inside, device=lower.device)
         return (lower <= y) & (y <= upper)
 
     def __repr__(self) -> str:
         kind = "label sets" if self.labels is not None else "intervals"
         shares = f"{float(self.infinite.double().mean()):.1%} infinite, {float(self.empty.double().mean()):.1%} empty"
-        calibrated = "" if self.n_calibration is None else f", {self.n_calibration} calibration rows"
-        return f"<Region {len(self)} {kind} at {self.level}: {self.guarantee}{calibrated}; {shares}>"
+        calibrated = (
+            "" if self.n_calibration is None else f", {self.n_calibration} calibration rows"
+        )
+        return (
+            f"<Region {len(self)} {kind} at {self.level}: {self.guarantee}{calibrated}; {shares}>"
+        )

@@ -96,15 +96,21 @@ def write(path: str | Path, tree: Any, tensors: Mapping[str, Tensor]) -> Path:
     try:
         content = to_bytes(dict(tensors), metadata)
     except (SafetensorError, RuntimeError, ValueError, KeyError) as error:
-        raise StorageError("tensors that a file can hold", _first_line(error), "convert them to float64") from None
+        raise StorageError(
+            "tensors that a file can hold", _first_line(error), "convert them to float64"
+        ) from None
     end = 8 + int.from_bytes(content[:8], "little")
     if end > LONGEST:
         got = f"a header of {end:,} bytes"
-        raise StorageError(f"a header of at most {LONGEST:,} bytes", got, "give long lists as tensors or arrays")
+        raise StorageError(
+            f"a header of at most {LONGEST:,} bytes", got, "give long lists as tensors or arrays"
+        )
     place = _DIGEST.search(content, 8, end)
     assert place is not None, "safetensors writes its metadata as compact JSON"
     digest = hashlib.sha256(content).hexdigest().encode()
-    return files.write(path, content[: place.start(1)], digest, memoryview(content)[place.end(1) :], folder=True)
+    return files.write(
+        path, content[: place.start(1)], digest, memoryview(content)[place.end(1) :], folder=True
+    )
 
 
 def load(
@@ -129,7 +135,11 @@ def load(
             before = _believed(path, header, metadata, unchecked)
             tree = _parsed(metadata["record"])
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        known = {**{_class_name_before(kind): kind for kind in table.values()}, **table} if before else table
+        known = (
+            {**{_class_name_before(kind): kind for kind in table.values()}, **table}
+            if before
+            else table
+        )
         return _decode(tree, tensors, known, dict(given or {}))
     except StorageError:
         raise
@@ -149,7 +159,9 @@ def _first_line(error: BaseException) -> str:
 
 def _damaged(path: Path, reason: str) -> StorageError:
     do = "it is damaged or foreign; save again"
-    return StorageError("a file written by posterior.save", f"{path.name}, unreadable ({reason})", do)
+    return StorageError(
+        "a file written by posterior.save", f"{path.name}, unreadable ({reason})", do
+    )
 
 
 def _foreign(path: Path) -> StorageError:
@@ -218,7 +230,9 @@ def _parsed(text: str) -> Any:
 
 def _encode(value: Any, written: Written, where: str, depth: int) -> Any:
     if depth > DEEPEST // 4:
-        raise StorageError("a record that ends", f"{where}, which holds itself", "take the circle out")
+        raise StorageError(
+            "a record that ends", f"{where}, which holds itself", "take the circle out"
+        )
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | str):
@@ -259,7 +273,9 @@ def _tensor_of(array: np.ndarray, where: str) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape))
     except (TypeError, ValueError):
         got = f"{where}, an array of {array.dtype}"
-        raise StorageError("numbers in every array", got, "convert it to numbers, or to a list") from None
+        raise StorageError(
+            "numbers in every array", got, "convert it to numbers, or to a list"
+        ) from None
 
 
 def _stored(tensor: Tensor, written: Written, where: str) -> str:
@@ -277,7 +293,11 @@ def _named(value: Any, written: Written, where: str) -> dict[str, Any]:
     layers = _layers(value)
     if held is not value and held != value and (layers is None or layers != _layers(held)):
         do = "a function by def has a name of its own, and so has a network of a class of its own"
-        raise StorageError("one thing of a name among those that no file can hold", f"another {name} in {where}", do)
+        raise StorageError(
+            "one thing of a name among those that no file can hold",
+            f"another {name} in {where}",
+            do,
+        )
     return {"missing": name} if layers is None else {"missing": name, "layers": layers}
 
 
@@ -288,7 +308,9 @@ def _layers(value: Any) -> str | None:
     return _ADDRESS.sub("", repr(value))
 
 
-def _decode(tree: Any, tensors: Mapping[str, Tensor], table: Mapping[str, type], given: Mapping[str, Any]) -> Any:
+def _decode(
+    tree: Any, tensors: Mapping[str, Tensor], table: Mapping[str, type], given: Mapping[str, Any]
+) -> Any:
     def inner(part: Any) -> Any:
         return _decode(part, tensors, table, given)
 
@@ -312,14 +334,22 @@ def _decode(tree: Any, tensors: Mapping[str, Tensor], table: Mapping[str, type],
     if name not in table:
         do = "the class is yours: pass the recipe with it, load_posterior(path, model=...), or the file is foreign or newer"
         raise StorageError("a class of ppgp in the file", repr(name), do)
-    return table[name](**{k: inner(v) for k, v in tree["fields"].items()})
+    kind = table[name]
+    now = getattr(kind, "renamed_fields", {})
+    return kind(**{now.get(k, k): inner(v) for k, v in tree["fields"].items()})
 
 
 def _supplied(tree: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
     name = tree["missing"]
     if name not in given:
-        raise NotSupplied(f"{name!r}, which no file can hold", "no model", f"pass it: load_posterior(path, model={name})")
+        raise NotSupplied(
+            f"{name!r}, which no file can hold",
+            "no model",
+            f"pass it: load_posterior(path, model={name})",
+        )
     layers = tree.get("layers")
     if layers is not None and layers != _layers(given[name]):
-        raise StorageError(f"{name} with the layers in the file", "other layers", "pass the recipe that was fitted")
+        raise StorageError(
+            f"{name} with the layers in the file", "other layers", "pass the recipe that was fitted"
+        )
     return given[name]

@@ -13,13 +13,15 @@ from torch import Tensor
 
 from ..data.dataset import Scaler
 from ..errors import UnknownName
-from ..numerics.turns import silenced
+from ..numerics.process_locks import silenced
 from . import arviz as arviz_bridge
 
 UNITS = ("model", "data")
 
 
-def draws_in(units: str, draws: Mapping[str, Tensor], model: Any, scaler: Scaler | None) -> tuple[dict[str, Tensor], list[str]]:
+def draws_in(
+    units: str, draws: Mapping[str, Tensor], model: Any, scaler: Scaler | None
+) -> tuple[dict[str, Tensor], list[str]]:
     """Draws on the scale of the model or in the units of the data, and the sites that stay on the former as they have no equivalent.
 
     Raises:
@@ -45,12 +47,20 @@ def scale_of(units: str, scaler: Scaler | None) -> str:
     return "units of the data" if units == "data" or scaler is None else "standardised scale"
 
 
-def table_of(draws: Mapping[str, Tensor], left: list[str], title: str, chains: int, angles: Sequence[str] = ()) -> Any:
+def table_of(
+    draws: Mapping[str, Tensor],
+    left: list[str],
+    title: str,
+    chains: int,
+    angles: Sequence[str] = (),
+) -> Any:
     """The figures of ``Posterior.summary``; ``chains`` is 0 where draws are independent."""
     import pandas as pd
 
     plane = {name: (value.cos(), value.sin()) for name, value in draws.items() if name in angles}
-    draws = {name: about_its_mean(value) if name in plane else value for name, value in draws.items()}
+    draws = {
+        name: about_its_mean(value) if name in plane else value for name, value in draws.items()
+    }
     rows, index = [], []
     for name, value in draws.items():
         flat = value.reshape(*value.shape[:2], -1)
@@ -63,7 +73,9 @@ def table_of(draws: Mapping[str, Tensor], left: list[str], title: str, chains: i
             event = torch.unravel_index(torch.tensor(j), value.shape[2:]) if value.ndim > 2 else ()
             at = f"[{', '.join(str(int(i)) for i in event)}]" if value.ndim > 2 else ""
             index.append(name + at + mark)
-    table = pd.DataFrame(rows, index=pd.Index(index, name=title), columns=["mean", "sd", "5%", "50%", "95%"])
+    table = pd.DataFrame(
+        rows, index=pd.Index(index, name=title), columns=["mean", "sd", "5%", "50%", "95%"]
+    )
     if chains and draws:
         for column, found in _of_chains(draws, chains, plane).items():
             table[column] = np.concatenate([np.ravel(found[name]) for name in draws])
@@ -83,7 +95,9 @@ def _of_chains(
     found = _figures(draws, chains)
     for worse, kind in ((np.fmin, "ess_bulk"), (np.fmin, "ess_tail"), (np.fmax, "r_hat")):
         for name, parts in plane.items() if kind in found else ():
-            found[kind][name] = worse(*(_figures({name: part}, chains)[kind][name] for part in parts))
+            found[kind][name] = worse(
+                *(_figures({name: part}, chains)[kind][name] for part in parts)
+            )
     return found
 
 
@@ -91,7 +105,9 @@ def _figures(draws: Mapping[str, Tensor], chains: int) -> dict[str, dict[str, np
     az = arviz_bridge.arviz()
     arrays = {k: v.double().cpu().numpy() for k, v in draws.items()}
     with silenced(RuntimeWarning):  # a scalar that never moves has no variance to divide by
-        warnings.filterwarnings("ignore", "More chains", UserWarning)  # ArviZ takes few draws for axes in disorder
+        warnings.filterwarnings(
+            "ignore", "More chains", UserWarning
+        )  # ArviZ takes few draws for axes in disorder
         data = az.convert_to_dataset(arrays)
         figures = {
             "mcse_mean": az.mcse(data, method="mean"),
@@ -101,4 +117,6 @@ def _figures(draws: Mapping[str, Tensor], chains: int) -> dict[str, dict[str, np
         }
         if chains > 1:  # R-hat compares chains: a single one has none, rather than NaN
             figures["r_hat"] = az.rhat(data)
-    return {kind: {name: figure[name].to_numpy() for name in draws} for kind, figure in figures.items()}
+    return {
+        kind: {name: figure[name].to_numpy() for name in draws} for kind, figure in figures.items()
+    }

@@ -38,7 +38,9 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    Number: TypeAlias = float | tuple[float, ...]  # one for all entries, or one for each along the last axis
+    Number: TypeAlias = (
+        float | tuple[float, ...]
+    )  # one for all entries, or one for each along the last axis
 else:  # numbers of NumPy and tensors without axes are taken too, and become Python's
     Number = float | int | np.generic | np.ndarray | Tensor | tuple
 
@@ -62,7 +64,9 @@ class Prior:
             free = f.name in ("loc", "low", "high")
             if not all(is_number(v) and (v > 0 or free) for v in entries(value)):
                 wanted = "a finite number" if free else "a positive number"
-                raise SettingError(f"{wanted} as {f.name} of {type(self).__name__}", repr(value), "change it")
+                raise SettingError(
+                    f"{wanted} as {f.name} of {type(self).__name__}", repr(value), "change it"
+                )
 
 
 if TYPE_CHECKING:
@@ -102,7 +106,11 @@ def single(value: Number) -> float:
         SettingError: if there is one for each.
     """
     if isinstance(value, tuple):
-        raise SettingError("one number for all entries here", f"{len(value)}, one for each", "use NUTS, or one number")
+        raise SettingError(
+            "one number for all entries here",
+            f"{len(value)}, one for each",
+            "use NUTS, or one number",
+        )
     return value
 
 
@@ -288,7 +296,9 @@ class Uniform(Prior):
         super().__post_init__()
         low, high = self._numbers(torch.zeros((), dtype=torch.float64))
         if not bool((low < high).all()):
-            raise SettingError("low < high in Uniform", f"low={self.low}, high={self.high}", "swap or widen them")
+            raise SettingError(
+                "low < high in Uniform", f"low={self.low}, high={self.high}", "swap or widen them"
+            )
 
     @property
     def positive(self) -> bool:  # type: ignore[override]

@@ -24,7 +24,9 @@ class Site:
     prior: PriorLike
     shape: tuple[int, ...] = ()
     positive: bool = False
-    start: Tensor | None = field(default=None, repr=False, compare=False)  # where a search begins; None: what the prior says
+    start: Tensor | None = field(
+        default=None, repr=False, compare=False
+    )  # where a search begins; None: what the prior says
 
     @property
     def fixed(self) -> bool:
@@ -57,7 +59,13 @@ class Param:
         return tuple(self.value.shape)
 
 
-def site(name: str, prior: PriorLike, shape: tuple[int, ...] = (), positive: bool = False, zero: bool = False) -> Site:
+def site(
+    name: str,
+    prior: PriorLike,
+    shape: tuple[int, ...] = (),
+    positive: bool = False,
+    zero: bool = False,
+) -> Site:
     """A checked Site: a positive quantity needs a prior on positive numbers, or positive numbers (or 0, with ``zero``); one number, or
     one for each entry along the last axis.
 
@@ -68,12 +76,20 @@ def site(name: str, prior: PriorLike, shape: tuple[int, ...] = (), positive: boo
         _one_each(name, bare(prior), shape)
         if positive and not prior.positive and not isinstance(bare(prior), Flat):
             raise SettingError(
-                f"a prior on positive numbers for {name}", repr(prior), "use LogNormal, Gamma, HalfNormal or Flat"
+                f"a prior on positive numbers for {name}",
+                repr(prior),
+                "use LogNormal, Gamma, HalfNormal or Flat",
             )
     elif not all(map(is_number, entries(prior))):
-        raise SettingError(f"a prior or a finite number for {name}", repr(prior), "write float(...), or a tuple for one each")
+        raise SettingError(
+            f"a prior or a finite number for {name}",
+            repr(prior),
+            "write float(...), or a tuple for one each",
+        )
     elif positive and any(v < 0 or (v == 0 and not zero) for v in entries(prior)):
-        raise SettingError(f"a positive number for {name}", repr(prior), "fix it above 0, or give it a prior")
+        raise SettingError(
+            f"a positive number for {name}", repr(prior), "fix it above 0, or give it a prior"
+        )
     elif isinstance(prior, tuple) and (not shape or len(prior) != shape[-1]):
         _refuse_length(name, prior, shape)
     return Site(prior, shape, positive)
@@ -101,7 +117,9 @@ def value_of(theta: Mapping[str, Tensor], name: str, prior: PriorLike, like: Ten
     if name in theta:
         return theta[name]
     if isinstance(prior, Prior):
-        raise SettingError(f"a value for {name} in theta", f"only {sorted(theta)}", f"add {name!r} to theta")
+        raise SettingError(
+            f"a value for {name} in theta", f"only {sorted(theta)}", f"add {name!r} to theta"
+        )
     return tensor_of(prior if isinstance(prior, tuple) else float(prior), like)
 
 

@@ -43,7 +43,9 @@ def in_units_of_data(prior: object) -> bool:
     return isinstance(prior, InUnitsOfData) or (prior is not None and not isinstance(prior, Prior))
 
 
-def moved(prior: PriorLike, factor: Number = 1.0, shift: Number = 0.0, what: str = "it") -> PriorLike:
+def moved(
+    prior: PriorLike, factor: Number = 1.0, shift: Number = 0.0, what: str = "it"
+) -> PriorLike:
     """factor * value + shift, where ``prior`` is in the units of the data; any other prior as it is. factor > 0.
 
     Raises:
@@ -57,7 +59,9 @@ def moved(prior: PriorLike, factor: Number = 1.0, shift: Number = 0.0, what: str
             raise _out_of_range(prior, what)
         return _law(given, factor, shift, what)
     found = affine(given, factor, shift)
-    if any(math.isinf(v) for v in entries(found)) or (any(entries(given)) and shift == 0.0 and not any(entries(found))):
+    if any(math.isinf(v) for v in entries(found)) or (
+        any(entries(given)) and shift == 0.0 and not any(entries(found))
+    ):
         raise _out_of_range(prior, what)
     return found
 
@@ -74,7 +78,9 @@ def _out_of_range(prior: PriorLike, what: str) -> SettingError:
 
 def affine(value: Number, factor: Number = 1.0, shift: Number = 0.0) -> Number:
     """factor * value + shift, entry by entry where one of them is a tuple."""
-    return _each(lambda v, f, s: v if (f, s) == (1.0, 0.0) else _line(v, f, s), value, factor, shift)
+    return _each(
+        lambda v, f, s: v if (f, s) == (1.0, 0.0) else _line(v, f, s), value, factor, shift
+    )
 
 
 def _line(value: float, factor: float, shift: float) -> float:
@@ -89,7 +95,11 @@ def _each(rule: Callable[..., float], *values: Number) -> Number:
     if not lengths:
         return rule(*values)
     if len(lengths) > 1:
-        raise SettingError("as many numbers as entries", " and ".join(map(str, sorted(lengths))), "give one for each")
+        raise SettingError(
+            "as many numbers as entries",
+            " and ".join(map(str, sorted(lengths))),
+            "give one for each",
+        )
     size = lengths.pop()
     rows = zip(*(v if isinstance(v, tuple) else (v,) * size for v in values), strict=True)
     found = tuple(rule(*row) for row in rows)
@@ -102,11 +112,17 @@ def _law(prior: Prior, factor: Number, shift: Number, what: str) -> Prior:
     if unmoved or isinstance(prior, Dirichlet):  # proportions have no unit
         return prior
     if isinstance(prior, Normal | StudentT):
-        return replace(prior, loc=affine(prior.loc, factor, shift), scale=affine(prior.scale, factor))
+        return replace(
+            prior, loc=affine(prior.loc, factor, shift), scale=affine(prior.scale, factor)
+        )
     if isinstance(prior, Uniform):
         return Uniform(affine(prior.low, factor, shift), affine(prior.high, factor, shift))
     if isinstance(prior, Flat):
-        return prior if prior.start is None else replace(prior, start=affine(prior.start, factor, shift))
+        return (
+            prior
+            if prior.start is None
+            else replace(prior, start=affine(prior.start, factor, shift))
+        )
     if affine(0.0, 1.0, shift) == 0.0:
         if isinstance(prior, LogNormal):
             return replace(prior, loc=_each(lambda v, f: v + math.log(f), prior.loc, factor))
@@ -117,4 +133,6 @@ def _law(prior: Prior, factor: Number, shift: Number, what: str) -> Prior:
         if isinstance(prior, Gamma | Exponential):
             return replace(prior, rate=_each(lambda v, f: v / f, prior.rate, factor))
     do = "use Normal, StudentT, Uniform or Flat there, or pass standardise=False to fit"
-    raise SettingError(f"a prior for {what} that has an equivalent on the standardised scale", repr(prior), do)
+    raise SettingError(
+        f"a prior for {what} that has an equivalent on the standardised scale", repr(prior), do
+    )

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 POWER = 10  # of the radius in its density; its sd is about 1 / sqrt(2 POWER)
-LOG_CONSTANT = math.log(2) + 0.5 * (POWER + 2) * math.log(POWER / 2) - math.lgamma(0.5 * (POWER + 2))
+LOG_CONSTANT = (
+    math.log(2) + 0.5 * (POWER + 2) * math.log(POWER / 2) - math.lgamma(0.5 * (POWER + 2))
+)
 
 
 class Angle:

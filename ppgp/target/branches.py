@@ -31,7 +31,9 @@ class Watched:
         return self.graph(z, *tables)
 
 
-def difference(target: Target, graphs: Mapping[tuple[int | None, bool, int | None], Graph], z: Tensor | None) -> str | None:
+def difference(
+    target: Target, graphs: Mapping[tuple[int | None, bool, int | None], Graph], z: Tensor | None
+) -> str | None:
     """A sentence on the first place where the graph of a density is not the program's own value; None where they agree.
 
     Args:
@@ -42,16 +44,18 @@ def difference(target: Target, graphs: Mapping[tuple[int | None, bool, int | Non
         return None
     graph, (_, jacobian, k) = graphs[key].graph, key  # type: ignore[attr-defined]
     places = [] if z is None else _extremes_first(z, min(MOST, max(FEWEST, len(z) // SHARE)))
-    places += [point for visited in target.visited for point in visited.reshape(-1, target.dim)[:1]][-MOST:]
+    places += [
+        point for visited in target.visited for point in visited.reshape(-1, target.dim)[:1]
+    ][-MOST:]
     one = target.eager_gradient(jacobian)
     tolerance = 1e-8 if target.origin().dtype == torch.float64 else 1e-3
     for place in places:
         with torch.no_grad():
             found = first_of(graph, place, (), k)
             own = _own(target, place, jacobian)
-        if not torch.allclose(found[0], own, rtol=tolerance, atol=tolerance, equal_nan=True) and not (
-            bool(torch.isfinite(own)) and agrees_up_to_rounding(found, one, place, ())
-        ):
+        if not torch.allclose(
+            found[0], own, rtol=tolerance, atol=tolerance, equal_nan=True
+        ) and not (bool(torch.isfinite(own)) and agrees_up_to_rounding(found, one, place, ())):
             return (
                 f"the program takes a branch that tracing cannot see: its log density at one place is {float(own):.6g}, its graph's "
                 f"{float(found[0]):.6g}; it ran again eagerly, several times slower"
@@ -62,7 +66,11 @@ def difference(target: Target, graphs: Mapping[tuple[int | None, bool, int | Non
 def _own(target: Target, z: Tensor, jacobian: bool) -> Tensor:
     try:
         return target.log_density(z, jacobian=jacobian)
-    except (RuntimeError, ValueError, ArithmeticError):  # no density there: a failed Cholesky factor, say
+    except (
+        RuntimeError,
+        ValueError,
+        ArithmeticError,
+    ):  # no density there: a failed Cholesky factor, say
         return torch.full_like(z[0], torch.nan)
 
 

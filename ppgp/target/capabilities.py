@@ -127,7 +127,7 @@ class CollapsedBound(Capability):
         """The bound; theta holds the hyperparameters and the params of the variational distribution."""
 
     @abstractmethod
-    def bound(self, X: Tensor, y: Tensor, *, total: int | None = None) -> None:
+    def collapsed_elbo(self, X: Tensor, y: Tensor, *, total: int | None = None) -> None:
         """The Pyro program of ``elbo``: hyperparameters, params, and the bound as a factor."""
 
     def natural(
@@ -188,7 +188,12 @@ class PosteriorFunctions(Capability):
 
     @abstractmethod
     def pathwise(
-        self, theta: Theta, train: Dataset, samples: int, features: int | None, generator: torch.Generator
+        self,
+        theta: Theta,
+        train: Dataset,
+        samples: int,
+        features: int | None,
+        generator: torch.Generator,
     ) -> Functions:
         """``samples`` functions, to be evaluated anywhere."""
 
@@ -222,7 +227,9 @@ class JointGaussian(Capability):
     advice = "use split conformal: calibrate"
 
     @abstractmethod
-    def gaussian(self, theta: Theta, X: Tensor, train: Dataset, noise_sd: Tensor | None = None) -> tuple[Tensor, ...]:
+    def gaussian(
+        self, theta: Theta, X: Tensor, train: Dataset, noise_sd: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
         """What ``numerics.leave_one_out`` takes of one draw: the covariances of y at the training rows and at X."""
 
 

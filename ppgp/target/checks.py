@@ -15,8 +15,8 @@ from pyro.util import check_site_shape
 from torch import Tensor
 
 from ..errors import DataError, NotApplicable, an
+from ..numerics.process_locks import silenced
 from ..numerics.seeding import seeded
-from ..numerics.turns import silenced
 from .handlers import Run, is_deterministic, quietly, site_log_prob
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ LONGEST = 300  # characters of a message of Pyro's
 NEVER = math.inf
 
 
-def look_at(target: Target, run: Run) -> tuple[str | None, str | None]:
+def check_program(target: Target, run: Run) -> tuple[str | None, str | None]:
     """What is wrong with a user's program, before it is fitted; ``run``: one of it.
 
     Returns:
@@ -64,7 +64,11 @@ def check_sites(run: Run) -> None:
     for name, site in run.observed().items():
         if isinstance(site["value"], np.ndarray | list | tuple):
             got = f"{an(type(site['value']).__name__)} at {name!r}"
-            raise DataError("a tensor as obs", got, "pass torch.as_tensor(...) of it to fit, or convert it in the program")
+            raise DataError(
+                "a tensor as obs",
+                got,
+                "pass torch.as_tensor(...) of it to fit, or convert it in the program",
+            )
     for name in run.sites:
         base = name.removesuffix("_unobserved")
         if base != name and f"{base}_observed" in run.sites and base in run.sites:
@@ -84,10 +88,18 @@ def check_observed(run: Run, program: Any) -> None:
     """
     if any(site["is_observed"] and not is_deterministic(site) for _, site in run.samples()):
         return
-    optional = [name for name, p in inspect.signature(program.function).parameters.items() if p.default is None]
+    optional = [
+        name
+        for name, p in inspect.signature(program.function).parameters.items()
+        if p.default is None
+    ]
     if optional:
         do = f"pass {optional[0]}, and write pyro.sample(..., obs={optional[0]})"
-        raise DataError("a program that observes data", f"no observed site, with the argument {optional[0]}=None", do)
+        raise DataError(
+            "a program that observes data",
+            f"no observed site, with the argument {optional[0]}=None",
+            do,
+        )
 
 
 def check_plates(program: Callable[[], Any]) -> None:
@@ -98,11 +110,19 @@ def check_plates(program: Callable[[], Any]) -> None:
             if is_deterministic(site):
                 continue
             try:
-                check_site_shape(cast(Any, {**site, "log_prob": site_log_prob(site)}), cast(int, NEVER))
+                check_site_shape(
+                    cast(Any, {**site, "log_prob": site_log_prob(site)}), cast(int, NEVER)
+                )
             except ValueError as error:
                 found, _, fixes = _sentence(error).partition(" Try one of the following fixes: ")
-                advice = "enclose the batch in pyro.plate, or make it one event by .to_event" if fixes else "declare its plates"
-                raise NotApplicable("every batch in a plate, as discrete sites are summed out", found, advice) from None
+                advice = (
+                    "enclose the batch in pyro.plate, or make it one event by .to_event"
+                    if fixes
+                    else "declare its plates"
+                )
+                raise NotApplicable(
+                    "every batch in a plate, as discrete sites are summed out", found, advice
+                ) from None
 
 
 def validated(program: Callable[[], Any]) -> str | None:

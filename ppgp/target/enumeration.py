@@ -17,7 +17,11 @@ from .handlers import Run, is_data
 
 def is_discrete(site: dict[str, Any]) -> bool:
     """Whether a record of ``Run`` is a latent site of discrete values."""
-    return site["type"] == "sample" and not site["is_observed"] and bool(site["fn"].support.is_discrete)
+    return (
+        site["type"] == "sample"
+        and not site["is_observed"]
+        and bool(site["fn"].support.is_discrete)
+    )
 
 
 def check_enumerable(name: str, site: dict[str, Any]) -> None:
@@ -51,13 +55,19 @@ def summed_out(program: Callable[[], None], nesting: int, likelihood: bool = Tru
     for name, site in nodes.items():
         if site["type"] != "sample" or site_is_subsample(cast(Any, site)) or not is_discrete(site):
             continue
-        if site["mask"] is not None or not isinstance(site["scale"], int | float) or site["scale"] != 1:
+        if (
+            site["mask"] is not None
+            or not isinstance(site["scale"], int | float)
+            or site["scale"] != 1
+        ):
             raise NotApplicable(
                 "discrete sites without scale, subsample or mask",
                 f"one at {name!r}",
                 "sum the discrete site out in the program",
             )
     if not likelihood:
-        for name in [name for name, site in nodes.items() if site["type"] == "sample" and is_data(site)]:
+        for name in [
+            name for name, site in nodes.items() if site["type"] == "sample" and is_data(site)
+        ]:
             trace.remove_node(name)
     return TraceEinsumEvaluator(trace, True, nesting).log_prob(trace)

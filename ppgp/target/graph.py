@@ -19,7 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 
 from ..libraries import unchanged
-from ..numerics.turns import silenced
+from ..numerics.process_locks import silenced
 
 aten = torch.ops.aten
 OF_SHAPES_ALONE = {
@@ -66,7 +66,9 @@ def simplified(module: fx.GraphModule) -> fx.GraphModule:
             constants[node] = getattr(module, str(node.target))
         if node.op != "call_function" or node in mutated or not _pure(node):
             continue
-        if any(n in mutated for n in node.all_input_nodes):  # what it reads may have changed since an equal operation read it
+        if any(
+            n in mutated for n in node.all_input_nodes
+        ):  # what it reads may have changed since an equal operation read it
             continue
         same = _neutral(node, constants)
         if same is None:
@@ -91,7 +93,11 @@ def simplified(module: fx.GraphModule) -> fx.GraphModule:
 def _joined(graph: fx.Graph) -> None:
     """A gradient that is the sum of its pieces, each padded with zeros to full length, is their concatenation."""
     for node in list(graph.nodes):
-        if node.target is not aten.add.Tensor or any(u.target is aten.add.Tensor for u in node.users) or node.kwargs:
+        if (
+            node.target is not aten.add.Tensor
+            or any(u.target is aten.add.Tensor for u in node.users)
+            or node.kwargs
+        ):
             continue
         pieces = _padded(node)
         if pieces is None:
@@ -120,8 +126,13 @@ def _padded(node: fx.Node) -> list[tuple[int, int, fx.Node]] | None:
 def _functional(graph: fx.Graph) -> None:
     """``squeeze_`` and its kind change the shape of a view that nothing else uses: the operation that is not in place serves."""
     for node in graph.nodes:
-        if isinstance(node.target, torch._ops.OpOverload) and torch.Tag.inplace_view in node.target.tags:
-            packet = getattr(aten, node.target._schema.name.removeprefix("aten::").removesuffix("_"))
+        if (
+            isinstance(node.target, torch._ops.OpOverload)
+            and torch.Tag.inplace_view in node.target.tags
+        ):
+            packet = getattr(
+                aten, node.target._schema.name.removeprefix("aten::").removesuffix("_")
+            )
             node.target = getattr(packet, node.target._overloadname)
 
 
@@ -134,7 +145,11 @@ def _is_view(node: fx.Node) -> bool:
 def _mutated(graph: fx.Graph) -> set[fx.Node]:
     """Nodes that an operation in place changes, and all that may share memory with them."""
     found: set[fx.Node] = set()
-    waiting = [n for n in graph.nodes if isinstance(n.target, torch._ops.OpOverload) and n.target._schema.is_mutable]
+    waiting = [
+        n
+        for n in graph.nodes
+        if isinstance(n.target, torch._ops.OpOverload) and n.target._schema.is_mutable
+    ]
     while waiting:
         node = waiting.pop()
         if node not in found:
@@ -146,11 +161,16 @@ def _mutated(graph: fx.Graph) -> set[fx.Node]:
 
 def _pure(node: fx.Node) -> bool:
     target = node.target
-    return isinstance(target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded not in target.tags
+    return (
+        isinstance(target, torch._ops.OpOverload)
+        and torch.Tag.nondeterministic_seeded not in target.tags
+    )
 
 
 def _key(argument: Any) -> Any:
-    return repr(map_arg(argument, lambda n: n)) if not isinstance(argument, fx.Node) else argument.name
+    return (
+        repr(map_arg(argument, lambda n: n)) if not isinstance(argument, fx.Node) else argument.name
+    )
 
 
 def _like(a: Any, b: Any) -> bool:
@@ -176,7 +196,11 @@ def _neutral(node: fx.Node, constants: dict[fx.Node, Tensor]) -> fx.Node | None:
         if isinstance(kept, fx.Node) and _like(kept.meta.get("val"), here):
             value = constants.get(other) if isinstance(other, fx.Node) else other
             if isinstance(value, Tensor) and value.numel():
-                value = value.reshape(-1)[0].item() if bool((value == value.reshape(-1)[0]).all()) else None
+                value = (
+                    value.reshape(-1)[0].item()
+                    if bool((value == value.reshape(-1)[0]).all())
+                    else None
+                )
             if isinstance(value, int | float) and value == neutral:
                 return kept
     return None
@@ -184,9 +208,14 @@ def _neutral(node: fx.Node, constants: dict[fx.Node, Tensor]) -> fx.Node | None:
 
 def _chained(module: fx.GraphModule, node: fx.Node, constants: dict[fx.Node, Tensor]) -> fx.Node:
     """A multiple of a multiple is one multiple, by constants; a shift of a shift one shift. The node that does for both."""
-    for read, combine, target in ((_multiple, torch.mul, aten.mul.Tensor), (_shift, torch.add, aten.add.Tensor)):
+    for read, combine, target in (
+        (_multiple, torch.mul, aten.mul.Tensor),
+        (_shift, torch.add, aten.add.Tensor),
+    ):
         outer = read(node, constants)
-        inner = read(outer[0], constants) if outer is not None and len(outer[0].users) == 1 else None
+        inner = (
+            read(outer[0], constants) if outer is not None and len(outer[0].users) == 1 else None
+        )
         if outer is None or inner is None:
             continue
         constant = combine(outer[1], inner[1])
@@ -233,24 +262,38 @@ def _shift(node: fx.Node, constants: dict[fx.Node, Tensor]) -> tuple[fx.Node, Te
     return None
 
 
-def _over(node: fx.Node, x: Any, c: Any, constants: dict[fx.Node, Tensor]) -> tuple[fx.Node, Tensor] | None:
-    if not isinstance(x, fx.Node) or x in constants or not _like(x.meta.get("val"), node.meta.get("val")):
+def _over(
+    node: fx.Node, x: Any, c: Any, constants: dict[fx.Node, Tensor]
+) -> tuple[fx.Node, Tensor] | None:
+    if (
+        not isinstance(x, fx.Node)
+        or x in constants
+        or not _like(x.meta.get("val"), node.meta.get("val"))
+    ):
         return None
     value: Tensor = x.meta["val"]
     if isinstance(c, int | float) and value.is_floating_point():
         return x, torch.tensor(float(c), dtype=value.dtype, device=value.device)
     held = constants.get(c) if isinstance(c, fx.Node) else None
-    return (x, held) if held is not None and held.dtype == value.dtype and held.numel() <= LARGEST else None
+    return (
+        (x, held)
+        if held is not None and held.dtype == value.dtype and held.numel() <= LARGEST
+        else None
+    )
 
 
 def _constant(node: fx.Node, constants: dict[fx.Node, Tensor]) -> Tensor | None:
     target: Any = node.target
     here = node.meta.get("val")
-    if not isinstance(here, Tensor) or (here.numel() > LARGEST and target not in (aten.expand.default, aten.view.default)):
+    if not isinstance(here, Tensor) or (
+        here.numel() > LARGEST and target not in (aten.expand.default, aten.view.default)
+    ):
         return None
     if target in OF_SHAPES_ALONE:
         shape = node.args[0].meta["val"]  # type: ignore[union-attr]
-        dummy = torch.empty_strided(shape.shape, shape.stride(), dtype=shape.dtype, device=shape.device)
+        dummy = torch.empty_strided(
+            shape.shape, shape.stride(), dtype=shape.dtype, device=shape.device
+        )
         return target(dummy, *node.args[1:], **node.kwargs)
     if all(n in constants for n in node.all_input_nodes):
         args, kwargs = map_arg((node.args, node.kwargs), lambda n: constants[n])
@@ -265,7 +308,9 @@ def _stored(module: fx.GraphModule, value: Tensor) -> fx.Node:
 
 
 def traced(
-    function: Callable[..., tuple[Tensor, Tensor]], example: tuple[Tensor, ...], k: int | None = None
+    function: Callable[..., tuple[Tensor, Tensor]],
+    example: tuple[Tensor, ...],
+    k: int | None = None,
 ) -> Callable[..., tuple[Tensor, Tensor]]:
     """Pyro's handlers, autograd and all, run once: make_fx records the operations, TorchScript runs them; k points abreast.
 
@@ -314,19 +359,21 @@ def _sources_forgotten() -> Iterator[None]:
             linecache.cache.pop(name, None)
 
 
-def _scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> Callable[..., tuple[Tensor, Tensor]]:
+def _scripted(
+    graph: fx.GraphModule, example: tuple[Tensor, ...]
+) -> Callable[..., tuple[Tensor, Tensor]]:
     """The graph as a function of TorchScript that goes when nothing refers to it: what ``torch.jit.trace`` makes is registered with
     the interpreter, which never lets it go."""
     names = [f"x{i}" for i in range(len(example))]
     with silenced():  # the tracer's, of numbers that it takes for constants
         try:
-            recorded, _ = torch._C._create_graph_by_tracing(graph, example, lambda _: "", True, False, None, names)
+            recorded, _ = torch._C._create_graph_by_tracing(
+                graph, example, lambda _: "", True, False, None, names
+            )
         except RuntimeError as error:
             if "unsupported argument type" not in str(error):
                 raise
-            return (
-                graph  # the slope of a convolution takes flags that TorchScript has no type for: op by op, as the ops are large
-            )
+            return graph  # the slope of a convolution takes flags that TorchScript has no type for: op by op, as the ops are large
         return torch._C._create_function_from_graph("density", recorded)
 
 
@@ -340,7 +387,9 @@ def looped(graph: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[T
     return each
 
 
-def agree(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], near: tuple[Tensor, Tensor] | None = None) -> bool:
+def agree(
+    a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], near: tuple[Tensor, Tensor] | None = None
+) -> bool:
     """Whether two values and gradients are the same up to rounding.
 
     Args:
@@ -350,15 +399,24 @@ def agree(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor], near: tuple[Tensor
     tolerance = 1e-8 if a[0].dtype == torch.float64 else 1e-3
     for x, y, beside in zip(a, b, b if near is None else near, strict=True):
         size = float(torch.nan_to_num(y.abs(), nan=0.0, posinf=0.0).max()) if y.numel() else 0.0
-        slack = 10 * float(torch.nan_to_num((beside - y).abs(), nan=0.0, posinf=0.0).max()) if y.numel() else 0.0
+        slack = (
+            10 * float(torch.nan_to_num((beside - y).abs(), nan=0.0, posinf=0.0).max())
+            if y.numel()
+            else 0.0
+        )
         usual = tolerance * (1 + size)
-        if not torch.allclose(x, y, rtol=tolerance, atol=usual + min(slack, 10 * usual), equal_nan=True):
+        if not torch.allclose(
+            x, y, rtol=tolerance, atol=usual + min(slack, 10 * usual), equal_nan=True
+        ):
             return False
     return True
 
 
 def agrees_up_to_rounding(
-    found: tuple[Tensor, Tensor], one: Callable[..., tuple[Tensor, Tensor]], z: Tensor, tables: tuple[Tensor, ...]
+    found: tuple[Tensor, Tensor],
+    one: Callable[..., tuple[Tensor, Tensor]],
+    z: Tensor,
+    tables: tuple[Tensor, ...],
 ) -> bool:
     """Whether a graph found at z what the program itself does."""
     own = one(z, *tables)
@@ -371,11 +429,18 @@ def jacobian_of(gradient: Tensor, z: Tensor) -> Tensor:
     """Derivatives of a gradient [p] with respect to z [p]: symmetric, and 0 where it does not depend on z."""
     if not gradient.requires_grad:
         return z.new_zeros(len(z), len(z))
-    H = torch.stack([torch.autograd.grad(g, z, retain_graph=True, materialize_grads=True)[0] for g in gradient]).detach()
+    H = torch.stack(
+        [torch.autograd.grad(g, z, retain_graph=True, materialize_grads=True)[0] for g in gradient]
+    ).detach()
     return 0.5 * (H + H.mT)
 
 
-def first_of(graph: Callable[..., tuple[Tensor, Tensor]], z: Tensor, tables: tuple[Tensor, ...], k: int | None) -> Any:
+def first_of(
+    graph: Callable[..., tuple[Tensor, Tensor]],
+    z: Tensor,
+    tables: tuple[Tensor, ...],
+    k: int | None,
+) -> Any:
     if k is None:
         return graph(z, *tables)
     values, gradients = graph(z.expand(k, -1).clone(), *tables)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributions import Independent, VonMises, biject_to, constraints, transform_to
 
 from ..errors import NotApplicable
-from ..numerics.turns import one_at_a_time, when_abandoned
+from ..numerics.process_locks import one_at_a_time, when_abandoned
 from .angles import Angle
 
 
@@ -28,7 +28,10 @@ class Run(Messenger):
     """
 
     def __init__(
-        self, values: Mapping[str, Tensor], unconstrained: bool = False, params: Mapping[str, Tensor] | None = None
+        self,
+        values: Mapping[str, Tensor],
+        unconstrained: bool = False,
+        params: Mapping[str, Tensor] | None = None,
     ) -> None:
         super().__init__()
         self.values, self.unconstrained, self.params = values, unconstrained, params or {}
@@ -48,7 +51,9 @@ class Run(Messenger):
     def _pyro_sample(self, msg: Any) -> None:
         if msg["name"] in self.sites and not site_is_subsample(msg):
             do = "use pyro.plate, or a name with a number in a loop, such as f'y{i}'"
-            raise NotApplicable("a name of its own for every site", f"two sites named {msg['name']!r}", do)
+            raise NotApplicable(
+                "a name of its own for every site", f"two sites named {msg['name']!r}", do
+            )
         if site_is_subsample(msg):
             wanted, size = msg["fn"].subsample_size, msg["fn"].size
             if msg["value"] is None and wanted is not None and wanted < size:
@@ -61,7 +66,11 @@ class Run(Messenger):
         elif not msg["is_observed"] and not callable(msg["fn"]):
             law = type(msg["fn"]).__name__
             do = f"write pyro.distributions.{law}, which has the same arguments"
-            raise NotApplicable("a distribution of Pyro at every site that is drawn", f"torch's {law} at {msg['name']!r}", do)
+            raise NotApplicable(
+                "a distribution of Pyro at every site that is drawn",
+                f"torch's {law} at {msg['name']!r}",
+                do,
+            )
 
     def _pyro_post_sample(self, msg: Any) -> None:
         if not site_is_subsample(msg):
@@ -72,7 +81,11 @@ class Run(Messenger):
         if name in self.values:
             value = self.values[name]
             # it has no density that would change with its scale
-            transform = transform_to(msg["kwargs"].get("constraint", constraints.real)) if self.unconstrained else None
+            transform = (
+                transform_to(msg["kwargs"].get("constraint", constraints.real))
+                if self.unconstrained
+                else None
+            )
             msg["value"] = value if transform is None else transform(value)
             msg["done"] = True
         elif name in self.params:
@@ -121,7 +134,9 @@ def mapping(name: str, law: Any) -> Any:
 
 def is_circular(law: Any) -> bool:
     """Whether a law is one of angles, which torch says to be of the real line."""
-    while isinstance(law, Independent | dist.MaskedDistribution | dist.ExpandedDistribution | dist.SineSkewed):
+    while isinstance(
+        law, Independent | dist.MaskedDistribution | dist.ExpandedDistribution | dist.SineSkewed
+    ):
         law = law.base_dist
     return isinstance(law, VonMises | dist.SineBivariateVonMises)
 
@@ -146,7 +161,9 @@ class Redraw(Messenger):
 
 def is_data(s: Mapping[str, Any]) -> bool:
     """Whether a site is a likelihood: observed, or drawn again by ``Redraw``."""
-    seen = s["type"] == "sample" and (s["is_observed"] or (s["infer"] or {}).get("was_observed", False))
+    seen = s["type"] == "sample" and (
+        s["is_observed"] or (s["infer"] or {}).get("was_observed", False)
+    )
     return bool(seen) and not is_deterministic(s) and not is_factor(s)
 
 
@@ -159,7 +176,11 @@ def is_deterministic(s: Mapping[str, Any]) -> bool:
     if s["infer"] and s["infer"].get("_deterministic", False):
         return True
     law = s["fn"]
-    return isinstance(law, dist.MaskedDistribution) and law._mask is False and isinstance(law.base_dist, dist.Delta)
+    return (
+        isinstance(law, dist.MaskedDistribution)
+        and law._mask is False
+        and isinstance(law.base_dist, dist.Delta)
+    )
 
 
 def numbers_seen(s: Mapping[str, Any]) -> Tensor:
@@ -168,7 +189,9 @@ def numbers_seen(s: Mapping[str, Any]) -> Tensor:
     counts = _unmasked(law)
     if mask is not None:
         counts = counts * torch.as_tensor(mask).to(counts)
-    rows = value.shape[: value.ndim - len(law.event_shape)]  # a value may have more rows than a law outside of plates
+    rows = value.shape[
+        : value.ndim - len(law.event_shape)
+    ]  # a value may have more rows than a law outside of plates
     return counts.expand(torch.broadcast_shapes(counts.shape, rows))
 
 
@@ -206,7 +229,9 @@ def quietly() -> Iterator[None]:
 
 
 def over_draws(
-    function: Callable[[dict[str, Tensor]], dict[str, Tensor]], draws: Mapping[str, Tensor], chunk: int = 500
+    function: Callable[[dict[str, Tensor]], dict[str, Tensor]],
+    draws: Mapping[str, Tensor],
+    chunk: int = 500,
 ) -> dict[str, Tensor]:
     """``function`` of one draw, applied to all: ``{name: [draw, ...]}`` in and out; vmap where it can, else a loop."""
     names = list(draws)
@@ -218,6 +243,11 @@ def over_draws(
     stacked = tuple(draws[name] for name in names)
     try:
         return torch.vmap(one, randomness="different", chunk_size=min(chunk, total))(*stacked)
-    except (RuntimeError, ValueError, NotImplementedError, TypeError):  # a program that asks for a value: .item(), if, for
+    except (
+        RuntimeError,
+        ValueError,
+        NotImplementedError,
+        TypeError,
+    ):  # a program that asks for a value: .item(), if, for
         each = [one(*(v[i] for v in stacked)) for i in range(total)]
         return {k: torch.stack([e[k] for e in each]) for k in each[0]}

@@ -16,7 +16,7 @@ def enough_rows(model: Any, data: Any) -> tuple[Tensor, ...]:
     return data.X[: model.survey], data.y[: model.survey]
 
 
-def check_room(model: Any, data: Any, rows: int | None = None) -> None:
+def check_memory(model: Any, data: Any, rows: int | None = None) -> None:
     """Raises NotEnoughMemory where the density of so many rows at once (None: all), with its gradient, does not fit."""
     if isinstance(data, Dataset):
-        model.room(data.n if rows is None else rows, data.d, data.X)
+        model.check_memory(data.n if rows is None else rows, data.d, data.X)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 STARTS = 100  # places tried before a density is said to be finite nowhere
 
 
-def finite_start(target: Target, seed: int, spread: float, jacobian: bool, once: bool) -> Tensor:
+def finite_start(target: Target, seed: int, spread: float, jacobian: bool, compile: bool) -> Tensor:
     """See ``Target.start``."""
     generator = torch.Generator().manual_seed(seed)
     origin = target.origin()
@@ -25,11 +25,15 @@ def finite_start(target: Target, seed: int, spread: float, jacobian: bool, once:
         reach = spread if attempt == 0 else max(spread, 0.05 * attempt)
         step = (2 * torch.rand(target.dim, generator=generator, dtype=torch.float64) - 1) * reach
         z = origin + step.to(origin)
-        value, gradient = target.value_and_grad(z, jacobian=jacobian, once=once)
+        value, gradient = target.value_and_grad(z, jacobian=jacobian, compile=compile)
         if bool(torch.isfinite(value)) and bool(torch.isfinite(gradient).all()):
             return z
     if bool(torch.isfinite(value)):
-        where = [name for name, s in target.slices.items() if not bool(torch.isfinite(gradient[s.start : s.stop]).all())]
+        where = [
+            name
+            for name, s in target.slices.items()
+            if not bool(torch.isfinite(gradient[s.start : s.stop]).all())
+        ]
         raise NumericalError(
             "a finite gradient somewhere near the start",
             f"a finite density with a gradient of NaN or infinity in {', '.join(where)}",
@@ -51,7 +55,9 @@ def _missing(data: Any) -> str:
     """Which arguments of a program hold NaN; "" where none does."""
     found = []
     for name, value in data.items() if isinstance(data, Mapping) else ():
-        numbers = isinstance(value, Tensor) or (isinstance(value, np.ndarray) and value.dtype.kind == "f")
+        numbers = isinstance(value, Tensor) or (
+            isinstance(value, np.ndarray) and value.dtype.kind == "f"
+        )
         holes = torch.isnan(torch.as_tensor(value)) if numbers else torch.zeros(1, dtype=torch.bool)
         if bool(holes.any()):
             found.append(f"{int(holes.sum())} of {counted(holes.numel(), 'number')} in {name!r}")

@@ -19,7 +19,17 @@ warnings.simplefilter("ignore")
 import ppgp  # noqa: E402
 from ppgp import Dataset, inference, kernels, models  # noqa: E402
 from ppgp.errors import NotEnoughMemory  # noqa: E402
-from ppgp.inference import HMC, MAP, NUTS, SGLD, SVI, Ensemble, Laplace, MetropolisHastings, Pathfinder  # noqa: E402
+from ppgp.inference import (  # noqa: E402
+    HMC,
+    MAP,
+    NUTS,
+    SGLD,
+    SVI,
+    Ensemble,
+    Laplace,
+    MetropolisHastings,
+    Pathfinder,
+)
 
 METHODS: dict[str, Callable[[], inference.Inference]] = {
     "MAP": lambda: MAP(),
@@ -54,14 +64,20 @@ def resident() -> float:
 
 def peak() -> float:
     """MB: ru_maxrss would have that of the process it was forked from, where that is larger."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    line = next(
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmHWM")
+    )
     return int(line.split()[1]) * 1024 / 1e6
 
 
 def rows(n: int, d: int, seed: int = 0) -> Dataset:
     generator = torch.Generator().manual_seed(seed)
     X = torch.randn(n, d, generator=generator, dtype=torch.float64)
-    return Dataset(X, X[:, 0].sin() + 0.1 * torch.randn(n, generator=generator, dtype=torch.float64))
+    return Dataset(
+        X, X[:, 0].sin() + 0.1 * torch.randn(n, generator=generator, dtype=torch.float64)
+    )
 
 
 def growth(method: str, fits: str) -> None:
@@ -92,7 +108,11 @@ def predictions(n: str, draws: str) -> None:
     posterior.predict(X[:2000]).interval(0.9)  # imports
     before = resident()
     prediction = posterior.predict(X)
-    prediction[:5000].interval(0.9), prediction.std, prediction.sample(1)  # what interval holds does not grow with the rows
+    (
+        prediction[:5000].interval(0.9),
+        prediction.std,
+        prediction.sample(1),
+    )  # what interval holds does not grow with the rows
     print((peak() - before) * 1e6 / int(n))
 
 
@@ -100,7 +120,9 @@ def advice(n: str, draws: str, room: str) -> None:
     """In an address space of so many MB more: 1 where a prediction too large is refused and one of the rows advised is not."""
     posterior, X = linear(int(draws)), rows(int(n), 3, 1).X
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (int(pages * resource.getpagesize() + float(room) * 1e6),) * 2)
+    resource.setrlimit(
+        resource.RLIMIT_AS, (int(pages * resource.getpagesize() + float(room) * 1e6),) * 2
+    )
     try:
         posterior.predict(X)
     except NotEnoughMemory as error:

@@ -19,7 +19,9 @@ import numpy as np
 def rate(draws: dict[str, np.ndarray], seconds: float) -> float:
     from ppgp import diagnostics
 
-    sizes = [diagnostics.ess(v[(..., *i)]) for v in draws.values() for i in np.ndindex(*v.shape[2:])]
+    sizes = [
+        diagnostics.ess(v[(..., *i)]) for v in draws.values() for i in np.ndindex(*v.shape[2:])
+    ]
     return min(sizes) / seconds
 
 
@@ -35,7 +37,9 @@ def numpyro_models() -> dict[str, Callable[..., None]]:
 
     def gp(X: Any, y: Any) -> None:
         variance = numpyro.sample("variance", nd.LogNormal(0, 1))
-        lengthscale = numpyro.sample("lengthscale", nd.LogNormal(0, 1).expand([X.shape[1]]).to_event(1))
+        lengthscale = numpyro.sample(
+            "lengthscale", nd.LogNormal(0, 1).expand([X.shape[1]]).to_event(1)
+        )
         noise = numpyro.sample("noise", nd.LogNormal(-2, 1))
         difference = (X[:, None] - X[None]) / lengthscale
         K = variance * jnp.exp(-0.5 * (difference**2).sum(-1)) + noise * jnp.eye(len(X))
@@ -79,14 +83,18 @@ def by_numpyro(name: str, data: Any, draws: int, warmup: int, chains: int) -> di
 
 
 def main(name: str, draws: int, chains: int, folder: Path) -> None:
-    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={chains}"  # before JAX starts
+    os.environ["XLA_FLAGS"] = (
+        f"--xla_force_host_platform_device_count={chains}"  # before JAX starts
+    )
     import jax
 
     jax.config.update("jax_enable_x64", True)
     from posteriors import POSTERIORS
 
     _, data = POSTERIORS[name](folder)
-    by_numpyro(name, data if isinstance(data, dict) else data.rows(slice(0, 20)), 5, 5, chains)  # imports
+    by_numpyro(
+        name, data if isinstance(data, dict) else data.rows(slice(0, 20)), 5, 5, chains
+    )  # imports
     print(json.dumps(by_numpyro(name, data, draws, draws, chains)))
 
 

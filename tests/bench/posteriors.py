@@ -52,7 +52,10 @@ def schools(folder: Path) -> tuple[Any, Any]:
     """Rubin (1981), non-centred, 10 dimensions."""
     y = [28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0]
     sigma = [15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0]
-    return schools_program, {"sigma": torch.tensor(sigma, dtype=F64), "y": torch.tensor(y, dtype=F64)}
+    return schools_program, {
+        "sigma": torch.tensor(sigma, dtype=F64),
+        "y": torch.tensor(y, dtype=F64),
+    }
 
 
 POSTERIORS: dict[str, Callable[[Path], tuple[Any, Any]]] = {

@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping
 PAUSE = 0.1
 
 
-def alternate(work: Mapping[str, Callable[[], object]], rounds: int = 9, repeat: int = 1) -> dict[str, float]:
+def alternate(
+    work: Mapping[str, Callable[[], object]], rounds: int = 9, repeat: int = 1
+) -> dict[str, float]:
     """Median seconds of each piece of work, in turn, after one round that does not count.
 
     Each is timed after a pause and one run of its own: another library's threads may still spin (OpenBLAS waits for tens of
@@ -28,12 +30,23 @@ def alternate(work: Mapping[str, Callable[[], object]], rounds: int = 9, repeat:
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def show(title: str, figures: Mapping[str, float], unit: str, scale: float, ours: str = "ppgp", smaller: bool = True) -> float:
+def show(
+    title: str,
+    figures: Mapping[str, float],
+    unit: str,
+    scale: float,
+    ours: str = "ppgp",
+    smaller: bool = True,
+) -> float:
     """Print the table; returns ours over the best peer."""
-    peers = {name: value for name, value in figures.items() if name != ours and not name.startswith("(")}
+    peers = {
+        name: value for name, value in figures.items() if name != ours and not name.startswith("(")
+    }
     best = (min if smaller else max)(peers.values())
     print(f"\n{title}")
     for name, value in figures.items():
-        print(f"  {name:<28} {value * scale:12.3f} {unit}   {figures[ours] / value:8.3f} = {ours} / this")
+        print(
+            f"  {name:<28} {value * scale:12.3f} {unit}   {figures[ours] / value:8.3f} = {ours} / this"
+        )
     print(f"  {'ratio to the best peer':<28} {figures[ours] / best:12.3f}")
     return figures[ours] / best

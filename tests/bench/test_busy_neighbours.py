@@ -61,7 +61,10 @@ ALL = "from ppgp.numerics import threads\nthreads.threads_for = lambda work: thr
 @contextmanager
 def busy(processes: int, seconds: float = 1200.0) -> Iterator[None]:
     """So many processes that keep a core busy each; they end by themselves after ``seconds`` at the latest."""
-    running = [subprocess.Popen([sys.executable, "-c", SPIN.format(seconds=seconds)]) for _ in range(processes)]
+    running = [
+        subprocess.Popen([sys.executable, "-c", SPIN.format(seconds=seconds)])
+        for _ in range(processes)
+    ]
     try:
         time.sleep(1.0)
         yield
@@ -74,12 +77,22 @@ def busy(processes: int, seconds: float = 1200.0) -> Iterator[None]:
 def timed(code: str, **environment: str) -> dict[str, float]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "GOMP_", "MKL_"))}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=kept | environment, capture_output=True, text=True, check=True, timeout=1200
+        [sys.executable, "-c", code],
+        env=kept | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=1200,
     )
-    return {name: float(seconds) for name, seconds in (line.split() for line in done.stdout.splitlines())}
+    return {
+        name: float(seconds)
+        for name, seconds in (line.split() for line in done.stdout.splitlines())
+    }
 
 
-def in_turn(work: dict[str, tuple[str, dict[str, str]]], rounds: int) -> dict[str, dict[str, list[float]]]:
+def in_turn(
+    work: dict[str, tuple[str, dict[str, str]]], rounds: int
+) -> dict[str, dict[str, list[float]]]:
     """{setting: {what: [seconds of each round]}}, the settings in turn."""
     times: dict[str, dict[str, list[float]]] = {name: {} for name in work}
     for _ in range(rounds):
@@ -95,19 +108,25 @@ def test_fits_of_the_demo_beside_busy_processes(neighbours: int, benchmark) -> N
     work = {"ppgp": (FITS, {}), "one thread": (FITS, {"OMP_NUM_THREADS": "1"})}
     with busy(neighbours):
         times = benchmark.pedantic(in_turn, args=(work, ROUNDS), rounds=1)
-    print(f"\nfits of the demo beside {neighbours} busy processes on {CORES} cores: seconds, and the median ratio of pairs")
+    print(
+        f"\nfits of the demo beside {neighbours} busy processes on {CORES} cores: seconds, and the median ratio of pairs"
+    )
     ratios = {}
     for what, ours in times["ppgp"].items():
         alone = times["one thread"][what]
         ratios[what] = statistics.median(a / b for a, b in zip(ours, alone, strict=True))
-        print(f"  {what:<16} {statistics.median(ours):8.2f} {statistics.median(alone):8.2f}   {ratios[what]:6.2f}")
+        print(
+            f"  {what:<16} {statistics.median(ours):8.2f} {statistics.median(alone):8.2f}   {ratios[what]:6.2f}"
+        )
     if neighbours:
         assert max(ratios.values()) <= 1.3
 
 
 @pytest.mark.parametrize("neighbours", [0, 4, 16])
 @pytest.mark.parametrize("n", [1000, 2000])
-def test_gradients_of_large_processes_beside_busy_processes(n: int, neighbours: int, benchmark) -> None:
+def test_gradients_of_large_processes_beside_busy_processes(
+    n: int, neighbours: int, benchmark
+) -> None:
     """At most twice the better of one thread and all threads under the same load."""
     work = {
         "ppgp": (GRADIENT.format(n=n, before=""), {}),
@@ -118,6 +137,8 @@ def test_gradients_of_large_processes_beside_busy_processes(n: int, neighbours: 
         times = benchmark.pedantic(in_turn, args=(work, ROUNDS), rounds=1)
     medians = {name: statistics.median(found["gradient"]) for name, found in times.items()}
     shown = ", ".join(f"{name} {1e3 * seconds:.1f}" for name, seconds in medians.items())
-    print(f"\nGP gradient, n = {n}, beside {neighbours} busy processes on {CORES} cores, ms: {shown}")
+    print(
+        f"\nGP gradient, n = {n}, beside {neighbours} busy processes on {CORES} cores, ms: {shown}"
+    )
     if neighbours:
         assert medians["ppgp"] <= 2 * min(medians["one thread"], medians["all threads"])

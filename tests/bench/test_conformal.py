@@ -14,7 +14,7 @@ import torch
 from side_by_side import show
 
 from ppgp import conformal
-from ppgp.conformal import Score, calibrate, deleted, full_interval
+from ppgp.conformal import Score, calibrate, full_interval, leave_one_out_parts
 from ppgp.posterior.prediction import Prediction
 
 ROWS = 1_000_000
@@ -45,8 +45,16 @@ def test_full_conformal_of_a_gp(benchmark: Any) -> None:
     signal, noise = 1.3 * sk.RBF(0.7), 0.2
 
     def ours() -> np.ndarray:
-        parts = deleted(
-            *(torch.as_tensor(v) for v in (signal(X) + noise * np.eye(n), y, signal(X, new), np.full(50, 1.3 + noise)))
+        parts = leave_one_out_parts(
+            *(
+                torch.as_tensor(v)
+                for v in (
+                    signal(X) + noise * np.eye(n),
+                    y,
+                    signal(X, new),
+                    np.full(50, 1.3 + noise),
+                )
+            )
         )
         return torch.stack(full_interval(parts, 0.9), 1).numpy()
 
@@ -62,7 +70,12 @@ def test_full_conformal_of_a_gp(benchmark: Any) -> None:
     theirs = time.perf_counter() - started
     found = benchmark.pedantic(ours, rounds=5, warmup_rounds=1)
     np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-8)
-    ratio = show(f"full conformal GP, n = {n}, 50 new rows", {"ppgp": benchmark.stats["median"], "MAPIE": theirs}, "s", 1.0)
+    ratio = show(
+        f"full conformal GP, n = {n}, 50 new rows",
+        {"ppgp": benchmark.stats["median"], "MAPIE": theirs},
+        "s",
+        1.0,
+    )
     assert ratio <= 1 / 50
 
 
@@ -73,8 +86,12 @@ def test_a_million_calibration_rows_and_a_million_intervals(score: Score, benchm
     prediction = Prediction(dist.Normal(mean, 0.5 + mean.abs()))
     y = mean[0] + torch.randn(ROWS, generator=generator, dtype=torch.float64)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    benchmark.pedantic(lambda: calibrate(score, prediction, y)(prediction, level=0.9), rounds=3, warmup_rounds=1)
+    benchmark.pedantic(
+        lambda: calibrate(score, prediction, y)(prediction, level=0.9), rounds=3, warmup_rounds=1
+    )
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    print(f"\n{score!r}: {benchmark.stats['median']:.2f} s for {ROWS} calibration rows and intervals, {grown:.0f} MB more")
+    print(
+        f"\n{score!r}: {benchmark.stats['median']:.2f} s for {ROWS} calibration rows and intervals, {grown:.0f} MB more"
+    )
     assert benchmark.stats["median"] < 2.0
     assert grown < 60 * ROWS * 8 / 2**20

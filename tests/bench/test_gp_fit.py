@@ -22,7 +22,9 @@ from ppgp.target import Target
 
 WITHIN = 0.01  # nats a row of the best optimum that any library finds
 ADAM_STEPS = 300
-MODEL = models.GP(kernels.ARD(kernels.RBF(variance=Flat(1.0), lengthscale=Flat(1.0))), noise=Flat(0.1))
+MODEL = models.GP(
+    kernels.ARD(kernels.RBF(variance=Flat(1.0), lengthscale=Flat(1.0))), noise=Flat(0.1)
+)
 
 Path_ = list[tuple[float, float]]  # (seconds, log marginal likelihood)
 
@@ -32,7 +34,9 @@ def by_ppgp(data: Dataset) -> Path_:
     path: Path_ = []
     for steps in (10, 20, 30, 40, 60, 80, 1000):
         started = time.perf_counter()
-        posterior = ppgp.fit(MODEL, data, inference.MAP(steps=steps, starts=1), standardise=False, progress=False)
+        posterior = ppgp.fit(
+            MODEL, data, inference.MAP(steps=steps, starts=1), standardise=False, progress=False
+        )
         path.append((time.perf_counter() - started, posterior.stats["log_likelihood"]))
     return path
 
@@ -54,10 +58,14 @@ def by_gpytorch(data: Dataset) -> Path_:
         def __init__(self, likelihood: Any) -> None:
             super().__init__(data.X, data.y, likelihood)
             self.mean_module = gpytorch.means.ZeroMean()
-            self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=data.d))
+            self.covar_module = gpytorch.kernels.ScaleKernel(
+                gpytorch.kernels.RBFKernel(ard_num_dims=data.d)
+            )
 
         def forward(self, x: torch.Tensor) -> Any:
-            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+            return gpytorch.distributions.MultivariateNormal(
+                self.mean_module(x), self.covar_module(x)
+            )
 
     likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
     model = Exact(likelihood).double().train()
@@ -67,7 +75,10 @@ def by_gpytorch(data: Dataset) -> Path_:
     started = time.perf_counter()
     for _ in range(ADAM_STEPS):
         adam.zero_grad()
-        with gpytorch.settings.fast_computations(False, False, False), gpytorch.settings.max_cholesky_size(10**6):
+        with (
+            gpytorch.settings.fast_computations(False, False, False),
+            gpytorch.settings.max_cholesky_size(10**6),
+        ):
             loss = -mll(model(data.X), data.y)
         loss.backward()
         path.append((time.perf_counter() - started, -float(loss.detach()) * data.n))
@@ -80,7 +91,9 @@ def by_gpytorch(data: Dataset) -> Path_:
 @pytest.mark.parametrize("name", ["energy", "concrete"])
 def test_seconds_to_the_optimum(name: str, data_dir: Path, benchmark: Any) -> None:
     data, _ = split(data_dir, name)
-    Target(MODEL, data.rows(torch.arange(50))).value_and_grad(torch.zeros(data.d + 2, dtype=torch.float64))  # imports
+    Target(MODEL, data.rows(torch.arange(50))).value_and_grad(
+        torch.zeros(data.d + 2, dtype=torch.float64)
+    )  # imports
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         paths = {
@@ -93,8 +106,15 @@ def test_seconds_to_the_optimum(name: str, data_dir: Path, benchmark: Any) -> No
     for library, path in paths.items():
         there = [seconds for seconds, value in path if value >= best - WITHIN * data.n]
         figures[library] = there[0] if there else path[-1][0]
-        print(f"\n{library}: {max(v for _, v in path) / data.n:.4f} nats a row, {'' if there else 'never '}within {WITHIN}")
+        print(
+            f"\n{library}: {max(v for _, v in path) / data.n:.4f} nats a row, {'' if there else 'never '}within {WITHIN}"
+        )
         assert there or library != "ppgp"
-    ratio = show(f"{name}, n = {data.n}: to within {WITHIN} nats a row of {best / data.n:.4f}", figures, "s", 1.0)
+    ratio = show(
+        f"{name}, n = {data.n}: to within {WITHIN} nats a row of {best / data.n:.4f}",
+        figures,
+        "s",
+        1.0,
+    )
     assert math.isfinite(ratio)
     assert ratio <= 0.25

@@ -36,17 +36,24 @@ def by_gpytorch(X: torch.Tensor, y: torch.Tensor) -> Callable[[], object]:
         def __init__(self, likelihood: Any) -> None:
             super().__init__(X, y, likelihood)
             self.mean_module = gpytorch.means.ZeroMean()
-            self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=COLUMNS))
+            self.covar_module = gpytorch.kernels.ScaleKernel(
+                gpytorch.kernels.RBFKernel(ard_num_dims=COLUMNS)
+            )
 
         def forward(self, x: torch.Tensor) -> Any:
-            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+            return gpytorch.distributions.MultivariateNormal(
+                self.mean_module(x), self.covar_module(x)
+            )
 
     likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
     model = Exact(likelihood).double().train()
     mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
 
     def work() -> None:
-        with gpytorch.settings.fast_computations(False, False, False), gpytorch.settings.max_cholesky_size(10**6):
+        with (
+            gpytorch.settings.fast_computations(False, False, False),
+            gpytorch.settings.max_cholesky_size(10**6),
+        ):
             model.zero_grad()
             mll(model(X), y).backward()
 

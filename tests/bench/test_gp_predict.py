@@ -60,7 +60,9 @@ print(time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru
 
 
 def run(program: str) -> list[float]:
-    done = subprocess.run([sys.executable, "-c", program + END], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program + END], capture_output=True, text=True, check=True
+    )
     return [float(word) for word in done.stdout.split()]
 
 
@@ -70,7 +72,11 @@ def test_a_hundred_thousand_rows(benchmark: Any) -> None:
     ours = benchmark.pedantic(lambda: run(OURS), rounds=1)
     theirs = run(THEIRS)
     assert ours[2:] == pytest.approx(theirs[2:], abs=1e-5)
-    ratio = show("prediction at 100,000 rows, n = 5,000", {"ppgp": ours[0], "GPyTorch": theirs[0]}, "s", 1.0)
-    print(f"  peak resident size of the process: ppgp {ours[1]:.2f} GB, GPyTorch {theirs[1]:.2f} GB")
+    ratio = show(
+        "prediction at 100,000 rows, n = 5,000", {"ppgp": ours[0], "GPyTorch": theirs[0]}, "s", 1.0
+    )
+    print(
+        f"  peak resident size of the process: ppgp {ours[1]:.2f} GB, GPyTorch {theirs[1]:.2f} GB"
+    )
     assert ratio <= 0.5
     assert ours[1] < 1.0

@@ -34,9 +34,17 @@ def test_an_iteration_of_irls(benchmark: Any) -> None:
     r = torch.rand(n, generator=generator, dtype=torch.float64)
     target = Target(LogisticRegression(), ppgp.Dataset(X, y))
     steps = MAP("newton")(target).stats["steps"]
-    fit = alternate({"fit": lambda: MAP("newton")(target), "(X' R X)": lambda: X.mT @ (X * r[:, None])}, rounds=3)
+    fit = alternate(
+        {"fit": lambda: MAP("newton")(target), "(X' R X)": lambda: X.mT @ (X * r[:, None])},
+        rounds=3,
+    )
     figures = {"ppgp": fit["fit"] / (steps + 1), "X' R X": fit["(X' R X)"]}
-    ratio = show(f"IRLS on {n} x {d}: one of {steps} iterations, fitting included, and X' R X", figures, "ms", 1e3)
+    ratio = show(
+        f"IRLS on {n} x {d}: one of {steps} iterations, fitting included, and X' R X",
+        figures,
+        "ms",
+        1e3,
+    )
     benchmark.extra_info["ratio"] = ratio
     benchmark.pedantic(lambda: MAP("newton")(target), rounds=1, iterations=1)
     assert ratio < LIMIT_IRLS
@@ -88,6 +96,8 @@ def test_full_rank_vi_to_its_best_elbo(benchmark: Any) -> None:
         1.0,
     )
     benchmark.extra_info["ratio"] = ratio
-    benchmark.pedantic(lambda: SVI("multivariate_normal", steps=200)(target), rounds=1, iterations=1)
+    benchmark.pedantic(
+        lambda: SVI("multivariate_normal", steps=200)(target), rounds=1, iterations=1
+    )
     assert best >= top - NEAR
     assert ratio <= LIMIT_SVI

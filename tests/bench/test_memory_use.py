@@ -33,7 +33,9 @@ def test_predictions_take_little_more_than_their_law(benchmark: Any) -> None:
 
 
 def test_the_rows_advised_fit(benchmark: Any) -> None:
-    refused, rows = benchmark.pedantic(lambda: children.run("advice", 1_000_000, 1000, 1500), rounds=1)
+    refused, rows = benchmark.pedantic(
+        lambda: children.run("advice", 1_000_000, 1000, 1500), rounds=1
+    )
     print(f"\nin 1.5 GB more of address space: {rows:,.0f} of 1,000,000 rows per call")
     assert refused
     assert rows >= 50_000

@@ -30,7 +30,9 @@ pytestmark = pytest.mark.usefixtures("all_threads")
 
 def rate(draws: dict[str, np.ndarray], seconds: float, names: set[str] | None = None) -> float:
     """Effective draws a second of the slowest scalar."""
-    table = {k: torch.from_numpy(np.asarray(v)) for k, v in draws.items() if names is None or k in names}
+    table = {
+        k: torch.from_numpy(np.asarray(v)) for k, v in draws.items() if names is None or k in names
+    }
     return min(diagnostics.ess(x) for _, x in diagnostics.scalars(table)) / seconds
 
 
@@ -61,7 +63,9 @@ def by_pyro(model: Any, data: Any, draws: int, warmup: int) -> float:
     chains = []
     for _ in range(CHAINS):
         kernel = pyro.infer.NUTS(program, jit_compile=True, ignore_jit_warnings=True)
-        sampler = pyro.infer.MCMC(kernel, num_samples=draws, warmup_steps=warmup, disable_progbar=True)
+        sampler = pyro.infer.MCMC(
+            kernel, num_samples=draws, warmup_steps=warmup, disable_progbar=True
+        )
         sampler.run(**arguments)
         chains.append({k: v.numpy() for k, v in sampler.get_samples().items()})
     seconds = time.perf_counter() - started
@@ -84,19 +88,27 @@ def test_effective_draws_per_second(name: str, benchmark: Any, data_dir: Path) -
     show(f"NUTS on {name}: effective draws a second", figures, "/s", 1.0, smaller=False)
     benchmark.extra_info.update(figures)
     assert all(map(math.isfinite, figures.values()))
-    assert figures["ppgp"] >= max(rate for peer, rate in figures.items() if peer.startswith("NumPyro"))
+    assert figures["ppgp"] >= max(
+        rate for peer, rate in figures.items() if peer.startswith("NumPyro")
+    )
 
 
 def test_the_geometric_mean(benchmark: Any) -> None:
     """At least 8 times Pyro and 1.5 times NumPyro (the better of its two mass matrices, model by model)."""
     if len(FIGURES) < len(POSTERIORS):
         pytest.skip("needs the figures of every posterior, from the tests before")
-    numpyro = [f["ppgp"] / max(r for peer, r in f.items() if peer.startswith("NumPyro")) for f in FIGURES.values()]
+    numpyro = [
+        f["ppgp"] / max(r for peer, r in f.items() if peer.startswith("NumPyro"))
+        for f in FIGURES.values()
+    ]
     plain = [f["ppgp"] / f["Pyro"] for f in FIGURES.values()]
     over_numpyro, over_pyro = (
-        benchmark.pedantic(_mean, (r,), rounds=1) if r is numpyro else _mean(r) for r in (numpyro, plain)
+        benchmark.pedantic(_mean, (r,), rounds=1) if r is numpyro else _mean(r)
+        for r in (numpyro, plain)
     )
-    print(f"\ngeometric mean over {', '.join(FIGURES)}: {over_numpyro:.2f} x NumPyro, {over_pyro:.1f} x Pyro")
+    print(
+        f"\ngeometric mean over {', '.join(FIGURES)}: {over_numpyro:.2f} x NumPyro, {over_pyro:.1f} x Pyro"
+    )
     assert over_numpyro >= 1.5
     assert over_pyro >= 8
 

@@ -26,16 +26,22 @@ BATCH = 1024  # of GPyTorch
 AT_MOST = 600.0  # seconds after which a peer is stopped; its time counts as that
 
 
-def ours(train: Dataset, test: Dataset, steps: int, inducing: int = INDUCING) -> tuple[float, float]:
+def ours(
+    train: Dataset, test: Dataset, steps: int, inducing: int = INDUCING
+) -> tuple[float, float]:
     """Test NLL and seconds, everything included."""
     model = models.SGPR(kernels.ARD(kernels.RBF()), inducing=inducing, learn=True)
     started = time.perf_counter()
-    posterior = ppgp.fit(model, train, inference.MAP(steps=steps), standardise=False, progress=False)
+    posterior = ppgp.fit(
+        model, train, inference.MAP(steps=steps), standardise=False, progress=False
+    )
     seconds = time.perf_counter() - started
     return metrics.nll(posterior.predict(test.X), test.y), seconds
 
 
-def by_gpytorch(train: Dataset, test: Dataset, rate: float, most: float = AT_MOST, epochs: int = 10**6) -> tuple[float, float]:
+def by_gpytorch(
+    train: Dataset, test: Dataset, rate: float, most: float = AT_MOST, epochs: int = 10**6
+) -> tuple[float, float]:
     """SVGP in float32 by Adam until the quality is there, which is looked at once an epoch, off the clock, or ``most`` seconds are over."""
     gpytorch = pytest.importorskip("gpytorch")
     torch.manual_seed(0)
@@ -45,13 +51,19 @@ def by_gpytorch(train: Dataset, test: Dataset, rate: float, most: float = AT_MOS
     class SVGP(gpytorch.models.ApproximateGP):
         def __init__(self) -> None:
             q = gpytorch.variational.CholeskyVariationalDistribution(m)
-            strategy = gpytorch.variational.VariationalStrategy(self, X[torch.randperm(len(X))[:m]], q)
+            strategy = gpytorch.variational.VariationalStrategy(
+                self, X[torch.randperm(len(X))[:m]], q
+            )
             super().__init__(strategy)
             self.mean_module = gpytorch.means.ConstantMean()
-            self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=X.shape[1]))
+            self.covar_module = gpytorch.kernels.ScaleKernel(
+                gpytorch.kernels.RBFKernel(ard_num_dims=X.shape[1])
+            )
 
         def forward(self, x: torch.Tensor) -> Any:
-            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+            return gpytorch.distributions.MultivariateNormal(
+                self.mean_module(x), self.covar_module(x)
+            )
 
     model, likelihood = SVGP(), gpytorch.likelihoods.GaussianLikelihood()
     elbo = gpytorch.mlls.VariationalELBO(likelihood, model, len(X))
@@ -91,7 +103,9 @@ def test_time_to_quality_on_kin8nm(data_dir: Path, benchmark: Any) -> None:
         print(f"\nGPyTorch, Adam {rate}: {nll:.3f}")
         figures[f"GPyTorch SVGP, Adam {rate}"] = taken
         most = min(most, taken)  # only the best of its rates counts
-    ratio = show(f"kin8nm, m = {INDUCING}: to a test NLL of {QUALITY} (ppgp: {found:.3f})", figures, "s", 1.0)
+    ratio = show(
+        f"kin8nm, m = {INDUCING}: to a test NLL of {QUALITY} (ppgp: {found:.3f})", figures, "s", 1.0
+    )
     assert found <= QUALITY
     assert ratio <= 0.25
 
@@ -131,7 +145,11 @@ print(time.perf_counter() - started, int(peak.split()[1]) / 2**20)  # ru_maxrss 
 @pytest.mark.data
 def test_the_bound_of_410144_rows_in_two_gigabytes(data_dir: Path, benchmark: Any) -> None:
     command = [sys.executable, "-c", AIR, str(data_dir / "beijing_air" / "beijing_air_clean.npz")]
-    done = benchmark.pedantic(lambda: subprocess.run(command, capture_output=True, text=True, check=True), rounds=1)
+    done = benchmark.pedantic(
+        lambda: subprocess.run(command, capture_output=True, text=True, check=True), rounds=1
+    )
     seconds, peak = map(float, done.stdout.split())
-    print(f"\nvalue and gradient, 410,144 x 9, m = 512: {seconds:.1f} s, peak resident size of the process {peak:.2f} GB")
+    print(
+        f"\nvalue and gradient, 410,144 x 9, m = 512: {seconds:.1f} s, peak resident size of the process {peak:.2f} GB"
+    )
     assert peak < 2.0

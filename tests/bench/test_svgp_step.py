@@ -29,10 +29,12 @@ def ours(X: Tensor, y: Tensor, Z: Tensor, q: str) -> Callable[[], object]:
     """A step of SVI: draw rows, bound and gradient, Adam on everything ("natural": q by its natural gradient first)."""
     data = Dataset(X, y)
     model = models.SVGP(kernels.ARD(kernels.RBF()), q=q, Z=Z)
-    bound = Target(model, data, optimise_params=True, bound=True)
+    bound = Target(model, data, optimise_params=True, collapsed_elbo=True)
     z = bound.origin()
     how = SVI(batch_size=BATCH, learning_rate=0.01)
-    step = _stepper(how, bound, _Natural(bound, model, data, z), z, torch.Generator().manual_seed(0))
+    step = _stepper(
+        how, bound, _Natural(bound, model, data, z), z, torch.Generator().manual_seed(0)
+    )
     return lambda: step(0.01)
 
 
@@ -42,12 +44,20 @@ def by_gpytorch(X: Tensor, y: Tensor, Z: Tensor) -> Callable[[], object]:
     class Sparse(gpytorch.models.ApproximateGP):
         def __init__(self) -> None:
             q = gpytorch.variational.CholeskyVariationalDistribution(M)
-            super().__init__(gpytorch.variational.VariationalStrategy(self, Z.clone(), q, learn_inducing_locations=True))
+            super().__init__(
+                gpytorch.variational.VariationalStrategy(
+                    self, Z.clone(), q, learn_inducing_locations=True
+                )
+            )
             self.mean_module = gpytorch.means.ZeroMean()
-            self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=COLUMNS))
+            self.covar_module = gpytorch.kernels.ScaleKernel(
+                gpytorch.kernels.RBFKernel(ard_num_dims=COLUMNS)
+            )
 
         def forward(self, x: Tensor) -> Any:
-            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+            return gpytorch.distributions.MultivariateNormal(
+                self.mean_module(x), self.covar_module(x)
+            )
 
     model, likelihood = Sparse().to(X), gpytorch.likelihoods.GaussianLikelihood().to(X)
     model.train()
@@ -94,7 +104,9 @@ def by_pyro(X: Tensor, y: Tensor, Z: Tensor) -> Callable[[], object]:
 def test_a_training_step(dtype: torch.dtype, benchmark: Any) -> None:
     generator = torch.Generator().manual_seed(0)
     X = torch.randn(ROWS, COLUMNS, generator=generator, dtype=torch.float64).to(dtype)
-    y = torch.sin(X[:, 0]) + 0.3 * torch.randn(ROWS, generator=generator, dtype=torch.float64).to(dtype)
+    y = torch.sin(X[:, 0]) + 0.3 * torch.randn(ROWS, generator=generator, dtype=torch.float64).to(
+        dtype
+    )
     Z = X[:M].clone()
     square = torch.randn(M, M, generator=generator, dtype=torch.float64).to(dtype)
     work = {

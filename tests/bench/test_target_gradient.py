@@ -30,7 +30,12 @@ def test_compiled_gradient(benchmark: Any) -> None:
     assert set(initial) == set(target.slices)
     assert torch.allclose(target.value_and_grad(z)[1], -eager()[0])  # type: ignore[index]
     work = {"ppgp": lambda: target.value_and_grad(z), "Pyro, poutine eager": eager}
-    ratio = show("logistic regression, 31 dimensions, value and gradient", alternate(work, rounds=15, repeat=200), "us", 1e6)
+    ratio = show(
+        "logistic regression, 31 dimensions, value and gradient",
+        alternate(work, rounds=15, repeat=200),
+        "us",
+        1e6,
+    )
     benchmark.extra_info["ratio"] = ratio
     benchmark(work["ppgp"])
     assert ratio <= 0.25

@@ -52,7 +52,9 @@ def pyro_seconds(model: Any, data: Any, wanted: float, rate: float) -> tuple[flo
                 loop.step(**arguments)
             spent += time.perf_counter() - started
             with torch.no_grad():
-                reached = -float(np.mean([check.loss(program, guide, **arguments) for _ in range(CHECK_DRAWS)]))
+                reached = -float(
+                    np.mean([check.loss(program, guide, **arguments) for _ in range(CHECK_DRAWS)])
+                )
             if reached > wanted:
                 break
     return spent, reached

@@ -23,10 +23,14 @@ class _Numbers:
         self.generator, self.dtype, self.shape = torch.Generator().manual_seed(seed), dtype, shape
 
     def u(self, *more: int) -> Tensor:
-        return torch.rand(*self.shape, *more, generator=self.generator, dtype=torch.float64).to(self.dtype)
+        return torch.rand(*self.shape, *more, generator=self.generator, dtype=torch.float64).to(
+            self.dtype
+        )
 
     def z(self, *more: int) -> Tensor:
-        return torch.randn(*self.shape, *more, generator=self.generator, dtype=torch.float64).to(self.dtype)
+        return torch.randn(*self.shape, *more, generator=self.generator, dtype=torch.float64).to(
+            self.dtype
+        )
 
 
 #: (numbers, unit) -> the law; those of a bounded support take the unit from the Prediction
@@ -38,7 +42,9 @@ LAWS: dict[str, Make] = {
     "Logistic": lambda r, c: dist.Logistic(c * r.z(), c * (0.1 + r.u())),
     "Gumbel": lambda r, c: dist.Gumbel(c * r.z(), c * (0.1 + r.u())),
     "SoftLaplace": lambda r, c: dist.SoftLaplace(c * r.z(), c * (0.1 + r.u())),
-    "AsymmetricLaplace": lambda r, c: dist.AsymmetricLaplace(c * r.z(), c * (0.1 + r.u()), 0.5 + r.u()),
+    "AsymmetricLaplace": lambda r, c: dist.AsymmetricLaplace(
+        c * r.z(), c * (0.1 + r.u()), 0.5 + r.u()
+    ),
     "LogNormal": lambda r, c: dist.LogNormal(math.log(c) + 0.5 * r.z(), 0.2 + r.u()),
     "Gamma": lambda r, c: dist.Gamma(0.6 + 3 * r.u(), (0.5 + r.u()) / c),
     "Exponential": lambda r, c: dist.Exponential((0.5 + r.u()) / c),
@@ -50,12 +56,16 @@ LAWS: dict[str, Make] = {
     "Uniform": lambda r, c: dist.Uniform(c * r.z() - c, c * r.u() + 4 * c),
     "Beta": lambda r, c: dist.Beta(0.5 + 2 * r.u(), 0.5 + 2 * r.u()),
     "Kumaraswamy": lambda r, c: dist.Kumaraswamy(0.6 + r.u(), 0.6 + r.u()),
-    "NormalMixture": lambda r, c: NormalMixture(torch.softmax(r.z(3), -1), c * r.z(3), c * (0.05 + r.u(3))),
+    "NormalMixture": lambda r, c: NormalMixture(
+        torch.softmax(r.z(3), -1), c * r.z(3), c * (0.05 + r.u(3))
+    ),
 }
 BOUNDED = ("Beta", "Kumaraswamy")
 
 
-def prediction(name: str, unit: float, dtype: torch.dtype, seed: int, draws: int, n: int) -> Prediction:
+def prediction(
+    name: str, unit: float, dtype: torch.dtype, seed: int, draws: int, n: int
+) -> Prediction:
     """A mixture of that family in that unit."""
     inside = 1.0 if name in BOUNDED else unit
     law = LAWS[name](_Numbers(seed, dtype, draws, n), inside)

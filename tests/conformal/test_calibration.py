@@ -35,15 +35,20 @@ def test_full_conformal_is_brute_force_on_the_model_in_the_units_of_the_data() -
     assert scaler is not None
     table = torch.cat([posterior.data.X, scaler.inputs(X[:3] + 0.1)])
     kernel = kernels.RBF()
-    full = kernel({"variance": one["kernel.variance"], "lengthscale": one["kernel.lengthscale"]}, table) + one[
-        "noise"
-    ] * torch.eye(28)
+    full = kernel(
+        {"variance": one["kernel.variance"], "lengthscale": one["kernel.lengthscale"]}, table
+    ) + one["noise"] * torch.eye(28)
     assert region.lower is not None
     for row in range(3):
-        for t, inside in ((float(region.lower[row]) + 1e-6, True), (float(region.lower[row]) - 1e-6, False)):
+        for t, inside in (
+            (float(region.lower[row]) + 1e-6, True),
+            (float(region.lower[row]) - 1e-6, False),
+        ):
             index = [*range(25), 25 + row]
             inverse = torch.linalg.inv(full[index][:, index])
-            values = torch.cat([posterior.data.y, scaler.targets(torch.tensor([t], dtype=torch.float64))])
+            values = torch.cat(
+                [posterior.data.y, scaler.targets(torch.tensor([t], dtype=torch.float64))]
+            )
             score = (inverse @ values).abs() / inverse.diagonal().sqrt()
             assert (1 + int((score[:-1] >= score[-1]).sum()) > 0.2 * 26) == inside
     assert region.guarantee.startswith("heuristic")
@@ -53,16 +58,23 @@ def test_full_conformal_is_brute_force_on_the_model_in_the_units_of_the_data() -
 @pytest.mark.slow
 def test_hyper_split_holds_its_level_where_fitted_hyperparameters_do_not() -> None:
     """Maximum likelihood with one lengthscale a column, five columns, thirty rows, level 0.8."""
-    model = models.GP(kernels.ARD(kernels.RBF(variance=priors.Flat(), lengthscale=priors.Flat())), noise=priors.Flat(start=0.1))
+    model = models.GP(
+        kernels.ARD(kernels.RBF(variance=priors.Flat(), lengthscale=priors.Flat())),
+        noise=priors.Flat(start=0.1),
+    )
     naive, split = [], []
     for seed in range(60):
         X, y = rows(130, 5, torch.Generator().manual_seed(100 + seed))
-        posterior = ppgp.fit(model, Dataset(X[:30], y[:30]), inference.MAP(steps=200, starts=1), progress=False)
+        posterior = ppgp.fit(
+            model, Dataset(X[:30], y[:30]), inference.MAP(steps=200, starts=1), progress=False
+        )
         for found, share in ((naive, None), (split, 0.3)):
             region = ppgp.full_conformal(posterior, X[30:], level=0.8, split=share, seed=seed)
             found.append(float(region.covers(y[30:]).double().mean()))
     error = 3 * np.std(split) / math.sqrt(len(split))
-    print(f"hyper-split {np.mean(split):.3f} +- {error / 3:.3f}, fitted on the ranked rows {np.mean(naive):.3f}")
+    print(
+        f"hyper-split {np.mean(split):.3f} +- {error / 3:.3f}, fitted on the ranked rows {np.mean(naive):.3f}"
+    )
     assert np.mean(split) >= 0.8 - error
     assert np.mean(naive) <= 0.8 - 3 * np.std(naive) / math.sqrt(len(naive))
 
@@ -100,9 +112,9 @@ def test_what_full_conformal_cannot_do_is_one_sentence() -> None:
 def test_jackknife_plus_is_the_definition() -> None:
     X, y = rows(14, 1, torch.Generator().manual_seed(5))
     data, model, how = Dataset(X, y), models.LinearRegression(noise=0.25), inference.MAP()
-    region = ppgp.cross_calibrate(model, data, how, conformal.Absolute(), folds=None, fixed_beforehand=True)(
-        X[:2] + 0.3, level=0.8
-    )
+    region = ppgp.cross_calibrate(
+        model, data, how, conformal.Absolute(), folds=None, fixed_beforehand=True
+    )(X[:2] + 0.3, level=0.8)
     low, high = [], []
     for i in range(14):
         kept = torch.arange(14) != i
@@ -112,20 +124,28 @@ def test_jackknife_plus_is_the_definition() -> None:
         low.append(mean - residual)
         high.append(mean + residual)
     # floor(0.2 * 15) = 3 and ceil(0.8 * 15) = 12
-    torch.testing.assert_close(region.lower, torch.stack(low).sort(0).values[2], rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(region.upper, torch.stack(high).sort(0).values[11], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        region.lower, torch.stack(low).sort(0).values[2], rtol=1e-6, atol=1e-6
+    )
+    torch.testing.assert_close(
+        region.upper, torch.stack(high).sort(0).values[11], rtol=1e-6, atol=1e-6
+    )
     assert region.guarantee.startswith("coverage >= 0.6 ")
 
 
 @quiet
 def test_cv_plus_promises_what_its_folds_allow_and_works_for_labels() -> None:
     X, y = rows(40, 2, torch.Generator().manual_seed(6))
-    cross = ppgp.cross_calibrate(models.LinearRegression(noise=0.25), Dataset(X, y), inference.MAP(), folds=5)
+    cross = ppgp.cross_calibrate(
+        models.LinearRegression(noise=0.25), Dataset(X, y), inference.MAP(), folds=5
+    )
     cost = min(2 * (1 - 1 / 5) / (40 / 5 + 1), (1 - 5 / 40) / 6)
     assert cross.promised(0.9) == pytest.approx(0.8 - cost)
     assert float(cross(X, level=0.9).covers(y).double().mean()) > 0.7
     labels = Dataset(X, (X[:, 0] + 0.5 * y > 0).double())
-    sets = ppgp.cross_calibrate(models.LogisticRegression(), labels, inference.MAP(), folds=4)(X, level=0.8)
+    sets = ppgp.cross_calibrate(models.LogisticRegression(), labels, inference.MAP(), folds=4)(
+        X, level=0.8
+    )
     assert sets.labels is not None
     assert float(sets.covers(labels.y).double().mean()) >= 0.8
     with pytest.raises(SettingError, match="between 2 and n = 40 folds"):
@@ -179,7 +199,9 @@ def test_conformal_bayes_is_the_exact_add_one_in_on_conjugate_linear_regression(
     different = 0
     for j in range(10):
         wanted = exact_p(F, y, G[j], grid, 0.25) > 0.2
-        found = torch.stack([region.covers(torch.full((10,), float(t), dtype=torch.float64))[j] for t in grid])
+        found = torch.stack(
+            [region.covers(torch.full((10,), float(t), dtype=torch.float64))[j] for t in grid]
+        )
         different += int((wanted != found).sum())
     assert different / (161 * 10) < 0.01
     assert "k-hat" in region.guarantee
@@ -192,9 +214,17 @@ def test_conformal_bayes_covers_on_a_misspecified_model_where_plain_bayes_covers
     for seed in range(25):
         X, y = rows(100, 1, torch.Generator().manual_seed(200 + seed))
         data = Dataset(X[:60], y[:60])
-        posterior = ppgp.fit(models.LinearRegression(noise=0.06), data, inference.Laplace(), progress=False, standardise=False)
+        posterior = ppgp.fit(
+            models.LinearRegression(noise=0.06),
+            data,
+            inference.Laplace(),
+            progress=False,
+            standardise=False,
+        )
         own.append(float(posterior.predict(X[60:]).interval(0.8).covers(y[60:]).double().mean()))
-        calibrated.append(float(ppgp.conformal_bayes(posterior, X[60:], level=0.8).covers(y[60:]).double().mean()))
+        calibrated.append(
+            float(ppgp.conformal_bayes(posterior, X[60:], level=0.8).covers(y[60:]).double().mean())
+        )
     error = 3 * np.std(calibrated) / 5
     assert np.mean(own) < 0.6
     assert np.mean(calibrated) >= 0.8 - error
@@ -207,7 +237,12 @@ def test_labels_are_enumerated_and_covered() -> None:
         generator = torch.Generator().manual_seed(seed)
         X = torch.randn(90, 2, generator=generator, dtype=torch.float64)
         y = (torch.rand(90, generator=generator) < torch.sigmoid(2 * X[:, 0])).double()
-        posterior = ppgp.fit(models.LogisticRegression(), Dataset(X[:50], y[:50]), inference.Laplace(), progress=False)
+        posterior = ppgp.fit(
+            models.LogisticRegression(),
+            Dataset(X[:50], y[:50]),
+            inference.Laplace(),
+            progress=False,
+        )
         region: Region = ppgp.conformal_bayes(posterior, X[50:], level=0.8)
         assert region.labels is not None
         hits.append(float(region.covers(y[50:]).double().mean()))
@@ -218,9 +253,13 @@ def test_labels_are_enumerated_and_covered() -> None:
 def test_what_conformal_bayes_cannot_do_is_one_sentence() -> None:
     X, y = rows(20, 1, torch.Generator().manual_seed(8))
     with pytest.raises(NotApplicable, match="use full_conformal for a GP"):
-        ppgp.conformal_bayes(ppgp.fit(models.GP(), Dataset(X, y), inference.MAP(), progress=False), X)
+        ppgp.conformal_bayes(
+            ppgp.fit(models.GP(), Dataset(X, y), inference.MAP(), progress=False), X
+        )
     with pytest.raises(NotApplicable, match="at least 100 draws"):
-        ppgp.conformal_bayes(ppgp.fit(models.LinearRegression(), Dataset(X, y), inference.MAP(), progress=False), X)
+        ppgp.conformal_bayes(
+            ppgp.fit(models.LinearRegression(), Dataset(X, y), inference.MAP(), progress=False), X
+        )
 
 
 def test_weights_that_cannot_be_trusted_are_said_to_be_so() -> None:
@@ -229,7 +268,11 @@ def test_weights_that_cannot_be_trusted_are_said_to_be_so() -> None:
     X = torch.randn(15, 1, generator=generator, dtype=torch.float64)
     y = 0.1 * torch.randn(15, generator=generator, dtype=torch.float64)
     posterior = ppgp.fit(
-        models.LinearRegression(noise=1e-4), Dataset(X, y), inference.Laplace(draws=200), progress=False, standardise=False
+        models.LinearRegression(noise=1e-4),
+        Dataset(X, y),
+        inference.Laplace(draws=200),
+        progress=False,
+        standardise=False,
     )
     with pytest.warns(ConvergenceWarning, match="k-hat"):
         region = ppgp.conformal_bayes(posterior, torch.tensor([[300.0]]), level=0.8)

@@ -34,10 +34,14 @@ def test_conformal_bayes_promises_nothing_of_draws_of_another_law(how: inference
     assert ppgp.conformal_bayes(posterior, X[:2], 0.8).guarantee.startswith("heuristic")
 
 
-@pytest.mark.parametrize("score", [C.Quantile(widen_only=True), C.LAC(keep_best=True), C.APS(randomized=False)], ids=repr)
+@pytest.mark.parametrize(
+    "score", [C.Quantile(widen_only=True), C.LAC(keep_best=True), C.APS(randomized=False)], ids=repr
+)
 def test_no_band_for_sets_that_only_grow(score: C.Score) -> None:
     if score.kinds == ("classes",):
-        law = ppgp.Prediction(dist.Categorical(torch.tensor([0.9, 0.1], dtype=F64).expand(1, 99, 2)))
+        law = ppgp.Prediction(
+            dist.Categorical(torch.tensor([0.9, 0.1], dtype=F64).expand(1, 99, 2))
+        )
     else:
         law = ppgp.Prediction(dist.Normal(torch.zeros(1, 99, dtype=F64), 5.0))
     with pytest.raises(NotApplicable, match="grow"):
@@ -50,7 +54,9 @@ def test_a_level_next_to_0_takes_the_smallest_score_and_not_the_largest() -> Non
     assert len(C.ACI(C.Absolute(), 1e-10)(law, torch.ones(3, dtype=F64)).errors) == 3
 
 
-@pytest.mark.parametrize(("standardise", "claims"), [(True, "heuristic"), (False, "coverage >= 0.8")])
+@pytest.mark.parametrize(
+    ("standardise", "claims"), [(True, "heuristic"), (False, "coverage >= 0.8")]
+)
 def test_conformal_bayes_claims_coverage_only_where_the_ranked_rows_did_not_scale_the_priors(
     standardise: bool, claims: str
 ) -> None:
@@ -59,5 +65,7 @@ def test_conformal_bayes_claims_coverage_only_where_the_ranked_rows_did_not_scal
     X = torch.randn(30, 1, generator=g, dtype=torch.float64)
     data = ppgp.Dataset(X, X[:, 0] + torch.randn(30, generator=g, dtype=torch.float64))
     model = ppgp.models.LinearRegression()
-    posterior = ppgp.fit(model, data, ppgp.inference.Exact(draws=400), progress=False, standardise=standardise)
+    posterior = ppgp.fit(
+        model, data, ppgp.inference.Exact(draws=400), progress=False, standardise=standardise
+    )
     assert ppgp.conformal_bayes(posterior, X[:2], 0.8).guarantee.startswith(claims)

@@ -28,7 +28,9 @@ def in_band(calibrator: C.Calibrator, prediction: Prediction, y: Tensor, level: 
     """
     region = calibrator(prediction, level=level)
     assert bool(torch.isfinite(region.width).all())
-    assert float(region.empty.double().mean()) <= (0.02 if isinstance(calibrator.score, C.Density) else 0.0)
+    assert float(region.empty.double().mean()) <= (
+        0.02 if isinstance(calibrator.score, C.Density) else 0.0
+    )
     low, high = calibrator.coverage_band(level, confidence=0.9999, rows=len(y))
     assert low <= float(region.covers(y).double().mean()) <= high
 
@@ -43,14 +45,20 @@ def test_one_draw_of_infinite_variance_among_200(score: C.Score) -> None:
     df = torch.full((200, 1), 5.0, dtype=F64)
     df[7], df[9] = 1.9, 0.9
     loc = numbers(n)
-    law = Prediction(StudentT(df.expand(200, n), loc + 0.1 * numbers(200, 1)[:, None], torch.ones(200, n, dtype=F64)))
+    law = Prediction(
+        StudentT(
+            df.expand(200, n), loc + 0.1 * numbers(200, 1)[:, None], torch.ones(200, n, dtype=F64)
+        )
+    )
     assert not bool(torch.isfinite(law.std).any())
     y = loc + 1.5 * numbers(n, 2)
     in_band(C.calibrate(score, law[:60], y[:60]), law[60:], y[60:], 0.8)
 
 
 @pytest.mark.parametrize("score", [*SCORES, C.Signed(normalized=True)], ids=repr)
-@pytest.mark.parametrize(("unit", "dtype"), [(1e160, F64), (1e-170, F64), (1e20, F32), (1e-24, F32)])
+@pytest.mark.parametrize(
+    ("unit", "dtype"), [(1e160, F64), (1e-170, F64), (1e20, F32), (1e-24, F32)]
+)
 def test_units_whose_square_is_no_number(score: C.Score, unit: float, dtype: torch.dtype) -> None:
     loc, sd = numbers(OLD + NEW), 0.5 + numbers(OLD + NEW, 1).abs()
     law = Prediction(Normal((unit * loc)[None].to(dtype), (unit * sd)[None].to(dtype)))
@@ -63,11 +71,15 @@ def test_units_whose_square_is_no_number(score: C.Score, unit: float, dtype: tor
     system = C.predictive_system(law[:OLD], y[:OLD])(law[OLD:]).interval(0.8)
     for found in (region, system):
         assert bool(torch.isfinite(found.width).all())
-        assert float(found.covers(y[OLD:]).double().mean()) == pytest.approx(0.8, abs=5 * math.sqrt(0.16 / OLD))
+        assert float(found.covers(y[OLD:]).double().mean()) == pytest.approx(
+            0.8, abs=5 * math.sqrt(0.16 / OLD)
+        )
 
 
 @pytest.mark.parametrize("score", [C.Normalized(), C.Signed(normalized=True)], ids=repr)
-def test_a_row_without_a_spread_is_infinite_where_the_rows_are_too_few_and_a_point_elsewhere(score: C.Score) -> None:
+def test_a_row_without_a_spread_is_infinite_where_the_rows_are_too_few_and_a_point_elsewhere(
+    score: C.Score,
+) -> None:
     sd = torch.tensor([[1.0, 0.0]], dtype=F64)
     new = Prediction(Normal(torch.zeros(1, 2, dtype=F64), sd, validate_args=False))
     old = Prediction(Normal(torch.zeros(1, 99, dtype=F64), torch.ones(1, 99, dtype=F64)))
@@ -87,14 +99,22 @@ def test_sides_that_are_all_beyond_the_largest_number_keep_their_law() -> None:
     """Every y lies above a mean without a spread: the score is -inf below and inf above, which is no empty set."""
     score = C.Signed(normalized=True)
     y = 1 + numbers(OLD + NEW).abs()
-    law = Prediction(Normal(torch.zeros(1, OLD + NEW, dtype=F64), torch.zeros(1, OLD + NEW, dtype=F64), validate_args=False))
+    law = Prediction(
+        Normal(
+            torch.zeros(1, OLD + NEW, dtype=F64),
+            torch.zeros(1, OLD + NEW, dtype=F64),
+            validate_args=False,
+        )
+    )
     region = C.calibrate(score, law[:OLD], y[:OLD])(law[OLD:], level=0.8)
     assert bool(region.covers(y[OLD:]).all())
     assert not bool(region.covers(-y[OLD:]).any())
 
 
 @pytest.mark.parametrize(("below", "above"), [(math.inf, -math.inf), (-math.inf, math.inf)])
-def test_a_set_that_no_number_belongs_to_is_empty_and_not_infinite(below: float, above: float) -> None:
+def test_a_set_that_no_number_belongs_to_is_empty_and_not_infinite(
+    below: float, above: float
+) -> None:
     law = Prediction(Normal(torch.zeros(1, 2, dtype=F64), torch.ones(1, 2, dtype=F64)))
     region = C.Signed().region(law, torch.tensor([below, above], dtype=F64).expand(2, 2), 0.9)
     assert bool(region.empty.all())
@@ -103,14 +123,22 @@ def test_a_set_that_no_number_belongs_to_is_empty_and_not_infinite(below: float,
 
 @pytest.mark.parametrize("score", SCORES, ids=repr)
 def test_a_law_that_could_not_be_computed_is_an_error_and_not_an_empty_set(score: C.Score) -> None:
-    law = Prediction(Normal(torch.tensor([[0.0, math.nan]], dtype=F64), torch.ones(1, 2, dtype=F64), validate_args=False))
+    law = Prediction(
+        Normal(
+            torch.tensor([[0.0, math.nan]], dtype=F64),
+            torch.ones(1, 2, dtype=F64),
+            validate_args=False,
+        )
+    )
     with pytest.raises(ArithmeticError, match="row 1"):
         score.region(law, torch.tensor(1.0, dtype=F64), 0.9)
 
 
 @pytest.mark.parametrize(("dtype", "factor"), [(F64, 6.0), (F64, 1000.0), (F32, 4.0), (F32, 100.0)])
 @pytest.mark.parametrize("family", ["Normal", "mixture", "StudentT"])
-def test_the_cdf_of_a_law_that_is_too_narrow_still_ranks(family: str, dtype: torch.dtype, factor: float) -> None:
+def test_the_cdf_of_a_law_that_is_too_narrow_still_ranks(
+    family: str, dtype: torch.dtype, factor: float
+) -> None:
     n = OLD + 400
     loc, sd = numbers(n), 0.5 + numbers(n, 1).abs()
     shift = torch.zeros(1 if family != "mixture" else 3, 1, dtype=F64)
@@ -119,7 +147,9 @@ def test_the_cdf_of_a_law_that_is_too_narrow_still_ranks(family: str, dtype: tor
     if family == "StudentT":
         law = StudentT(torch.full_like(width, 30.0), place.expand_as(width), width)
     y = (loc + sd * numbers(n, 2)).to(dtype)
-    in_band(C.calibrate(C.PIT(), Prediction(law)[:OLD], y[:OLD]), Prediction(law)[OLD:], y[OLD:], 0.9)
+    in_band(
+        C.calibrate(C.PIT(), Prediction(law)[:OLD], y[:OLD]), Prediction(law)[OLD:], y[OLD:], 0.9
+    )
 
 
 def lines(n: int, sharp: float) -> tuple[Prediction, Tensor]:
@@ -147,7 +177,9 @@ def test_modes_that_hold_little_each_and_everything_together(sharp: float) -> No
 def weighted(weights: Tensor, new: Tensor, dtype: torch.dtype) -> Tensor:
     y = numbers(OLD).to(dtype)
     zeros = torch.zeros(1, OLD, dtype=dtype)
-    calibrator = C.calibrate(C.Absolute(), Prediction(Normal(zeros, torch.ones_like(zeros))), y, weights=weights)
+    calibrator = C.calibrate(
+        C.Absolute(), Prediction(Normal(zeros, torch.ones_like(zeros))), y, weights=weights
+    )
     law = Prediction(Normal(zeros[:, :2], torch.ones_like(zeros[:, :2])))
     region = calibrator(law, level=0.8, weights=new)
     assert "nan" not in region.guarantee
@@ -155,12 +187,16 @@ def weighted(weights: Tensor, new: Tensor, dtype: torch.dtype) -> Tensor:
     return region.upper  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize(("unit", "dtype"), [(1e307, F64), (1e-300, F64), (1e39, F32), (1e-60, F32)])
+@pytest.mark.parametrize(
+    ("unit", "dtype"), [(1e307, F64), (1e-300, F64), (1e39, F32), (1e-60, F32)]
+)
 def test_weights_count_by_their_ratios_alone(unit: float, dtype: torch.dtype) -> None:
     ratios, new = 1 + numbers(OLD, 5).abs(), torch.tensor([0.5, 3.0], dtype=F64)
     found = weighted(unit * ratios, unit * new, dtype)
     assert torch.equal(found, weighted(ratios, new, dtype))
-    assert bool((found > 0.9).all())  # 0.8 of the absolute value of a standard normal y lie below 1.28
+    assert bool(
+        (found > 0.9).all()
+    )  # 0.8 of the absolute value of a standard normal y lie below 1.28
     outweighed = weighted(ratios, torch.tensor([1e308, 0.0], dtype=F64), dtype)
     assert torch.isinf(outweighed).tolist() == [True, False]
 
@@ -175,5 +211,7 @@ def test_weights_cover_in_any_units() -> None:
         new = numbers(1, seed + 2000) + 1
         truth = (numbers(1, seed + 3000) * torch.exp(new / 2)).float()
         calibrator = C.calibrate(C.Absolute(), law[:100], y, weights=1e50 * torch.exp(x))
-        hits.append(bool(calibrator(law[100:], level=0.8, weights=1e50 * torch.exp(new)).covers(truth)))
+        hits.append(
+            bool(calibrator(law[100:], level=0.8, weights=1e50 * torch.exp(new)).covers(truth))
+        )
     assert sum(hits) / 300 >= 0.8 - 4 * math.sqrt(0.16 / 300)

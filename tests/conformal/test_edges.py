@@ -20,14 +20,22 @@ F64 = torch.float64
 
 
 def one_law(mean: float, sd: float, rows: int) -> Prediction:
-    return Prediction(Normal(torch.full((1, rows), mean, dtype=F64), torch.full((1, rows), sd, dtype=F64)))
+    return Prediction(
+        Normal(torch.full((1, rows), mean, dtype=F64), torch.full((1, rows), sd, dtype=F64))
+    )
 
 
-@pytest.mark.parametrize("score", [C.PIT(), C.Density(), C.Normalized(), C.Signed(normalized=True), C.Absolute(), C.Quantile()])
+@pytest.mark.parametrize(
+    "score",
+    [C.PIT(), C.Density(), C.Normalized(), C.Signed(normalized=True), C.Absolute(), C.Quantile()],
+)
 @pytest.mark.parametrize("seed", range(12))
 def test_an_atom_of_y_at_the_threshold_is_not_lost_to_rounding(score: C.Score, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    mean, sd = (1 + 4 * torch.rand(1, generator=generator, dtype=F64)).item(), (1 + torch.rand(1, generator=generator)).item()
+    mean, sd = (
+        (1 + 4 * torch.rand(1, generator=generator, dtype=F64)).item(),
+        (1 + torch.rand(1, generator=generator)).item(),
+    )
     y = torch.randint(1, 6, (299,), generator=generator).to(F64)
     calibrator = C.calibrate(score, one_law(mean, sd, 99), y[:99])
     region = calibrator(one_law(mean, sd, 200), level=0.9)
@@ -38,7 +46,10 @@ def test_an_atom_of_y_at_the_threshold_is_not_lost_to_rounding(score: C.Score, s
 
 def test_shift_weights_are_a_function_of_the_row() -> None:
     generator = torch.Generator().manual_seed(0)
-    a, b = torch.randn(500, 1, generator=generator, dtype=F64), torch.randn(500, 1, generator=generator, dtype=F64) + 1
+    a, b = (
+        torch.randn(500, 1, generator=generator, dtype=F64),
+        torch.randn(500, 1, generator=generator, dtype=F64) + 1,
+    )
     X = torch.tensor([[-2.0], [0.0], [2.0]], dtype=F64)
     together = C.shift_weights(a, b, X)
     alone = torch.cat([C.shift_weights(a, b, x[None]) for x in X])
@@ -46,7 +57,9 @@ def test_shift_weights_are_a_function_of_the_row() -> None:
     assert float(together[2]) > 4 * float(together[1]) > 16 * float(together[0])
 
 
-@pytest.mark.parametrize("scores", [torch.ones(2000), torch.cat([0.1 * torch.rand(200), torch.ones(3000)])])
+@pytest.mark.parametrize(
+    "scores", [torch.ones(2000), torch.cat([0.1 * torch.rand(200), torch.ones(3000)])]
+)
 def test_pid_follows_scores_that_stand_still(scores: Tensor) -> None:
     found = C.PID(C.Absolute(), 0.9)(one_law(0.0, 1.0, len(scores)), scores.to(F64))
     assert float((~found.errors[-1500:]).double().mean()) == pytest.approx(0.9, abs=0.05)
@@ -54,11 +67,19 @@ def test_pid_follows_scores_that_stand_still(scores: Tensor) -> None:
 
 def test_online_methods_take_float32() -> None:
     law = Prediction(Normal(torch.zeros(1, 50), torch.ones(1, 50)))
-    for method in (C.ACI(C.Absolute(), 0.9, rate=0.5), C.AgACI(C.Absolute()), C.PID(C.Absolute(), saturation=10.0)):
+    for method in (
+        C.ACI(C.Absolute(), 0.9, rate=0.5),
+        C.AgACI(C.Absolute()),
+        C.PID(C.Absolute(), saturation=10.0),
+    ):
         assert len(method(law, torch.randn(50)).thresholds) == 50
 
 
-NEVER_EMPTY = [C.ACI(C.LAC(keep_best=True), 0.9, rate=0.05), C.AgACI(C.LAC(keep_best=True)), C.PID(C.LAC(keep_best=True))]
+NEVER_EMPTY = [
+    C.ACI(C.LAC(keep_best=True), 0.9, rate=0.05),
+    C.AgACI(C.LAC(keep_best=True)),
+    C.PID(C.LAC(keep_best=True)),
+]
 
 
 @pytest.mark.parametrize("method", NEVER_EMPTY, ids=repr)
@@ -66,7 +87,12 @@ NEVER_EMPTY = [C.ACI(C.LAC(keep_best=True), 0.9, rate=0.05), C.AgACI(C.LAC(keep_
 def test_sets_that_are_never_empty_stay_so_in_time(method: C.ACI, share: float) -> None:
     """The most probable label is right but for a share of the rows, all of them late: the share missed is bounded from above."""
     probs = torch.tensor([[0.9, 0.1]], dtype=F64).expand(3000, 2)[None]
-    y = torch.cat([torch.zeros(2000), (torch.rand(1000, generator=torch.Generator().manual_seed(0)) < 3 * share).to(F64)])
+    y = torch.cat(
+        [
+            torch.zeros(2000),
+            (torch.rand(1000, generator=torch.Generator().manual_seed(0)) < 3 * share).to(F64),
+        ]
+    )
     found = method(Prediction(Categorical(probs=probs)), y)
     assert not bool(found.region.empty.any())
     assert torch.equal(found.region.covers(y), ~found.errors)
@@ -78,7 +104,10 @@ def test_sets_that_are_never_empty_stay_so_in_time(method: C.ACI, share: float) 
 def test_an_interval_that_is_only_widened_stays_as_wide_as_the_models_own_in_time() -> None:
     law = one_law(0.0, 1.0, 400)
     own = law.interval(0.8)
-    for method in (C.ACI(C.Quantile(widen_only=True), 0.8, rate=0.3), C.PID(C.Quantile(widen_only=True), 0.8)):
+    for method in (
+        C.ACI(C.Quantile(widen_only=True), 0.8, rate=0.3),
+        C.PID(C.Quantile(widen_only=True), 0.8),
+    ):
         y = 0.01 * torch.randn(400, generator=torch.Generator().manual_seed(1), dtype=F64)
         found = method(law, y)
         assert bool((found.region.width >= own.width).all())
@@ -120,7 +149,9 @@ def test_the_bound_for_steps_of_any_size_is_met_on_a_sequence_that_knows_them() 
     for kind in range(3):
         q, scores, missed = 0.5, [], []
         for t, step in enumerate(steps):
-            s = (float(q < 0.99), float(t % 2), min(max(q + 1e-9, 0.0), 1.0))[kind]  # what the threshold misses, if it can
+            s = (float(q < 0.99), float(t % 2), min(max(q + 1e-9, 0.0), 1.0))[
+                kind
+            ]  # what the threshold misses, if it can
             scores.append(s)
             missed.append(float(s > q))
             q += step * (missed[-1] - 0.1)
@@ -151,7 +182,10 @@ def test_quantiles_of_counts_that_have_no_width(unit: str) -> None:
 
 
 def test_a_gap_that_holds_little_probability_is_a_gap() -> None:
-    parts = torch.tensor([[-5.0], [0.0], [7.0]], dtype=F64), torch.tensor([[0.1], [1.0], [3.0]], dtype=F64)
+    parts = (
+        torch.tensor([[-5.0], [0.0], [7.0]], dtype=F64),
+        torch.tensor([[0.1], [1.0], [3.0]], dtype=F64),
+    )
     law, y = Prediction(Normal(*parts)), torch.tensor([-3.8], dtype=F64)
     assert float(C.Density().score(law, y, 0.9)) > 5
     region = C.Density().region(law, torch.tensor(5.0, dtype=F64), 0.9)
@@ -163,12 +197,20 @@ def test_a_gap_that_holds_little_probability_is_a_gap() -> None:
 def test_randomised_label_sets_do_not_depend_on_the_batch() -> None:
     logits = torch.randn(1000, 101, generator=torch.Generator().manual_seed(0), dtype=F64)
     law = Prediction(Categorical(logits=torch.stack([logits, -logits], -1)))
-    together, alone = C.APS().scores(law), torch.cat([C.APS().scores(law[i : i + 1]) for i in range(101)])
+    together, alone = (
+        C.APS().scores(law),
+        torch.cat([C.APS().scores(law[i : i + 1]) for i in range(101)]),
+    )
     torch.testing.assert_close(together, alone, rtol=0, atol=1e-12)
 
 
 def test_no_weight_anywhere_is_no_knowledge() -> None:
-    q = weighted_threshold(torch.tensor([1.0, 2.0], dtype=F64), 0.9, torch.zeros(2, dtype=F64), torch.zeros(1, dtype=F64))
+    q = weighted_threshold(
+        torch.tensor([1.0, 2.0], dtype=F64),
+        0.9,
+        torch.zeros(2, dtype=F64),
+        torch.zeros(1, dtype=F64),
+    )
     assert bool(torch.isposinf(q).all())
 
 
@@ -183,7 +225,11 @@ def test_laws_of_bounded_counts_and_next_to_certain_probabilities() -> None:
     law = Prediction(Binomial(10, probs=torch.full((1, 2), 0.5, dtype=F64)))
     assert law.quantile(0.9995).tolist() == [10.0, 10.0]
     assert bool(torch.isfinite(law.crps(torch.tensor([3.0, 12.0]))).all())
-    assert bool(torch.isfinite(Prediction(Normal(torch.zeros(1, 2), torch.ones(1, 2))).quantile(1 - 1e-9)).all())
+    assert bool(
+        torch.isfinite(
+            Prediction(Normal(torch.zeros(1, 2), torch.ones(1, 2))).quantile(1 - 1e-9)
+        ).all()
+    )
     assert float(Prediction(Gamma(torch.full((1, 1), 0.05, dtype=F64), 1.0)).quantile(0.05)) >= 0
 
 
@@ -203,7 +249,9 @@ def test_small_refusals() -> None:
         C.ACI(C.Absolute(), window=0)
     with pytest.raises(DataError, match="infinity"):
         C.predictive_system(one_law(0.0, 1.0, 3), [0.0, 1.0, float("inf")])
-    region = C.calibrate(C.Absolute(), one_law(0.0, 1.0, 9), torch.zeros(9))(one_law(0.0, 1.0, 1), level=0.9999999)
+    region = C.calibrate(C.Absolute(), one_law(0.0, 1.0, 9), torch.zeros(9))(
+        one_law(0.0, 1.0, 1), level=0.9999999
+    )
     assert "0.9999999" in region.guarantee
 
 
@@ -215,9 +263,14 @@ def test_conformal_bayes_of_an_exact_posterior_covers() -> None:
     for seed in range(12):
         generator = torch.Generator().manual_seed(seed)
         X = torch.randn(40, 8, generator=generator, dtype=F64)
-        w, e = torch.randn(8, generator=generator, dtype=F64), torch.randn(40, generator=generator, dtype=F64)
+        w, e = (
+            torch.randn(8, generator=generator, dtype=F64),
+            torch.randn(40, generator=generator, dtype=F64),
+        )
         y = X @ w + 0.5 * e
-        posterior = ppgp.fit(model, Dataset(X[:25], y[:25]), inference.Exact(), progress=False, standardise=False)
+        posterior = ppgp.fit(
+            model, Dataset(X[:25], y[:25]), inference.Exact(), progress=False, standardise=False
+        )
         region = ppgp.conformal_bayes(posterior, X[25:], 0.8)
         covered.append(float(region.covers(y[25:]).double().mean()))
     mean = torch.tensor(covered)
@@ -233,16 +286,22 @@ def test_posteriors_of_other_models_or_data_are_not_judged_by_one_another() -> N
         fits = {
             "rbf": ppgp.fit(models.GP(kernels.RBF()), data, how, progress=False),
             "matern": ppgp.fit(models.GP(kernels.Matern(0.5)), data, how, progress=False),
-            "other": ppgp.fit(models.GP(kernels.RBF()), Dataset(X, torch.cos(X[:, 0])), how, progress=False),
+            "other": ppgp.fit(
+                models.GP(kernels.RBF()), Dataset(X, torch.cos(X[:, 0])), how, progress=False
+            ),
         }
     assert set(comparison.compare(fits).verdicts.values()) == {"reference"}
 
 
 def test_a_direction_is_flat_by_its_own_units() -> None:
-    data = Dataset(torch.tensor([[1e5, 1.0], [-1e5, 2.0], [3e5, -1.0], [0.0, 0.5]], dtype=F64), [1.0, 2.0, -1.0, 0.3])
+    data = Dataset(
+        torch.tensor([[1e5, 1.0], [-1e5, 2.0], [3e5, -1.0], [0.0, 0.5]], dtype=F64),
+        [1.0, 2.0, -1.0, 0.3],
+    )
     model = models.LinearRegression(priors.Normal(0.0, 1.0), 0.0, 1.0)
     laplace, exact = (
-        ppgp.fit(model, data, how, standardise=False, progress=False) for how in (inference.Laplace(), inference.Exact())
+        ppgp.fit(model, data, how, standardise=False, progress=False)
+        for how in (inference.Laplace(), inference.Exact())
     )
     assert laplace.log_evidence == pytest.approx(exact.log_evidence, abs=1e-6)
     assert not laplace.warnings
@@ -255,16 +314,26 @@ def test_least_squares_in_any_units(scale: float) -> None:
     y = scale * (3 * X[:, 0] + torch.randn(50, generator=generator, dtype=F64))
     flat = priors.Flat()
     posterior = ppgp.fit(
-        models.LinearRegression(flat, flat, flat), Dataset(X, y), inference.MAP(), standardise=False, progress=False
+        models.LinearRegression(flat, flat, flat),
+        Dataset(X, y),
+        inference.MAP(),
+        standardise=False,
+        progress=False,
     )
     A = torch.cat([X, torch.ones(50, 1, dtype=F64)], 1)
     w = torch.linalg.lstsq(A, y[:, None]).solution[:, 0]
-    torch.testing.assert_close(posterior.draws["weight"][0, 0] / scale, w[:2] / scale, rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(
+        posterior.draws["weight"][0, 0] / scale, w[:2] / scale, rtol=1e-6, atol=1e-9
+    )
     residual = float((y - A @ w).square().mean())
     assert float(posterior.draws["noise"]) == pytest.approx(residual, rel=1e-4)
 
 
 def test_kernels_are_their_variance_on_the_diagonal_in_float32() -> None:
     X = torch.randn(30, 6, generator=torch.Generator().manual_seed(0))
-    for kernel in (kernels.RBF(1.0, 0.005), kernels.Matern(1.5, 1.0, 0.005), kernels.RationalQuadratic(1.0, 0.005, 1.0)):
+    for kernel in (
+        kernels.RBF(1.0, 0.005),
+        kernels.Matern(1.5, 1.0, 0.005),
+        kernels.RationalQuadratic(1.0, 0.005, 1.0),
+    ):
         assert torch.equal(kernel({}, X).diagonal(), torch.ones(30))

@@ -7,8 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from ppgp.conformal import deleted, deleted_low_rank, full_interval, full_system
-from ppgp.conformal.leave_one_out_gp import Deleted
+from ppgp.conformal import (
+    full_interval,
+    full_system,
+    leave_one_out_parts,
+    leave_one_out_parts_low_rank,
+)
+from ppgp.conformal.leave_one_out_gp import LeaveOneOutParts
 from ppgp.posterior.region import exact_level
 
 
@@ -19,8 +24,12 @@ def normal(*shape: int, seed: int) -> Tensor:
 def problem(seed: int, n: int = 24, m: int = 3) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Covariance of n + m rows with noise, y, and the parts that deleted takes."""
     X = normal(n + m, 2, seed=seed)
-    noise = 0.05 + 0.5 * torch.rand(1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    full = torch.exp(-0.5 * torch.cdist(X, X).square() / (0.3 + 0.1 * (seed % 10))) + noise * torch.eye(n + m)
+    noise = 0.05 + 0.5 * torch.rand(
+        1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
+    full = torch.exp(
+        -0.5 * torch.cdist(X, X).square() / (0.3 + 0.1 * (seed % 10))
+    ) + noise * torch.eye(n + m)
     y = torch.linalg.cholesky(full) @ normal(n + m, seed=seed + 1) * (1 + seed % 3)
     return full, y[:n], full[:n, :n], full[:n, n:], full.diagonal()[n:]
 
@@ -30,7 +39,9 @@ def kept(full: Tensor, y: Tensor, t: float, row: int, level: float) -> bool:
     n = len(y)
     index = [*range(n), n + row]
     inverse = torch.linalg.inv(full[index][:, index])
-    score = (inverse @ torch.cat([y, torch.tensor([t], dtype=y.dtype)])).abs() / inverse.diagonal().sqrt()
+    score = (
+        inverse @ torch.cat([y, torch.tensor([t], dtype=y.dtype)])
+    ).abs() / inverse.diagonal().sqrt()
     at_least = 1 + int((score[:-1] >= score[-1]).sum())
     return at_least > (1 - exact_level(level)) * (n + 1)
 
@@ -39,7 +50,7 @@ def kept(full: Tensor, y: Tensor, t: float, row: int, level: float) -> bool:
 def test_the_closed_form_is_brute_force_to_1e_8(seed: int) -> None:
     full, y, C, K, variance = problem(seed)
     level = (0.8, 0.9, 0.95)[seed % 3]
-    lower, upper = full_interval(deleted(C, y, K, variance), level)
+    lower, upper = full_interval(leave_one_out_parts(C, y, K, variance), level)
     for row in range(len(variance)):
         for end, inwards in ((float(lower[row]), 1.0), (float(upper[row]), -1.0)):
             gap = 1e-8 * max(1.0, abs(end))
@@ -47,7 +58,9 @@ def test_the_closed_form_is_brute_force_to_1e_8(seed: int) -> None:
             assert not kept(full, y, end - inwards * gap, row, level)
 
 
-def without_each(full: Tensor, y: Tensor, n: int, drift: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def without_each(
+    full: Tensor, y: Tensor, n: int, drift: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Mean and variance at each new row from the data without row i: n solves."""
     m = len(full) - n
     means, variances = torch.empty(n, m, dtype=y.dtype), torch.empty(n, m, dtype=y.dtype)
@@ -61,28 +74,34 @@ def without_each(full: Tensor, y: Tensor, n: int, drift: Tensor | None = None) -
             else:
                 F, f = drift[kept_rows], drift[n + k]
                 p = F.shape[1]
-                system = torch.cat([torch.cat([C, F], 1), torch.cat([F.mT, torch.zeros(p, p, dtype=y.dtype)], 1)])
+                system = torch.cat(
+                    [torch.cat([C, F], 1), torch.cat([F.mT, torch.zeros(p, p, dtype=y.dtype)], 1)]
+                )
                 w = torch.linalg.solve(system, torch.cat([c, f]))[:-p]
             means[i, k] = w @ y[kept_rows]
             variances[i, k] = full[n + k, n + k] - 2 * w @ c + w @ C @ w
     return means, variances
 
 
-def leave_one_out(parts: Deleted) -> tuple[Tensor, Tensor]:
+def leave_one_out(parts: LeaveOneOutParts) -> tuple[Tensor, Tensor]:
     mean, sd, _ = parts.at(slice(None))
     return mean, sd.square()
 
 
 def test_predictions_without_each_row_are_those_of_n_refits() -> None:
     full, y, C, K, variance = problem(7, n=12)
-    for found, wanted in zip(leave_one_out(deleted(C, y, K, variance)), without_each(full, y, 12), strict=True):
+    for found, wanted in zip(
+        leave_one_out(leave_one_out_parts(C, y, K, variance)),
+        without_each(full, y, 12),
+        strict=True,
+    ):
         torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
 
 
 def test_with_a_drift_they_are_those_of_n_universal_krigings() -> None:
     full, y, C, K, variance = problem(8, n=12)
     drift = torch.cat([torch.ones(15, 1), normal(15, 1, seed=3)], 1)
-    parts = deleted(C, y, K, variance, drift=(drift[:12], drift[12:]))
+    parts = leave_one_out_parts(C, y, K, variance, drift=(drift[:12], drift[12:]))
     for found, wanted in zip(leave_one_out(parts), without_each(full, y, 12, drift), strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
 
@@ -93,13 +112,13 @@ def test_woodbury_is_the_dense_form() -> None:
     prior = root @ root.mT + torch.eye(5)
     noise = 0.1 + torch.rand(30, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     y, new_noise = normal(30, seed=4), torch.full((4,), 0.2, dtype=torch.float64)
-    dense = deleted(
+    dense = leave_one_out_parts(
         features @ prior @ features.mT + torch.diag(noise),
         y,
         features @ prior @ new.mT,
         ((new @ prior) * new).sum(1) + new_noise,
     )
-    low = deleted_low_rank(features, prior, noise, y, new, new_noise)
+    low = leave_one_out_parts_low_rank(features, prior, noise, y, new, new_noise)
     for name in ("a", "d", "b", "mean", "variance"):
         torch.testing.assert_close(getattr(low, name), getattr(dense, name), rtol=1e-9, atol=1e-10)
 
@@ -113,7 +132,9 @@ def test_coverage_is_exact_where_the_hyperparameters_are_given() -> None:
         X = torch.as_tensor(generator.normal(size=(n + 1, 1)))
         y = torch.as_tensor(np.exp(generator.normal(size=n + 1)))
         full = torch.exp(-0.5 * torch.cdist(X, X).square()) + 0.1 * torch.eye(n + 1)
-        lower, upper = full_interval(deleted(full[:n, :n], y[:n], full[:n, n:], full.diagonal()[n:]), level)
+        lower, upper = full_interval(
+            leave_one_out_parts(full[:n, :n], y[:n], full[:n, n:], full.diagonal()[n:]), level
+        )
         covered += int(lower[0] <= y[n] <= upper[0])
     error = 3 * np.sqrt(level * (1 - level) / repetitions)
     assert level - error <= covered / repetitions <= level + 1 / (n + 1) + error
@@ -121,14 +142,14 @@ def test_coverage_is_exact_where_the_hyperparameters_are_given() -> None:
 
 def test_too_few_ranked_rows_give_the_whole_line() -> None:
     _, y, C, K, variance = problem(0)
-    parts = deleted(C, y, K, variance)
+    parts = leave_one_out_parts(C, y, K, variance)
     assert bool(torch.isinf(full_interval(parts, 0.9, torch.arange(8))[1]).all())
     assert bool(torch.isfinite(full_interval(parts, 0.9, torch.arange(9))[1]).all())
 
 
 def test_the_system_is_uniform_at_the_truth_and_its_interval_holds_the_full_one() -> None:
     _, y, C, K, variance = problem(3)
-    parts = deleted(C, y, K, variance)
+    parts = leave_one_out_parts(C, y, K, variance)
     steps = full_system(parts)
     mean, sd, u = parts.at(slice(None))
     torch.testing.assert_close(steps, (mean + sd * u).mT.sort(-1).values)
@@ -141,8 +162,11 @@ def test_a_row_of_the_data_without_noise_is_known(unit: float) -> None:
     X = normal(12, 1, seed=0)
     C = unit**2 * torch.exp(-0.5 * torch.cdist(X, X).square())
     y = unit * torch.sin(3 * X[:, 0])
-    for drift in (None, (torch.ones(12, 1, dtype=torch.float64), torch.ones(12, 1, dtype=torch.float64))):
-        parts = deleted(C, y, C, C.diagonal(), drift=drift)
+    for drift in (
+        None,
+        (torch.ones(12, 1, dtype=torch.float64), torch.ones(12, 1, dtype=torch.float64)),
+    ):
+        parts = leave_one_out_parts(C, y, C, C.diagonal(), drift=drift)
         lower, upper = full_interval(parts, 0.8)
         torch.testing.assert_close(lower, y, rtol=1e-12, atol=0)
         torch.testing.assert_close(upper, y, rtol=1e-12, atol=0)

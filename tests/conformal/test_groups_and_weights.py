@@ -23,9 +23,13 @@ def standard(n: int) -> Prediction:
 
 
 def test_groups_have_the_thresholds_they_would_have_alone() -> None:
-    y = torch.cat([torch.linspace(0, 1, 30), torch.linspace(0, 10, 40), torch.linspace(0, 5, 5)]).double()
+    y = torch.cat(
+        [torch.linspace(0, 1, 30), torch.linspace(0, 10, 40), torch.linspace(0, 5, 5)]
+    ).double()
     labels = ["a"] * 30 + ["b"] * 40 + ["c"] * 5
-    region = calibrate(Absolute(), standard(75), y, groups=labels)(standard(4), level=0.9, groups=["b", "a", "c", "b"])
+    region = calibrate(Absolute(), standard(75), y, groups=labels)(
+        standard(4), level=0.9, groups=["b", "a", "c", "b"]
+    )
     alone = {g: threshold(y[[label == g for label in labels]], 0.9) for g in "abc"}
     assert region.upper is not None
     assert region.upper.tolist() == pytest.approx([float(alone[g]) for g in "bacb"], rel=1e-13)
@@ -43,7 +47,9 @@ def test_each_group_is_covered() -> None:
         y = torch.as_tensor(rng.normal(size=61) * np.where(groups == 0, 1.0, 5.0))
         if min(np.bincount(groups[:60], minlength=2)) < 4:
             continue
-        region = calibrate(Absolute(), standard(60), y[:60], groups=groups[:60])(standard(1), level=0.8, groups=groups[60:])
+        region = calibrate(Absolute(), standard(60), y[:60], groups=groups[:60])(
+            standard(1), level=0.8, groups=groups[60:]
+        )
         hits.append((groups[60], bool(region.covers(y[60:])[0])))
     for g in (0, 1):
         covered = [hit for group, hit in hits if group == g]
@@ -55,8 +61,13 @@ def test_equal_weights_give_the_exact_rank() -> None:
         scores = torch.arange(1.0, n + 1, dtype=torch.float64)
         for level in (0.5, 0.7, 0.8, 0.9, 0.95):
             for weight in (1.0, 0.1, 3.7):
-                w, new = torch.full((n,), weight, dtype=torch.float64), torch.full((1,), weight, dtype=torch.float64)
-                assert float(weighted_threshold(scores, level, w, new)) == float(threshold(scores, level)), (n, level, weight)
+                w, new = (
+                    torch.full((n,), weight, dtype=torch.float64),
+                    torch.full((1,), weight, dtype=torch.float64),
+                )
+                assert float(weighted_threshold(scores, level, w, new)) == float(
+                    threshold(scores, level)
+                ), (n, level, weight)
 
 
 def test_the_weighted_threshold_is_the_definition() -> None:
@@ -64,7 +75,9 @@ def test_the_weighted_threshold_is_the_definition() -> None:
     for _ in range(50):
         n = int(rng.integers(3, 30))
         s, w, new = rng.normal(size=n), rng.exponential(size=n), rng.exponential(size=4)
-        found = weighted_threshold(*(torch.as_tensor(v) for v in (s,)), 0.8, torch.as_tensor(w), torch.as_tensor(new))
+        found = weighted_threshold(
+            *(torch.as_tensor(v) for v in (s,)), 0.8, torch.as_tensor(w), torch.as_tensor(new)
+        )
         for j in range(4):
             mass = np.append(w, new[j]) / (w.sum() + new[j])
             points = np.append(s, np.inf)
@@ -110,24 +123,38 @@ def test_decay_forgets_and_says_what_it_costs() -> None:
     region = calibrate(Absolute(), standard(300), y, weights=Decay(0.9))(standard(1), level=0.8)
     assert float(region.upper) < 1.5  # type: ignore[arg-type]
     assert "drift" in region.guarantee
-    assert float(calibrate(Absolute(), standard(300), y, weights=Decay(1.0))(standard(1), level=0.8).upper) == pytest.approx(
-        10.0
-    )  # type: ignore[arg-type]
+    assert float(
+        calibrate(Absolute(), standard(300), y, weights=Decay(1.0))(standard(1), level=0.8).upper
+    ) == pytest.approx(10.0)  # type: ignore[arg-type]
 
 
 def test_weights_and_groups_work_on_both_sides_of_a_signed_score() -> None:
     y = torch.randn(200, generator=torch.Generator().manual_seed(0), dtype=torch.float64).exp()
     one = calibrate(Signed(), standard(200), y)(standard(3), level=0.8)
-    same = calibrate(Signed(), standard(200), y, weights=torch.ones(200))(standard(3), level=0.8, weights=torch.ones(3))
+    same = calibrate(Signed(), standard(200), y, weights=torch.ones(200))(
+        standard(3), level=0.8, weights=torch.ones(3)
+    )
     assert torch.equal(one.lower, same.lower)  # type: ignore[arg-type]
     assert torch.equal(one.upper, same.upper)  # type: ignore[arg-type]
 
 
 BAD = {
-    "an empty group": (lambda c: c(standard(1), groups=["z"]), "groups", r"calibration rows in every group, got none in z"),
+    "an empty group": (
+        lambda c: c(standard(1), groups=["z"]),
+        "groups",
+        r"calibration rows in every group, got none in z",
+    ),
     "groups left out": (lambda c: c(standard(1)), "groups", "none for the new rows"),
-    "negative": (lambda c: c(standard(1), weights=(-torch.ones(20), torch.ones(1))), None, "-1 in calibration row 0"),
-    "all zero": (lambda c: c(standard(1), weights=(torch.zeros(20), torch.ones(1))), None, "0 for all"),
+    "negative": (
+        lambda c: c(standard(1), weights=(-torch.ones(20), torch.ones(1))),
+        None,
+        "-1 in calibration row 0",
+    ),
+    "all zero": (
+        lambda c: c(standard(1), weights=(torch.zeros(20), torch.ones(1))),
+        None,
+        "0 for all",
+    ),
     "another length": (
         lambda c: c(standard(1), weights=(torch.ones(19), torch.ones(1))),
         None,
@@ -140,20 +167,26 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_bad_groups_and_weights_are_one_sentence(case: str) -> None:
     call, with_groups, message = BAD[case]
-    calibrator = calibrate(Absolute(), standard(20), torch.zeros(20), groups=["a"] * 20 if with_groups else None)
+    calibrator = calibrate(
+        Absolute(), standard(20), torch.zeros(20), groups=["a"] * 20 if with_groups else None
+    )
     with pytest.raises(DataError, match=message):
         call(calibrator)
     with pytest.raises(SettingError, match="rate in"):
         Decay(1.5)
 
 
-@pytest.mark.parametrize("labels", [["a", None, "b"], [1.0, math.nan, 2.0], ["a", 1, None]], ids=repr)
+@pytest.mark.parametrize(
+    "labels", [["a", None, "b"], [1.0, math.nan, 2.0], ["a", 1, None]], ids=repr
+)
 def test_a_row_without_a_group_is_named(labels: list[object]) -> None:
     n = len(labels)
     row = next(i for i, label in enumerate(labels) if label is None or label != label)
     with pytest.raises(DataError, match=rf"row {row}"):
         calibrate(Absolute(), standard(n), torch.zeros(n), groups=labels)
-    calibrator = calibrate(Absolute(), standard(20), torch.zeros(20), groups=["a"] * 10 + ["b"] * 10)
+    calibrator = calibrate(
+        Absolute(), standard(20), torch.zeros(20), groups=["a"] * 10 + ["b"] * 10
+    )
     with pytest.raises(DataError, match=rf"row {row}"):
         calibrator(standard(n), groups=np.array(labels, dtype=object))
 
@@ -161,5 +194,7 @@ def test_a_row_without_a_group_is_named(labels: list[object]) -> None:
 def test_groups_of_mixed_types_are_compared_as_they_are() -> None:
     groups = np.array(["a", 1] * 15, dtype=object)
     y = torch.tensor([1.0, 5.0] * 15, dtype=torch.float64)
-    region = calibrate(Absolute(), standard(30), y, groups=groups)(standard(2), level=0.8, groups=groups[:2])
+    region = calibrate(Absolute(), standard(30), y, groups=groups)(
+        standard(2), level=0.8, groups=groups[:2]
+    )
     assert region.upper.tolist() == pytest.approx([1.0, 5.0])  # type: ignore[union-attr]

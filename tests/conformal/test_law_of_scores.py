@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ppgp import Prediction, Region
 from ppgp import conformal as C
-from ppgp.numerics.lattice import number, place
+from ppgp.numerics.float_search import number, place
 
 LEVEL, DRAWS, ROWS = 0.9, 2, 3
 #: scores of arithmetic, whose ends are exact
@@ -41,7 +41,9 @@ def ends_of(region: Region) -> list[Tensor]:
     found = [lower, upper]
     for k in range(max(map(len, region.pieces or ((),)))):
         for side in (0, 1):
-            inner = [row[min(k, len(row) - 1)][side] if row else torch.inf for row in region.pieces or ()]
+            inner = [
+                row[min(k, len(row) - 1)][side] if row else torch.inf for row in region.pieces or ()
+            ]
             found.append(torch.tensor(inner, dtype=lower.dtype))
     return found
 
@@ -54,7 +56,9 @@ def near(y: Tensor, region: Region, law: Prediction) -> Tensor:
     return torch.stack(close).any(0)
 
 
-def disagreements(score: C.Score, law: Prediction, region: Region, q: Tensor, points: list[Tensor]) -> list[str]:
+def disagreements(
+    score: C.Score, law: Prediction, region: Region, q: Tensor, points: list[Tensor]
+) -> list[str]:
     """What each y of ``points`` says, all scored at once; exact scores by the very ends that the region was made of."""
     if score in ROUNDED:
         rows = torch.arange(len(law)).repeat(len(points))
@@ -68,13 +72,20 @@ def disagreements(score: C.Score, law: Prediction, region: Region, q: Tensor, po
         if score in ROUNDED:
             odd &= ~near(y, region, law)
             odd &= ~((each - q).abs() <= NOISE * torch.finfo(s.dtype).eps * (1 + q.abs())).any(1)
-        wrong += [f"{score!r} {law!r}: y {y[i]!r}, score {each[i]}, q {q}, {region}" for i in torch.nonzero(odd).flatten()]
+        wrong += [
+            f"{score!r} {law!r}: y {y[i]!r}, score {each[i]}, q {q}, {region}"
+            for i in torch.nonzero(odd).flatten()
+        ]
     return wrong
 
 
 @pytest.mark.parametrize("name", densities.LAWS)
-@pytest.mark.parametrize(("exponent", "single", "seed"), [(150, False, 0), (-150, True, 1)], ids=["large", "small"])
-def test_membership_is_the_score_at_most_q(name: str, exponent: int, single: bool, seed: int) -> None:
+@pytest.mark.parametrize(
+    ("exponent", "single", "seed"), [(150, False, 0), (-150, True, 1)], ids=["large", "small"]
+)
+def test_membership_is_the_score_at_most_q(
+    name: str, exponent: int, single: bool, seed: int
+) -> None:
     """Of 10 scores, in float64 and float32.
 
     A PIT and a density are monotone but for their own rounding, so that y next to an end may lie on either side: within 4 roundings
@@ -100,7 +111,10 @@ def test_membership_is_the_score_at_most_q(name: str, exponent: int, single: boo
 @pytest.mark.parametrize("score", EXACT + ROUNDED, ids=repr)
 def test_infinite_thresholds_give_everything_and_nothing(score: C.Score) -> None:
     law = densities.prediction("StudentT", 1.0, torch.float64, 0, 3, 4)
-    whole, none = (score.region(law, torch.tensor(q, dtype=torch.float64), LEVEL) for q in (torch.inf, -torch.inf))
+    whole, none = (
+        score.region(law, torch.tensor(q, dtype=torch.float64), LEVEL)
+        for q in (torch.inf, -torch.inf)
+    )
     assert whole.lower.tolist() == [-torch.inf] * 4  # type: ignore[union-attr]
     assert whole.upper.tolist() == [torch.inf] * 4  # type: ignore[union-attr]
     assert bool(none.empty.all())
@@ -112,9 +126,13 @@ def test_a_law_that_is_right_far_into_its_tails(draws: int) -> None:
     """60 sds out, where a cdf has long been 0 or 1: -log P(Y > 60) of the standard normal, from its asymptotic series."""
     zeros = torch.zeros(draws, 1, dtype=torch.float64)
     law = Prediction(torch.distributions.Normal(zeros, torch.ones_like(zeros)))
-    tail = 1800 + 4.094344562222101 + 0.9189385332046727 + 0.0002775394  # z^2 / 2 + log z + log(2 pi) / 2 + 1 / z^2
+    tail = (
+        1800 + 4.094344562222101 + 0.9189385332046727 + 0.0002775394
+    )  # z^2 / 2 + log z + log(2 pi) / 2 + 1 / z^2
     for y in (-60.0, 60.0):
-        assert float(C.PIT().score(law, torch.tensor([y], dtype=torch.float64), LEVEL)) == pytest.approx(tail, abs=1e-6)
+        assert float(
+            C.PIT().score(law, torch.tensor([y], dtype=torch.float64), LEVEL)
+        ) == pytest.approx(tail, abs=1e-6)
     region = C.PIT().region(law, torch.tensor(tail, dtype=torch.float64), LEVEL)
     assert float(region.upper) == pytest.approx(60, abs=1e-6)  # type: ignore[arg-type]
     assert float(region.lower) == pytest.approx(-60, abs=1e-6)  # type: ignore[arg-type]

@@ -64,11 +64,18 @@ def test_alpha_outside_0_1_gives_everything_and_nothing() -> None:
 
 def test_every_method_recovers_after_a_change_of_scale_where_a_fixed_threshold_does_not() -> None:
     rng = np.random.default_rng(1)
-    before, y = rng.normal(size=200), np.concatenate([rng.normal(size=500), 4 * rng.normal(size=1500)])
+    before, y = (
+        rng.normal(size=200),
+        np.concatenate([rng.normal(size=500), 4 * rng.normal(size=1500)]),
+    )
     calibrator = calibrate(Absolute(), standard(200), before)
     fixed = calibrator(standard(2000), level=0.9).covers(y)[500:]
     assert float(fixed.double().mean()) < 0.6
-    for method in (ACI(Absolute(), 0.9, 0.02, window=300), AgACI(Absolute(), 0.9, window=300), PID(Absolute(), 0.9)):
+    for method in (
+        ACI(Absolute(), 0.9, 0.02, window=300),
+        AgACI(Absolute(), 0.9, window=300),
+        PID(Absolute(), 0.9),
+    ):
         online = method(standard(2000), y, calibration=calibrator)
         late = float((~online.errors[1000:]).double().mean())
         assert late == pytest.approx(0.9, abs=0.03), method

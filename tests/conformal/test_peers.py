@@ -16,7 +16,15 @@ from sklearn.linear_model import LinearRegression as OLS
 
 import ppgp
 from ppgp import inference, models, priors
-from ppgp.conformal import LAC, Absolute, Normalized, calibrate, deleted, full_interval, predictive_system
+from ppgp.conformal import (
+    LAC,
+    Absolute,
+    Normalized,
+    calibrate,
+    full_interval,
+    leave_one_out_parts,
+    predictive_system,
+)
 from ppgp.data import Dataset
 from ppgp.posterior.prediction import Prediction
 
@@ -45,7 +53,11 @@ class Sine(RegressorMixin, BaseEstimator):
 
 
 def law(X: np.ndarray) -> Prediction:
-    return Prediction(dist.Normal(torch.as_tensor(np.sin(X[:, 0]))[None], torch.as_tensor(0.5 + np.abs(X[:, 0]))[None]))
+    return Prediction(
+        dist.Normal(
+            torch.as_tensor(np.sin(X[:, 0]))[None], torch.as_tensor(0.5 + np.abs(X[:, 0]))[None]
+        )
+    )
 
 
 def both(region: Any) -> np.ndarray:
@@ -54,7 +66,9 @@ def both(region: Any) -> np.ndarray:
 
 @pytest.mark.parametrize(("n", "level"), [(60, 0.9), (60, 0.8), (49, 0.5), (20, 0.9)])
 def test_split_intervals_are_mapies(n: int, level: float) -> None:
-    peer = mapie_regression.SplitConformalRegressor(Sine().fit(X, Y), confidence_level=level, prefit=True)
+    peer = mapie_regression.SplitConformalRegressor(
+        Sine().fit(X, Y), confidence_level=level, prefit=True
+    )
     peer.conformalize(X[:n], Y[:n])
     _, wanted = peer.predict_interval(NEW)
     found = calibrate(Absolute(), law(X[:n]), Y[:n])(law(NEW), level=level)
@@ -69,12 +83,20 @@ def test_normalised_intervals_are_those_of_crepes(n: int) -> None:
     np.testing.assert_allclose(both(found), wanted, rtol=1e-12)
 
 
-def test_at_nine_rows_and_level_0_9_a_finite_set_is_valid_where_crepes_gives_the_line_and_mapie_refuses() -> None:
+def test_at_nine_rows_and_level_0_9_a_finite_set_is_valid_where_crepes_gives_the_line_and_mapie_refuses() -> (
+    None
+):
     found = calibrate(Absolute(), law(X[:9]), Y[:9])(law(NEW), level=0.9)
     assert not bool(found.infinite.any())
-    theirs = crepes.ConformalRegressor().fit((Y - MEAN)[:9]).predict_int(np.sin(NEW[:, 0]), confidence=0.9)
+    theirs = (
+        crepes.ConformalRegressor()
+        .fit((Y - MEAN)[:9])
+        .predict_int(np.sin(NEW[:, 0]), confidence=0.9)
+    )
     assert bool(np.isinf(theirs).all())
-    peer = mapie_regression.SplitConformalRegressor(Sine().fit(X, Y), confidence_level=0.9, prefit=True)
+    peer = mapie_regression.SplitConformalRegressor(
+        Sine().fit(X, Y), confidence_level=0.9, prefit=True
+    )
     with pytest.raises(ValueError, match=r"[Nn]umber of samples|too low|confidence"):
         peer.conformalize(X[:9], Y[:9]).predict_interval(NEW)
 
@@ -84,7 +106,9 @@ def test_p_values_of_a_predictive_system_are_those_of_crepes() -> None:
     at = np.sin(NEW[:, 0]) + 0.3
     wanted = peer.predict_p(np.sin(NEW[:, 0]), at, sigmas=0.5 + np.abs(NEW[:, 0]), smoothing=False)
     system = predictive_system(law(X[:50]), Y[:50])(law(NEW))
-    np.testing.assert_allclose(system.cdf(at, u=1.0).numpy(), np.asarray(wanted).ravel(), rtol=1e-12)
+    np.testing.assert_allclose(
+        system.cdf(at, u=1.0).numpy(), np.asarray(wanted).ravel(), rtol=1e-12
+    )
 
 
 def test_full_conformal_of_a_gp_is_mapies_jackknife_plus_of_n_refits() -> None:
@@ -92,22 +116,30 @@ def test_full_conformal_of_a_gp_is_mapies_jackknife_plus_of_n_refits() -> None:
     gp = GaussianProcessRegressor(kernel, optimizer=None)
     rows, targets = X[:25], Y[:25]
     peer = mapie_regression.CrossConformalRegressor(
-        gp, confidence_level=0.8, conformity_score=mapie_scores.StdConformityScore(), method="plus", cv=25
+        gp,
+        confidence_level=0.8,
+        conformity_score=mapie_scores.StdConformityScore(),
+        method="plus",
+        cv=25,
     )
     peer.fit_conformalize(rows, targets)
     _, wanted = peer.predict_interval(NEW)
     C, K = kernel(rows), (1.3 * sk.RBF(0.7))(rows, NEW)
-    parts = deleted(*(torch.as_tensor(v) for v in (C, targets, K, np.full(7, 1.5))))
+    parts = leave_one_out_parts(*(torch.as_tensor(v) for v in (C, targets, K, np.full(7, 1.5))))
     found = torch.stack(full_interval(parts, 0.8), 1).numpy()
     np.testing.assert_allclose(found, wanted[:, :, 0], rtol=1e-8, atol=1e-8)
 
 
 def test_jackknife_plus_of_least_squares_is_mapies() -> None:
-    peer = mapie_regression.CrossConformalRegressor(OLS(), confidence_level=0.8, method="plus", cv=20)
+    peer = mapie_regression.CrossConformalRegressor(
+        OLS(), confidence_level=0.8, method="plus", cv=20
+    )
     peer.fit_conformalize(X[:20], Y[:20])
     _, wanted = peer.predict_interval(NEW)
     flat = models.LinearRegression(weight=priors.Flat(), bias=priors.Flat(), noise=1.0)
-    cross = ppgp.cross_calibrate(flat, Dataset(X[:20], Y[:20]), inference.MAP("newton"), Absolute(), folds=None)
+    cross = ppgp.cross_calibrate(
+        flat, Dataset(X[:20], Y[:20]), inference.MAP("newton"), Absolute(), folds=None
+    )
     np.testing.assert_allclose(both(cross(NEW, level=0.8)), wanted[:, :, 0], rtol=1e-6, atol=1e-6)
 
 
@@ -129,9 +161,14 @@ def test_label_sets_are_mapies() -> None:
     model = Softmax().fit(X, None)
     p = model.predict_proba(X)
     labels = np.array([RNG.choice(3, p=row) for row in p])
-    peer = mapie_classification.SplitConformalClassifier(model, confidence_level=0.8, conformity_score="lac", prefit=True)
+    peer = mapie_classification.SplitConformalClassifier(
+        model, confidence_level=0.8, conformity_score="lac", prefit=True
+    )
     peer.conformalize(X, labels)
     _, wanted = peer.predict_set(NEW)
-    ours = [Prediction(dist.Categorical(probs=torch.as_tensor(model.predict_proba(v))[None])) for v in (X, NEW)]
+    ours = [
+        Prediction(dist.Categorical(probs=torch.as_tensor(model.predict_proba(v))[None]))
+        for v in (X, NEW)
+    ]
     found = calibrate(LAC(), ours[0], labels)(ours[1], level=0.8)
     assert np.array_equal(found.labels.numpy(), wanted[:, :, 0])  # type: ignore[union-attr]

@@ -27,7 +27,9 @@ FEW = inference.MAP(steps=10)
 def surface(n: int, seed: int, size: float = 1.0) -> Dataset:
     generator = torch.Generator().manual_seed(seed)
     X = size * torch.rand(n, 2, generator=generator, dtype=torch.float64)
-    y = torch.sin(4 * X[:, 0] / size) + 0.3 * torch.randn(n, generator=generator, dtype=torch.float64)
+    y = torch.sin(4 * X[:, 0] / size) + 0.3 * torch.randn(
+        n, generator=generator, dtype=torch.float64
+    )
     return Dataset(X, y)
 
 
@@ -36,7 +38,9 @@ def fitted(model: Any, data: Any, **options: Any) -> ppgp.Posterior:
 
 
 @quiet
-def test_a_posterior_keeps_its_recipe_beside_the_prepared_one_and_so_does_its_file(tmp_path: Path) -> None:
+def test_a_posterior_keeps_its_recipe_beside_the_prepared_one_and_so_does_its_file(
+    tmp_path: Path,
+) -> None:
     posterior = fitted(models.Kriging(), surface(30, 0))
     assert posterior.recipe == models.Kriging()
     assert posterior.model.variogram is not None
@@ -47,7 +51,9 @@ def test_a_posterior_keeps_its_recipe_beside_the_prepared_one_and_so_does_its_fi
 
 
 @quiet
-def test_hyper_split_fits_the_recipe_and_not_what_was_made_ready_for_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hyper_split_fits_the_recipe_and_not_what_was_made_ready_for_all_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     given: list[Any] = []
     plain = full_conformal_sets.fit
 
@@ -64,7 +70,9 @@ def test_hyper_split_fits_the_recipe_and_not_what_was_made_ready_for_all_rows(mo
 
 
 @quiet
-@pytest.mark.parametrize("model", [models.Kriging(), models.SGPR(inducing=5)], ids=["kriging", "sgpr"])
+@pytest.mark.parametrize(
+    "model", [models.Kriging(), models.SGPR(inducing=5)], ids=["kriging", "sgpr"]
+)
 def test_the_model_of_a_posterior_is_cross_calibrated_as_it_was_given(model: Any) -> None:
     data = surface(30, 0)
     posterior = fitted(model, data)
@@ -96,7 +104,9 @@ def test_hyper_split_of_kriging_holds_its_level() -> None:
         data = surface(40 + rows, seed, 1000.0)
         posterior = fitted(models.Kriging(), data.rows(slice(0, 40)))
         new = data.rows(slice(40, None))
-        region = ppgp.full_conformal(posterior, new, 0.8, split=0.275, seed=seed)  # 29 ranked: k = 24 of 30
+        region = ppgp.full_conformal(
+            posterior, new, 0.8, split=0.275, seed=seed
+        )  # 29 ranked: k = 24 of 30
         assert region.guarantee.startswith("marginal coverage >= 0.8")
         hits += int(region.covers(new.y).sum())
     one = betabinom(rows, 24, 6)
@@ -122,7 +132,9 @@ def test_numbers_found_on_the_ranked_rows_claim_nothing() -> None:
         assert region.guarantee.startswith("heuristic")
         assert "fixed_beforehand" in region.guarantee
         assert full_system_of(posterior, new, split).guarantee.startswith("heuristic")
-    assert ppgp.cross_calibrate(kriged(data), data, folds=2)(new, 0.8).guarantee.startswith("heuristic")
+    assert ppgp.cross_calibrate(kriged(data), data, folds=2)(new, 0.8).guarantee.startswith(
+        "heuristic"
+    )
 
 
 @quiet
@@ -147,9 +159,13 @@ def test_what_the_ranked_rows_have_scaled_is_not_fixed_beforehand() -> None:
     gp = models.GP(kernels.RBF(1.0, 0.5), noise=0.1, mean=0.0)
     scaled = ppgp.fit(gp, data, progress=False)
     plain = ppgp.fit(gp, data, progress=False, standardise=False)
-    assert ppgp.full_conformal(scaled, data.X, 0.8, None, fixed_beforehand=True).guarantee.startswith("heuristic")
+    assert ppgp.full_conformal(
+        scaled, data.X, 0.8, None, fixed_beforehand=True
+    ).guarantee.startswith("heuristic")
     assert "exact" in ppgp.full_conformal(plain, data.X, 0.8, None, fixed_beforehand=True).guarantee
-    assert ppgp.full_conformal(scaled, data.X, 0.8, 0.3, fixed_beforehand=True).guarantee.startswith("marginal")
+    assert ppgp.full_conformal(
+        scaled, data.X, 0.8, 0.3, fixed_beforehand=True
+    ).guarantee.startswith("marginal")
     with pytest.raises(SettingError, match="all numbers"):
         ppgp.full_conformal(fitted(models.GP(), data), data.X, 0.8, None, fixed_beforehand=True)
 

@@ -49,7 +49,11 @@ def test_both_probabilities_are_those_of_isotonic_regression_refitted(seed: int)
     found = VennAbers(scores, labels)(new)
     for j, x in enumerate(new):
         for label, p in enumerate(found):
-            wanted = IsotonicRegression().fit(np.append(scores, x), np.append(labels, label)).predict([x])[0]
+            wanted = (
+                IsotonicRegression()
+                .fit(np.append(scores, x), np.append(labels, label))
+                .predict([x])[0]
+            )
             assert float(p[j]) == pytest.approx(wanted, abs=1e-12)
 
 

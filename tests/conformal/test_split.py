@@ -18,7 +18,7 @@ from ppgp.posterior.prediction import Prediction
 
 def standard(n: int, seen: torch.Tensor | None = None) -> Prediction:
     zeros = torch.zeros(1, n, dtype=torch.float64)
-    return Prediction(dist.Normal(zeros, torch.ones_like(zeros)), seen=seen)
+    return Prediction(dist.Normal(zeros, torch.ones_like(zeros)), in_training=seen)
 
 
 def test_the_index_equals_exact_rational_arithmetic_for_every_n_and_level() -> None:
@@ -63,11 +63,16 @@ def test_split_conformal_equals_numpy_by_hand() -> None:
     assert np.allclose(np.asarray(region.upper), expected, atol=0)
 
 
-def test_the_signed_score_narrows_an_interval_that_was_too_wide_and_the_clipped_one_cannot() -> None:
+def test_the_signed_score_narrows_an_interval_that_was_too_wide_and_the_clipped_one_cannot() -> (
+    None
+):
     generator = torch.Generator().manual_seed(0)
     y = 0.2 * torch.randn(99, generator=generator, dtype=torch.float64)
     own = standard(1).interval(0.9)
-    signed, clipped = (calibrate(s, standard(99), y)(standard(1), level=0.9) for s in (Quantile(), Quantile(widen_only=True)))
+    signed, clipped = (
+        calibrate(s, standard(99), y)(standard(1), level=0.9)
+        for s in (Quantile(), Quantile(widen_only=True))
+    )
     assert float(signed.width) < float(own.width)
     assert float(clipped.width) == pytest.approx(float(own.width))
 
@@ -83,7 +88,11 @@ def test_infinite_scores_count_as_strange_and_nan_is_refused() -> None:
     sd = torch.ones_like(zeros)
     sd[0, 3] = 0.0
     known = Prediction(dist.Normal(zeros, sd, validate_args=False))  # row 3 says that y is 0
-    assert bool(torch.isinf(calibrate(Normalized(), known, torch.ones(20, dtype=torch.float64)).scores(0.9)[3]))
+    assert bool(
+        torch.isinf(
+            calibrate(Normalized(), known, torch.ones(20, dtype=torch.float64)).scores(0.9)[3]
+        )
+    )
     assert calibrate(Normalized(), known, torch.zeros(20, dtype=torch.float64)).scores(0.9)[3] == 0
     sd[0, 3] = math.nan
     with pytest.raises(DataError, match=r"NaN in row 3"):
@@ -102,7 +111,9 @@ def test_the_coverage_given_the_rows_is_a_beta_law() -> None:
     generator = torch.Generator().manual_seed(1)
     n, k = 50, rank(50, 0.9)
     coverage = torch.rand(4000, n, generator=generator).sort(1).values[:, k - 1].numpy()
-    low, high = calibrate(Absolute(), standard(n), torch.zeros(n)).coverage_band(0.9, confidence=0.9)
+    low, high = calibrate(Absolute(), standard(n), torch.zeros(n)).coverage_band(
+        0.9, confidence=0.9
+    )
     inside = float(((coverage > low) & (coverage < high)).mean())
     assert inside == pytest.approx(0.9, abs=4 * math.sqrt(0.9 * 0.1 / 4000))
 

@@ -12,7 +12,11 @@ from ppgp.numerics.seeding import seeded
 
 #: members whose defaults leave something to the data
 SPELT_OUT: dict[str, Model] = {"SoftmaxRegression": models.SoftmaxRegression(classes=3)}
-MODELS: list[Model] = [SPELT_OUT.get(n) or getattr(models, n)() for n in models.__all__ if n not in ("Model", "Program")]
+MODELS: list[Model] = [
+    SPELT_OUT.get(n) or getattr(models, n)()
+    for n in models.__all__
+    if n not in ("Model", "Program")
+]
 
 
 def data_for(model: Model, n: int = 24, seed: int = 0) -> Dataset:

@@ -23,7 +23,10 @@ from ppgp.inference.mcmc import nutpie_chains
 from ppgp.models import Program
 from ppgp.target import Target
 
-OWN_FORMULAS = ("Exact", "Gibbs")  # they ask the model for its closed forms, and have nothing to say about a program
+OWN_FORMULAS = (
+    "Exact",
+    "Gibbs",
+)  # they ask the model for its closed forms, and have nothing to say about a program
 HOWS = [getattr(inference, n)() for n in inference.__all__ if n not in ("Inference", *OWN_FORMULAS)]
 POINT = (inference.MAP, inference.Ensemble)
 every_method = pytest.mark.parametrize("how", HOWS, ids=lambda h: type(h).__name__)
@@ -49,13 +52,17 @@ def test_a_known_gaussian_is_recovered(how: Inference) -> None:
         error = diagnostics.mcse(x, "mean", independent=independent)
         assert x.mean() == pytest.approx(float(MEAN[j]), abs=5 * error + 1e-4)
         if not isinstance(how, POINT):
-            assert x.std(ddof=1) == pytest.approx(sd, abs=5 * diagnostics.mcse(x, "sd", independent=independent))
+            assert x.std(ddof=1) == pytest.approx(
+                sd, abs=5 * diagnostics.mcse(x, "sd", independent=independent)
+            )
 
 
 @quiet
 @every_method
 def test_one_seed_gives_the_same_draws_and_the_shape_is_chain_draw_event(how: Inference) -> None:
-    one, two = (ppgp.fit(gaussian, {"mean": MEAN}, how.quick(), seed=3, progress=False) for _ in range(2))
+    one, two = (
+        ppgp.fit(gaussian, {"mean": MEAN}, how.quick(), seed=3, progress=False) for _ in range(2)
+    )
     assert torch.equal(one.draws["z"], two.draws["z"])
     assert one.draws["z"].ndim == 3
     assert one.draws["z"].shape[2] == 2
@@ -87,8 +94,14 @@ class Interrupted(Target):
         super().__init__(Program(gaussian), {"mean": MEAN})
         self.after, self.calls, self.came = after, count(1), False
 
-    def compiled(self, batch: int | None = None, jacobian: bool = True, k: int | None = None, once: bool = False) -> Any:
-        graph = super().compiled(batch, jacobian, k, once)
+    def compiled(
+        self,
+        batch: int | None = None,
+        jacobian: bool = True,
+        k: int | None = None,
+        compile: bool = True,
+    ) -> Any:
+        graph = super().compiled(batch, jacobian, k, compile)
 
         def evaluate(*arguments: Tensor) -> tuple[Tensor, Tensor]:
             if next(self.calls) == self.after:
@@ -104,9 +117,13 @@ class Interrupted(Target):
 @pytest.mark.usefixtures("listening")
 @pytest.mark.parametrize("after", [4, 8, 20_000])
 @pytest.mark.parametrize("how", [*HOWS, inference.MAP("adam"), inference.MAP("newton")], ids=repr)
-def test_ctrl_c_keeps_what_there_is(how: Inference, after: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_keeps_what_there_is(
+    how: Inference, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A Posterior that says so; KeyboardInterrupt itself only where there is nothing to return yet."""
-    monkeypatch.setattr(nutpie_chains, "can_fork", lambda: False)  # a forked child would interrupt itself, unseen from here
+    monkeypatch.setattr(
+        nutpie_chains, "can_fork", lambda: False
+    )  # a forked child would interrupt itself, unseen from here
     if hasattr(how, "warmup"):
         how = type(how)(draws=20_000, warmup=300)  # type: ignore[call-arg]
     target = Interrupted(after)

@@ -41,7 +41,9 @@ BUILD: dict[str, Callable[[], Kernel]] = {
     "Sum": lambda: RBF() + Linear(),
     "Product": lambda: RBF() * Periodic(),
 }
-MEMBERS: dict[str, Kernel] = {n: BUILD.get(n, getattr(kernels, n))() for n in kernels.__all__ if n != "Kernel"}
+MEMBERS: dict[str, Kernel] = {
+    n: BUILD.get(n, getattr(kernels, n))() for n in kernels.__all__ if n != "Kernel"
+}
 COMPOUNDS: dict[str, Kernel] = {
     "Matern12": Matern(0.5),
     "Matern32": Matern(1.5),
@@ -53,19 +55,26 @@ COMPOUNDS: dict[str, Kernel] = {
     "cubic": Polynomial(3) * RBF(),
     "white product": Subspace(White(), [0]) * (Linear() + White()) * Scale(RBF()),
 }
-each = pytest.mark.parametrize("k", (MEMBERS | COMPOUNDS).values(), ids=(MEMBERS | COMPOUNDS).keys())
+each = pytest.mark.parametrize(
+    "k", (MEMBERS | COMPOUNDS).values(), ids=(MEMBERS | COMPOUNDS).keys()
+)
 member = pytest.mark.parametrize("k", MEMBERS.values(), ids=MEMBERS.keys())
 sizes = given(n=st.integers(1, 7), d=st.integers(1, 5), seed=st.integers(0, 10**6))
 
 
 def inputs(n: int, d: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(
+        dtype
+    )
 
 
 def draws(k: Kernel, d: int, seed: int = 0, batch: tuple[int, ...] = ()) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     shapes = {name: batch + site.shape for name, site in k.sites(d).items()}
-    return {name: torch.exp(0.4 * torch.randn(s, generator=generator, dtype=torch.float64)) for name, s in shapes.items()}
+    return {
+        name: torch.exp(0.4 * torch.randn(s, generator=generator, dtype=torch.float64))
+        for name, s in shapes.items()
+    }
 
 
 def wide(k: Kernel, d: int) -> int:
@@ -119,7 +128,9 @@ def test_one_that_rescales_sees_inputs_in_lengthscales_alone(k: Kernel) -> None:
     unit = {**theta, "lengthscale": torch.ones_like(theta["lengthscale"])}
     for scale in (0.4, 2.5):
         scaled = {**theta, "lengthscale": scale * unit["lengthscale"]}
-        torch.testing.assert_close(k(scaled, scale * X, scale * Z), k(unit, X, Z), rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(
+            k(scaled, scale * X, scale * Z), k(unit, X, Z), rtol=1e-9, atol=1e-12
+        )
 
 
 @each
@@ -132,12 +143,16 @@ def test_diag_is_the_diagonal(k: Kernel, n: int, d: int, seed: int) -> None:
 
 @each
 @sizes
-def test_the_nugget_is_what_two_rows_at_one_place_do_not_share(k: Kernel, n: int, d: int, seed: int) -> None:
+def test_the_nugget_is_what_two_rows_at_one_place_do_not_share(
+    k: Kernel, n: int, d: int, seed: int
+) -> None:
     d = wide(k, d)
     theta, X = draws(k, d, seed), inputs(n, d, seed)
     own, shared = k.nugget(theta, X), k(theta, X, X.clone()).diagonal()
     assert (own is not None) == has_white(k)
-    torch.testing.assert_close(k.diag(theta, X), shared if own is None else shared + own, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        k.diag(theta, X), shared if own is None else shared + own, rtol=1e-6, atol=1e-6
+    )
 
 
 @each
@@ -146,7 +161,9 @@ def test_permuting_rows_permutes_the_matrix(k: Kernel, n: int, d: int, seed: int
     d = wide(k, d)
     theta, X = draws(k, d, seed), inputs(n, d, seed)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    torch.testing.assert_close(k(theta, X[order]), k(theta, X)[order][:, order], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        k(theta, X[order]), k(theta, X)[order][:, order], rtol=1e-12, atol=1e-12
+    )
 
 
 @each
@@ -227,7 +244,9 @@ def test_a_batch_of_thetas_is_a_loop(k: Kernel, batch: tuple[int, ...]) -> None:
     assert square.shape == (*batch, 6, 6)
     assert cross.shape == (*batch, 6, 3)
     assert diagonal.shape == (*batch, 6)
-    for index in torch.cartesian_prod(*(torch.arange(b) for b in batch)).reshape(-1, len(batch)).tolist():
+    for index in (
+        torch.cartesian_prod(*(torch.arange(b) for b in batch)).reshape(-1, len(batch)).tolist()
+    ):
         one = {name: v[tuple(index)] for name, v in theta.items()}
         torch.testing.assert_close(square[tuple(index)], k(one, X), rtol=1e-11, atol=1e-11)
         torch.testing.assert_close(cross[tuple(index)], k(one, X, Z), rtol=1e-11, atol=1e-11)

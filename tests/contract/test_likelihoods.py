@@ -26,12 +26,18 @@ from ppgp.posterior.prediction import Prediction
 F64 = torch.float64
 #: members whose defaults leave something to the data
 SPELT_OUT: dict[str, Likelihood] = {"Categorical": Categorical(3)}
-MEMBERS = {n: SPELT_OUT.get(n) or getattr(likelihoods, n)() for n in likelihoods.__all__ if n != "Likelihood"}
+MEMBERS = {
+    n: SPELT_OUT.get(n) or getattr(likelihoods, n)()
+    for n in likelihoods.__all__
+    if n != "Likelihood"
+}
 MEMBERS["probit"] = Bernoulli("probit")
 MEMBERS["heavy tails"] = likelihoods.StudentT(2.1, 0.5)
 each = pytest.mark.parametrize("lik", MEMBERS.values(), ids=MEMBERS.keys())
 member = pytest.mark.parametrize(
-    "lik", [m for n, m in MEMBERS.items() if n in likelihoods.__all__], ids=lambda m: type(m).__name__
+    "lik",
+    [m for n, m in MEMBERS.items() if n in likelihoods.__all__],
+    ids=lambda m: type(m).__name__,
 )
 ROWS = 6
 
@@ -52,10 +58,16 @@ def moments(lik: Likelihood, draws: int = 1) -> tuple[Tensor, Tensor]:
 def targets(lik: Likelihood, theta: dict[str, Tensor], mean: Tensor, variance: Tensor) -> Tensor:
     """y [n] that the likelihood itself draws."""
     with seeded(2):
-        return lik.law(theta, mean + variance.sqrt() * torch.randn_like(mean)).sample()[0].to(F64)
+        return (
+            lik.distribution(theta, mean + variance.sqrt() * torch.randn_like(mean))
+            .sample()[0]
+            .to(F64)
+        )
 
 
-def average(lik: Likelihood, mean: Tensor, variance: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
+def average(
+    lik: Likelihood, mean: Tensor, variance: Tensor, of: Callable[[Tensor], Tensor]
+) -> Tensor:
     """E of(f) by a rule far finer than any that the library uses: f [nodes, (K,) n] in, [nodes, n] for it to average."""
     if lik.latents == 1:
         x = torch.linspace(-9, 9, 4001, dtype=F64)
@@ -78,14 +90,20 @@ def close(lik: Likelihood, found: Tensor, exact: Tensor) -> None:
 def test_expected_is_the_average_of_the_log_density(lik: Likelihood) -> None:
     theta, (mean, variance) = theta_of(lik), moments(lik)
     y = targets(lik, theta, mean, variance)
-    close(lik, lik.expected(theta, mean, variance, y)[0], average(lik, mean, variance, lambda f: lik.law(theta, f).log_prob(y)))
+    close(
+        lik,
+        lik.expected(theta, mean, variance, y)[0],
+        average(lik, mean, variance, lambda f: lik.distribution(theta, f).log_prob(y)),
+    )
 
 
 @each
 def test_marginal_is_the_average_of_the_density(lik: Likelihood) -> None:
     theta, (mean, variance) = theta_of(lik), moments(lik)
     y = targets(lik, theta, mean, variance)
-    exact = average(lik, mean, variance, lambda f: lik.law(theta, f).log_prob(y).exp()).log()
+    exact = average(
+        lik, mean, variance, lambda f: lik.distribution(theta, f).log_prob(y).exp()
+    ).log()
     close(lik, lik.marginal(theta, mean, variance).log_prob(y)[0], exact)
 
 
@@ -94,10 +112,23 @@ def test_mean_and_variance_of_the_marginal_are_those_of_its_average(lik: Likelih
     theta, (mean, variance) = theta_of(lik), moments(lik)
     marginal = lik.marginal(theta, mean, variance)
     if isinstance(marginal, torch.distributions.Categorical):  # its mean is not a number
-        close(lik, marginal.probs[0].mT, average(lik, mean, variance, lambda f: lik.law(theta, f).probs.movedim(-1, -2)))
+        close(
+            lik,
+            marginal.probs[0].mT,
+            average(
+                lik, mean, variance, lambda f: lik.distribution(theta, f).probs.movedim(-1, -2)
+            ),
+        )
         return
     first, second = (
-        average(lik, mean, variance, lambda f, p=p: lik.law(theta, f).mean ** p + (p - 1) * lik.law(theta, f).variance)
+        average(
+            lik,
+            mean,
+            variance,
+            lambda f, p=p: (
+                lik.distribution(theta, f).mean ** p + (p - 1) * lik.distribution(theta, f).variance
+            ),
+        )
         for p in (1, 2)
     )
     close(lik, marginal.mean[0], first)
@@ -122,7 +153,9 @@ def test_draws_and_cdf_of_the_prediction_agree(lik: Likelihood) -> None:
 
 
 def test_a_student_t_of_two_degrees_of_freedom_has_no_variance() -> None:
-    law = likelihoods.StudentT(2.0, 0.5).marginal({}, torch.zeros(1, 3, dtype=F64), torch.ones(1, 3, dtype=F64))
+    law = likelihoods.StudentT(2.0, 0.5).marginal(
+        {}, torch.zeros(1, 3, dtype=F64), torch.ones(1, 3, dtype=F64)
+    )
     assert torch.isinf(law.variance).all()
     assert torch.isinf(law.expand((2, 3)).variance).all()
 
@@ -144,7 +177,11 @@ def test_a_batch_of_draws_is_a_loop_and_rows_can_be_taken(lik: Likelihood) -> No
     marginal, value = lik.marginal(theta, mean, variance), lik.expected(theta, mean, variance, y)
     assert marginal.batch_shape == value.shape == (2, ROWS)
     for i in (0, 1):
-        one, m, v = {k: x[i : i + 1] for k, x in theta.items()}, mean[i : i + 1], variance[i : i + 1]
+        one, m, v = (
+            {k: x[i : i + 1] for k, x in theta.items()},
+            mean[i : i + 1],
+            variance[i : i + 1],
+        )
         torch.testing.assert_close(value[i], lik.expected(one, m, v, y)[0])
         torch.testing.assert_close(marginal.log_prob(y)[i], lik.marginal(one, m, v).log_prob(y)[0])
     some = univariate.take(marginal, torch.tensor([4, 1]))
@@ -155,9 +192,11 @@ def test_a_batch_of_draws_is_a_loop_and_rows_can_be_taken(lik: Likelihood) -> No
 def test_f_that_is_known_leaves_the_law_itself(lik: Likelihood) -> None:
     theta, (mean, variance) = theta_of(lik), moments(lik)
     y, none = targets(lik, theta, mean, variance), torch.full_like(variance, 1e-14)
-    exact = lik.law(theta, mean).log_prob(y)
+    exact = lik.distribution(theta, mean).log_prob(y)
     torch.testing.assert_close(lik.expected(theta, mean, none, y), exact, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(lik.marginal(theta, mean, none).log_prob(y), exact, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        lik.marginal(theta, mean, none).log_prob(y), exact, rtol=1e-5, atol=1e-5
+    )
 
 
 @each
@@ -167,7 +206,10 @@ def test_float32_stays_and_agrees(lik: Likelihood) -> None:
     single: Any = ({k: v.float() for k, v in theta.items()}, mean.float(), variance.float())
     for found, exact in (
         (lik.expected(*single, y.float()), lik.expected(theta, mean, variance, y)),
-        (lik.marginal(*single).log_prob(y.float()), lik.marginal(theta, mean, variance).log_prob(y)),
+        (
+            lik.marginal(*single).log_prob(y.float()),
+            lik.marginal(theta, mean, variance).log_prob(y),
+        ),
     ):
         assert found.dtype == torch.float32
         torch.testing.assert_close(found.double(), exact, rtol=1e-3, atol=1e-3)
@@ -179,7 +221,7 @@ def test_it_accepts_what_it_draws_and_nothing_else(lik: Likelihood) -> None:
     theta, (mean, variance) = theta_of(lik), moments(lik)
     X, y = torch.zeros(ROWS, 1, dtype=F64), targets(lik, theta, mean, variance)
     assert type(lik.prepare(Dataset(X, y))) is type(lik)
-    if lik.law(theta, mean).support is constraints.real:
+    if lik.distribution(theta, mean).support is constraints.real:
         return
     assert "y" not in lik.scales
     with pytest.raises(DataError):
@@ -197,9 +239,12 @@ def test_sites_can_be_drawn_and_a_fixed_number_is_respected(lik: Likelihood) -> 
         fixed: Any = replace(lik, **{name: float(theta[name])})  # type: ignore[type-var]
         rest = {k: v for k, v in theta.items() if k != name}
         assert fixed.sites()[name].fixed
-        torch.testing.assert_close(fixed.expected(rest, mean, variance, y), lik.expected(theta, mean, variance, y))
         torch.testing.assert_close(
-            fixed.marginal(rest, mean, variance).log_prob(y), lik.marginal(theta, mean, variance).log_prob(y)
+            fixed.expected(rest, mean, variance, y), lik.expected(theta, mean, variance, y)
+        )
+        torch.testing.assert_close(
+            fixed.marginal(rest, mean, variance).log_prob(y),
+            lik.marginal(theta, mean, variance).log_prob(y),
         )
 
 

@@ -23,7 +23,9 @@ from ppgp.numerics import memory
 from ppgp.posterior.loading import load_posterior
 from ppgp.posterior.posterior import Posterior
 
-X = torch.linspace(-1.0, 1.0, 12, dtype=torch.float64)[:, None] * torch.tensor([1.0, -0.5], dtype=torch.float64)
+X = torch.linspace(-1.0, 1.0, 12, dtype=torch.float64)[:, None] * torch.tensor(
+    [1.0, -0.5], dtype=torch.float64
+)
 Y = torch.sin(3 * X[:, 0])
 DATA = Dataset(X, Y, feature_names=("a", "b"), target_name="y")
 LINEAR = models.LinearRegression()
@@ -75,11 +77,25 @@ def test_what_is_no_prediction() -> None:
 
 def test_what_cannot_be_compared(posterior: Posterior) -> None:
     refusal(SettingError, lambda: ppgp.compare([posterior], test=DATA), "a list", "name")
-    refusal(SettingError, lambda: ppgp.compare(posterior, test=DATA), "a Posterior", "{name: posterior}")
+    refusal(
+        SettingError, lambda: ppgp.compare(posterior, test=DATA), "a Posterior", "{name: posterior}"
+    )
     refusal(SettingError, lambda: ppgp.compare({"p": DATA}), "a Dataset as 'p'")
-    refusal(DataError, lambda: ppgp.compare({"p": posterior}, test=X), "a Dataset as test", "a Tensor")
-    refusal(DataError, lambda: ppgp.compare({"p": posterior}, test=DATA, calibration=(X, Y)), "calibration", "a tuple")
-    refusal(SettingError, lambda: ppgp.compare({"p": posterior}, reference=3), "a name, a Posterior", "an int")
+    refusal(
+        DataError, lambda: ppgp.compare({"p": posterior}, test=X), "a Dataset as test", "a Tensor"
+    )
+    refusal(
+        DataError,
+        lambda: ppgp.compare({"p": posterior}, test=DATA, calibration=(X, Y)),
+        "calibration",
+        "a tuple",
+    )
+    refusal(
+        SettingError,
+        lambda: ppgp.compare({"p": posterior}, reference=3),
+        "a name, a Posterior",
+        "an int",
+    )
 
 
 def test_a_start_is_a_posterior_or_numbers() -> None:
@@ -115,10 +131,25 @@ def test_another_program_than_that_of_the_file(posterior: Posterior, tmp_path: P
 
 def test_columns_that_new_rows_lack(posterior: Posterior) -> None:
     frame = pd.DataFrame(X.numpy(), columns=["a", "b"])
-    sentence = refusal(UnknownName, lambda: posterior.predict(frame[["a"]]), "columns a, b of the fit", "no column b")
+    sentence = refusal(
+        UnknownName,
+        lambda: posterior.predict(frame[["a"]]),
+        "columns a, b of the fit",
+        "no column b",
+    )
     assert "rename" not in sentence
-    refusal(UnknownName, lambda: posterior.predict(frame.rename(columns={"b": "B"})), "no column b", "rename 'B'")
-    refusal(UnknownName, lambda: posterior.predict(Dataset(X, Y, feature_names=("a", "c"))), "no column b", "columns a, c")
+    refusal(
+        UnknownName,
+        lambda: posterior.predict(frame.rename(columns={"b": "B"})),
+        "no column b",
+        "rename 'B'",
+    )
+    refusal(
+        UnknownName,
+        lambda: posterior.predict(Dataset(X, Y, feature_names=("a", "c"))),
+        "no column b",
+        "columns a, c",
+    )
 
 
 HEADERS = {
@@ -127,7 +158,11 @@ HEADERS = {
     "tabs": ("t.csv", "a\tb\ty\n1\t2\t3\n", ("commas", "a tab")),
     "commas": ("t.tsv", "a,b,y\n1,2,3\n", ("tabs", "','")),
     "a last separator": ("t.csv", "a,b,y,\n1,2,3,\n", ("header ends in a separator",)),
-    "a last separator, quoted names": ("t.csv", '"a","b","y",\n1,2,3,\n', ("header ends in a separator",)),
+    "a last separator, quoted names": (
+        "t.csv",
+        '"a","b","y",\n1,2,3,\n',
+        ("header ends in a separator",),
+    ),
     "one column": ("t.csv", "a\n1\n1,2\n", ("1 field in", "2 in row 1")),
 }
 
@@ -141,7 +176,13 @@ def test_headers(name: str, content: str, facts: tuple[str, ...], tmp_path: Path
 def test_a_table_is_no_saved_posterior(tmp_path: Path) -> None:
     path = tmp_path / "good.csv"
     path.write_text("alpha,beta,y\n1,2,3\n")
-    refusal(StorageError, lambda: load_posterior(path), "good.csv", "another kind of file", "posterior.save")
+    refusal(
+        StorageError,
+        lambda: load_posterior(path),
+        "good.csv",
+        "another kind of file",
+        "posterior.save",
+    )
 
 
 def test_what_predictions_are_written_as(posterior: Posterior, tmp_path: Path) -> None:
@@ -149,7 +190,13 @@ def test_what_predictions_are_written_as(posterior: Posterior, tmp_path: Path) -
     pd.DataFrame(X.numpy(), columns=["a", "b"]).to_csv(tmp_path / "new.csv", index=False)
 
     def predict(out: str) -> Any:
-        command = ["predict", str(tmp_path / "p.safetensors"), str(tmp_path / "new.csv"), "--out", out]
+        command = [
+            "predict",
+            str(tmp_path / "p.safetensors"),
+            str(tmp_path / "new.csv"),
+            "--out",
+            out,
+        ]
         return CliRunner().invoke(app, command)
 
     for name in ("p.txt", "p"):
@@ -168,5 +215,12 @@ def test_what_predictions_are_written_as(posterior: Posterior, tmp_path: Path) -
 
 def test_names_and_numbers(posterior: Posterior) -> None:
     assert "did you mean 'map'" in str(UnknownName("method", "MAP", ["nuts", "map"]))
-    assert "a units" not in refusal(UnknownName, lambda: posterior.draws_in("dat"), "'dat'", "model, data")
-    assert [memory.said(size) for size in (6.4e8, 1.28e10, 2e12, 3.5e15)] == ["640 MB", "12.8 GB", "2 TB", "3.5 PB"]
+    assert "a units" not in refusal(
+        UnknownName, lambda: posterior.draws_in("dat"), "'dat'", "model, data"
+    )
+    assert [memory.said(size) for size in (6.4e8, 1.28e10, 2e12, 3.5e15)] == [
+        "640 MB",
+        "12.8 GB",
+        "2 TB",
+        "3.5 PB",
+    ]

@@ -20,7 +20,11 @@ from ppgp.models import Model
 from ppgp.numerics.seeding import seeded
 from ppgp.target import Target
 
-NAMES = {name: getattr(family, name) for family in (likelihoods, models, kernels, priors) for name in family.__all__}
+NAMES = {
+    name: getattr(family, name)
+    for family in (likelihoods, models, kernels, priors)
+    for name in family.__all__
+}
 quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 every_model = pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
 
@@ -29,7 +33,9 @@ def row_wise(model: Model) -> bool:
     data = data_for(model)
     model = model.prepare(data)
     try:
-        Target(model, data).log_density(torch.zeros(Target(model, data).dim, dtype=torch.float64), torch.arange(4))
+        Target(model, data).log_density(
+            torch.zeros(Target(model, data).dim, dtype=torch.float64), torch.arange(4)
+        )
     except NotApplicable:
         return False
     return True
@@ -77,7 +83,9 @@ def test_the_order_of_rows_does_not_matter(model: Model) -> None:
     model = model.prepare(data)
     shuffled = data.rows(torch.randperm(data.n, generator=torch.Generator().manual_seed(0)))
     z = Target(model, data).start(seed=1, spread=0.3)
-    torch.testing.assert_close(Target(model, data).log_density(z), Target(model, shuffled).log_density(z))
+    torch.testing.assert_close(
+        Target(model, data).log_density(z), Target(model, shuffled).log_density(z)
+    )
 
 
 @every_model
@@ -89,7 +97,11 @@ def test_predict_and_the_likelihood_of_the_program_agree(model: Model) -> None:
     z = target.start(seed=2, spread=0.3)
     theta = {k: v[None] for k, v in target.constrain(z).items()}
     prior = sum(
-        (s.distribution(data.X).log_prob(theta[name][0]).sum() for name, s in model.sites(data.d).items() if not s.fixed),
+        (
+            s.distribution(data.X).log_prob(theta[name][0]).sum()
+            for name, s in model.sites(data.d).items()
+            if not s.fixed
+        ),
         start=torch.zeros((), dtype=torch.float64),
     )
     likelihood = target.log_density(z, jacobian=False) - prior
@@ -109,7 +121,10 @@ def test_predict_and_the_likelihood_of_the_program_agree(model: Model) -> None:
 def test_a_joint_prediction_has_the_marginals_of_the_others(model: Model) -> None:
     data = data_for(model)
     model = model.prepare(data)
-    theta = {k: v[None] for k, v in Target(model, data).constrain(Target(model, data).start(2, 0.3)).items()}
+    theta = {
+        k: v[None]
+        for k, v in Target(model, data).constrain(Target(model, data).start(2, 0.3)).items()
+    }
     joint, alone = (model.predict(theta, data.X[:5] + 0.1, data, joint=j) for j in (True, False))
     if isinstance(alone, torch.distributions.Categorical):  # its mean is not a number
         torch.testing.assert_close(joint.log_prob(data.y[:5]), alone.log_prob(data.y[:5]).sum(-1))
@@ -122,7 +137,9 @@ def test_a_joint_prediction_has_the_marginals_of_the_others(model: Model) -> Non
 @every_model
 def test_two_fits_with_one_seed_are_identical_and_leave_the_recipe(model: Model) -> None:
     data, before = data_for(model), repr(model)
-    one, two = (ppgp.fit(model, data, inference.NUTS().quick(), seed=5, progress=False) for _ in range(2))
+    one, two = (
+        ppgp.fit(model, data, inference.NUTS().quick(), seed=5, progress=False) for _ in range(2)
+    )
     assert all(torch.equal(one.draws[k], two.draws[k]) for k in one.draws)
     assert repr(model) == before
 
@@ -138,9 +155,16 @@ def test_the_repr_builds_the_recipe_and_the_docstring_names_a_source(model: Mode
 def test_plain_pyro_scripts_work(model: Model) -> None:
     data = data_for(model)
     with seeded(0), pyro.get_param_store().scope():
-        loop = SVI(model.model, getattr(model, "guide", None) or AutoNormal(model.model), Adam({"lr": 0.01}), Trace_ELBO())
+        loop = SVI(
+            model.model,
+            getattr(model, "guide", None) or AutoNormal(model.model),
+            Adam({"lr": 0.01}),
+            Trace_ELBO(),
+        )
         assert torch.isfinite(torch.tensor(loop.step(data.X, data.y)))
-        chain = MCMC(NUTS(model.model, max_tree_depth=3), num_samples=3, warmup_steps=3, disable_progbar=True)
+        chain = MCMC(
+            NUTS(model.model, max_tree_depth=3), num_samples=3, warmup_steps=3, disable_progbar=True
+        )
         chain.run(data.X, data.y)
         found = Predictive(model.model, chain.get_samples())(data.X[:4])
         assert found["y"].shape == (3, 4)

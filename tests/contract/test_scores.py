@@ -17,8 +17,16 @@ from ppgp.posterior.prediction import Prediction
 LEVEL = 0.9
 SCORES = [getattr(conformal, name)() for name in conformal.__all__ if isinstance(getattr(conformal, name), type)
           and issubclass(getattr(conformal, name), Score) and getattr(conformal, name) is not Score]  # fmt: skip
-SCORES += [conformal.Quantile(widen_only=True), conformal.Quantile(unit="median"), conformal.Quantile(unit="width")]
-SCORES += [conformal.LAC(keep_best=True), conformal.APS(randomized=False), conformal.Signed(normalized=True)]
+SCORES += [
+    conformal.Quantile(widen_only=True),
+    conformal.Quantile(unit="median"),
+    conformal.Quantile(unit="width"),
+]
+SCORES += [
+    conformal.LAC(keep_best=True),
+    conformal.APS(randomized=False),
+    conformal.Signed(normalized=True),
+]
 
 
 def prediction_for(score: Score, n: int, generator: torch.Generator) -> tuple[Prediction, Tensor]:
@@ -32,7 +40,9 @@ def prediction_for(score: Score, n: int, generator: torch.Generator) -> tuple[Pr
         labels = torch.multinomial(torch.softmax(normal(n, 4), -1), 1, generator=generator)[:, 0]
         return Prediction(dist.Categorical(logits=logits)), labels.double()
     x = normal(n)
-    law = dist.Normal(x + 0.1 * normal(3, n), 0.5 + 0.2 * x.abs() + torch.zeros(3, 1, dtype=torch.float64))
+    law = dist.Normal(
+        x + 0.1 * normal(3, n), 0.5 + 0.2 * x.abs() + torch.zeros(3, 1, dtype=torch.float64)
+    )
     return Prediction(law), x + (0.4 + 0.4 * x.abs()) * normal(n)
 
 
@@ -57,7 +67,10 @@ def test_y_is_in_the_region_exactly_where_its_score_is_at_most_q(score: Score) -
 @pytest.mark.parametrize("score", SCORES, ids=repr)
 def test_regions_grow_with_q(score: Score) -> None:
     prediction, _ = prediction_for(score, 30, torch.Generator().manual_seed(1))
-    widths = [score.region(prediction, torch.tensor(q, dtype=torch.float64), LEVEL).width for q in (-0.5, 0.0, 0.3, 0.9, 2.0)]
+    widths = [
+        score.region(prediction, torch.tensor(q, dtype=torch.float64), LEVEL).width
+        for q in (-0.5, 0.0, 0.3, 0.9, 2.0)
+    ]
     assert all(bool((a <= b).all()) for a, b in pairwise(widths))
 
 
@@ -67,13 +80,18 @@ def test_the_order_of_calibration_rows_does_not_matter(score: Score) -> None:
     prediction, y = prediction_for(score, 40, generator)
     new, _ = prediction_for(score, 5, generator)
     order = torch.randperm(40, generator=generator)
-    one, other = (calibrate(score, p, t)(new, level=LEVEL) for p, t in ((prediction, y), (prediction[order], y[order])))
+    one, other = (
+        calibrate(score, p, t)(new, level=LEVEL)
+        for p, t in ((prediction, y), (prediction[order], y[order]))
+    )
     assert torch.equal(one.width, other.width)
 
 
 @pytest.mark.parametrize("n", [9, 19, 50, 200])
 @pytest.mark.parametrize("score", SCORES, ids=repr)
-def test_coverage_lies_between_the_level_and_the_level_plus_one_over_n_plus_one(score: Score, n: int) -> None:
+def test_coverage_lies_between_the_level_and_the_level_plus_one_over_n_plus_one(
+    score: Score, n: int
+) -> None:
     """Over 3,000 draws of calibration rows with one test row each, within three standard errors."""
     repetitions = 3000
     generator = torch.Generator().manual_seed(3 + n)
@@ -84,7 +102,9 @@ def test_coverage_lies_between_the_level_and_the_level_plus_one_over_n_plus_one(
     s = score.score(prediction, y, LEVEL).reshape(repetitions, n + 1, sides)
     k = conformal.split.rank(n, LEVEL, sides)
     covered = s[:, n] <= s[:, :n].kthvalue(k, 1).values
-    assert float(covered.all(1).double().mean()) >= LEVEL - 3 * math.sqrt(LEVEL * (1 - LEVEL) / repetitions)
+    assert float(covered.all(1).double().mean()) >= LEVEL - 3 * math.sqrt(
+        LEVEL * (1 - LEVEL) / repetitions
+    )
     each = 1 - (1 - LEVEL) / sides
     error = 3 * math.sqrt(each * (1 - each) / repetitions)
     for coverage in covered.double().mean(0).tolist():

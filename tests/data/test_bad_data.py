@@ -23,9 +23,18 @@ def with_value(value: float, row: int, column: int) -> np.ndarray:
 
 
 BAD: dict[str, tuple[Callable[[], object], str]] = {
-    "NaN in X": (lambda: Dataset(with_value(np.nan, 3, 1), Y), "NaN or infinity in row 3, column 1"),
-    "infinity in X": (lambda: Dataset(with_value(-np.inf, 0, 0), Y), "NaN or infinity in row 0, column 0"),
-    "NaN in a named column": (lambda: Dataset(with_value(np.nan, 3, 1), Y, ["age", "bmi"]), "row 3, column bmi"),
+    "NaN in X": (
+        lambda: Dataset(with_value(np.nan, 3, 1), Y),
+        "NaN or infinity in row 3, column 1",
+    ),
+    "infinity in X": (
+        lambda: Dataset(with_value(-np.inf, 0, 0), Y),
+        "NaN or infinity in row 0, column 0",
+    ),
+    "NaN in a named column": (
+        lambda: Dataset(with_value(np.nan, 3, 1), Y, ["age", "bmi"]),
+        "row 3, column bmi",
+    ),
     "many NaN": (
         lambda: Dataset(np.full((9, 2), np.nan), np.zeros(9)),
         r"rows 0, 1, 2, 3, 4, \.\.\. \(9 in all\), columns 0, 1",
@@ -33,7 +42,10 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     "NaN in y": (lambda: Dataset(X, [0, 1, np.nan, 3, 4, 5]), "NaN or infinity in row 2 of y"),
     "infinity in y": (lambda: Dataset(X, [0, 1, 2, 3, np.inf, np.inf]), "rows 4, 5 of y"),
     "None in y": (lambda: Dataset(X, [0.0, None, 2.0, 3.0, 4.0, 5.0]), "in y"),
-    "NaN among codes of classes": (lambda: Dataset(X, [0, 1, np.nan, 0, 1, 1], classes=["a", "b"]), "in y"),
+    "NaN among codes of classes": (
+        lambda: Dataset(X, [0, 1, np.nan, 0, 1, 1], classes=["a", "b"]),
+        "in y",
+    ),
     "X with one axis": (lambda: Dataset(Y, Y), r"shape \[n, d\], got shape \[6\]: .*X\[:, None\]"),
     "X with three axes": (lambda: Dataset(np.zeros((6, 2, 2)), Y), "flatten each row"),
     "a number as X": (lambda: Dataset(3.0, Y), r"shape \[n, d\]"),
@@ -42,23 +54,42 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     "y too short": (lambda: Dataset(X, Y[:4]), r"rows of X \(6\), got 4"),
     "y with two columns": (lambda: Dataset(X, X), r"y with shape \[n\], got shape \[6, 2\]"),
     "no rows": (lambda: Dataset(np.zeros((0, 2)), []), "at least one row"),
-    "text in X": (lambda: Dataset([["1", "red"], ["2", "blue"]], [0, 1]), "numbers in X, got 'red'|numbers in X, got '1'"),
-    "dates in X": (lambda: Dataset(np.array([["2024-01-01"], ["2024-01-02"]], dtype="datetime64[D]"), [0, 1]), "numbers in X"),
+    "text in X": (
+        lambda: Dataset([["1", "red"], ["2", "blue"]], [0, 1]),
+        "numbers in X, got 'red'|numbers in X, got '1'",
+    ),
+    "dates in X": (
+        lambda: Dataset(np.array([["2024-01-01"], ["2024-01-02"]], dtype="datetime64[D]"), [0, 1]),
+        "numbers in X",
+    ),
     "complex X": (lambda: Dataset(X * 1j, Y), "real numbers in X"),
-    "labels of two kinds": (lambda: Dataset(X, np.array(["a", 1, "b", 2, "a", 1], dtype=object)), "labels of one kind"),
-    "code beyond classes": (lambda: Dataset(X, [0, 1, 2, 0, 1, 2], classes=["a", "b"]), r"labels 0 \.\. 1 in y.*\[2\.0\]"),
+    "labels of two kinds": (
+        lambda: Dataset(X, np.array(["a", 1, "b", 2, "a", 1], dtype=object)),
+        "labels of one kind",
+    ),
+    "code beyond classes": (
+        lambda: Dataset(X, [0, 1, 2, 0, 1, 2], classes=["a", "b"]),
+        r"labels 0 \.\. 1 in y.*\[2\.0\]",
+    ),
     "too few names": (lambda: Dataset(X, Y, ["age"]), "2 feature names, got 1"),
     "text in a frame": (
-        lambda: Dataset.from_frame(pd.DataFrame({"a": [1.0, 2.0], "colour": ["red", "blue"], "y": [0.0, 1.0]}), "y"),
+        lambda: Dataset.from_frame(
+            pd.DataFrame({"a": [1.0, 2.0], "colour": ["red", "blue"], "y": [0.0, 1.0]}), "y"
+        ),
         "text or dates in column colour: .*one_hot=True",
     ),
-    "a frame of one column": (lambda: Dataset.from_frame(pd.DataFrame({"y": [0.0, 1.0]}), "y"), "at least one column"),
+    "a frame of one column": (
+        lambda: Dataset.from_frame(pd.DataFrame({"y": [0.0, 1.0]}), "y"),
+        "at least one column",
+    ),
     "a frame without rows": (
         lambda: Dataset.from_frame(pd.DataFrame({"a": [], "y": []}, dtype=float), "y"),
         "at least one row",
     ),
     "a missing value in a frame": (
-        lambda: Dataset.from_frame(pd.DataFrame({"a": pd.array([1, None], dtype="Int64"), "y": [0.0, 1.0]}), "y"),
+        lambda: Dataset.from_frame(
+            pd.DataFrame({"a": pd.array([1, None], dtype="Int64"), "y": [0.0, 1.0]}), "y"
+        ),
         "row 1, column a",
     ),
     "two columns of one name": (
@@ -74,7 +105,9 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
 
 
 @pytest.mark.parametrize(("make", "message"), BAD.values(), ids=BAD.keys())
-def test_is_refused_in_one_sentence_that_says_where(make: Callable[[], object], message: str) -> None:
+def test_is_refused_in_one_sentence_that_says_where(
+    make: Callable[[], object], message: str
+) -> None:
     with pytest.raises(DataError, match=message) as error:
         make()
     assert isinstance(error.value, PpgpError)
@@ -85,12 +118,15 @@ def test_is_refused_in_one_sentence_that_says_where(make: Callable[[], object], 
 def test_a_missing_target_is_met_with_the_nearest_column() -> None:
     frame = pd.DataFrame({"age": [1.0, 2.0], "progression": [0.0, 1.0]})
     with pytest.raises(
-        UnknownName, match=r"target column, got 'progresion': did you mean 'progression'\? known: age, progression"
+        UnknownName,
+        match=r"target column, got 'progresion': did you mean 'progression'\? known: age, progression",
     ):
         Dataset.from_frame(frame, "progresion")
 
 
-@pytest.mark.parametrize("fractions", [(), (0.0, 0.5), (0.8, 0.3), (-0.1,), (1.5,), (float("nan"),)], ids=str)
+@pytest.mark.parametrize(
+    "fractions", [(), (0.0, 0.5), (0.8, 0.3), (-0.1,), (1.5,), (float("nan"),)], ids=str
+)
 def test_fractions_outside_0_1_are_refused(fractions: tuple[float, ...]) -> None:
     with pytest.raises(SettingError, match=r"fractions in \(0, 1\]"):
         Dataset(X, Y).split(*fractions)

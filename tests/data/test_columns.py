@@ -16,7 +16,9 @@ from ppgp import Dataset, estimators, inference, models
 from ppgp.errors import DataError, PpgpError
 
 RNG = np.random.default_rng(0)
-FRAME = pd.DataFrame({"a": RNG.normal(size=30), "b": 100 + RNG.normal(size=30), "c": RNG.normal(size=30) / 100})
+FRAME = pd.DataFrame(
+    {"a": RNG.normal(size=30), "b": 100 + RNG.normal(size=30), "c": RNG.normal(size=30) / 100}
+)
 SERIES = pd.Series(3 * FRAME.a + FRAME.b - 10 * FRAME.c + 0.1 * RNG.normal(size=30), name="depth")
 MIXED = ["c", "a", "b"]
 
@@ -35,13 +37,16 @@ def test_a_dataset_keeps_the_names_of_a_frame_and_a_series() -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda f: f.to_numpy(), lambda f: torch.tensor(f.to_numpy()), lambda f: f.to_numpy().tolist()]
+    "make",
+    [lambda f: f.to_numpy(), lambda f: torch.tensor(f.to_numpy()), lambda f: f.to_numpy().tolist()],
 )
 def test_an_array_has_no_names(make: Callable[[Any], Any]) -> None:
     data = Dataset(make(FRAME), SERIES.to_numpy())
     assert data.feature_names is None
     assert data.target_name is None
-    assert Dataset(pd.DataFrame(FRAME.to_numpy()), SERIES).feature_names is None  # counted columns are no names
+    assert (
+        Dataset(pd.DataFrame(FRAME.to_numpy()), SERIES).feature_names is None
+    )  # counted columns are no names
 
 
 def test_two_columns_of_one_name_are_refused() -> None:
@@ -56,13 +61,23 @@ def test_reordered_columns_are_put_right() -> None:
     posterior = fit(Dataset(FRAME, SERIES))
     wanted = posterior.predict(FRAME.to_numpy()).mean
     with_target = FRAME[MIXED].assign(depth=SERIES)
-    for table in (FRAME, FRAME[MIXED], with_target, Dataset(FRAME[MIXED], SERIES), pyarrow.Table.from_pandas(FRAME[MIXED])):
+    for table in (
+        FRAME,
+        FRAME[MIXED],
+        with_target,
+        Dataset(FRAME[MIXED], SERIES),
+        pyarrow.Table.from_pandas(FRAME[MIXED]),
+    ):
         torch.testing.assert_close(posterior.predict(table).mean, wanted, rtol=0, atol=1e-9)
 
 
 def test_missing_and_foreign_columns_are_refused() -> None:
     posterior = fit(Dataset(FRAME, SERIES))
-    for table in (FRAME[["a", "b"]], pd.DataFrame(FRAME.to_numpy()), Dataset(FRAME.rename(columns={"a": "A"}), SERIES)):
+    for table in (
+        FRAME[["a", "b"]],
+        pd.DataFrame(FRAME.to_numpy()),
+        Dataset(FRAME.rename(columns={"a": "A"}), SERIES),
+    ):
         with pytest.raises(PpgpError, match="column"):
             posterior.predict(table)
     with pytest.raises(DataError, match="column e too"):
@@ -84,21 +99,28 @@ def test_every_way_to_new_rows_reads_names() -> None:
 
 def test_a_comparison_reads_a_table_in_another_order() -> None:
     posteriors = {"linear": fit(Dataset(FRAME[:20], SERIES[:20]))}
-    same, mixed = (ppgp.compare(posteriors, test=Dataset(f[20:], SERIES[20:])).to_frame() for f in (FRAME, FRAME[MIXED]))
+    same, mixed = (
+        ppgp.compare(posteriors, test=Dataset(f[20:], SERIES[20:])).to_frame()
+        for f in (FRAME, FRAME[MIXED])
+    )
     assert mixed["rmse"].tolist() == pytest.approx(same["rmse"].tolist(), rel=1e-9)
 
 
 def test_levels_that_the_fit_has_not_seen_are_refused_in_one_hot_columns_too() -> None:
     table = FRAME.assign(colour=["red", "blue"] * 15, y=SERIES)
     posterior = fit(Dataset.from_frame(table, "y", one_hot=True))
-    green = pd.get_dummies(table.drop(columns="y"), prefix_sep="=", dtype=float).assign(**{"colour=green": 0.0})
+    green = pd.get_dummies(table.drop(columns="y"), prefix_sep="=", dtype=float).assign(
+        **{"colour=green": 0.0}
+    )
     with pytest.raises(DataError, match="colour=green too"):
         posterior.predict(green)
     wanted = posterior.predict(table.drop(columns="y")).mean
     assert torch.equal(posterior.predict(green.drop(columns="colour=green")).mean, wanted)
 
 
-@pytest.mark.parametrize("make", [estimators.ProbabilisticRegressor, estimators.ProbabilisticClassifier])
+@pytest.mark.parametrize(
+    "make", [estimators.ProbabilisticRegressor, estimators.ProbabilisticClassifier]
+)
 def test_estimators_refuse_reordered_columns_and_keep_the_names(make: type) -> None:
     regression = make is estimators.ProbabilisticRegressor
     y = SERIES if regression else (SERIES.mean() < SERIES).rename("depth")
@@ -107,9 +129,12 @@ def test_estimators_refuse_reordered_columns_and_keep_the_names(make: type) -> N
         estimator.predict(FRAME[MIXED])
     data = estimator.posterior_.data
     assert (data.feature_names, data.target_name) == (("a", "b", "c"), "depth")
-    wanted = estimator.predict_law(FRAME)
+    wanted = estimator.predict_distribution(FRAME)
     found = estimator.posterior_.predict(FRAME[MIXED])
-    assert torch.equal(found.mean if regression else found.probabilities, wanted.mean if regression else wanted.probabilities)
+    assert torch.equal(
+        found.mean if regression else found.probabilities,
+        wanted.mean if regression else wanted.probabilities,
+    )
 
 
 def test_columns_that_are_counted_are_read_in_that_order() -> None:

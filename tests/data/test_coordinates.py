@@ -49,7 +49,9 @@ def test_every_table_made_of_another_keeps_them(how: str, tmp_path: Path) -> Non
         "back": lambda: scaler.back(scaled),
     }
     if how == "save":
-        posterior = ppgp.fit(models.LinearRegression(0.1, 0.0, 1.0), data, inference.MAP(), progress=False)
+        posterior = ppgp.fit(
+            models.LinearRegression(0.1, 0.0, 1.0), data, inference.MAP(), progress=False
+        )
         found = ppgp.load_posterior(posterior.save(tmp_path / "file")).data
     else:
         found = made[how]()

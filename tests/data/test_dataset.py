@@ -72,7 +72,9 @@ def test_lists_frames_and_a_target_column_are_taken() -> None:
         (np.array(["no", "yes", "no"], dtype=object), ("no", "yes")),
     ],
 )
-def test_labels_become_codes_in_the_order_of_their_names(labels: Any, names: tuple[Any, ...]) -> None:
+def test_labels_become_codes_in_the_order_of_their_names(
+    labels: Any, names: tuple[Any, ...]
+) -> None:
     data = Dataset(X[:3], labels)
     assert data.classes == names
     plain = labels.tolist() if hasattr(labels, "tolist") else list(labels)
@@ -108,8 +110,15 @@ def test_from_frame_takes_labels_as_target() -> None:
     assert data.y.tolist() == [1.0, 0.0]
 
 
-@given(n=st.integers(20, 60), first=st.integers(10, 60), second=st.integers(10, 39), seed=st.integers(0, 999))
-def test_a_split_is_disjoint_complete_and_of_the_asked_sizes(n: int, first: int, second: int, seed: int) -> None:
+@given(
+    n=st.integers(20, 60),
+    first=st.integers(10, 60),
+    second=st.integers(10, 39),
+    seed=st.integers(0, 999),
+)
+def test_a_split_is_disjoint_complete_and_of_the_asked_sizes(
+    n: int, first: int, second: int, seed: int
+) -> None:
     fractions = first / 100, second / 100
     data = Dataset(np.arange(float(n))[:, None], np.arange(n) * 2)
     parts = data.split(*fractions, seed=seed)

@@ -20,7 +20,10 @@ def written(folder: Path, content: str | bytes, name: str = "t.csv") -> Path:
 
 
 WRONG = {
-    "a separator at the end of every row": ("a,b,y\n1,2,3,\n4,5,6,\n", "row 0 (line 2); 2 such rows"),
+    "a separator at the end of every row": (
+        "a,b,y\n1,2,3,\n4,5,6,\n",
+        "row 0 (line 2); 2 such rows",
+    ),
     "a separator at the end of one row": ("a,b,y\n1,2,3\n4,5,6,\n7,8,9\n", "row 1 (line 3)"),
     "a field too few": ("a,b,y\n1,2,3\n\n4,5\n", "row 1 (line 4)"),
     "a decimal comma": ("a,y\n1,2\n1,5,2\n", "row 1 (line 3)"),
@@ -31,8 +34,13 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("content", "place"), WRONG.values(), ids=WRONG)
-def test_a_row_of_the_wrong_length_gets_its_number(content: str, place: str, tmp_path: Path) -> None:
-    for path in (written(tmp_path, content), written(tmp_path, content.replace(",", "\t"), "t.tsv")):
+def test_a_row_of_the_wrong_length_gets_its_number(
+    content: str, place: str, tmp_path: Path
+) -> None:
+    for path in (
+        written(tmp_path, content),
+        written(tmp_path, content.replace(",", "\t"), "t.tsv"),
+    ):
         with pytest.raises(DataError) as error:
             read_frame(path)
         assert place in error.value.got
@@ -55,7 +63,9 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
 
 
 @pytest.mark.parametrize(("content", "got"), REFUSED.values(), ids=REFUSED)
-def test_what_is_no_table_is_refused_in_one_sentence(content: str | bytes, got: str, tmp_path: Path) -> None:
+def test_what_is_no_table_is_refused_in_one_sentence(
+    content: str | bytes, got: str, tmp_path: Path
+) -> None:
     with pytest.raises(DataError) as error:
         read_frame(written(tmp_path, content))
     assert got in str(error.value)
@@ -83,7 +93,9 @@ def test_spellings_of_one_table_are_read_alike(content: str | bytes, tmp_path: P
 
 def test_numbers_come_back_to_the_last_bit(tmp_path: Path) -> None:
     exponents = np.random.default_rng(0).uniform(-300, 300, 200)
-    frame = pd.DataFrame({"x": 10.0**exponents, "y": [1.7976931348623157e308, 5e-324, -(2.0**-1074), 0.1] * 50})
+    frame = pd.DataFrame(
+        {"x": 10.0**exponents, "y": [1.7976931348623157e308, 5e-324, -(2.0**-1074), 0.1] * 50}
+    )
     frame.to_csv(tmp_path / "t.csv", index=False)
     pd.testing.assert_frame_equal(read_frame(tmp_path / "t.csv"), frame, check_exact=True)
 

@@ -33,7 +33,9 @@ AS_X: dict[str, Callable[[], Any]] = {
     "rows that require grad": lambda: [torch.tensor(row, requires_grad=True) for row in X],
     "rows of bfloat16": lambda: [torch.tensor(row, dtype=torch.bfloat16) for row in X],
     "masked without a mask": lambda: np.ma.array(X),
-    "quantised": lambda: torch.quantize_per_tensor(torch.tensor(X, dtype=torch.float32), 1.0, 0, torch.qint8),
+    "quantised": lambda: torch.quantize_per_tensor(
+        torch.tensor(X, dtype=torch.float32), 1.0, 0, torch.qint8
+    ),
     "objects": lambda: X.astype(object),
     "decimals": lambda: [[Decimal(str(v)) for v in row] for row in X],
     "text that spells numbers": lambda: X.astype(str),
@@ -55,7 +57,9 @@ def test_integers_beyond_64_bits_become_the_nearest_float() -> None:
     big = [[2**70, 1], [-(2**90), 2], [3, 10**300]]
     assert Dataset(big, Y[:3]).X.tolist() == [[float(a), float(b)] for a, b in big]
     assert Dataset(X[:3], [2**70, 0, 1]).y.tolist() == [2.0**70, 0.0, 1.0]
-    assert Dataset.from_frame(pd.DataFrame({"a": [2**70, 1, 2], "y": Y[:3]}), "y").X[0, 0] == 2.0**70
+    assert (
+        Dataset.from_frame(pd.DataFrame({"a": [2**70, 1, 2], "y": Y[:3]}), "y").X[0, 0] == 2.0**70
+    )
 
 
 def masked_tensor() -> Any:
@@ -69,25 +73,42 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "masked tensor": (masked_tensor, "row 3"),
     "complex tensor": (lambda: torch.tensor(X * (1 + 1j)), "complex"),
     "complex rows": (lambda: list(torch.tensor(X * 1j)), "complex"),
-    "a complex object": (lambda: np.array([*X.ravel()[:-1], np.complex128(1j)], dtype=object).reshape(6, 2), "complex"),
+    "a complex object": (
+        lambda: np.array([*X.ravel()[:-1], np.complex128(1j)], dtype=object).reshape(6, 2),
+        "complex",
+    ),
     "a complex column": (lambda: pd.DataFrame({"a": X[:, 0] * 1j, "b": X[:, 1]}), "complex"),
     "sparse tensor": (lambda: torch.tensor(X).to_sparse(), "sparse"),
     "compressed tensor": (lambda: torch.tensor(X).to_sparse_csr(), "sparse"),
     "sparse array": (lambda: scipy.sparse.csr_array(X), "sparse"),
     "nested tensor": (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "nested"),
     "without values": (lambda: torch.tensor(X, device="meta"), "meta"),
-    "an integer beyond floats": (lambda: [*X.tolist()[:3], [10**400, 1], *X.tolist()[4:]], "row 3, column 0"),
+    "an integer beyond floats": (
+        lambda: [*X.tolist()[:3], [10**400, 1], *X.tolist()[4:]],
+        "row 3, column 0",
+    ),
     "a record array": (lambda: np.zeros(6, dtype=[("a", float), ("b", float)]), "type"),
-    "a date among numbers": (lambda: pd.DataFrame({"a": [*X[:3, 0], pd.Timestamp(0), *X[4:, 0]], "b": Y}), "a date in row 3"),
-    "text among numbers": (lambda: [*X.tolist()[:3], ["?", 1.0], *X.tolist()[4:]], "'?' in row 3, column 0"),
-    "NA among numbers": (lambda: pd.DataFrame({"a": pd.array([0, 1, 2, None, 4, 5], dtype="Int64"), "b": Y}), "row 3"),
+    "a date among numbers": (
+        lambda: pd.DataFrame({"a": [*X[:3, 0], pd.Timestamp(0), *X[4:, 0]], "b": Y}),
+        "a date in row 3",
+    ),
+    "text among numbers": (
+        lambda: [*X.tolist()[:3], ["?", 1.0], *X.tolist()[4:]],
+        "'?' in row 3, column 0",
+    ),
+    "NA among numbers": (
+        lambda: pd.DataFrame({"a": pd.array([0, 1, 2, None, 4, 5], dtype="Int64"), "b": Y}),
+        "row 3",
+    ),
 }
 
 
 @pytest.mark.filterwarnings("ignore:.*(Sparse|nested|prototype).*:UserWarning")
 @pytest.mark.parametrize(("make", "got"), REFUSED.values(), ids=REFUSED)
 def test_is_refused_in_one_sentence(make: Callable[[], Any], got: str) -> None:
-    posterior = ppgp.fit(models.LinearRegression(0.1, 0.0, 1.0), Dataset(X, Y), inference.MAP(), progress=False)
+    posterior = ppgp.fit(
+        models.LinearRegression(0.1, 0.0, 1.0), Dataset(X, Y), inference.MAP(), progress=False
+    )
     for use in (lambda values: Dataset(values, Y), posterior.predict):
         with pytest.raises(PpgpError) as error:
             use(make())
@@ -97,11 +118,17 @@ def test_is_refused_in_one_sentence(make: Callable[[], Any], got: str) -> None:
 
 TARGETS: dict[str, tuple[Any, str]] = {
     "one None": ([1.0, None, 2.0, 3.0, 4.0, 5.0], "missing one in y, row 1"),
-    "None among labels": (np.array(["a", None, "b", "a", "b", None], dtype=object), "missing one in y, rows 1, 5"),
+    "None among labels": (
+        np.array(["a", None, "b", "a", "b", None], dtype=object),
+        "missing one in y, rows 1, 5",
+    ),
     "NaN among labels": (pd.Series(["a", "b", np.nan, "a", "b", "a"]), "missing one in y, row 2"),
     "NA among integers": (pd.array([1, 2, None, 4, 5, 6], dtype="Int64"), "row 2"),
     "masked": (np.ma.array(Y, mask=Y == 5.0), "row 3"),
-    "masked labels": (np.ma.array(["a", "b", "a", "b", "a", "b"], mask=[0, 0, 0, 1, 0, 0]), "row 3"),
+    "masked labels": (
+        np.ma.array(["a", "b", "a", "b", "a", "b"], mask=[0, 0, 0, 1, 0, 0]),
+        "row 3",
+    ),
     "complex": (torch.tensor(Y * 1j), "complex"),
     "sparse": (torch.tensor(Y).to_sparse(), "sparse"),
     "two kinds": (np.array(["a", 1, "b", 2, "a", 1], dtype=object), "int and str"),
@@ -116,13 +143,19 @@ def test_a_target_is_refused_in_one_sentence(y: Any, got: str) -> None:
 
 
 def test_a_target_of_half_precision_or_with_a_gradient_is_read_right() -> None:
-    for y in (torch.tensor(Y, dtype=torch.bfloat16), torch.tensor(Y, requires_grad=True), np.ma.array(Y)):
+    for y in (
+        torch.tensor(Y, dtype=torch.bfloat16),
+        torch.tensor(Y, requires_grad=True),
+        np.ma.array(Y),
+    ):
         assert Dataset(X, y).y.tolist() == Y.tolist()
 
 
 def test_names_that_come_twice_are_refused_everywhere() -> None:
     twice = pd.DataFrame(X, columns=["a", "a"])
-    posterior = ppgp.fit(models.LinearRegression(0.1, 0.0, 1.0), Dataset(X, Y), inference.MAP(), progress=False)
+    posterior = ppgp.fit(
+        models.LinearRegression(0.1, 0.0, 1.0), Dataset(X, Y), inference.MAP(), progress=False
+    )
     for use in (
         lambda: Dataset(twice, Y),
         lambda: Dataset(X, Y, ["a", "a"]),

@@ -98,14 +98,20 @@ def test_a_fit_predicts_the_same_in_any_unit(name: str, power: int) -> None:
     plain = fitted(name, 1.0).predict(X[:5] + 0.1)
     posterior = fitted(name, factor)
     found = posterior.predict((X[:5] + 0.1) * factor)
-    ends = zip((found.mean, found.std, *found.interval(0.9)), (plain.mean, plain.std, *plain.interval(0.9)), strict=True)
+    ends = zip(
+        (found.mean, found.std, *found.interval(0.9)),
+        (plain.mean, plain.std, *plain.interval(0.9)),
+        strict=True,
+    )
     for ours, theirs in ends:
         assert (ours / factor).numpy() == pytest.approx(theirs.numpy(), rel=1e-9)
     assert posterior.summary() is not None
 
 
 def test_rows_too_far_for_a_float_are_refused() -> None:
-    posterior = ppgp.fit(models.LinearRegression(), Dataset(X * 1e-200, Y), inference.MAP(), progress=False)
+    posterior = ppgp.fit(
+        models.LinearRegression(), Dataset(X * 1e-200, Y), inference.MAP(), progress=False
+    )
     with pytest.raises(DataError, match="row 1"):
         posterior.predict(np.array([[0.0, 0.0], [1e200, 0.0]]))
     narrow = Dataset(np.float32(X), Y)
@@ -123,7 +129,9 @@ def test_the_root_mean_square_has_the_range_of_its_values() -> None:
 
 
 def test_rows_far_away_give_the_prior_or_are_refused() -> None:
-    posterior = ppgp.fit(models.GP(kernels.Matern(1.5)), Dataset(X, Y), inference.MAP(starts=1), progress=False)
+    posterior = ppgp.fit(
+        models.GP(kernels.Matern(1.5)), Dataset(X, Y), inference.MAP(starts=1), progress=False
+    )
     far = posterior.predict(np.array([[1e60, 0.0], [1e70, 1e70]]))
     assert bool(torch.isfinite(far.std).all())
     with pytest.raises(DataError, match="row 1"):

@@ -17,7 +17,9 @@ from ppgp.posterior import Posterior
 N = 4000
 
 
-def fake(loc: float = 0.0, scale: float = 1.0, chains: int = 4, seed: int = 0, name: str = "z") -> Posterior:
+def fake(
+    loc: float = 0.0, scale: float = 1.0, chains: int = 4, seed: int = 0, name: str = "z"
+) -> Posterior:
     """Independent normal draws dressed as a posterior of a program with one site."""
     generator = torch.Generator().manual_seed(seed)
     z = loc + scale * torch.randn(chains, N // chains, generator=generator, dtype=torch.float64)
@@ -44,7 +46,9 @@ def test_a_wrong_approximation_is_called_what_it_is(loc: float, scale: float, wo
     assert row["verdict"] == word
     from scipy.stats import norm
 
-    assert row["tail_5"] == pytest.approx(norm.cdf((norm.ppf(0.05) - loc) / scale), abs=5 * row["tail_error"] * max(1, scale))
+    assert row["tail_5"] == pytest.approx(
+        norm.cdf((norm.ppf(0.05) - loc) / scale), abs=5 * row["tail_error"] * max(1, scale)
+    )
     if word == "means agree, spread does not":
         assert ("overconfident" if scale < 1 else "underconfident") in comparison.reasons["q"]
 
@@ -70,7 +74,10 @@ def test_a_wasserstein_distance_of_shifted_normals_is_the_shift() -> None:
 
 
 def test_the_reference_may_be_a_name_or_a_posterior() -> None:
-    assert ppgp.compare({"a": fake(), "b": fake(seed=1)}, reference="b").verdicts == {"a": "agrees", "b": "reference"}
+    assert ppgp.compare({"a": fake(), "b": fake(seed=1)}, reference="b").verdicts == {
+        "a": "agrees",
+        "b": "reference",
+    }
     assert ppgp.compare({"a": fake(seed=2)}, reference=fake()).verdicts == {"a": "agrees"}
 
 
@@ -94,7 +101,9 @@ def test_predictive_figures_equal_their_formulas() -> None:
     generator = torch.Generator().manual_seed(0)
     X = torch.randn(120, 2, generator=generator, dtype=torch.float64)
     data = Dataset(
-        X, X @ torch.tensor([1.0, -2.0], dtype=torch.float64) + 0.3 * torch.randn(120, generator=generator, dtype=torch.float64)
+        X,
+        X @ torch.tensor([1.0, -2.0], dtype=torch.float64)
+        + 0.3 * torch.randn(120, generator=generator, dtype=torch.float64),
     )
     train, calibration, test = data.split(0.5, 0.25, 0.25)
     posterior = ppgp.fit(models.LinearRegression(), train, inference.Laplace(), progress=False)
@@ -103,7 +112,9 @@ def test_predictive_figures_equal_their_formulas() -> None:
     prediction = posterior.predict(test.X)
     assert row["rmse"] == pytest.approx(float((prediction.mean - test.y).square().mean().sqrt()))
     assert row["nll"] == pytest.approx(-float(prediction.log_prob(test.y).mean()))
-    region = ppgp.calibrate(ppgp.conformal.Normalized(), posterior.predict(calibration.X), calibration.y)(prediction, level=0.8)
+    region = ppgp.calibrate(
+        ppgp.conformal.Normalized(), posterior.predict(calibration.X), calibration.y
+    )(prediction, level=0.8)
     assert row["conformal_width"] == pytest.approx(float(region.width.mean()))
     assert "q" in repr(comparison)
 

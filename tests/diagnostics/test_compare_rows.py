@@ -25,7 +25,10 @@ def test_rows_that_are_test_and_calibration_rows_or_of_the_fit_are_noticed() -> 
         warnings.simplefilter("error", DataWarning)
         honest = ppgp.compare(fits, test=TEST, calibration=CALIBRATION, level=0.8)
     assert honest.regions["map"].guarantee.startswith("marginal")
-    both = Dataset(torch.cat([CALIBRATION.X, TEST.X[:4].float().double()]), torch.cat([CALIBRATION.y, TEST.y[:4]]))
+    both = Dataset(
+        torch.cat([CALIBRATION.X, TEST.X[:4].float().double()]),
+        torch.cat([CALIBRATION.y, TEST.y[:4]]),
+    )
     for calibration, fact in ((TEST, "30 of 30"), (both, "4 of 30"), (TRAIN, "used in the fit")):
         with pytest.warns(DataWarning, match=fact):
             found = ppgp.compare(fits, test=TEST, calibration=calibration, level=0.8)
@@ -37,4 +40,8 @@ def test_noise_that_is_known_of_one_table_alone_is_noticed() -> None:
     known = Dataset(TEST.X, TEST.y, noise_sd=0.1)
     fits = {"gp": ppgp.fit(models.GP(), TRAIN, inference.MAP(steps=10), progress=False)}
     with pytest.warns(DataWarning, match="noise"):
-        assert ppgp.compare(fits, test=known, calibration=CALIBRATION).regions["gp"].guarantee.startswith("heuristic")
+        assert (
+            ppgp.compare(fits, test=known, calibration=CALIBRATION)
+            .regions["gp"]
+            .guarantee.startswith("heuristic")
+        )

@@ -42,16 +42,26 @@ def made_up(z: Tensor, lp: Tensor, log_q: Tensor) -> Posterior:
     return Posterior(None, {}, {"z": z}, SimpleNamespace(), stats={"lp": lp, "log_q": log_q})
 
 
-def drawn_from(sd: float, shift: float = 0.0, draws: int = 4000, df: float | None = None) -> Posterior:
+def drawn_from(
+    sd: float, shift: float = 0.0, draws: int = 4000, df: float | None = None
+) -> Posterior:
     """N(shift, sd^2) for a target N(0, 1), or Student's t."""
     z = shift + sd * torch.randn(1, draws, 1, generator=torch.Generator().manual_seed(0), dtype=F64)
-    target = dist.Normal(torch.zeros((), dtype=F64), 1.0) if df is None else dist.StudentT(df, torch.zeros((), dtype=F64), 1.0)
+    target = (
+        dist.Normal(torch.zeros((), dtype=F64), 1.0)
+        if df is None
+        else dist.StudentT(df, torch.zeros((), dtype=F64), 1.0)
+    )
     return made_up(z, target.log_prob(z[..., 0]), dist.Normal(shift, sd).log_prob(z[..., 0]))
 
 
 def test_k_hat_is_arvizs() -> None:
-    posterior = ppgp.fit(LogisticRegression(), ppgp.load("breast_cancer"), Laplace(), progress=False)
-    expected = arviz().psislw((posterior.stats["lp"] - posterior.stats["log_q"]).flatten().numpy())[1]
+    posterior = ppgp.fit(
+        LogisticRegression(), ppgp.load("breast_cancer"), Laplace(), progress=False
+    )
+    expected = arviz().psislw((posterior.stats["lp"] - posterior.stats["log_q"]).flatten().numpy())[
+        1
+    ]
     assert k_hat(posterior) == pytest.approx(float(expected), abs=1e-6)
 
 
@@ -61,7 +71,9 @@ def test_the_limit_depends_on_the_number_of_draws(draws: int, limit: float) -> N
 
 
 @pytest.mark.parametrize(
-    "how", [NUTS(), Laplace(), SVI("multivariate_normal"), inference.HMC()], ids=lambda h: type(h).__name__
+    "how",
+    [NUTS(), Laplace(), SVI("multivariate_normal"), inference.HMC()],
+    ids=lambda h: type(h).__name__,
 )
 def test_what_is_right_agrees(how: Any) -> None:
     found = diagnose(correlated(how))
@@ -82,7 +94,10 @@ def test_mean_field_on_a_correlated_gaussian_is_caught() -> None:
         (drawn_from(1.3), {"means agree, spread does not"}),
         (drawn_from(0.05), {"do not use"}),  # collapsed
         (drawn_from(1.0, shift=6.0), {"do not use"}),  # elsewhere
-        (drawn_from(1.0, df=1.5), {"do not use", "means agree, spread does not"}),  # tails too light
+        (
+            drawn_from(1.0, df=1.5),
+            {"do not use", "means agree, spread does not"},
+        ),  # tails too light
     ],
     ids=["right", "wide", "collapsed", "elsewhere", "light tails"],
 )
@@ -99,7 +114,9 @@ def test_weighted_moments_are_those_of_the_target() -> None:
 
 
 def chains(z: np.ndarray, **stats: Tensor) -> Posterior:
-    return Posterior(None, {}, {"z": torch.as_tensor(z)}, SimpleNamespace(chains=len(z)), stats=dict(stats))
+    return Posterior(
+        None, {}, {"z": torch.as_tensor(z)}, SimpleNamespace(chains=len(z)), stats=dict(stats)
+    )
 
 
 def test_chains_in_different_places() -> None:
@@ -139,7 +156,12 @@ def test_a_point_and_an_exact_posterior() -> None:
 def test_too_early_a_stop_is_caught() -> None:
     """One step from a start far away."""
     data = ppgp.load("breast_cancer")
-    early = ppgp.fit(LogisticRegression(), data, SVI("multivariate_normal", steps=1, batch_size=100), progress=False)
+    early = ppgp.fit(
+        LogisticRegression(),
+        data,
+        SVI("multivariate_normal", steps=1, batch_size=100),
+        progress=False,
+    )
     assert diagnose(early).verdict == "do not use"
 
 

@@ -11,7 +11,7 @@ import torch
 import ppgp
 from ppgp import inference, models
 from ppgp.posterior import Posterior
-from ppgp.posterior.convergence import lacks, mixing, troubles
+from ppgp.posterior.convergence import convergence_warnings, lacks, mixing
 
 WORDS = {"agrees", "means agree, spread does not", "do not use"}
 
@@ -22,7 +22,9 @@ def program() -> None:
 
 def posterior(z: Any, how: inference.Inference, **stats: Any) -> Posterior:
     """Draws z [chain, draw] of one site."""
-    return Posterior(models.Program(program), {}, {"z": torch.as_tensor(z)}, how, seconds=1.0, stats=stats)
+    return Posterior(
+        models.Program(program), {}, {"z": torch.as_tensor(z)}, how, seconds=1.0, stats=stats
+    )
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -63,12 +65,14 @@ def test_what_is_missing_is_said(candidate: Posterior, fact: str) -> None:
     assert judged.verdicts == {"q": "unjudged"}
     assert fact in judged.reasons["q"]
     if not (candidate.draws["z"] == 0).all():
-        turned = ppgp.compare({"q": posterior(normal(1, 1000, seed=2), inference.Laplace())}, reference=candidate)
+        turned = ppgp.compare(
+            {"q": posterior(normal(1, 1000, seed=2), inference.Laplace())}, reference=candidate
+        )
         assert turned.verdicts == {"q": "unjudged"}
         assert "reference" in turned.reasons["q"]
         assert fact in turned.reasons["q"]
     if candidate.mcmc:
-        assert any(fact in sentence for sentence in troubles(candidate))
+        assert any(fact in sentence for sentence in convergence_warnings(candidate))
         assert any(fact in sentence for sentence in ppgp.diagnose(candidate).findings)
 
 
@@ -101,11 +105,21 @@ def test_the_figures_stay_where_the_word_does_not() -> None:
 
 
 def test_chains_that_have_converged_are_the_reference_before_longer_ones_that_have_not() -> None:
-    bad, good = posterior(np.tile(APART, 3), inference.NUTS()), posterior(normal(4, 500, seed=4), inference.NUTS())
-    assert ppgp.compare({"bad": bad, "good": good}).verdicts == {"bad": "unjudged", "good": "reference"}
+    bad, good = (
+        posterior(np.tile(APART, 3), inference.NUTS()),
+        posterior(normal(4, 500, seed=4), inference.NUTS()),
+    )
+    assert ppgp.compare({"bad": bad, "good": good}).verdicts == {
+        "bad": "unjudged",
+        "good": "reference",
+    }
 
 
-@pytest.mark.parametrize("how", [inference.SGLD(batch_size=10), inference.SGHMC(batch_size=10)], ids=lambda h: type(h).__name__)
+@pytest.mark.parametrize(
+    "how",
+    [inference.SGLD(batch_size=10), inference.SGHMC(batch_size=10)],
+    ids=lambda h: type(h).__name__,
+)
 def test_chains_on_mini_batches_need_a_reference(how: inference.Inference) -> None:
     """Perfect mixing says nothing of the noise of their gradients: sds 1.5 times too wide look like any others."""
     wide = posterior(1.5 * normal(4, 1000, seed=1), how)
@@ -118,13 +132,18 @@ def test_chains_on_mini_batches_need_a_reference(how: inference.Inference) -> No
     assert ppgp.diagnose(right, REFERENCE).verdict == "agrees"
     laplace = posterior(normal(1, 1000, seed=2), inference.Laplace())
     assert ppgp.compare({"sg": wide, "q": laplace}).verdicts == {"sg": "unjudged", "q": "unjudged"}
-    assert ppgp.compare({"sg": wide, "nuts": REFERENCE}).verdicts["sg"] == "means agree, spread does not"
+    assert (
+        ppgp.compare({"sg": wide, "nuts": REFERENCE}).verdicts["sg"]
+        == "means agree, spread does not"
+    )
     named = ppgp.compare({"sg": wide, "q": laplace}, reference="sg")
     assert named.verdicts["q"] == "unjudged"
     assert "mini-batches" in named.reasons["q"]
 
 
-@pytest.mark.parametrize("how", [inference.SGLD(), inference.SGHMC()], ids=lambda h: type(h).__name__)
+@pytest.mark.parametrize(
+    "how", [inference.SGLD(), inference.SGHMC()], ids=lambda h: type(h).__name__
+)
 def test_steps_that_are_never_rejected_need_a_reference_too(how: inference.Inference) -> None:
     """The bias of a step's size is in every chain alike, where R-hat cannot see it."""
     wide = posterior(1.5 * normal(4, 1000, seed=1), how)
@@ -137,7 +156,9 @@ def test_steps_that_are_never_rejected_need_a_reference_too(how: inference.Infer
 
 
 def test_a_program_that_takes_rows_at_random_is_on_mini_batches_too() -> None:
-    found = posterior(normal(4, 1000, seed=1), inference.SGLD(), random_density="a plate that takes 10 of 30 rows")
+    found = posterior(
+        normal(4, 1000, seed=1), inference.SGLD(), random_density="a plate that takes 10 of 30 rows"
+    )
     assert "mini-batches" in ppgp.diagnose(found).figure
 
 
@@ -153,12 +174,17 @@ def test_an_angle_next_to_pi_is_judged_as_any_other() -> None:
     np.testing.assert_allclose(seam["mean"] - 3.0, zero["mean"], atol=1e-12)
     for figure in ("sd", "mcse_mean", "mcse_sd"):
         np.testing.assert_allclose(seam[figure], zero[figure], rtol=1e-9)
-    np.testing.assert_allclose(seam[["5%", "50%", "95%"]] - 3.0, zero[["5%", "50%", "95%"]], atol=1e-12)
+    np.testing.assert_allclose(
+        seam[["5%", "50%", "95%"]] - 3.0, zero[["5%", "50%", "95%"]], atol=1e-12
+    )
     assert float(seam["r_hat"].iloc[0]) < 1.01
     assert float(seam["ess_bulk"].iloc[0]) > 2000
     same = {"q": angles(np.pi, inference.Laplace(), 5, 1), "r": angles(np.pi, inference.NUTS(), 4)}
     assert ppgp.compare(same).verdicts["q"] == "agrees"
-    off = {"q": angles(np.pi + 0.2, inference.Laplace(), 5, 1), "r": angles(np.pi, inference.NUTS(), 4)}
+    off = {
+        "q": angles(np.pi + 0.2, inference.Laplace(), 5, 1),
+        "r": angles(np.pi, inference.NUTS(), 4),
+    }
     assert ppgp.compare(off).verdicts["q"] == "do not use"
 
 
@@ -166,7 +192,7 @@ def test_chains_at_two_angles_have_not_converged() -> None:
     x = np.pi + 0.2 * normal(4, 500, seed=1) + np.array([0.0, 0.0, 0.0, 2.0])[:, None]
     found = posterior(np.arctan2(np.sin(x), np.cos(x)), inference.NUTS(), circular=("z",))
     assert found.r_hat()["z"] > 1.1
-    assert any("R-hat" in sentence for sentence in troubles(found))
+    assert any("R-hat" in sentence for sentence in convergence_warnings(found))
 
 
 def test_the_joint_mode_of_f_is_called_a_poor_fit_whatever_the_word() -> None:

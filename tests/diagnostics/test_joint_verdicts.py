@@ -26,7 +26,9 @@ def posterior(z: np.ndarray, lp: np.ndarray | None = None) -> Posterior:
     """Draws z [chain, draw, p]: chains of NUTS where there are several, else Laplace's."""
     how = inference.NUTS() if len(z) > 1 else inference.Laplace()
     stats: dict[str, Any] = {} if lp is None else {"lp": torch.as_tensor(lp)}
-    return Posterior(models.Program(program), {}, {"z": torch.as_tensor(z)}, how, seconds=1.0, stats=stats)
+    return Posterior(
+        models.Program(program), {}, {"z": torch.as_tensor(z)}, how, seconds=1.0, stats=stats
+    )
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -74,7 +76,9 @@ def test_a_banana_beside_a_normal_law_of_its_moments_is_told_by_the_log_density(
     y = x**2 + 0.5 * e
     reference = posterior(np.concatenate([x, y], -1), density(x, y))
     u, v = normal(1, 1000, 10, seed=2), 1 + 1.5 * normal(1, 1000, 10, seed=3)
-    found = ppgp.compare({"q": posterior(np.concatenate([u, v], -1), density(u, v))}, reference=reference)
+    found = ppgp.compare(
+        {"q": posterior(np.concatenate([u, v], -1), density(u, v))}, reference=reference
+    )
     assert found.joint is not None
     row = found.joint[found.joint["what"].str.contains("log density")].iloc[0]
     assert row["verdict"] == SPREAD

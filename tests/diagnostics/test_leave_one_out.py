@@ -51,7 +51,9 @@ def test_equal_to_arvizs(line: Dataset) -> None:
 
 
 def test_equal_to_refits(line: Dataset, refitted: np.ndarray) -> None:
-    exact = ppgp.fit(LinearRegression(noise=0.25), line, Exact(draws=20_000), standardise=False, progress=False)
+    exact = ppgp.fit(
+        LinearRegression(noise=0.25), line, Exact(draws=20_000), standardise=False, progress=False
+    )
     found = ppgp.psis_loo(exact)
     assert (found.k < found.limit).all()
     np.testing.assert_allclose(found.pointwise, refitted, atol=0.05)
@@ -59,7 +61,9 @@ def test_equal_to_refits(line: Dataset, refitted: np.ndarray) -> None:
 
 def test_a_wrong_approximation_is_corrected(line: Dataset, refitted: np.ndarray) -> None:
     """Draws 1.4 times too wide with their own density: the figures are those of the posterior; unweighted they are not."""
-    laplace = ppgp.fit(LinearRegression(noise=0.25), line, Laplace(draws=20_000), standardise=False, progress=False)
+    laplace = ppgp.fit(
+        LinearRegression(noise=0.25), line, Laplace(draws=20_000), standardise=False, progress=False
+    )
     target = ppgp.Target(laplace.model, laplace.data)
     mode, covariance = laplace.stats["mode"], 1.4**2 * laplace.stats["covariance"]
     q = torch.distributions.MultivariateNormal(mode, covariance)
@@ -81,7 +85,9 @@ def test_compare_shows_it() -> None:
         "map": ppgp.fit(LogisticRegression(), data, MAP(), progress=False),
     }
     table = ppgp.compare(posteriors, loo=True).to_frame()
-    assert table.loc["laplace", "elpd_loo"] == pytest.approx(ppgp.psis_loo(posteriors["laplace"]).elpd)
+    assert table.loc["laplace", "elpd_loo"] == pytest.approx(
+        ppgp.psis_loo(posteriors["laplace"]).elpd
+    )
     assert 0 <= table.loc["laplace", "loo_k_too_large"] <= 1
     assert np.isnan(table.loc["map", "elpd_loo"])
     with pytest.raises(NotApplicable, match="fit by Laplace, SVI or NUTS"):
@@ -96,9 +102,15 @@ def test_stacking_weights_are_where_the_mixture_predicts_best() -> None:
     weights = stacking_weights(densities)
 
     def loss(free: np.ndarray) -> float:
-        return -float(torch.logsumexp(densities + torch.log_softmax(torch.tensor([*free, 0.0]), 0)[:, None], 0).mean())
+        return -float(
+            torch.logsumexp(
+                densities + torch.log_softmax(torch.tensor([*free, 0.0]), 0)[:, None], 0
+            ).mean()
+        )
 
-    best = optimize.minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-14})
+    best = optimize.minimize(
+        loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-14}
+    )
     reached = -float(torch.logsumexp(densities + weights.log()[:, None], 0).mean())
     assert reached <= best.fun + 1e-10
     assert float(weights.sum()) == pytest.approx(1.0)
@@ -109,9 +121,13 @@ def test_stacking_weights_are_where_the_mixture_predicts_best() -> None:
 @pytest.mark.parametrize("slope", [1e-3, 1e-4, 1e-5])
 def test_stacking_weights_reach_the_edge_of_the_simplex(slope: float) -> None:
     """A model that is a little better in every row has all the weight, however little it is."""
-    densities = torch.randn(1, 50, generator=torch.Generator().manual_seed(0), dtype=F64).repeat(2, 1)
+    densities = torch.randn(1, 50, generator=torch.Generator().manual_seed(0), dtype=F64).repeat(
+        2, 1
+    )
     densities[1] -= slope
-    torch.testing.assert_close(stacking_weights(densities), torch.tensor([1.0, 0.0], dtype=F64), atol=1e-6, rtol=0.0)
+    torch.testing.assert_close(
+        stacking_weights(densities), torch.tensor([1.0, 0.0], dtype=F64), atol=1e-6, rtol=0.0
+    )
 
 
 def test_stacking_weights_that_have_not_settled_say_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,10 @@ F64 = torch.float64
 def rows(n: int, seed: int) -> Dataset:
     generator = torch.Generator().manual_seed(seed)
     X = torch.randn(n, 10, generator=generator, dtype=F64)
-    return Dataset(X, 5.0 + 3.0 * (torch.sin(2 * X[:, 0]) + 0.3 * torch.randn(n, generator=generator, dtype=F64)))
+    return Dataset(
+        X,
+        5.0 + 3.0 * (torch.sin(2 * X[:, 0]) + 0.3 * torch.randn(n, generator=generator, dtype=F64)),
+    )
 
 
 class First(nn.Module):
@@ -37,7 +40,11 @@ def test_a_network_that_sees_what_counts_has_nothing_against_it() -> None:
     assert found.rank == pytest.approx(1.0)
     assert found.gain > 4 * found.gain_error  # a wave is no linear function of its column
     assert found.density == pytest.approx(float(posterior.predict(test.X).log_prob(test.y).mean()))
-    noise_alone = float(torch.distributions.Normal(0.0, 0.9).log_prob(test.y - 5.0 - 3.0 * torch.sin(2 * test.X[:, 0])).mean())
+    noise_alone = float(
+        torch.distributions.Normal(0.0, 0.9)
+        .log_prob(test.y - 5.0 - 3.0 * torch.sin(2 * test.X[:, 0]))
+        .mean()
+    )
     assert found.density < noise_alone + 3 * found.error  # in the units of the data
     assert found.promised == pytest.approx(noise_alone, abs=0.3)
 
@@ -57,8 +64,13 @@ def test_a_network_that_has_all_but_collapsed_is_found_out() -> None:
     with torch.no_grad():
         net[0].weight.mul_(1e-5)
         net[0].bias.fill_(1.0)
-    posterior = ppgp.fit(GP(Deep(net, RBF(), frozen=True)), rows(50, 0), inference.MAP(steps=5), progress=False)
-    assert any("all but one point" in sentence for sentence in ppgp.check_network(posterior, rows(50, 1)).findings)
+    posterior = ppgp.fit(
+        GP(Deep(net, RBF(), frozen=True)), rows(50, 0), inference.MAP(steps=5), progress=False
+    )
+    assert any(
+        "all but one point" in sentence
+        for sentence in ppgp.check_network(posterior, rows(50, 1)).findings
+    )
 
 
 def test_what_it_cannot_judge() -> None:

@@ -21,10 +21,14 @@ F64 = torch.float64
 ROWS = torch.linspace(-1, 1, 30, dtype=F64)
 
 
-def law(shift: float = 0.0, scale: float = 1.0, draws: int = 1000, between: float = 0.1, seed: int = 0) -> Prediction:
+def law(
+    shift: float = 0.0, scale: float = 1.0, draws: int = 1000, between: float = 0.1, seed: int = 0
+) -> Prediction:
     """A normal law per row; its draws differ by ``between``, which is the Monte Carlo error's sd."""
     e = torch.randn(draws, 1, generator=torch.Generator().manual_seed(seed), dtype=F64)
-    return Prediction(dist.Normal(ROWS + shift + between * e, torch.tensor(scale, dtype=F64)), 10.0, 3.0)
+    return Prediction(
+        dist.Normal(ROWS + shift + between * e, torch.tensor(scale, dtype=F64)), 10.0, 3.0
+    )
 
 
 def both(draws: int) -> tuple[float, float]:
@@ -67,7 +71,9 @@ def test_labels_are_judged_by_their_probabilities(p: float, word: str) -> None:
 
     found = predictive_difference(labels(p), labels(0.3), 0.9, both(200))
     assert found.word == word
-    assert found.shift == pytest.approx((p - 0.3) / (0.5 * (p + 0.3) * (1 - 0.5 * (p + 0.3))) ** 0.5)
+    assert found.shift == pytest.approx(
+        (p - 0.3) / (0.5 * (p + 0.3) * (1 - 0.5 * (p + 0.3))) ** 0.5
+    )
 
 
 def test_counts_are_judged_by_what_their_intervals_hold() -> None:
@@ -84,15 +90,23 @@ def test_counts_are_judged_by_what_their_intervals_hold() -> None:
 
 def test_a_law_without_a_mean_is_judged_by_its_intervals() -> None:
     def heavy(scale: float) -> Prediction:
-        return Prediction(dist.StudentT(torch.tensor(1.0, dtype=F64), torch.zeros(1, 5, dtype=F64), scale))
+        return Prediction(
+            dist.StudentT(torch.tensor(1.0, dtype=F64), torch.zeros(1, 5, dtype=F64), scale)
+        )
 
     assert predictive_difference(heavy(1.0), heavy(1.0), 0.9, both(1)).word == "agrees"
-    assert predictive_difference(heavy(2.0), heavy(1.0), 0.9, both(1)).word == "means agree, spread does not"
+    assert (
+        predictive_difference(heavy(2.0), heavy(1.0), 0.9, both(1)).word
+        == "means agree, spread does not"
+    )
 
 
 def line(n: int, seed: int) -> Dataset:
     X = torch.randn(n, 1, generator=torch.Generator().manual_seed(seed), dtype=F64)
-    return Dataset(X, 2 * X[:, 0] + torch.randn(n, generator=torch.Generator().manual_seed(seed + 1), dtype=F64))
+    return Dataset(
+        X,
+        2 * X[:, 0] + torch.randn(n, generator=torch.Generator().manual_seed(seed + 1), dtype=F64),
+    )
 
 
 def draws(posterior: ppgp.Posterior, values: dict[str, Tensor], how: object) -> ppgp.Posterior:
@@ -103,13 +117,20 @@ def test_it_stands_in_the_table_beside_the_first() -> None:
     """A mode that is no mean is not to be used for the hyperparameters, and predicts as well; an external reference is asked too."""
     train, test = line(40, 0), line(50, 2)
     exact = ppgp.fit(models.LinearRegression(), train, inference.Exact(), progress=False)
-    names = {"good": exact, "short": draws(exact, {k: v[:, :100] for k, v in exact.draws.items()}, inference.Laplace())}
+    names = {
+        "good": exact,
+        "short": draws(exact, {k: v[:, :100] for k, v in exact.draws.items()}, inference.Laplace()),
+    }
     moved = {k: v + 0.5 * v.std() if k == "noise" else v for k, v in exact.draws.items()}
     names["moved"] = draws(exact, moved, SimpleNamespace())
     other = ppgp.fit(models.LinearRegression(), train, inference.Exact(), progress=False, seed=1)
     found = ppgp.compare(names, other, test=test)
     table = found.to_frame()
-    assert table["predictions"].to_dict() == {"good": "agrees", "short": "unjudged", "moved": "agrees"}
+    assert table["predictions"].to_dict() == {
+        "good": "agrees",
+        "short": "unjudged",
+        "moved": "agrees",
+    }
     assert table["verdict"]["moved"] == "do not use"
     assert "100 draws" in table["predictions_reason"]["short"]
     assert table.loc["good", "interval_content"] == pytest.approx(0.9, abs=0.02)

@@ -19,9 +19,19 @@ from .counts import table
 
 NEEDED = (
     *("matplotlib.pyplot", "pandas", "pyarrow.parquet", "rich.console", "rich.table"),
-    *("ppgp.diagnostics.comparison", "ppgp.interfaces.cli", "ppgp.interfaces.report", "ppgp.posterior.loading"),
+    *(
+        "ppgp.diagnostics.comparison",
+        "ppgp.interfaces.cli",
+        "ppgp.interfaces.report",
+        "ppgp.posterior.loading",
+    ),
 )
-PARTS = {"interrupts": interrupts.campaign, "disks": disks.campaign, "tables": tables.campaign, "pairs": pairs.campaign}
+PARTS = {
+    "interrupts": interrupts.campaign,
+    "disks": disks.campaign,
+    "tables": tables.campaign,
+    "pairs": pairs.campaign,
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -31,16 +41,24 @@ def main(arguments: list[str] | None = None) -> int:
         parser.add_argument(f"--{name}", type=int, default=count)
     options = parser.parse_args(arguments)
     warm()
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that what is mounted is unmounted
+    signal.signal(
+        signal.SIGTERM, lambda number, _: sys.exit(128 + number)
+    )  # so that what is mounted is unmounted
     found = []
-    folder = tempfile.mkdtemp(prefix="ppgp-faults-")  # a TemporaryDirectory would end with the first child that ends
+    folder = tempfile.mkdtemp(
+        prefix="ppgp-faults-"
+    )  # a TemporaryDirectory would end with the first child that ends
     try:
         for name, part in PARTS.items():
             count = getattr(options, name)
             if count:
                 started = time.monotonic()
                 found.append(part(options.seed, count, Path(folder)))
-                print(f"{name}: {count} cases, {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+                print(
+                    f"{name}: {count} cases, {time.monotonic() - started:.0f} s",
+                    file=sys.stderr,
+                    flush=True,
+                )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(table(found))

@@ -20,7 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 180.0  # seconds after which a case that goes on is a hang; no case takes 20 on a quiet machine
+PATIENCE = (
+    180.0  # seconds after which a case that goes on is a hang; no case takes 20 on a quiet machine
+)
 LAST = 5.0  # seconds that children have to follow their parent
 SHORT = 0.005
 
@@ -40,7 +42,10 @@ class Outcome:
     @property
     def raw(self) -> bool:
         """Whether a traceback was shown, or the interpreter itself died."""
-        crashed = self.code in {128 + s for s in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGXFSZ)}
+        crashed = self.code in {
+            128 + s
+            for s in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGXFSZ)
+        }
         return crashed or "Traceback (most recent call last)" in self.err + self.out
 
 
@@ -67,12 +72,19 @@ def run(
     started = time.monotonic()
     pid = fork(work, folder, out, err, file_limit, dict(environment or {}))
     found = watch(pid, started, fault)
-    found.out, found.err = (path.read_text(errors="replace") if path.exists() else "" for path in (out, err))
+    found.out, found.err = (
+        path.read_text(errors="replace") if path.exists() else "" for path in (out, err)
+    )
     return found
 
 
 def fork(
-    work: Callable[[], Any], folder: Path, out: Path, err: Path, file_limit: int | None, environment: dict[str, str]
+    work: Callable[[], Any],
+    folder: Path,
+    out: Path,
+    err: Path,
+    file_limit: int | None,
+    environment: dict[str, str],
 ) -> int:
     """Start ``work`` in a session of its own; its process."""
     sys.stdout.flush()
@@ -148,7 +160,9 @@ def watch(pid: int, started: float, fault: Fault | None) -> Outcome:
         time.sleep(10 * SHORT)
     kill_session(pid)
     code = 128 - code if code < 0 else code
-    return Outcome(code, "", "", ended - started, orphans=left, after_signal=ended - sent if sent else 0.0)
+    return Outcome(
+        code, "", "", ended - started, orphans=left, after_signal=ended - sent if sent else 0.0
+    )
 
 
 def session(leader: int) -> list[int]:

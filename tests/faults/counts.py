@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 
 from .cases import Outcome
 
-KINDS = ("orphans", "lost or damaged files", "raw tracebacks", "silent differences", "hangs", "wrong exit codes")
+KINDS = (
+    "orphans",
+    "lost or damaged files",
+    "raw tracebacks",
+    "silent differences",
+    "hangs",
+    "wrong exit codes",
+)
 
 
 @dataclass
@@ -32,7 +39,11 @@ class Counts:
 
 
 def how_it_ended(
-    counts: Counts, case: str, found: Outcome, codes: tuple[int, ...] | None = None, raw: bool | None = None
+    counts: Counts,
+    case: str,
+    found: Outcome,
+    codes: tuple[int, ...] | None = None,
+    raw: bool | None = None,
 ) -> None:
     """Count what no case may do: hang, leave processes behind, show a traceback, or end with another exit code than ``codes``.
 
@@ -55,7 +66,13 @@ def table(parts: list[Counts]) -> str:
     """One row per part, one column per count."""
     heads = ["", "cases", *KINDS]
     rows = [[p.title, str(p.cases), *(str(p.wrong[kind]) for kind in KINDS)] for p in parts]
-    whole = [str(sum(p.cases for p in parts)), *(str(sum(p.wrong[kind] for p in parts)) for kind in KINDS)]
+    whole = [
+        str(sum(p.cases for p in parts)),
+        *(str(sum(p.wrong[kind] for p in parts)) for kind in KINDS),
+    ]
     lines = [heads, *rows, ["all", *whole]]
     widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+    return "\n".join(
+        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+        for line in lines
+    )

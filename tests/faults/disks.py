@@ -43,8 +43,20 @@ def campaign(seed: int, count: int, folder: Path) -> Counts:
                 filled(one, room)
             found = run(scene.work, one, file_limit=None if disk else room, outputs=base)
             kind = "on a full disk" if disk else "under a limit of the size of files"
-            judge(counts, f"{number}: {scene.name}, {room} bytes {kind}", scene, found, one, known[scene.name][0], old)
-            print(f"{number}: {scene.name}, {room} bytes: {found.code}, {found.seconds:.1f} s", file=sys.stderr, flush=True)
+            judge(
+                counts,
+                f"{number}: {scene.name}, {room} bytes {kind}",
+                scene,
+                found,
+                one,
+                known[scene.name][0],
+                old,
+            )
+            print(
+                f"{number}: {scene.name}, {room} bytes: {found.code}, {found.seconds:.1f} s",
+                file=sys.stderr,
+                flush=True,
+            )
             shutil.rmtree(one, ignore_errors=True)
     finally:
         if small:
@@ -67,7 +79,9 @@ def mounted(folder: Path) -> bool:
     """Whether a disk of 400 kB could be mounted there; it takes the rights of root."""
     folder.mkdir(parents=True)
     try:
-        made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder)], capture_output=True)
+        made = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder)], capture_output=True
+        )
     except OSError:
         return False
     return made.returncode == 0
@@ -80,10 +94,14 @@ def filled(folder: Path, room: int) -> None:
     (folder / "ballast").write_bytes(b"\1" * size)
 
 
-def judge(counts: Counts, case: str, scene: Scene, found: Outcome, one: Path, known: Known, old: bool) -> None:
+def judge(
+    counts: Counts, case: str, scene: Scene, found: Outcome, one: Path, known: Known, old: bool
+) -> None:
     """Count what is wrong about one case."""
     counts.cases += 1
-    how_it_ended(counts, case, found, raw=found.raw and bool(scene.command or "ppgp.errors" not in found.err))
+    how_it_ended(
+        counts, case, found, raw=found.raw and bool(scene.command or "ppgp.errors" not in found.err)
+    )
     if found.hung:
         return
     (one / "ballast").unlink(missing_ok=True)
@@ -92,9 +110,17 @@ def judge(counts: Counts, case: str, scene: Scene, found: Outcome, one: Path, kn
     now = answer(lambda: whole(result), scratch / "look") if result.exists() else "none"
     before = answer(lambda: whole(one / "fit.safetensors"), scratch / "look") if old else "none"
     if now not in (before, known.result):
-        counts.add("lost or damaged files", case, f"{scene.result} is {now}, was {before}, becomes {known.result}")
+        counts.add(
+            "lost or damaged files",
+            case,
+            f"{scene.result} is {now}, was {before}, becomes {known.result}",
+        )
     elif found.code == 0 and now != known.result:
         counts.add("silent differences", case, f"exit 0 without {scene.result}")
-    beside = [path.name for path in one.iterdir() if path.name.startswith(scene.result) and path.name != scene.result]
+    beside = [
+        path.name
+        for path in one.iterdir()
+        if path.name.startswith(scene.result) and path.name != scene.result
+    ]
     if beside:
         counts.add("lost or damaged files", case, f"left behind: {', '.join(beside)}")

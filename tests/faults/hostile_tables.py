@@ -27,7 +27,11 @@ def clean(random_numbers: random.Random, n: int = 24) -> Rows:
     """A header, and rows of three inputs and a target."""
     rows = [list(NAMES)]
     for _ in range(n):
-        x = [random_numbers.gauss(40, 10), random_numbers.gauss(1.7, 0.1), random_numbers.gauss(0, 1)]
+        x = [
+            random_numbers.gauss(40, 10),
+            random_numbers.gauss(1.7, 0.1),
+            random_numbers.gauss(0, 1),
+        ]
         y = 0.1 * x[0] + 5 * x[1] - x[2] + random_numbers.gauss(0, 0.2)
         rows.append([repr(v) for v in (*x, y)])
     return rows
@@ -45,7 +49,12 @@ def _at(rows: Rows, r: random.Random, value: str, column: int | None = None) -> 
 
 
 def _everywhere(rows: Rows, column: int, value: Callable[[int], str]) -> bytes:
-    return text([rows[0], *([*row[:column], value(i), *row[column + 1 :]] for i, row in enumerate(rows[1:]))]).encode()
+    return text(
+        [
+            rows[0],
+            *([*row[:column], value(i), *row[column + 1 :]] for i, row in enumerate(rows[1:])),
+        ]
+    ).encode()
 
 
 def _line(rows: Rows, r: random.Random, change: Callable[[str], str]) -> bytes:
@@ -87,8 +96,39 @@ def _noise(rows: Rows, r: random.Random) -> bytes:
     return bytes(content)
 
 
-SPOILED = [*"?-.", "n.a.", "missing", "1.2.3", "12kg", "1e", "0x10", "--1", "1,5", "<0.1", "$5", "50%", "ja", "[1]", "\t"]
-MISSING = ["", "NA", "NaN", "nan", "null", "None", "N/A", "#N/A", "<NA>", "inf", "-inf", "Infinity", "1e999", "-1e999"]
+SPOILED = [
+    *"?-.",
+    "n.a.",
+    "missing",
+    "1.2.3",
+    "12kg",
+    "1e",
+    "0x10",
+    "--1",
+    "1,5",
+    "<0.1",
+    "$5",
+    "50%",
+    "ja",
+    "[1]",
+    "\t",
+]
+MISSING = [
+    "",
+    "NA",
+    "NaN",
+    "nan",
+    "null",
+    "None",
+    "N/A",
+    "#N/A",
+    "<NA>",
+    "inf",
+    "-inf",
+    "Infinity",
+    "1e999",
+    "-1e999",
+]
 DATES = ["2024-01-31", "31.01.2024", "01/31/2024", "2024-01-31T12:00:00Z", "12:30", "Jan 5"]
 
 Change = Callable[[Rows, random.Random], bytes]
@@ -104,24 +144,56 @@ CHANGES: list[tuple[str, str, Change]] = [
     ("no line end at the end", "same", lambda t, r: text(t).rstrip("\n").encode()),
     ("quotes", "same", _some_quoted),
     ("a mark and quotes", "same", lambda t, r: b"\xef\xbb\xbf" + _some_quoted(t, r)),
-    ("columns in another order", "same", lambda t, r: text([[row[i] for i in (2, 0, 3, 1)] for row in t]).encode()),
+    (
+        "columns in another order",
+        "same",
+        lambda t, r: text([[row[i] for i in (2, 0, 3, 1)] for row in t]).encode(),
+    ),
     (
         "digits beyond what a float holds",
         "same",
         lambda t, r: text([t[0], *([v + "0" * 30 for v in row] for row in t[1:])]).encode(),
     ),
-    ("spaces around numbers", "either", lambda t, r: text([t[0], *([f" {v} " for v in row] for row in t[1:])]).encode()),
-    ("spaces around names", "either", lambda t, r: text(_renamed(t, [f" {v}" for v in t[0]])).encode()),
-    ("a separator at the end of all rows", "refused", lambda t, r: text([t[0], *([*row, ""] for row in t[1:])]).encode()),
-    ("a separator at the end of all lines", "either", lambda t, r: text([[*row, ""] for row in t]).encode()),
-    ("a separator at the end of one row", "refused", lambda t, r: _line(t, r, lambda line: line + ",")),
+    (
+        "spaces around numbers",
+        "either",
+        lambda t, r: text([t[0], *([f" {v} " for v in row] for row in t[1:])]).encode(),
+    ),
+    (
+        "spaces around names",
+        "either",
+        lambda t, r: text(_renamed(t, [f" {v}" for v in t[0]])).encode(),
+    ),
+    (
+        "a separator at the end of all rows",
+        "refused",
+        lambda t, r: text([t[0], *([*row, ""] for row in t[1:])]).encode(),
+    ),
+    (
+        "a separator at the end of all lines",
+        "either",
+        lambda t, r: text([[*row, ""] for row in t]).encode(),
+    ),
+    (
+        "a separator at the end of one row",
+        "refused",
+        lambda t, r: _line(t, r, lambda line: line + ","),
+    ),
     ("a field too many", "refused", lambda t, r: _line(t, r, lambda line: "1," + line)),
     ("a field too few", "refused", lambda t, r: _line(t, r, lambda line: line.partition(",")[2])),
     ("decimal commas", "refused", lambda t, r: text(t).replace(".", ",").encode()),
     ("semicolons", "refused", lambda t, r: text(t, separator=";").encode()),
     ("tabs", "refused", lambda t, r: text(t, separator="\t").encode()),
-    ("a name twice", "refused", lambda t, r: text(_renamed(t, ["age", "dose", "dose", "y"])).encode()),
-    ("the target's name twice", "refused", lambda t, r: text(_renamed(t, ["age", "height", "y", "y"])).encode()),
+    (
+        "a name twice",
+        "refused",
+        lambda t, r: text(_renamed(t, ["age", "dose", "dose", "y"])).encode(),
+    ),
+    (
+        "the target's name twice",
+        "refused",
+        lambda t, r: text(_renamed(t, ["age", "height", "y", "y"])).encode(),
+    ),
     ("all names alike", "refused", lambda t, r: text(_renamed(t, ["y"] * 4)).encode()),
     ("no names", "refused", lambda t, r: text(t[1:]).encode()),
     ("empty names", "any", lambda t, r: text(_renamed(t, ["", "", "", "y"])).encode()),
@@ -140,15 +212,43 @@ CHANGES: list[tuple[str, str, Change]] = [
     ("a missing input", "refused", lambda t, r: _at(t, r, r.choice(MISSING))),
     ("a missing target", "target", lambda t, r: _at(t, r, r.choice(MISSING), 3)),
     ("a date", "refused", lambda t, r: _at(t, r, r.choice(DATES))),
-    ("a column of dates", "refused", lambda t, r: _everywhere(t, r.randrange(3), lambda i: f"2024-02-{i + 1:02d}")),
-    ("a column of text", "refused", lambda t, r: _everywhere(t, r.randrange(3), lambda i: "ab"[i % 2])),
-    ("a column of missing numbers", "refused", lambda t, r: _everywhere(t, r.randrange(3), lambda i: "")),
+    (
+        "a column of dates",
+        "refused",
+        lambda t, r: _everywhere(t, r.randrange(3), lambda i: f"2024-02-{i + 1:02d}"),
+    ),
+    (
+        "a column of text",
+        "refused",
+        lambda t, r: _everywhere(t, r.randrange(3), lambda i: "ab"[i % 2]),
+    ),
+    (
+        "a column of missing numbers",
+        "refused",
+        lambda t, r: _everywhere(t, r.randrange(3), lambda i: ""),
+    ),
     ("an integer beyond floats", "refused", lambda t, r: _at(t, r, "1" + "0" * 400)),
     ("a very long field", "refused", lambda t, r: _at(t, r, "x" * 300_000)),
-    ("a huge number", "any", lambda t, r: _at(t, r, r.choice(["1e300", "-1e200", "1" + "0" * 25, "1.7976931348623157e308"]))),
+    (
+        "a huge number",
+        "any",
+        lambda t, r: _at(
+            t, r, r.choice(["1e300", "-1e200", "1" + "0" * 25, "1.7976931348623157e308"])
+        ),
+    ),
     ("a tiny number", "any", lambda t, r: _at(t, r, r.choice(["1e-300", "5e-324", "-1e-200"]))),
-    ("a huge column", "any", lambda t, r: _everywhere(t, r.randrange(4), lambda i: f"{i + 1}e{r.choice([160, 250, 300])}")),
-    ("true and false", "any", lambda t, r: _everywhere(t, r.randrange(3), lambda i: str(i % 2 == 0))),
+    (
+        "a huge column",
+        "any",
+        lambda t, r: _everywhere(
+            t, r.randrange(4), lambda i: f"{i + 1}e{r.choice([160, 250, 300])}"
+        ),
+    ),
+    (
+        "true and false",
+        "any",
+        lambda t, r: _everywhere(t, r.randrange(3), lambda i: str(i % 2 == 0)),
+    ),
     ("cut off", "any", _cut),
     ("bytes at random", "any", _noise),
 ]
@@ -159,6 +259,8 @@ def generated(seed: int, count: int) -> list[Hostile]:
     r = random.Random(seed)
     found = []
     for i in range(count):
-        kind, fate, change = CHANGES[i % len(CHANGES)] if count >= len(CHANGES) else r.choice(CHANGES)
+        kind, fate, change = (
+            CHANGES[i % len(CHANGES)] if count >= len(CHANGES) else r.choice(CHANGES)
+        )
         found.append(Hostile(kind, change(clean(random.Random(1)), r), fate))
     return found

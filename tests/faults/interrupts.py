@@ -34,7 +34,10 @@ def campaign(seed: int, count: int, folder: Path) -> Counts:
     order = scenes()
     r.shuffle(order)
     for number in range(count):
-        scene, signum = order[number % len(order)], SIGNALS[(number + number // len(order)) % len(SIGNALS)]
+        scene, signum = (
+            order[number % len(order)],
+            SIGNALS[(number + number // len(order)) % len(SIGNALS)],
+        )
         if scene.name not in known:
             known[scene.name] = undisturbed(scene, base)
         one = base / str(number)
@@ -43,7 +46,11 @@ def campaign(seed: int, count: int, folder: Path) -> Counts:
         if old:
             shutil.copy(one / "fit.safetensors", one / scene.result)
         after = r.uniform(0.0, 1.05) * known[scene.name].seconds
-        found = run(scene.work, one, Fault(signum, after, group=signum == signal.SIGINT and r.random() < 0.5))
+        found = run(
+            scene.work,
+            one,
+            Fault(signum, after, group=signum == signal.SIGINT and r.random() < 0.5),
+        )
         case = f"{number}: {scene.name}, {signum.name} after {after:.2f} s"
         judge(counts, case, scene, signum, found, one, known[scene.name], old)
         print(f"{case}: {found.code}, {found.seconds:.1f} s", file=sys.stderr, flush=True)
@@ -56,13 +63,22 @@ def undisturbed(scene: Scene, base: Path) -> Known:
     shutil.copytree(base / "stage", one)
     found = run(scene.work, one)
     assert found.code == 0, f"{scene.name}: {found.err}"
-    known = Known(found.seconds, answer(lambda: digest(one / scene.result), one) if scene.result else None)
+    known = Known(
+        found.seconds, answer(lambda: digest(one / scene.result), one) if scene.result else None
+    )
     shutil.rmtree(one)
     return known
 
 
 def judge(
-    counts: Counts, case: str, scene: Scene, signum: signal.Signals, found: Outcome, one: Path, known: Known, old: bool
+    counts: Counts,
+    case: str,
+    scene: Scene,
+    signum: signal.Signals,
+    found: Outcome,
+    one: Path,
+    known: Known,
+    old: bool,
 ) -> None:
     """Count what is wrong about one case."""
     counts.cases += 1
@@ -77,7 +93,11 @@ def judge(
         if old and now is not None and result.suffix != ".safetensors":
             before = answer(lambda: bytes_of(one / "fit.safetensors"), one)
         if now not in (before, known.result):
-            counts.add("lost or damaged files", case, f"{scene.result} is {now}, was {before}, becomes {known.result}")
+            counts.add(
+                "lost or damaged files",
+                case,
+                f"{scene.result} is {now}, was {before}, becomes {known.result}",
+            )
         elif found.code == 0 and now != known.result:
             counts.add("silent differences", case, f"exit 0 without {scene.result}")
     for partial in one.glob("*.partial.*"):
@@ -86,7 +106,9 @@ def judge(
     if scene.resumes and found.code != 0:
         again = run(scene.work, one)
         if again.code != 0:
-            counts.add("lost or damaged files", case, f"does not go on: {again.code}, {again.err[-500:]}")
+            counts.add(
+                "lost or damaged files", case, f"does not go on: {again.code}, {again.err[-500:]}"
+            )
         elif answer(lambda: digest(one / scene.result), one) != known.result:
             counts.add("silent differences", case, "goes on to another result")
 

@@ -28,7 +28,9 @@ def campaign(seed: int, count: int, folder: Path) -> Counts:
         one = base / str(number)
         shutil.copytree(base / "stage", one)
         counts.cases += 1
-        kinds[number % len(kinds)](counts, f"{number}: {kinds[number % len(kinds)].__name__}", one, seed + number)
+        kinds[number % len(kinds)](
+            counts, f"{number}: {kinds[number % len(kinds)].__name__}", one, seed + number
+        )
         print(f"{number}: {kinds[number % len(kinds)].__name__}", file=sys.stderr, flush=True)
         shutil.rmtree(one, ignore_errors=True)
     return counts
@@ -56,9 +58,20 @@ def threads_that_fit(counts: Counts, case: str, one: Path, seed: int) -> None:
         import ppgp
         from ppgp import inference, models
 
-        ways = (inference.SVI(steps=100, draws=20), inference.MAP(), inference.Laplace(draws=20), inference.SGLD(draws=20))
+        ways = (
+            inference.SVI(steps=100, draws=20),
+            inference.MAP(),
+            inference.Laplace(draws=20),
+            inference.SGLD(draws=20),
+        )
         data = ppgp.load("data.csv", "y")
-        posterior = ppgp.fit(models.LinearRegression(), data, ways[(seed + i) % len(ways)], seed=seed + i, progress=False)
+        posterior = ppgp.fit(
+            models.LinearRegression(),
+            data,
+            ways[(seed + i) % len(ways)],
+            seed=seed + i,
+            progress=False,
+        )
         return hashed(posterior.draws)
 
     threads(counts, case, one, work)
@@ -112,7 +125,9 @@ def two_processes(counts: Counts, case: str, one: Path, scene: Scene, refusals: 
         counts.add("wrong exit codes", case, f"{len(refused)} refused: {refused[0].err[-300:]}")
     if answer(lambda: digest(one / scene.result), one) != right:
         counts.add("lost or damaged files", case, f"{scene.result} is not what it is alone")
-    left = [name for name in os.listdir(one) if name.startswith(scene.result) and name != scene.result]
+    left = [
+        name for name in os.listdir(one) if name.startswith(scene.result) and name != scene.result
+    ]
     if left:
         counts.add("lost or damaged files", case, f"left behind: {', '.join(left)}")
 

@@ -39,7 +39,16 @@ def stage(folder: Path) -> None:
         if len(lines) == ROWS + 1:
             (folder / "data.csv").write_text("\n".join(lines) + "\n")
     (folder / "other.csv").write_text("\n".join([lines[0], *lines[ROWS + 1 :]]) + "\n")
-    made = run(command("fit", "data.csv", *_fit("linear", "laplace", "laplace.draws=50"), "--out", "fit.safetensors"), folder)
+    made = run(
+        command(
+            "fit",
+            "data.csv",
+            *_fit("linear", "laplace", "laplace.draws=50"),
+            "--out",
+            "fit.safetensors",
+        ),
+        folder,
+    )
     assert made.code == 0, made.err
 
 
@@ -66,7 +75,9 @@ def _script(how: Callable[[], Any], model: str = "LinearRegression") -> Callable
 
         checkpoint.EVERY, checkpoint.SHARE = EVERY, 1.0
         data = ppgp.load("data.csv", "y")
-        posterior = ppgp.fit(getattr(models, model)(), data, how(), progress=False, checkpoint="run.checkpoint")
+        posterior = ppgp.fit(
+            getattr(models, model)(), data, how(), progress=False, checkpoint="run.checkpoint"
+        )
         if posterior.stats.get("interrupted"):
             sys.exit(130)
         posterior.save("out.safetensors")
@@ -78,8 +89,18 @@ def _sbc() -> None:
     import ppgp
     from ppgp import inference, models
 
-    found = ppgp.sbc(models.LinearRegression(), inference.Laplace(draws=30), 24, n=12, d=1, workers=2, progress=False)
-    Path("ranks.json").write_text(json.dumps({name: ranks.tolist() for name, ranks in found.ranks.items()}))
+    found = ppgp.sbc(
+        models.LinearRegression(),
+        inference.Laplace(draws=30),
+        24,
+        n=12,
+        d=1,
+        workers=2,
+        progress=False,
+    )
+    Path("ranks.json").write_text(
+        json.dumps({name: ranks.tolist() for name, ranks in found.ranks.items()})
+    )
 
 
 def scenes() -> list[Scene]:

@@ -27,7 +27,9 @@ class Desk:
         self.good = folder / "good.safetensors"
         fit = run(command("fit", "fitted.csv", *FIT, "--out", "good.safetensors"), folder)
         assert fit.code == 0, fit.err
-        self.right: dict[str, Any] = {name: self.read(name, folder / "clean.csv")[1] for name in COMMANDS}
+        self.right: dict[str, Any] = {
+            name: self.read(name, folder / "clean.csv")[1] for name in COMMANDS
+        }
 
     def read(self, name: str, table: Path) -> tuple[Outcome, Any]:
         """A command on a table, and the figures that it gave."""
@@ -38,7 +40,9 @@ class Desk:
         found = run(command(*given), self.folder)
         if found.code:
             return found, None
-        return found, reader(found, out) if product != "fit.safetensors" else answer(lambda: reader(found, out), self.folder)
+        return found, reader(found, out) if product != "fit.safetensors" else answer(
+            lambda: reader(found, out), self.folder
+        )
 
 
 def _written(_: Outcome, out: Path) -> list[list[float]]:
@@ -55,13 +59,17 @@ def _drawn(_: Outcome, out: Path) -> list[list[float]]:
     posterior = ppgp.load_posterior(out)
     names = posterior.data.feature_names
     rows = pd.DataFrame([[40.0, 1.7, 0.0], [50.0, 1.6, 1.0]], columns=hostile.NAMES[:3])
-    prediction = posterior.predict(rows[list(names)] if set(names) == set(rows.columns) else rows.to_numpy())
+    prediction = posterior.predict(
+        rows[list(names)] if set(names) == set(rows.columns) else rows.to_numpy()
+    )
     return [prediction.mean.tolist(), prediction.std.tolist()]
 
 
 def _printed(found: Outcome, _: Path) -> list[list[float]]:
     """The figures of a table on the terminal."""
-    words = itertools.chain.from_iterable(line.split() for line in found.out.splitlines() if "│" in line)
+    words = itertools.chain.from_iterable(
+        line.split() for line in found.out.splitlines() if "│" in line
+    )
     return [[float(w) for w in words if w.replace(".", "", 1).replace("-", "", 1).isdigit()]]
 
 
@@ -85,15 +93,27 @@ def campaign(seed: int, count: int, folder: Path) -> Counts:
     """So many hostile tables, the commands in turn."""
     counts = Counts("hostile tables")
     desk = Desk(folder / "tables")
-    for number, (table, name) in enumerate(zip(hostile.generated(seed, count), itertools.cycle(COMMANDS), strict=False)):
+    for number, (table, name) in enumerate(
+        zip(hostile.generated(seed, count), itertools.cycle(COMMANDS), strict=False)
+    ):
         path = desk.folder / f"{number}.csv"
         path.write_bytes(table.content)
         found, figures = desk.read(name, path)
-        judge(counts, f"{number}: {table.kind}, {name}", table, found, figures, desk.right[name], name)
+        judge(
+            counts, f"{number}: {table.kind}, {name}", table, found, figures, desk.right[name], name
+        )
     return counts
 
 
-def judge(counts: Counts, case: str, table: hostile.Hostile, found: Outcome, figures: Any, right: Any, name: str) -> None:
+def judge(
+    counts: Counts,
+    case: str,
+    table: hostile.Hostile,
+    found: Outcome,
+    figures: Any,
+    right: Any,
+    name: str,
+) -> None:
     """Count what is wrong about one case."""
     counts.cases += 1
     fate = table.fate

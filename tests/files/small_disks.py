@@ -58,7 +58,11 @@ def mounted(folder: Path, size: int = PAGES * PAGE) -> Iterator[Mounted]:
     """Skips the test where nothing can be mounted."""
     disk = folder / "disk"
     disk.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(disk)], capture_output=True, check=False)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(disk)],
+        capture_output=True,
+        check=False,
+    )
     if done.returncode:
         pytest.skip("nothing can be mounted here")
     try:
@@ -70,4 +74,6 @@ def mounted(folder: Path, size: int = PAGES * PAGE) -> Iterator[Mounted]:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file below a folder."""
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
+    }

@@ -31,7 +31,9 @@ Writer = Callable[[Path], object]
 def data() -> ppgp.Dataset:
     generator = torch.Generator().manual_seed(0)
     X = torch.randn(40, 2, generator=generator, dtype=torch.float64)
-    return ppgp.Dataset(X, X.sum(1) + 0.1 * torch.randn(40, generator=generator, dtype=torch.float64))
+    return ppgp.Dataset(
+        X, X.sum(1) + 0.1 * torch.randn(40, generator=generator, dtype=torch.float64)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +70,16 @@ def predict(path: Path, folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def writers(data: ppgp.Dataset, posterior: ppgp.Posterior, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Writer]:
+def writers(
+    data: ppgp.Dataset, posterior: ppgp.Posterior, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Writer]:
     tmp_path = tmp_path_factory.mktemp("inputs")
-    ppgp.fit(models.LinearRegression(), data, inference.MAP(), progress=False).save(tmp_path / "q.safetensors")
-    pd.DataFrame(np.random.default_rng(0).normal(size=(ROWS, 2))).to_csv(tmp_path / "new.csv", index=False)
+    ppgp.fit(models.LinearRegression(), data, inference.MAP(), progress=False).save(
+        tmp_path / "q.safetensors"
+    )
+    pd.DataFrame(np.random.default_rng(0).normal(size=(ROWS, 2))).to_csv(
+        tmp_path / "new.csv", index=False
+    )
     rows = [{"model": "linear", "rmse": i / 7} for i in range(2500)]
     figure = picture()
     netcdf = report.netcdf(posterior.to_arviz())
@@ -96,14 +104,19 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_old_file_stays_until_the_new_one_is_whole(name: str, disk: Disk, writers: dict[str, Writer]) -> None:
+def test_the_old_file_stays_until_the_new_one_is_whole(
+    name: str, disk: Disk, writers: dict[str, Writer]
+) -> None:
     path, write = disk.folder / name, writers[name]
     write(path)
     size = path.stat().st_size
     old = b"old\n" * 100
     path.write_bytes(old)
     for room in np.linspace(0, size - 1 - disk.slack, disk.points).astype(int):
-        with disk.with_room_for(int(room)), pytest.raises((StorageError, StorageWarning), match=name):
+        with (
+            disk.with_room_for(int(room)),
+            pytest.raises((StorageError, StorageWarning), match=name),
+        ):
             write(path)
         assert contents(disk.folder) == {name: old}, f"room for {room} of {size} bytes"
     with disk.with_room_for(size + 4 * PAGE):
@@ -130,7 +143,9 @@ def test_a_report_keeps_what_can_be_written(
 
     def written() -> list[str]:
         names = {"linear exact": ("linear", "exact")}
-        return report.write_report(disk.folder, comparison, {"linear exact": posterior}, names, new)[1]
+        return report.write_report(
+            disk.folder, comparison, {"linear exact": posterior}, names, new
+        )[1]
 
     assert written() == []
     whole = contents(disk.folder)
@@ -140,11 +155,11 @@ def test_a_report_keeps_what_can_be_written(
         for name in whole:
             (disk.folder / name).unlink(missing_ok=True)
         with disk.with_room_for(int(room)):
-            troubles = written()
+            problems = written()
         found = contents(disk.folder)
         assert set(found) <= wanted
         for name in wanted - set(found):
-            assert any(name in sentence for sentence in troubles)
+            assert any(name in sentence for sentence in problems)
         for name in set(found) & {"results.json", "figures/random.png"}:
             assert found[name] == whole[name]
         if "index.html" in found:

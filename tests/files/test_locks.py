@@ -52,7 +52,10 @@ def test_another_process_is_named_and_its_end_frees_the_file(tmp_path: Path) -> 
 
 def test_a_killed_process_leaves_no_lock_and_its_rest_is_swept(tmp_path: Path) -> None:
     path = tmp_path / "run.ckpt"
-    rest, foreign = tmp_path / ".run.ckpt.0123456789abcdef.new.ckpt", tmp_path / ".run.ckpt.mine.new"
+    rest, foreign = (
+        tmp_path / ".run.ckpt.0123456789abcdef.new.ckpt",
+        tmp_path / ".run.ckpt.mine.new",
+    )
     for file in (rest, foreign):
         file.write_text("half")
     process = holder(path)

@@ -81,8 +81,20 @@ def test_a_path_that_cannot_be_written_is_refused_before_the_data_are_read(
 
 def test_an_experiment_looks_where_it_writes_before_it_begins(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("old")
-    command = [sys.executable, "-m", "ppgp", "reproduce", "uci", "--data-dir", "nowhere", "--out", "file"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
+    command = [
+        sys.executable,
+        "-m",
+        "ppgp",
+        "reproduce",
+        "uci",
+        "--data-dir",
+        "nowhere",
+        "--out",
+        "file",
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path
+    )
     assert done.returncode == 2
     assert "the file" in done.stderr
 
@@ -92,7 +104,22 @@ def test_what_can_be_written_is_written(run: Run, table: pd.DataFrame, tmp_path:
     (tmp_path / "far").mkdir()
     (tmp_path / "link").symlink_to("far/q")
     for out in ("q.safetensors", "q.safetensors", "link"):
-        assert run("fit", "train.csv", "--target", "y", "--model", "linear", "--how", "map", "--no-progress", "--out", out) == 0
+        assert (
+            run(
+                "fit",
+                "train.csv",
+                "--target",
+                "y",
+                "--model",
+                "linear",
+                "--how",
+                "map",
+                "--no-progress",
+                "--out",
+                out,
+            )
+            == 0
+        )
     assert (tmp_path / "link").is_symlink()
     for out in ("p.csv", "p.parquet"):
         assert run("predict", "link", "train.csv", "--out", out) == 0
@@ -101,7 +128,18 @@ def test_what_can_be_written_is_written(run: Run, table: pd.DataFrame, tmp_path:
     assert run("diagnose", "q.safetensors", "--out", "a/new/folder") == 0
     assert list((tmp_path / "a" / "new" / "folder").glob("*.png"))
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "ppgp", "predict", "link", "train.csv", "--out", "/dev/stdout"],
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "ppgp",
+            "predict",
+            "link",
+            "train.csv",
+            "--out",
+            "/dev/stdout",
+        ],
         capture_output=True,
         text=True,
         timeout=300,
@@ -111,13 +149,29 @@ def test_what_can_be_written_is_written(run: Run, table: pd.DataFrame, tmp_path:
     assert "wrote" in done.stderr
 
 
-def test_compare_on_a_small_disk_keeps_the_rest_of_the_report(run: Run, table: pd.DataFrame, tmp_path: Path) -> None:
+def test_compare_on_a_small_disk_keeps_the_rest_of_the_report(
+    run: Run, table: pd.DataFrame, tmp_path: Path
+) -> None:
     """In a process of its own: HDF5 once ended it."""
     with mounted(tmp_path, 200_000) as disk:
-        command = ["compare", "train.csv", "--target", "y", "--models", "linear", "--how", "exact", "--no-progress"]
+        command = [
+            "compare",
+            "train.csv",
+            "--target",
+            "y",
+            "--models",
+            "linear",
+            "--how",
+            "exact",
+            "--no-progress",
+        ]
         command += ["--set", "exact.draws=8000", "--out", str(disk.folder)]
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "ppgp", *command], capture_output=True, text=True, timeout=300, check=False
+            [sys.executable, "-W", "ignore", "-m", "ppgp", *command],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
         )
         assert done.returncode == 1, done.stderr
         assert "Traceback" not in done.stderr
@@ -135,10 +189,21 @@ def test_compare_on_a_small_disk_keeps_the_rest_of_the_report(run: Run, table: p
 def test_a_standard_output_that_is_full_is_one_sentence(command: str) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "ppgp", command], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+            [sys.executable, "-m", "ppgp", command],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            check=False,
         )
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     with open("/dev/full", "w") as full:  # nowhere to say it
-        done = subprocess.run([sys.executable, "-m", "ppgp", command], stdout=full, stderr=full, timeout=120, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "ppgp", command],
+            stdout=full,
+            stderr=full,
+            timeout=120,
+            check=False,
+        )
     assert done.returncode == 1

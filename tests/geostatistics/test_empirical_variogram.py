@@ -87,7 +87,9 @@ def test_a_drift_is_taken_off_first() -> None:
     ],
     ids=lambda v: type(v).__name__,
 )
-def test_an_exact_variogram_is_found_again(kernel: kernels.Kernel, numbers: dict[str, float], weights: str) -> None:
+def test_an_exact_variogram_is_found_again(
+    kernel: kernels.Kernel, numbers: dict[str, float], weights: str
+) -> None:
     h = torch.linspace(0.5, 8.0, 16, dtype=torch.float64)
     theta = {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
     gamma = semivariance(kernel, theta, h) + 0.3
@@ -103,8 +105,12 @@ def test_an_exact_variogram_is_found_again(kernel: kernels.Kernel, numbers: dict
 def test_numbers_stay_and_sums_and_wrappers_are_filled() -> None:
     h = torch.linspace(0.5, 8.0, 16, dtype=torch.float64)
     gamma = 0.05 + 0.4 * (1 - torch.exp(-h)) + semivariance(Spherical(0.5, 3.0), {}, h)
-    empirical = EmpiricalVariogram(torch.linspace(0.25, 8.25, 17), h, gamma, torch.full((16,), 50), 30.0)
-    fit = ppgp.fit_variogram(empirical, Spherical(lengthscale=3.0) + Anisotropy(Exponential(), 30.0, 0.5), nugget=0.05)
+    empirical = EmpiricalVariogram(
+        torch.linspace(0.25, 8.25, 17), h, gamma, torch.full((16,), 50), 30.0
+    )
+    fit = ppgp.fit_variogram(
+        empirical, Spherical(lengthscale=3.0) + Anisotropy(Exponential(), 30.0, 0.5), nugget=0.05
+    )
     first, second = fit.variogram.children  # type: ignore[attr-defined]
     assert first.lengthscale == 3.0
     assert first.variance == pytest.approx(0.5, rel=1e-3)
@@ -123,12 +129,21 @@ def test_lags_that_show_no_sill_are_said_to() -> None:
 
 
 def test_what_cannot_be_done_is_one_sentence() -> None:
-    clusters = Dataset(torch.tensor([[0.0, 0], [0.1, 0], [10, 0], [10.1, 0]], dtype=torch.float64), Y[:4])
+    clusters = Dataset(
+        torch.tensor([[0.0, 0], [0.1, 0], [10, 0], [10.1, 0]], dtype=torch.float64), Y[:4]
+    )
     with pytest.raises(DataError, match=r"none in lag 2 \(2 to 4\) and 2 more"):
         ppgp.empirical_variogram(clusters, 5, 10.0)
     with pytest.raises(DataError, match="all at one"):
         ppgp.empirical_variogram(Dataset(torch.ones(4, 2, dtype=torch.float64), Y[:4]))
-    for options in ({"lags": 0}, {"cutoff": -1.0}, {"kind": "mean"}, {"direction": 200.0}, {"tolerance": 0}, {"max_pairs": 0}):
+    for options in (
+        {"lags": 0},
+        {"cutoff": -1.0},
+        {"kind": "mean"},
+        {"direction": 200.0},
+        {"tolerance": 0},
+        {"max_pairs": 0},
+    ):
         with pytest.raises(SettingError):
             ppgp.empirical_variogram(DATA, **options)  # type: ignore[arg-type]
     found = ppgp.empirical_variogram(DATA)
@@ -156,7 +171,12 @@ def test_the_variogram_of_the_meuse_is_gstats(data_dir: Path) -> None:
     data = Dataset(frame[["x", "y"]].to_numpy(float), frame["zinc"].map(math.log).to_numpy(float))
     found = ppgp.empirical_variogram(data)
     assert found.pairs[:5].tolist() == [57, 299, 419, 457, 547]
-    printed = [(79.29244, 0.1234479), (163.97367, 0.2162185), (267.36483, 0.3027859), (372.73542, 0.4121448)]
+    printed = [
+        (79.29244, 0.1234479),
+        (163.97367, 0.2162185),
+        (267.36483, 0.3027859),
+        (372.73542, 0.4121448),
+    ]
     for j, (distance, gamma) in enumerate(printed):
         assert float(found.distance[j]) == pytest.approx(distance, rel=1e-6)
         assert float(found.semivariance[j]) == pytest.approx(gamma, rel=1e-6)

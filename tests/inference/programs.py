@@ -19,7 +19,9 @@ def number(value: float) -> Tensor:
 
 
 def flat(*shape: int) -> Any:
-    return FlatDistribution(torch.zeros(shape, dtype=torch.float64), torch.distributions.constraints.real).to_event(len(shape))
+    return FlatDistribution(
+        torch.zeros(shape, dtype=torch.float64), torch.distributions.constraints.real
+    ).to_event(len(shape))
 
 
 def eight_schools(sigma: Tensor, y: Tensor | None = None) -> None:
@@ -51,12 +53,16 @@ def gp_regr(x: Tensor, y: Tensor | None = None) -> None:
     rho = pyro.sample("rho", dist.Gamma(number(25), number(4)))
     alpha = pyro.sample("alpha", dist.HalfNormal(number(2)))
     sigma = pyro.sample("sigma", dist.HalfNormal(number(1)))
-    K = alpha**2 * torch.exp(-0.5 * (x[:, None] - x).square() / rho**2) + sigma * torch.eye(len(x), dtype=x.dtype)
+    K = alpha**2 * torch.exp(-0.5 * (x[:, None] - x).square() / rho**2) + sigma * torch.eye(
+        len(x), dtype=x.dtype
+    )
     pyro.sample("y", GPMarginal(torch.zeros_like(x), K), obs=y)
 
 
 def blr(X: Tensor, y: Tensor | None = None) -> None:
-    beta = pyro.sample("beta", dist.Normal(torch.zeros(X.shape[1], dtype=X.dtype), 10.0).to_event(1))
+    beta = pyro.sample(
+        "beta", dist.Normal(torch.zeros(X.shape[1], dtype=X.dtype), 10.0).to_event(1)
+    )
     sigma = pyro.sample("sigma", dist.HalfNormal(number(10)))
     with pyro.plate("rows", len(X)):
         pyro.sample("y", dist.Normal(X @ beta, sigma), obs=y)
@@ -64,7 +70,9 @@ def blr(X: Tensor, y: Tensor | None = None) -> None:
 
 def nes(X: Tensor, y: Tensor | None = None) -> None:
     beta = pyro.sample("beta", flat(X.shape[1]))
-    sigma = pyro.sample("sigma", FlatDistribution(number(1), torch.distributions.constraints.positive))
+    sigma = pyro.sample(
+        "sigma", FlatDistribution(number(1), torch.distributions.constraints.positive)
+    )
     with pyro.plate("rows", len(X)):
         pyro.sample("y", dist.Normal(X @ beta, sigma), obs=y)
 
@@ -78,7 +86,15 @@ def arguments(data: Mapping[str, Any]) -> dict[str, dict[str, Tensor]]:
         return {"args": {"iq": t["mom_iq"], "y": t["kid_score"]}}
     if "partyid7" in t:
         age = [(t["age_discrete"] == k).double() for k in (2, 3, 4)]
-        columns = [torch.ones_like(t["educ1"]), t["real_ideo"], t["race_adj"], *age, t["educ1"], t["gender"], t["income"]]
+        columns = [
+            torch.ones_like(t["educ1"]),
+            t["real_ideo"],
+            t["race_adj"],
+            *age,
+            t["educ1"],
+            t["gender"],
+            t["income"],
+        ]
         return {"args": {"X": torch.stack(columns, 1), "y": t["partyid7"]}}
     return {"args": {"X": t["X"], "y": t["y"]} if "X" in t else {"x": t["x"], "y": t["y"]}}
 

@@ -33,17 +33,25 @@ def test_metropolis_learns_scales_and_its_acceptance() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
-@pytest.mark.parametrize("how", [SGLD(batch_size=50, step=0.01, thin=20), SGHMC(batch_size=50, step=0.05, thin=20)], ids=repr)
+@pytest.mark.parametrize(
+    "how",
+    [SGLD(batch_size=50, step=0.01, thin=20), SGHMC(batch_size=50, step=0.05, thin=20)],
+    ids=repr,
+)
 def test_mini_batches_find_the_posterior_up_to_their_stated_error(how: SGLD) -> None:
     """The noise of the gradient widens the posterior: never narrower, and by less than a fifth at this step."""
     generator = torch.Generator().manual_seed(0)
     X = torch.randn(400, 2, generator=generator, dtype=F64)
     y = X @ torch.tensor([1.0, -0.5], dtype=F64) + torch.randn(400, generator=generator, dtype=F64)
     model = LinearRegression(noise=1.0)
-    exact = ppgp.fit(model, Dataset(X, y), ppgp.inference.Exact(draws=4000), standardise=False, progress=False)
+    exact = ppgp.fit(
+        model, Dataset(X, y), ppgp.inference.Exact(draws=4000), standardise=False, progress=False
+    )
     ours = ppgp.fit(model, Dataset(X, y), how, standardise=False, progress=False)
     for (_, a), (_, b) in zip(
-        diagnostics.scalars(ours.draws), diagnostics.scalars({k: exact.draws[k] for k in ours.draws}), strict=True
+        diagnostics.scalars(ours.draws),
+        diagnostics.scalars({k: exact.draws[k] for k in ours.draws}),
+        strict=True,
     ):
         error = np.hypot(diagnostics.mcse(a, "mean"), diagnostics.mcse(b, "mean", independent=True))
         assert abs(a.mean() - b.mean()) < 4.5 * error
@@ -58,7 +66,9 @@ def test_the_discretisation_error_of_sgld_is_that_of_theory() -> None:
 
     posterior = ppgp.fit(one, {}, SGLD(step=1.0, draws=4000, thin=5), progress=False)
     x = posterior.draws["z"].numpy()
-    assert x.std(ddof=1) / 3 == pytest.approx((1 - 1 / 4) ** -0.5, abs=5 * diagnostics.mcse(x, "sd") / 3)
+    assert x.std(ddof=1) / 3 == pytest.approx(
+        (1 - 1 / 4) ** -0.5, abs=5 * diagnostics.mcse(x, "sd") / 3
+    )
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
@@ -82,7 +92,12 @@ def test_chains_have_seeds_of_their_own() -> None:
 
 def test_an_ensemble_of_maps_is_a_search_from_several_starts() -> None:
     generator = torch.Generator().manual_seed(0)
-    y = torch.cat([torch.randn(30, generator=generator, dtype=F64), 6 + torch.randn(20, generator=generator, dtype=F64)])
+    y = torch.cat(
+        [
+            torch.randn(30, generator=generator, dtype=F64),
+            6 + torch.randn(20, generator=generator, dtype=F64),
+        ]
+    )
     data = Dataset(torch.arange(50, dtype=F64)[:, None], y)
     posterior = ppgp.fit(GaussianMixture(3), data, Ensemble(MAP(), members=4), progress=False)
     assert posterior.draws["mean"].shape == (1, 4, 3)
@@ -116,4 +131,6 @@ def test_settings_that_make_no_sense() -> None:
 def test_an_ensemble_of_members_with_params_of_their_own_is_one_sentence() -> None:
     X = torch.randn(20, 1, generator=torch.Generator().manual_seed(0), dtype=F64)
     with pytest.raises(NotApplicable, match="from SVI on SVGP"):
-        ppgp.fit(SVGP(inducing=4), Dataset(X, X[:, 0]), Ensemble(SVI(steps=2), members=2), progress=False)
+        ppgp.fit(
+            SVGP(inducing=4), Dataset(X, X[:, 0]), Ensemble(SVI(steps=2), members=2), progress=False
+        )

@@ -31,7 +31,11 @@ open(sys.argv[3] + ".ready", "w").close()
 p = ppgp.fit(models.LogisticRegression(), data, eval("inference." + sys.argv[1]), progress=False, checkpoint=sys.argv[2])
 torch.save(p.draws["weight"], sys.argv[3])
 """
-LONG = ["SGLD(draws=600, warmup=300)", "SVI(steps=4000, patience=4000)", "NUTS(draws=300, warmup=300, metric='diagonal')"]
+LONG = [
+    "SGLD(draws=600, warmup=300)",
+    "SVI(steps=4000, patience=4000)",
+    "NUTS(draws=300, warmup=300, metric='diagonal')",
+]
 
 
 def small() -> ppgp.Dataset:
@@ -43,7 +47,9 @@ def start(how: str, path: Path, out: Path) -> subprocess.Popen:
     """A fit in a process of its own, its data loaded."""
     ready = Path(f"{out}.ready")
     ready.unlink(missing_ok=True)
-    process = subprocess.Popen([sys.executable, "-W", "ignore", "-c", SCRIPT, how, str(path), str(out)])
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", SCRIPT, how, str(path), str(out)]
+    )
     while not ready.exists():
         assert process.poll() is None
         time.sleep(0.01)
@@ -51,8 +57,12 @@ def start(how: str, path: Path, out: Path) -> subprocess.Popen:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("how", "kills"), list(zip(LONG, (8, 8, 4), strict=True)), ids=lambda v: str(v)[:5])
-def test_a_run_killed_at_random_moments_ends_as_an_undisturbed_one(how: str, kills: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("how", "kills"), list(zip(LONG, (8, 8, 4), strict=True)), ids=lambda v: str(v)[:5]
+)
+def test_a_run_killed_at_random_moments_ends_as_an_undisturbed_one(
+    how: str, kills: int, tmp_path: Path
+) -> None:
     """Twenty kills in all, by SIGKILL. Processes may differ in the last digit of a sum; what follows from that is allowed for."""
     undisturbed = start(how, tmp_path / "a.ckpt", tmp_path / "a.pt")
     begun = time.monotonic()
@@ -84,9 +94,15 @@ RESUMED: list[Inference] = [
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
 @pytest.mark.parametrize("how", RESUMED, ids=lambda h: repr(h)[:30])
-def test_a_run_cut_short_goes_on(how: Inference, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_cut_short_goes_on(
+    how: Inference, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The state of some step, put back, gives the draws of a run that never stopped; a finished run is only read."""
-    model = LinearRegression(noise=InverseGamma(2.0, 1.0)) if isinstance(how, Gibbs) else LogisticRegression()
+    model = (
+        LinearRegression(noise=InverseGamma(2.0, 1.0))
+        if isinstance(how, Gibbs)
+        else LogisticRegression()
+    )
     whole = ppgp.fit(model, small(), how, progress=False)
     monkeypatch.setattr(checkpoints, "EVERY", 0.0)
     monkeypatch.setattr(checkpoints, "SHARE", 1e9)
@@ -118,9 +134,19 @@ def test_the_file_of_another_run_is_refused_and_left_alone(tmp_path: Path) -> No
         ppgp.fit(LogisticRegression(), small(), how, progress=False, checkpoint=path)
     before = path.read_bytes()
     for other in (
-        lambda: ppgp.fit(LogisticRegression(), small(), how, seed=1, progress=False, checkpoint=path),
-        lambda: ppgp.fit(LogisticRegression(), small().rows(slice(0, 100)), how, progress=False, checkpoint=path),
-        lambda: ppgp.fit(LogisticRegression(), small(), SGLD(draws=11, warmup=10, chains=2), progress=False, checkpoint=path),
+        lambda: ppgp.fit(
+            LogisticRegression(), small(), how, seed=1, progress=False, checkpoint=path
+        ),
+        lambda: ppgp.fit(
+            LogisticRegression(), small().rows(slice(0, 100)), how, progress=False, checkpoint=path
+        ),
+        lambda: ppgp.fit(
+            LogisticRegression(),
+            small(),
+            SGLD(draws=11, warmup=10, chains=2),
+            progress=False,
+            checkpoint=path,
+        ),
     ):
         with pytest.raises(StorageError, match="another method, model, seed or data"):
             other()
@@ -147,10 +173,17 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("how", "advice"),
-    [(MAP(), "use SVI"), (inference.Laplace(), "use SVI"), (NUTS(engine="pyro"), "nutpie"), (SVI("lowrank"), "Gaussian guide")],
+    [
+        (MAP(), "use SVI"),
+        (inference.Laplace(), "use SVI"),
+        (NUTS(engine="pyro"), "nutpie"),
+        (SVI("lowrank"), "Gaussian guide"),
+    ],
     ids=repr,
 )
 def test_methods_without_checkpoints_say_so(how: Inference, advice: str, tmp_path: Path) -> None:
     with pytest.raises(NotApplicable, match=advice):
-        ppgp.fit(LogisticRegression(), small(), how, progress=False, checkpoint=tmp_path / "run.ckpt")
+        ppgp.fit(
+            LogisticRegression(), small(), how, progress=False, checkpoint=tmp_path / "run.ckpt"
+        )
     assert not list(tmp_path.iterdir())

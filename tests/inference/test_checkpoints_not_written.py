@@ -34,7 +34,9 @@ with files.locked(sys.argv[1]):
 def data() -> ppgp.Dataset:
     generator = torch.Generator().manual_seed(0)
     X = torch.randn(30, 2, generator=generator, dtype=torch.float64)
-    return ppgp.Dataset(X, (X[:, 0] + torch.randn(30, generator=generator, dtype=torch.float64) > 0).double())
+    return ppgp.Dataset(
+        X, (X[:, 0] + torch.randn(30, generator=generator, dtype=torch.float64) > 0).double()
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +45,9 @@ def at_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "SHARE", 1e9)
 
 
-def fitted(how: Inference, data: ppgp.Dataset, path: Path | None = None) -> tuple[ppgp.Posterior, int]:
+def fitted(
+    how: Inference, data: ppgp.Dataset, path: Path | None = None
+) -> tuple[ppgp.Posterior, int]:
     """The posterior, and how often it was said that the file cannot be written."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -52,13 +56,17 @@ def fitted(how: Inference, data: ppgp.Dataset, path: Path | None = None) -> tupl
 
 
 @pytest.mark.parametrize("how", HOWS, ids=lambda how: type(how).__name__)
-def test_a_run_whose_file_cannot_be_written_ends_as_it_would(how: Inference, data: ppgp.Dataset) -> None:
+def test_a_run_whose_file_cannot_be_written_ends_as_it_would(
+    how: Inference, data: ppgp.Dataset
+) -> None:
     """/proc takes no file from anybody."""
     undisturbed, _ = fitted(how, data)
     posterior, times = fitted(how, data, Path("/proc/run.ckpt"))
     assert times == 1
     assert any("/proc/run.ckpt" in sentence for sentence in posterior.warnings)
-    assert all(torch.equal(posterior.draws[name], undisturbed.draws[name]) for name in undisturbed.draws)
+    assert all(
+        torch.equal(posterior.draws[name], undisturbed.draws[name]) for name in undisturbed.draws
+    )
 
 
 @pytest.mark.parametrize("how", HOWS, ids=lambda how: type(how).__name__)
@@ -91,12 +99,23 @@ def test_the_next_save_is_tried_again(
     assert all(torch.equal(posterior.draws[name], again.draws[name]) for name in again.draws)
 
 
-def test_a_path_at_which_no_file_can_stand_is_refused_before_the_run(data: ppgp.Dataset, tmp_path: Path) -> None:
+def test_a_path_at_which_no_file_can_stand_is_refused_before_the_run(
+    data: ppgp.Dataset, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
-    for path in (tmp_path, tmp_path / "file" / "run.ckpt", tmp_path / ("n" * 300), Path("/dev/null")):
+    for path in (
+        tmp_path,
+        tmp_path / "file" / "run.ckpt",
+        tmp_path / ("n" * 300),
+        Path("/dev/null"),
+    ):
         for call in (
-            lambda path=path: ppgp.fit(LogisticRegression(), data, HOWS[1], progress=False, checkpoint=path),
-            lambda path=path: ppgp.sbc(LinearRegression(), Exact(), 20, progress=False, checkpoint=path),
+            lambda path=path: ppgp.fit(
+                LogisticRegression(), data, HOWS[1], progress=False, checkpoint=path
+            ),
+            lambda path=path: ppgp.sbc(
+                LinearRegression(), Exact(), 20, progress=False, checkpoint=path
+            ),
         ):
             with pytest.raises(StorageError) as error:
                 call()
@@ -107,7 +126,9 @@ def test_a_path_at_which_no_file_can_stand_is_refused_before_the_run(data: ppgp.
 def test_a_second_process_is_told_whose_the_file_is(data: ppgp.Dataset, tmp_path: Path) -> None:
     path = tmp_path / "run.ckpt"
     command = [sys.executable, "-W", "ignore", "-c", HOLDS, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as first:
         assert first.stdout is not None
         assert first.stdout.readline() == "held\n"
         for how in HOWS:
@@ -142,12 +163,18 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(
 def test_a_calibration_whose_log_cannot_be_written_ends_as_it_would(tmp_path: Path) -> None:
     whole = ppgp.sbc(LinearRegression(), Exact(draws=100), 20, progress=False)
     with pytest.warns(StorageWarning) as said:
-        found = ppgp.sbc(LinearRegression(), Exact(draws=100), 20, progress=False, checkpoint="/proc/sbc.jsonl")
-    assert len([w for w in said if w.category is StorageWarning]) == 2  # when it happens, and at the end
+        found = ppgp.sbc(
+            LinearRegression(), Exact(draws=100), 20, progress=False, checkpoint="/proc/sbc.jsonl"
+        )
+    assert (
+        len([w for w in said if w.category is StorageWarning]) == 2
+    )  # when it happens, and at the end
     assert all((found.ranks[name] == whole.ranks[name]).all() for name in whole.ranks)
 
 
-def test_a_log_that_was_away_holds_every_line_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_was_away_holds_every_line_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Deleted under the run: its head is written again, and what came before."""
     from ppgp.diagnostics import simulation_based_calibration as module
 

@@ -40,7 +40,9 @@ def test_a_gaussian_is_found_to_rounding() -> None:
 
 
 def test_the_linear_response_is_the_covariance_that_mean_field_leaves_out() -> None:
-    posterior = ppgp.fit(gaussian, {"mean": MEAN}, SVI("normal", method="deterministic"), progress=False)
+    posterior = ppgp.fit(
+        gaussian, {"mean": MEAN}, SVI("normal", method="deterministic"), progress=False
+    )
     torch.testing.assert_close(posterior.stats["covariance"], COVARIANCE, rtol=1e-4, atol=1e-5)
     own = posterior.draws["z"].var(1)[0]
     assert bool((own < 0.5 * COVARIANCE.diagonal()).all())
@@ -51,7 +53,9 @@ def test_it_reaches_the_stochastic_optimum(guide: str) -> None:
     """Within 0.02 nats, Monte Carlo errors of both estimates allowed for, in no more than a few dozen iterations."""
     data = ppgp.load("breast_cancer")
     two = {
-        method: ppgp.fit(LogisticRegression(), data, SVI(guide, method=method, draws=4000), progress=False)
+        method: ppgp.fit(
+            LogisticRegression(), data, SVI(guide, method=method, draws=4000), progress=False
+        )
         for method in ("stochastic", "deterministic")
     }
     gap = {m: p.stats["lp"] - p.stats["log_q"] for m, p in two.items()}
@@ -77,4 +81,9 @@ def test_what_it_cannot_do_is_said() -> None:
     with pytest.raises(SettingError, match="batch_size"):
         SVI(method="deterministic", batch_size=10)
     with pytest.raises(NotApplicable, match="deterministic"):
-        ppgp.fit(LogisticRegression(), ppgp.load("breast_cancer"), SVI("lowrank", method="deterministic"), progress=False)
+        ppgp.fit(
+            LogisticRegression(),
+            ppgp.load("breast_cancer"),
+            SVI("lowrank", method="deterministic"),
+            progress=False,
+        )

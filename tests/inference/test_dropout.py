@@ -22,11 +22,13 @@ def test_the_two_halves_of_a_step_see_the_same_units(batch_size: int | None) -> 
     X = torch.randn(30, 2, generator=generator, dtype=torch.float64)
     data = Dataset(X, X[:, 0].sin())
     network = MLP(hidden=(16,), out=4, dropout=0.4)
-    model = SVGP(Deep(network, RBF(1.0, 1.0)), 8, Gaussian(0.1)).prepare(data)  # no priors: the density is the bound
-    bound = Target(model, data, optimise_params=True, bound=True)
+    model = SVGP(Deep(network, RBF(1.0, 1.0)), 8, Gaussian(0.1)).prepare(
+        data
+    )  # no priors: the density is the bound
+    bound = Target(model, data, optimise_params=True, collapsed_elbo=True)
     z = bound.start().clone()
     q = _Natural(bound, model, data, z)
-    q.settle(z)
+    q.fit(z)
     q.rate = 1e-12
     found: list[float] = []
     step = q.step

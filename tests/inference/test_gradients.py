@@ -37,7 +37,10 @@ def analytic(q: GaussianGuide) -> list[Tensor]:
     loc, log_scale = q.loc.clone().requires_grad_(), q.log_scale.clone().requires_grad_()
     lower = q.lower.clone().requires_grad_()  # type: ignore[union-attr]
     L = log_scale.exp()[:, None] * (lower.tril(-1) + torch.eye(2, dtype=F64))
-    elbo = -0.5 * ((loc - MEAN) @ PRECISION @ (loc - MEAN) + (PRECISION @ L @ L.mT).trace()) + log_scale.sum()
+    elbo = (
+        -0.5 * ((loc - MEAN) @ PRECISION @ (loc - MEAN) + (PRECISION @ L @ L.mT).trace())
+        + log_scale.sum()
+    )
     return list(torch.autograd.grad(elbo, [loc, log_scale, lower]))
 
 
@@ -59,7 +62,9 @@ def test_a_baseline_estimated_from_few_other_draws_is_unbiased_too() -> None:
     generator = torch.Generator().manual_seed(1)
     means = torch.stack(
         [
-            q.estimates(target, torch.randn(3, 2, generator=generator, dtype=F64), "score_baseline")[1][0].mean(0)
+            q.estimates(
+                target, torch.randn(3, 2, generator=generator, dtype=F64), "score_baseline"
+            )[1][0].mean(0)
             for _ in range(8000)
         ]
     )
@@ -70,7 +75,9 @@ def test_a_baseline_estimated_from_few_other_draws_is_unbiased_too() -> None:
 def test_variances_are_in_the_order_of_the_literature() -> None:
     variances = {kind: [g.var(0) for g in sampled(kind, 20_000)] for kind in GRADIENTS}
     for j in range(3):
-        path, score, baseline = (variances[kind][j].max() for kind in ("pathwise", "score", "score_baseline"))
+        path, score, baseline = (
+            variances[kind][j].max() for kind in ("pathwise", "score", "score_baseline")
+        )
         assert float(path) < float(baseline) < float(score)
 
 
@@ -89,7 +96,7 @@ def test_natural_steps_find_a_gaussian(correlated: bool) -> None:
     generator = torch.Generator().manual_seed(0)
     for t in range(1000):
         e = torch.randn(16, 2, generator=generator, dtype=F64)
-        _, slope = q.look(target, e)
+        _, slope = q.evaluate(target, e)
         assert q.natural_step(e, slope, 0.2 / (1 + t / 20))
     draws = q.draw(torch.randn(100_000, 2, generator=generator, dtype=F64))
     covariance = torch.linalg.inv(PRECISION) if correlated else torch.diag(1 / PRECISION.diagonal())
@@ -123,4 +130,6 @@ def test_options_that_do_not_fit_together() -> None:
         SVI(gradient="score", optimizer="natural")
     data = ppgp.load("diabetes")
     with pytest.raises(NotApplicable, match="guide"):
-        ppgp.fit(ppgp.models.LinearRegression(), data, SVI("lowrank", gradient="score"), progress=False)
+        ppgp.fit(
+            ppgp.models.LinearRegression(), data, SVI("lowrank", gradient="score"), progress=False
+        )

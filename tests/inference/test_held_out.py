@@ -36,7 +36,9 @@ DEEP = GP(Deep(MLP(hidden=(32,), out=8, dropout=0.0), RBF()))
     ],
     ids=lambda how: how.optimizer,
 )
-def test_the_point_is_the_best_that_was_looked_at_and_the_posterior_knows_all_rows(how: inference.MAP) -> None:
+def test_the_point_is_the_best_that_was_looked_at_and_the_posterior_knows_all_rows(
+    how: inference.MAP,
+) -> None:
     data = noise_mostly(80, 0)
     posterior = ppgp.fit(DEEP, data, how, seed=2, progress=False)
     path = posterior.stats["held_out_nlpd"]
@@ -54,7 +56,9 @@ def test_it_is_what_a_deep_kernel_needs() -> None:
     """L-BFGS on a network, to its end and with rows held out: new rows are more probable under the second, by 4 standard errors."""
     train, test = noise_mostly(100, 0), noise_mostly(500, 1)
     ends = [
-        ppgp.fit(DEEP, train, inference.MAP(steps=200, hold_out=share), progress=False).predict(test.X).log_prob(test.y)
+        ppgp.fit(DEEP, train, inference.MAP(steps=200, hold_out=share), progress=False)
+        .predict(test.X)
+        .log_prob(test.y)
         for share in (0.2, None)
     ]
     gain = ends[0] - ends[1]
@@ -71,12 +75,17 @@ def test_lbfgs_on_more_weights_than_rows_warns_and_other_fits_do_not() -> None:
         (DEEP, inference.MAP("adam", steps=3)),
         (GP(Deep(DEEP.kernel.network, RBF(), frozen=True)), inference.MAP()),  # type: ignore[attr-defined]
     ):
-        assert not any("to suit" in note for note in ppgp.fit(model, data, how, progress=False).warnings)
+        assert not any(
+            "to suit" in note for note in ppgp.fit(model, data, how, progress=False).warnings
+        )
 
 
 def test_what_cannot_be_held_out() -> None:
     data = noise_mostly(20, 0)
-    for build in (lambda: inference.MAP("newton", hold_out=0.1), lambda: inference.MAP(hold_out=1.5)):
+    for build in (
+        lambda: inference.MAP("newton", hold_out=0.1),
+        lambda: inference.MAP(hold_out=1.5),
+    ):
         with pytest.raises(SettingError, match="hold_out"):
             build()
     with pytest.raises(SettingError, match="held out"):

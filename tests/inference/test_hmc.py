@@ -47,7 +47,7 @@ def test_several_points_at_once_are_each_on_its_own() -> None:
     target = Target(models.LinearRegression(), data)
     z = torch.stack([target.start(seed, 1.0) for seed in range(3)])
     for rows in (None, torch.arange(7, 19)):
-        values, gradients = target.side_by_side(z, rows)
+        values, gradients = target.value_and_grad_batch(z, rows)
         for k in range(3):
             value, gradient = target.value_and_grad(z[k], rows)
             assert torch.allclose(values[k], value, rtol=1e-12)
@@ -63,8 +63,12 @@ def moody(mean: Tensor) -> None:
 def test_several_points_of_an_untraceable_program() -> None:
     target = Target(Program(moody), {"mean": torch.zeros((), dtype=torch.float64)})
     z = torch.tensor([[-1.0], [0.5], [2.0]], dtype=torch.float64)
-    values, _ = target.side_by_side(z)
-    expected = -0.5 * z[:, 0] ** 2 - 0.5 * torch.log(torch.tensor(2 * torch.pi, dtype=torch.float64)) - z[:, 0].abs()
+    values, _ = target.value_and_grad_batch(z)
+    expected = (
+        -0.5 * z[:, 0] ** 2
+        - 0.5 * torch.log(torch.tensor(2 * torch.pi, dtype=torch.float64))
+        - z[:, 0].abs()
+    )
     assert torch.allclose(values, expected)
 
 

@@ -43,7 +43,9 @@ class CutShort(Inference):
     at: int = 0
     calls: Any = field(default_factory=count, compare=False)
 
-    def __call__(self, target: Any, *, seed: int = 0, progress: bool = False, init: Any = None) -> ppgp.Posterior:
+    def __call__(
+        self, target: Any, *, seed: int = 0, progress: bool = False, init: Any = None
+    ) -> ppgp.Posterior:
         exact = Exact(draws=200)(target, seed=seed)
         return from_draws(self, target, exact.draws, 0.0, interrupted=next(self.calls) >= self.at)
 
@@ -72,7 +74,9 @@ class Waits(Inference):
 
     seed: int = 0
 
-    def __call__(self, target: Any, *, seed: int = 0, progress: bool = False, init: Any = None) -> ppgp.Posterior:
+    def __call__(
+        self, target: Any, *, seed: int = 0, progress: bool = False, init: Any = None
+    ) -> ppgp.Posterior:
         if seed == self.seed:
             time.sleep(300)
         return Exact(draws=200)(target, seed=seed)
@@ -105,7 +109,9 @@ def test_cross_calibration_is_of_the_folds_that_are_whole() -> None:
     assert found.interrupted
     assert len(found.posteriors) == len(found.held_out) == len(found.rows) == 4
     assert found.n == 16
-    assert found.promised(0.9) == ppgp.cross_calibrate(NIG, data.rows(slice(0, 16)), Exact(), folds=4).promised(0.9)
+    assert found.promised(0.9) == ppgp.cross_calibrate(
+        NIG, data.rows(slice(0, 16)), Exact(), folds=4
+    ).promised(0.9)
     assert bool(torch.isfinite(found(data.X[:3], level=0.8).lower).all())
     with pytest.raises(KeyboardInterrupt):
         ppgp.cross_calibrate(NIG, data, CutShort(1))
@@ -120,7 +126,9 @@ def test_an_ensemble_is_of_whole_members() -> None:
     with pytest.warns(ConvergenceWarning, match="1 of 5"):
         found = ppgp.fit(NIG, data, Ensemble(CutShort(0), members=5), progress=False)
     assert len(found.stats["seconds"]) == 1
-    assert not ppgp.fit(NIG, data, Ensemble(CutShort(9), members=2), progress=False).stats["interrupted"]
+    assert not ppgp.fit(NIG, data, Ensemble(CutShort(9), members=2), progress=False).stats[
+        "interrupted"
+    ]
 
 
 @pytest.fixture
@@ -143,7 +151,9 @@ def cut_maps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
-@pytest.mark.parametrize(("how", "searches"), [(MAP(starts=5), 1), (Laplace(draws=20, starts=5), 2)], ids=repr)
+@pytest.mark.parametrize(
+    ("how", "searches"), [(MAP(starts=5), 1), (Laplace(draws=20, starts=5), 2)], ids=repr
+)
 def test_searches_from_several_starts_end_with_the_one_that_was_cut_short(
     how: Inference, searches: int, cut_maps: list[int]
 ) -> None:
@@ -155,9 +165,13 @@ def test_searches_from_several_starts_end_with_the_one_that_was_cut_short(
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 @pytest.mark.parametrize(
-    ("model", "how"), [(SGPR(inducing=5), MAP()), (SVGP(inducing=5), inference.SVI(steps=5))], ids=lambda x: type(x).__name__
+    ("model", "how"),
+    [(SGPR(inducing=5), MAP()), (SVGP(inducing=5), inference.SVI(steps=5))],
+    ids=lambda x: type(x).__name__,
 )
-def test_a_pilot_that_was_cut_short_begins_nothing(model: Any, how: Inference, cut_maps: list[int]) -> None:
+def test_a_pilot_that_was_cut_short_begins_nothing(
+    model: Any, how: Inference, cut_maps: list[int]
+) -> None:
     big = rows(1200)
     try:
         found = ppgp.fit(model, big, how, progress=False)

@@ -14,7 +14,9 @@ from ppgp.errors import ConvergenceWarning
 
 GENERATOR = torch.Generator().manual_seed(4)
 X = torch.randn(60, 2, generator=GENERATOR, dtype=torch.float64)
-LABELS = (X[:, 0] * X[:, 1] + 0.3 * torch.randn(60, generator=GENERATOR, dtype=torch.float64) > 0).double()
+LABELS = (
+    X[:, 0] * X[:, 1] + 0.3 * torch.randn(60, generator=GENERATOR, dtype=torch.float64) > 0
+).double()
 DATA, TEST = Dataset(X[:40], LABELS[:40]), Dataset(X[40:], LABELS[40:])
 
 
@@ -22,15 +24,21 @@ def recipe(kernel: kernels.Kernel) -> models.SVGP:
     return models.SVGP(kernel, likelihood=likelihoods.Bernoulli(), selection="all", learn=False)
 
 
-@pytest.mark.parametrize("how", [inference.MAP(), inference.Laplace(draws=20)], ids=["map", "laplace"])
-def test_the_joint_mode_of_f_and_hyperparameters_is_called_a_poor_fit(how: inference.Inference) -> None:
+@pytest.mark.parametrize(
+    "how", [inference.MAP(), inference.Laplace(draws=20)], ids=["map", "laplace"]
+)
+def test_the_joint_mode_of_f_and_hyperparameters_is_called_a_poor_fit(
+    how: inference.Inference,
+) -> None:
     with pytest.warns(ConvergenceWarning, match="SVI or NUTS"):
         joint = ppgp.fit(recipe(kernels.RBF()), DATA, how, progress=False)
     assert joint.stats["joint_mode"] is True
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fixed = ppgp.fit(recipe(kernels.RBF(2.0, 1.0)), DATA, how, progress=False)
-        advised = ppgp.fit(recipe(kernels.RBF()), DATA, inference.SVI(method="deterministic"), progress=False)
+        advised = ppgp.fit(
+            recipe(kernels.RBF()), DATA, inference.SVI(method="deterministic"), progress=False
+        )
     assert "joint_mode" not in fixed.stats
     assert "joint_mode" not in advised.stats
     nll = [-float(p.predict(TEST.X).log_prob(TEST.y).mean()) for p in (joint, advised)]

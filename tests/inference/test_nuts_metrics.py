@@ -45,7 +45,9 @@ def test_mean_and_sd_are_within_four_standard_errors(how: inference.NUTS) -> Non
 
 def test_low_rank_needs_fewer_gradients_where_sites_are_correlated() -> None:
     low_rank, diagonal = (
-        ppgp.fit(correlated, {"mean": MEAN}, inference.NUTS(metric=m, chains=2), seed=2, progress=False).stats["n_steps"]
+        ppgp.fit(
+            correlated, {"mean": MEAN}, inference.NUTS(metric=m, chains=2), seed=2, progress=False
+        ).stats["n_steps"]
         for m in ("low_rank", "diagonal")
     )
     assert float(low_rank.mean()) < 0.5 * float(diagonal.mean())
@@ -54,7 +56,9 @@ def test_low_rank_needs_fewer_gradients_where_sites_are_correlated() -> None:
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
 def test_a_density_whose_mode_says_nothing_is_sampled_all_the_same() -> None:
     """Neal's funnel: the scale at the mode is e^-20 of what it is elsewhere."""
-    posterior = ppgp.fit(funnel, {"mean": MEAN}, inference.NUTS(draws=200, warmup=300, chains=2), progress=False)
+    posterior = ppgp.fit(
+        funnel, {"mean": MEAN}, inference.NUTS(draws=200, warmup=300, chains=2), progress=False
+    )
     assert float(posterior.draws["x"].std()) > 0.1
 
 

@@ -42,7 +42,9 @@ HOSTILE: list[Any] = [
     np.bool_(True),
     torch.tensor(3),
 ]
-each_option = pytest.mark.parametrize(("record", "name"), OPTIONS, ids=lambda v: v if isinstance(v, str) else type(v).__name__)
+each_option = pytest.mark.parametrize(
+    ("record", "name"), OPTIONS, ids=lambda v: v if isinstance(v, str) else type(v).__name__
+)
 
 
 def made(record: Inference, **options: Any) -> Any:
@@ -57,7 +59,11 @@ def made(record: Inference, **options: Any) -> Any:
 def plain(value: Any) -> bool:
     """What the annotation of some option allows."""
     numbers = value.values() if isinstance(value, Mapping) else [value]
-    return value is None or isinstance(value, str | Inference) or all(type(v) in (int, float) for v in numbers)
+    return (
+        value is None
+        or isinstance(value, str | Inference)
+        or all(type(v) in (int, float) for v in numbers)
+    )
 
 
 @each_option
@@ -73,7 +79,11 @@ def test_a_hostile_value_is_refused_or_of_the_right_kind(record: Inference, name
             found = getattr(new, name)
             assert found == value
             assert plain(found)
-            assert default is None or isinstance(found, type(default)) or (name == "guide" and callable(found))
+            assert (
+                default is None
+                or isinstance(found, type(default))
+                or (name == "guide" and callable(found))
+            )
 
 
 @each_option
@@ -93,7 +103,7 @@ def test_options_that_ended_in_raw_errors() -> None:
         (inference.HMC(), {"trajectory": "a"}, SettingError),
         (inference.HMC(), {"trajectory": math.inf}, SettingError),
         (sampler, {"draws": None}, SettingError),
-        (inference.Ensemble(), {"of": "map"}, SettingError),
+        (inference.Ensemble(), {"base": "map"}, SettingError),
         (guided, {"guide": []}, SettingError),
         (search, {"learning_rate": {}}, SettingError),
         (search, {"learning_rate": {"": None}}, SettingError),

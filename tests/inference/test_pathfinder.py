@@ -44,14 +44,19 @@ def test_the_gaussian_of_a_path_is_the_lbfgs_inverse_hessian() -> None:
     for s, y in pairs:
         V = torch.eye(p, dtype=F64) - torch.outer(y, s) / (y @ s)
         inverse = V.mT @ inverse @ V + torch.outer(s, s) / (y @ s)
-    z, slope = torch.randn(p, generator=generator, dtype=F64), torch.randn(p, generator=generator, dtype=F64)
+    z, slope = (
+        torch.randn(p, generator=generator, dtype=F64),
+        torch.randn(p, generator=generator, dtype=F64),
+    )
     found = _gaussian(z, slope, variances, pairs)
     assert found is not None
     root = found.root()
     assert torch.allclose(root @ root.mT, inverse, rtol=1e-9, atol=1e-9)
     assert torch.allclose(found.mean, z + inverse @ slope)
     e = torch.randn(4, p, generator=generator, dtype=F64)
-    expected = dist.MultivariateNormal(found.mean, covariance_matrix=inverse).log_prob(found.draw(e))
+    expected = dist.MultivariateNormal(found.mean, covariance_matrix=inverse).log_prob(
+        found.draw(e)
+    )
     assert torch.allclose(found.log_prob(found.draw(e)), expected)
 
 
@@ -73,11 +78,19 @@ def test_a_mode_at_infinity_does_not_mislead_a_path() -> None:
 def test_guides_start_well_where_laplace_is_poor(program: Any) -> None:
     """Both methods end within a tenth of a nat of one another; each used to stop more than a nat short of the other's end."""
     elbos = [
-        ppgp.fit(program, SCHOOLS, SVI("multivariate_normal", method=method, draws=4000), seed=1, progress=False).stats
+        ppgp.fit(
+            program,
+            SCHOOLS,
+            SVI("multivariate_normal", method=method, draws=4000),
+            seed=1,
+            progress=False,
+        ).stats
         for method in ("stochastic", "deterministic")
     ]
     errors = [float((s["lp"] - s["log_q"]).std()) / 4000**0.5 for s in elbos]
-    assert elbos[0]["elbo"] == pytest.approx(elbos[1]["elbo"], abs=0.1 + 4 * float(np.hypot(*errors)))
+    assert elbos[0]["elbo"] == pytest.approx(
+        elbos[1]["elbo"], abs=0.1 + 4 * float(np.hypot(*errors))
+    )
 
 
 def flat() -> Any:
@@ -99,7 +112,9 @@ def unused(y: Tensor) -> None:
 @pytest.mark.parametrize("how", [NUTS(), HMC(), Laplace(), SVI(), SVI("normal")], ids=repr)
 def test_an_improper_posterior_is_named(how: Any) -> None:
     y = torch.randn(10, generator=torch.Generator().manual_seed(0), dtype=F64)
-    with pytest.raises(ImproperPosterior, match="however far a and b go together: give a proper prior"):
+    with pytest.raises(
+        ImproperPosterior, match="however far a and b go together: give a proper prior"
+    ):
         ppgp.fit(ridge, {"y": y}, how.quick(), progress=False)
     with pytest.raises(ImproperPosterior, match="however far b goes"):
         ppgp.fit(unused, {"y": y}, how.quick(), progress=False)

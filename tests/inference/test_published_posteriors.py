@@ -46,8 +46,13 @@ def published(name: str, data_dir: Path) -> tuple[dict[str, Tensor], dict[str, T
     for key in raw.files:
         site, _, index = key.partition("[")
         sites.setdefault(site, {})[int(index[:-1]) if index else 0] = raw[key]
-    stacked = {k: v[0] if set(v) == {0} else np.stack([v[i] for i in sorted(v)], -1) for k, v in sites.items()}
-    return arguments(data)["args"], {k: torch.as_tensor(v, dtype=torch.float64) for k, v in stacked.items()}
+    stacked = {
+        k: v[0] if set(v) == {0} else np.stack([v[i] for i in sorted(v)], -1)
+        for k, v in sites.items()
+    }
+    return arguments(data)["args"], {
+        k: torch.as_tensor(v, dtype=torch.float64) for k, v in stacked.items()
+    }
 
 
 def among(posterior: Posterior, names: Iterable[str]) -> Posterior:
@@ -84,7 +89,9 @@ VERDICTS = {
 
 @pytest.mark.parametrize("method", ["stochastic", "deterministic"])
 @pytest.mark.parametrize("name", VERDICTS)
-def test_the_verdict_on_full_rank_vi_is_what_the_reference_supports(name: str, method: str, data_dir: Path) -> None:
+def test_the_verdict_on_full_rank_vi_is_what_the_reference_supports(
+    name: str, method: str, data_dir: Path
+) -> None:
     """The centred eight schools have the posterior of the non-centred file: tau has tails that no Gaussian has."""
     args, reference = published(SCHOOLS if name == "centred" else name, data_dir)
     program = eight_schools_centred if name == "centred" else PROGRAMS[name]
@@ -99,7 +106,12 @@ def test_the_verdict_on_full_rank_vi_is_what_the_reference_supports(name: str, m
 def test_the_verdict_follows_the_reference_on_the_schools(data_dir: Path) -> None:
     """Non-centred: every scalar's verdict is the one that its own differences support, whichever they are."""
     args, reference = published(SCHOOLS, data_dir)
-    posterior = among(ppgp.fit(PROGRAMS[SCHOOLS], args, inference.SVI("normal", draws=4000), seed=1, progress=False), reference)
+    posterior = among(
+        ppgp.fit(
+            PROGRAMS[SCHOOLS], args, inference.SVI("normal", draws=4000), seed=1, progress=False
+        ),
+        reference,
+    )
     standard = replace(posterior, draws=reference, how=inference.NUTS(chains=10), stats={})
     found = ppgp.compare({"vi": posterior}, reference=standard)
     theirs = dict(diagnostics.scalars(reference))
@@ -124,12 +136,21 @@ def german(data_dir: Path) -> tuple[Dataset, dict[str, np.ndarray]]:
 
 @pytest.fixture(scope="module")
 def credit(german: tuple[Dataset, dict[str, np.ndarray]]) -> dict[str, Posterior]:
-    ways = {"map": inference.MAP(), "laplace": inference.Laplace(draws=4000), "nuts": inference.NUTS(draws=2000)}
+    ways = {
+        "map": inference.MAP(),
+        "laplace": inference.Laplace(draws=4000),
+        "nuts": inference.NUTS(draws=2000),
+    }
     model = models.LogisticRegression()
-    return {k: ppgp.fit(model, german[0], how, seed=0, progress=False, standardise=False) for k, how in ways.items()}
+    return {
+        k: ppgp.fit(model, german[0], how, seed=0, progress=False, standardise=False)
+        for k, how in ways.items()
+    }
 
 
-def test_german_credit(german: tuple[Dataset, dict[str, np.ndarray]], credit: dict[str, Posterior]) -> None:
+def test_german_credit(
+    german: tuple[Dataset, dict[str, np.ndarray]], credit: dict[str, Posterior]
+) -> None:
     """Their draws are independent enough that the error of an sd is sd / sqrt(2 n), with n from their error of the mean."""
     reference = german[1]
     draws = credit["nuts"].draws
@@ -139,8 +160,13 @@ def test_german_credit(german: tuple[Dataset, dict[str, np.ndarray]], credit: di
         x, sd = both[..., j], reference["IDENTITY_STANDARD_DEVIATION"][j]
         mean_error = reference["IDENTITY_MEAN_STANDARD_ERROR"][j]
         n = (sd / mean_error) ** 2
-        figures.append(abs(x.mean() - reference["IDENTITY_MEAN"][j]) / np.hypot(diagnostics.mcse(x, "mean"), mean_error))
-        figures.append(abs(x.std(ddof=1) - sd) / np.hypot(diagnostics.mcse(x, "sd"), sd / np.sqrt(2 * n)))
+        figures.append(
+            abs(x.mean() - reference["IDENTITY_MEAN"][j])
+            / np.hypot(diagnostics.mcse(x, "mean"), mean_error)
+        )
+        figures.append(
+            abs(x.std(ddof=1) - sd) / np.hypot(diagnostics.mcse(x, "sd"), sd / np.sqrt(2 * n))
+        )
     print(f"German credit: {max(figures):.2f} standard errors")
     assert max(figures) < LIMIT
     laplace_is_off(credit, reference)
@@ -156,8 +182,16 @@ def laplace_is_off(credit: dict[str, Posterior], reference: dict[str, np.ndarray
     ratio = np.sqrt(np.diag(credit["laplace"].stats["covariance"].numpy())) / sd
     assert 0.94 < ratio.min() < ratio.max() < 1.0
     comparison = ppgp.compare(credit)
-    assert comparison.verdicts == {"map": "do not use", "laplace": "do not use", "nuts": "reference"}
+    assert comparison.verdicts == {
+        "map": "do not use",
+        "laplace": "do not use",
+        "nuts": "reference",
+    }
     found = comparison.latents[comparison.latents["name"] == "laplace"]
     largest = found.loc[found["difference"].abs().idxmax()]
-    print(f"Laplace: {largest['site']} {largest['difference']:.2f} sd off; smallest ratio of sds {found['ratio'].min():.3f}")
-    assert abs(largest["difference"]) == pytest.approx(abs(shift[worst_site]), abs=LIMIT * largest["difference_error"])
+    print(
+        f"Laplace: {largest['site']} {largest['difference']:.2f} sd off; smallest ratio of sds {found['ratio'].min():.3f}"
+    )
+    assert abs(largest["difference"]) == pytest.approx(
+        abs(shift[worst_site]), abs=LIMIT * largest["difference_error"]
+    )

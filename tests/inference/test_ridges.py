@@ -39,19 +39,28 @@ def test_the_spread_along_a_ridge_is_the_priors(sites: int, sd: float) -> None:
     prior = sd**2 * torch.eye(sites, dtype=torch.float64)
     gain = prior.sum(1) / (sites * sd**2 + 1 / len(Y))  # what the mean of y says
     exact = prior - torch.outer(gain, prior.sum(0))
-    torch.testing.assert_close(found.stats["covariance"].diagonal(), exact.diagonal(), rtol=1e-3, atol=0)
+    torch.testing.assert_close(
+        found.stats["covariance"].diagonal(), exact.diagonal(), rtol=1e-3, atol=0
+    )
     one = torch.ones(sites, dtype=torch.float64)
     along = one @ found.stats["covariance"] @ one
     if sd < 1e6:  # beyond, the sum of entries of 1e14 has no digits left for 0.02
-        torch.testing.assert_close(along, torch.tensor(1 / 50, dtype=torch.float64), rtol=0.02, atol=0)
+        torch.testing.assert_close(
+            along, torch.tensor(1 / 50, dtype=torch.float64), rtol=0.02, atol=0
+        )
     evidence = -0.5 * (Y @ Y - sites * sd**2 * Y.sum() ** 2 / (1 + 50 * sites * sd**2))
-    evidence = evidence - 0.5 * (torch.log1p(torch.tensor(50.0 * sites * sd**2)) + 50 * torch.log(torch.tensor(2 * torch.pi)))
+    evidence = evidence - 0.5 * (
+        torch.log1p(torch.tensor(50.0 * sites * sd**2)) + 50 * torch.log(torch.tensor(2 * torch.pi))
+    )
     assert found.stats["log_evidence"] == pytest.approx(float(evidence), abs=1e-2)
 
 
 def test_a_ridge_that_is_no_parabola_is_not_measured_as_one() -> None:
     def program(y: Tensor) -> None:
-        a, b = (pyro.sample(name, dist.StudentT(1.0, torch.zeros((), dtype=torch.float64), 1e6)) for name in "ab")
+        a, b = (
+            pyro.sample(name, dist.StudentT(1.0, torch.zeros((), dtype=torch.float64), 1e6))
+            for name in "ab"
+        )
         with pyro.plate("rows", len(y)):
             pyro.sample("y", dist.Normal(a + b, 1.0), obs=y)
 

@@ -20,7 +20,9 @@ from ppgp.inference.optimise.multistart import ENOUGH, SEVERAL, from_prior
 from ppgp.target import Target
 
 GENERATOR = torch.Generator().manual_seed(7)
-X = torch.linspace(-3, 3, 9, dtype=torch.float64)[:, None] + 0.3 * torch.randn(9, 1, generator=GENERATOR, dtype=torch.float64)
+X = torch.linspace(-3, 3, 9, dtype=torch.float64)[:, None] + 0.3 * torch.randn(
+    9, 1, generator=GENERATOR, dtype=torch.float64
+)
 WIGGLES = torch.sin(3 * X[:, 0]) + 0.5 * X[:, 0]
 DATA = Dataset(X, WIGGLES + 0.3 * torch.randn(9, generator=GENERATOR, dtype=torch.float64))
 SILL = float(DATA.y.var(correction=0))  # a variance of 1 on the standardised scale
@@ -35,17 +37,31 @@ def peaks() -> list[tuple[float, float, float]]:
     ell, noise = np.meshgrid(np.linspace(-4, 2, 121), np.linspace(-6, 2, 161), indexing="ij")
     C = torch.exp(-0.5 * apart / torch.from_numpy(np.exp(2 * ell))[..., None, None])
     C = C + torch.from_numpy(np.exp(noise))[..., None, None] * torch.eye(9, dtype=torch.float64)
-    height = torch.distributions.MultivariateNormal(torch.zeros(9, dtype=torch.float64), C).log_prob(data.y).numpy()
+    height = (
+        torch.distributions.MultivariateNormal(torch.zeros(9, dtype=torch.float64), C)
+        .log_prob(data.y)
+        .numpy()
+    )
     inside = height[1:-1, 1:-1]
-    around = [height[1 + i : 120 + i, 1 + j : 160 + j] for i in (-1, 0, 1) for j in (-1, 0, 1) if (i, j) != (0, 0)]
+    around = [
+        height[1 + i : 120 + i, 1 + j : 160 + j]
+        for i in (-1, 0, 1)
+        for j in (-1, 0, 1)
+        if (i, j) != (0, 0)
+    ]
     where = np.argwhere(inside > np.max(around, axis=0)) + 1
-    return sorted(((float(height[i, j]), float(ell[i, j]), float(noise[i, j])) for i, j in where), reverse=True)
+    return sorted(
+        ((float(height[i, j]), float(ell[i, j]), float(noise[i, j])) for i, j in where),
+        reverse=True,
+    )
 
 
 def test_both_peaks_of_a_gp_are_found_and_the_higher_is_the_answer() -> None:
     high, low = peaks()
     one = ppgp.fit(GP, DATA, inference.MAP(starts=1), progress=False)
-    assert one.stats["log_density"] == pytest.approx(low[0], abs=0.02)  # the usual start leads to the lower one
+    assert one.stats["log_density"] == pytest.approx(
+        low[0], abs=0.02
+    )  # the usual start leads to the lower one
     with pytest.warns(ConvergenceWarning, match=RIVALS):
         many = ppgp.fit(GP, DATA, inference.MAP(starts=8), progress=False, seed=1)
     ends, heights = many.stats["ends"], many.stats["end_log_densities"]
@@ -63,7 +79,10 @@ def test_laplace_expands_around_the_higher_peak_too() -> None:
     """Of the density with its Jacobian, which Laplace climbs; the usual start leads to the lower one."""
     wide = priors.LogNormal(0.0, 3.5)
     model = models.GP(kernels.RBF(variance=SILL, lengthscale=wide), noise=wide)
-    one, many = (ppgp.fit(model, DATA, inference.Laplace(draws=20, starts=k), progress=False, seed=1) for k in (1, SEVERAL))
+    one, many = (
+        ppgp.fit(model, DATA, inference.Laplace(draws=20, starts=k), progress=False, seed=1)
+        for k in (1, SEVERAL)
+    )
     target = Target(many.model, many.data)
     low, high = (float(target.value_and_grad(found.stats["mode"])[0]) for found in (one, many))
     assert high == pytest.approx(float(many.stats["end_log_densities"].max()), abs=1e-6)
@@ -78,24 +97,41 @@ def test_no_more_searches_are_made_where_the_first_end_alike() -> None:
     model = models.GP(kernels.RBF(1.0, 1.0), noise=priors.Flat())
     for how in (inference.MAP, inference.Laplace):
         assert len(ppgp.fit(model, plain, how(), progress=False).stats["ends"]) == ENOUGH
-        assert len(ppgp.fit(model, plain, how(starts=SEVERAL), progress=False).stats["ends"]) == SEVERAL
-    assert "ends" not in ppgp.fit(models.GP(), plain, inference.Laplace(draws=2), progress=False).stats
+        assert (
+            len(ppgp.fit(model, plain, how(starts=SEVERAL), progress=False).stats["ends"])
+            == SEVERAL
+        )
+    assert (
+        "ends" not in ppgp.fit(models.GP(), plain, inference.Laplace(draws=2), progress=False).stats
+    )
 
 
 def test_a_flat_sill_and_a_flat_range_begin_where_the_rows_are() -> None:
     """Metres and squared milligrams: a sill of 1 and a range of 1 are no beginning."""
     generator = torch.Generator().manual_seed(0)
     X = 5000 * torch.rand(30, 2, generator=generator, dtype=torch.float64)
-    y = 300 + 200 * torch.sin(X[:, 0] / 800) + 20 * torch.randn(30, generator=generator, dtype=torch.float64)
+    y = (
+        300
+        + 200 * torch.sin(X[:, 0] / 800)
+        + 20 * torch.randn(30, generator=generator, dtype=torch.float64)
+    )
     flat = priors.Flat()
-    inner = kernels.Exponential(flat, flat) + kernels.Linear(flat) + kernels.RBF(flat, priors.Flat(start=70.0))
+    inner = (
+        kernels.Exponential(flat, flat)
+        + kernels.Linear(flat)
+        + kernels.RBF(flat, priors.Flat(start=70.0))
+    )
     for scale in (1.0, 1e3):
         model, data = models.Kriging(inner, flat), Dataset(scale * X, y)
-        begun = Target(model.prepare(data), data).constrain(Target(model.prepare(data), data).origin())
+        begun = Target(model.prepare(data), data).constrain(
+            Target(model.prepare(data), data).origin()
+        )
         values = {name: float(value) for name, value in begun.items()}
         assert values["variogram.0.variance"] == pytest.approx(float(y.var()))
         assert 300 * scale < values["variogram.0.lengthscale"] < 1000 * scale
-        assert values["variogram.1.variance"] == pytest.approx(float(y.var()) / values["variogram.0.lengthscale"] ** 2)
+        assert values["variogram.1.variance"] == pytest.approx(
+            float(y.var()) / values["variogram.0.lengthscale"] ** 2
+        )
         assert values["variogram.2.lengthscale"] == pytest.approx(70.0)
         assert 0 < values["nugget"] < float(y.var())
 
@@ -105,12 +141,16 @@ def test_the_same_seed_has_the_same_ends_and_another_has_others() -> None:
     target = Target(recipe, DATA.standardised()[0])
     assert torch.equal(from_prior(target, 3), from_prior(target, 3))
     assert not torch.equal(from_prior(target, 3), from_prior(target, 4))
-    a, b = (ppgp.fit(recipe, DATA, inference.MAP(starts=3), progress=False, seed=5) for _ in range(2))
+    a, b = (
+        ppgp.fit(recipe, DATA, inference.MAP(starts=3), progress=False, seed=5) for _ in range(2)
+    )
     assert torch.equal(a.stats["ends"], b.stats["ends"])
 
 
 def test_starts_have_the_law_of_the_prior_on_the_unconstrained_scale() -> None:
-    target = Target(models.GP(kernels.RBF(1.0, priors.LogNormal(0.7, 0.4)), noise=0.1), DATA.standardised()[0])
+    target = Target(
+        models.GP(kernels.RBF(1.0, priors.LogNormal(0.7, 0.4)), noise=0.1), DATA.standardised()[0]
+    )
     z = torch.stack([from_prior(target, i) for i in range(400)])[:, 0]
     assert abs(float(z.mean()) - 0.7) < 4.5 * 0.4 / 400**0.5
     assert abs(float(z.std()) / 0.4 - 1) < 4.5 / 800**0.5
@@ -122,13 +162,21 @@ def test_starts_have_the_law_of_the_prior_on_the_unconstrained_scale() -> None:
 
 def test_a_lone_mode_and_a_straight_ridge_are_not_called_several() -> None:
     X = torch.randn(40, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    data = Dataset(X, X[:, 0] + 0.3 * torch.randn(40, generator=torch.Generator().manual_seed(1), dtype=torch.float64))
+    data = Dataset(
+        X,
+        X[:, 0]
+        + 0.3 * torch.randn(40, generator=torch.Generator().manual_seed(1), dtype=torch.float64),
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ppgp.fit(models.LinearRegression(), data, inference.MAP(starts=4), progress=False)
         # the second column tells nothing: under a flat prior its lengthscale ends anywhere far out
-        ridge = models.GP(kernels.ARD(kernels.RBF(variance=1.0, lengthscale=priors.Flat())), noise=0.1)
-        ends = ppgp.fit(ridge, Dataset(X, X[:, 0]), inference.MAP(starts=4), progress=False).stats["ends"]
+        ridge = models.GP(
+            kernels.ARD(kernels.RBF(variance=1.0, lengthscale=priors.Flat())), noise=0.1
+        )
+        ends = ppgp.fit(ridge, Dataset(X, X[:, 0]), inference.MAP(starts=4), progress=False).stats[
+            "ends"
+        ]
     assert float(ends[:, 1].max() - ends[:, 1].min()) > 0.5
 
 
@@ -138,7 +186,13 @@ def test_mirrored_modes_of_a_program_are_named() -> None:
         pyro.sample("y", dist.Normal(a**2, 1.0), obs=y)
 
     with pytest.warns(ConvergenceWarning, match=RIVALS):
-        found = ppgp.fit(program, {"y": torch.tensor(4.0)}, inference.MAP(starts=10), progress=False, init=torch.tensor([1.0]))
+        found = ppgp.fit(
+            program,
+            {"y": torch.tensor(4.0)},
+            inference.MAP(starts=10),
+            progress=False,
+            init=torch.tensor([1.0]),
+        )
     ends = found.stats["ends"][:, 0]
     assert set(ends.sign().tolist()) == {-1.0, 1.0}
     assert float(ends.abs().std()) < 1e-3
@@ -152,7 +206,9 @@ def test_networks_begin_where_they_are() -> None:
     weights = [name for name, s in target.slices.items() if s.param]
     z, origin = from_prior(target, 0), target.origin()
     assert weights
-    assert all(torch.equal(target.slices[name].of(z), target.slices[name].of(origin)) for name in weights)
+    assert all(
+        torch.equal(target.slices[name].of(z), target.slices[name].of(origin)) for name in weights
+    )
     assert not torch.equal(z, origin)
 
 
@@ -162,7 +218,9 @@ def test_no_starts_are_refused() -> None:
 
 
 @pytest.mark.data
-@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")  # several starts end apart, and say so
+@pytest.mark.filterwarnings(
+    "ignore::ppgp.errors.ConvergenceWarning"
+)  # several starts end apart, and say so
 def test_the_wrong_way_across_the_meuse_is_left_again(data_dir: Path) -> None:
     """Zinc by REML: no anisotropy is a mode some 5 nats below that along the river; a search begun there never leaves it."""
     import pandas as pd
@@ -172,9 +230,18 @@ def test_the_wrong_way_across_the_meuse_is_left_again(data_dir: Path) -> None:
     inner = kernels.Exponential(priors.LogNormal(-0.7, 1.0), priors.LogNormal(7.0, 0.5))
     model = models.Kriging(kernels.Anisotropy(inner))
     target = Target(model.prepare(data), data)
-    place = {"variogram.angle": 120.0, "variogram.ratio": 0.97, "variogram.variance": 0.6, "variogram.lengthscale": 700.0}
-    across = target.unconstrain({n: torch.tensor(v, dtype=torch.float64) for n, v in {**place, "nugget": 0.02}.items()})
-    one, many = (ppgp.fit(model, data, inference.MAP(starts=k), progress=False, init=across) for k in (1, 6))
+    place = {
+        "variogram.angle": 120.0,
+        "variogram.ratio": 0.97,
+        "variogram.variance": 0.6,
+        "variogram.lengthscale": 700.0,
+    }
+    across = target.unconstrain(
+        {n: torch.tensor(v, dtype=torch.float64) for n, v in {**place, "nugget": 0.02}.items()}
+    )
+    one, many = (
+        ppgp.fit(model, data, inference.MAP(starts=k), progress=False, init=across) for k in (1, 6)
+    )
     assert many.stats["log_density"] > one.stats["log_density"] + 4
     assert 20 < float(many.draws["variogram.angle"]) < 40
     assert any("start" in sentence for sentence in many.warnings)
@@ -221,12 +288,17 @@ def test_flat_priors_are_searched_from_several_starts_and_the_ends_are_told() ->
         (models.GP(noise=priors.Gamma(0.05, 1.0)), True),  # its log has an sd of 20
         (models.GP(noise=priors.HalfCauchy()), False),
         (models.GP(kernels.RBF(lengthscale=priors.InverseGamma(0.1, 1.0))), True),
-        (models.GP(mean=priors.Normal(0.0, 1e3)), False),  # on the line a wide prior leaves no scale open
+        (
+            models.GP(mean=priors.Normal(0.0, 1e3)),
+            False,
+        ),  # on the line a wide prior leaves no scale open
         (models.LogisticRegression(FLAT, FLAT), False),  # one mode
     ],
     ids=repr,
 )
-def test_several_starts_are_for_priors_that_leave_a_scale_open(model: models.Model, several: bool) -> None:
+def test_several_starts_are_for_priors_that_leave_a_scale_open(
+    model: models.Model, several: bool
+) -> None:
     from ppgp.inference.optimise.multistart import default_starts
 
     y = (wiggly(1).y > 1).double() if isinstance(model, models.LogisticRegression) else wiggly(1).y
@@ -240,7 +312,9 @@ def test_a_program_with_a_wide_prior_is_searched_from_several_starts() -> None:
         scale = pyro.sample("scale", dist.LogNormal(0.0, 5.0))
         pyro.sample("y", dist.Normal(0.0, scale).expand([3]).to_event(1), obs=y)
 
-    found = ppgp.fit(program, {"y": torch.tensor([1.0, -2.0, 3.0])}, inference.MAP(), progress=False)
+    found = ppgp.fit(
+        program, {"y": torch.tensor([1.0, -2.0, 3.0])}, inference.MAP(), progress=False
+    )
     assert len(found.stats["ends"]) > 4
 
 

@@ -36,7 +36,9 @@ quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 
 def fitted(**options: Any) -> tuple[ppgp.Posterior, Tensor]:
     posterior = ppgp.fit(MODEL, DATA, inference.SVI(**options), progress=False, standardise=False)
-    return posterior, torch.cat([posterior.draws["weight"][0], posterior.draws["bias"][0, :, None]], 1)
+    return posterior, torch.cat(
+        [posterior.draws["weight"][0], posterior.draws["bias"][0, :, None]], 1
+    )
 
 
 def test_a_full_covariance_reaches_the_evidence() -> None:
@@ -54,7 +56,9 @@ def test_a_mean_field_has_the_best_diagonal_and_the_bound_that_goes_with_it() ->
     """For a Gaussian with precision P the best factors have variance 1 / P_ii; the bound falls short by their KL."""
     posterior, draws = fitted(guide="normal")
     precision = torch.linalg.inv(COVARIANCE)
-    assert torch.allclose(draws.std(0), precision.diagonal().rsqrt(), rtol=4 / math.sqrt(2 * len(draws)) + 0.02)
+    assert torch.allclose(
+        draws.std(0), precision.diagonal().rsqrt(), rtol=4 / math.sqrt(2 * len(draws)) + 0.02
+    )
     shortfall = 0.5 * float(precision.diagonal().log().sum() - torch.logdet(precision))
     gap = posterior.stats["lp"] - posterior.stats["log_q"]
     error = float(gap.std()) / math.sqrt(gap.numel())
@@ -67,7 +71,9 @@ def test_mini_batches_find_the_posterior_mean() -> None:
     _, draws = fitted(batch_size=10, steps=6000, patience=3000, learning_rate=0.01)
     sd = COVARIANCE.diagonal().sqrt()
     # the optimiser's own jitter is a third of a posterior sd, at ten rows of thirty a step
-    assert bool(((draws.mean(0) - POSTERIOR_MEAN).abs() < sd / 3 + 4 * sd / math.sqrt(len(draws))).all())
+    assert bool(
+        ((draws.mean(0) - POSTERIOR_MEAN).abs() < sd / 3 + 4 * sd / math.sqrt(len(draws))).all()
+    )
     with pytest.raises(NotApplicable, match="full batch"):
         ppgp.fit(models.GP(), DATA, inference.SVI(batch_size=10), progress=False)
 
@@ -91,9 +97,16 @@ def test_a_guide_of_the_users_own_is_the_mean_field_it_describes() -> None:
 
 
 @quiet
-@pytest.mark.parametrize("guide", ["normal", "lowrank", "iaf", pyro.infer.autoguide.AutoNormal], ids=str)
+@pytest.mark.parametrize(
+    "guide", ["normal", "lowrank", "iaf", pyro.infer.autoguide.AutoNormal], ids=str
+)
 def test_every_kind_of_guide_gives_draws_of_the_right_shape_and_dtype(guide: Any) -> None:
-    posterior = ppgp.fit(models.LinearRegression(), DATA, inference.SVI(guide=guide, steps=30, draws=10), progress=False)
+    posterior = ppgp.fit(
+        models.LinearRegression(),
+        DATA,
+        inference.SVI(guide=guide, steps=30, draws=10),
+        progress=False,
+    )
     assert posterior.draws["weight"].shape == (1, 10, 2)
     assert posterior.draws["noise"].shape == (1, 10)
     assert posterior.draws["weight"].dtype == torch.float64
@@ -123,5 +136,9 @@ def test_laplace_is_exact_where_the_posterior_is_gaussian() -> None:
 def test_nuts_agrees_with_the_closed_form() -> None:
     posterior = ppgp.fit(MODEL, DATA, inference.NUTS(), progress=False, standardise=False)
     for j, (_, x) in enumerate(diagnostics.scalars(posterior.draws)):
-        assert x.mean() == pytest.approx(float(POSTERIOR_MEAN[j]), abs=4 * diagnostics.mcse(x, "mean"))
-        assert x.std(ddof=1) == pytest.approx(float(COVARIANCE[j, j].sqrt()), abs=4 * diagnostics.mcse(x, "sd"))
+        assert x.mean() == pytest.approx(
+            float(POSTERIOR_MEAN[j]), abs=4 * diagnostics.mcse(x, "mean")
+        )
+        assert x.std(ddof=1) == pytest.approx(
+            float(COVARIANCE[j, j].sqrt()), abs=4 * diagnostics.mcse(x, "sd")
+        )

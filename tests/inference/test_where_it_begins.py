@@ -43,7 +43,9 @@ def test_a_deep_kernel_takes_hyperparameters_from_a_gp_and_its_own_network_stays
     begin, own = at(DEEP, found), Target(DEEP, DATA, optimise_params=True)
     origin = own.constrain(own.origin())
     for name, value in begin.items():
-        torch.testing.assert_close(value, found.theta[name][0] if name in found.theta else origin[name])
+        torch.testing.assert_close(
+            value, found.theta[name][0] if name in found.theta else origin[name]
+        )
 
 
 def test_a_mean_over_draws_is_on_the_unconstrained_scale() -> None:
@@ -54,6 +56,9 @@ def test_a_mean_over_draws_is_on_the_unconstrained_scale() -> None:
 def test_a_posterior_of_something_else_is_refused() -> None:
     other = ended(models.LinearRegression(), inference.MAP())
     with pytest.raises(
-        NotApplicable, match=r"init over some of kernel.variance, kernel.lengthscale, got one over weight, bias"
+        NotApplicable,
+        match=r"init over some of kernel.variance, kernel.lengthscale, got one over weight, bias",
     ):
-        ppgp.fit(models.GP(kernels.RBF(), noise=0.1), DATA, inference.MAP(), progress=False, init=other)
+        ppgp.fit(
+            models.GP(kernels.RBF(), noise=0.1), DATA, inference.MAP(), progress=False, init=other
+        )

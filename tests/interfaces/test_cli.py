@@ -19,12 +19,25 @@ PPGP = [sys.executable, "-W", "ignore", "-m", "ppgp"]
 
 
 def ppgp(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*PPGP, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        [*PPGP, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300, check=False
+    )
 
 
 def fitted(how: str, *more: str, cwd: Path) -> None:
     """Write q.safetensors: a linear model of train.csv."""
-    command = ["fit", "train.csv", "--target", "y", "--model", "linear", "--out", "q.safetensors", "--no-progress", "--how"]
+    command = [
+        "fit",
+        "train.csv",
+        "--target",
+        "y",
+        "--model",
+        "linear",
+        "--out",
+        "q.safetensors",
+        "--no-progress",
+        "--how",
+    ]
     done = ppgp(*command, how, *more, cwd=cwd)
     assert done.returncode == 0, done.stderr
 
@@ -69,12 +82,19 @@ def test_compare_prints_the_table_and_writes_the_report(table: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "reference" in done.stdout
     results = json.loads((table / "report" / "results.json").read_text())
-    assert [(r["model"], r["how"]) for r in results["rows"]] == [("linear", "map"), ("linear", "nuts")]
+    assert [(r["model"], r["how"]) for r in results["rows"]] == [
+        ("linear", "map"),
+        ("linear", "nuts"),
+    ]
     assert "predictions" in done.stdout
     words = {"agrees", "means agree, spread does not", "do not use", "unjudged"}
     assert results["rows"][0]["predictions"] in words
     assert results["rows"][0]["predictions_reason"]
-    assert all(np.isfinite(r[k]) for r in results["rows"] for k in ("rmse", "nll", "crps", "coverage", "width", "seconds"))
+    assert all(
+        np.isfinite(r[k])
+        for r in results["rows"]
+        for k in ("rmse", "nll", "crps", "coverage", "width", "seconds")
+    )
     page = (table / "report" / "index.html").read_text()
     assert results["rows"][0]["predictions_reason"].split(";")[0] in html.unescape(page)
     assert "data:image/png;base64," in page
@@ -86,7 +106,16 @@ def test_compare_prints_the_table_and_writes_the_report(table: Path) -> None:
 def test_fit_then_predict_with_calibration_rows(table: Path) -> None:
     fitted("laplace", cwd=table)
     done = ppgp(
-        "predict", "q.safetensors", "new.csv", "--calibration", "new.csv", "--level", "0.8", "--out", "p.csv", cwd=table
+        "predict",
+        "q.safetensors",
+        "new.csv",
+        "--calibration",
+        "new.csv",
+        "--level",
+        "0.8",
+        "--out",
+        "p.csv",
+        cwd=table,
     )
     assert done.returncode == 0, done.stderr
     assert "coverage >= 0.8" in done.stdout
@@ -96,9 +125,16 @@ def test_fit_then_predict_with_calibration_rows(table: Path) -> None:
     assert np.corrcoef(predictions["mean"], truth)[0, 1] > 0.9
 
 
-@pytest.mark.parametrize(("how", "figures"), [("laplace", {"k_hat", "marginals"}), ("nuts", {"trace", "rank", "pair", "loo"})])
+@pytest.mark.parametrize(
+    ("how", "figures"),
+    [("laplace", {"k_hat", "marginals"}), ("nuts", {"trace", "rank", "pair", "loo"})],
+)
 def test_diagnose_writes_the_figures_that_suit(table: Path, how: str, figures: set[str]) -> None:
-    fitted(how, *(("--set", "nuts.draws=100", "--set", "nuts.warmup=100") if how == "nuts" else ()), cwd=table)
+    fitted(
+        how,
+        *(("--set", "nuts.draws=100", "--set", "nuts.warmup=100") if how == "nuts" else ()),
+        cwd=table,
+    )
     done = ppgp("diagnose", "q.safetensors", "--out", "figures", cwd=table)
     assert done.returncode == 0, done.stderr
     assert "verdict:" in done.stdout
@@ -113,13 +149,36 @@ def test_calibrate_says_what_each_score_delivers(table: Path) -> None:
     frame["site"] = np.where(rng.random(300) < 0.3, "north", "south")
     frame[:100].drop(columns="site").to_csv(table / "fit.csv", index=False)
     frame[100:].to_csv(table / "rest.csv", index=False)
-    done = ppgp("fit", "fit.csv", "--target", "y", "--model", "linear", "--how", "map", "--out", "m.safetensors", cwd=table)
+    done = ppgp(
+        "fit",
+        "fit.csv",
+        "--target",
+        "y",
+        "--model",
+        "linear",
+        "--how",
+        "map",
+        "--out",
+        "m.safetensors",
+        cwd=table,
+    )
     assert done.returncode == 0, done.stderr
     done = ppgp("calibrate", "m.safetensors", "rest.csv", "--level", "0.8", cwd=table)
     assert done.returncode == 0, done.stderr
     assert "100 rows to calibrate, 100 to test" in done.stdout
-    assert all(name in done.stdout for name in ("absolute", "signed", "density", "nine times in ten"))
-    done = ppgp("calibrate", "m.safetensors", "rest.csv", "--scores", "Quantile(unit='width')", "--group", "site", cwd=table)
+    assert all(
+        name in done.stdout for name in ("absolute", "signed", "density", "nine times in ten")
+    )
+    done = ppgp(
+        "calibrate",
+        "m.safetensors",
+        "rest.csv",
+        "--scores",
+        "Quantile(unit='width')",
+        "--group",
+        "site",
+        cwd=table,
+    )
     assert done.returncode == 0, done.stderr
     assert "given the group" in " ".join(done.stdout.split())
     done = ppgp("calibrate", "m.safetensors", "rest.csv", "--scores", "absolut", cwd=table)
@@ -143,7 +202,9 @@ def test_calibrate_says_what_each_score_delivers(table: Path) -> None:
         (("reproduce", "nothing"), "latent-intervals"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_sentence_and_exit_code_2(arguments: tuple[str, ...], sentence: str, table: Path) -> None:
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    arguments: tuple[str, ...], sentence: str, table: Path
+) -> None:
     done = ppgp(*arguments, cwd=table)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr

@@ -16,6 +16,8 @@ from ppgp.interfaces.cli import _targets
 @pytest.mark.parametrize("value", [math.nan, math.inf, "?"])
 def test_a_target_that_is_no_number_gets_its_row(value: object) -> None:
     data = Dataset([[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 2.0, 3.5], ["a"], "y")
-    posterior = ppgp.fit(models.LinearRegression(0.1, 0.0, 1.0), data, inference.MAP(), progress=False)
+    posterior = ppgp.fit(
+        models.LinearRegression(0.1, 0.0, 1.0), data, inference.MAP(), progress=False
+    )
     with pytest.raises(DataError, match="row 2"):
         _targets(pd.Series([1.0, 2.0, value, 4.0], name="y"), posterior)

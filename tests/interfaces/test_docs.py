@@ -54,13 +54,17 @@ def test_the_first_two_commands_are_demo_and_test() -> None:
 
 
 def test_the_skeletons_of_contributing_are_python() -> None:
-    for block in re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL):
+    for block in re.findall(
+        r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL
+    ):
         compile(block, "CONTRIBUTING.md", "exec")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda p: p.stem)
-def test_a_notebook_runs_to_its_last_assert(source: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_notebook_runs_to_its_last_assert(
+    source: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     text = source.read_text()
     assert text.rstrip().splitlines()[-1].startswith("assert ")
     folder = request.getfixturevalue("data_dir") if "PPGP_DATA" in text else tmp_path
@@ -71,5 +75,7 @@ def test_a_notebook_runs_to_its_last_assert(source: Path, tmp_path: Path, reques
 def test_a_built_notebook_is_that_of_its_source(source: Path) -> None:
     """And it carries outputs: run ``make notebooks`` after a change."""
     built, wanted = jupytext.read(source.with_suffix(".ipynb")), jupytext.read(source)
-    assert [(c.cell_type, c.source) for c in built.cells] == [(c.cell_type, c.source) for c in wanted.cells]
+    assert [(c.cell_type, c.source) for c in built.cells] == [
+        (c.cell_type, c.source) for c in wanted.cells
+    ]
     assert any(c.get("outputs") for c in built.cells)

@@ -19,7 +19,9 @@ from ppgp.interfaces.estimators import ProbabilisticClassifier, ProbabilisticReg
 CHECKED = [ProbabilisticRegressor("linear", "map"), ProbabilisticClassifier("logistic", "map")]
 
 
-@pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning", "ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.filterwarnings(
+    "ignore::ppgp.errors.PpgpWarning", "ignore::sklearn.exceptions.SkipTestWarning"
+)
 @pytest.mark.parametrize("estimator", CHECKED, ids=lambda e: type(e).__name__)
 def test_scikit_learn_accepts_the_estimator(estimator: object) -> None:
     passed = 0
@@ -27,21 +29,29 @@ def test_scikit_learn_accepts_the_estimator(estimator: object) -> None:
         try:
             check(instance)
             passed += 1
-        except SkipTest:  # scikit-learn's own: a check for something else, or for a package that is not there
+        except (
+            SkipTest
+        ):  # scikit-learn's own: a check for something else, or for a package that is not there
             continue
     assert passed > 30
 
 
 def test_a_pipeline_cross_validates() -> None:
     X, y = load_diabetes(return_X_y=True)
-    scores = cross_val_score(make_pipeline(StandardScaler(), ProbabilisticRegressor("linear", "map")), X, y, cv=3)
+    scores = cross_val_score(
+        make_pipeline(StandardScaler(), ProbabilisticRegressor("linear", "map")), X, y, cv=3
+    )
     assert np.all(scores > 0.4)
 
 
 def test_the_estimator_is_fit_and_predict() -> None:
     X, y = load_breast_cancer(return_X_y=True)
     estimator = ProbabilisticClassifier("logistic", "map").fit(X, y)
-    posterior = ppgp.fit(models.LogisticRegression(), ppgp.Dataset(X, y), inference.MAP(), progress=False)
+    posterior = ppgp.fit(
+        models.LogisticRegression(), ppgp.Dataset(X, y), inference.MAP(), progress=False
+    )
     assert np.allclose(estimator.predict_proba(X), posterior.predict(X).probabilities.numpy())
-    mean, sd = ProbabilisticRegressor("linear", "laplace").fit(X, X[:, 0]).predict(X, return_std=True)
+    mean, sd = (
+        ProbabilisticRegressor("linear", "laplace").fit(X, X[:, 0]).predict(X, return_std=True)
+    )
     assert mean.shape == sd.shape == (len(X),)

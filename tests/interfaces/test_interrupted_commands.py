@@ -63,7 +63,19 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_good_file_stays(table: Path) -> None:
     good = table.parent / "good.safetensors"
     good.write_bytes(b"good")
-    command = ["fit", str(table), "--target", "y", "--model", "gp", "--how", "map", "--out", str(good), "--no-progress"]
+    command = [
+        "fit",
+        str(table),
+        "--target",
+        "y",
+        "--model",
+        "gp",
+        "--how",
+        "map",
+        "--out",
+        str(good),
+        "--no-progress",
+    ]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 130
     assert good.read_bytes() == b"good"
@@ -84,7 +96,17 @@ def test_a_comparison_ends_with_what_there_is(table: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(sweep, "fit", fit)
     out = table.parent / "report"
-    command = ["compare", str(table), "--target", "y", "--models", "linear,gp", "--how", "exact,map,nuts", "--no-progress"]
+    command = [
+        "compare",
+        str(table),
+        "--target",
+        "y",
+        "--models",
+        "linear,gp",
+        "--how",
+        "exact,map,nuts",
+        "--no-progress",
+    ]
     done = CliRunner().invoke(app, [*command, "--out", str(out)])
     assert done.exit_code == 130, done.output
     assert [type(how).__name__ for how in begun] == ["Exact", "MAP"]
@@ -101,8 +123,14 @@ def interrupted(posterior: ppgp.Posterior) -> ppgp.Posterior:
 
 def test_a_fit_that_was_cut_short_is_unjudged_and_judges_nobody() -> None:
     X = torch.randn(60, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    data = ppgp.Dataset(X, X[:, 0] + 0.5 * torch.randn(60, generator=torch.Generator().manual_seed(1), dtype=torch.float64))
-    laplace = ppgp.fit(models.LinearRegression(), data, inference.Laplace(draws=400), progress=False)
+    data = ppgp.Dataset(
+        X,
+        X[:, 0]
+        + 0.5 * torch.randn(60, generator=torch.Generator().manual_seed(1), dtype=torch.float64),
+    )
+    laplace = ppgp.fit(
+        models.LinearRegression(), data, inference.Laplace(draws=400), progress=False
+    )
     how = inference.NUTS(draws=600, warmup=200, chains=2)
     chains = ppgp.fit(models.LinearRegression(), data, how, progress=False)
     assert ppgp.compare({"laplace": laplace, "nuts": chains}).verdicts["nuts"] == "reference"
@@ -142,9 +170,13 @@ def met(number: signal.Signals, swallowed: bool) -> None:
 
 
 @pytest.mark.usefixtures("usual")
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=str)
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=str
+)
 @pytest.mark.parametrize("swallowed", [True, False])
-def test_the_exit_status_is_that_of_the_signal(number: signal.Signals, status: int, swallowed: bool) -> None:
+def test_the_exit_status_is_that_of_the_signal(
+    number: signal.Signals, status: int, swallowed: bool
+) -> None:
     with pytest.raises(SystemExit) as ended, signals.one_way_out():
         met(number, swallowed)
     assert ended.value.code == status
@@ -176,11 +208,26 @@ def heard(tube: int, until: re.Pattern[bytes] | None = None) -> bytes:
     return text
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=str)
-def test_a_search_on_a_terminal_is_stopped(number: signal.Signals, status: int, table: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=str
+)
+def test_a_search_on_a_terminal_is_stopped(
+    number: signal.Signals, status: int, table: Path
+) -> None:
     good = table.parent / "good.safetensors"
     good.write_bytes(b"good")
-    command = ["fit", "train.csv", "--target", "y", "--model", "linear", "--how", "svi", "--out", "good.safetensors"]
+    command = [
+        "fit",
+        "train.csv",
+        "--target",
+        "y",
+        "--model",
+        "linear",
+        "--how",
+        "svi",
+        "--out",
+        "good.safetensors",
+    ]
     more = ["--set", "svi.steps=1000000", "--set", "svi.patience=1000000"]
     ours, theirs = pty.openpty()
     with subprocess.Popen(
@@ -190,7 +237,12 @@ def test_a_search_on_a_terminal_is_stopped(number: signal.Signals, status: int, 
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
-        env={**os.environ, "PYTHONPATH": str(Path(ppgp.__file__).parents[1]), "TERM": "xterm", "COLUMNS": "160"},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(Path(ppgp.__file__).parents[1]),
+            "TERM": "xterm",
+            "COLUMNS": "160",
+        },
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         os.close(theirs)

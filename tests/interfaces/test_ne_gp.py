@@ -25,11 +25,15 @@ def write_table(folder: Path, name: str) -> None:
     np.savez(folder / f"{name}.npz", X=X, y=X[:, 0] + 0.1 * generator.normal(size=100))
 
 
-def test_without_tables_the_synthetic_set_is_run_and_the_missing_files_are_named(tmp_path: Path) -> None:
+def test_without_tables_the_synthetic_set_is_run_and_the_missing_files_are_named(
+    tmp_path: Path,
+) -> None:
     with pytest.warns(DataWarning, match=r"concrete\.npz and power\.npz.*--data-dir"):
         rows = experiment("ne-gp")(tmp_path, quick=True)
     assert {row["set"] for row in rows} == {"uneven"}
-    assert [(row["model"], row["level"]) for row in rows] == [(m, a) for m in ("ne-gp", "ne-svgp") for a in (0.9, 0.95)]
+    assert [(row["model"], row["level"]) for row in rows] == [
+        (m, a) for m in ("ne-gp", "ne-svgp") for a in (0.9, 0.95)
+    ]
     for row in rows:
         assert all(0 <= row[name] <= 1 for name in WAYS)
         assert row["latent_coverage"] <= row["coverage"]
@@ -49,7 +53,9 @@ def test_a_table_that_is_there_is_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("inside", [".", "uci"])
-def test_a_table_is_what_is_in_the_file_of_the_folder_or_its_uci(inside: str, tmp_path: Path) -> None:
+def test_a_table_is_what_is_in_the_file_of_the_folder_or_its_uci(
+    inside: str, tmp_path: Path
+) -> None:
     write_table(tmp_path / inside, "power")
     data = table(tmp_path, "power")
     assert data is not None

@@ -31,7 +31,9 @@ class Distorted(Inference):
     stretch: float = 1.0
     shift: float = 0.0
 
-    def __call__(self, target: Any, *, seed: int = 0, progress: bool = False, init: Any = None) -> ppgp.Posterior:
+    def __call__(
+        self, target: Any, *, seed: int = 0, progress: bool = False, init: Any = None
+    ) -> ppgp.Posterior:
         exact = Exact(draws=200)(target, seed=seed)
         draws = {}
         for name, x in exact.draws.items():
@@ -54,7 +56,11 @@ def test_exact_draws_pass() -> None:
 
 @pytest.mark.parametrize(
     ("how", "figure", "above"),
-    [(Distorted(stretch=0.6), "spread", 1.05), (Distorted(stretch=1.7), "spread", None), (Distorted(shift=0.5), "shift", None)],
+    [
+        (Distorted(stretch=0.6), "spread", 1.05),
+        (Distorted(stretch=1.7), "spread", None),
+        (Distorted(shift=0.5), "shift", None),
+    ],
     ids=repr,
 )
 def test_what_is_wrong_is_seen(how: Inference, figure: str, above: float | None) -> None:
@@ -80,7 +86,15 @@ def test_the_band_holds_as_often_as_it_says() -> None:
 def test_mean_field_on_a_correlated_posterior_fails() -> None:
     """Two inputs nearly alike: the weights' posterior is a ridge."""
     x = torch.randn(20, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    X = torch.cat([x, x + 0.1 * torch.randn(20, 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64)], 1)
+    X = torch.cat(
+        [
+            x,
+            x
+            + 0.1
+            * torch.randn(20, 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64),
+        ],
+        1,
+    )
     how = SVI("normal", method="deterministic", draws=200)
     found = ppgp.sbc(LinearRegression(noise=0.3), how, 60, X=X, progress=False)
     assert not found.passes
@@ -117,7 +131,9 @@ def test_symmetry_asks_for_the_means_alone() -> None:
 
 def test_data_that_a_model_refuses_are_drawn_again() -> None:
     """Three labels are of one class in more than a quarter of the simulations."""
-    found = ppgp.sbc(models.LogisticRegression(), inference.Laplace(draws=200), 20, n=3, d=1, progress=False)
+    found = ppgp.sbc(
+        models.LogisticRegression(), inference.Laplace(draws=200), 20, n=3, d=1, progress=False
+    )
     assert found.simulations == 20
 
 
@@ -143,7 +159,10 @@ def test_the_file_of_another_program_of_the_same_name_is_refused(tmp_path: Path)
 
         return program
 
-    path, arguments = tmp_path / "sbc.jsonl", {"x": torch.linspace(-1.0, 1.0, 10, dtype=torch.float64)}
+    path, arguments = (
+        tmp_path / "sbc.jsonl",
+        {"x": torch.linspace(-1.0, 1.0, 10, dtype=torch.float64)},
+    )
     how = inference.Laplace(draws=200)
     ppgp.sbc(written(0.5), how, 20, arguments=arguments, checkpoint=path, progress=False)
     with pytest.raises(StorageError, match="another"):
@@ -180,4 +199,10 @@ def test_a_program_is_validated_too() -> None:
 
 def test_a_program_without_data_is_one_sentence() -> None:
     with pytest.raises(NotApplicable, match="arguments=dict"):
-        ppgp.sbc(program, inference.Laplace(), 20, arguments={"x": torch.ones(2), "y": torch.ones(2)}, progress=False)
+        ppgp.sbc(
+            program,
+            inference.Laplace(),
+            20,
+            arguments={"x": torch.ones(2), "y": torch.ones(2)},
+            progress=False,
+        )

@@ -25,13 +25,24 @@ def test_every_named_score_builds(name: str) -> None:
 
 
 def test_a_recipe_reads_sums_products_and_keywords() -> None:
-    built = zoo.build_model("GP(Matern(1.5) + Linear() * Subspace(Periodic(period=1.0), [0]), noise=Gamma(2, 1))")
-    kernel = kernels.Matern(1.5) + kernels.Linear() * kernels.Subspace(kernels.Periodic(period=1.0), [0])
+    built = zoo.build_model(
+        "GP(Matern(1.5) + Linear() * Subspace(Periodic(period=1.0), [0]), noise=Gamma(2, 1))"
+    )
+    kernel = kernels.Matern(1.5) + kernels.Linear() * kernels.Subspace(
+        kernels.Periodic(period=1.0), [0]
+    )
     assert built == models.GP(kernel, noise=priors.Gamma(2, 1))
 
 
 @pytest.mark.parametrize(
-    "text", ["__import__('os').system('true')", "GP((lambda: 1)())", "GP(open('x'))", "GP([x for x in (1,)])", "GP(1 - 2)"]
+    "text",
+    [
+        "__import__('os').system('true')",
+        "GP((lambda: 1)())",
+        "GP(open('x'))",
+        "GP([x for x in (1,)])",
+        "GP(1 - 2)",
+    ],
 )
 def test_nothing_but_calls_of_members_is_read(text: str) -> None:
     with pytest.raises((SettingError, UnknownName)):
@@ -50,9 +61,13 @@ def test_a_setting_reaches_through_wrappers_and_terms() -> None:
 
 
 def test_the_field_decides_between_members_of_one_name() -> None:
-    built = zoo.build_model("SVGP(Exponential() + RBF(lengthscale=Exponential(2.0)), likelihood=StudentT(4.0))")
+    built = zoo.build_model(
+        "SVGP(Exponential() + RBF(lengthscale=Exponential(2.0)), likelihood=StudentT(4.0))"
+    )
     assert isinstance(built.likelihood, likelihoods.StudentT)
     assert isinstance(built.kernel.children[0], kernels.Exponential)
     assert built.kernel.children[1].lengthscale == priors.Exponential(2.0)
-    assert zoo.build_model("LinearRegression(weight=StudentT(3.0, 0.0, 1.0))").weight == priors.StudentT(3.0, 0.0, 1.0)
+    assert zoo.build_model(
+        "LinearRegression(weight=StudentT(3.0, 0.0, 1.0))"
+    ).weight == priors.StudentT(3.0, 0.0, 1.0)
     assert zoo.changed(built, "likelihood", "Bernoulli()").likelihood == likelihoods.Bernoulli()

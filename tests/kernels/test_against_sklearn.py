@@ -7,7 +7,19 @@ import pytest
 import torch
 from sklearn.gaussian_process import kernels as sk
 
-from ppgp.kernels import ARD, RBF, Constant, Exponential, Kernel, Linear, Matern, Periodic, Polynomial, RationalQuadratic, White
+from ppgp.kernels import (
+    ARD,
+    RBF,
+    Constant,
+    Exponential,
+    Kernel,
+    Linear,
+    Matern,
+    Periodic,
+    Polynomial,
+    RationalQuadratic,
+    White,
+)
 
 X = np.random.default_rng(0).normal(size=(7, 2))
 Z = np.random.default_rng(1).normal(size=(4, 2))
@@ -24,11 +36,15 @@ PAIRS: dict[str, tuple[Kernel, object]] = {
         2.0 * sk.RationalQuadratic(length_scale=0.7, alpha=1.3),
     ),
     "Constant": (Constant(variance=2.0), sk.ConstantKernel(2.0)),
-    "Linear + Constant": (Linear(variance=1.0) + Constant(variance=0.49), sk.DotProduct(sigma_0=0.7)),
+    "Linear + Constant": (
+        Linear(variance=1.0) + Constant(variance=0.49),
+        sk.DotProduct(sigma_0=0.7),
+    ),
     "Polynomial": (Polynomial(3, variance=2.0, offset=0.49), 2.0 * sk.DotProduct(sigma_0=0.7) ** 3),
     "White": (White(variance=2.0), sk.WhiteKernel(2.0)),
     "sum of products": (
-        RBF(variance=1.0, lengthscale=0.7) * Matern(1.5, variance=1.5, lengthscale=2.0) + White(variance=0.1),
+        RBF(variance=1.0, lengthscale=0.7) * Matern(1.5, variance=1.5, lengthscale=2.0)
+        + White(variance=0.1),
         sk.RBF(0.7) * 1.5 * sk.Matern(2.0, nu=1.5) + sk.WhiteKernel(0.1),
     ),
 }
@@ -37,14 +53,21 @@ PAIRS: dict[str, tuple[Kernel, object]] = {
 @pytest.mark.parametrize(("ours", "theirs"), PAIRS.values(), ids=PAIRS.keys())
 def test_equals_scikit_learn(ours: Kernel, theirs: sk.Kernel) -> None:
     for rows in (X, WIDE):
-        np.testing.assert_allclose(ours({}, torch.as_tensor(rows)).numpy(), theirs(rows), rtol=1e-10, atol=1e-12)
-        np.testing.assert_allclose(ours.diag({}, torch.as_tensor(rows)).numpy(), theirs.diag(rows), rtol=1e-12)
+        np.testing.assert_allclose(
+            ours({}, torch.as_tensor(rows)).numpy(), theirs(rows), rtol=1e-10, atol=1e-12
+        )
+        np.testing.assert_allclose(
+            ours.diag({}, torch.as_tensor(rows)).numpy(), theirs.diag(rows), rtol=1e-12
+        )
     cross = ours({}, torch.as_tensor(X), torch.as_tensor(Z)).numpy()
     np.testing.assert_allclose(cross, theirs(X, Z), rtol=1e-10, atol=1e-12)
 
 
 def test_periodic_equals_scikit_learn_on_one_column_and_multiplies_over_columns() -> None:
-    ours, theirs = Periodic(variance=1.0, lengthscale=0.7, period=1.4), sk.ExpSineSquared(length_scale=0.7, periodicity=1.4)
+    ours, theirs = (
+        Periodic(variance=1.0, lengthscale=0.7, period=1.4),
+        sk.ExpSineSquared(length_scale=0.7, periodicity=1.4),
+    )
     columns = [theirs(X[:, [k]], Z[:, [k]]) for k in range(2)]
     one = ours({}, torch.as_tensor(X[:, [0]]), torch.as_tensor(Z[:, [0]]))
     np.testing.assert_allclose(one.numpy(), columns[0], rtol=1e-12)
@@ -56,8 +79,12 @@ def test_periodic_equals_scikit_learn_on_one_column_and_multiplies_over_columns(
 def test_ard_equals_scikit_learn_with_one_lengthscale_a_column(d: int) -> None:
     lengthscale = np.linspace(0.5, 2.0, d)
     rows = WIDE[:, :d]
-    ours = ARD(Matern(2.5, variance=1.0))({"lengthscale": torch.as_tensor(lengthscale)}, torch.as_tensor(rows))
-    np.testing.assert_allclose(ours.numpy(), sk.Matern(lengthscale, nu=2.5)(rows), rtol=1e-10, atol=1e-12)
+    ours = ARD(Matern(2.5, variance=1.0))(
+        {"lengthscale": torch.as_tensor(lengthscale)}, torch.as_tensor(rows)
+    )
+    np.testing.assert_allclose(
+        ours.numpy(), sk.Matern(lengthscale, nu=2.5)(rows), rtol=1e-10, atol=1e-12
+    )
 
 
 def test_periodic_repeats_after_its_period() -> None:
@@ -69,4 +96,6 @@ def test_periodic_repeats_after_its_period() -> None:
 def test_rational_quadratic_tends_to_rbf_for_large_alpha() -> None:
     x = torch.as_tensor(X)
     rbf = RBF(variance=1.0, lengthscale=0.7)({}, x)
-    torch.testing.assert_close(RationalQuadratic(1.0, 0.7, alpha=1e9)({}, x), rbf, rtol=0, atol=1e-7)
+    torch.testing.assert_close(
+        RationalQuadratic(1.0, 0.7, alpha=1e9)({}, x), rbf, rtol=0, atol=1e-7
+    )

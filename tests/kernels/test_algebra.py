@@ -8,7 +8,21 @@ import pytest
 import torch
 
 from ppgp.errors import NotApplicable, SettingError
-from ppgp.kernels import ARD, RBF, Constant, Kernel, Linear, Matern, Periodic, Polynomial, Product, Scale, Subspace, Sum, White
+from ppgp.kernels import (
+    ARD,
+    RBF,
+    Constant,
+    Kernel,
+    Linear,
+    Matern,
+    Periodic,
+    Polynomial,
+    Product,
+    Scale,
+    Subspace,
+    Sum,
+    White,
+)
 from ppgp.kernels.base import check_kernel
 from ppgp.priors import Exponential, Flat, HalfNormal, Normal, StudentT, Uniform
 
@@ -52,11 +66,15 @@ def test_subspace_sees_its_columns_alone() -> None:
 
 def test_ard_with_equal_lengthscales_is_the_isotropic_kernel() -> None:
     theta = {"variance": torch.tensor(1.3).double(), "lengthscale": torch.tensor(0.6).double()}
-    torch.testing.assert_close(ARD(RBF())(theta | {"lengthscale": theta["lengthscale"].expand(3)}, X), RBF()(theta, X))
+    torch.testing.assert_close(
+        ARD(RBF())(theta | {"lengthscale": theta["lengthscale"].expand(3)}, X), RBF()(theta, X)
+    )
     torch.testing.assert_close(ARD(RBF(1.3, 0.6))({}, X), RBF(1.3, 0.6)({}, X))
 
 
-@pytest.mark.parametrize("k", [Periodic(), Linear(), Constant(), White(), Polynomial(), Scale(Periodic())], ids=repr)
+@pytest.mark.parametrize(
+    "k", [Periodic(), Linear(), Constant(), White(), Polynomial(), Scale(Periodic())], ids=repr
+)
 def test_ard_refuses_a_kernel_without_a_lengthscale_that_rescales(k: Kernel) -> None:
     with pytest.raises(NotApplicable, match="put ARD around RBF"):
         ARD(k)
@@ -97,7 +115,9 @@ def test_a_prior_with_negative_values_is_refused_for_a_lengthscale(prior: Normal
         RBF(lengthscale=prior).sites(1)
 
 
-@pytest.mark.parametrize("prior", [HalfNormal(), Exponential(), Uniform(0.0, 1.0), Flat(), 0.5, 1], ids=repr)
+@pytest.mark.parametrize(
+    "prior", [HalfNormal(), Exponential(), Uniform(0.0, 1.0), Flat(), 0.5, 1], ids=repr
+)
 def test_positive_priors_and_numbers_are_accepted_for_a_lengthscale(prior: HalfNormal) -> None:
     assert RBF(lengthscale=prior).sites(1)["lengthscale"].prior == prior
 
@@ -128,12 +148,19 @@ def test_a_missing_hyperparameter_is_named() -> None:
 def test_white_noise_tells_equal_rows_apart() -> None:
     twins = X[[0, 0]]
     assert torch.equal(White(variance=2.0)({}, twins), 2 * torch.eye(2, dtype=X.dtype))
-    assert torch.equal(White(variance=2.0)({}, twins, twins.clone()), torch.zeros(2, 2, dtype=X.dtype))
+    assert torch.equal(
+        White(variance=2.0)({}, twins, twins.clone()), torch.zeros(2, 2, dtype=X.dtype)
+    )
 
 
 @pytest.mark.parametrize(
     "act",
-    [lambda: 2.0 * RBF(), lambda: 1.0 + RBF(), lambda: check_kernel(2.0), lambda: check_kernel(RBF)],
+    [
+        lambda: 2.0 * RBF(),
+        lambda: 1.0 + RBF(),
+        lambda: check_kernel(2.0),
+        lambda: check_kernel(RBF),
+    ],
     ids=["times", "plus", "number", "class"],
 )
 def test_what_is_no_kernel_is_said_in_one_sentence(act: Callable[[], object]) -> None:

@@ -33,11 +33,17 @@ def median(kernel: kernels.Kernel, d: int) -> list[float]:
         (RBF(), 9, [1.0]),  # one lengthscale for all columns: the data say enough about it
         (ARD(RBF(lengthscale=LogNormal(0.0, 1.0))), 9, [1.0] * 9),  # what the user says stays
         (ARD(RBF(lengthscale=priors.Lengthscale(1.0))), 4, [2 * 2.718281828459045] * 4),
-        (Deep(MLP((4,), 9), ARD(RBF())), 3, [1.0] * 9),  # features lie in a ball, whatever their number
+        (
+            Deep(MLP((4,), 9), ARD(RBF())),
+            3,
+            [1.0] * 9,
+        ),  # features lie in a ball, whatever their number
     ],
     ids=repr,
 )
-def test_the_median_grows_with_the_columns_that_have_their_own(kernel: kernels.Kernel, d: int, expected: list[float]) -> None:
+def test_the_median_grows_with_the_columns_that_have_their_own(
+    kernel: kernels.Kernel, d: int, expected: list[float]
+) -> None:
     assert median(kernel, d) == pytest.approx(expected)
 
 
@@ -52,7 +58,9 @@ def test_one_number_a_column_is_taken_and_another_count_refused() -> None:
     with pytest.raises(ppgp.errors.SettingError):
         RBF(1.3, (0.5, 2.0)).sites(2)
     data = ppgp.Dataset(100 * X, X[:, 0].sin())
-    fitted = ppgp.fit(models.GP(ARD(RBF(1.3, (50.0, 200.0))), noise=0.1), data, inference.MAP(), progress=False)
+    fitted = ppgp.fit(
+        models.GP(ARD(RBF(1.3, (50.0, 200.0))), noise=0.1), data, inference.MAP(), progress=False
+    )
     assert fitted.shape == (1, 1)
 
 

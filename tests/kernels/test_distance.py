@@ -11,17 +11,25 @@ from ppgp.kernels.distance import TINY, distance, squared_distance
 
 
 def rows(n: int, d: int, offset: float = 0.0) -> Tensor:
-    return offset + torch.randn(n, d, generator=torch.Generator().manual_seed(n * 100 + d), dtype=torch.float64)
+    return offset + torch.randn(
+        n, d, generator=torch.Generator().manual_seed(n * 100 + d), dtype=torch.float64
+    )
 
 
 @pytest.mark.parametrize("d", [1, 3, 4, 12])
 @pytest.mark.parametrize("offset", [0.0, 1e6])
 def test_equals_the_sum_over_columns(d: int, offset: float) -> None:
-    A, B, lengthscale = rows(6, d, offset), rows(4, d, offset), torch.tensor([[0.7]], dtype=torch.float64)
+    A, B, lengthscale = (
+        rows(6, d, offset),
+        rows(4, d, offset),
+        torch.tensor([[0.7]], dtype=torch.float64),
+    )
     for one, other in ((A, B), (A, A)):
         plain = (one[:, None] - other[None]).square().sum(-1) / 0.49
         given = None if other is one else other
-        torch.testing.assert_close(squared_distance(one, given, lengthscale), plain, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(
+            squared_distance(one, given, lengthscale), plain, rtol=1e-12, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("d", [1, 4])
@@ -43,12 +51,19 @@ def test_the_slope_in_X_is_zero_at_equal_rows(d: int, k: RBF) -> None:
 def test_the_distance_is_the_root_and_flat_at_zero(d: int) -> None:
     X = rows(5, d)[[0, 1, 2, 1]].requires_grad_()
     found = distance(X, None, torch.ones(1, 1).double())
-    torch.testing.assert_close(found, torch.cdist(X, X, compute_mode="donot_use_mm_for_euclid_dist"), rtol=1e-12, atol=1e-7)
+    torch.testing.assert_close(
+        found, torch.cdist(X, X, compute_mode="donot_use_mm_for_euclid_dist"), rtol=1e-12, atol=1e-7
+    )
     (gradient,) = torch.autograd.grad(found.diagonal().sum() + found[1, 3], X)
     torch.testing.assert_close(gradient, torch.zeros_like(gradient), rtol=0, atol=1e-6)
 
 
-EVERY: list[Kernel] = [RBF(2.0, 1.0), Exponential(2.0, 1.0), Matern(1.5, 2.0, 1.0), RationalQuadratic(2.0, 1.0, 1.0)]
+EVERY: list[Kernel] = [
+    RBF(2.0, 1.0),
+    Exponential(2.0, 1.0),
+    Matern(1.5, 2.0, 1.0),
+    RationalQuadratic(2.0, 1.0, 1.0),
+]
 
 
 def exact(k: Kernel, A: Tensor, B: Tensor) -> Tensor:
@@ -91,7 +106,9 @@ def test_slopes_are_the_same_by_differences_and_by_the_product(k: Kernel) -> Non
     for scale in (1.0, 1.0 + 1e-12):
         A = X.clone().requires_grad_()
         far = torch.cat([A, (5e3 if scale > 1 else 0.0) * torch.ones(12, 1)], 1)
-        far = torch.cat([far, far.detach()[:1] - torch.tensor([0.0] * 5 + [1e4 if scale > 1 else 0.0])])
+        far = torch.cat(
+            [far, far.detach()[:1] - torch.tensor([0.0] * 5 + [1e4 if scale > 1 else 0.0])]
+        )
         (slope,) = torch.autograd.grad((weight * k({}, far, far[:12])[:12]).sum(), A)
         slopes.append(slope)
     torch.testing.assert_close(slopes[0], slopes[1], rtol=1e-7, atol=1e-9)

@@ -16,9 +16,13 @@ X = torch.randn(12, 2, generator=torch.Generator().manual_seed(0), dtype=torch.f
 def test_the_spherical_kernel_is_the_common_volume_of_two_balls() -> None:
     h = torch.linspace(0.0, 3.0, 13, dtype=torch.float64)
     K = Spherical(2.0, 2.0)({}, torch.zeros(1, 1, dtype=torch.float64), h[:, None])[0]
-    radius = 1.0  # balls of diameter 2, centres h apart: two caps, pi (4 r + h) (2 r - h)^2 / 12 in all
+    radius = (
+        1.0  # balls of diameter 2, centres h apart: two caps, pi (4 r + h) (2 r - h)^2 / 12 in all
+    )
     volume = math.pi * (4 * radius + h) * (2 * radius - h).clamp_min(0).square() / 12
-    torch.testing.assert_close(K, 2.0 * volume / (4 / 3 * math.pi * radius**3), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        K, 2.0 * volume / (4 / 3 * math.pi * radius**3), rtol=1e-12, atol=1e-12
+    )
 
 
 def test_the_spherical_kernel_has_at_most_three_dimensions() -> None:
@@ -34,10 +38,18 @@ def test_the_variogram_of_the_linear_kernel_is_a_line() -> None:
     torch.testing.assert_close(gamma, 0.7 * torch.cdist(X, X), rtol=1e-7, atol=1e-7)
 
 
-@pytest.mark.parametrize(("angle", "long"), [(0.0, (0.0, 1.0)), (90.0, (1.0, 0.0)), (45.0, (1.0, 1.0)), (135.0, (1.0, -1.0))])
-def test_the_range_is_long_along_the_angle_and_short_across(angle: float, long: tuple[float, float]) -> None:
+@pytest.mark.parametrize(
+    ("angle", "long"),
+    [(0.0, (0.0, 1.0)), (90.0, (1.0, 0.0)), (45.0, (1.0, 1.0)), (135.0, (1.0, -1.0))],
+)
+def test_the_range_is_long_along_the_angle_and_short_across(
+    angle: float, long: tuple[float, float]
+) -> None:
     """Clockwise from north: 45 degrees is north-east, 135 south-east."""
-    kernel, origin = Anisotropy(Exponential(1.0, 2.0), angle, 0.25), torch.zeros(1, 2, dtype=torch.float64)
+    kernel, origin = (
+        Anisotropy(Exponential(1.0, 2.0), angle, 0.25),
+        torch.zeros(1, 2, dtype=torch.float64),
+    )
     along = torch.tensor([long], dtype=torch.float64)
     across = torch.tensor([[-long[1], long[0]]], dtype=torch.float64)
     h = float(along.norm())

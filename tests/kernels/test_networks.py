@@ -20,16 +20,21 @@ def rows(n: int, d: int, seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("network", "d", "q"), [(MLP(), 5, 32), (MLP(hidden=(), out=2), 1, 2), (CNN(), 64, 16), (CNN(), 31**2, 16)]
+    ("network", "d", "q"),
+    [(MLP(), 5, 32), (MLP(hidden=(), out=2), 1, 2), (CNN(), 64, 16), (CNN(), 31**2, 16)],
 )
-def test_features_lie_in_the_ball_that_a_lengthscale_of_1_is_meant_for(network: Network, d: int, q: int) -> None:
+def test_features_lie_in_the_ball_that_a_lengthscale_of_1_is_meant_for(
+    network: Network, d: int, q: int
+) -> None:
     module = network.build(d).requires_grad_(False).eval()
     F = module(100.0 * rows(50, d))
     assert F.shape == (50, q)
     assert width(network, d) == q
     assert F.dtype == torch.float64
     assert float(F.norm(dim=1).max()) <= networks.RADIUS * (1 + 1e-12)
-    near = module(rows(50, d))  # inputs of unit scale: neither all alike nor all at the edge of the ball
+    near = module(
+        rows(50, d)
+    )  # inputs of unit scale: neither all alike nor all at the edge of the ball
     assert 0.1 < float(torch.pdist(near).median()) < 2 * networks.RADIUS - 0.1
 
 
@@ -64,16 +69,27 @@ def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         slopes.append(torch.autograd.grad(F.square().sum(), list(module.parameters())))
     torch.testing.assert_close(split(X), whole(X))
     torch.testing.assert_close(slopes[1], slopes[0])
-    torch.testing.assert_close(split.train()(X), whole.train()(X))  # statistics of the batch, all of it
+    torch.testing.assert_close(
+        split.train()(X), whole.train()(X)
+    )  # statistics of the batch, all of it
 
 
-def test_batch_normalisation_is_of_the_batch_in_pretraining_and_of_the_running_moments_in_a_kernel() -> None:
+def test_batch_normalisation_is_of_the_batch_in_pretraining_and_of_the_running_moments_in_a_kernel() -> (
+    None
+):
     """In train mode the channels of the first block have mean 0 and variance 1; training moves the running moments, a kernel not."""
-    recipe, X = CNN(channels=(4, 4), out=3, normalise=True), 2.0 + 3.0 * rows(65, 64)  # 65 rows: a batch of one is left over
+    recipe, X = (
+        CNN(channels=(4, 4), out=3, normalise=True),
+        2.0 + 3.0 * rows(65, 64),
+    )  # 65 rows: a batch of one is left over
     block = recipe.build(64).train()[:3]  # type: ignore[index]
     out = block(X)
-    torch.testing.assert_close(out.mean((0, 2, 3)), torch.zeros(4, dtype=torch.float64), rtol=0, atol=1e-9)
-    torch.testing.assert_close(out.var((0, 2, 3), correction=0), torch.ones(4, dtype=torch.float64), rtol=1e-4, atol=0)
+    torch.testing.assert_close(
+        out.mean((0, 2, 3)), torch.zeros(4, dtype=torch.float64), rtol=0, atol=1e-9
+    )
+    torch.testing.assert_close(
+        out.var((0, 2, 3), correction=0), torch.ones(4, dtype=torch.float64), rtol=1e-4, atol=0
+    )
     trained = pretrained(recipe, Dataset(X, X[:, 0]), epochs=3, standardise=False)
     _, moments = networks.weights(trained)
     assert float(moments["2.running_mean"].abs().max()) > 0.1
@@ -81,7 +97,9 @@ def test_batch_normalisation_is_of_the_batch_in_pretraining_and_of_the_running_m
     with training():
         kernel = module_of(trained, 64)
         torch.testing.assert_close(kernel[:3](X)[:5], kernel[:3](X[:5]), rtol=1e-12, atol=1e-12)  # type: ignore[index]
-    assert all(torch.equal(value, kept[name]) for name, value in networks.weights(trained)[1].items())
+    assert all(
+        torch.equal(value, kept[name]) for name, value in networks.weights(trained)[1].items()
+    )
 
 
 def test_a_regressor_is_what_is_pretrained_and_its_head() -> None:
@@ -94,7 +112,9 @@ def test_a_regressor_is_what_is_pretrained_and_its_head() -> None:
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_pretraining_lowers_the_error_of_the_best_linear_head_and_changes_nothing_else(own: bool) -> None:
+def test_pretraining_lowers_the_error_of_the_best_linear_head_and_changes_nothing_else(
+    own: bool,
+) -> None:
     X = rows(100, 2)
     data = Dataset(X, torch.sin(3 * X[:, 0]) * X[:, 1])
     recipe = MLP(hidden=(16,), out=4, dropout=0.0)
@@ -110,7 +130,9 @@ def test_pretraining_lowers_the_error_of_the_best_linear_head_and_changes_nothin
     def residual(module: nn.Module) -> float:
         with torch.no_grad():
             F = torch.cat([module(X), torch.ones(len(X), 1, dtype=X.dtype)], 1)
-            return float((data.y - F @ torch.linalg.lstsq(F, data.y[:, None]).solution[:, 0]).square().mean())
+            return float(
+                (data.y - F @ torch.linalg.lstsq(F, data.y[:, None]).solution[:, 0]).square().mean()
+            )
 
     assert residual(one) < 0.5 * residual(recipe.build(2).eval())
     assert not one.training
@@ -119,7 +141,12 @@ def test_pretraining_lowers_the_error_of_the_best_linear_head_and_changes_nothin
 def test_options_that_are_none() -> None:
     with pytest.raises(UnknownName, match="relu"):
         MLP(activation="rellu")
-    for build in (lambda: MLP(dropout=1.0), lambda: MLP(hidden=(0,)), lambda: CNN(channels=()), lambda: MLP(out=True)):
+    for build in (
+        lambda: MLP(dropout=1.0),
+        lambda: MLP(hidden=(0,)),
+        lambda: CNN(channels=()),
+        lambda: MLP(out=True),
+    ):
         with pytest.raises(SettingError):
             build()
     with pytest.raises(SettingError, match="epochs"):

@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ppgp.kernels import ARD, RBF, Anisotropy, Kernel, Matern, Periodic, Polynomial, RationalQuadratic, Scale, SpectralMixture
+from ppgp.kernels import (
+    ARD,
+    RBF,
+    Anisotropy,
+    Kernel,
+    Matern,
+    Periodic,
+    Polynomial,
+    RationalQuadratic,
+    Scale,
+    SpectralMixture,
+)
 
 F64 = torch.float64
 PARTLY: list[Kernel] = [
@@ -28,9 +39,15 @@ def test_all_draws_at_once_are_each_draw_by_itself(kernel: Kernel) -> None:
     X, Z = (torch.randn(n, 3, generator=generator, dtype=F64) for n in (4, 5))
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        theta = {name: s.distribution(X).sample((3,)) for name, s in kernel.sites(3).items() if not s.fixed}
+        theta = {
+            name: s.distribution(X).sample((3,))
+            for name, s in kernel.sites(3).items()
+            if not s.fixed
+        }
     each = [{name: value[i] for name, value in theta.items()} for i in range(3)]
-    torch.testing.assert_close(kernel(theta, X, Z), torch.stack([kernel(one, X, Z) for one in each]))
+    torch.testing.assert_close(
+        kernel(theta, X, Z), torch.stack([kernel(one, X, Z) for one in each])
+    )
     torch.testing.assert_close(kernel(theta, X), torch.stack([kernel(one, X) for one in each]))
     diagonal = torch.stack([kernel.diag(one, X) for one in each])
     torch.testing.assert_close(kernel.diag(theta, X).expand(3, 4), diagonal)

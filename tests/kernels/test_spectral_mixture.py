@@ -18,7 +18,9 @@ from ppgp.target import Target
 X = torch.randn(6, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def theta(weight: list[float], frequency: list[list[float]], bandwidth: list[list[float]]) -> dict[str, torch.Tensor]:
+def theta(
+    weight: list[float], frequency: list[list[float]], bandwidth: list[list[float]]
+) -> dict[str, torch.Tensor]:
     given = {"weight": weight, "frequency": frequency, "bandwidth": bandwidth}
     return {name: torch.tensor(value, dtype=torch.float64) for name, value in given.items()}
 
@@ -38,7 +40,12 @@ def test_it_is_the_fourier_transform_of_its_spectrum() -> None:
     density = torch.zeros_like(s)
     for w, mu, b in ((0.6, 0.4, 0.2), (1.5, 1.2, 0.1)):
         for sign in (-1, 1):
-            density += 0.5 * w * torch.exp(-0.5 * ((s - sign * mu) / b).square()) / (b * math.sqrt(2 * math.pi))
+            density += (
+                0.5
+                * w
+                * torch.exp(-0.5 * ((s - sign * mu) / b).square())
+                / (b * math.sqrt(2 * math.pi))
+            )
     expected = torch.trapezoid(density * torch.cos(2 * math.pi * lags * s), s)
     torch.testing.assert_close(K, expected, rtol=1e-9, atol=1e-9)
 
@@ -46,21 +53,34 @@ def test_it_is_the_fourier_transform_of_its_spectrum() -> None:
 def test_components_start_apart() -> None:
     """Equal ones would have equal gradients for ever."""
     model = GP(SpectralMixture(3))
-    start = Target(model, Dataset(X, X[:, 0])).constrain(Target(model, Dataset(X, X[:, 0])).origin())
-    torch.testing.assert_close(start["kernel.frequency"][:, 0], torch.tensor([1 / 6, 1 / 2, 5 / 6], dtype=torch.float64))
+    start = Target(model, Dataset(X, X[:, 0])).constrain(
+        Target(model, Dataset(X, X[:, 0])).origin()
+    )
+    torch.testing.assert_close(
+        start["kernel.frequency"][:, 0], torch.tensor([1 / 6, 1 / 2, 5 / 6], dtype=torch.float64)
+    )
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 def test_it_extrapolates_a_rhythm() -> None:
     """Two tones, three periods beyond the data: the plain kernel is back at its mean there, and knows no more than the sd of y."""
     t = torch.linspace(0, 12, 160, dtype=torch.float64)[:, None]
-    tones = lambda t: torch.sin(2 * math.pi * 0.5 * t[:, 0]) + 0.5 * torch.sin(2 * math.pi * 1.3 * t[:, 0])  # noqa: E731
-    y = tones(t) + 0.05 * torch.randn(160, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def tones(t: torch.Tensor) -> torch.Tensor:
+        return torch.sin(2 * math.pi * 0.5 * t[:, 0]) + 0.5 * torch.sin(2 * math.pi * 1.3 * t[:, 0])
+
+    y = tones(t) + 0.05 * torch.randn(
+        160, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
     ahead = torch.linspace(12.2, 14, 40, dtype=torch.float64)[:, None]
     rmse = {}
     for kernel in (SpectralMixture(3), RBF()):
-        posterior = ppgp.fit(GP(kernel), Dataset(t, y), inference.MAP(), standardise=False, progress=False)
-        rmse[type(kernel).__name__] = float((posterior.predict(ahead).mean - tones(ahead)).square().mean().sqrt())
+        posterior = ppgp.fit(
+            GP(kernel), Dataset(t, y), inference.MAP(), standardise=False, progress=False
+        )
+        rmse[type(kernel).__name__] = float(
+            (posterior.predict(ahead).mean - tones(ahead)).square().mean().sqrt()
+        )
     assert rmse["SpectralMixture"] < 0.3 * rmse["RBF"]
 
 
@@ -73,8 +93,13 @@ def test_options_that_are_none() -> None:
 
 @pytest.mark.parametrize("build", [models.GP, models.SGPR, models.SVGP, models.Kriging])
 def test_every_search_begins_with_different_components(build: Any) -> None:
-    data = Dataset(torch.linspace(0.0, 3.0, 20, dtype=torch.float64)[:, None], torch.linspace(0.0, 3.0, 20).sin())
+    data = Dataset(
+        torch.linspace(0.0, 3.0, 20, dtype=torch.float64)[:, None],
+        torch.linspace(0.0, 3.0, 20).sin(),
+    )
     target = Target(build(SpectralMixture(3)).prepare(data), data)
     begun = target.constrain(target.origin())
     frequency = next(value for name, value in begun.items() if name.endswith("frequency"))
-    torch.testing.assert_close(frequency[:, 0], torch.tensor([1.0, 3.0, 5.0], dtype=torch.float64) / 6)
+    torch.testing.assert_close(
+        frequency[:, 0], torch.tensor([1.0, 3.0, 5.0], dtype=torch.float64) / 6
+    )

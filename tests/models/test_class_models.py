@@ -62,7 +62,9 @@ def test_the_unpenalised_fit_is_that_of_scikit_learn(optimizer: str) -> None:
     peer = Peer(C=np.inf, tol=1e-12, max_iter=10_000).fit(data.X, data.y)
     posterior = fit(FLAT, data, MAP(optimizer))
     np.testing.assert_allclose(posterior.draws["weight"][0, 0], peer.coef_[0], rtol=1e-4)
-    np.testing.assert_allclose(posterior.predict(data.X).probabilities[:, 1], peer.predict_proba(data.X)[:, 1], atol=1e-6)
+    np.testing.assert_allclose(
+        posterior.predict(data.X).probabilities[:, 1], peer.predict_proba(data.X)[:, 1], atol=1e-6
+    )
 
 
 def test_newton_and_lbfgs_agree_to_the_digits_a_gradient_has() -> None:
@@ -75,7 +77,9 @@ def test_map_is_the_ridge_fit(optimizer: str) -> None:
     data = cancer()
     peer = Peer(C=1.0, tol=1e-12, max_iter=10_000).fit(data.X, data.y)
     posterior = fit(LogisticRegression(Normal(0.0, 1.0), Flat()), data, MAP(optimizer, steps=5000))
-    np.testing.assert_allclose(posterior.draws["weight"][0, 0], peer.coef_[0], rtol=1e-3 if optimizer == "gd" else 1e-5)
+    np.testing.assert_allclose(
+        posterior.draws["weight"][0, 0], peer.coef_[0], rtol=1e-3 if optimizer == "gd" else 1e-5
+    )
 
 
 @pytest.mark.parametrize("optimizer", ["newton", "lbfgs"])
@@ -84,7 +88,9 @@ def test_softmax_is_scikit_learns_multinomial(optimizer: str) -> None:
     peer = Peer(C=1.0, tol=1e-12, max_iter=10_000).fit(data.X, data.y)
     posterior = fit(SoftmaxRegression(Normal(0.0, 1.0), Flat()), data, MAP(optimizer))
     np.testing.assert_allclose(posterior.draws["weight"][0, 0], peer.coef_, atol=1e-5)
-    np.testing.assert_allclose(posterior.predict(data.X).probabilities, peer.predict_proba(data.X), atol=1e-6)
+    np.testing.assert_allclose(
+        posterior.predict(data.X).probabilities, peer.predict_proba(data.X), atol=1e-6
+    )
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
@@ -138,10 +144,17 @@ def test_laplace_evidence_against_quadrature() -> None:
 def test_the_probit_approximation_is_near_the_average_over_draws() -> None:
     data = cancer()
     posterior = fit(LogisticRegression(), data, Laplace(draws=4000))
-    average, probit = posterior.predict(data.X).probabilities[:, 1], posterior.probit(data.X).probabilities[:, 1]
+    average, probit = (
+        posterior.predict(data.X).probabilities[:, 1],
+        posterior.probit(data.X).probabilities[:, 1],
+    )
     assert float((average - probit).abs().max()) < 0.02
-    plug_in = torch.sigmoid(data.X @ posterior.draws["weight"].mean((0, 1)) + posterior.draws["bias"].mean())
-    assert bool(((probit - 0.5).abs() <= (plug_in - 0.5).abs() + 1e-9).all())  # the exponent is -1/2: towards one half
+    plug_in = torch.sigmoid(
+        data.X @ posterior.draws["weight"].mean((0, 1)) + posterior.draws["bias"].mean()
+    )
+    assert bool(
+        ((probit - 0.5).abs() <= (plug_in - 0.5).abs() + 1e-9).all()
+    )  # the exponent is -1/2: towards one half
     with pytest.raises(NotApplicable, match="use predict"):
         fit(SoftmaxRegression(), iris(), MAP("newton")).probit(iris().X)
 
@@ -151,7 +164,12 @@ def test_every_way_agrees_on_iris() -> None:
     reference = fit(SoftmaxRegression(), data, NUTS(draws=1000, warmup=500))
     p = reference.predict(data.X).probabilities
     for how in (Laplace(), SVI("multivariate_normal")):
-        assert float((fit(SoftmaxRegression(), data, how).predict(data.X).probabilities - p).abs().max()) < 0.05
+        assert (
+            float(
+                (fit(SoftmaxRegression(), data, how).predict(data.X).probabilities - p).abs().max()
+            )
+            < 0.05
+        )
     assert metrics.accuracy(reference.predict(data.X), data.y) > 0.78
     assert max(diagnostics.rhat(x) for _, x in diagnostics.scalars(reference.draws)) < 1.02
 
@@ -197,7 +215,11 @@ def test_data_that_cannot_be_fitted_get_one_sentence() -> None:
     with pytest.raises(SettingError, match="number of classes"):
         SoftmaxRegression().sites(3)
     with pytest.warns(ConvergenceWarning, match="diverge|not finite"):
-        fit(SoftmaxRegression(Normal(0.0, 1.0), Normal(0.0, 1.0)), Dataset(1e4 * X, y), MAP("sgd", learning_rate=1e12))
+        fit(
+            SoftmaxRegression(Normal(0.0, 1.0), Normal(0.0, 1.0)),
+            Dataset(1e4 * X, y),
+            MAP("sgd", learning_rate=1e12),
+        )
 
 
 def test_a_label_that_the_fit_has_never_seen() -> None:

@@ -19,9 +19,16 @@ KERNEL = Subspace(RBF(), [0]) + Linear() + Matern(1.5)
 def fitted(standardise: bool = True) -> tuple[Posterior, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     X = torch.randn(15, 2, generator=generator, dtype=torch.float64)
-    y = 5 + torch.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * torch.randn(15, generator=generator, dtype=torch.float64)
+    y = (
+        5
+        + torch.sin(2 * X[:, 0])
+        + X[:, 1]
+        + 0.1 * torch.randn(15, generator=generator, dtype=torch.float64)
+    )
     model = GP(KERNEL, mean=Normal(0.0, 1.0))
-    posterior = ppgp.fit(model, Dataset(X, y), inference.Laplace(draws=6), standardise=standardise, progress=False)
+    posterior = ppgp.fit(
+        model, Dataset(X, y), inference.Laplace(draws=6), standardise=standardise, progress=False
+    )
     return posterior, torch.randn(4, 2, generator=generator, dtype=torch.float64)
 
 
@@ -53,7 +60,9 @@ def test_each_term_is_the_conditional_of_one_joint_law() -> None:
             mean = k @ torch.linalg.inv(C) @ (train.y - one["mean"])
             variance = (child(own, X) - k @ torch.linalg.inv(C) @ k.mT).diagonal()
             torch.testing.assert_close(part.distribution.mean[s], mean, rtol=1e-6, atol=1e-8)
-            torch.testing.assert_close(part.distribution.variance[s], variance, rtol=1e-6, atol=1e-8)
+            torch.testing.assert_close(
+                part.distribution.variance[s], variance, rtol=1e-6, atol=1e-8
+            )
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")

@@ -29,18 +29,24 @@ def table(n: int = 9) -> Dataset:
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
 @pytest.mark.parametrize("how", [Gibbs(draws=4000), NUTS(draws=3000)], ids=["gibbs", "nuts"])
 @pytest.mark.parametrize("model", [GaussianMixture(2), GaussianMixture(2, variance=1.0)], ids=repr)
-def test_samplers_agree_with_enumeration_after_relabelling(model: GaussianMixture, how: Gibbs | NUTS) -> None:
+def test_samplers_agree_with_enumeration_after_relabelling(
+    model: GaussianMixture, how: Gibbs | NUTS
+) -> None:
     data = table()
     exact = ppgp.fit(model, data, Exact(draws=20_000), standardise=False, progress=False)
     ours = ppgp.fit(model, data, how, standardise=False, progress=False)
     for (_, x), (_, y) in zip(
-        diagnostics.scalars(ours.draws), diagnostics.scalars({k: exact.draws[k] for k in ours.draws}), strict=True
+        diagnostics.scalars(ours.draws),
+        diagnostics.scalars({k: exact.draws[k] for k in ours.draws}),
+        strict=True,
     ):
         # quantiles: the variances have heavy tails
         for q in (0.1, 0.5, 0.9):
             at = np.quantile(y, q)
             size = diagnostics.ess(x)
-            assert abs(float((x <= at).mean()) - q) < 4.5 * np.sqrt(q * (1 - q) * (1 / size + 1 / y.size))
+            assert abs(float((x <= at).mean()) - q) < 4.5 * np.sqrt(
+                q * (1 - q) * (1 / size + 1 / y.size)
+            )
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
@@ -48,13 +54,17 @@ def test_the_evidence_by_enumeration_is_that_by_quadrature() -> None:
     """Two rows, two components, unit variance, means N(0, 4): four assignments, each a bivariate normal density."""
     y = np.array([0.3, -1.1, 0.2])
     data = Dataset([[0.0], [1.0], [2.0]], y)
-    posterior = ppgp.fit(GaussianMixture(2, Normal(0.0, 2.0), 1.0), data, Exact(), standardise=False, progress=False)
+    posterior = ppgp.fit(
+        GaussianMixture(2, Normal(0.0, 2.0), 1.0), data, Exact(), standardise=False, progress=False
+    )
     total = 0.0
     for code in range(8):
         z = np.array([code >> i & 1 for i in range(3)])
         covariance = np.eye(3) + 4.0 * (z[:, None] == z[None, :])
         counts = np.bincount(z, minlength=2)
-        weight = np.prod([np.arange(1, c + 1).prod() for c in counts]) / 24.0  # Dirichlet(1, 1): n_0! n_1! / (n + 1)!
+        weight = (
+            np.prod([np.arange(1, c + 1).prod() for c in counts]) / 24.0
+        )  # Dirichlet(1, 1): n_0! n_1! / (n + 1)!
         total += weight * stats.multivariate_normal(np.zeros(3), covariance).pdf(y)
     assert posterior.log_evidence == pytest.approx(np.log(total), rel=1e-10)
 
@@ -63,7 +73,9 @@ def test_unknown_variances_are_integrated_as_accurately() -> None:
     """With one row: the evidence is the integral over mean and variance of a normal density."""
     data = Dataset([[0.0], [1.0]], [0.4, 0.4])
     prior = InverseGamma(3.0, 1.0)
-    posterior = ppgp.target.Target(GaussianMixture(2), data).model.exact(data, 10, torch.Generator().manual_seed(0))
+    posterior = ppgp.target.Target(GaussianMixture(2), data).model.exact(
+        data, 10, torch.Generator().manual_seed(0)
+    )
     v = stats.invgamma(3.0, scale=1.0).ppf((np.arange(200_000) + 0.5) / 200_000)
     apart = np.mean(stats.norm(0, np.sqrt(1 + v)).pdf(0.4)) ** 2
     together = np.mean(
@@ -80,9 +92,13 @@ def test_the_law_is_that_of_scipy() -> None:
     parts = [stats.norm(float(a), float(b)) for a, b in zip(m, s, strict=True)]
     density = 0.2 * parts[0].pdf(x) + 0.8 * parts[1].pdf(x)
     np.testing.assert_allclose(law.log_prob(x).exp(), density, rtol=1e-12)
-    np.testing.assert_allclose(law.cdf(x), 0.2 * parts[0].cdf(x) + 0.8 * parts[1].cdf(x), rtol=1e-12)
+    np.testing.assert_allclose(
+        law.cdf(x), 0.2 * parts[0].cdf(x) + 0.8 * parts[1].cdf(x), rtol=1e-12
+    )
     draws = law.expand((20_000,)).sample()
-    assert float(draws.mean()) == pytest.approx(float(law.mean), abs=5 * float(law.variance.sqrt()) / 20_000**0.5)
+    assert float(draws.mean()) == pytest.approx(
+        float(law.mean), abs=5 * float(law.variance.sqrt()) / 20_000**0.5
+    )
     kurtosis = float((draws - draws.mean()).pow(4).mean() / draws.var() ** 2)
     error = float(law.variance) * ((kurtosis - 1) / 20_000) ** 0.5
     assert float(draws.var()) == pytest.approx(float(law.variance), abs=5 * error)
@@ -91,7 +107,12 @@ def test_the_law_is_that_of_scipy() -> None:
 @pytest.mark.filterwarnings("ignore:R-hat:ppgp.errors.ConvergenceWarning")
 def test_well_apart_components_are_found_and_predicted() -> None:
     generator = torch.Generator().manual_seed(0)
-    y = torch.cat([torch.randn(60, generator=generator, dtype=F64), 10 + 2 * torch.randn(40, generator=generator, dtype=F64)])
+    y = torch.cat(
+        [
+            torch.randn(60, generator=generator, dtype=F64),
+            10 + 2 * torch.randn(40, generator=generator, dtype=F64),
+        ]
+    )
     data = Dataset(torch.zeros(100, 1, dtype=F64) + torch.arange(100)[:, None], y)
     for how in (MAP(), Laplace(), Gibbs(), NUTS(draws=300, warmup=300)):
         posterior = ppgp.fit(GaussianMixture(2), data, how, progress=False)
@@ -107,7 +128,9 @@ def test_well_apart_components_are_found_and_predicted() -> None:
 
 def test_label_switching_is_mended_and_reported() -> None:
     with pytest.warns(ConvergenceWarning, match="labels switched"):
-        posterior = ppgp.fit(GaussianMixture(2, variance=1.0), table(), Gibbs(), standardise=False, progress=False)
+        posterior = ppgp.fit(
+            GaussianMixture(2, variance=1.0), table(), Gibbs(), standardise=False, progress=False
+        )
     mean = posterior.draws["mean"]
     assert bool((mean[..., 0] <= mean[..., 1]).all())
     shares = GaussianMixture(2, variance=1.0).responsibilities(posterior.theta, table().y)
@@ -128,7 +151,9 @@ def test_what_cannot_be_done_is_said() -> None:
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
 @pytest.mark.parametrize("variances", [(1.0, 9.0), (9.0, 1.0)])
-def test_components_that_a_tuple_tells_apart_keep_their_order(variances: tuple[float, float]) -> None:
+def test_components_that_a_tuple_tells_apart_keep_their_order(
+    variances: tuple[float, float],
+) -> None:
     """Sorted by their means they would stand beside the variances of one another."""
     generator = torch.Generator().manual_seed(0)
     e = torch.randn(300, generator=generator, dtype=F64)
@@ -136,7 +161,9 @@ def test_components_that_a_tuple_tells_apart_keep_their_order(variances: tuple[f
     wide = variances.index(9.0)
     recipe = GaussianMixture(mean=InUnitsOfData(Normal(0.0, 10.0)), variance=variances)
     for how in (MAP(), Gibbs(draws=50, chains=1)):
-        posterior = ppgp.fit(recipe, Dataset(torch.arange(300.0, dtype=F64)[:, None], y), how, progress=False)
+        posterior = ppgp.fit(
+            recipe, Dataset(torch.arange(300.0, dtype=F64)[:, None], y), how, progress=False
+        )
         mean, proportion = posterior.draws_in("data")["mean"], posterior.draws["proportion"]
         assert float(mean[..., wide].mean()) == pytest.approx(6.0, abs=1.2)
         assert float(mean[..., 1 - wide].mean()) == pytest.approx(0.0, abs=0.3)

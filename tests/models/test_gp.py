@@ -48,20 +48,35 @@ def test_leaving_one_out_in_closed_form_is_n_refits() -> None:
     "model",
     [
         models.GP(kernels.RBF(variance=1.0, lengthscale=0.5), noise=0.1, mean=priors.Normal()),
-        models.Kriging(kernels.RBF(variance=1.0, lengthscale=0.5), nugget=0.1, drift="none", mean=priors.Normal(0.0, 2.0)),
+        models.Kriging(
+            kernels.RBF(variance=1.0, lengthscale=0.5),
+            nugget=0.1,
+            drift="none",
+            mean=priors.Normal(0.0, 2.0),
+        ),
     ],
     ids=["gp", "kriging"],
 )
-def test_one_covariance_serves_all_draws_of_the_mean(model: models.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_covariance_serves_all_draws_of_the_mean(
+    model: models.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     theta = {"mean": torch.tensor([-1.0, 0.0, 2.0], dtype=torch.float64)}
     each = [replace(model, mean=float(m)) for m in theta["mean"]]
     for budget in (2**28, 1):  # all draws at once, and one by one
         monkeypatch.setattr(gp_module, "MEMORY_BUDGET", budget)
         monkeypatch.setattr(kriging_module, "MEMORY_BUDGET", budget)
-        laws = model.predict(theta, NEW, DATA), model.predict(theta, NEW, DATA, joint=True), model.loo(theta, DATA)
+        laws = (
+            model.predict(theta, NEW, DATA),
+            model.predict(theta, NEW, DATA, joint=True),
+            model.loo(theta, DATA),
+        )
         for law, ask in zip(laws, ("predict", "joint", "loo"), strict=True):
             for i, one in enumerate(each):
-                alone = one.loo({}, DATA) if ask == "loo" else one.predict({}, NEW, DATA, joint=ask == "joint")
+                alone = (
+                    one.loo({}, DATA)
+                    if ask == "loo"
+                    else one.predict({}, NEW, DATA, joint=ask == "joint")
+                )
                 torch.testing.assert_close(law.mean[i], alone.mean[0])
                 torch.testing.assert_close(law.variance[i], alone.variance[0])
 
@@ -86,7 +101,9 @@ def test_predictions_are_in_the_units_of_the_data() -> None:
     two = ppgp.fit(models.GP(), far, inference.MAP(), progress=False).predict(1000 + 50 * NEW)
     torch.testing.assert_close(two.mean, -300 + 7 * one.mean, rtol=1e-6, atol=1e-5)
     torch.testing.assert_close(two.std, 7 * one.std, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(two.log_prob(-300 + 7 * Y[:7]), one.log_prob(Y[:7]) - np.log(7.0), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        two.log_prob(-300 + 7 * Y[:7]), one.log_prob(Y[:7]) - np.log(7.0), rtol=1e-5, atol=1e-5
+    )
 
 
 def test_a_noise_of_zero_interpolates_and_names_duplicates() -> None:
@@ -111,5 +128,8 @@ def test_labels_that_are_not_classes_are_one_sentence() -> None:
     with pytest.raises(SettingError, match="labels 0 and 1"):
         ppgp.fit(models.LogisticRegression(), DATA, inference.MAP(), progress=False)
     species = Dataset(X, ["cat", "dog", "cow", "dog", "cat"] * 5)
-    with pytest.raises(DataError, match=r"numbers in y for GP, got the labels cat, cow, dog: use LogisticRegression"):
+    with pytest.raises(
+        DataError,
+        match=r"numbers in y for GP, got the labels cat, cow, dog: use LogisticRegression",
+    ):
         ppgp.fit(models.GP(), species, inference.MAP(), progress=False)

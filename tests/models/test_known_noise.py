@@ -17,7 +17,7 @@ from torch.distributions import MultivariateNormal
 
 import ppgp
 from ppgp import inference, kernels, models, priors
-from ppgp.conformal import deleted
+from ppgp.conformal import leave_one_out_parts
 from ppgp.data import Dataset
 from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
 from ppgp.target import Target
@@ -52,7 +52,9 @@ def test_the_program_is_a_gaussian_of_both_noises() -> None:
 
 def test_known_noise_alone_is_scikit_learns_alpha() -> None:
     kernel = sk.ConstantKernel(1.7, "fixed") * sk.Matern(0.8, "fixed", nu=2.5)
-    peer = GaussianProcessRegressor(kernel, alpha=SD.numpy() ** 2, optimizer=None).fit(X.numpy(), Y.numpy())
+    peer = GaussianProcessRegressor(kernel, alpha=SD.numpy() ** 2, optimizer=None).fit(
+        X.numpy(), Y.numpy()
+    )
     mean, spread = peer.predict(NEW.numpy(), return_cov=True)
     model = models.GP(KERNEL, noise=0.0)
     law, known = (model.predict({}, NEW, DATA, noise_sd=sd) for sd in (None, NEW_SD))
@@ -62,7 +64,9 @@ def test_known_noise_alone_is_scikit_learns_alpha() -> None:
     joint = model.predict({}, NEW, DATA, joint=True, noise_sd=NEW_SD).covariance_matrix[0]
     assert np.allclose(joint, spread + np.diag(NEW_SD.numpy() ** 2), atol=1e-8)
     fitted = models.GP(kernels.Matern(2.5, priors.Flat(), priors.Flat()), noise=0.0, mean=0.0)
-    peer = GaussianProcessRegressor(sk.ConstantKernel() * sk.Matern(nu=2.5), alpha=SD.numpy() ** 2).fit(X.numpy(), Y.numpy())
+    peer = GaussianProcessRegressor(
+        sk.ConstantKernel() * sk.Matern(nu=2.5), alpha=SD.numpy() ** 2
+    ).fit(X.numpy(), Y.numpy())
     ours = ppgp.fit(fitted, DATA, inference.MAP(), progress=False, standardise=False).draws
     found = float(ours["kernel.variance"]), float(ours["kernel.lengthscale"])
     assert np.allclose(found, np.exp(peer.kernel_.theta), rtol=1e-3)
@@ -70,7 +74,11 @@ def test_known_noise_alone_is_scikit_learns_alpha() -> None:
 
 @pytest.mark.parametrize("model", BOTH, ids=["gp", "ordinary", "simple"])
 def test_leaving_one_out_in_closed_form_is_n_refits(model: Any) -> None:
-    theta = {name: torch.full((1,), 0.2, dtype=torch.float64) for name in model.sites(2) if not model.sites(2)[name].fixed}
+    theta = {
+        name: torch.full((1,), 0.2, dtype=torch.float64)
+        for name in model.sites(2)
+        if not model.sites(2)[name].fixed
+    }
     law = model.loo(theta, DATA)
     for i in (0, 13, 29):
         rest = [j for j in range(DATA.n) if j != i]
@@ -78,11 +86,13 @@ def test_leaving_one_out_in_closed_form_is_n_refits(model: Any) -> None:
         torch.testing.assert_close(law.mean[0, i], refit.mean[0, 0], rtol=1e-8, atol=1e-8)
         torch.testing.assert_close(law.variance[0, i], refit.variance[0, 0], rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(model.log_likelihood(theta, DATA)["y"], law.log_prob(Y))
-    parts = deleted(*model.gaussian(theta, NEW, DATA, NEW_SD))
+    parts = leave_one_out_parts(*model.gaussian(theta, NEW, DATA, NEW_SD))
     new = model.predict(theta, NEW, DATA, noise_sd=NEW_SD)
     torch.testing.assert_close(parts.mean, new.mean[0], rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(parts.variance, new.variance[0], rtol=1e-8, atol=1e-8)
-    torch.testing.assert_close(parts.studentised, (Y - law.mean[0]) / law.stddev[0], rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(
+        parts.studentised, (Y - law.mean[0]) / law.stddev[0], rtol=1e-8, atol=1e-8
+    )
 
 
 def test_neighbours_have_their_own_noise() -> None:
@@ -90,7 +100,9 @@ def test_neighbours_have_their_own_noise() -> None:
     near = models.Kriging(KERNEL, nugget=priors.LogNormal(), neighbours=29)
     row = torch.cdist(NEW[:1], X)[0].argmax()  # what 29 of 30 neighbours leave out
     kept = [j for j in range(30) if j != int(row)]
-    whole = models.Kriging(KERNEL, nugget=priors.LogNormal()).predict(theta, NEW[:1], DATA.rows(kept), noise_sd=NEW_SD[3:4])
+    whole = models.Kriging(KERNEL, nugget=priors.LogNormal()).predict(
+        theta, NEW[:1], DATA.rows(kept), noise_sd=NEW_SD[3:4]
+    )
     local = near.predict(theta, NEW[:1], DATA, noise_sd=NEW_SD[3:4])
     torch.testing.assert_close(local.mean, whole.mean)
     torch.testing.assert_close(local.variance, whole.variance)
@@ -117,7 +129,10 @@ def test_rows_that_are_known_better_weigh_more() -> None:
     model = models.GP(kernels.RBF(variance=1e6, lengthscale=1.0), noise=0.0).prepare(data)
     mean = model.predict({}, x[:1], data).mean[0, 0]
     torch.testing.assert_close(
-        mean, torch.tensor((1 / 0.01 + 2 / 0.04) / (1 / 0.01 + 1 / 0.04), dtype=torch.float64), rtol=1e-6, atol=0
+        mean,
+        torch.tensor((1 / 0.01 + 2 / 0.04) / (1 / 0.01 + 1 / 0.04), dtype=torch.float64),
+        rtol=1e-6,
+        atol=0,
     )
     for twins, refused in (([0.0, 0.2, 0.1], False), ([0.0, 0.0, 0.1], True)):
         table = Dataset(x, [1.0, 2.0, 0.0], noise_sd=twins)
@@ -131,7 +146,8 @@ def test_rows_that_are_known_better_weigh_more() -> None:
 
 def test_paths_and_components_know_the_noise() -> None:
     model = models.GP(
-        kernels.RBF(variance=1.0, lengthscale=0.7) + kernels.Linear(variance=0.5), noise=priors.LogNormal(-3.0, 1.0)
+        kernels.RBF(variance=1.0, lengthscale=0.7) + kernels.Linear(variance=0.5),
+        noise=priors.LogNormal(-3.0, 1.0),
     )
     fitted = ppgp.fit(model, DATA, inference.MAP(), progress=False)
     latent = fitted.latent(NEW)
@@ -150,7 +166,9 @@ def test_noise_follows_rows_devices_frames_and_files(tmp_path: Path) -> None:
     assert data.feature_names == ("a", "b")
     assert "noise known" in repr(data)
     for part, rows in zip(
-        data.split(0.5, seed=3), torch.randperm(30, generator=torch.Generator().manual_seed(3)).split(15), strict=True
+        data.split(0.5, seed=3),
+        torch.randperm(30, generator=torch.Generator().manual_seed(3)).split(15),
+        strict=True,
     ):
         assert torch.equal(part.noise_sd, SD[rows])
     assert data.to(torch.float32).noise_sd.dtype == torch.float32
@@ -158,7 +176,9 @@ def test_noise_follows_rows_devices_frames_and_files(tmp_path: Path) -> None:
     again = ppgp.load_posterior(posterior.save(tmp_path / "gp.safetensors"))
     assert torch.equal(again.data.noise_sd, posterior.data.noise_sd)
     assert torch.equal(again.model.noise_sd, posterior.data.noise_sd)
-    torch.testing.assert_close(again.predict(NEW, noise_sd=NEW_SD).std, posterior.predict(NEW, noise_sd=NEW_SD).std)
+    torch.testing.assert_close(
+        again.predict(NEW, noise_sd=NEW_SD).std, posterior.predict(NEW, noise_sd=NEW_SD).std
+    )
     torch.testing.assert_close(again.log_likelihood(), posterior.log_likelihood())
     twice = ppgp.fit(posterior.model, Dataset(X, Y), inference.MAP(), progress=False)
     assert twice.model.noise_sd is None  # prepared anew for rows whose noise is not known
@@ -167,7 +187,9 @@ def test_noise_follows_rows_devices_frames_and_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("model", BOTH, ids=["gp", "kriging", "known mean"])
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
 def test_rows_held_out_of_a_search_have_their_own_noise(model: Any) -> None:
-    found = ppgp.fit(model, DATA, inference.MAP(steps=3, hold_out=0.3), standardise=False, progress=False)
+    found = ppgp.fit(
+        model, DATA, inference.MAP(steps=3, hold_out=0.3), standardise=False, progress=False
+    )
     order = torch.randperm(DATA.n, generator=torch.Generator().manual_seed(0))
     held, rest = DATA.rows(order[:9]), DATA.rows(order[9:])
     law = model.prepare(rest).predict(found.theta, held.X, rest, noise_sd=held.noise_sd)
@@ -178,9 +200,14 @@ def test_rows_held_out_of_a_search_have_their_own_noise(model: Any) -> None:
 def test_replicates_have_the_noise_of_their_rows() -> None:
     loud = Dataset(X, Y, noise_sd=torch.where(torch.arange(30) < 15, 3.0, 0.01))
     posterior = ppgp.fit(
-        models.GP(KERNEL, noise=priors.LogNormal(-5.0, 0.1)), loud, inference.Laplace(draws=400), progress=False
+        models.GP(KERNEL, noise=priors.LogNormal(-5.0, 0.1)),
+        loud,
+        inference.Laplace(draws=400),
+        progress=False,
     )
-    drawn = posterior.to_arviz(predictive=True, log_likelihood=False)["posterior_predictive"]["y"].to_numpy()[0]
+    drawn = posterior.to_arviz(predictive=True, log_likelihood=False)["posterior_predictive"][
+        "y"
+    ].to_numpy()[0]
     spread = drawn.std(0)
     assert spread[:15].min() > 3.0 * (1 - 4.5 / 800**0.5)
     assert spread[15:].max() < 1.5
@@ -190,7 +217,9 @@ def test_full_conformal_asks_for_the_noise_of_the_new_rows() -> None:
     posterior = ppgp.fit(models.GP(), DATA, inference.MAP(), progress=False)
     with pytest.raises(DataError, match="noise_sd of the new rows"):
         ppgp.full_conformal(posterior, NEW)
-    narrow, wide = (ppgp.full_conformal(posterior, NEW, 0.8, noise_sd=sd).width for sd in (0.0, 2.0))
+    narrow, wide = (
+        ppgp.full_conformal(posterior, NEW, 0.8, noise_sd=sd).width for sd in (0.0, 2.0)
+    )
     assert bool((wide > narrow).all())
     table = Dataset(NEW, Y[:7], noise_sd=torch.full((7,), 2.0))
     torch.testing.assert_close(ppgp.full_conformal(posterior, table, 0.8).width, wide)
@@ -199,7 +228,9 @@ def test_full_conformal_asks_for_the_noise_of_the_new_rows() -> None:
 def test_comparison_scores_test_rows_with_their_noise() -> None:
     posterior = ppgp.fit(models.GP(), DATA, inference.MAP(), progress=False)
     test = Dataset(NEW, Y[:7], noise_sd=NEW_SD)
-    found = ppgp.compare({"gp": posterior}, test=test, calibration=Dataset(X[:9] + 0.1, Y[:9], noise_sd=SD[:9]))
+    found = ppgp.compare(
+        {"gp": posterior}, test=test, calibration=Dataset(X[:9] + 0.1, Y[:9], noise_sd=SD[:9])
+    )
     torch.testing.assert_close(found.predictions["gp"].std, posterior.predict(test).std)
 
 
@@ -208,14 +239,32 @@ def test_comparison_scores_test_rows_with_their_noise() -> None:
     [
         (lambda: Dataset(X, Y, noise_sd=-SD), DataError, "finite noise_sd >= 0"),
         (lambda: Dataset(X, Y, noise_sd=SD[:5]), DataError, r"noise_sd with shape \[30\]"),
-        (lambda: ppgp.fit(models.LinearRegression(), DATA, inference.Exact()), NotApplicable, "use GP or Kriging"),
-        (lambda: models.GP(KERNEL).prepare(DATA).model(NEW), DataError, "prepare the recipe for these rows"),
-        (lambda: Dataset.from_frame(pd.DataFrame({"a": [1.0], "y": [2.0]}), "y", noise_sd="z"), UnknownName, "noise column"),
-        (lambda: Dataset.from_frame(pd.DataFrame({"a": [1.0], "y": [2.0]}), "y", noise_sd="y"), SettingError, "its own"),
+        (
+            lambda: ppgp.fit(models.LinearRegression(), DATA, inference.Exact()),
+            NotApplicable,
+            "use GP or Kriging",
+        ),
+        (
+            lambda: models.GP(KERNEL).prepare(DATA).model(NEW),
+            DataError,
+            "prepare the recipe for these rows",
+        ),
+        (
+            lambda: Dataset.from_frame(pd.DataFrame({"a": [1.0], "y": [2.0]}), "y", noise_sd="z"),
+            UnknownName,
+            "noise column",
+        ),
+        (
+            lambda: Dataset.from_frame(pd.DataFrame({"a": [1.0], "y": [2.0]}), "y", noise_sd="y"),
+            SettingError,
+            "its own",
+        ),
     ],
     ids=["negative", "length", "linear", "other rows", "no column", "the target"],
 )
-def test_what_cannot_be_is_one_sentence(attempt: Callable[[], Any], kind: type[Exception], words: str) -> None:
+def test_what_cannot_be_is_one_sentence(
+    attempt: Callable[[], Any], kind: type[Exception], words: str
+) -> None:
     with pytest.raises(kind, match=words):
         attempt()
 
@@ -229,9 +278,13 @@ def test_predict_refuses_noise_that_a_model_would_not_use() -> None:
 
 
 @pytest.mark.parametrize(
-    "build", [lambda k: models.GP(k, noise=0), lambda k: models.Kriging(k, nugget=0)], ids=["gp", "kriging"]
+    "build",
+    [lambda k: models.GP(k, noise=0), lambda k: models.Kriging(k, nugget=0)],
+    ids=["gp", "kriging"],
 )
-def test_white_tells_duplicates_apart_where_there_is_no_other_noise(build: Callable[[Any], Any]) -> None:
+def test_white_tells_duplicates_apart_where_there_is_no_other_noise(
+    build: Callable[[Any], Any],
+) -> None:
     twice = Dataset(torch.cat([X, X]), torch.cat([Y, Y + 0.1]))
     ready = build(KERNEL + kernels.White(0.2)).prepare(twice)
     assert bool(torch.isfinite(ready.loo({}, twice).mean).all())
@@ -252,4 +305,6 @@ def test_the_noise_of_a_frame_is_read_by_the_name_that_it_had(tmp_path: Path) ->
         with_it, without = found.predict(frame), found.predict(frame.drop(columns=["error", "y"]))
         torch.testing.assert_close(with_it.std, found.predict(X, noise_sd=SD).std)
         torch.testing.assert_close(without.std, found.predict(X).std)
-        torch.testing.assert_close(found.predict(frame, noise_sd=2.0).std, found.predict(X, noise_sd=2.0).std)
+        torch.testing.assert_close(
+            found.predict(frame, noise_sd=2.0).std, found.predict(X, noise_sd=2.0).std
+        )

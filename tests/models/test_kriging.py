@@ -14,7 +14,7 @@ from torch import Tensor
 
 import ppgp
 from ppgp import inference, kernels, models, priors
-from ppgp.conformal.leave_one_out_gp import deleted
+from ppgp.conformal.leave_one_out_gp import leave_one_out_parts
 from ppgp.data import Dataset
 from ppgp.errors import DataError, NotApplicable, NumericalError, SettingError
 from ppgp.kernels import Anisotropy, Exponential, LinearVariogram, Matern, Spherical, White
@@ -37,7 +37,9 @@ THETA = {
 }
 
 
-def gls(model: models.Kriging, X: Tensor, y: Tensor, F: Tensor, new: Tensor, F_new: Tensor) -> tuple[Tensor, Tensor]:
+def gls(
+    model: models.Kriging, X: Tensor, y: Tensor, F: Tensor, new: Tensor, F_new: Tensor
+) -> tuple[Tensor, Tensor]:
     """Universal kriging as the textbook's bordered system [C F; F' 0] writes it: mean and variance of f."""
     n, p = F.shape
     C = model.kernel({}, X) + float(model.nugget) * torch.eye(n, dtype=X.dtype)  # type: ignore[arg-type]
@@ -50,13 +52,21 @@ def gls(model: models.Kriging, X: Tensor, y: Tensor, F: Tensor, new: Tensor, F_n
 
 
 def test_simple_kriging_is_a_gp_with_the_same_covariance() -> None:
-    gp, simple = models.GP(KERNEL, noise=0.2, mean=3.0), models.Kriging(KERNEL, 0.2, "none", mean=3.0)
+    gp, simple = (
+        models.GP(KERNEL, noise=0.2, mean=3.0),
+        models.Kriging(KERNEL, 0.2, "none", mean=3.0),
+    )
     for joint in (False, True):
-        one, two = gp.predict({}, NEW, DATA, joint=joint), simple.predict({}, NEW, DATA, joint=joint)
+        one, two = (
+            gp.predict({}, NEW, DATA, joint=joint),
+            simple.predict({}, NEW, DATA, joint=joint),
+        )
         torch.testing.assert_close(one.mean, two.mean)
         torch.testing.assert_close(one.variance, two.variance)
     torch.testing.assert_close(gp.loo({}, DATA).mean, simple.loo({}, DATA).mean)
-    torch.testing.assert_close(gp.latent({}, NEW, DATA).variance, simple.latent({}, NEW, DATA).variance)
+    torch.testing.assert_close(
+        gp.latent({}, NEW, DATA).variance, simple.latent({}, NEW, DATA).variance
+    )
 
 
 def test_universal_kriging_is_the_limit_of_a_wide_prior_on_the_trend() -> None:
@@ -68,15 +78,24 @@ def test_universal_kriging_is_the_limit_of_a_wide_prior_on_the_trend() -> None:
     torch.testing.assert_close(law.variance, limit.variance, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("drift", [0, "constant", 1, 2, torch.sin], ids=["0", "constant", "1", "2", "sin"])
-def test_the_bordered_system_of_the_textbook_has_the_same_solution(drift: models.drift.Drift) -> None:
+@pytest.mark.parametrize(
+    "drift", [0, "constant", 1, 2, torch.sin], ids=["0", "constant", "1", "2", "sin"]
+)
+def test_the_bordered_system_of_the_textbook_has_the_same_solution(
+    drift: models.drift.Drift,
+) -> None:
     """With monomials of its own, neither centred nor scaled: only their span matters."""
 
     def F(Z: Tensor) -> Tensor:
         one, (a, b) = torch.ones_like(Z[:, :1]), (Z[:, :1], Z[:, 1:])
         if callable(drift):
             return torch.cat([one, drift(Z)], 1)
-        return torch.cat({0: [one], "constant": [one], 1: [one, a, b], 2: [one, a, b, a * a, a * b, b * b]}[drift], 1)  # type: ignore[index]
+        return torch.cat(
+            {0: [one], "constant": [one], 1: [one, a, b], 2: [one, a, b, a * a, a * b, b * b]}[
+                drift
+            ],
+            1,
+        )  # type: ignore[index]
 
     model = models.Kriging(KERNEL, 0.2, drift)
     mean, variance = gls(model, X, Y, F(X), NEW, F(NEW))
@@ -95,7 +114,9 @@ def test_reml_is_the_density_of_any_full_set_of_contrasts(p: int) -> None:
     for variance in (0.5, 2.0):
         C = replace(KERNEL, variance=variance)({}, X) + 0.3 * torch.eye(30, dtype=X.dtype)
         found = TrendMarginal(torch.zeros_like(Y), C, F).log_prob(Y)
-        law = torch.distributions.MultivariateNormal(torch.zeros(30 - p, dtype=X.dtype), B.mT @ C @ B)
+        law = torch.distributions.MultivariateNormal(
+            torch.zeros(30 - p, dtype=X.dtype), B.mT @ C @ B
+        )
         torch.testing.assert_close(found, law.log_prob(B.mT @ Y) + shift, rtol=1e-9, atol=1e-8)
         inverse = torch.linalg.inv(C)
         G = F.mT @ inverse @ F
@@ -104,7 +125,9 @@ def test_reml_is_the_density_of_any_full_set_of_contrasts(p: int) -> None:
         torch.testing.assert_close(found, integral, rtol=1e-9, atol=1e-8)
         beta = torch.linalg.solve(G, F.mT @ inverse @ Y)
         best = torch.distributions.MultivariateNormal(F @ beta, C).log_prob(Y)
-        torch.testing.assert_close(TrendMarginal(torch.zeros_like(Y), C, F, profile=True).log_prob(Y), best)
+        torch.testing.assert_close(
+            TrendMarginal(torch.zeros_like(Y), C, F, profile=True).log_prob(Y), best
+        )
 
 
 @pytest.mark.parametrize("profile", [False, True])
@@ -140,17 +163,25 @@ def test_a_block_is_the_mean_of_its_points(drift: models.drift.Drift) -> None:
     for m, block in enumerate(blocks):
         joint = model.predict(THETA, block, DATA, joint=True)
         torch.testing.assert_close(law.mean[:, m], joint.mean.mean(-1))
-        covariance = joint.covariance_matrix - THETA["nugget"][:, None, None] * torch.eye(6, dtype=X.dtype)  # type: ignore[attr-defined]
-        torch.testing.assert_close(law.variance[:, m], covariance.mean((-2, -1)), rtol=1e-7, atol=1e-9)
+        covariance = joint.covariance_matrix - THETA["nugget"][:, None, None] * torch.eye(
+            6, dtype=X.dtype
+        )  # type: ignore[attr-defined]
+        torch.testing.assert_close(
+            law.variance[:, m], covariance.mean((-2, -1)), rtol=1e-7, atol=1e-9
+        )
 
 
 @every_drift
-def test_all_rows_as_neighbours_are_the_global_answer(drift: models.drift.Drift, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_rows_as_neighbours_are_the_global_answer(
+    drift: models.drift.Drift, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = models.Kriging(Matern(1.5), drift=drift)
     whole, blocks = model.predict(THETA, NEW, DATA), ppgp.discretised(NEW, (2.0, 1.0), (2, 2))
     mean, variance = model._means(THETA, blocks, DATA)
     monkeypatch.setattr(kriging_module, "MEMORY_BUDGET", 1)  # one place at a time
-    torch.testing.assert_close(replace(model, neighbours=30).predict(THETA, NEW, DATA).mean, whole.mean)
+    torch.testing.assert_close(
+        replace(model, neighbours=30).predict(THETA, NEW, DATA).mean, whole.mean
+    )
     local = replace(model, neighbours=30)._local(THETA, blocks, DATA, None)
     torch.testing.assert_close(local[0], mean)
     torch.testing.assert_close(local[1], variance)
@@ -169,9 +200,16 @@ def test_neighbourhoods_take_every_kernel(kernel: kernels.Kernel) -> None:
     model = models.Kriging(kernel)
     law = torch.distributions.LogNormal(torch.zeros(3, dtype=X.dtype), 0.3)
     with seeded(0):
-        theta = {name: law.sample(s.shape).movedim(-1, 0) for name, s in model.sites(2).items() if not s.fixed}
+        theta = {
+            name: law.sample(s.shape).movedim(-1, 0)
+            for name, s in model.sites(2).items()
+            if not s.fixed
+        }
     blocks = ppgp.discretised(NEW, (2.0, 1.0), (2, 2))
-    whole, local = model._means(theta, blocks, DATA), replace(model, neighbours=30)._local(theta, blocks, DATA, None)
+    whole, local = (
+        model._means(theta, blocks, DATA),
+        replace(model, neighbours=30)._local(theta, blocks, DATA, None),
+    )
     torch.testing.assert_close(local[0], whole[0])
     torch.testing.assert_close(local[1], whole[1])
 
@@ -203,11 +241,17 @@ def test_neighbours_on_one_line_cannot_tell_a_plane() -> None:
 
 def test_chunks_of_draws_do_not_change_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     model = models.Kriging(Matern(1.5), drift=1)
-    whole, loo, joint = model.predict(THETA, NEW, DATA), model.loo(THETA, DATA), model.predict(THETA, NEW, DATA, joint=True)
+    whole, loo, joint = (
+        model.predict(THETA, NEW, DATA),
+        model.loo(THETA, DATA),
+        model.predict(THETA, NEW, DATA, joint=True),
+    )
     monkeypatch.setattr(kriging_module, "MEMORY_BUDGET", 1)
     torch.testing.assert_close(model.predict(THETA, NEW, DATA).variance, whole.variance)
     torch.testing.assert_close(model.loo(THETA, DATA).mean, loo.mean)
-    torch.testing.assert_close(model.predict(THETA, NEW, DATA, joint=True).covariance_matrix, joint.covariance_matrix)  # type: ignore[attr-defined]
+    torch.testing.assert_close(
+        model.predict(THETA, NEW, DATA, joint=True).covariance_matrix, joint.covariance_matrix
+    )  # type: ignore[attr-defined]
 
 
 def test_the_trend_is_generalised_least_squares() -> None:
@@ -223,7 +267,7 @@ def test_the_trend_is_generalised_least_squares() -> None:
 def test_full_conformal_sees_the_predictions_of_kriging() -> None:
     for drift in ("none", 1):
         model = models.Kriging(KERNEL, 0.2, drift)
-        parts = deleted(*model.gaussian({}, NEW, DATA))  # type: ignore[arg-type]
+        parts = leave_one_out_parts(*model.gaussian({}, NEW, DATA))  # type: ignore[arg-type]
         law, loo = model.predict({}, NEW, DATA), model.loo({}, DATA)
         torch.testing.assert_close(parts.mean, law.mean[0])
         torch.testing.assert_close(parts.variance, law.variance[0])
@@ -248,7 +292,9 @@ def test_only_the_linear_variogram_itself_enters_ordinary_kriging() -> None:
 def test_an_external_drift_is_no_coordinate() -> None:
     height = torch.sin(X[:, :1])
     with_column = Dataset(torch.cat([X, height], 1), Y)
-    one = models.Kriging(KERNEL, 0.2, (2,)).predict({}, torch.cat([NEW, torch.sin(NEW[:, :1])], 1), with_column)
+    one = models.Kriging(KERNEL, 0.2, (2,)).predict(
+        {}, torch.cat([NEW, torch.sin(NEW[:, :1])], 1), with_column
+    )
     two = models.Kriging(KERNEL, 0.2, lambda Z: torch.sin(Z[:, 0])).predict({}, NEW, DATA)
     torch.testing.assert_close(one.mean, two.mean)
     torch.testing.assert_close(one.variance, two.variance)
@@ -261,7 +307,9 @@ def test_draws_and_modes_recover_what_the_data_were_drawn_from() -> None:
     residual = Y - F @ torch.linalg.lstsq(F, Y[:, None]).solution[:, 0]
     for estimator, divisor in (("reml", 27), ("ml", 30)):
         fit = ppgp.fit(replace(noise, estimator=estimator), DATA, inference.MAP(), progress=False)
-        assert float(fit.draws["variogram.variance"]) == pytest.approx(float(residual.square().sum()) / divisor, rel=1e-4)
+        assert float(fit.draws["variogram.variance"]) == pytest.approx(
+            float(residual.square().sum()) / divisor, rel=1e-4
+        )
 
 
 def test_missing_priors_are_centred_on_the_data() -> None:
@@ -285,7 +333,9 @@ def test_rows_at_one_place_are_repeats_under_a_nugget_and_refused_without() -> N
     A = torch.ones(31, 31, dtype=X.dtype)
     A[:30, :30] = KERNEL({}, X) + half.diag()
     A[30, 30] = 0
-    weights = torch.linalg.solve(A, torch.cat([KERNEL({}, X, NEW), torch.ones(1, 9, dtype=X.dtype)]))
+    weights = torch.linalg.solve(
+        A, torch.cat([KERNEL({}, X, NEW), torch.ones(1, 9, dtype=X.dtype)])
+    )
     torch.testing.assert_close(one.mean[0], weights[:30].mT @ merged.y)
 
 
@@ -358,7 +408,11 @@ def test_kt3d(test: int, drift: models.drift.Drift, data_dir: Path) -> None:
     head, answer = grid(folder / f"test{test}_answer.asc")
     east, north = centres(head)
     places = torch.tensor([[x, y] for y in north[::-1] for x in east], dtype=torch.float64)
-    law = models.Kriging(Exponential(500.0, 3000.0 / 3), 0.0, drift).prepare(data).predict({}, places, data)
+    law = (
+        models.Kriging(Exponential(500.0, 3000.0 / 3), 0.0, drift)
+        .prepare(data)
+        .predict({}, places, data)
+    )
     assert float(np.abs(law.mean[0].numpy() - answer.ravel()).max()) < 1e-4
 
 
@@ -389,7 +443,8 @@ def test_the_meuse_varies_less_along_the_river_than_across(data_dir: Path) -> No
     data = Dataset(frame[["x", "y"]].to_numpy(float), np.log(frame["zinc"].to_numpy(float)))
     inner = Exponential(priors.LogNormal(-0.7, 1.0), priors.LogNormal(7.0, 0.5))
     along, across = (
-        ppgp.fit(models.Kriging(Anisotropy(inner, angle)), data, inference.MAP(), progress=False) for angle in (30.0, 120.0)
+        ppgp.fit(models.Kriging(Anisotropy(inner, angle)), data, inference.MAP(), progress=False)
+        for angle in (30.0, 120.0)
     )
     assert 0.3 < float(along.draws["variogram.ratio"]) < 0.6
     assert float(across.draws["variogram.ratio"]) > 0.95

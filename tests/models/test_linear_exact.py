@@ -38,7 +38,11 @@ EVERY = [
 def table(n: int = 30, d: int = 3) -> Dataset:
     generator = torch.Generator().manual_seed(0)
     X = torch.randn(n, d, generator=generator, dtype=F64)
-    y = X @ torch.linspace(0.5, -0.5, d, dtype=F64) + 0.2 + 0.6 * torch.randn(n, generator=generator, dtype=F64)
+    y = (
+        X @ torch.linspace(0.5, -0.5, d, dtype=F64)
+        + 0.2
+        + 0.6 * torch.randn(n, generator=generator, dtype=F64)
+    )
     return Dataset(X, y)
 
 
@@ -49,13 +53,20 @@ def exact(model: LinearRegression, data: Dataset, draws: int = 4000) -> ppgp.Pos
 @pytest.mark.parametrize("model", EVERY, ids=repr)
 def test_exact_agrees_with_nuts(model: LinearRegression) -> None:
     data = table()
-    one, two = exact(model, data, 20_000), ppgp.fit(model, data, NUTS(), standardise=False, progress=False)
+    one, two = (
+        exact(model, data, 20_000),
+        ppgp.fit(model, data, NUTS(), standardise=False, progress=False),
+    )
     names = list(two.draws)
     for (_, x), (_, y) in zip(
-        diagnostics.scalars({k: one.draws[k] for k in names}), diagnostics.scalars(two.draws), strict=True
+        diagnostics.scalars({k: one.draws[k] for k in names}),
+        diagnostics.scalars(two.draws),
+        strict=True,
     ):
         for quantity, f in (("mean", np.mean), ("sd", np.std)):
-            error = np.hypot(diagnostics.mcse(y, quantity), diagnostics.mcse(x, quantity, independent=True))
+            error = np.hypot(
+                diagnostics.mcse(y, quantity), diagnostics.mcse(x, quantity, independent=True)
+            )
             assert abs(f(x) - f(y)) < 4.5 * error
     a, b = one.predict(data.X[:5]), two.predict(data.X[:5])
     spread = float(b.std.max())
@@ -93,7 +104,9 @@ def test_the_normal_inverse_gamma_posterior_is_the_textbook_one() -> None:
     assert float(ours.log_prob([0.7])) == pytest.approx(law.logpdf(0.7), rel=1e-9)
     noise = posterior.draws["noise"].flatten().numpy()
     assert stats.kstest(noise, stats.invgamma(shape, scale=rate).cdf).pvalue > 0.01
-    evidence = stats.multivariate_t(np.zeros(20), 0.5 * (np.eye(20) + Phi @ Phi.T), df=4.0).logpdf(y)
+    evidence = stats.multivariate_t(np.zeros(20), 0.5 * (np.eye(20) + Phi @ Phi.T), df=4.0).logpdf(
+        y
+    )
     assert posterior.log_evidence == pytest.approx(evidence, rel=1e-9)
 
 
@@ -112,14 +125,17 @@ def test_ols_and_ridge_are_its_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    "model", [NIG, LinearRegression(noise=InverseGamma(2.0, 1.0)), LinearRegression(Flat(), Flat(), Flat())]
+    "model",
+    [NIG, LinearRegression(noise=InverseGamma(2.0, 1.0)), LinearRegression(Flat(), Flat(), Flat())],
 )
 def test_gibbs_agrees_with_exact(model: LinearRegression) -> None:
     data = table()
     ours = ppgp.fit(model, data, Gibbs(), standardise=False, progress=False)
     truth = exact(model, data, 20_000)
     for (_, x), (_, y) in zip(
-        diagnostics.scalars(ours.draws), diagnostics.scalars({k: truth.draws[k] for k in ours.draws}), strict=True
+        diagnostics.scalars(ours.draws),
+        diagnostics.scalars({k: truth.draws[k] for k in ours.draws}),
+        strict=True,
     ):
         error = np.hypot(diagnostics.mcse(x, "mean"), diagnostics.mcse(y, "mean", independent=True))
         assert abs(x.mean() - y.mean()) < 4.5 * error
@@ -131,15 +147,22 @@ def test_predictions_and_evidence_are_in_the_units_of_the_data() -> None:
     flat = LinearRegression(Flat(), Flat(), Flat())
     near, scaled = exact(flat, far), ppgp.fit(flat, far, Exact(draws=4000), progress=False)
     torch.testing.assert_close(near.predict(far.X).mean, scaled.predict(far.X).mean)
-    torch.testing.assert_close(scaled.coefficients()["bias"].mean(), near.draws["bias"].mean(), rtol=0.05, atol=100.0)
-    gap = ppgp.fit(flat, far, MAP(), progress=False), ppgp.fit(flat, far, MAP(), standardise=False, progress=False)
+    torch.testing.assert_close(
+        scaled.coefficients()["bias"].mean(), near.draws["bias"].mean(), rtol=0.05, atol=100.0
+    )
+    gap = (
+        ppgp.fit(flat, far, MAP(), progress=False),
+        ppgp.fit(flat, far, MAP(), standardise=False, progress=False),
+    )
     assert gap[0].bic == pytest.approx(gap[1].bic, abs=1e-6)
     assert gap[0].aic == pytest.approx(gap[1].aic, abs=1e-6)
 
 
 def test_information_criteria_have_the_usual_sign_and_scale() -> None:
     data = table()
-    flat = ppgp.fit(LinearRegression(Flat(), Flat(), Flat()), data, MAP(), standardise=False, progress=False)
+    flat = ppgp.fit(
+        LinearRegression(Flat(), Flat(), Flat()), data, MAP(), standardise=False, progress=False
+    )
     A = np.column_stack([data.X, np.ones(30)])
     rss = float(np.linalg.lstsq(A, data.y.numpy(), rcond=None)[1][0])
     log_likelihood = -15 * (np.log(2 * np.pi * rss / 30) + 1)
@@ -153,7 +176,9 @@ def test_a_saved_exact_posterior_predicts_the_same(tmp_path: object) -> None:
     posterior = exact(NIG, table())
     again = ppgp.load_posterior(posterior.save(f"{tmp_path}/p.safetensors"))
     new = torch.randn(4, 3, generator=torch.Generator().manual_seed(1), dtype=F64)
-    torch.testing.assert_close(again.predict(new).quantile(0.1), posterior.predict(new).quantile(0.1))
+    torch.testing.assert_close(
+        again.predict(new).quantile(0.1), posterior.predict(new).quantile(0.1)
+    )
     assert again.log_evidence == posterior.log_evidence
 
 
@@ -173,7 +198,13 @@ def test_flat_priors_and_data_that_do_not_determine_the_weights() -> None:
     with pytest.raises(DataError, match="a_plus_b"):
         exact(flat, twice)
     with pytest.raises(DataError, match="3 rows and 5 coefficients"):
-        exact(flat, Dataset(torch.randn(3, 4, generator=torch.Generator().manual_seed(0), dtype=F64), [0.0, 1.0, 2.0]))
+        exact(
+            flat,
+            Dataset(
+                torch.randn(3, 4, generator=torch.Generator().manual_seed(0), dtype=F64),
+                [0.0, 1.0, 2.0],
+            ),
+        )
     assert bool(torch.isfinite(exact(LinearRegression(), twice).draws["weight"]).all())
 
 
@@ -189,7 +220,9 @@ def test_features_in_a_pipeline() -> None:
 
 
 def test_categories_of_a_frame_become_columns_and_new_frames_are_read_by_name() -> None:
-    frame = pd.DataFrame({"size": [1.0, 2.0, 3.0, 4.0] * 5, "colour": ["red", "blue", "red", "green"] * 5})
+    frame = pd.DataFrame(
+        {"size": [1.0, 2.0, 3.0, 4.0] * 5, "colour": ["red", "blue", "red", "green"] * 5}
+    )
     frame["y"] = frame["size"] + (frame["colour"] == "red")
     with pytest.raises(DataError, match="one_hot=True"):
         Dataset.from_frame(frame, "y")
@@ -200,7 +233,9 @@ def test_categories_of_a_frame_become_columns_and_new_frames_are_read_by_name() 
     with pytest.raises(DataError, match="unused"):
         posterior.predict(new.assign(unused=0))
     by_name = posterior.predict(new).mean
-    torch.testing.assert_close(by_name, posterior.predict(torch.tensor([[2.0, 0, 1, 0], [2.0, 0, 0, 1]], dtype=F64)).mean)
+    torch.testing.assert_close(
+        by_name, posterior.predict(torch.tensor([[2.0, 0, 1, 0], [2.0, 0, 0, 1]], dtype=F64)).mean
+    )
     with pytest.raises(DataError, match="purple"):
         posterior.predict(new.assign(colour="purple"))
     with pytest.raises(UnknownName, match="size"):

@@ -53,5 +53,7 @@ def test_a_program_predicts_when_its_y_is_left_out() -> None:
     pointwise = posterior.log_likelihood()
     assert pointwise.shape == (1, 1000, 30)
     slope = posterior.draws["slope"][0, 0]
-    assert float(pointwise[0, 0, 3]) == pytest.approx(float(dist.Normal(slope * x[3], 0.5).log_prob(2 * x[3])))
+    assert float(pointwise[0, 0, 3]) == pytest.approx(
+        float(dist.Normal(slope * x[3], 0.5).log_prob(2 * x[3]))
+    )
     assert set(posterior.to_arviz().groups()) >= {"posterior", "log_likelihood"}

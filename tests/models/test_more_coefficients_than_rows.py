@@ -31,14 +31,27 @@ def normals(*shape: int, seed: int = 0) -> Tensor:
 
 WIDE = normals(6, 10)
 CONSTANT = normals(8, 3) * torch.tensor([1.0, 0.0, 1.0], dtype=F64)
-ORTHOGONAL = torch.cat([torch.diag(torch.tensor([1.0, 0.0, 1.0], dtype=F64)), torch.zeros(2, 3, dtype=F64)])
-DESIGNS = {"wide": WIDE, "constant column": CONSTANT, "orthogonal": ORTHOGONAL, "nothing": torch.zeros(5, 3, dtype=F64)}
+ORTHOGONAL = torch.cat(
+    [torch.diag(torch.tensor([1.0, 0.0, 1.0], dtype=F64)), torch.zeros(2, 3, dtype=F64)]
+)
+DESIGNS = {
+    "wide": WIDE,
+    "constant column": CONSTANT,
+    "orthogonal": ORTHOGONAL,
+    "nothing": torch.zeros(5, 3, dtype=F64),
+}
 
 
 def decomposed(Phi: Tensor, mean: float = 0.4) -> Decomposition:
     p = Phi.shape[1]
     scales = torch.linspace(0.5, 2.0, p, dtype=F64)
-    return decompose(Phi, normals(len(Phi), seed=1), scales**-2, torch.full((p,), mean, dtype=F64), list("abcdefghij"))
+    return decompose(
+        Phi,
+        normals(len(Phi), seed=1),
+        scales**-2,
+        torch.full((p,), mean, dtype=F64),
+        list("abcdefghij"),
+    )
 
 
 @pytest.mark.parametrize("Phi", DESIGNS.values(), ids=DESIGNS.keys())
@@ -53,7 +66,9 @@ def test_moments_and_evidence_are_those_of_the_dense_formulas(Phi: Tensor, conju
     torch.testing.assert_close((v @ d.basis.mT)[0], mean, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close((d.basis * variance) @ d.basis.mT, covariance, rtol=1e-9, atol=1e-12)
     law = gaussian(Phi @ start, Phi @ prior @ Phi.mT + S2 * torch.eye(len(y), dtype=F64))
-    assert float(d.log_marginal(torch.tensor([S2], dtype=F64), conjugate)) == pytest.approx(law.logpdf(y), rel=1e-10)
+    assert float(d.log_marginal(torch.tensor([S2], dtype=F64), conjugate)) == pytest.approx(
+        law.logpdf(y), rel=1e-10
+    )
 
 
 def test_draws_and_predictions_keep_the_prior_where_no_row_speaks() -> None:
@@ -62,7 +77,9 @@ def test_draws_and_predictions_keep_the_prior_where_no_row_speaks() -> None:
     model = LinearRegression(Normal(0.0, 1.0), 0.0, S2)
     posterior = ppgp.fit(model, data, Exact(draws=40_000), standardise=False, progress=False)
     covariance = torch.linalg.inv(WIDE.mT @ WIDE / S2 + torch.eye(10, dtype=F64))
-    torch.testing.assert_close(posterior.draws["weight"][0].std(0), covariance.diagonal().sqrt(), rtol=0.02, atol=0.0)
+    torch.testing.assert_close(
+        posterior.draws["weight"][0].std(0), covariance.diagonal().sqrt(), rtol=0.02, atol=0.0
+    )
     new = normals(4, 10, seed=2)
     expected = S2 + ((new @ covariance) * new).sum(1)
     torch.testing.assert_close(posterior.predict(new).variance, expected, rtol=1e-9, atol=0.0)
@@ -95,7 +112,9 @@ def test_the_evidence_is_the_integral_over_the_noise(model: LinearRegression, si
             solved = torch.linalg.solve(C, torch.stack([y, torch.ones_like(y)], 1))
             weight = float(solved[:, 1].sum())
             square = float(y @ solved[:, 0]) - float(solved[:, 0].sum()) ** 2 / weight
-            log_p = -0.5 * (5 * math.log(2 * math.pi) + float(torch.logdet(C)) + math.log(weight) + square)
+            log_p = -0.5 * (
+                5 * math.log(2 * math.pi) + float(torch.logdet(C)) + math.log(weight) + square
+            )
         else:
             log_p = float(gaussian(np.zeros(6), C.numpy()).logpdf(y.numpy()))
         return log_p + float(law.log_prob(torch.tensor(s, dtype=F64))) + t
@@ -103,14 +122,20 @@ def test_the_evidence_is_the_integral_over_the_noise(model: LinearRegression, si
     grid = np.linspace(-60, 80, 701)
     heights = [joint(t) for t in grid]
     highest, middle = max(heights), grid[int(np.argmax(heights))]
-    total = integrate.quad(lambda t: math.exp(joint(t) - highest), middle - 40, middle + 40, points=[middle], limit=400)[0]
+    total = integrate.quad(
+        lambda t: math.exp(joint(t) - highest), middle - 40, middle + 40, points=[middle], limit=400
+    )[0]
     assert posterior.log_evidence == pytest.approx(highest + math.log(total), rel=1e-6)
 
 
 def test_gibbs_walks_the_null_space_too() -> None:
     data = Dataset(WIDE, normals(6, seed=1))
     model = LinearRegression(Normal(0.0, 1.0), 0.0, S2)
-    found = ppgp.fit(model, data, Gibbs(draws=4000), standardise=False, progress=False).draws["weight"].flatten(0, 1)
+    found = (
+        ppgp.fit(model, data, Gibbs(draws=4000), standardise=False, progress=False)
+        .draws["weight"]
+        .flatten(0, 1)
+    )
     covariance = torch.linalg.inv(WIDE.mT @ WIDE / S2 + torch.eye(10, dtype=F64))
     torch.testing.assert_close(found.std(0), covariance.diagonal().sqrt(), rtol=0.05, atol=0.0)
 
@@ -118,7 +143,13 @@ def test_gibbs_walks_the_null_space_too() -> None:
 def test_a_noise_that_nothing_bounds_is_refused() -> None:
     data = Dataset(WIDE[:3], [1.0, 2.0, 4.0])
     with pytest.raises(DataError, match="noise"):
-        ppgp.fit(LinearRegression(bias=Flat(), noise=Flat()), data, Exact(), standardise=False, progress=False)
+        ppgp.fit(
+            LinearRegression(bias=Flat(), noise=Flat()),
+            data,
+            Exact(),
+            standardise=False,
+            progress=False,
+        )
 
 
 @pytest.mark.parametrize("fixed", ["weight", "bias"])
@@ -137,7 +168,9 @@ def test_coefficients_with_a_fixed_number(fixed: str, standardise: bool) -> None
             with pytest.raises(SettingError, match="standardise=False"):
                 ppgp.fit(recipe, Dataset(X, y), ppgp.inference.MAP(), progress=False)
             continue
-        posterior = ppgp.fit(recipe, Dataset(X, y), ppgp.inference.MAP(), standardise=standardise, progress=False)
+        posterior = ppgp.fit(
+            recipe, Dataset(X, y), ppgp.inference.MAP(), standardise=standardise, progress=False
+        )
         found = posterior.coefficients()
         classes = () if not isinstance(model, SoftmaxRegression) else (2,)
         assert found["weight"].shape == (1, 1, *classes, 2)
@@ -145,5 +178,9 @@ def test_coefficients_with_a_fixed_number(fixed: str, standardise: bool) -> None
         if not classes:
             mean = X @ found["weight"][0, 0] + found["bias"][0, 0]
             law = posterior.predict(X)
-            expected = law.mean if isinstance(model, LinearRegression) else torch.logit(law.probabilities[:, 1])
+            expected = (
+                law.mean
+                if isinstance(model, LinearRegression)
+                else torch.logit(law.probabilities[:, 1])
+            )
             torch.testing.assert_close(mean, expected, rtol=1e-6, atol=1e-8)

@@ -48,7 +48,12 @@ SAMPLES = 4000
 def table(n: int = 8) -> Dataset:
     generator = torch.Generator().manual_seed(1)
     X = torch.randn(n, 2, generator=generator, dtype=torch.float64)
-    return Dataset(X, 3.0 + 2.0 * torch.sin(X[:, 0]) + 0.1 * torch.randn(n, generator=generator, dtype=torch.float64))
+    return Dataset(
+        X,
+        3.0
+        + 2.0 * torch.sin(X[:, 0])
+        + 0.1 * torch.randn(n, generator=generator, dtype=torch.float64),
+    )
 
 
 def fixed(kernel: Kernel) -> Posterior:
@@ -71,7 +76,9 @@ def close_to(f: Tensor, mean: Tensor, covariance: Tensor) -> None:
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 @pytest.mark.parametrize("features", [None, 32], ids=["exact", "fourier"])
 @pytest.mark.parametrize("kernel", SPECTRAL, ids=lambda k: repr(k)[:40])
-def test_mean_and_covariance_are_those_of_the_posterior(kernel: Kernel, features: int | None) -> None:
+def test_mean_and_covariance_are_those_of_the_posterior(
+    kernel: Kernel, features: int | None
+) -> None:
     posterior = fixed(kernel)
     X = torch.randn(5, 2, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
     joint = posterior.predict(X, joint=True).distribution
@@ -101,7 +108,9 @@ def test_functions_become_normal_as_features_grow() -> None:
         return float(u.pow(4).mean() / u.square().mean().square())
 
     assert kurtosis(1) > 3.5
-    assert kurtosis(64) == pytest.approx(3.0, abs=5 * (24 / 10_000) ** 0.5)  # the standard error of a kurtosis is sqrt(24 / n)
+    assert kurtosis(64) == pytest.approx(
+        3.0, abs=5 * (24 / 10_000) ** 0.5
+    )  # the standard error of a kurtosis is sqrt(24 / n)
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
@@ -112,7 +121,9 @@ def test_they_are_functions(features: int | None) -> None:
     X = torch.linspace(-2, 2, 80, dtype=torch.float64).reshape(-1, 2)
     f = posterior.pathwise(7, features=features, seed=3)
     all_at_once = f(X)
-    torch.testing.assert_close(torch.cat([f(X[20:]), f(X[:20])], 1).roll(20, 1), all_at_once, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(
+        torch.cat([f(X[20:]), f(X[:20])], 1).roll(20, 1), all_at_once, rtol=1e-9, atol=1e-9
+    )
     assert torch.equal(posterior.pathwise(7, features=features, seed=3)(X), all_at_once)
     assert not torch.equal(posterior.pathwise(7, features=features, seed=4)(X), all_at_once)
     near = f(X + 1e-5)  # a smooth function, whose slope is of the order of 1
@@ -128,7 +139,9 @@ def test_functions_over_draws_of_the_hyperparameters_are_of_the_mixture() -> Non
     assert bool(((f.mean(0) - latent.mean).abs() < 5 * f.std(0) / SAMPLES**0.5).all())
     products = (f - latent.mean).square()
     # the draws are chosen at random: that is part of the spread of the samples
-    assert bool(((products.mean(0) - latent.variance).abs() < 5 * products.std(0) / SAMPLES**0.5).all())
+    assert bool(
+        ((products.mean(0) - latent.variance).abs() < 5 * products.std(0) / SAMPLES**0.5).all()
+    )
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
@@ -149,7 +162,9 @@ def test_white_of_a_training_row_is_not_that_of_another_row_at_its_place() -> No
     model = GP(RBF(1.0, 0.8) + White(0.5), noise=0.1)
     at = torch.tensor([[0.0], [0.6], [0.9]], dtype=torch.float64)
     found = model.pathwise({}, data, 20_000, None, torch.Generator().manual_seed(0))(at)
-    law = GP(RBF(1.0, 0.8), noise=0.6).predict({}, at, data, joint=True)  # the rows' White and noise as one
+    law = GP(RBF(1.0, 0.8), noise=0.6).predict(
+        {}, at, data, joint=True
+    )  # the rows' White and noise as one
     torch.testing.assert_close(found.mean(0), law.mean[0], atol=0.03, rtol=0)  # 4 standard errors
     wanted = law.covariance_matrix[0] - 0.1 * torch.eye(3, dtype=torch.float64)
     torch.testing.assert_close(torch.cov(found.mT), wanted, atol=0.03, rtol=0)

@@ -22,7 +22,7 @@ RUNS = 250
 
 @pytest.fixture(autouse=True)
 def fewer_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ppgp.models.replay.RUNS", RUNS)
+    monkeypatch.setattr("ppgp.models.program_predictions.RUNS", RUNS)
 
 
 def number(value: float) -> Tensor:
@@ -35,7 +35,12 @@ def numbers(*values: float) -> Tensor:
 
 def at(program: Any, data: dict[str, Any], **draws: Tensor) -> ppgp.Posterior:
     """A posterior of given draws, [draw, ...]."""
-    return ppgp.Posterior(Program(program), data, {name: value[None] for name, value in draws.items()}, inference.Laplace())
+    return ppgp.Posterior(
+        Program(program),
+        data,
+        {name: value[None] for name, value in draws.items()},
+        inference.Laplace(),
+    )
 
 
 def sign(n: int, y: Tensor | None = None) -> None:
@@ -48,14 +53,20 @@ def sign(n: int, y: Tensor | None = None) -> None:
 @pytest.mark.parametrize("draws", [1, 20])
 def test_a_discrete_site_of_all_rows_is_inferred_from_the_data(draws: int) -> None:
     """Its prior is even; the data say +5 in one case, and leave 3 : 1 in the other."""
-    clear = at(sign, {"n": 2, "y": numbers(5.1, 4.0)}, sd=torch.full((draws,), 1.1, dtype=F64)).predict(n=3)
+    clear = at(
+        sign, {"n": 2, "y": numbers(5.1, 4.0)}, sd=torch.full((draws,), 1.1, dtype=F64)
+    ).predict(n=3)
     assert bool(((clear["y"].mean - 5).abs() < 1e-6).all())
     assert bool(((clear["y"].std - 1.1).abs() < 1e-6).all())
     close = math.log(3) / 5  # two observations of sd 2 at this place: odds of 3
-    found = at(sign, {"n": 2, "y": numbers(close, close)}, sd=torch.full((draws,), 2.0, dtype=F64)).predict(n=3)
+    found = at(
+        sign, {"n": 2, "y": numbers(close, close)}, sd=torch.full((draws,), 2.0, dtype=F64)
+    ).predict(n=3)
     runs = found["y"].draws
     assert runs >= RUNS
-    assert float(found["up"].probabilities[0, 1]) == pytest.approx(0.75, abs=4 * math.sqrt(0.75 * 0.25 / runs))
+    assert float(found["up"].probabilities[0, 1]) == pytest.approx(
+        0.75, abs=4 * math.sqrt(0.75 * 0.25 / runs)
+    )
 
 
 def lifted(x: Tensor, y: Tensor | None = None) -> None:
@@ -95,7 +106,9 @@ def test_a_hidden_markov_model_forecasts_from_its_last_state() -> None:
         for b in (0, 1):
             for c in (0, 1):
                 prior = change[a] * change[abs(a - b)] * change[abs(b - c)]
-                likelihood = dist.Normal(3 * numbers(a, b, c), 1.0).log_prob(numbers(0, 3, 3.5)).sum().exp()
+                likelihood = (
+                    dist.Normal(3 * numbers(a, b, c), 1.0).log_prob(numbers(0, 3, 3.5)).sum().exp()
+                )
                 joint[a, b, c] = prior * likelihood
     last = float((joint / joint.sum()).sum((0, 1))[1])
     expected = last * 0.9 + (1 - last) * 0.1
@@ -120,7 +133,9 @@ def test_a_new_group_has_the_mixture_of_its_prior_after_one_draw() -> None:
     posterior = at(groups, {"g": torch.arange(4), "y": a}, mu=numbers(-0.9), a=a[None])
     known = posterior.predict(g=torch.arange(4))
     assert known.draws == 1  # exact: nothing is drawn
-    first, second, other = (posterior.predict(g=torch.tensor([0, 4]), new=1, seed=s)["y"] for s in (0, 0, 1))
+    first, second, other = (
+        posterior.predict(g=torch.tensor([0, 4]), new=1, seed=s)["y"] for s in (0, 0, 1)
+    )
     assert torch.equal(first.mean, second.mean)
     assert not torch.equal(first.mean, other.mean)
     sd = math.sqrt(25 + 0.01)
@@ -157,7 +172,11 @@ def test_a_mixture_as_the_law_of_y_predicts() -> None:
         p = pyro.sample("p", dist.Beta(number(2), number(2)))
         with pyro.plate("rows", n):
             which = dist.Categorical(torch.stack([1 - p, p]).expand(n, 2))
-            pyro.sample("y", dist.MixtureSameFamily(which, dist.Normal(numbers(0, 5).expand(n, 2), number(1))), obs=y)
+            pyro.sample(
+                "y",
+                dist.MixtureSameFamily(which, dist.Normal(numbers(0, 5).expand(n, 2), number(1))),
+                obs=y,
+            )
 
     found = at(program, {"n": 2, "y": numbers(0, 5)}, p=numbers(0.3)).predict(n=2)
     assert torch.allclose(found.mean, numbers(1.5, 1.5), atol=4 * 5 * math.sqrt(0.21 / found.draws))
@@ -174,4 +193,6 @@ def test_names_of_arguments_may_be_those_of_predict() -> None:
     assert torch.allclose(posterior.predict(X=X).mean, numbers(1, 2))
     assert torch.allclose(posterior.predict(X, joint=2.0, seed=10).mean, numbers(12, 14))
     with pytest.raises(NotApplicable, match="own arguments"):
-        at(groups, {"g": torch.arange(4)}, mu=numbers(0), a=torch.zeros(1, 4, dtype=F64)).predict(X=X)
+        at(groups, {"g": torch.arange(4)}, mu=numbers(0), a=torch.zeros(1, 4, dtype=F64)).predict(
+            X=X
+        )

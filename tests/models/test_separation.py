@@ -13,7 +13,9 @@ from ppgp.models import LogisticRegression, SoftmaxRegression
 from ppgp.priors import Flat, Normal, PriorLike, StudentT
 
 AROUND_0 = Dataset([[-2.0], [-1.0], [1.0], [2.0]], [0.0, 0.0, 1.0, 1.0])
-ABOVE_3 = Dataset([[1.0], [2.0], [4.0], [5.0]], [0.0, 0.0, 1.0, 1.0])  # a weight alone cannot separate them
+ABOVE_3 = Dataset(
+    [[1.0], [2.0], [4.0], [5.0]], [0.0, 0.0, 1.0, 1.0]
+)  # a weight alone cannot separate them
 OVERLAP = Dataset([[-1.0], [1.0], [-0.5], [2.0], [0.3]], [0.0, 0.0, 1.0, 1.0, 0.0])
 PROPER, WIDE = Normal(0.0, 1.0), Normal(0.0, 1e4)
 
@@ -39,7 +41,11 @@ PROPER, WIDE = Normal(0.0, 1.0), Normal(0.0, 1e4)
 )
 @pytest.mark.parametrize("kind", [LogisticRegression, SoftmaxRegression])
 def test_only_free_coefficients_separate(
-    kind: type[LogisticRegression | SoftmaxRegression], data: Dataset, weight: PriorLike, bias: PriorLike, noticed: bool
+    kind: type[LogisticRegression | SoftmaxRegression],
+    data: Dataset,
+    weight: PriorLike,
+    bias: PriorLike,
+    noticed: bool,
 ) -> None:
     found = kind(weight, bias).prepare(data).check_identifiability(data)
     assert bool(found) is noticed
@@ -50,7 +56,9 @@ def test_only_free_coefficients_separate(
 @pytest.mark.parametrize(("scales", "noticed"), [((1e4, 1.0), True), ((1.0, 1e4), False)])
 def test_coefficients_are_judged_one_by_one(scales: tuple[float, ...], noticed: bool) -> None:
     """The first column separates the classes, the second does not."""
-    data = Dataset(torch.cat([AROUND_0.X, torch.tensor([[1.0], [-1.0], [1.0], [-1.0]])], 1), AROUND_0.y)
+    data = Dataset(
+        torch.cat([AROUND_0.X, torch.tensor([[1.0], [-1.0], [1.0], [-1.0]])], 1), AROUND_0.y
+    )
     assert bool(LogisticRegression(Normal(0.0, scales)).check_identifiability(data)) is noticed
 
 
@@ -70,4 +78,6 @@ def test_a_third_class_may_be_the_only_one_that_is_separated() -> None:
 
 def test_a_fit_warns() -> None:
     with pytest.warns(ConvergenceWarning, match="separate the classes perfectly"):
-        ppgp.fit(LogisticRegression(Flat(), PROPER), AROUND_0, MAP(), standardise=False, progress=False)
+        ppgp.fit(
+            LogisticRegression(Flat(), PROPER), AROUND_0, MAP(), standardise=False, progress=False
+        )

@@ -31,7 +31,11 @@ KERNEL = kernels.ARD(kernels.RBF())
 def waves(n: int = 60, d: int = 2, seed: int = 0) -> Dataset:
     generator = torch.Generator().manual_seed(seed)
     X = torch.randn(n, d, generator=generator, dtype=F64)
-    y = torch.sin(2 * X[:, 0]) + 0.3 * X[:, -1] + 0.2 * torch.randn(n, generator=generator, dtype=F64)
+    y = (
+        torch.sin(2 * X[:, 0])
+        + 0.3 * X[:, -1]
+        + 0.2 * torch.randn(n, generator=generator, dtype=F64)
+    )
     return Dataset(X, y - y.mean())
 
 
@@ -41,10 +45,16 @@ def thetas(draws: int = 4, d: int = 2) -> dict[str, Tensor]:
     def positive(*shape: int) -> Tensor:
         return (0.4 * torch.randn(*shape, generator=generator, dtype=F64)).exp()
 
-    return {"kernel.variance": positive(draws), "kernel.lengthscale": positive(draws, d), "noise": 0.1 * positive(draws)}
+    return {
+        "kernel.variance": positive(draws),
+        "kernel.lengthscale": positive(draws, d),
+        "noise": 0.1 * positive(draws),
+    }
 
 
-def dense(model: models.SGPR, theta: dict[str, Tensor], data: Dataset, i: int) -> tuple[Tensor, Tensor, Tensor]:
+def dense(
+    model: models.SGPR, theta: dict[str, Tensor], data: Dataset, i: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """Knn, Qnn with the inverse of Kmm itself, and the noise, at draw i."""
     one = {k: v[i] for k, v in theta.items()}
     k, Z = under("kernel", one), model.Z
@@ -99,13 +109,18 @@ def test_at_all_rows_the_bounds_are_the_evidence_and_predictions_the_exact_gps()
 )
 def test_white_is_noise_that_no_inducing_variable_has(white: kernels.Kernel) -> None:
     data, kernel = waves(30), kernels.RBF(1.2, 0.5) + white
-    model, exact = models.SGPR(kernel, inducing=30, noise=0.1).prepare(data), models.GP(kernel, noise=0.1)
+    model, exact = (
+        models.SGPR(kernel, inducing=30, noise=0.1).prepare(data),
+        models.GP(kernel, noise=0.1),
+    )
     lower, upper = model.bounds({}, data)
     evidence = float(normal(data.y, exact._covariance({}, data.X)))
     slack = 30 * 30 * sparse.JITTER * 1.2 / 0.4
     assert float(lower) == pytest.approx(evidence, abs=slack)
     assert float(upper) == pytest.approx(evidence, abs=slack)
-    assert float(model.prepare(data)._law({}, data.X, model.Z).log_prob(data.y)) == pytest.approx(float(lower))
+    assert float(model.prepare(data)._law({}, data.X, model.Z).log_prob(data.y)) == pytest.approx(
+        float(lower)
+    )
     X = waves(7, seed=5).X
     for ask in ("predict", "joint", "latent", "loo"):
         if ask == "loo":
@@ -147,7 +162,9 @@ def test_q_of_u_is_the_optimum_of_its_formula() -> None:
         k = under("kernel", one)
         Kmm, Kmn = model.kernel(k, model.Z), model.kernel(k, model.Z, data.X)
         inner = torch.linalg.inv(Kmm + Kmn @ Kmn.mT / one["noise"])
-        torch.testing.assert_close(mean[i], Kmm @ inner @ Kmn @ data.y / one["noise"], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(
+            mean[i], Kmm @ inner @ Kmn @ data.y / one["noise"], atol=1e-5, rtol=1e-5
+        )
         torch.testing.assert_close(covariance[i], Kmm @ inner @ Kmm, atol=1e-6, rtol=1e-5)
 
 
@@ -165,8 +182,14 @@ def test_the_gradient_is_that_of_plain_autograd_to_second_order() -> None:
         Kmm = Kmm + sparse.JITTER * Kmm.diagonal().mean() * torch.eye(10, dtype=F64)
         Q = Kmn.mT @ torch.linalg.solve(Kmm, Kmn)
         gap = KERNEL.diag(k, data.X).sum() - Q.diagonal().sum()
-        value = normal(data.y, Q + values["noise"] * torch.eye(data.n, dtype=F64)) - gap / (2 * values["noise"])
-        prior = sum(s.distribution(data.X).log_prob(values[name]).sum() for name, s in model.sites(2).items() if not s.fixed)
+        value = normal(data.y, Q + values["noise"] * torch.eye(data.n, dtype=F64)) - gap / (
+            2 * values["noise"]
+        )
+        prior = sum(
+            s.distribution(data.X).log_prob(values[name]).sum()
+            for name, s in model.sites(2).items()
+            if not s.fixed
+        )
         return value + prior
 
     z = z.requires_grad_(True)
@@ -208,13 +231,17 @@ def test_the_graph_computes_each_chunk_twice(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(sparse, "CHUNK_BYTES", 6 * 8 * 16)
     target = Target(models.SGPR(KERNEL, inducing=6).prepare(data), data)
     graph = simplified(make_fx(target.eager_gradient(False))(target.origin()))
-    shapes = [n.meta["val"].shape for n in graph.graph.nodes if n.target is torch.ops.aten.exp.default]
+    shapes = [
+        n.meta["val"].shape for n in graph.graph.nodes if n.target is torch.ops.aten.exp.default
+    ]
     assert sum(shape == (6, 16) for shape in shapes) == 8
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 @pytest.mark.parametrize("learn", [False, True])
-def test_a_subset_model_on_some_rows_places_the_start(learn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subset_model_on_some_rows_places_the_start(
+    learn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = waves(300).standardised()[0]
     model = models.SGPR(KERNEL, inducing=8, learn=learn)
     plain = ppgp.fit(model, data, inference.MAP(steps=1), progress=False, standardise=False)
@@ -233,7 +260,9 @@ def test_a_subset_model_on_some_rows_places_the_start(learn: bool, monkeypatch: 
 
 def test_a_search_moves_inducing_inputs_by_lengthscales() -> None:
     data = waves()
-    target = Target(models.SGPR(KERNEL, inducing=3, learn=True).prepare(data), data, optimise_params=True)
+    target = Target(
+        models.SGPR(KERNEL, inducing=3, learn=True).prepare(data), data, optimise_params=True
+    )
     z = target.placed({"kernel.lengthscale": torch.tensor([0.5, 4.0], dtype=F64)})
     unit = target.step_scales(z)
     assert unit.tolist() == pytest.approx([1.0] * 4 + [1.0, 8.0] * 3)
@@ -257,7 +286,13 @@ def test_learnt_inducing_inputs_and_a_second_selection_raise_the_bound(tmp_path:
     data = waves(150).standardised()[0]
     plain = models.SGPR(KERNEL, inducing=8)
     first = ppgp.fit(plain, data, inference.MAP(), progress=False, standardise=False)
-    learnt = ppgp.fit(models.SGPR(KERNEL, inducing=8, learn=True), data, inference.MAP(), progress=False, standardise=False)
+    learnt = ppgp.fit(
+        models.SGPR(KERNEL, inducing=8, learn=True),
+        data,
+        inference.MAP(),
+        progress=False,
+        standardise=False,
+    )
     assert learnt.stats["log_density"] > first.stats["log_density"] + 1
     assert learnt.params["inducing"].shape == (8, 2)
     one = {k: v[0, 0] for k, v in first.draws.items()}
@@ -279,7 +314,9 @@ def test_the_greedy_bound_takes_the_best_candidate_by_brute_force() -> None:
     def covariance(a: Tensor, b: Tensor) -> Tensor:
         return KERNEL(k, a, b)
 
-    found = select("bound", 4, data.X, data.y, covariance, KERNEL.diag(k, data.X), float(theta["noise"]))
+    found = select(
+        "bound", 4, data.X, data.y, covariance, KERNEL.diag(k, data.X), float(theta["noise"])
+    )
     chosen: list[int] = []
     for _ in range(4):
         values = []
@@ -290,7 +327,9 @@ def test_the_greedy_bound_takes_the_best_candidate_by_brute_force() -> None:
                 continue
             Q = covariance(data.X, Z) @ torch.linalg.solve(covariance(Z, Z), covariance(Z, data.X))
             gap = (KERNEL.diag(k, data.X) - Q.diagonal()).sum()
-            bound = normal(data.y, Q + theta["noise"] * torch.eye(25, dtype=F64)) - gap / (2 * theta["noise"])
+            bound = normal(data.y, Q + theta["noise"] * torch.eye(25, dtype=F64)) - gap / (
+                2 * theta["noise"]
+            )
             values.append(float(bound))
         chosen.append(int(np.argmax(values)))
     torch.testing.assert_close(found, data.X[chosen])
@@ -307,7 +346,9 @@ def test_greedy_conditional_variance_is_pivoted_cholesky() -> None:
         inner = torch.linalg.solve(K[chosen][:, chosen], K[chosen])
         chosen.append(int((K.diagonal() - (K[chosen] * inner).sum(0)).argmax()))
     diagonal = KERNEL.diag(k, data.X)
-    found = select("conditional_variance", 5, data.X, None, lambda a, b: KERNEL(k, a, b), diagonal, 0.1)
+    found = select(
+        "conditional_variance", 5, data.X, None, lambda a, b: KERNEL(k, a, b), diagonal, 0.1
+    )
     torch.testing.assert_close(found, data.X[chosen])
 
 
@@ -327,7 +368,9 @@ def test_what_cannot_be_is_one_sentence() -> None:
         with pytest.raises(DataError, match="lower inducing"):
             models.SGPR(inducing=6, selection=selection).prepare(twins)
     with pytest.raises(NotApplicable, match="its cost grows linearly"):
-        Target(models.SGPR(inducing=5).prepare(data), data).log_density(torch.zeros(3, dtype=F64), torch.arange(4))
+        Target(models.SGPR(inducing=5).prepare(data), data).log_density(
+            torch.zeros(3, dtype=F64), torch.arange(4)
+        )
 
 
 @pytest.mark.parametrize("selection", ["conditional_variance", "bound"])
@@ -349,7 +392,9 @@ def test_fewer_are_placed_where_the_kernel_tells_fewer_rows_apart(
 def test_a_fit_goes_on_with_fewer() -> None:
     data = waves(60, 1)
     with pytest.warns(NumericalWarning, match="40 were asked for"):
-        posterior = ppgp.fit(models.SGPR(inducing=40, selection="bound"), data, inference.MAP(), progress=False)
+        posterior = ppgp.fit(
+            models.SGPR(inducing=40, selection="bound"), data, inference.MAP(), progress=False
+        )
     assert float((posterior.predict(data.X).mean - data.y).std()) < float(data.y.std())
 
 
@@ -389,16 +434,24 @@ def test_inducing_inputs_are_placed_again_on_the_way(selection: str, optimizer: 
     data, _ = striped(50, 0).standardised()
     model = models.SGPR(DEEP, inducing=8, selection=selection, reselect=3)
     prepared = model.prepare(data)
-    how = inference.MAP(optimizer, steps=7, learning_rate=0.02, batch_size=50 if optimizer == "sgd" else None)
+    how = inference.MAP(
+        optimizer, steps=7, learning_rate=0.02, batch_size=50 if optimizer == "sgd" else None
+    )
     posterior = ppgp.fit(model, data, how, progress=False, standardise=False)
     Z = posterior.params["inducing"]
     assert not torch.equal(Z, prepared.Z)
     assert bool((Z[:, None] == data.X).all(-1).any(1).all())  # rows of the data
-    seventh = ppgp.fit(model, data, replace(how, steps=6, schedule="constant"), progress=False, standardise=False)
+    seventh = ppgp.fit(
+        model, data, replace(how, steps=6, schedule="constant"), progress=False, standardise=False
+    )
     if optimizer == "adam":  # steps 7 begins with a selection at the weights that six steps reach
         theta = {**{k: v[0, 0] for k, v in seventh.draws.items()}, **seventh.params}
-        torch.testing.assert_close(Z, model.reselected_inducing(theta, data)["inducing"], rtol=0, atol=0)
-    torch.testing.assert_close(posterior.predict(data.X).mean, posterior.predict(data.X).mean, rtol=0, atol=0)
+        torch.testing.assert_close(
+            Z, model.reselected_inducing(theta, data)["inducing"], rtol=0, atol=0
+        )
+    torch.testing.assert_close(
+        posterior.predict(data.X).mean, posterior.predict(data.X).mean, rtol=0, atol=0
+    )
 
 
 def test_placing_again_raises_the_bound_of_a_deep_kernel() -> None:
@@ -411,7 +464,9 @@ def test_placing_again_raises_the_bound_of_a_deep_kernel() -> None:
         "again": models.SGPR(DEEP, inducing=10, selection="bound", reselect=5),
         "gradient": models.SGPR(DEEP, inducing=10, selection="random", learn=True),
     }.items():
-        ends[name] = ppgp.fit(model, data, how, progress=False, standardise=False).stats["log_density"]
+        ends[name] = ppgp.fit(model, data, how, progress=False, standardise=False).stats[
+            "log_density"
+        ]
     assert ends["again"] > ends["left"]
     assert ends["gradient"] > ends["left"]
 
@@ -428,6 +483,8 @@ def test_reselect_is_for_stochastic_steps_and_not_beside_learn() -> None:
 
 @pytest.mark.parametrize("build", [models.SGPR, models.SVGP])
 def test_inducing_inputs_left_out_are_at_most_the_different_rows(build: Any) -> None:
-    X = torch.linspace(0.0, 1.0, 40, dtype=torch.float64).repeat(3)[:, None]  # 120 rows, more than the default number
+    X = torch.linspace(0.0, 1.0, 40, dtype=torch.float64).repeat(3)[
+        :, None
+    ]  # 120 rows, more than the default number
     ready = build().prepare(Dataset(X, torch.sin(X[:, 0])))
     assert len(ready.Z) == 40

@@ -59,10 +59,16 @@ def at_prior(model: SVGP) -> dict[str, Tensor]:
     assert model.Z is not None
     m, k = len(model.Z), model.likelihood.latents
     shape = (k, m) if k > 1 else (m,)
-    return {**HYPER, "v_loc": torch.zeros(shape, dtype=F64), "v_scale_tril": torch.eye(m, dtype=F64).expand(*shape, m)}
+    return {
+        **HYPER,
+        "v_loc": torch.zeros(shape, dtype=F64),
+        "v_scale_tril": torch.eye(m, dtype=F64).expand(*shape, m),
+    }
 
 
-def stepped(model: SVGP, theta: dict[str, Tensor], data: Dataset, rate: float, times: int) -> dict[str, Tensor]:
+def stepped(
+    model: SVGP, theta: dict[str, Tensor], data: Dataset, rate: float, times: int
+) -> dict[str, Tensor]:
     for _ in range(times):
         found = model.natural(theta, data.X, data.y, total=data.n, rate=rate)
         assert found is not None
@@ -78,10 +84,19 @@ def test_one_natural_step_reaches_the_collapsed_optimum() -> None:
     sgpr = SGPR(KERNEL, noise=0.1, mean=0.0, Z=model.Z)
     lower, upper = sgpr.bounds(HYPER, data)
     C = KERNEL({k[7:]: v for k, v in HYPER.items()}, data.X) + 0.1 * torch.eye(data.n, dtype=F64)
-    evidence = torch.distributions.MultivariateNormal(torch.zeros(data.n, dtype=F64), C).log_prob(data.y)
-    assert float(model.elbo(theta, data.X, data.y, total=data.n)) < float(lower) < float(evidence) < float(upper)
+    evidence = torch.distributions.MultivariateNormal(torch.zeros(data.n, dtype=F64), C).log_prob(
+        data.y
+    )
+    assert (
+        float(model.elbo(theta, data.X, data.y, total=data.n))
+        < float(lower)
+        < float(evidence)
+        < float(upper)
+    )
     best = stepped(model, theta, data, 1.0, 1)
-    assert float(model.elbo(best, data.X, data.y, total=data.n)) == pytest.approx(float(lower), abs=1e-8)
+    assert float(model.elbo(best, data.X, data.y, total=data.n)) == pytest.approx(
+        float(lower), abs=1e-8
+    )
     mean, covariance = sgpr.inducing_posterior({k: v[None] for k, v in HYPER.items()}, data)
     from ppgp.numerics.collapsed_bound import inducing_root
 
@@ -93,10 +108,14 @@ def test_one_natural_step_reaches_the_collapsed_optimum() -> None:
 
 def test_at_the_rows_the_bound_is_the_evidence() -> None:
     data = rows(25)
-    model = SVGP(KERNEL, likelihood=likelihoods.Gaussian(0.1), selection="all", mean=0.0).prepare(data)
+    model = SVGP(KERNEL, likelihood=likelihoods.Gaussian(0.1), selection="all", mean=0.0).prepare(
+        data
+    )
     best = stepped(model, at_prior(model), data, 1.0, 1)
     C = KERNEL({k[7:]: v for k, v in HYPER.items()}, data.X) + 0.1 * torch.eye(data.n, dtype=F64)
-    evidence = torch.distributions.MultivariateNormal(torch.zeros(data.n, dtype=F64), C).log_prob(data.y)
+    evidence = torch.distributions.MultivariateNormal(torch.zeros(data.n, dtype=F64), C).log_prob(
+        data.y
+    )
     bound = float(model.elbo(best, data.X, data.y, total=data.n))
     assert bound <= float(evidence)
     assert bound == pytest.approx(float(evidence), abs=1e-5)  # the jitter of 1e-8 times n / noise
@@ -106,14 +125,20 @@ def test_white_stays_in_f() -> None:
     """E log p(y given f) with independent e of variance w in f is less by w / (2 noise) a row, and nothing else is lost at Z = X."""
     data, w, noise = rows(25), 0.3, 0.2
     kernel = kernels.RBF(1.2, 0.8) + kernels.White(w)
-    model = SVGP(kernel, likelihood=likelihoods.Gaussian(noise), selection="all", mean=0.0).prepare(data)
+    model = SVGP(kernel, likelihood=likelihoods.Gaussian(noise), selection="all", mean=0.0).prepare(
+        data
+    )
     best = stepped(model, at_prior(model), data, 1.0, 1)
     C = kernels.RBF(1.2, 0.8)({}, data.X) + noise * torch.eye(data.n, dtype=F64)
-    evidence = torch.distributions.MultivariateNormal(torch.zeros(data.n, dtype=F64), C).log_prob(data.y)
+    evidence = torch.distributions.MultivariateNormal(torch.zeros(data.n, dtype=F64), C).log_prob(
+        data.y
+    )
     assert float(model.elbo(best, data.X, data.y, total=data.n)) == pytest.approx(
         float(evidence) - data.n * w / (2 * noise), abs=1e-4
     )
-    exact = models.GP(kernels.RBF(1.2, 0.8), noise=noise, mean=0.0).predict({}, data.X[:5] + 0.1, data)
+    exact = models.GP(kernels.RBF(1.2, 0.8), noise=noise, mean=0.0).predict(
+        {}, data.X[:5] + 0.1, data
+    )
     q = {k: best[k] for k in ("v_loc", "v_scale_tril")}
     ours = model.predict(q, data.X[:5] + 0.1, data)
     torch.testing.assert_close(ours.mean, exact.mean, atol=1e-4, rtol=0)
@@ -135,9 +160,18 @@ def test_pyros_own_elbo_agrees_in_expectation(kind: str, q: str) -> None:
             store["v_loc"].add_(0.3 * torch.randn_like(store["v_loc"]))
         params = {k: v.detach() for k, v in store.items()}
         values = {k[: -len(".value")]: v for k, v in params.items() if k.endswith(".value")}
-        theta = {**values, **{k: params[k] for k in params if k.startswith("v_") or k == "inducing"}}
-        draws = torch.tensor([-loss.loss(model.model, model.guide, data.X, data.y) for _ in range(200)])
-        prior = sum(float(s.distribution(data.X).log_prob(values[k]).sum()) for k, s in model._hyper(2).items() if k in values)
+        theta = {
+            **values,
+            **{k: params[k] for k in params if k.startswith("v_") or k == "inducing"},
+        }
+        draws = torch.tensor(
+            [-loss.loss(model.model, model.guide, data.X, data.y) for _ in range(200)]
+        )
+        prior = sum(
+            float(s.distribution(data.X).log_prob(values[k]).sum())
+            for k, s in model._hyper(2).items()
+            if k in values
+        )
         ours = float(model.elbo(theta, data.X, data.y, total=data.n)) + prior
     assert abs(float(draws.mean()) - ours) < 4 * float(draws.std()) / math.sqrt(len(draws))
 
@@ -147,7 +181,10 @@ def test_a_mini_batch_is_unbiased() -> None:
     model = SVGP(KERNEL, 8, likelihoods.Gaussian(0.1)).prepare(data)
     theta = stepped(model, at_prior(model), data, 0.5, 2)
     whole = float(model.elbo(theta, data.X, data.y, total=data.n))
-    parts = [float(model.elbo(theta, data.X[i : i + 10], data.y[i : i + 10], total=data.n)) for i in range(0, 40, 10)]
+    parts = [
+        float(model.elbo(theta, data.X[i : i + 10], data.y[i : i + 10], total=data.n))
+        for i in range(0, 40, 10)
+    ]
     assert sum(parts) / 4 == pytest.approx(whole, rel=1e-10)
 
 
@@ -159,7 +196,10 @@ def test_natural_steps_end_where_the_gradient_is_zero(kind: str) -> None:
     q = {k: theta[k].clone().requires_grad_(True) for k in ("v_loc", "v_scale_tril")}
     value = model.elbo({**theta, **q}, data.X, data.y, total=data.n)
     slopes = torch.autograd.grad(value, list(q.values()))
-    assert max(float(s.tril().abs().max()) if s.ndim > 1 else float(s.abs().max()) for s in slopes) < 1e-5
+    assert (
+        max(float(s.tril().abs().max()) if s.ndim > 1 else float(s.abs().max()) for s in slopes)
+        < 1e-5
+    )
 
 
 @pytest.mark.parametrize("shape", [(), (3,)])
@@ -169,7 +209,9 @@ def test_the_gradient_of_the_moments(shape: tuple[int, ...]) -> None:
 
     g = torch.Generator().manual_seed(1)
     m, b = 4, 6
-    half = (torch.randn(m, m, generator=g, dtype=F64) + 3 * torch.eye(m, dtype=F64)).requires_grad_(True)
+    half = (torch.randn(m, m, generator=g, dtype=F64) + 3 * torch.eye(m, dtype=F64)).requires_grad_(
+        True
+    )
     Kmn = torch.randn(m, b, generator=g, dtype=F64, requires_grad=True)
     loc = torch.randn(*shape, m, generator=g, dtype=F64, requires_grad=True)
     W = torch.randn(*shape, m, m, generator=g, dtype=F64, requires_grad=True)
@@ -193,7 +235,9 @@ def test_nuts_draws_the_optimal_q() -> None:
         ready = model.prepare(data)
         target = Target(ready, data)
         posterior = inference.NUTS(draws=400, warmup=300, chains=2)(target, seed=1)
-        best = stepped(ready, {k: v for k, v in at_prior(ready).items() if k not in HYPER}, data, 1.0, 1)
+        best = stepped(
+            ready, {k: v for k, v in at_prior(ready).items() if k not in HYPER}, data, 1.0, 1
+        )
         for j in range(len(best["v_loc"])):
             draws = posterior.draws["v"][..., j]
             ess = ppgp.diagnostics.ess(draws.numpy())
@@ -210,7 +254,11 @@ def test_nuts_draws_the_optimal_q() -> None:
 def test_nuts_over_whitened_f_agrees_with_quadrature(kind: str) -> None:
     """Two rows: the posterior mean of f by NUTS, Z = X, beside a grid over f."""
     X = number([[0.0], [0.7]])
-    y = {"bernoulli": number([1.0, 0.0]), "poisson": number([3.0, 0.0]), "student_t": number([2.0, -0.1])}[kind]
+    y = {
+        "bernoulli": number([1.0, 0.0]),
+        "poisson": number([3.0, 0.0]),
+        "student_t": number([2.0, -0.1]),
+    }[kind]
     fixed = kernels.RBF(variance=1.5, lengthscale=1.0)
     lik = LIKELIHOODS[kind]
     data = Dataset(X, y)
@@ -220,12 +268,16 @@ def test_nuts_over_whitened_f_agrees_with_quadrature(kind: str) -> None:
     K = fixed({}, X)
     grid = torch.linspace(-7, 7, 401, dtype=F64)
     f = torch.cartesian_prod(grid, grid)
-    log = torch.distributions.MultivariateNormal(torch.zeros(2, dtype=F64), K).log_prob(f) + lik.law({}, f).log_prob(y).sum(-1)
+    log = torch.distributions.MultivariateNormal(torch.zeros(2, dtype=F64), K).log_prob(
+        f
+    ) + lik.distribution({}, f).log_prob(y).sum(-1)
     weight = torch.softmax(log, 0)
     exact = weight @ f
     for j in range(2):
         ess = ppgp.diagnostics.ess(means[:, j].reshape(2, -1).numpy())
-        assert abs(float(means[:, j].mean() - exact[j])) < 4 * float(means[:, j].std()) / math.sqrt(ess)
+        assert abs(float(means[:, j].mean() - exact[j])) < 4 * float(means[:, j].std()) / math.sqrt(
+            ess
+        )
 
 
 @pytest.mark.parametrize("kind", LIKELIHOODS)
@@ -237,7 +289,9 @@ def test_the_marginal_law_is_the_integral(kind: str) -> None:
         mean, variance = number([[[0.3], [-0.5], [1.0]]]), number([[[0.4], [1.5], [0.2]]])
         law = lik.marginal({}, mean, variance)
         g = torch.Generator().manual_seed(0)
-        f = mean[0, :, 0] + variance[0, :, 0].sqrt() * torch.randn(200_000, 3, generator=g, dtype=F64)
+        f = mean[0, :, 0] + variance[0, :, 0].sqrt() * torch.randn(
+            200_000, 3, generator=g, dtype=F64
+        )
         p = torch.softmax(f, -1)
         error = 4 * p.std(0) / math.sqrt(len(p)) + 1e-3  # and that of 1,024 quasi-random points
         assert bool(((law.probs[0, 0] - p.mean(0)).abs() < error).all())
@@ -247,9 +301,13 @@ def test_the_marginal_law_is_the_integral(kind: str) -> None:
         for y in [0.0, 1.0] if kind in ("bernoulli", "probit") else [0.0, 2.0]:
 
             def integrand(f: float, y: float = y, m: float = m, v: float = v) -> float:
-                return float(lik.law({}, number([f])).log_prob(number([y])).exp()) * stats.norm.pdf(f, m, math.sqrt(v))
+                return float(
+                    lik.distribution({}, number([f])).log_prob(number([y])).exp()
+                ) * stats.norm.pdf(f, m, math.sqrt(v))
 
-            exact = integrate.quad(integrand, m - 9 * v**0.5, m + 9 * v**0.5, points=[y, m], limit=200)[0]
+            exact = integrate.quad(
+                integrand, m - 9 * v**0.5, m + 9 * v**0.5, points=[y, m], limit=200
+            )[0]
             assert float(law.log_prob(number([y])).exp()) == pytest.approx(exact, rel=2e-4)
 
 
@@ -260,7 +318,9 @@ def test_the_expectation_is_the_integral(kind: str) -> None:
     if kind == "categorical":
         lik = likelihoods.Categorical(3)
         mean, variance = number([[0.3], [-0.5], [1.0]]), number([[0.4], [1.5], [0.2]])
-        f = mean[..., None] + variance[..., None].sqrt() * torch.randn(3, 1, 100_000, generator=g, dtype=F64)
+        f = mean[..., None] + variance[..., None].sqrt() * torch.randn(
+            3, 1, 100_000, generator=g, dtype=F64
+        )
         each = torch.log_softmax(f, 0)[2, 0]
         value = float(lik.expected({}, mean, variance, number([2.0])))
         assert abs(value - float(each.mean())) < 4 * float(each.std()) / math.sqrt(100_000) + 2e-3
@@ -268,7 +328,9 @@ def test_the_expectation_is_the_integral(kind: str) -> None:
     mean, variance, y = number([0.4]), number([0.5]), number([1.0])
 
     def integrand(f: float) -> float:
-        return float(lik.law({}, number([f])).log_prob(y)) * stats.norm.pdf(f, 0.4, math.sqrt(0.5))
+        return float(lik.distribution({}, number([f])).log_prob(y)) * stats.norm.pdf(
+            f, 0.4, math.sqrt(0.5)
+        )
 
     exact = integrate.quad(integrand, 0.4 - 6.5, 0.4 + 6.5, limit=200)[0]
     assert float(lik.expected({}, mean, variance, y)) == pytest.approx(exact, rel=2e-4)
@@ -283,15 +345,27 @@ def test_poisson_lognormal_against_quadrature(rate: float) -> None:
     for k in {0, int(rate), int(2 * rate)}:
         points = [math.log(max(k, 0.5))]
         mass = integrate.quad(
-            lambda x, k=k: stats.poisson.pmf(k, np.exp(x)) * stats.norm.pdf(x, m, s), m - 6, m + 6, points=points, limit=500
+            lambda x, k=k: stats.poisson.pmf(k, np.exp(x)) * stats.norm.pdf(x, m, s),
+            m - 6,
+            m + 6,
+            points=points,
+            limit=500,
         )[0]
         upto = integrate.quad(
-            lambda x, k=k: stats.poisson.cdf(k, np.exp(x)) * stats.norm.pdf(x, m, s), m - 6, m + 6, points=points, limit=500
+            lambda x, k=k: stats.poisson.cdf(k, np.exp(x)) * stats.norm.pdf(x, m, s),
+            m - 6,
+            m + 6,
+            points=points,
+            limit=500,
         )[0]
-        assert float(law.log_prob(number([float(k)])).exp()) == pytest.approx(mass, rel=1e-6, abs=1e-12)
+        assert float(law.log_prob(number([float(k)])).exp()) == pytest.approx(
+            mass, rel=1e-6, abs=1e-12
+        )
         assert float(law.cdf(number([float(k)]))) == pytest.approx(upto, abs=1e-6)
     draws = law.sample((200_000,))[:, 0].to(F64)
-    assert abs(float(draws.mean()) - float(law.mean)) < 4 * float(draws.std()) / math.sqrt(len(draws))
+    assert abs(float(draws.mean()) - float(law.mean)) < 4 * float(draws.std()) / math.sqrt(
+        len(draws)
+    )
 
 
 @pytest.mark.parametrize("how", ["stochastic", "deterministic"])
@@ -304,8 +378,12 @@ def test_svi_ends_at_the_optimum_of_sgpr(how: str) -> None:
     collapsed = ppgp.fit(SGPR(**ready), data, inference.MAP(), progress=False)
     assert fitted.stats["objective"] == pytest.approx(collapsed.stats["log_density"], abs=1e-3)
     new = torch.randn(5, 2, generator=torch.Generator().manual_seed(3), dtype=F64)
-    torch.testing.assert_close(fitted.predict(new).mean, collapsed.predict(new).mean, atol=5e-3, rtol=0.0)
-    torch.testing.assert_close(fitted.predict(new).std, collapsed.predict(new).std, atol=5e-3, rtol=0.0)
+    torch.testing.assert_close(
+        fitted.predict(new).mean, collapsed.predict(new).mean, atol=5e-3, rtol=0.0
+    )
+    torch.testing.assert_close(
+        fitted.predict(new).std, collapsed.predict(new).std, atol=5e-3, rtol=0.0
+    )
 
 
 def test_the_elbo_is_a_bound_of_the_evidence_given_theta() -> None:
@@ -313,7 +391,9 @@ def test_the_elbo_is_a_bound_of_the_evidence_given_theta() -> None:
     svi = inference.SVI(method="deterministic")
     fitted = ppgp.fit(SVGP(KERNEL, 12, learn=False), rows(60), svi, progress=False)
     theta = {k: v[0, 0] for k, v in fitted.draws.items()}
-    hyper = {k.removeprefix("kernel."): v[None] for k, v in theta.items() if k.startswith("kernel.")}
+    hyper = {
+        k.removeprefix("kernel."): v[None] for k, v in theta.items() if k.startswith("kernel.")
+    }
     K = fitted.model.kernel(hyper, fitted.data.X)[0] + theta["noise"] * torch.eye(60, dtype=F64)
     law = torch.distributions.MultivariateNormal(torch.zeros(60, dtype=F64), K)
     evidence = float(law.log_prob(fitted.data.y))
@@ -328,8 +408,12 @@ def test_the_elbo_is_a_bound_of_the_evidence_given_theta() -> None:
 @pytest.mark.parametrize("q", ["full", "mean_field"])
 def test_other_guides_stay_below(q: str) -> None:
     data = rows(60)
-    best = ppgp.fit(SGPR(KERNEL, 10, learn=True), data, inference.MAP(), progress=False).stats["log_density"]
-    fitted = ppgp.fit(SVGP(KERNEL, 10, q=q), data, inference.SVI(steps=800, patience=150), progress=False)
+    best = ppgp.fit(SGPR(KERNEL, 10, learn=True), data, inference.MAP(), progress=False).stats[
+        "log_density"
+    ]
+    fitted = ppgp.fit(
+        SVGP(KERNEL, 10, q=q), data, inference.SVI(steps=800, patience=150), progress=False
+    )
     assert fitted.stats["objective"] < best + 1e-6
     assert fitted.stats["objective"] > best - 30
 
@@ -349,10 +433,14 @@ def test_ppgpr_predicts_at_least_as_well_and_is_no_bound() -> None:
 
 def test_saved_and_loaded(tmp_path: Any) -> None:
     data = rows(kind="bernoulli")
-    fitted = ppgp.fit(SVGP(KERNEL, 6, likelihoods.Bernoulli()), data, inference.SVI().quick(), progress=False)
+    fitted = ppgp.fit(
+        SVGP(KERNEL, 6, likelihoods.Bernoulli()), data, inference.SVI().quick(), progress=False
+    )
     fitted.save(tmp_path / "p.safetensors")
     again = ppgp.load_posterior(tmp_path / "p.safetensors")
-    torch.testing.assert_close(again.predict(data.X).probabilities, fitted.predict(data.X).probabilities)
+    torch.testing.assert_close(
+        again.predict(data.X).probabilities, fitted.predict(data.X).probabilities
+    )
 
 
 def test_plain_pyro_fits_it() -> None:
@@ -361,7 +449,11 @@ def test_plain_pyro_fits_it() -> None:
     with pyro.get_param_store().scope(), torch.random.fork_rng():
         pyro.set_rng_seed(0)
         loop = PyroSVI(model.model, model.guide, pyro.optim.Adam({"lr": 0.03}), Trace_ELBO())
-        losses = [loop.step(data.X[i : i + 20], data.y[i : i + 20], total=40) for _ in range(200) for i in (0, 20)]
+        losses = [
+            loop.step(data.X[i : i + 20], data.y[i : i + 20], total=40)
+            for _ in range(200)
+            for i in (0, 20)
+        ]
     assert sum(losses[-50:]) < sum(losses[:50])
 
 
@@ -412,7 +504,10 @@ def test_a_row_where_f_is_certain_leaves_the_slopes_of_the_others(kind: str) -> 
 
     def slope(rows: int) -> Tensor:
         variance = torch.ones((), dtype=F64, requires_grad=True)
-        q = {"v_loc": torch.full(shape, 0.3, dtype=F64), "v_scale_tril": 0.5 * torch.eye(3, dtype=F64).expand(*shape, 3)}
+        q = {
+            "v_loc": torch.full(shape, 0.3, dtype=F64),
+            "v_scale_tril": 0.5 * torch.eye(3, dtype=F64).expand(*shape, 3),
+        }
         theta = {"kernel.variance": variance, "inducing": Z, **q}
         return torch.autograd.grad(model.elbo(theta, X[:rows], y[:rows], total=rows), variance)[0]
 
@@ -420,7 +515,9 @@ def test_a_row_where_f_is_certain_leaves_the_slopes_of_the_others(kind: str) -> 
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["selected", "by hand"])
-def test_a_subset_model_of_many_rows_keeps_the_number_of_inducing_inputs(given: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subset_model_of_many_rows_keeps_the_number_of_inducing_inputs(
+    given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Past 2,048 rows the subset model has one too, which selects those that the user did not place."""
     from ppgp.models import sgpr
 
@@ -430,7 +527,13 @@ def test_a_subset_model_of_many_rows_keeps_the_number_of_inducing_inputs(given: 
     model = models.SVGP(kernels.RBF(), inducing=None if given else 7, Z=Z)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        posterior = ppgp.fit(model, Dataset(x, torch.sin(x[:, 0])), inference.SVI(steps=1), progress=False, standardise=False)
+        posterior = ppgp.fit(
+            model,
+            Dataset(x, torch.sin(x[:, 0])),
+            inference.SVI(steps=1),
+            progress=False,
+            standardise=False,
+        )
     end = posterior.params["inducing"]
     assert end.shape == (7, 1)
     if Z is not None:

@@ -32,7 +32,16 @@ from ppgp.kernels import (
     Subspace,
     White,
 )
-from ppgp.models import GP, SGPR, SVGP, GaussianMixture, LinearRegression, LogisticRegression, Model, SoftmaxRegression
+from ppgp.models import (
+    GP,
+    SGPR,
+    SVGP,
+    GaussianMixture,
+    LinearRegression,
+    LogisticRegression,
+    Model,
+    SoftmaxRegression,
+)
 from ppgp.priors import InUnitsOfData, LogNormal, Normal
 
 F64 = torch.float64
@@ -42,7 +51,9 @@ quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 def table(n: int = 30) -> Dataset:
     """Two columns whose sds and means are far apart, and y with units of its own."""
     generator = torch.Generator().manual_seed(0)
-    X = torch.randn(n, 2, generator=generator, dtype=F64) * torch.tensor([3.0, 40.0], dtype=F64) + torch.tensor([20.0, -70.0])
+    X = torch.randn(n, 2, generator=generator, dtype=F64) * torch.tensor(
+        [3.0, 40.0], dtype=F64
+    ) + torch.tensor([20.0, -70.0])
     noise = torch.randn(n, generator=generator, dtype=F64)
     return Dataset(X, 50 + 8 * torch.sin(X[:, 0]) + 0.2 * X[:, 1] + noise)
 
@@ -80,9 +91,18 @@ FIXED: dict[str, tuple[Model, Dataset]] = {
 }
 #: q(v) is fitted, and is the same to the precision of the fit
 FITTED: dict[str, tuple[Model, Dataset]] = {
-    "SVGP": (SVGP(RBF(70.0, 6.0), likelihood=likelihoods.Gaussian(1.5), mean=48.0, Z=Z, learn=False), DATA),
-    "SVGP, Student-t": (SVGP(RBF(70.0, 6.0), likelihood=likelihoods.StudentT(4.0, 1.2), Z=Z, learn=False), DATA),
-    "SVGP of counts": (SVGP(RBF(0.5, 6.0), likelihood=likelihoods.Poisson(), mean=1.2, Z=Z, learn=False), COUNTS),
+    "SVGP": (
+        SVGP(RBF(70.0, 6.0), likelihood=likelihoods.Gaussian(1.5), mean=48.0, Z=Z, learn=False),
+        DATA,
+    ),
+    "SVGP, Student-t": (
+        SVGP(RBF(70.0, 6.0), likelihood=likelihoods.StudentT(4.0, 1.2), Z=Z, learn=False),
+        DATA,
+    ),
+    "SVGP of counts": (
+        SVGP(RBF(0.5, 6.0), likelihood=likelihoods.Poisson(), mean=1.2, Z=Z, learn=False),
+        COUNTS,
+    ),
 }
 
 
@@ -117,7 +137,9 @@ def test_a_model_of_numbers_alone_is_the_same_on_both_scales(model: Model, data:
 
 @quiet
 @pytest.mark.parametrize(("model", "data"), FITTED.values(), ids=FITTED.keys())
-def test_a_sparse_model_of_numbers_alone_is_the_same_on_both_scales(model: Model, data: Dataset) -> None:
+def test_a_sparse_model_of_numbers_alone_is_the_same_on_both_scales(
+    model: Model, data: Dataset
+) -> None:
     """q(v) is found by a search, so that laws agree to its precision."""
     same(*laws(model, data, inference.SVI(steps=300, batch_size=None)), rtol=1e-4)
 
@@ -127,7 +149,10 @@ def test_a_period_in_years_forecasts_data_in_years() -> None:
     x = torch.arange(0.0, 10.0, 1 / 12, dtype=F64)
     wave = torch.sin(2 * math.pi * x) + 0.3 * torch.cos(4 * math.pi * x)
     generator = torch.Generator().manual_seed(1)
-    train = Dataset(2000 + x[:96, None], 40 + 5 * wave[:96] + 0.1 * torch.randn(96, generator=generator, dtype=F64))
+    train = Dataset(
+        2000 + x[:96, None],
+        40 + 5 * wave[:96] + 0.1 * torch.randn(96, generator=generator, dtype=F64),
+    )
     for period in (1.0, InUnitsOfData(LogNormal(0.0, 1e-3))):
         posterior = ppgp.fit(GP(Periodic(period=period)), train, inference.MAP(), progress=False)
         gap = posterior.predict(2000 + x[96:, None]).mean - (40 + 5 * wave[96:])
@@ -138,17 +163,26 @@ def test_a_period_in_years_forecasts_data_in_years() -> None:
 def test_a_prior_in_the_units_of_the_data_is_the_same_law_on_both_scales() -> None:
     """The evidence of a model whose priors are all in the units of the data does not depend on the scale of the fit."""
     bent = GP(
-        RBF(InUnitsOfData(LogNormal(4.0, 0.3)), InUnitsOfData(LogNormal(1.5, 0.3))), noise=InUnitsOfData(LogNormal(1.0, 0.5))
+        RBF(InUnitsOfData(LogNormal(4.0, 0.3)), InUnitsOfData(LogNormal(1.5, 0.3))),
+        noise=InUnitsOfData(LogNormal(1.0, 0.5)),
     )
     one, two = laws(bent, DATA, inference.MAP())
-    same(one, two, rtol=1e-2)  # the modes of the unconstrained density are the same, each found to the precision of the search
-    modes = [ppgp.fit(bent, DATA, inference.Laplace(), progress=False, standardise=s).log_evidence for s in (True, False)]
+    same(
+        one, two, rtol=1e-2
+    )  # the modes of the unconstrained density are the same, each found to the precision of the search
+    modes = [
+        ppgp.fit(bent, DATA, inference.Laplace(), progress=False, standardise=s).log_evidence
+        for s in (True, False)
+    ]
     assert modes[0] == pytest.approx(modes[1], abs=1e-3)
 
 
 @quiet
 def test_a_bias_beside_free_weights_is_refused_with_advice() -> None:
-    for model, data in ((LinearRegression(bias=0.0), DATA), (LogisticRegression(bias=InUnitsOfData(Normal())), LABELS)):
+    for model, data in (
+        (LinearRegression(bias=0.0), DATA),
+        (LogisticRegression(bias=InUnitsOfData(Normal())), LABELS),
+    ):
         with pytest.raises(SettingError, match="standardise=False"):
             ppgp.fit(model, data, inference.MAP(), progress=False)
         ppgp.fit(model, data, inference.MAP(), progress=False, standardise=False)
@@ -184,7 +218,12 @@ def test_the_recipe_of_a_posterior_is_refused_without_standardisation() -> None:
     once = ppgp.fit(GP(RBF(70.0, 6.0), noise=1.5), DATA, inference.MAP(), progress=False)
     with pytest.raises(SettingError, match=r"posterior\.recipe"):
         ppgp.fit(once.model, DATA, inference.MAP(), progress=False, standardise=False)
-    same(once.predict(NEW), ppgp.fit(once.recipe, DATA, inference.MAP(), progress=False, standardise=False).predict(NEW))
+    same(
+        once.predict(NEW),
+        ppgp.fit(once.recipe, DATA, inference.MAP(), progress=False, standardise=False).predict(
+            NEW
+        ),
+    )
     ppgp.sbc(once.model, inference.Laplace(draws=20), 20, X=once.data.X[:8], progress=False)
 
 
@@ -206,14 +245,19 @@ def test_one_variance_of_a_product_carries_the_unit_of_y() -> None:
 
 def numbers(posterior: ppgp.Posterior) -> dict[str, Any]:
     """The one draw of a mode in the units of the data, as numbers and tuples."""
-    return {k: tuple(v[0, 0].tolist()) if v.ndim > 2 else float(v) for k, v in posterior.draws_in("data").items()}
+    return {
+        k: tuple(v[0, 0].tolist()) if v.ndim > 2 else float(v)
+        for k, v in posterior.draws_in("data").items()
+    }
 
 
 @quiet
 def test_draws_in_the_units_of_the_data_are_the_same_model_there() -> None:
     """Written as numbers into a recipe that is fitted without standardisation they predict the same."""
     how = inference.MAP(steps=5)
-    fitted = ppgp.fit(GP(RBF() + Subspace(Periodic(), [0]) + Linear(), mean=Normal()), DATA, how, progress=False)
+    fitted = ppgp.fit(
+        GP(RBF() + Subspace(Periodic(), [0]) + Linear(), mean=Normal()), DATA, how, progress=False
+    )
     v = numbers(fitted)
     assert len(v["kernel.0.lengthscale"]) == 2  # one length a column
     level = [v[f"kernel.{i}.variance"] for i in range(3)]
@@ -222,7 +266,11 @@ def test_draws_in_the_units_of_the_data_are_the_same_model_there() -> None:
     line = Subspace(Linear(level[2][0]), [0]) + Subspace(Linear(level[2][1]), [1])
     kernel = ARD(RBF(level[0], v["kernel.0.lengthscale"])) + Subspace(wave, [0]) + line
     there = ppgp.fit(
-        GP(kernel, v["noise"], v["mean"]), Dataset(DATA.X - centre, DATA.y), how, progress=False, standardise=False
+        GP(kernel, v["noise"], v["mean"]),
+        Dataset(DATA.X - centre, DATA.y),
+        how,
+        progress=False,
+        standardise=False,
     )
     same(fitted.predict(NEW), there.predict(NEW - centre))
 
@@ -238,18 +286,31 @@ def test_draws_in_the_units_of_the_data_are_the_same_model_there() -> None:
         here = bare.predict(values, NEW, data)
         mine = fitted.predict(NEW)
         torch.testing.assert_close(
-            here.mean[0], mine.probabilities[:, 1] if data is LABELS else mine.mean, rtol=1e-9, atol=1e-9
+            here.mean[0],
+            mine.probabilities[:, 1] if data is LABELS else mine.mean,
+            rtol=1e-9,
+            atol=1e-9,
         )
 
 
 @quiet
 def test_softmax_coefficients_in_the_units_of_the_data() -> None:
-    for model in (SoftmaxRegression(), SoftmaxRegression(bias=priors.Flat()), SoftmaxRegression(0.02, classes=3)):
+    for model in (
+        SoftmaxRegression(),
+        SoftmaxRegression(bias=priors.Flat()),
+        SoftmaxRegression(0.02, classes=3),
+    ):
         fitted = ppgp.fit(model, CLASSES, inference.MAP(steps=5), progress=False)
         values = {k: x[:, 0] for k, x in fitted.draws_in("data").items()}
-        assert {k: x.shape for k, x in values.items()} == {k: x[:, 0].shape for k, x in fitted.draws.items()}
-        ready = ppgp.fit(model, CLASSES, inference.MAP(steps=1), progress=False, standardise=False).model
-        torch.testing.assert_close(ready.predict(values, NEW, CLASSES).probs[0], fitted.predict(NEW).probabilities)
+        assert {k: x.shape for k, x in values.items()} == {
+            k: x[:, 0].shape for k, x in fitted.draws.items()
+        }
+        ready = ppgp.fit(
+            model, CLASSES, inference.MAP(steps=1), progress=False, standardise=False
+        ).model
+        torch.testing.assert_close(
+            ready.predict(values, NEW, CLASSES).probs[0], fitted.predict(NEW).probabilities
+        )
 
 
 @quiet
@@ -257,7 +318,12 @@ def test_what_has_no_equivalent_says_so() -> None:
     posterior = ppgp.fit(GP(Anisotropy(RBF())), DATA, inference.MAP(steps=2), progress=False)
     table = posterior.summary(units="data")
     assert table.index.name == "units of the data"
-    assert {"kernel.angle (standardised)", "kernel.ratio (standardised)", "kernel.variance", "noise"} <= set(table.index)
+    assert {
+        "kernel.angle (standardised)",
+        "kernel.ratio (standardised)",
+        "kernel.variance",
+        "noise",
+    } <= set(table.index)
     assert posterior.summary().index.name == "standardised scale"
     scaler = posterior.scaler
     assert scaler is not None
@@ -270,20 +336,26 @@ def test_what_has_no_equivalent_says_so() -> None:
 
 @quiet
 def test_lengths_of_an_isotropic_kernel_are_one_a_column_in_arviz() -> None:
-    posterior = ppgp.fit(GP(RBF()), Dataset(DATA.X, DATA.y, ["a", "b"]), inference.MAP(steps=2), progress=False)
+    posterior = ppgp.fit(
+        GP(RBF()), Dataset(DATA.X, DATA.y, ["a", "b"]), inference.MAP(steps=2), progress=False
+    )
     lengths = posterior.to_arviz(units="data", log_likelihood=False, prior=4)
     assert lengths.posterior["kernel.lengthscale"].dims == ("chain", "draw", "feature")
     assert lengths.prior["kernel.lengthscale"].shape == (1, 4, 2)
 
 
 @quiet
-@pytest.mark.parametrize(("model", "data"), [(LinearRegression(), DATA), (SoftmaxRegression(), CLASSES)])
+@pytest.mark.parametrize(
+    ("model", "data"), [(LinearRegression(), DATA), (SoftmaxRegression(), CLASSES)]
+)
 def test_coefficients_in_units_of_the_data_go_to_arviz(model: Model, data: Dataset) -> None:
     """Without draws from the prior too."""
     posterior = ppgp.fit(model, data, inference.MAP(steps=2), progress=False)
     for draws in (0, 3):
         tree = posterior.to_arviz(units="data", log_likelihood=False, prior=draws)
-        torch.testing.assert_close(torch.as_tensor(tree.posterior["weight"].values), posterior.draws_in("data")["weight"])
+        torch.testing.assert_close(
+            torch.as_tensor(tree.posterior["weight"].values), posterior.draws_in("data")["weight"]
+        )
 
 
 @quiet
@@ -291,7 +363,9 @@ def test_coefficients_in_units_of_the_data_go_to_arviz(model: Model, data: Datas
 def test_priors_of_coefficients_are_the_same_law_on_both_scales(conjugate: bool) -> None:
     """In closed form; a flat bias is the same law on every scale."""
     noise = InUnitsOfData(priors.InverseGamma(3.0, 10.0))
-    model = LinearRegression(InUnitsOfData(Normal(0.3, 0.5)), priors.Flat(), noise, conjugate=conjugate)
+    model = LinearRegression(
+        InUnitsOfData(Normal(0.3, 0.5)), priors.Flat(), noise, conjugate=conjugate
+    )
     same(*laws(model, DATA, inference.Exact(draws=4000)), rtol=1e-5 if conjugate else 1e-3)
 
 
@@ -311,8 +385,10 @@ def test_a_model_that_does_not_say_its_units_refuses_numbers() -> None:
         def sites(self, d: int) -> dict[str, Any]:
             return {"level": priors.site("level", self.level)}
 
-        def law(self, theta: Any, X: torch.Tensor) -> torch.distributions.Distribution:
-            return torch.distributions.Normal(self.value(theta, "level", X)[..., None].expand(len(X)), 1.0)
+        def distribution(self, theta: Any, X: torch.Tensor) -> torch.distributions.Distribution:
+            return torch.distributions.Normal(
+                self.value(theta, "level", X)[..., None].expand(len(X)), 1.0
+            )
 
     with pytest.raises(SettingError, match="in_units"):
         ppgp.fit(Level(3.0), DATA, inference.MAP(), progress=False)
@@ -321,7 +397,9 @@ def test_a_model_that_does_not_say_its_units_refuses_numbers() -> None:
     assert there.to_arviz(log_likelihood=False).observed_data["y"].shape == (DATA.n,)
 
 
-@pytest.mark.parametrize("model", [GP(), SGPR(), SVGP(), models.Kriging(drift="none")], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "model", [GP(), SGPR(), SVGP(), models.Kriging(drift="none")], ids=lambda m: type(m).__name__
+)
 def test_simulation_based_calibration_fits_the_mean_that_it_draws_from(model: Model) -> None:
     from ppgp.diagnostics.prior_simulations import OfModel
     from ppgp.numerics.seeding import seeded
@@ -339,17 +417,25 @@ def test_the_recipe_of_a_posterior_is_refused_for_rows_of_another_scale(tmp_path
     for found in (once, ppgp.load_posterior(once.save(tmp_path / "once.ppgp"))):
         with pytest.raises(SettingError, match=r"posterior\.recipe"):
             ppgp.fit(found.model, other, inference.MAP(), progress=False)
-        again = ppgp.fit(found.model, Dataset(DATA.X.flip(0), DATA.y.flip(0)), inference.MAP(), progress=False)
+        again = ppgp.fit(
+            found.model, Dataset(DATA.X.flip(0), DATA.y.flip(0)), inference.MAP(), progress=False
+        )
         same(once.predict(NEW), again.predict(NEW))
     right = ppgp.fit(once.recipe, other, inference.MAP(), progress=False)
     assert float(right.model.noise) * float(right.scaler.y_sd) ** 2 == pytest.approx(1.5)
-    declared = GP(RBF(1.0, 1.0), noise=0.1, standardised=True)  # a recipe that says so itself, of any rows
+    declared = GP(
+        RBF(1.0, 1.0), noise=0.1, standardised=True
+    )  # a recipe that says so itself, of any rows
     assert ppgp.fit(declared, other, inference.MAP(), progress=False).model.noise == 0.1
 
 
 @quiet
 def test_a_flat_bias_is_flat_in_the_units_of_the_data_too() -> None:
-    for model, data in ((LinearRegression, DATA), (LogisticRegression, LABELS), (SoftmaxRegression, CLASSES)):
+    for model, data in (
+        (LinearRegression, DATA),
+        (LogisticRegression, LABELS),
+        (SoftmaxRegression, CLASSES),
+    ):
         one, two = (
             ppgp.fit(model(bias=bias), data, inference.MAP(), progress=False).draws["bias"]
             for bias in (priors.Flat(), InUnitsOfData(priors.Flat()))
@@ -361,32 +447,52 @@ def test_a_flat_bias_is_flat_in_the_units_of_the_data_too() -> None:
 def test_the_evidence_under_a_flat_bias_is_that_of_the_scale_of_the_model() -> None:
     """Density 1 per unit of the model's scale: log(y_sd) less than per unit of y, as the docstring says."""
     recipe = LinearRegression(InUnitsOfData(Normal(0.0, 3.0)), InUnitsOfData(priors.Flat()), 2.0)
-    scaled, plain = (ppgp.fit(recipe, DATA, inference.Exact(), progress=False, standardise=s) for s in (True, False))
+    scaled, plain = (
+        ppgp.fit(recipe, DATA, inference.Exact(), progress=False, standardise=s)
+        for s in (True, False)
+    )
     assert scaled.scaler is not None
-    assert plain.log_evidence - scaled.log_evidence == pytest.approx(float(scaled.scaler.y_sd.log()))
+    assert plain.log_evidence - scaled.log_evidence == pytest.approx(
+        float(scaled.scaler.y_sd.log())
+    )
 
 
 @pytest.mark.parametrize(
     "number",
-    [np.float32(1.5), np.float64(1.5), np.int64(2), np.array(1.5), torch.tensor(1.5), torch.tensor(2)],
+    [
+        np.float32(1.5),
+        np.float64(1.5),
+        np.int64(2),
+        np.array(1.5),
+        torch.tensor(1.5),
+        torch.tensor(2),
+    ],
     ids=["float32", "float64", "int64", "array", "tensor", "whole tensor"],
 )
 def test_numbers_of_numpy_and_torch_are_numbers(number: Any, tmp_path: Path) -> None:
     plain = number.item()
     pairs = [
         (RBF(number, number), RBF(plain, plain)),
-        (ARD(Scale(Matern(1.5, lengthscale=(number, 2.0)), number)), ARD(Scale(Matern(1.5, lengthscale=(plain, 2.0)), plain))),
+        (
+            ARD(Scale(Matern(1.5, lengthscale=(number, 2.0)), number)),
+            ARD(Scale(Matern(1.5, lengthscale=(plain, 2.0)), plain)),
+        ),
         (Anisotropy(RBF(), angle=number), Anisotropy(RBF(), angle=plain)),
         (Normal(number, number), Normal(plain, plain)),
         (priors.Flat(number), priors.Flat(plain)),
         (LinearRegression(number, number, number), LinearRegression(plain, plain, plain)),
-        (SVGP(likelihood=likelihoods.StudentT(number, number)), SVGP(likelihood=likelihoods.StudentT(plain, plain))),
+        (
+            SVGP(likelihood=likelihoods.StudentT(number, number)),
+            SVGP(likelihood=likelihoods.StudentT(plain, plain)),
+        ),
         (GP(noise=number, mean=number), GP(noise=plain, mean=plain)),
     ]
     for ours, theirs in pairs:
         assert ours == theirs
         assert repr(ours) == repr(theirs)
-    posterior = ppgp.fit(GP(RBF(number, number), noise=number), DATA, inference.MAP(), progress=False)
+    posterior = ppgp.fit(
+        GP(RBF(number, number), noise=number), DATA, inference.MAP(), progress=False
+    )
     again = ppgp.load_posterior(posterior.save(tmp_path / "numbers.ppgp"))
     assert again.recipe == GP(RBF(plain, plain), noise=plain)
 

@@ -31,17 +31,22 @@ def test_a_positive_definite_matrix_is_factored_as_torch_does_without_a_warning(
 def test_the_warning_says_how_much_was_added_and_to_what() -> None:
     C = 4.0 * torch.ones(3, 3, dtype=torch.float64)
     with pytest.warns(
-        NumericalWarning, match=r"the toy matrix was not positive definite; 4e-12 \(1e-12 of its mean diagonal\)"
+        NumericalWarning,
+        match=r"the toy matrix was not positive definite; 4e-12 \(1e-12 of its mean diagonal\)",
     ):
         L = cholesky(C, "toy matrix")
-    torch.testing.assert_close(L @ L.mT, C + 4e-12 * torch.eye(3, dtype=torch.float64), rtol=1e-14, atol=0)
+    torch.testing.assert_close(
+        L @ L.mT, C + 4e-12 * torch.eye(3, dtype=torch.float64), rtol=1e-14, atol=0
+    )
 
 
 def test_the_ladder_climbs_until_it_holds() -> None:
     C = torch.ones(3, 3, dtype=torch.float64) - 5e-9 * torch.eye(3, dtype=torch.float64)
     with pytest.warns(NumericalWarning, match="1e-08 of its mean diagonal"):
         L = cholesky(C)
-    torch.testing.assert_close(L @ L.mT - C, 1e-8 * torch.eye(3, dtype=torch.float64), rtol=1e-5, atol=1e-15)
+    torch.testing.assert_close(
+        L @ L.mT - C, 1e-8 * torch.eye(3, dtype=torch.float64), rtol=1e-5, atol=1e-15
+    )
 
 
 def test_in_a_batch_only_the_matrices_that_fail_get_jitter() -> None:
@@ -55,7 +60,10 @@ def test_in_a_batch_only_the_matrices_that_fail_get_jitter() -> None:
 
 
 def test_the_error_names_duplicate_rows() -> None:
-    C = gram(torch.tensor([[0.0], [3.0], [9.0], [3.0], [0.0]], dtype=torch.float64)) - 1e-4 * torch.eye(5).double()
+    C = (
+        gram(torch.tensor([[0.0], [3.0], [9.0], [3.0], [0.0]], dtype=torch.float64))
+        - 1e-4 * torch.eye(5).double()
+    )
     with pytest.raises(NumericalError, match="rows 0 and 4, 1 and 3 are duplicates"):
         cholesky(C)
 
@@ -79,7 +87,10 @@ def test_the_error_names_a_variance_that_is_not_positive() -> None:
 
 
 def test_the_error_tells_of_the_matrix_that_failed_not_of_another_of_the_batch() -> None:
-    twins = gram(torch.tensor([[0.0], [3.0], [0.0]], dtype=torch.float64)) - 1e-4 * torch.eye(3).double()
+    twins = (
+        gram(torch.tensor([[0.0], [3.0], [0.0]], dtype=torch.float64))
+        - 1e-4 * torch.eye(3).double()
+    )
     with pytest.raises(NumericalError, match="rows 0 and 2 are duplicates"):
         cholesky(torch.stack([torch.eye(3).double(), twins, torch.eye(3).double()]))
 

@@ -49,7 +49,10 @@ PAIRS = {
     "priors": (models.GP(kernels.RBF(variance=1.0)), models.GP(kernels.RBF(variance=2.0))),
     "one string or two": (["ab"], ["a", "b"]),
     "where a list ends": ([[1], 2], [[1, 2]]),
-    "one byte of a number that NumPy has not": (torch.ones(3, dtype=torch.bfloat16), torch.zeros(3, dtype=torch.bfloat16)),
+    "one byte of a number that NumPy has not": (
+        torch.ones(3, dtype=torch.bfloat16),
+        torch.zeros(3, dtype=torch.bfloat16),
+    ),
 }
 
 
@@ -95,6 +98,9 @@ def test_it_is_the_same_in_every_process() -> None:
         "f = lambda x: {x, 'a', 'b'} | {2.5}\n"
         "print(fingerprint(models.SVGP(), {'x': torch.ones(3)}, f, {'c', 'd'}, object))"
     )
-    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(2)]
+    runs = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        for _ in range(2)
+    ]
     assert runs[0].stdout == runs[1].stdout
     assert len(runs[0].stdout.strip()) == 64

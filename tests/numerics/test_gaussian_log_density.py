@@ -27,12 +27,18 @@ def positive(A: Tensor) -> Tensor:
 def plain(C: Tensor, r: Tensor) -> Tensor:
     L = torch.linalg.cholesky(C)
     z = torch.linalg.solve_triangular(L, r.unsqueeze(-1), upper=False).squeeze(-1)
-    return -0.5 * z.square().sum(-1) - L.diagonal(dim1=-2, dim2=-1).log().sum(-1) - 0.5 * len(r) * math.log(2 * math.pi)
+    return (
+        -0.5 * z.square().sum(-1)
+        - L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        - 0.5 * len(r) * math.log(2 * math.pi)
+    )
 
 
 def covariance(z: Tensor) -> Tensor:
     variance, lengthscale, noise = z.exp()
-    return variance * torch.exp(-0.5 * ((X - X.mT) / lengthscale).square()) + noise * torch.eye(N, dtype=X.dtype)
+    return variance * torch.exp(-0.5 * ((X - X.mT) / lengthscale).square()) + noise * torch.eye(
+        N, dtype=X.dtype
+    )
 
 
 def test_equals_scipy() -> None:
@@ -49,7 +55,9 @@ def plain_of(z: Tensor) -> Tensor:
 
 
 def test_gradient_equals_that_of_plain_cholesky() -> None:
-    torch.testing.assert_close(torch.func.grad(of)(Z), torch.func.grad(plain_of)(Z), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(
+        torch.func.grad(of)(Z), torch.func.grad(plain_of)(Z), rtol=1e-10, atol=1e-10
+    )
     C = positive(A)
     ours = torch.func.grad(gaussian_log_density, 1)(C, R)
     torch.testing.assert_close(ours, torch.func.grad(plain, 1)(C, R), rtol=1e-10, atol=1e-10)
@@ -100,7 +108,11 @@ def test_one_residual_serves_a_batch_of_matrices_in_value_and_gradient() -> None
 
 def test_vmap_equals_the_batch_with_gradient_and_hessian() -> None:
     z = torch.stack([Z, Z + 0.3, Z - 0.2])
-    for transform in (lambda f: f, torch.func.grad, lambda f: torch.func.jacrev(torch.func.grad(f))):
+    for transform in (
+        lambda f: f,
+        torch.func.grad,
+        lambda f: torch.func.jacrev(torch.func.grad(f)),
+    ):
         each = torch.stack([transform(of)(row) for row in z])
         torch.testing.assert_close(torch.func.vmap(transform(of))(z), each, rtol=1e-9, atol=1e-9)
 
@@ -119,7 +131,9 @@ def test_a_matrix_that_is_not_positive_definite_gives_nan_never_an_exception(bad
     value = gaussian_log_density(C, R)
     assert bool(value.isnan())
     assert bool(torch.autograd.grad(value, C)[0].isnan().any())
-    hessian = torch.autograd.functional.hessian(lambda s: gaussian_log_density(s * bad, R), torch.ones(()).double())
+    hessian = torch.autograd.functional.hessian(
+        lambda s: gaussian_log_density(s * bad, R), torch.ones(()).double()
+    )
     assert bool(hessian.isnan())
 
 

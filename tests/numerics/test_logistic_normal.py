@@ -59,7 +59,9 @@ def test_figures_and_slopes_are_finite_at_any_size(dtype: torch.dtype) -> None:
         value = of(*inputs)
         slopes = torch.autograd.grad(value.sum(), inputs)
         assert all(bool(torch.isfinite(x).all()) for x in (value, *slopes))
-        torch.testing.assert_close(of(*(x.double() for x in inputs)).to(dtype), value, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            of(*(x.double() for x in inputs)).to(dtype), value, rtol=1e-4, atol=1e-4
+        )
 
 
 def test_a_likelihood_knows_what_a_wide_latent_function_says() -> None:

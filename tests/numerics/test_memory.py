@@ -22,9 +22,13 @@ def one_gigabyte(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available", lambda device=None: GB)
 
 
-def test_what_fits_passes_and_what_does_not_says_how_much_and_what_would(one_gigabyte: None) -> None:
+def test_what_fits_passes_and_what_does_not_says_how_much_and_what_would(
+    one_gigabyte: None,
+) -> None:
     memory.must_fit(0.9 * GB, "a table", "drop rows")
-    with pytest.raises(NotEnoughMemory, match=r"1 GB for a table.* got 2\.5 GB.*8,000 rows") as caught:
+    with pytest.raises(
+        NotEnoughMemory, match=r"1 GB for a table.* got 2\.5 GB.*8,000 rows"
+    ) as caught:
         memory.must_fit(2.5 * GB, "a table", memory.rows_per_call(100_000.0))
     assert isinstance(caught.value, MemoryError)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # noqa: S301
@@ -42,15 +46,32 @@ def group(folder: Path, **files: object) -> None:
 
 
 @pytest.mark.parametrize("inside", [True, False])
-def test_cgroups_of_version_2_count_at_every_level(inside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cgroups_of_version_2_count_at_every_level(
+    inside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """``inside`` a container its own cgroup is the root of what it sees."""
     monkeypatch.setattr(memory, "CGROUPS", tmp_path / "fs")
     monkeypatch.setattr(memory, "MEMBERSHIP", tmp_path / "cgroup")
     (tmp_path / "cgroup").write_text("0::/all/one\n")
-    group(tmp_path / "fs", memory__max=9 * GB, memory__current=1 * GB, memory__stat="anon 5\ninactive_file 0")
+    group(
+        tmp_path / "fs",
+        memory__max=9 * GB,
+        memory__current=1 * GB,
+        memory__stat="anon 5\ninactive_file 0",
+    )
     if not inside:
-        group(tmp_path / "fs/all", memory__max=3 * GB, memory__current=2 * GB, memory__stat=f"inactive_file {GB}")
-        group(tmp_path / "fs/all/one", memory__max="max", memory__current=GB, memory__stat="inactive_file 0")
+        group(
+            tmp_path / "fs/all",
+            memory__max=3 * GB,
+            memory__current=2 * GB,
+            memory__stat=f"inactive_file {GB}",
+        )
+        group(
+            tmp_path / "fs/all/one",
+            memory__max="max",
+            memory__current=GB,
+            memory__stat="inactive_file 0",
+        )
     assert sorted(memory._cgroups()) == ([8 * GB] if inside else [2 * GB, 8 * GB])
 
 
@@ -58,10 +79,16 @@ def test_cgroups_of_version_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(memory, "CGROUPS", tmp_path / "fs")
     monkeypatch.setattr(memory, "MEMBERSHIP", tmp_path / "cgroup")
     (tmp_path / "cgroup").write_text("5:cpu:/x\n4:hugetlb,memory:/job\n0::/\n")
-    files = {"memory__limit_in_bytes": 4 * GB, "memory__usage_in_bytes": 3 * GB, "memory__stat": "total_inactive_file 0"}
+    files = {
+        "memory__limit_in_bytes": 4 * GB,
+        "memory__usage_in_bytes": 3 * GB,
+        "memory__stat": "total_inactive_file 0",
+    }
     group(tmp_path / "fs/memory/job", **files)
     assert memory._cgroups() == [GB]
-    monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: type("Memory", (), {"available": 5 * GB}))
+    monkeypatch.setattr(
+        memory.psutil, "virtual_memory", lambda: type("Memory", (), {"available": 5 * GB})
+    )
     assert memory.available() <= GB
 
 
@@ -79,9 +106,15 @@ def table(n: int, d: int = 3) -> Dataset:
     return Dataset(X, X[:, 0].cos())
 
 
-@pytest.mark.parametrize("model", [models.GP(kernels.RBF()), models.Kriging(drift="constant")], ids=["GP", "Kriging"])
-def test_an_exact_gp_is_refused_before_its_covariance_is_made(model: models.GP, one_gigabyte: None) -> None:
-    data = table(20_000)  # 3.2 GB in one matrix: to make it takes many seconds, and a test of its own
+@pytest.mark.parametrize(
+    "model", [models.GP(kernels.RBF()), models.Kriging(drift="constant")], ids=["GP", "Kriging"]
+)
+def test_an_exact_gp_is_refused_before_its_covariance_is_made(
+    model: models.GP, one_gigabyte: None
+) -> None:
+    data = table(
+        20_000
+    )  # 3.2 GB in one matrix: to make it takes many seconds, and a test of its own
     with pytest.raises(NotEnoughMemory, match=r"20,000 rows.*SGPR\(kernel, inducing=1000\)"):
         ppgp.fit(model, data, inference.MAP())
     with pytest.raises(NotEnoughMemory, match="20,000 by 20,000"):

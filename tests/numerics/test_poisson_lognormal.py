@@ -23,12 +23,23 @@ def by_quadrature(loc: float, scale: float) -> float:
     """log E exp(-exp(f)), the range cut at the cliff of the integrand."""
 
     def integrand(f: float) -> float:
-        return float(np.exp(-np.exp(f) - 0.5 * ((f - loc) / scale) ** 2) / np.sqrt(2 * np.pi) / scale)
+        return float(
+            np.exp(-np.exp(f) - 0.5 * ((f - loc) / scale) ** 2) / np.sqrt(2 * np.pi) / scale
+        )
 
-    inner = sorted({min(max(x, loc - 39 * scale), loc + 39 * scale) for x in (-30.0, -5.0, 0.0, 2.0, 4.0, loc)})
+    inner = sorted(
+        {min(max(x, loc - 39 * scale), loc + 39 * scale) for x in (-30.0, -5.0, 0.0, 2.0, 4.0, loc)}
+    )
     edges = [loc - 39 * scale, *inner, max(inner[-1], 5.0)]
     pieces = [(a, b) for a, b in pairwise(edges) if b > a]
-    return float(np.log(sum(integrate.quad(integrand, a, b, epsabs=0, epsrel=1e-12, limit=400)[0] for a, b in pieces)))
+    return float(
+        np.log(
+            sum(
+                integrate.quad(integrand, a, b, epsabs=0, epsrel=1e-12, limit=400)[0]
+                for a, b in pieces
+            )
+        )
+    )
 
 
 @pytest.mark.parametrize("scale", [1.1, 2.0, 5.0, 20.0, 100.0])
@@ -40,11 +51,15 @@ def test_no_event(loc: float, scale: float) -> None:
 
 
 def test_the_two_rules_meet() -> None:
-    below, above = (PoissonLogNormal(number(0.5), number(s)).log_prob(NONE) for s in (1.0, 1.0 + 1e-9))
+    below, above = (
+        PoissonLogNormal(number(0.5), number(s)).log_prob(NONE) for s in (1.0, 1.0 + 1e-9)
+    )
     assert float(below) == pytest.approx(float(above), rel=0, abs=1e-7)
 
 
 def test_slopes() -> None:
     loc = torch.tensor([-2.0, 0.0, 4.0], dtype=F64, requires_grad=True)
     scale = torch.tensor([1.5, 6.0, 30.0], dtype=F64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda m, s: PoissonLogNormal(m, s).log_prob(NONE), (loc, scale))
+    assert torch.autograd.gradcheck(
+        lambda m, s: PoissonLogNormal(m, s).log_prob(NONE), (loc, scale)
+    )

@@ -61,7 +61,11 @@ def test_a_pool_ends_with_its_parent(number: signal.Signals, way: str, tmp_path:
     root = str(Path(processes.__file__).parents[2])
     environment = {**os.environ, "PYTHONPATH": root}
     with subprocess.Popen(
-        [sys.executable, str(script), way], stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+        [sys.executable, str(script), way],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
     ) as parent:
         assert parent.stdout is not None
         workers = [int(parent.stdout.readline()) for _ in range(2)]

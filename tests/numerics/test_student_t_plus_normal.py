@@ -53,14 +53,23 @@ def modes(df: float, sd: float, far: float) -> list[float]:
 
 def breaks(df: float, sd: float, far: float) -> list[float]:
     """Places between which the integrand in f is smooth."""
-    centres = [(0.0, sd), (far, 1.0), (far, math.sqrt(df))] + [(m, min(1.0, sd)) for m in modes(df, sd, far)]
+    centres = [(0.0, sd), (far, 1.0), (far, math.sqrt(df))] + [
+        (m, min(1.0, sd)) for m in modes(df, sd, far)
+    ]
     steps = (-10, -3, 0, 3, 10)
-    found = sorted({c + k * w for c, w in centres for k in steps} | {c + k * sd for c, _ in centres for k in (-40, 40)})
+    found = sorted(
+        {c + k * w for c, w in centres for k in steps}
+        | {c + k * sd for c, _ in centres for k in (-40, 40)}
+    )
     return found
 
 
 def by_quadrature(integrand: Any, ends: list[float]) -> float:
-    return sum(integrate.quad(integrand, a, b, epsabs=0, epsrel=1e-9, limit=100)[0] for a, b in pairwise(ends) if b > a)
+    return sum(
+        integrate.quad(integrand, a, b, epsabs=0, epsrel=1e-9, limit=100)[0]
+        for a, b in pairwise(ends)
+        if b > a
+    )
 
 
 @pytest.mark.filterwarnings("ignore::scipy.integrate.IntegrationWarning")
@@ -73,7 +82,9 @@ def test_the_expected_log_density_is_the_integral() -> None:
         else:
             ends = [e for e in breaks(d, s, y) if abs(e) <= 12 * s]
             ends = [-12 * s, *ends, 12 * s]
-            expected = by_quadrature(lambda f, d=d, s=s, y=y: math.exp(log_normal(f, s)) * log_t(y - f, d), ends)
+            expected = by_quadrature(
+                lambda f, d=d, s=s, y=y: math.exp(log_normal(f, s)) * log_t(y - f, d), ends
+            )
         assert ours == pytest.approx(expected, abs=3e-8 * (d + 1), rel=1e-8), (d, s, y)
 
 
@@ -127,7 +138,12 @@ def test_draws_follow_the_cdf() -> None:
 @pytest.mark.parametrize("kind", ["expected", "marginal"])
 def test_first_and_second_derivatives(kind: str) -> None:
     """In df, scale, mean and variance, against differences; widths of all ratios, and both peaks at once."""
-    cases = [(2.0, 0.3, 0.0, 1.0, 0.4), (4.0, 0.02, 0.0, 1.0, 6.0), (8.0, 1.0, 0.3, 1e-4, 5.0), (30.0, 0.1, 0.0, 9.0, -2.0)]
+    cases = [
+        (2.0, 0.3, 0.0, 1.0, 0.4),
+        (4.0, 0.02, 0.0, 1.0, 6.0),
+        (8.0, 1.0, 0.3, 1e-4, 5.0),
+        (30.0, 0.1, 0.0, 9.0, -2.0),
+    ]
     df, scale, mean, variance, y = columns(cases)
 
     def value(df: Tensor, scale: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
@@ -159,7 +175,9 @@ def test_ppgpr_learns_the_degrees_of_freedom() -> None:
     X = torch.linspace(-2, 2, 40, dtype=F64)[:, None]
     y = X[:, 0].sin() + 0.2 * torch.randn(40, generator=g, dtype=F64)
     y[::8] += 3.0
-    model = SVGP(RBF(1.0, 1.0), likelihood=StudentT(), objective="ppgpr", Z=X[::4].clone(), learn=False)
+    model = SVGP(
+        RBF(1.0, 1.0), likelihood=StudentT(), objective="ppgpr", Z=X[::4].clone(), learn=False
+    )
 
     def objective(df: Tensor) -> Tensor:
         q = {"v_loc": torch.zeros(10, dtype=F64), "v_scale_tril": torch.eye(10, dtype=F64)}
@@ -179,5 +197,7 @@ def test_single_precision_keeps_the_figures() -> None:
     df, sd, far = columns([c for c in CASES if c[0] < 100])
     one = StudentTPlusNormal(df, torch.zeros_like(df), torch.ones_like(df), sd)
     two = law_of([x.float() for x in (df, torch.zeros_like(df), torch.ones_like(df), sd)])
-    torch.testing.assert_close(two.log_prob(far.float()).double(), one.log_prob(far), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        two.log_prob(far.float()).double(), one.log_prob(far), rtol=1e-4, atol=1e-4
+    )
     torch.testing.assert_close(two.cdf(-far.float()).double(), one.cdf(-far), rtol=1e-3, atol=1e-6)

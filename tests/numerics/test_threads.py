@@ -79,7 +79,9 @@ print(*set(seen), torch.get_num_threads())
 
 @several
 @pytest.mark.parametrize(("n", "ceiling", "inside"), [(60, 2, 1), (600, 2, 2), (600, 1, 1)])
-def test_a_fit_runs_on_what_its_size_deserves_under_the_callers_ceiling(n: int, ceiling: int, inside: int) -> None:
+def test_a_fit_runs_on_what_its_size_deserves_under_the_callers_ceiling(
+    n: int, ceiling: int, inside: int
+) -> None:
     code = "import warnings\nwarnings.simplefilter('ignore')\n" + FIT.format(n=n, ceiling=ceiling)
     assert run(code, OMP_WAIT_POLICY="active") == [str(inside), str(ceiling)]
 

@@ -32,7 +32,9 @@ def chains() -> Posterior:
     diverging = torch.zeros(4, 100, dtype=torch.bool)
     diverging[0, :7] = True
     stats = {"diverging": diverging}
-    return Posterior(source.model, source.data, draws, inference.NUTS(), stats=stats, scaler=source.scaler)
+    return Posterior(
+        source.model, source.data, draws, inference.NUTS(), stats=stats, scaler=source.scaler
+    )
 
 
 def test_each_kind_gets_its_figures_and_nothing_global_changes(chains: Posterior) -> None:

@@ -41,7 +41,11 @@ class Mixture:
         low, high = float(np.min(ends)), float(np.max(ends))
         if self.discrete:
             return next(float(k) for k in range(int(low), int(high) + 1) if self.cdf(i, k) >= p)
-        return optimize.brentq(lambda x: self.cdf(i, x) - p, low, high, xtol=1e-14, rtol=1e-14) if low < high else low
+        return (
+            optimize.brentq(lambda x: self.cdf(i, x) - p, low, high, xtol=1e-14, rtol=1e-14)
+            if low < high
+            else low
+        )
 
 
 def _frozen(kind: Any, columns: dict[str, Tensor], i: int) -> Any:
@@ -53,7 +57,9 @@ def _normal(m: Tensor, s: Tensor) -> Mixture:
 
 
 def _student(df: Tensor, m: Tensor, s: Tensor) -> Mixture:
-    return Mixture(dist.StudentT(df, m, s), partial(_frozen, stats.t, {"df": df, "loc": m, "scale": s}))
+    return Mixture(
+        dist.StudentT(df, m, s), partial(_frozen, stats.t, {"df": df, "loc": m, "scale": s})
+    )
 
 
 def _gamma(a: Tensor, b: Tensor) -> Mixture:
@@ -61,11 +67,15 @@ def _gamma(a: Tensor, b: Tensor) -> Mixture:
 
 
 def _log_normal(m: Tensor, s: Tensor) -> Mixture:
-    return Mixture(dist.LogNormal(m, s), partial(_frozen, stats.lognorm, {"s": s, "scale": m.exp()}))
+    return Mixture(
+        dist.LogNormal(m, s), partial(_frozen, stats.lognorm, {"s": s, "scale": m.exp()})
+    )
 
 
 def _uniform(low: Tensor, high: Tensor) -> Mixture:
-    return Mixture(dist.Uniform(low, high), partial(_frozen, stats.uniform, {"loc": low, "scale": high - low}))
+    return Mixture(
+        dist.Uniform(low, high), partial(_frozen, stats.uniform, {"loc": low, "scale": high - low})
+    )
 
 
 def _poisson(rate: Tensor) -> Mixture:

@@ -57,8 +57,15 @@ def drawn(program: Callable[..., Any], chains: int = 1, draws: int = 12) -> Post
     values = {"mu": normal()}
     if program is schools:
         theta = normal(8)
-        values |= {"tau": normal().exp(), "theta": theta, "double": 2 * theta, "vector": normal(8, 3)}
-    return Posterior(models.Program(program), {"sigma": SIGMA, "y": Y}, values, how=inference.NUTS(chains=chains))
+        values |= {
+            "tau": normal().exp(),
+            "theta": theta,
+            "double": 2 * theta,
+            "vector": normal(8, 3),
+        }
+    return Posterior(
+        models.Program(program), {"sigma": SIGMA, "y": Y}, values, how=inference.NUTS(chains=chains)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +78,13 @@ def eight() -> Posterior:
 
 def test_every_site_of_a_plate_has_its_axis(eight: Posterior) -> None:
     found = eight.to_arviz(prior=5, predictive=True)
-    wanted = {"mu": (), "tau": (), "theta": ("school",), "double": ("school",), "vector": ("school", "vector_dim_1")}
+    wanted = {
+        "mu": (),
+        "tau": (),
+        "theta": ("school",),
+        "double": ("school",),
+        "vector": ("school", "vector_dim_1"),
+    }
     for group in ("posterior", "prior"):
         assert {k: v.dims[2:] for k, v in found[group].data_vars.items()} == wanted
         assert found[group].coords["school"].values.tolist() == list(range(8))
@@ -79,7 +92,9 @@ def test_every_site_of_a_plate_has_its_axis(eight: Posterior) -> None:
         assert found[group]["y"].dims == ("chain", "draw", "school")
     assert found["observed_data"]["y"].dims == ("school",)
     assert set(found["constant_data"].data_vars) == {"sigma"}  # y is data, not a constant
-    np.testing.assert_array_equal(found["posterior"]["vector"].values, eight.draws["vector"].numpy())
+    np.testing.assert_array_equal(
+        found["posterior"]["vector"].values, eight.draws["vector"].numpy()
+    )
 
 
 def test_nested_plates_keep_their_order() -> None:
@@ -90,7 +105,9 @@ def test_nested_plates_keep_their_order() -> None:
                 a = pyro.sample("a", dist.Normal(zero(), 1.0))
                 pyro.sample("y", dist.Normal(a, 1.0), obs=y)
 
-    posterior = ppgp.fit(program, {"y": torch.ones(2, 3, dtype=F64)}, inference.Laplace(draws=20), progress=False)
+    posterior = ppgp.fit(
+        program, {"y": torch.ones(2, 3, dtype=F64)}, inference.Laplace(draws=20), progress=False
+    )
     found = posterior.to_arviz(predictive=True)
     assert found["posterior"]["a"].dims == ("chain", "draw", "line", "column")
     assert found["posterior"]["b"].dims == ("chain", "draw", "column")
@@ -108,7 +125,9 @@ def test_a_plate_named_like_a_site_or_an_axis_of_arviz_is_renamed() -> None:
             mu = pyro.sample("mu", dist.Normal(zero(), 1.0))
             pyro.sample("y", dist.Normal(mu, 1.0), obs=y)
 
-    posterior = ppgp.fit(program, {"y": torch.ones(4, dtype=F64)}, inference.Laplace(draws=20), progress=False)
+    posterior = ppgp.fit(
+        program, {"y": torch.ones(4, dtype=F64)}, inference.Laplace(draws=20), progress=False
+    )
     assert posterior.to_arviz()["posterior"]["mu"].dims == ("chain", "draw", "draw_dim")
 
 
@@ -119,25 +138,35 @@ def test_tables_name_features_classes_and_components() -> None:
     three = Dataset(X, labels, ["a", "b", "c"], classes=("red", "green", "blue"))
 
     def groups(model: Any, data: Dataset, how: Any = None) -> Any:
-        return ppgp.fit(model, data, how or inference.Laplace(draws=10), progress=False).to_arviz()["posterior"]
+        return ppgp.fit(model, data, how or inference.Laplace(draws=10), progress=False).to_arviz()[
+            "posterior"
+        ]
 
     weight = groups(models.SoftmaxRegression(), three)["weight"]
     assert weight.dims[2:] == ("class", "feature")
     assert weight.coords["class"].values.tolist() == ["red", "green", "blue"]
-    number = Dataset(X, X[:, 0] + 0.1 * torch.randn(30, generator=generator, dtype=F64), ["a", "b", "c"])
-    kernel = kernels.Subspace(kernels.ARD(kernels.RBF()), columns=[2, 0]) + kernels.ARD(kernels.RBF())
+    number = Dataset(
+        X, X[:, 0] + 0.1 * torch.randn(30, generator=generator, dtype=F64), ["a", "b", "c"]
+    )
+    kernel = kernels.Subspace(kernels.ARD(kernels.RBF()), columns=[2, 0]) + kernels.ARD(
+        kernels.RBF()
+    )
     found = groups(models.GP(kernel), number, inference.MAP())
     assert found["kernel.1.lengthscale"].coords["feature"].values.tolist() == ["a", "b", "c"]
     own = found["kernel.0.lengthscale"]
     assert own.coords[own.dims[2]].values.tolist() == ["c", "a"]
-    assert groups(models.GaussianMixture(3), number, inference.MAP())["mean"].dims[2:] == ("component",)
+    assert groups(models.GaussianMixture(3), number, inference.MAP())["mean"].dims[2:] == (
+        "component",
+    )
 
 
 def test_the_reference_class_of_a_flat_prior_has_no_row() -> None:
     labels = torch.arange(60) % 3
     X = torch.randn(60, 2, generator=torch.Generator().manual_seed(3), dtype=F64)
     model = models.SoftmaxRegression(priors.Flat(), priors.Flat())
-    posterior = ppgp.fit(model, Dataset(X, labels, classes=("red", "green", "blue")), inference.MAP(), progress=False)
+    posterior = ppgp.fit(
+        model, Dataset(X, labels, classes=("red", "green", "blue")), inference.MAP(), progress=False
+    )
     bias = posterior.to_arviz()["posterior"]["bias"]
     assert bias.coords[bias.dims[2]].values.tolist() == ["green", "blue"]
 
@@ -169,7 +198,9 @@ def test_the_pointwise_density_is_that_of_pyro_draw_by_draw(program: Callable[..
 
 
 @pytest.mark.parametrize("budget", [1, 3000])
-def test_chunks_change_nothing(eight: Posterior, monkeypatch: pytest.MonkeyPatch, budget: int) -> None:
+def test_chunks_change_nothing(
+    eight: Posterior, monkeypatch: pytest.MonkeyPatch, budget: int
+) -> None:
     whole = eight.log_likelihood()
     monkeypatch.setattr(chunks, "MEMORY_BUDGET", budget)
     torch.testing.assert_close(eight.log_likelihood(), whole, rtol=1e-12, atol=0)
@@ -182,7 +213,9 @@ def test_a_chunk_holds_what_the_budget_allows() -> None:
         sizes.append(len(part["x"]))
         return {"x": 2 * part["x"]}
 
-    x = torch.randn(10, 100, generator=torch.Generator().manual_seed(0), dtype=F64)  # 800 bytes a draw
+    x = torch.randn(
+        10, 100, generator=torch.Generator().manual_seed(0), dtype=F64
+    )  # 800 bytes a draw
     found = chunks.in_chunks(doubled, {"x": x}, budget=2500)
     assert sizes == [1, 3, 3, 3, 1]  # the first to see what one draw costs
     assert torch.equal(found["x"], 2 * x)
@@ -199,7 +232,9 @@ def test_the_params_of_a_program_are_not_draws() -> None:
 
     posterior = ppgp.fit(program, {"sigma": SIGMA, "y": Y}, inference.MAP(), progress=False)
     loc = posterior.draws["mu"][0, 0] + posterior.params["shift"].sum()
-    torch.testing.assert_close(posterior.log_likelihood()[0, 0], dist.Normal(loc, SIGMA).log_prob(Y))
+    torch.testing.assert_close(
+        posterior.log_likelihood()[0, 0], dist.Normal(loc, SIGMA).log_prob(Y)
+    )
     torch.testing.assert_close(posterior.predict(sigma=SIGMA).mean, loc.expand(8))
 
 
@@ -207,14 +242,21 @@ def test_the_params_of_a_program_are_not_draws() -> None:
 
 
 def test_data_arrive_in_their_units() -> None:
-    posterior = ppgp.fit(models.LinearRegression(), ppgp.load("diabetes"), inference.Laplace(draws=400), progress=False)
+    posterior = ppgp.fit(
+        models.LinearRegression(),
+        ppgp.load("diabetes"),
+        inference.Laplace(draws=400),
+        progress=False,
+    )
     found = posterior.to_arviz(predictive=True, prior=200)
     data = ppgp.load("diabetes")
     np.testing.assert_allclose(found["observed_data"]["y"].values, data.y.numpy())
     np.testing.assert_allclose(found["constant_data"]["X"].values, data.X.numpy(), atol=1e-12)
     again, law = found["posterior_predictive"]["y"], posterior.predict(data.X)
     error = law.std.numpy() / 400**0.5
-    assert float(np.abs((again.mean(("chain", "draw")).values - law.mean.numpy()) / error).max()) < 5
+    assert (
+        float(np.abs((again.mean(("chain", "draw")).values - law.mean.numpy()) / error).max()) < 5
+    )
     np.testing.assert_allclose(again.std(("chain", "draw")).values, law.std.numpy(), rtol=0.25)
     # the prior is wider than the data, about their mean
     assert float(found["prior_predictive"]["y"].std()) > float(data.y.std())
@@ -241,10 +283,14 @@ def test_a_series_is_simulated_from_its_beginning() -> None:
         step = pyro.sample("step", dist.HalfNormal(torch.ones((), dtype=F64)))
         last = zero()
         for t in range(4):
-            last = pyro.sample(f"y{t}", dist.Normal(last, 1e-6 * step), obs=None if y is None else y[t])
+            last = pyro.sample(
+                f"y{t}", dist.Normal(last, 1e-6 * step), obs=None if y is None else y[t]
+            )
 
     draws = {"step": torch.ones(1, 5, dtype=F64)}
-    posterior = Posterior(models.Program(walk), {"y": torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=F64)}, draws, how=None)
+    posterior = Posterior(
+        models.Program(walk), {"y": torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=F64)}, draws, how=None
+    )
     found = posterior.to_arviz(predictive=True)["posterior_predictive"]
     assert float(np.abs(found["y3"].values).max()) < 1e-4
 
@@ -281,7 +327,12 @@ def test_samples_of_ones_own_are_taken_for_the_prior(eight: Posterior) -> None:
 
 
 def test_a_flat_prior_and_a_wrong_number_are_refused(eight: Posterior) -> None:
-    flat = ppgp.fit(models.LinearRegression(weight=priors.Flat()), ppgp.load("diabetes"), inference.MAP(), progress=False)
+    flat = ppgp.fit(
+        models.LinearRegression(weight=priors.Flat()),
+        ppgp.load("diabetes"),
+        inference.MAP(),
+        progress=False,
+    )
     with pytest.raises(NotApplicable, match="a flat one for weight: give that site a prior"):
         flat.to_arviz(prior=10)
     assert "posterior_predictive" in flat.to_arviz(predictive=True).groups()
@@ -293,7 +344,10 @@ def test_the_replicates_of_a_process_are_joint() -> None:
     """Neighbouring rows of a smooth function go up and down together: without the joint law they would not."""
     x = torch.linspace(0, 1, 12, dtype=F64)[:, None]
     data = Dataset(torch.cat([x, x + 1e-4]), torch.sin(6 * torch.cat([x, x])[:, 0]))
-    draws = {"kernel.variance": torch.ones(1, 300, dtype=F64), "noise": torch.full((1, 300), 1e-4, dtype=F64)}
+    draws = {
+        "kernel.variance": torch.ones(1, 300, dtype=F64),
+        "noise": torch.full((1, 300), 1e-4, dtype=F64),
+    }
     gp = models.GP(kernels.RBF(lengthscale=0.02), noise=priors.LogNormal(-4.0, 1.0))
     posterior = Posterior(gp, data, draws, how=None, scaler=None)
     y = posterior.to_arviz(predictive=True)["posterior_predictive"]["y"].values[0]

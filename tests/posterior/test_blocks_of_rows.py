@@ -6,7 +6,16 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch.distributions import Bernoulli, Categorical, Distribution, Independent, MultivariateNormal, Normal, Poisson, StudentT
+from torch.distributions import (
+    Bernoulli,
+    Categorical,
+    Distribution,
+    Independent,
+    MultivariateNormal,
+    Normal,
+    Poisson,
+    StudentT,
+)
 
 from ppgp import Dataset, Prediction, models
 from ppgp.errors import NotEnoughMemory
@@ -19,7 +28,10 @@ B = torch.rand(DRAWS, 1, generator=g, dtype=torch.float64) + 0.5
 X = torch.randn(ROWS, 3, generator=g, dtype=torch.float64)
 TRAIN = Dataset(X[:5], X[:5, 0])
 THETA = {"weight": torch.randn(DRAWS, 3, generator=g, dtype=torch.float64), "bias": A[:, 0]}
-CONTINUOUS: dict[str, Distribution] = {"normal": Normal(A, B), "t": StudentT(torch.tensor(5.0).double(), A, B.expand_as(A))}
+CONTINUOUS: dict[str, Distribution] = {
+    "normal": Normal(A, B),
+    "t": StudentT(torch.tensor(5.0).double(), A, B.expand_as(A)),
+}
 LAWS: dict[str, Distribution] = {
     **CONTINUOUS,
     "poisson": Poisson(A.exp()),
@@ -48,19 +60,32 @@ def figures(law: Distribution) -> dict[str, torch.Tensor]:
         "crps": p.crps(y),
     }
     each = torch.linspace(0.1, 0.9, ROWS, dtype=torch.float64)
-    found |= {"by draw": p.cdf_by_draw(y), "quantile": p.quantile(0.3), "of each": p.quantile(each), "log_prob": p.log_prob(y)}
+    found |= {
+        "by draw": p.cdf_by_draw(y),
+        "quantile": p.quantile(0.3),
+        "of each": p.quantile(each),
+        "log_prob": p.log_prob(y),
+    }
     if p.kind == "continuous":
         below, above = p.log_tails(torch.stack([y, y + 1])[0])
-        found |= {"below": below, "above": above, "far": p.tail_quantile(torch.full((ROWS,), -30.0).double(), upper=True)}
+        found |= {
+            "below": below,
+            "above": above,
+            "far": p.tail_quantile(torch.full((ROWS,), -30.0).double(), upper=True),
+        }
     return found
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_every_figure_is_that_of_all_rows_at_once(name: str, small_blocks: Callable[[], None]) -> None:
+def test_every_figure_is_that_of_all_rows_at_once(
+    name: str, small_blocks: Callable[[], None]
+) -> None:
     whole = figures(LAWS[name])
     small_blocks()
     for figure, value in figures(LAWS[name]).items():
-        torch.testing.assert_close(value, whole[figure], rtol=1e-12, atol=1e-14, msg=lambda m, f=figure: f"{f}: {m}")
+        torch.testing.assert_close(
+            value, whole[figure], rtol=1e-12, atol=1e-14, msg=lambda m, f=figure: f"{f}: {m}"
+        )
 
 
 @pytest.mark.parametrize(
@@ -68,7 +93,9 @@ def test_every_figure_is_that_of_all_rows_at_once(name: str, small_blocks: Calla
     [(models.LinearRegression(), {"noise": B[:, 0]}), (models.LogisticRegression(), {})],
     ids=["linear", "logistic"],
 )
-def test_a_law_is_put_together_from_blocks(model: models.Model, more: dict, small_blocks: Callable[[], None]) -> None:
+def test_a_law_is_put_together_from_blocks(
+    model: models.Model, more: dict, small_blocks: Callable[[], None]
+) -> None:
     theta = THETA | more
     whole = model.predict(theta, X, TRAIN)
     small_blocks()
@@ -82,13 +109,17 @@ def test_a_law_is_put_together_from_blocks(model: models.Model, more: dict, smal
 
 
 @pytest.mark.parametrize("joint", [None, "independent", "normal"])
-def test_samples_of_large_laws_take_each_component_as_often(joint: str | None, small_blocks: Callable[[], None]) -> None:
+def test_samples_of_large_laws_take_each_component_as_often(
+    joint: str | None, small_blocks: Callable[[], None]
+) -> None:
     place = 10.0 * torch.arange(DRAWS, dtype=torch.float64)[:, None].expand(DRAWS, ROWS)
     law: Distribution = Normal(place, 1e-3)
     if joint == "independent":
         law = Independent(law, 1)
     if joint == "normal":
-        law = MultivariateNormal(place, scale_tril=1e-3 * torch.eye(ROWS).double().expand(DRAWS, ROWS, ROWS))
+        law = MultivariateNormal(
+            place, scale_tril=1e-3 * torch.eye(ROWS).double().expand(DRAWS, ROWS, ROWS)
+        )
     small_blocks()
     drawn = Prediction(law, 1.0, 2.0).sample(2 * DRAWS + 3, seed=1)
     assert torch.equal(drawn, Prediction(law, 1.0, 2.0).sample(2 * DRAWS + 3, seed=1))
@@ -101,7 +132,10 @@ def test_samples_of_large_laws_take_each_component_as_often(joint: str | None, s
 
 def test_what_does_not_fit_is_refused_with_rows_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available", lambda device=None: 100 * 10**6)
-    theta = {name: value[:1].expand(500, *value.shape[1:]) for name, value in (THETA | {"noise": B[:, 0]}).items()}
+    theta = {
+        name: value[:1].expand(500, *value.shape[1:])
+        for name, value in (THETA | {"noise": B[:, 0]}).items()
+    }
     model, many = models.LinearRegression(), X[:1].expand(40_000, 3)  # 160 MB
     with pytest.raises(NotEnoughMemory, match=r"160 MB.*at most 20,000 rows per call"):
         model.predict(theta, many, TRAIN)
@@ -115,6 +149,9 @@ def test_what_does_not_fit_is_refused_with_rows_that_do(monkeypatch: pytest.Monk
 def test_a_gp_too(joint: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available", lambda device=None: 100 * 10**6)
     model = models.GP(mean=0.0)
-    theta = {name: torch.ones(200, dtype=torch.float64) for name in ("kernel.variance", "kernel.lengthscale", "noise")}
+    theta = {
+        name: torch.ones(200, dtype=torch.float64)
+        for name in ("kernel.variance", "kernel.lengthscale", "noise")
+    }
     with pytest.raises(NotEnoughMemory, match="rows per call"):
         model.predict(theta, X[:1].expand(2_000 if joint else 40_000, 3), TRAIN, joint=joint)

@@ -28,7 +28,13 @@ def test_probabilities_sum_to_one_and_are_the_mean_over_draws(law: Distribution)
     p = prediction.probabilities
     assert prediction.kind == "classes"
     torch.testing.assert_close(p.sum(-1), torch.ones(4).double())
-    each = torch.stack([law.log_prob(torch.full((4,), float(k)).double()).exp().mean(0) for k in range(p.shape[1])], -1)
+    each = torch.stack(
+        [
+            law.log_prob(torch.full((4,), float(k)).double()).exp().mean(0)
+            for k in range(p.shape[1])
+        ],
+        -1,
+    )
     torch.testing.assert_close(p, each, rtol=1e-9, atol=1e-12)
 
 
@@ -41,13 +47,33 @@ def test_log_prob_is_the_log_of_the_probability_of_the_label(law: Distribution) 
 
 @every
 @pytest.mark.parametrize(
-    "what", ["cdf", "quantile", "interval", "crps", "pit", "mean", "std", "variance", "epistemic", "aleatoric"]
+    "what",
+    [
+        "cdf",
+        "quantile",
+        "interval",
+        "crps",
+        "pit",
+        "mean",
+        "std",
+        "variance",
+        "epistemic",
+        "aleatoric",
+    ],
 )
 def test_what_only_numbers_have_is_refused_with_advice(law: Distribution, what: str) -> None:
-    arguments = {"cdf": [np.zeros(4)], "crps": [np.zeros(4)], "pit": [np.zeros(4)], "quantile": [0.5], "interval": []}
+    arguments = {
+        "cdf": [np.zeros(4)],
+        "crps": [np.zeros(4)],
+        "pit": [np.zeros(4)],
+        "quantile": [0.5],
+        "interval": [],
+    }
     prediction = Prediction(law)
     with pytest.raises(NotApplicable, match=r"use \.probabilities, label sets"):
-        getattr(prediction, what)(*arguments[what]) if what in arguments else getattr(prediction, what)
+        getattr(prediction, what)(*arguments[what]) if what in arguments else getattr(
+            prediction, what
+        )
 
 
 def test_probabilities_of_numbers_are_refused_with_advice() -> None:

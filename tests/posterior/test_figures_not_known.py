@@ -39,6 +39,8 @@ def test_a_density_of_factors_alone_has_no_criterion() -> None:
 
 def test_the_number_of_components_is_no_function() -> None:
     draws = {"weight": torch.ones(1, 1, 2)}
-    posterior = ppgp.Posterior(models.GaussianMixture(2), ppgp.Dataset(X, X[:, 0]), draws, inference.MAP())
+    posterior = ppgp.Posterior(
+        models.GaussianMixture(2), ppgp.Dataset(X, X[:, 0]), draws, inference.MAP()
+    )
     with pytest.raises(NotApplicable, match="components"):
         posterior.components(X)

@@ -62,7 +62,12 @@ def test_a_missing_file_or_a_folder_is_refused(tmp_path: Path) -> None:
 
 def test_another_safetensors_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "weights.safetensors"
-    for metadata in (None, {"format": "pt"}, {"format": storage.FORMAT}, {"format": "ppgp-0", "record": "{}"}):
+    for metadata in (
+        None,
+        {"format": "pt"},
+        {"format": storage.FORMAT},
+        {"format": "ppgp-0", "record": "{}"},
+    ):
         save_file({"w": torch.zeros(2)}, str(path), metadata=metadata)
         with pytest.raises(StorageError, match="another kind of file"):
             storage.load(path, TABLE, unchecked=True)
@@ -91,7 +96,9 @@ def test_a_truncated_file_is_refused(tmp_path: Path, share: float) -> None:
         storage.load(path, TABLE)
 
 
-@pytest.mark.parametrize("name", ["system", "os.system", "builtins.eval", "Record", "", None, 3, ["x"]], ids=repr)
+@pytest.mark.parametrize(
+    "name", ["system", "os.system", "builtins.eval", "Record", "", None, 3, ["x"]], ids=repr
+)
 def test_a_class_that_is_not_in_the_table_is_refused(tmp_path: Path, name: object) -> None:
     path = written(tmp_path, {"class": name, "fields": {}})
     with pytest.raises(StorageError, match=r"a class of ppgp in the file|unreadable"):
@@ -99,11 +106,19 @@ def test_a_class_that_is_not_in_the_table_is_refused(tmp_path: Path, name: objec
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=3) | st.sampled_from(sorted(TABLE)),
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 3)
+    | st.text(max_size=3)
+    | st.sampled_from(sorted(TABLE)),
     lambda x: (
         st.lists(x, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["class", "fields", "tensor", "tuple", "map", "number", "missing", "level"]), x, max_size=3
+            st.sampled_from(
+                ["class", "fields", "tensor", "tuple", "map", "number", "missing", "level"]
+            ),
+            x,
+            max_size=3,
         )
     ),
     max_leaves=8,
@@ -112,7 +127,9 @@ JSON = st.recursive(
 
 @anything
 @given(tree=JSON)
-def test_a_damaged_record_gives_a_value_or_a_storage_error_and_nothing_else(tmp_path: Path, tree: Any) -> None:
+def test_a_damaged_record_gives_a_value_or_a_storage_error_and_nothing_else(
+    tmp_path: Path, tree: Any
+) -> None:
     path = written(tmp_path, tree, **{"0": torch.zeros(1)})
     with suppress(StorageError):
         storage.load(path, TABLE)

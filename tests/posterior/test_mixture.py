@@ -49,7 +49,10 @@ def test_quantile_is_that_of_brute_force(m: Mixture) -> None:
 def test_cdf_of_the_quantile_is_p(m: Mixture, p: float) -> None:
     prediction = Prediction(m.law)
     torch.testing.assert_close(
-        prediction.cdf(prediction.quantile(p)), torch.full((ROWS,), p, dtype=torch.float64), rtol=1e-8, atol=1e-9
+        prediction.cdf(prediction.quantile(p)),
+        torch.full((ROWS,), p, dtype=torch.float64),
+        rtol=1e-8,
+        atol=1e-9,
     )
 
 
@@ -74,7 +77,9 @@ def test_quantile_grows_with_p(m: Mixture) -> None:
 def test_interval_is_central_and_holds_its_level(m: Mixture, level: float) -> None:
     prediction = Prediction(m.law)
     region = prediction.interval(level)
-    torch.testing.assert_close(region.lower, prediction.quantile((1 - level) / 2), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(
+        region.lower, prediction.quantile((1 - level) / 2), rtol=1e-10, atol=1e-10
+    )
     inside = prediction.cdf(region.upper) - prediction.cdf(region.lower - (1 if m.discrete else 0))
     assert bool((inside >= level - 1e-9).all())
     assert m.discrete or torch.allclose(inside, torch.full_like(inside, level), atol=1e-9)
@@ -83,7 +88,9 @@ def test_interval_is_central_and_holds_its_level(m: Mixture, level: float) -> No
 
 
 def test_a_quantile_of_a_mixture_is_not_the_mean_of_quantiles() -> None:
-    law = torch.distributions.Normal(torch.tensor([[-10.0], [10.0]]).double(), torch.ones(2, 1).double())
+    law = torch.distributions.Normal(
+        torch.tensor([[-10.0], [10.0]]).double(), torch.ones(2, 1).double()
+    )
     assert float(Prediction(law).quantile(0.25)) == pytest.approx(-10.0, abs=1e-9)
 
 

@@ -24,7 +24,9 @@ def test_mean_and_variance_are_those_of_the_mixture(m: Mixture) -> None:
     prediction = Prediction(m.law)
     rows = [m.row(i) for i in range(ROWS)]
     mean = np.array([row.mean().mean() for row in rows])
-    second = np.array([(row.var() + (row.mean() - mu) ** 2).mean() for row, mu in zip(rows, mean, strict=True)])
+    second = np.array(
+        [(row.var() + (row.mean() - mu) ** 2).mean() for row, mu in zip(rows, mean, strict=True)]
+    )
     np.testing.assert_allclose(prediction.mean.numpy(), mean, rtol=1e-10)
     np.testing.assert_allclose(prediction.variance.numpy(), second, rtol=1e-8)
     np.testing.assert_allclose(prediction.std.numpy() ** 2, second, rtol=1e-8)
@@ -47,7 +49,9 @@ def test_samples_have_the_moments_of_the_law(m: Mixture) -> None:
     assert draws.shape == (k, ROWS)
     sd, centred = draws.std(0), draws - draws.mean(0)
     assert bool(((draws.mean(0) - prediction.mean).abs() < 5 * sd / k**0.5).all())
-    if "StudentT" not in repr(m.law):  # whose fourth moment, and so the error of a variance, may be infinite
+    if "StudentT" not in repr(
+        m.law
+    ):  # whose fourth moment, and so the error of a variance, may be infinite
         error = ((centred**4).mean(0) - sd**4).clamp_min(0).sqrt() / k**0.5
         assert bool(((draws.var(0) - prediction.variance).abs() < 5 * error + 1e-12).all())
 
@@ -84,7 +88,9 @@ def test_offset_and_scale_turn_every_figure_into_the_units_of_the_data(name: str
 
 def test_a_scaled_density_still_integrates_to_one() -> None:
     y = torch.linspace(-100, 100, 20_001, dtype=torch.float64)
-    law = torch.distributions.Normal(torch.tensor([[-1.0], [2.0]]).double(), torch.ones(2, 1).double())
+    law = torch.distributions.Normal(
+        torch.tensor([[-1.0], [2.0]]).double(), torch.ones(2, 1).double()
+    )
     density = torch.cat([Prediction(law, OFFSET, SCALE).log_prob(v[None]).exp() for v in y[::10]])
     assert float(torch.trapezoid(density, y[::10])) == pytest.approx(1.0, rel=1e-6)
 
@@ -109,14 +115,26 @@ def test_targets_of_another_length_are_refused() -> None:
 
 @pytest.mark.parametrize(
     "index",
-    [slice(1, None), [2, 0], np.array([2, 0]), torch.tensor([2, 0]), [True, False, True], np.array([True, False, True]), 1, -1],
+    [
+        slice(1, None),
+        [2, 0],
+        np.array([2, 0]),
+        torch.tensor([2, 0]),
+        [True, False, True],
+        np.array([True, False, True]),
+        1,
+        -1,
+    ],
     ids=repr,
 )
 @pytest.mark.parametrize("name", ["Normal", "StudentT", "Poisson", "NegativeBinomial"])
 def test_indexing_chooses_rows_of_every_figure(name: str, index: object) -> None:
     law = ALL[name].law
     seen = torch.tensor([True, False, True])
-    whole, part = Prediction(law, OFFSET, 1.0, seen=seen), Prediction(law, OFFSET, 1.0, seen=seen)[index]
+    whole, part = (
+        Prediction(law, OFFSET, 1.0, in_training=seen),
+        Prediction(law, OFFSET, 1.0, in_training=seen)[index],
+    )
     rows = np.atleast_1d(np.arange(ROWS)[index])
     y = OFFSET + torch.arange(3, dtype=torch.float64)
     assert (part.draws, len(part)) == (DRAWS, len(rows))
@@ -133,7 +151,9 @@ def test_an_index_past_the_end_raises() -> None:
 
 
 def joint() -> tuple[torch.Tensor, torch.Tensor]:
-    A = torch.randn(DRAWS, ROWS, ROWS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    A = torch.randn(
+        DRAWS, ROWS, ROWS, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
     return LAW.loc, A @ A.mT + 0.3 * torch.eye(ROWS, dtype=torch.float64)
 
 
@@ -153,15 +173,25 @@ def test_a_joint_law_has_one_density_over_all_rows() -> None:
 def test_the_rows_of_a_joint_law_have_its_marginals() -> None:
     mean, covariance = joint()
     whole = Prediction(dist.MultivariateNormal(mean, covariance), OFFSET, SCALE)
-    rows = Prediction(dist.Normal(mean, covariance.diagonal(dim1=-2, dim2=-1).sqrt()), OFFSET, SCALE)
+    rows = Prediction(
+        dist.Normal(mean, covariance.diagonal(dim1=-2, dim2=-1).sqrt()), OFFSET, SCALE
+    )
     y = torch.tensor([6.0, 7.0, 9.0]).double()
-    for figure in (lambda p: p.mean, lambda p: p.std, lambda p: p.quantile(0.2), lambda p: p.crps(y), lambda p: p.cdf(y)):
+    for figure in (
+        lambda p: p.mean,
+        lambda p: p.std,
+        lambda p: p.quantile(0.2),
+        lambda p: p.crps(y),
+        lambda p: p.cdf(y),
+    ):
         torch.testing.assert_close(figure(whole), figure(rows), rtol=1e-9, atol=1e-9)
 
 
 def test_samples_of_a_joint_law_have_its_covariance() -> None:
     k, covariance = 20_000, joint()[1][:1]
-    prediction = Prediction(dist.MultivariateNormal(torch.zeros(1, ROWS).double(), covariance), OFFSET, SCALE)
+    prediction = Prediction(
+        dist.MultivariateNormal(torch.zeros(1, ROWS).double(), covariance), OFFSET, SCALE
+    )
     found, C = torch.cov(prediction.sample(k).mT), SCALE**2 * covariance[0]
     error = ((C.square() + C.diagonal()[:, None] * C.diagonal()) / k).sqrt()
     assert bool(((found - C).abs() < 5 * error).all())

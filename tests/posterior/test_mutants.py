@@ -78,7 +78,11 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
     header = 8 + int.from_bytes(content[:8], "little")
     place = rng.choice([rng.randrange(length), rng.randrange(header)])
     kinds: list[Callable[[], bytes]] = [
-        lambda: content[:place] + bytes([content[place] ^ (1 << rng.randrange(8))]) + content[place + 1 :],
+        lambda: (
+            content[:place]
+            + bytes([content[place] ^ (1 << rng.randrange(8))])
+            + content[place + 1 :]
+        ),
         lambda: content[:place] + bytes([rng.randrange(256)]) + content[place + 1 :],
         lambda: content[:a] + content[b:],
         lambda: content[:b] + content[a:],
@@ -91,7 +95,9 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
         lambda: rng.choice([2**63, 2**40, 10**8, length, 0]).to_bytes(8, "little") + content[8:],
         lambda: content.replace(*(str(rng.randrange(10)).encode() for _ in range(2))),
         lambda: content.replace(storage.FORMAT.encode(), rng.choice([b"ppgp-1", b"ppgp-3", b"pt"])),
-        lambda: content.replace(b'"checksum"', rng.choice([b'"checksun"', b'"record"', b'"format"'])),
+        lambda: content.replace(
+            b'"checksum"', rng.choice([b'"checksun"', b'"record"', b'"format"'])
+        ),
     ]
     return rng.choice(kinds)()
 
@@ -104,7 +110,13 @@ def twisted(tree: Any, rng: random.Random) -> Any:
         rest = [tree]
         while rest:
             node = rest.pop()
-            pairs = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+            pairs = (
+                node.items()
+                if isinstance(node, dict)
+                else enumerate(node)
+                if isinstance(node, list)
+                else ()
+            )
             nodes += [(node, key) for key, _ in pairs]
             rest += [value for _, value in pairs if isinstance(value, dict | list)]
         if not nodes:
@@ -126,14 +138,21 @@ def twisted(tree: Any, rng: random.Random) -> Any:
 def parts(path: Path) -> tuple[Any, dict[str, torch.Tensor]]:
     """The record and the tensors of a file."""
     with safe_open(str(path), "pt") as file:
-        return json.loads(file.metadata()["record"]), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        names = list(file.keys())
+        return json.loads(file.metadata()["record"]), {
+            name: file.get_tensor(name) for name in names
+        }
 
 
 def forged(content: bytes, before: bytes, after: bytes) -> bytes:
     """A file with some of its header replaced, and length and digest made right again."""
     assert before in content
     start = 8 + int.from_bytes(content[:8], "little")
-    header = re.sub(rb'"checksum":"[0-9a-f]{64}"', b'"checksum":"' + storage.BLANK.encode() + b'"', content[8:start])
+    header = re.sub(
+        rb'"checksum":"[0-9a-f]{64}"',
+        b'"checksum":"' + storage.BLANK.encode() + b'"',
+        content[8:start],
+    )
     header = header.replace(before, after)
     whole = len(header).to_bytes(8, "little") + header + content[start:]
     return whole.replace(storage.BLANK.encode(), hashlib.sha256(whole).hexdigest().encode(), 1)
@@ -144,7 +163,10 @@ def fitted() -> dict[str, Posterior]:
     generator = torch.Generator().manual_seed(0)
     X = torch.rand(12, 2, generator=generator, dtype=torch.float64)
     data = ppgp.Dataset(X, X[:, 0] + 3 * X[:, 1], ["east", "north"], "depth")
-    deep = kernels.Deep(networks.MLP((3,), 2, activation="tanh"), kernels.RBF() + kernels.Matern(1.5) * kernels.RBF())
+    deep = kernels.Deep(
+        networks.MLP((3,), 2, activation="tanh"),
+        kernels.RBF() + kernels.Matern(1.5) * kernels.RBF(),
+    )
     return {
         "plain": ppgp.fit(models.GP(), data, inference.Laplace(draws=5), progress=False),
         "deep": ppgp.fit(models.GP(deep), data, inference.MAP(steps=5), progress=False),
@@ -155,7 +177,9 @@ def fitted() -> dict[str, Posterior]:
 def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("saved")
     with pytest.warns():
-        return {name: posterior.save(folder / f"{name}.ppgp") for name, posterior in fitted().items()}
+        return {
+            name: posterior.save(folder / f"{name}.ppgp") for name, posterior in fitted().items()
+        }
 
 
 def outcome(path: Path, unchecked: bool) -> str:
@@ -189,13 +213,17 @@ def test_no_damaged_file_loads_and_none_ends_in_another_error(
 ) -> None:
     content = saved[name].read_bytes()
     rng = random.Random(count)
-    mutants = (mutant for mutant in (damaged(content, rng) for _ in range(count)) if mutant != content)
+    mutants = (
+        mutant for mutant in (damaged(content, rng) for _ in range(count)) if mutant != content
+    )
     assert list(outcomes(tmp_path / "mutant.ppgp", mutants, unchecked=True)) == ["refused"]
 
 
 @pytest.mark.parametrize("count", [60, MANY])
 @pytest.mark.parametrize("name", ["gp-nuts", "svgp-deep-svi"])
-def test_a_damaged_file_of_the_format_before_loads_or_is_refused(tmp_path: Path, name: str, count: int) -> None:
+def test_a_damaged_file_of_the_format_before_loads_or_is_refused(
+    tmp_path: Path, name: str, count: int
+) -> None:
     content = (FIXTURES / f"{name}.safetensors").read_bytes()
     rng = random.Random(count)
     mutants = (damaged(content, rng) for _ in range(count))
@@ -215,7 +243,9 @@ def test_a_forged_record_with_its_checksum_loads_or_is_refused(
 
 
 @pytest.mark.parametrize("deep", [storage.DEEPEST, 10**5, 10**6])
-@pytest.mark.parametrize("bracket", ["[", '{"tuple":[', '{"map":[[1,', '{"class":"models.GP","fields":{"kernel":'])
+@pytest.mark.parametrize(
+    "bracket", ["[", '{"tuple":[', '{"map":[[1,', '{"class":"models.GP","fields":{"kernel":']
+)
 def test_records_too_deep_to_walk_are_refused(tmp_path: Path, bracket: str, deep: int) -> None:
     path = storage.write(tmp_path / "deep.ppgp", None, {})
     text = json.dumps(bracket * deep)[1:-1]
@@ -224,7 +254,16 @@ def test_records_too_deep_to_walk_are_refused(tmp_path: Path, bracket: str, deep
 
 
 @pytest.mark.parametrize(
-    "shape", ["[1000000000000]", "[9223372036854775807,9]", "[0,9223372036854775807]", "[-1]", "[1.5]", '"a"', "[[2]]"]
+    "shape",
+    [
+        "[1000000000000]",
+        "[9223372036854775807,9]",
+        "[0,9223372036854775807]",
+        "[-1]",
+        "[1.5]",
+        '"a"',
+        "[[2]]",
+    ],
 )
 def test_shapes_that_the_data_do_not_have_are_refused(tmp_path: Path, shape: str) -> None:
     tree = {"tuple": [{"tensor": "0"}]}

@@ -28,14 +28,20 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 def posterior(model: object = None, how: object = None) -> Posterior:
     data, scaler = Dataset(X, Y, ["a", "b", "c"], "target").standardised()
     if isinstance(model, GP):
-        draws = {k: normal(CHAINS, DRAWS, *s.shape).exp() for k, s in model.sites(3).items() if not s.fixed}
+        draws = {
+            k: normal(CHAINS, DRAWS, *s.shape).exp()
+            for k, s in model.sites(3).items()
+            if not s.fixed
+        }
         return Posterior(model, data, draws, how=how, scaler=scaler)
     draws = {
         "weight": normal(CHAINS, DRAWS, 3),
         "bias": normal(CHAINS, DRAWS, seed=1),
         "noise": normal(CHAINS, DRAWS, seed=2).exp(),
     }
-    return Posterior(LinearRegression(), data, draws, how=how, scaler=scaler, warnings=("one", "two"))
+    return Posterior(
+        LinearRegression(), data, draws, how=how, scaler=scaler, warnings=("one", "two")
+    )
 
 
 def test_theta_joins_chains_in_order() -> None:
@@ -58,15 +64,17 @@ def test_coefficients_in_data_units_give_the_same_mean() -> None:
     mine = posterior()
     coefficients = mine.coefficients()
     rows = normal(4, 3, seed=5)
-    mean = torch.einsum("cdk,nk->cdn", coefficients["weight"], rows) + coefficients["bias"][..., None]
+    mean = (
+        torch.einsum("cdk,nk->cdn", coefficients["weight"], rows) + coefficients["bias"][..., None]
+    )
     torch.testing.assert_close(mean.mean((0, 1)), mine.predict(rows).mean)
 
 
 def test_rows_of_the_training_data_are_seen_and_others_are_not() -> None:
     mine = posterior()
     law = mine.predict(np.concatenate([X[[4, 0]], X[[1]] + 1e-9, X[[2]] + 1e-2, np.zeros((1, 3))]))
-    assert law.seen_with(Y[[4, 0, 1, 2, 3]]).tolist() == [True, True, True, False, False]
-    assert law.seen_with(Y[[0, 4, 3, 2, 1]]).tolist() == [False] * 5
+    assert law.in_training_with(Y[[4, 0, 1, 2, 3]]).tolist() == [True, True, True, False, False]
+    assert law.in_training_with(Y[[0, 4, 3, 2, 1]]).tolist() == [False] * 5
 
 
 def test_new_rows_are_checked_by_name_and_number_of_columns() -> None:
@@ -112,6 +120,8 @@ def test_a_saved_posterior_predicts_the_same(tmp_path: Path, model: GP | None) -
     assert (found.model, found.how, found.warnings) == (mine.model, mine.how, mine.warnings)
     rows = normal(4, 3, seed=5)
     for figure in ("mean", "std"):
-        assert torch.equal(getattr(found.predict(rows), figure), getattr(mine.predict(rows), figure))
-    assert found.predict(X).seen_with(Y).tolist() == [True] * 9
+        assert torch.equal(
+            getattr(found.predict(rows), figure), getattr(mine.predict(rows), figure)
+        )
+    assert found.predict(X).in_training_with(Y).tolist() == [True] * 9
     assert found.data.feature_names == ("a", "b", "c")

@@ -43,29 +43,63 @@ def test_crps_is_the_integral_of_the_squared_difference_of_cdfs(m: Mixture, p: f
     y = targets(m, p)
     ours = Prediction(m.law).crps(y).numpy()
     for i in range(ROWS):
-        rough = "StudentT" in repr(m.law) or "Uniform" in repr(m.law)  # tails without an end, or a cdf with corners
+        rough = "StudentT" in repr(m.law) or "Uniform" in repr(
+            m.law
+        )  # tails without an end, or a cdf with corners
         if m.discrete:
             top = int(m.quantile(i, 1 - 1e-13)) + int(y[i]) + 2
             expected = sum((m.cdf(i, k) - (k >= y[i])) ** 2 for k in range(top))
         else:
             low, high = m.quantile(i, 1e-9), m.quantile(i, 1 - 1e-9)
             knots = sorted(
-                {y[i], *(m.quantile(i, q) for q in (1e-6, 1e-4, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1 - 1e-4, 1 - 1e-6))}
+                {
+                    y[i],
+                    *(
+                        m.quantile(i, q)
+                        for q in (
+                            1e-6,
+                            1e-4,
+                            0.01,
+                            0.1,
+                            0.25,
+                            0.5,
+                            0.75,
+                            0.9,
+                            0.99,
+                            1 - 1e-4,
+                            1 - 1e-6,
+                        )
+                    ),
+                }
             )
             precision = 1e-7 if "Uniform" in repr(m.law) else 1e-10
             edges = [low, *knots, high]
             expected = sum(
-                integrate.quad(lambda x, i=i, b=b: (m.cdf(i, x) - (b > y[i])) ** 2, a, b, epsabs=precision, limit=200)[0]
+                integrate.quad(
+                    lambda x, i=i, b=b: (m.cdf(i, x) - (b > y[i])) ** 2,
+                    a,
+                    b,
+                    epsabs=precision,
+                    limit=200,
+                )[0]
                 for a, b in pairwise(edges)
             )
         assert ours[i] == pytest.approx(expected, rel=1e-3 if rough else 1e-6, abs=1e-9)
 
 
 def test_crps_of_one_normal_is_its_closed_form() -> None:
-    mu, sigma, y = torch.tensor([0.3, -1.0]).double(), torch.tensor([0.5, 2.0]).double(), torch.tensor([1.0, -4.0]).double()
+    mu, sigma, y = (
+        torch.tensor([0.3, -1.0]).double(),
+        torch.tensor([0.5, 2.0]).double(),
+        torch.tensor([1.0, -4.0]).double(),
+    )
     z = ((y - mu) / sigma).numpy()
-    closed = sigma.numpy() * (z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z) - 1 / np.sqrt(np.pi))
-    np.testing.assert_allclose(Prediction(torch.distributions.Normal(mu, sigma)).crps(y).numpy(), closed, rtol=1e-12)
+    closed = sigma.numpy() * (
+        z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z) - 1 / np.sqrt(np.pi)
+    )
+    np.testing.assert_allclose(
+        Prediction(torch.distributions.Normal(mu, sigma)).crps(y).numpy(), closed, rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("spread", [0.1, 2.0, 30.0], ids=["overlapping", "wide", "far apart"])
@@ -74,8 +108,13 @@ def test_crps_of_normals_by_integral_agrees_with_pairs(spread: float) -> None:
     generator = torch.Generator().manual_seed(0)
     m = spread * torch.randn(40, 6, generator=generator, dtype=torch.float64)
     s = 0.3 + torch.rand(40, 6, generator=generator, dtype=torch.float64)
-    law, y = torch.distributions.Normal(m, s), torch.linspace(-3, 3, 6, dtype=torch.float64) * spread
-    torch.testing.assert_close(mixture.integral(law, y), Prediction(law).crps(y), rtol=2e-3, atol=1e-6)
+    law, y = (
+        torch.distributions.Normal(m, s),
+        torch.linspace(-3, 3, 6, dtype=torch.float64) * spread,
+    )
+    torch.testing.assert_close(
+        mixture.integral(law, y), Prediction(law).crps(y), rtol=2e-3, atol=1e-6
+    )
 
 
 def test_crps_of_many_draws_is_that_of_a_few_repeated() -> None:
@@ -83,7 +122,9 @@ def test_crps_of_many_draws_is_that_of_a_few_repeated() -> None:
     many = torch.distributions.Normal(few.loc.repeat(60, 1), few.scale.repeat(60, 1))
     assert len(many.loc) > mixture.CLOSED_FORM_DRAWS
     y = torch.tensor([-1.0, 0.0, 2.0]).double()
-    torch.testing.assert_close(Prediction(many).crps(y), Prediction(few).crps(y), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        Prediction(many).crps(y), Prediction(few).crps(y), rtol=1e-4, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("name", ["Normal", "StudentT", "Gamma", "Poisson", "NegativeBinomial"])
@@ -92,7 +133,9 @@ def test_crps_is_the_energy_form_by_monte_carlo(name: str) -> None:
     k, prediction = 40_000, Prediction(ALL[name].law)
     y = prediction.quantile(0.7)
     draws, others = prediction.sample(k, seed=1), prediction.sample(k, seed=2)
-    terms = (draws - y).abs() - 0.5 * (draws - others[torch.randperm(k, generator=torch.Generator().manual_seed(0))]).abs()
+    terms = (draws - y).abs() - 0.5 * (
+        draws - others[torch.randperm(k, generator=torch.Generator().manual_seed(0))]
+    ).abs()
     error = terms.std(0) / k**0.5
     assert bool(((terms.mean(0) - prediction.crps(y)).abs() < 5 * error).all())
 

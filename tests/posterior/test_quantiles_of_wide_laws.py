@@ -52,7 +52,9 @@ def test_quantiles_of_a_sharp_component_beside_a_wide_one(wide: float, draws: in
 
 def test_a_law_made_from_others_is_refused_where_its_rows_are_needed() -> None:
     which = dist.Categorical(torch.ones(3, 4, 2, dtype=F64))
-    law = Prediction(dist.MixtureSameFamily(which, dist.Normal(torch.zeros(3, 4, 2, dtype=F64), 1.0)))
+    law = Prediction(
+        dist.MixtureSameFamily(which, dist.Normal(torch.zeros(3, 4, 2, dtype=F64), 1.0))
+    )
     for ask in (law.sample, lambda: law.log_prob([0.0] * 4), lambda: law[:2]):
         with pytest.raises(NotApplicable, match="MixtureSameFamily"):
             ask()

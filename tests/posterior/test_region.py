@@ -17,14 +17,31 @@ INF, NAN = float("inf"), float("nan")
 LOWER = torch.tensor([0.0, 2.0, -INF, 5.0, INF, -INF], dtype=torch.float64)
 UPPER = torch.tensor([1.0, 2.0, 3.0, 4.0, -INF, INF], dtype=torch.float64)
 INTERVALS = Region(0.9, "marginal coverage >= 0.9", LOWER, UPPER, n_calibration=99)
-LABELS = Region(0.9, "exact", labels=torch.tensor([[True, False, True], [False, False, False], [True, True, True]]))
-PIECES = Region(0.8, "exact", torch.tensor([0.0, INF]), torch.tensor([5.0, -INF]), pieces=(((0.0, 1.0), (4.0, 5.0)), ()))
+LABELS = Region(
+    0.9,
+    "exact",
+    labels=torch.tensor([[True, False, True], [False, False, False], [True, True, True]]),
+)
+PIECES = Region(
+    0.8,
+    "exact",
+    torch.tensor([0.0, INF]),
+    torch.tensor([5.0, -INF]),
+    pieces=(((0.0, 1.0), (4.0, 5.0)), ()),
+)
 
 
 def test_both_ends_belong_to_the_interval() -> None:
     for y in (LOWER, UPPER):
         assert INTERVALS.covers(y).tolist() == [True, True, True, False, False, True]
-    assert INTERVALS.covers([0.5, 2.1, -1e300, 4.5, 0.0, 0.0]).tolist() == [True, False, True, False, False, True]
+    assert INTERVALS.covers([0.5, 2.1, -1e300, 4.5, 0.0, 0.0]).tolist() == [
+        True,
+        False,
+        True,
+        False,
+        False,
+        True,
+    ]
 
 
 def test_crossed_ends_are_empty_and_have_no_width() -> None:
@@ -37,10 +54,14 @@ def test_an_interval_without_an_end_is_infinite() -> None:
 
 
 @given(
-    ends=st.lists(st.tuples(st.floats(allow_nan=False), st.floats(allow_nan=False)), min_size=1, max_size=6),
+    ends=st.lists(
+        st.tuples(st.floats(allow_nan=False), st.floats(allow_nan=False)), min_size=1, max_size=6
+    ),
     y=st.floats(allow_nan=False, allow_infinity=False),
 )
-def test_what_is_empty_covers_nothing_and_what_covers_is_not_empty(ends: list[tuple[float, float]], y: float) -> None:
+def test_what_is_empty_covers_nothing_and_what_covers_is_not_empty(
+    ends: list[tuple[float, float]], y: float
+) -> None:
     lower, upper = torch.tensor(ends, dtype=torch.float64).mT
     region = Region(0.9, "", lower, upper)
     inside = region.covers(torch.full((len(ends),), y, dtype=torch.float64))
@@ -71,7 +92,11 @@ def test_label_sets_count_labels_and_cover_those_they_hold() -> None:
     assert LABELS.width.tolist() == [2, 0, 3]
     assert LABELS.empty.tolist() == [False, True, False]
     assert LABELS.infinite.tolist() == [False, False, True]
-    for label, expected in ((0, [True, False, True]), (1, [False, False, True]), (2, [True, False, True])):
+    for label, expected in (
+        (0, [True, False, True]),
+        (1, [False, False, True]),
+        (2, [True, False, True]),
+    ):
         assert LABELS.covers([label] * 3).tolist() == expected
 
 
@@ -87,7 +112,13 @@ def test_label_sets_have_no_ends() -> None:
 
 def test_pieces_leave_the_gap_out() -> None:
     assert PIECES.width.tolist() == [2.0, 0.0]
-    assert [PIECES.covers([y, y]).tolist()[0] for y in (0.0, 1.0, 2.0, 4.0, 5.5)] == [True, True, False, True, False]
+    assert [PIECES.covers([y, y]).tolist()[0] for y in (0.0, 1.0, 2.0, 4.0, 5.5)] == [
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]
     assert PIECES.covers([1.0, 1.0]).tolist() == [True, False]
     assert PIECES.empty.tolist() == [False, True]
 

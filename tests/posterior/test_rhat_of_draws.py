@@ -19,7 +19,9 @@ def fitted(how: inference.Inference) -> Posterior:
 
 
 @pytest.mark.parametrize(
-    "how", [inference.SVI(steps=50), inference.Laplace(), inference.Exact(), inference.MAP()], ids=lambda h: type(h).__name__
+    "how",
+    [inference.SVI(steps=50), inference.Laplace(), inference.Exact(), inference.MAP()],
+    ids=lambda h: type(h).__name__,
 )
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
 def test_independent_draws_show_neither(how: inference.Inference) -> None:
@@ -27,7 +29,10 @@ def test_independent_draws_show_neither(how: inference.Inference) -> None:
     assert not OF_CHAINS & set(posterior.summary().columns)
     assert not {"r_hat", "ess_bulk", "ess_tail"} & set(ppgp.diagnose(posterior).table.columns)
     assert posterior.to_arviz(log_likelihood=False).attrs["draws"] == "independent"
-    with pytest.raises(NotApplicable, match=f"Markov chains for R-hat, got independent draws by {type(how).__name__}: ask"):
+    with pytest.raises(
+        NotApplicable,
+        match=f"Markov chains for R-hat, got independent draws by {type(how).__name__}: ask",
+    ):
         posterior.r_hat()
 
 
@@ -41,7 +46,9 @@ def test_one_chain_gets_a_sentence_and_no_nan() -> None:
     table = one.summary()
     assert set(table.columns) & OF_CHAINS == OF_CHAINS - {"r_hat"}
     assert bool(np.isfinite(table.to_numpy(dtype=float)).all())
-    sentence = r"expected at least two chains for R-hat, got one: run more, for example NUTS\(chains=4\)"
+    sentence = (
+        r"expected at least two chains for R-hat, got one: run more, for example NUTS\(chains=4\)"
+    )
     with pytest.raises(NotApplicable, match=sentence):
         one.r_hat()
     with pytest.raises(NotApplicable, match=sentence):

@@ -37,9 +37,15 @@ class Record:
 
 TABLE = {storage.class_name(kind): kind for kind in (Inner, Record)}
 PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=["Cs"])),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters(exclude_categories=["Cs"])),
     lambda x: (
-        st.lists(x, max_size=4) | st.lists(x, max_size=3).map(tuple) | st.dictionaries(st.text(max_size=8), x, max_size=4)
+        st.lists(x, max_size=4)
+        | st.lists(x, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=8), x, max_size=4)
     ),
     max_leaves=12,
 )
@@ -51,19 +57,29 @@ def same(a: Any, b: Any) -> bool:
     if type(a) is not type(b):
         return False
     if isinstance(a, float):
-        return (math.isnan(a) and math.isnan(b)) or (a == b and math.copysign(1, a) == math.copysign(1, b))
+        return (math.isnan(a) and math.isnan(b)) or (
+            a == b and math.copysign(1, a) == math.copysign(1, b)
+        )
     if isinstance(a, list | tuple):
         return len(a) == len(b) and all(map(same, a, b))
-    return list(a) == list(b) and all(same(a[k], b[k]) for k in a) if isinstance(a, dict) else a == b
+    return (
+        list(a) == list(b) and all(same(a[k], b[k]) for k in a) if isinstance(a, dict) else a == b
+    )
 
 
 def round_trip(path: Path, record: Any) -> Any:
     return storage.load(storage.save(path / "record.ppgp", record), TABLE)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bool, torch.int64, torch.int32, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float32, torch.float64, torch.bool, torch.int64, torch.int32, torch.float16],
+    ids=str,
+)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0, 4)], ids=str)
-def test_tensors_keep_dtype_shape_and_values(tmp_path: Path, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+def test_tensors_keep_dtype_shape_and_values(
+    tmp_path: Path, dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
     tensor = torch.arange(math.prod(shape)).reshape(shape).to(dtype)
     found = round_trip(tmp_path, Record(tensor, tensors={"a": tensor, "b": tensor})).tensors["b"]
     assert (found.dtype, found.shape) == (dtype, tensor.shape)
@@ -72,7 +88,12 @@ def test_tensors_keep_dtype_shape_and_values(tmp_path: Path, dtype: torch.dtype,
 
 def test_tensors_keep_nan_infinity_and_layouts_that_are_not_contiguous(tmp_path: Path) -> None:
     odd = torch.tensor([[math.nan, math.inf], [-math.inf, -0.0]], dtype=torch.float64)
-    views = {"transposed": odd.mT, "row": odd[1], "expanded": odd[:1].expand(3, 2), "grad": odd.clone().requires_grad_()}
+    views = {
+        "transposed": odd.mT,
+        "row": odd[1],
+        "expanded": odd[:1].expand(3, 2),
+        "grad": odd.clone().requires_grad_(),
+    }
     found = round_trip(tmp_path, Record(tensors=views)).tensors
     for name, view in views.items():
         assert torch.equal(found[name].isnan(), view.isnan())
@@ -81,7 +102,9 @@ def test_tensors_keep_nan_infinity_and_layouts_that_are_not_contiguous(tmp_path:
 
 
 def test_records_nest_and_tuples_stay_tuples(tmp_path: Path) -> None:
-    found = round_trip(tmp_path, Record(inner=Inner(0.9, ("a", "b")), values=[Inner(math.inf), (1, [2, (3,)])]))
+    found = round_trip(
+        tmp_path, Record(inner=Inner(0.9, ("a", "b")), values=[Inner(math.inf), (1, [2, (3,)])])
+    )
     assert isinstance(found, Record)
     assert isinstance(found.inner, Inner)
     assert (found.inner.level, found.inner.names) == (0.9, ("a", "b"))
@@ -96,7 +119,9 @@ def test_plain_values_come_back_the_same(tmp_path: Path, value: Any) -> None:
 
 
 def test_numpy_values_come_back_as_numbers_and_arrays(tmp_path: Path) -> None:
-    found = round_trip(tmp_path, Record(values=[np.float64(0.5), np.int64(3), np.bool_(True), np.eye(2)])).values
+    found = round_trip(
+        tmp_path, Record(values=[np.float64(0.5), np.int64(3), np.bool_(True), np.eye(2)])
+    ).values
     assert found[:3] == [0.5, 3, True]
     assert found[2] is True
     assert isinstance(found[3], np.ndarray)
@@ -110,7 +135,15 @@ def test_keys_that_are_no_text_come_back_as_they_were(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [{1, 2}, b"text", 1j, datetime(2000, 1, 1), np.array(["a", None], dtype=object), torch.eye(2).to_sparse(), range(3)],
+    [
+        {1, 2},
+        b"text",
+        1j,
+        datetime(2000, 1, 1),
+        np.array(["a", None], dtype=object),
+        torch.eye(2).to_sparse(),
+        range(3),
+    ],
     ids=lambda v: type(v).__name__,
 )
 def test_what_would_not_come_back_is_refused_as_it_is_written(tmp_path: Path, value: Any) -> None:
@@ -140,7 +173,9 @@ def test_two_things_of_one_name_are_refused_unless_they_are_alike(tmp_path: Path
         storage.load(path, TABLE, {"Sequential": tanh})
 
 
-def test_a_file_that_could_not_be_written_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_could_not_be_written_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = storage.save(tmp_path / "record.ppgp", Inner(0.5))
 
     def full(*_: object) -> None:
@@ -163,7 +198,9 @@ def test_folders_are_made_and_the_path_is_returned(tmp_path: Path) -> None:
 def test_what_a_file_cannot_hold_is_named_and_can_be_given(tmp_path: Path) -> None:
     network = torch.nn.Linear(2, 1)
     path = storage.save(tmp_path / "record.ppgp", Record(values=network))
-    with pytest.raises(StorageError, match=r"'Linear', which no file can hold, got no model: pass it"):
+    with pytest.raises(
+        StorageError, match=r"'Linear', which no file can hold, got no model: pass it"
+    ):
         storage.load(path, TABLE)
     assert storage.load(path, TABLE, {"Linear": network}).values is network
 
@@ -177,6 +214,9 @@ def test_no_two_classes_that_a_file_may_name_share_a_name() -> None:
 
 
 def test_every_kernel_and_prior_comes_back_equal(tmp_path: Path) -> None:
-    k = kernels.Scale(kernels.ARD(kernels.RBF()) * kernels.Exponential(lengthscale=priors.Gamma(2, 3)) + kernels.White(0.1))
+    k = kernels.Scale(
+        kernels.ARD(kernels.RBF()) * kernels.Exponential(lengthscale=priors.Gamma(2, 3))
+        + kernels.White(0.1)
+    )
     recipe = models.GP(k, noise=priors.Exponential(2.0))
     assert storage.load(storage.save(tmp_path / "gp.ppgp", recipe), loading.table()) == recipe

@@ -18,7 +18,10 @@ from ppgp.posterior import arviz as arviz_bridge
 CHAINS, DRAWS, ROWS = 2, 30, 7
 RNG = np.random.default_rng(0)
 GROUPS = {
-    "posterior": {"weight": RNG.normal(size=(CHAINS, DRAWS, 3)), "bias": RNG.normal(size=(CHAINS, DRAWS))},
+    "posterior": {
+        "weight": RNG.normal(size=(CHAINS, DRAWS, 3)),
+        "bias": RNG.normal(size=(CHAINS, DRAWS)),
+    },
     "log_likelihood": {"y": RNG.normal(size=(CHAINS, DRAWS, ROWS))},
     "sample_stats": {},
     "observed_data": {"y": RNG.normal(size=ROWS)},
@@ -33,7 +36,10 @@ def library(request: pytest.FixtureRequest) -> ModuleType:
 
 
 def groups_of(found: Any) -> set[str]:
-    return {str(name).strip("/") for name in (found.groups() if callable(found.groups) else found.groups)} - {""}
+    return {
+        str(name).strip("/")
+        for name in (found.groups() if callable(found.groups) else found.groups)
+    } - {""}
 
 
 def test_values_dims_and_coordinates_arrive(library: ModuleType) -> None:
@@ -64,8 +70,14 @@ def posterior() -> Posterior:
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
-    draws = {"weight": normal(CHAINS, DRAWS, 3), "bias": normal(CHAINS, DRAWS), "noise": normal(CHAINS, DRAWS).exp()}
-    data, scaler = Dataset(normal(ROWS, 3), 5 * normal(ROWS), ["a", "b", "c"], "target").standardised()
+    draws = {
+        "weight": normal(CHAINS, DRAWS, 3),
+        "bias": normal(CHAINS, DRAWS),
+        "noise": normal(CHAINS, DRAWS).exp(),
+    }
+    data, scaler = Dataset(
+        normal(ROWS, 3), 5 * normal(ROWS), ["a", "b", "c"], "target"
+    ).standardised()
     stats = {"diverging": torch.zeros(CHAINS, DRAWS, dtype=torch.bool), "losses": torch.zeros(4)}
     return Posterior(LinearRegression(), data, draws, how=None, stats=stats, scaler=scaler)
 
@@ -74,7 +86,13 @@ def test_a_posterior_hands_over_draws_likelihood_stats_and_data() -> None:
     mine = posterior()
     assert set(mine.draws) == set(mine.model.sites(3))
     found = mine.to_arviz()
-    assert groups_of(found) == {"posterior", "log_likelihood", "sample_stats", "observed_data", "constant_data"}
+    assert groups_of(found) == {
+        "posterior",
+        "log_likelihood",
+        "sample_stats",
+        "observed_data",
+        "constant_data",
+    }
     assert set(found["sample_stats"].data_vars) == {"diverging"}
     for name, value in mine.draws.items():
         np.testing.assert_array_equal(found["posterior"][name].values, value.numpy())
@@ -87,7 +105,7 @@ def test_the_pointwise_likelihood_is_in_the_units_of_the_data() -> None:
     assert mine.scaler is not None
     X, y = mine.data.X, mine.data.y
     mean = (X @ mine.draws["weight"].unsqueeze(-1)).squeeze(-1) + mine.draws["bias"][..., None]
-    law = mine.model.law(mine.theta, X)
+    law = mine.model.distribution(mine.theta, X)
     sd = law.stddev.reshape(CHAINS, DRAWS, -1)
     z = (y - mean) / sd
     expected = -0.5 * z.square() - (sd * mine.scaler.y_sd).log() - 0.5 * math.log(2 * math.pi)

@@ -72,7 +72,9 @@ def test_a_method_of_the_users_own_comes_back_beside_the_recipe(tmp_path: Path) 
 
 def test_a_program_and_its_guide_come_back_together(tmp_path: Path) -> None:
     data = {"x": X[:, 0], "y": DATA.y}
-    path = ppgp.fit(program, data, inference.SVI(guide, steps=5, draws=4), progress=False).save(tmp_path / "own.ppgp")
+    path = ppgp.fit(program, data, inference.SVI(guide, steps=5, draws=4), progress=False).save(
+        tmp_path / "own.ppgp"
+    )
     with pytest.raises(StorageError, match="guide"):
         ppgp.load_posterior(path, model=program)
     assert ppgp.load_posterior(path, model=(program, guide)).how.guide is guide
@@ -80,7 +82,9 @@ def test_a_program_and_its_guide_come_back_together(tmp_path: Path) -> None:
 
 def test_a_guide_of_pyro_needs_no_name(tmp_path: Path) -> None:
     data = {"x": X[:, 0], "y": DATA.y}
-    path = ppgp.fit(program, data, inference.SVI(AutoNormal, steps=5, draws=4), progress=False).save(tmp_path / "own.ppgp")
+    path = ppgp.fit(
+        program, data, inference.SVI(AutoNormal, steps=5, draws=4), progress=False
+    ).save(tmp_path / "own.ppgp")
     assert ppgp.load_posterior(path, model=program).how.guide is AutoNormal
 
 

@@ -53,8 +53,13 @@ def test_dtype_and_device_follow_the_data(prior: Prior, dtype: torch.dtype) -> N
     draw = law.sample((2,))
     assert draw.dtype == dtype
     assert law.log_prob(draw).dtype == dtype
-    if isinstance(prior, Flat):  # torch checks the arguments of the others by value, which "meta" has not
-        assert prior.distribution(torch.zeros(1, dtype=dtype, device="meta")).sample().device.type == "meta"
+    if isinstance(
+        prior, Flat
+    ):  # torch checks the arguments of the others by value, which "meta" has not
+        assert (
+            prior.distribution(torch.zeros(1, dtype=dtype, device="meta")).sample().device.type
+            == "meta"
+        )
 
 
 @every
@@ -66,12 +71,23 @@ def test_records_compare_print_and_freeze(prior: Prior) -> None:
 
 
 def test_flat_has_density_zero_and_draws_its_start() -> None:
-    for flat, positive, start in ((Flat(), False, 0.0), (Flat(), True, 1.0), (Flat(2.5), False, 2.5), (Flat(2.5), True, 2.5)):
+    for flat, positive, start in (
+        (Flat(), False, 0.0),
+        (Flat(), True, 1.0),
+        (Flat(2.5), False, 2.5),
+        (Flat(2.5), True, 2.5),
+    ):
         law = flat.distribution(LIKE, positive=positive).expand([3]).to_event(1)
         assert torch.equal(law.sample((2,)), torch.full((2, 3), start, dtype=torch.float64))
         assert float(law.log_prob(torch.tensor([1.0, 20.0, 3e5], dtype=torch.float64))) == 0.0
-        support = law.support.base_constraint if hasattr(law.support, "base_constraint") else law.support
-        assert support is (torch.distributions.constraints.positive if positive else torch.distributions.constraints.real)
+        support = (
+            law.support.base_constraint if hasattr(law.support, "base_constraint") else law.support
+        )
+        assert support is (
+            torch.distributions.constraints.positive
+            if positive
+            else torch.distributions.constraints.real
+        )
 
 
 @pytest.mark.parametrize(
@@ -88,7 +104,9 @@ def test_flat_has_density_zero_and_draws_its_start() -> None:
         (Flat, (float("inf"),)),
     ],
 )
-def test_bad_arguments_are_refused_in_one_sentence(kind: type[Prior], arguments: tuple[float, ...]) -> None:
+def test_bad_arguments_are_refused_in_one_sentence(
+    kind: type[Prior], arguments: tuple[float, ...]
+) -> None:
     with pytest.raises(SettingError) as error:
         kind(*arguments)
     assert isinstance(error.value, PpgpError)
@@ -100,7 +118,9 @@ def test_a_site_repeats_its_prior_over_its_shape() -> None:
     law = site("weight", Normal(), (3, 2)).distribution(LIKE)
     assert law.event_shape == (3, 2)
     assert law.batch_shape == ()
-    assert float(law.log_prob(torch.zeros(3, 2).double())) == pytest.approx(6 * stats.norm.logpdf(0))
+    assert float(law.log_prob(torch.zeros(3, 2).double())) == pytest.approx(
+        6 * stats.norm.logpdf(0)
+    )
 
 
 def test_zero_is_allowed_only_where_the_site_says_so() -> None:

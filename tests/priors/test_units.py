@@ -9,7 +9,18 @@ import torch
 
 from ppgp import priors
 from ppgp.errors import SettingError
-from ppgp.priors import Flat, Gamma, InUnitsOfData, LogNormal, Normal, Prior, Uniform, bare, moved, site
+from ppgp.priors import (
+    Flat,
+    Gamma,
+    InUnitsOfData,
+    LogNormal,
+    Normal,
+    Prior,
+    Uniform,
+    bare,
+    moved,
+    site,
+)
 
 LIKE = torch.zeros(1, dtype=torch.float64)
 POSITIVE = [
@@ -30,7 +41,9 @@ def test_the_density_is_moved_with_its_jacobian(prior: Prior) -> None:
     x = torch.tensor([0.31, 0.9, 1.6], dtype=torch.float64)
     there = moved(InUnitsOfData(prior), 2.5, shift)
     assert isinstance(there, type(prior))
-    torch.testing.assert_close(there.distribution(LIKE).log_prob(2.5 * x + shift) + math.log(2.5), law.log_prob(x))
+    torch.testing.assert_close(
+        there.distribution(LIKE).log_prob(2.5 * x + shift) + math.log(2.5), law.log_prob(x)
+    )
 
 
 def test_a_prior_on_the_scale_of_the_model_stays_and_a_number_moves() -> None:
@@ -44,8 +57,13 @@ def test_a_prior_on_the_scale_of_the_model_stays_and_a_number_moves() -> None:
 def test_one_factor_a_column_gives_one_law_a_column() -> None:
     there = moved(InUnitsOfData(Normal(1.0, 2.0)), (3.0, 0.5))
     law = site("weight", there, (2,)).distribution(LIKE)
-    apart = sum(torch.distributions.Normal(m, s).log_prob(torch.tensor(v)) for m, s, v in ((3, 6, 1.0), (0.5, 1.0, 2.0)))
-    assert float(law.log_prob(torch.tensor([1.0, 2.0], dtype=torch.float64))) == pytest.approx(float(apart))  # type: ignore[attr-defined]
+    apart = sum(
+        torch.distributions.Normal(m, s).log_prob(torch.tensor(v))
+        for m, s, v in ((3, 6, 1.0), (0.5, 1.0, 2.0))
+    )
+    assert float(law.log_prob(torch.tensor([1.0, 2.0], dtype=torch.float64))) == pytest.approx(
+        float(apart)
+    )  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("prior", POSITIVE, ids=repr)
@@ -59,9 +77,14 @@ def test_plain_use_is_the_law_as_written() -> None:
     for prior in (LogNormal(0.2, 0.3), Gamma(2.0, 3.0), Uniform(0.0, 2.0)):
         one = site("length", InUnitsOfData(prior), positive=True)
         assert not one.fixed
-        torch.testing.assert_close(one.distribution(LIKE).log_prob(x), prior.distribution(LIKE).log_prob(x))
+        torch.testing.assert_close(
+            one.distribution(LIKE).log_prob(x), prior.distribution(LIKE).log_prob(x)
+        )
         assert bare(InUnitsOfData(prior)) == prior
-    assert float(site("length", InUnitsOfData(Flat()), positive=True).distribution(LIKE).sample()) == 1.0  # type: ignore[attr-defined]
+    assert (
+        float(site("length", InUnitsOfData(Flat()), positive=True).distribution(LIKE).sample())
+        == 1.0
+    )  # type: ignore[attr-defined]
 
 
 def test_mistakes_are_one_sentence() -> None:

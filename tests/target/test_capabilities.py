@@ -16,7 +16,9 @@ from ppgp.models import GP, GaussianMixture, Model
 from ppgp.target import capabilities
 from ppgp.target.capabilities import Capability, Components, LeaveOneOut, require, supports
 
-KINDS = [kind for kind in map(vars(capabilities).get, capabilities.__all__) if inspect.isclass(kind)]
+KINDS = [
+    kind for kind in map(vars(capabilities).get, capabilities.__all__) if inspect.isclass(kind)
+]
 KINDS = [kind for kind in KINDS if kind is not Capability]
 MODELS = [kind for kind in map(vars(models).get, models.__all__) if inspect.isclass(kind)]
 MODELS = [kind for kind in MODELS if issubclass(kind, Model)]

@@ -53,7 +53,9 @@ def switch(y: Tensor) -> None:
     """One discrete site for all rows, on which another depends."""
     loc = pyro.sample("loc", dist.Normal(number(0), number(1)))
     first = pyro.sample("first", dist.Categorical(torch.tensor([0.2, 0.3, 0.5], dtype=F64)))
-    second = pyro.sample("second", dist.Bernoulli(torch.tensor([0.1, 0.5, 0.9], dtype=F64)[first.long()]))
+    second = pyro.sample(
+        "second", dist.Bernoulli(torch.tensor([0.1, 0.5, 0.9], dtype=F64)[first.long()])
+    )
     with pyro.plate("rows", len(y)):
         pyro.sample("y", dist.Normal(loc + first.to(F64) - 2 * second, number(1)), obs=y)
 
@@ -62,7 +64,10 @@ def data() -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(0)
     group = torch.arange(40) % 4
     raised = (torch.rand(40, generator=generator) < 0.3).to(F64)
-    return {"group": group, "y": 4 * raised + 0.3 * group + torch.randn(40, generator=generator, dtype=F64)}
+    return {
+        "group": group,
+        "y": 4 * raised + 0.3 * group + torch.randn(40, generator=generator, dtype=F64),
+    }
 
 
 def test_density_gradient_and_hessian_are_those_of_the_sum_by_hand() -> None:
@@ -74,7 +79,9 @@ def test_density_gradient_and_hessian_are_those_of_the_sum_by_hand() -> None:
             assert torch.allclose(a, b, rtol=1e-10)
         assert torch.allclose(ours.hessian(point), theirs.hessian(point), rtol=1e-8, atol=1e-8)
         assert ours.log_likelihood(point) == pytest.approx(theirs.log_likelihood(point))
-    assert torch.allclose(ours.side_by_side(z)[1], theirs.side_by_side(z)[1], rtol=1e-8, atol=1e-10)
+    assert torch.allclose(
+        ours.value_and_grad_batch(z)[1], theirs.value_and_grad_batch(z)[1], rtol=1e-8, atol=1e-10
+    )
 
 
 def test_sites_that_depend_on_one_another_equal_brute_force() -> None:
@@ -87,7 +94,9 @@ def test_sites_that_depend_on_one_another_equal_brute_force() -> None:
             q = (0.1, 0.5, 0.9)[i]
             row = dist.Normal(loc + i - 2 * j, number(1)).log_prob(y).sum()
             terms.append(torch.log(number(p * (q if j else 1 - q))) + row)
-    expected = torch.logsumexp(torch.stack(terms), 0) + dist.Normal(number(0), number(1)).log_prob(loc)
+    expected = torch.logsumexp(torch.stack(terms), 0) + dist.Normal(number(0), number(1)).log_prob(
+        loc
+    )
     assert float(target.log_density(loc[None])) == pytest.approx(float(expected), rel=1e-12)
 
 
@@ -108,7 +117,10 @@ def test_the_likelihood_is_that_given_the_latents() -> None:
     assert count == 1
 
 
-@pytest.mark.parametrize("wrap", [pyro.poutine.scale(scale=2.0), pyro.poutine.mask(mask=torch.tensor([True, False, True]))])
+@pytest.mark.parametrize(
+    "wrap",
+    [pyro.poutine.scale(scale=2.0), pyro.poutine.mask(mask=torch.tensor([True, False, True]))],
+)
 def test_a_scaled_or_masked_plate_is_refused(wrap: Any) -> None:
     def program(y: Tensor) -> None:
         mu = pyro.sample("mu", dist.Normal(number(0), number(1)))
@@ -120,7 +132,9 @@ def test_a_scaled_or_masked_plate_is_refused(wrap: Any) -> None:
         Target(Program(program), {"y": torch.zeros(3, dtype=F64)})
 
 
-@pytest.mark.filterwarnings("ignore:the program could not be compiled")  # an index of no dimension asks for a value
+@pytest.mark.filterwarnings(
+    "ignore:the program could not be compiled"
+)  # an index of no dimension asks for a value
 def test_a_hidden_markov_model_is_fitted() -> None:
     def program(y: Tensor) -> None:
         stay = pyro.sample("stay", dist.Beta(number(4), number(2)))
@@ -137,12 +151,18 @@ def test_a_hidden_markov_model_is_fitted() -> None:
     for path in range(16):
         bits, before, weight = [(path >> t) & 1 for t in range(4)], 0, number(1.0)
         for t, b in enumerate(bits):
-            weight = weight * (stay if b == before else 1 - stay) * dist.Normal(number(3.0 * b), 1.0).log_prob(y[t]).exp()
+            weight = (
+                weight
+                * (stay if b == before else 1 - stay)
+                * dist.Normal(number(3.0 * b), 1.0).log_prob(y[t]).exp()
+            )
             before = b
         total = total + weight
     z = target.unconstrain({"stay": stay[None]})[0]
     assert target.log_likelihood(z)[0] == pytest.approx(float(total.log()))
-    assert ppgp.fit(program, {"y": y}, inference.Laplace(), progress=False).stats["log_likelihood"] < 0
+    assert (
+        ppgp.fit(program, {"y": y}, inference.Laplace(), progress=False).stats["log_likelihood"] < 0
+    )
 
 
 def test_what_depends_on_a_summed_site_is_not_drawn() -> None:
@@ -152,10 +172,19 @@ def test_what_depends_on_a_summed_site_is_not_drawn() -> None:
         pyro.deterministic("m", (2 * k - 1) * mu)
         pyro.sample("y", dist.Normal((2 * k - 1) * mu, number(1)), obs=y)
 
-    assert set(ppgp.fit(program, {"y": number(3.0)}, inference.MAP(), progress=False).draws) == {"mu"}
+    assert set(ppgp.fit(program, {"y": number(3.0)}, inference.MAP(), progress=False).draws) == {
+        "mu"
+    }
 
 
-METHODS = [inference.MAP(), inference.Laplace(), inference.SVI(), inference.Pathfinder(), inference.HMC(), inference.NUTS()]
+METHODS = [
+    inference.MAP(),
+    inference.Laplace(),
+    inference.SVI(),
+    inference.Pathfinder(),
+    inference.HMC(),
+    inference.NUTS(),
+]
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")

@@ -76,7 +76,9 @@ def not_a_number(z: Tensor) -> Tensor:
     ],
     ids=lambda f: f.__name__,
 )
-def test_value_and_gradient_are_the_same_at_other_points(function: Callable[[Tensor], Tensor]) -> None:
+def test_value_and_gradient_are_the_same_at_other_points(
+    function: Callable[[Tensor], Tensor],
+) -> None:
     def both(z: Tensor) -> tuple[Tensor, Tensor]:
         z = z.detach().requires_grad_(True)
         value = function(z)
@@ -100,7 +102,9 @@ def operations(function: Callable[[Tensor], Tensor]) -> list[str]:
 
 
 def test_what_computes_nothing_is_gone() -> None:
-    assert operations(lambda z: (z.exp().view(6).expand(6) + torch.zeros_like(z)) * 1.0) == ["aten.exp.default"]
+    assert operations(lambda z: (z.exp().view(6).expand(6) + torch.zeros_like(z)) * 1.0) == [
+        "aten.exp.default"
+    ]
     assert operations(lambda z: z.exp() * z.exp()) == ["aten.exp.default", "aten.mul.Tensor"]
     assert operations(lambda z: z * CONSTANT.exp().log()) == ["aten.mul.Tensor"]
 

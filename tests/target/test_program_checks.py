@@ -51,7 +51,11 @@ def rows_of(prior: Callable[[], Any], law: Callable[[Tensor], Any]) -> Callable[
         (lambda: dist.Beta(number(1), number(1)), dist.Bernoulli, numbers(1, 2, 2, 1)),
         (lambda: dist.Gamma(number(1), number(1)), dist.Exponential, numbers(1, -2, 0.5)),
         (lambda: dist.Gamma(number(1), number(1)), dist.Poisson, numbers(1, 2.5, 3)),
-        (lambda: dist.Gamma(number(1), number(1)), lambda a: dist.Gamma(a - 100, number(1)), numbers(1, 2)),
+        (
+            lambda: dist.Gamma(number(1), number(1)),
+            lambda a: dist.Gamma(a - 100, number(1)),
+            numbers(1, 2),
+        ),
     ],
     ids=["labels 1 and 2", "negative times", "half a count", "negative shape"],
 )
@@ -64,9 +68,14 @@ def test_what_validation_refuses_is_not_fitted(prior: Any, law: Any, y: Tensor) 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
 def test_a_prior_that_reaches_beyond_the_data_is_no_mistake() -> None:
     """Uniform(0, a) has no density for y > a, and a program may begin there."""
-    program = rows_of(lambda: dist.Exponential(number(1)), lambda a: dist.Uniform(torch.zeros_like(a), a))
+    program = rows_of(
+        lambda: dist.Exponential(number(1)), lambda a: dist.Uniform(torch.zeros_like(a), a)
+    )
     posterior = ppgp.fit(
-        program, {"y": numbers(0.2, 0.9)}, inference.MetropolisHastings(draws=20, warmup=20, chains=2), progress=False
+        program,
+        {"y": numbers(0.2, 0.9)},
+        inference.MetropolisHastings(draws=20, warmup=20, chains=2),
+        progress=False,
     )
     assert bool((posterior.draws["a"] > 0.9).all())
 
@@ -91,16 +100,18 @@ def test_a_batch_in_no_plate_is_refused_where_discrete_sites_are_summed_out() ->
         Target(Program(program), {"y": y, "plate": False})
     found = Target(Program(program), {"y": y, "plate": True}).log_density(numbers(0.3))
     own = [dist.Normal(number(0.3 + shift), number(1)).log_prob(y) for shift in (0, 5)]
-    expected = torch.logsumexp(torch.stack(own) + math.log(0.5), 0).sum() + dist.Normal(number(0), number(5)).log_prob(
-        number(0.3)
-    )
+    expected = torch.logsumexp(torch.stack(own) + math.log(0.5), 0).sum() + dist.Normal(
+        number(0), number(5)
+    ).log_prob(number(0.3))
     assert float(found) == pytest.approx(float(expected))
 
 
 # -- random numbers ------------------------------------------------------------------------------------------------------
 
 X = torch.randn(30, 2, generator=torch.Generator().manual_seed(0), dtype=F64)
-Y = X @ numbers(1, -0.5) + 0.3 * torch.randn(30, generator=torch.Generator().manual_seed(1), dtype=F64)
+Y = X @ numbers(1, -0.5) + 0.3 * torch.randn(
+    30, generator=torch.Generator().manual_seed(1), dtype=F64
+)
 
 
 def subsampled(X: Tensor, y: Tensor) -> None:
@@ -112,7 +123,9 @@ def subsampled(X: Tensor, y: Tensor) -> None:
 def monte_carlo(X: Tensor, y: Tensor) -> None:
     w = pyro.sample("w", dist.Normal(torch.zeros(2, dtype=F64), 1.0).to_event(1))
     e = torch.randn(50, 1, dtype=F64)
-    pyro.factor("likelihood", torch.logsumexp(dist.Normal(X @ w + e, number(0.3)).log_prob(y), 0).sum())
+    pyro.factor(
+        "likelihood", torch.logsumexp(dist.Normal(X @ w + e, number(0.3)).log_prob(y), 0).sum()
+    )
 
 
 METHODS = [
@@ -133,9 +146,14 @@ def test_a_random_density_is_refused_with_advice(program: Any, how: Any) -> None
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
-@pytest.mark.parametrize("how", [inference.SVI(steps=600), inference.SGLD(draws=60, warmup=60, step=0.1, chains=2, thin=5)])
+@pytest.mark.parametrize(
+    "how",
+    [inference.SVI(steps=600), inference.SGLD(draws=60, warmup=60, step=0.1, chains=2, thin=5)],
+)
 def test_svi_and_sgld_take_a_subsampled_plate(how: Any) -> None:
-    first, second = (ppgp.fit(subsampled, {"X": X, "y": Y}, how, seed=3, progress=False) for _ in range(2))
+    first, second = (
+        ppgp.fit(subsampled, {"X": X, "y": Y}, how, seed=3, progress=False) for _ in range(2)
+    )
     assert torch.equal(first.draws["w"], second.draws["w"])
     precision = X.mT @ X / 0.09 + torch.eye(2, dtype=F64)
     exact = torch.linalg.solve(precision, X.mT @ Y / 0.09)
@@ -190,7 +208,9 @@ def test_a_mask_that_moves_with_a_latent_is_refused() -> None:
         with pyro.plate("rows", len(y)), poutine.mask(mask=y > mu.detach()):
             pyro.sample("y", dist.Normal(mu, number(1)), obs=y)
 
-    posterior = ppgp.Posterior(Program(program), {"y": numbers(0, 1)}, {"mu": numbers(-1, 0.5)[None]}, inference.MAP())
+    posterior = ppgp.Posterior(
+        Program(program), {"y": numbers(0, 1)}, {"mu": numbers(-1, 0.5)[None]}, inference.MAP()
+    )
     with pytest.raises(NotApplicable, match="mask"):
         posterior.log_likelihood()
 
@@ -209,7 +229,9 @@ def test_a_reparametrised_site_is_no_data() -> None:
     assert set(two.pointwise()) == {"y"}
     assert two.stats["observations"] == 8
     assert set(two.draws) == {"mu", "theta_decentered", "theta"}
-    torch.testing.assert_close(two.draws["theta"].mean((0, 1)), one.draws["theta"].mean((0, 1)), rtol=0, atol=0.25)
+    torch.testing.assert_close(
+        two.draws["theta"].mean((0, 1)), one.draws["theta"].mean((0, 1)), rtol=0, atol=0.25
+    )
 
 
 def test_obs_mask_is_one_sentence() -> None:
@@ -219,7 +241,12 @@ def test_obs_mask_is_one_sentence() -> None:
             pyro.sample("y", dist.Normal(mu, number(1)), obs=y, obs_mask=kept)
 
     with pytest.raises(NotApplicable, match="obs_mask"):
-        ppgp.fit(program, {"y": numbers(0, 1), "kept": torch.tensor([True, False])}, inference.MAP(), progress=False)
+        ppgp.fit(
+            program,
+            {"y": numbers(0, 1), "kept": torch.tensor([True, False])},
+            inference.MAP(),
+            progress=False,
+        )
 
 
 # -- supports ------------------------------------------------------------------------------------------------------------
@@ -247,9 +274,13 @@ def turning(y: Tensor) -> None:
         pyro.sample("y", dist.VonMises(a, number(2)), obs=y)
 
 
-@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")  # R-hat of a line meets angles at both ends of it
+@pytest.mark.filterwarnings(
+    "ignore::ppgp.errors.ConvergenceWarning"
+)  # R-hat of a line meets angles at both ends of it
 @pytest.mark.parametrize(
-    "how", [inference.Laplace(), inference.SVI(steps=1000), inference.NUTS(draws=500, warmup=300)], ids=repr
+    "how",
+    [inference.Laplace(), inference.SVI(steps=1000), inference.NUTS(draws=500, warmup=300)],
+    ids=repr,
 )
 def test_angles_have_no_seam(how: Any) -> None:
     """The posterior lies across +-pi; moments of cosine and sine are held against a grid."""
@@ -257,9 +288,9 @@ def test_angles_have_no_seam(how: Any) -> None:
     a = posterior.draws["a"].flatten()
     assert bool((a.abs() <= math.pi).all())
     grid = torch.linspace(-math.pi, math.pi, 4001, dtype=F64)[:-1]
-    law = dist.VonMises(grid[:, None], number(2)).log_prob(ANGLES).sum(-1) + dist.VonMises(number(0), number(0.5)).log_prob(
-        grid
-    )
+    law = dist.VonMises(grid[:, None], number(2)).log_prob(ANGLES).sum(-1) + dist.VonMises(
+        number(0), number(0.5)
+    ).log_prob(grid)
     weights = law.softmax(0)
     for function in (torch.cos, torch.sin):
         expected = float((weights * function(grid)).sum())
@@ -269,9 +300,9 @@ def test_angles_have_no_seam(how: Any) -> None:
 def test_the_evidence_of_angles() -> None:
     posterior = ppgp.fit(turning, {"y": ANGLES}, inference.Laplace(), progress=False)
     grid = torch.linspace(-math.pi, math.pi, 4001, dtype=F64)[:-1]
-    law = dist.VonMises(grid[:, None], number(2)).log_prob(ANGLES).sum(-1) + dist.VonMises(number(0), number(0.5)).log_prob(
-        grid
-    )
+    law = dist.VonMises(grid[:, None], number(2)).log_prob(ANGLES).sum(-1) + dist.VonMises(
+        number(0), number(0.5)
+    ).log_prob(grid)
     exact = float(torch.logsumexp(law, 0)) + math.log(2 * math.pi / 4000)
     assert posterior.log_evidence == pytest.approx(exact, abs=0.05)
     assert posterior.stats["parameters"] == 1
@@ -283,7 +314,9 @@ def test_methods_of_pyro_itself_refuse_angles() -> None:
             ppgp.fit(turning, {"y": ANGLES}, how, progress=False)
 
 
-@pytest.mark.parametrize("how", [inference.NUTS(draws=20, warmup=20, chains=2), inference.Laplace()], ids=repr)
+@pytest.mark.parametrize(
+    "how", [inference.NUTS(draws=20, warmup=20, chains=2), inference.Laplace()], ids=repr
+)
 def test_separated_classes_under_a_flat_prior_are_improper(how: Any) -> None:
     def program(x: Tensor, y: Tensor) -> None:
         w = pyro.sample("w", FlatDistribution(number(0), dist.constraints.real))
@@ -300,7 +333,9 @@ class Panicking:
     """nutpie's sampler where the gradient at the start is 0: a panic in Rust, which is no Exception."""
 
     def wait(self) -> None:
-        raise type("PanicException", (BaseException,), {})("bad initial gradient\nStack backtrace:\n   0: <unknown>")
+        raise type("PanicException", (BaseException,), {})(
+            "bad initial gradient\nStack backtrace:\n   0: <unknown>"
+        )
 
 
 def test_a_panic_of_the_sampler_is_one_sentence() -> None:
@@ -345,7 +380,9 @@ def tail(y: float) -> float:
 @pytest.mark.parametrize("far", [through_numpy, through_a_list, through_a_shape])
 def test_branches_that_tracing_cannot_see_run_eagerly(far: Callable[[Tensor], bool]) -> None:
     with pytest.warns(Warning, match="tracing cannot see"):
-        posterior = ppgp.fit(branching(far), {"y": number(6)}, inference.SVI(steps=100, draws=1000), progress=False)
+        posterior = ppgp.fit(
+            branching(far), {"y": number(6)}, inference.SVI(steps=100, draws=1000), progress=False
+        )
     assert any("tracing cannot see" in sentence for sentence in posterior.warnings)
     target = Target(Program(branching(far)), {"y": number(6)}, compile=False)
     z = posterior.draws["z"].flatten()[:50]
@@ -356,7 +393,12 @@ def test_branches_that_tracing_cannot_see_run_eagerly(far: Callable[[Tensor], bo
 @pytest.mark.slow
 def test_the_draws_of_a_branch_are_right() -> None:
     with pytest.warns(Warning, match="tracing cannot see"):
-        posterior = ppgp.fit(branching(through_numpy), {"y": number(6)}, inference.NUTS(draws=500, warmup=200), progress=False)
+        posterior = ppgp.fit(
+            branching(through_numpy),
+            {"y": number(6)},
+            inference.NUTS(draws=500, warmup=200),
+            progress=False,
+        )
     share = float((posterior.draws["z"] > 2.5).double().mean())
     assert share == pytest.approx(tail(6), abs=4 * math.sqrt(tail(6) / 400))
 
@@ -385,7 +427,9 @@ def one_site(y: Any, x: Tensor | None = None, law: Any = dist.Normal) -> None:
         pyro.sample("y", dist.Normal(loc, number(1)), obs=y)
 
 
-@pytest.mark.parametrize("how", [inference.MAP(), inference.NUTS(draws=10, warmup=10, chains=2), inference.SVI(steps=10)])
+@pytest.mark.parametrize(
+    "how", [inference.MAP(), inference.NUTS(draws=10, warmup=10, chains=2), inference.SVI(steps=10)]
+)
 def test_a_law_of_torch_and_data_that_are_no_tensor_are_one_sentence(how: Any) -> None:
     y = numbers(0.2, 0.9, 1.1)
     with pytest.raises(NotApplicable, match=r"pyro\.distributions\.Normal"):

@@ -56,7 +56,9 @@ def test_two_sites_of_one_name(program: object, name: str) -> None:
 def test_a_param_may_be_read_twice() -> None:
     def program(x: torch.Tensor, y: torch.Tensor) -> None:
         for _ in range(2):
-            scale = pyro.param("scale", torch.ones((), dtype=torch.float64), constraint=dist.constraints.positive)
+            scale = pyro.param(
+                "scale", torch.ones((), dtype=torch.float64), constraint=dist.constraints.positive
+            )
         slope = pyro.sample("slope", dist.Normal(ZERO, 1.0))
         with pyro.plate("rows", len(x)):
             pyro.sample("y", dist.Normal(slope * x, scale), obs=y)
@@ -73,7 +75,9 @@ def test_an_argument_for_data_that_nothing_observes(data: dict[str, torch.Tensor
 def test_data_that_were_left_out() -> None:
     with pytest.raises(DataError, match="pass y"):
         fitted(right, {"x": X})
-    assert float(fitted(right, {"x": X, "y": Y}).draws["slope"].mean()) == pytest.approx(2.0, abs=0.1)
+    assert float(fitted(right, {"x": X, "y": Y}).draws["slope"].mean()) == pytest.approx(
+        2.0, abs=0.1
+    )
 
 
 @pytest.mark.parametrize("data", [{"X": X, "y": Y}, {"y": Y}, {"x": X, "y": Y, "z": X}])

@@ -22,7 +22,11 @@ def moved(by: float) -> tuple[torch.Tensor, torch.Tensor]:
         (5e-6, None, False),
         (5e-6, 1e-6, True),  # the program moves by 1e-6 itself, a rounding error away
         (5e-6, 1e-7, False),
-        (5e-5, 1.0, False),  # a program that moves so far does not round: it draws numbers, or has an if in it
+        (
+            5e-5,
+            1.0,
+            False,
+        ),  # a program that moves so far does not round: it draws numbers, or has an if in it
     ],
 )
 def test_a_graph_need_not_be_closer_to_the_program_than_the_program_is_to_itself(

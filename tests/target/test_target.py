@@ -53,10 +53,16 @@ def test_compiled_equals_eager_and_the_hessian_finite_differences() -> None:
     target, eager = Target(Program(mixed), Y), Target(Program(mixed), Y, compile=False)
     z = target.start(1, spread=0.7)
     for jacobian in (True, False):
-        for a, b in zip(target.value_and_grad(z, jacobian=jacobian), eager.value_and_grad(z, jacobian=jacobian), strict=True):
+        for a, b in zip(
+            target.value_and_grad(z, jacobian=jacobian),
+            eager.value_and_grad(z, jacobian=jacobian),
+            strict=True,
+        ):
             torch.testing.assert_close(a, b)
     step = 1e-5 * torch.eye(target.dim, dtype=torch.float64)
-    numeric = torch.stack([(target.value_and_grad(z + e)[1] - target.value_and_grad(z - e)[1]) / 2e-5 for e in step])
+    numeric = torch.stack(
+        [(target.value_and_grad(z + e)[1] - target.value_and_grad(z - e)[1]) / 2e-5 for e in step]
+    )
     torch.testing.assert_close(target.hessian(z), numeric, rtol=1e-5, atol=1e-6)
     assert not target.notes
 
@@ -70,11 +76,17 @@ def test_the_hessian_of_a_gp_is_that_of_a_plain_cholesky() -> None:
 
     def plain(z: Tensor) -> Tensor:
         v, length, noise = z[0].exp(), z[1:3].exp(), z[3].exp()
-        C = kernel({"variance": v, "lengthscale": length}, X) + noise * torch.eye(15, dtype=torch.float64)
+        C = kernel({"variance": v, "lengthscale": length}, X) + noise * torch.eye(
+            15, dtype=torch.float64
+        )
         L = torch.linalg.cholesky(C)
         w = torch.linalg.solve_triangular(L, y[:, None], upper=False)
-        log_likelihood = -0.5 * w.square().sum() - L.diagonal().log().sum() - 7.5 * torch.log(one(2 * torch.pi))
-        log_prior = dist.Normal(one(0), one(1)).log_prob(z[:3]).sum() + dist.Normal(one(-2), one(1)).log_prob(z[3])
+        log_likelihood = (
+            -0.5 * w.square().sum() - L.diagonal().log().sum() - 7.5 * torch.log(one(2 * torch.pi))
+        )
+        log_prior = dist.Normal(one(0), one(1)).log_prob(z[:3]).sum() + dist.Normal(
+            one(-2), one(1)
+        ).log_prob(z[3])
         return log_likelihood + log_prior
 
     z = target.start(0, 0.4)
@@ -84,7 +96,9 @@ def test_the_hessian_of_a_gp_is_that_of_a_plain_cholesky() -> None:
 
 def test_constrain_and_unconstrain_are_inverse_and_batched() -> None:
     target = Target(Program(mixed), Y)
-    z = torch.randn(2, 3, target.dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    z = torch.randn(
+        2, 3, target.dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
     draws = target.constrain(z)
     assert draws["share"].shape == (2, 3, 3)
     torch.testing.assert_close(draws["share"].sum(-1), torch.ones(2, 3, dtype=torch.float64))
@@ -150,7 +164,10 @@ def test_refusals_are_one_sentence() -> None:
 
     with pytest.raises(NumericalError, match="NaN or infinity at all of"):
         Target(Program(impossible), {}).start()
-    with pytest.raises(NumericalError, match="a finite density with a gradient of NaN or infinity in x: look for a sqrt"):
+    with pytest.raises(
+        NumericalError,
+        match="a finite density with a gradient of NaN or infinity in x: look for a sqrt",
+    ):
         Target(Program(crooked), {}).start()
     with pytest.raises(NotApplicable, match="at least one uncertain site"):
         Target(models.LinearRegression(1.0, 0.0, 1.0), Dataset(torch.eye(3), torch.ones(3)))
@@ -166,15 +183,20 @@ def test_float32_data_make_a_float32_target() -> None:
 
 
 @pytest.mark.parametrize(
-    "how", [inference.MAP(), inference.Laplace(), inference.NUTS(draws=5, warmup=5)], ids=lambda h: type(h).__name__
+    "how",
+    [inference.MAP(), inference.Laplace(), inference.NUTS(draws=5, warmup=5)],
+    ids=lambda h: type(h).__name__,
 )
 def test_a_latent_mixture_is_one_sentence(how: inference.Inference) -> None:
     def program(y: torch.Tensor) -> None:
         which = dist.Categorical(torch.tensor([0.3, 0.7]))
-        m = pyro.sample("m", dist.MixtureSameFamily(which, dist.Normal(torch.tensor([-3.0, 3.0]), 1.0)))
+        m = pyro.sample(
+            "m", dist.MixtureSameFamily(which, dist.Normal(torch.tensor([-3.0, 3.0]), 1.0))
+        )
         pyro.sample("y", dist.Normal(m, 1.0), obs=y)
 
     with pytest.raises(
-        NotApplicable, match="'m' on MixtureSameFamilyConstraint: for a mixture draw its component as a Categorical"
+        NotApplicable,
+        match="'m' on MixtureSameFamilyConstraint: for a mixture draw its component as a Categorical",
     ):
         ppgp.fit(program, {"y": torch.tensor(1.0)}, how, progress=False)

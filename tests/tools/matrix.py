@@ -38,7 +38,11 @@ def table() -> str:
     kinds = [vars(models)[name] for name in models.__all__ if name not in ("Model", "Program")]
     lines = ["| call | models |", "|---|---|"]
     for call, capability in CALLS.items():
-        having = [kind.__name__ for kind in kinds if issubclass(kind, Model) and issubclass(kind, capability)]
+        having = [
+            kind.__name__
+            for kind in kinds
+            if issubclass(kind, Model) and issubclass(kind, capability)
+        ]
         lines.append(f"| {call} | {', '.join(having)} |")
     return "\n".join(lines) + "\n"
 

@@ -10,4 +10,15 @@ from .pit import PIT
 from .quantile import Quantile
 from .signed import Signed
 
-__all__ = ["APS", "LAC", "PIT", "RAPS", "Absolute", "Density", "Normalized", "Quantile", "Score", "Signed"]
+__all__ = [
+    "APS",
+    "LAC",
+    "PIT",
+    "RAPS",
+    "Absolute",
+    "Density",
+    "Normalized",
+    "Quantile",
+    "Score",
+    "Signed",
+]

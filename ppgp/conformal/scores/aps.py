@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...errors import SettingError
+from ...errors import Renamed, SettingError, renamed_arguments
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region
 from .base import Score
@@ -28,13 +28,19 @@ def row_uniforms(table: Tensor, seed: int) -> Tensor:
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return x ^ (x >> np.uint64(31))
 
-    rounded = np.round(table.detach().double().cpu().numpy(), HASHED_DIGITS) + 0.0  # a sum may round otherwise in another batch
+    rounded = (
+        np.round(table.detach().double().cpu().numpy(), HASHED_DIGITS) + 0.0
+    )  # a sum may round otherwise in another batch
     bits = np.ascontiguousarray(rounded).view(np.uint64)
     with np.errstate(over="ignore"):
-        state = mixed(np.full(len(bits), seed % 2**64, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15))
+        state = mixed(
+            np.full(len(bits), seed % 2**64, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        )
         for column in bits.T:
             state = mixed(state * np.uint64(0x9E3779B97F4A7C15) + column)
-    return torch.as_tensor((state >> np.uint64(11)).astype(np.float64) / 2.0**53 + 2.0**-54).to(table)
+    return torch.as_tensor((state >> np.uint64(11)).astype(np.float64) / 2.0**53 + 2.0**-54).to(
+        table
+    )
 
 
 @dataclass(frozen=True)
@@ -72,22 +78,30 @@ class APS(Score):
         return self.scores(prediction).gather(1, y.long()[:, None])[:, 0]
 
     def region(self, prediction: Prediction, q: Tensor, level: float) -> Region:
-        return Region(level, "", labels=self.scores(prediction) <= torch.as_tensor(q).reshape(-1, 1))
+        return Region(
+            level, "", labels=self.scores(prediction) <= torch.as_tensor(q).reshape(-1, 1)
+        )
 
 
+@renamed_arguments(free="k_reg")
 @dataclass(frozen=True)
 class RAPS(APS):
-    """APS with a price on long sets: penalty * (rank of y - free)+ is added. Angelopoulos et al. (2021).
+    """APS with a price on long sets: penalty * (rank of y - k_reg)+ is added. Angelopoulos et al. (2021).
 
-    ``penalty`` and ``free`` are chosen beforehand, or on rows that calibration does not see.
+    ``penalty`` and ``k_reg`` are chosen beforehand, or on rows that calibration does not see.
     """
 
     penalty: float = 0.1
-    free: int = 2
+    k_reg: int = 2
+    free = Renamed("k_reg")
 
     def __post_init__(self) -> None:
-        if not self.penalty >= 0 or self.free < 0:
-            raise SettingError("penalty >= 0 and free >= 0 in RAPS", f"{self.penalty!r} and {self.free!r}", "change them")
+        if not self.penalty >= 0 or self.k_reg < 0:
+            raise SettingError(
+                "penalty >= 0 and k_reg >= 0 in RAPS",
+                f"{self.penalty!r} and {self.k_reg!r}",
+                "change them",
+            )
 
     def _penalty(self, labels: int) -> Tensor:
-        return self.penalty * (torch.arange(1, labels + 1) - self.free).clamp_min(0).double()
+        return self.penalty * (torch.arange(1, labels + 1) - self.k_reg).clamp_min(0).double()

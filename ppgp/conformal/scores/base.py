@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...errors import NotApplicable, an, own_class
-from ...numerics.lattice import Condition, last_inside
+from ...numerics.float_search import Condition, last_inside
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region
 
@@ -50,7 +50,11 @@ class Score:
                 if prediction.kind == "classes"
                 else "use conformal.Absolute(), Normalized() or Quantile()"
             )
-            raise NotApplicable(f"a law of {' or '.join(self.kinds)} y for {type(self).__name__}", prediction.kind, advice)
+            raise NotApplicable(
+                f"a law of {' or '.join(self.kinds)} y for {type(self).__name__}",
+                prediction.kind,
+                advice,
+            )
 
 
 def check_score(score: Any) -> None:
@@ -72,7 +76,9 @@ def check_score(score: Any) -> None:
 def check_prediction(prediction: Any) -> None:
     """Raises NotApplicable for what is no Prediction: the inputs themselves, a posterior."""
     if not isinstance(prediction, Prediction):
-        raise NotApplicable("a Prediction", an(type(prediction).__name__), "pass posterior.predict(X)")
+        raise NotApplicable(
+            "a Prediction", an(type(prediction).__name__), "pass posterior.predict(X)"
+        )
 
 
 @dataclass(frozen=True)
@@ -166,7 +172,11 @@ def widened(lower: Tensor, upper: Tensor, level: float) -> Region:
     size = torch.where(torch.isfinite(size), size, torch.minimum(lower.abs(), upper.abs()))
     slack = torch.nan_to_num(ULPS * torch.finfo(lower.dtype).eps * size, nan=0.0, posinf=0.0)
     crossed = lower > upper
-    return interval(torch.where(crossed, lower, lower - slack), torch.where(crossed, upper, upper + slack), level)
+    return interval(
+        torch.where(crossed, lower, lower - slack),
+        torch.where(crossed, upper, upper + slack),
+        level,
+    )
 
 
 def eased(q: Tensor, scores: Tensor, roundings: int) -> Tensor:
@@ -181,7 +191,11 @@ def eased(q: Tensor, scores: Tensor, roundings: int) -> Tensor:
     raised = []
     for part, column in zip(parts, columns.T, strict=True):
         ordered = column.sort().values
-        margin = roundings * torch.finfo(ordered.dtype).eps * torch.where(torch.isfinite(part), part.abs(), 0.0)
+        margin = (
+            roundings
+            * torch.finfo(ordered.dtype).eps
+            * torch.where(torch.isfinite(part), part.abs(), 0.0)
+        )
         here = part.reshape(-1)
         low = torch.searchsorted(ordered, (here - margin.reshape(-1)).contiguous())
         high = torch.searchsorted(ordered, (here + margin.reshape(-1)).contiguous(), right=True)

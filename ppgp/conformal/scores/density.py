@@ -9,14 +9,16 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
-from ...numerics.landmarks import landmarks
-from ...numerics.lattice import between, last_inside, number, place
+from ...numerics.float_search import between, last_inside, number, place
+from ...numerics.mixture_nodes import landmarks
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region
 from .base import Score, ended, interval
 
 GOLDEN = 0.5 * (math.sqrt(5) - 1)
-NARROWINGS = 45  # of the stretch that holds a mode or a dip: its depth is then known to the last digit
+NARROWINGS = (
+    45  # of the stretch that holds a mode or a dip: its depth is then known to the last digit
+)
 SECANTS = 12
 BUDGET = 8_000_000  # numbers in the largest temporary
 
@@ -101,13 +103,17 @@ def _union(law: Prediction, q: Tensor, level: float) -> Region:
     return _region(q, unknown, rows, y, high, rows[crossing], entering, ends, level)
 
 
-def _with_extremes(line: _Line, rows: Tensor, y: Tensor, f: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _with_extremes(
+    line: _Line, rows: Tensor, y: Tensor, f: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """The points, and with them the modes that rise above the threshold, and the dips that fall below it, between two of them."""
     same = rows[1:] == rows[:-1]
     middle = torch.nonzero(same[1:] & same[:-1]).flatten() + 1
     q = line.q[rows[middle]].to(f)
     left, here, right = f[middle - 1], f[middle], f[middle + 1]
-    reach = 4 * torch.maximum((here - left).abs(), (here - right).abs())  # a concave function rises by less between them
+    reach = 4 * torch.maximum(
+        (here - left).abs(), (here - right).abs()
+    )  # a concave function rises by less between them
     reach = torch.where(torch.isnan(reach), torch.full_like(reach, torch.inf), reach)
     peak = (here >= left) & (here >= right) & (-here > q) & (here + reach >= -q)
     dip = (here <= left) & (here <= right) & (-here <= q) & (here - reach < -q)
@@ -152,7 +158,9 @@ def _crossed(line: _Line, rows: Tensor, inner: Tensor, outer: Tensor, outward: i
         value = line.log_density(rows, trial) + q
         belongs = line.inside(rows, value - q)
         a, b = torch.where(belongs, trial, a), torch.where(belongs, b, trial)
-        at_a = torch.where(belongs, value, 0.5 * at_a)  # the end that stays is weighed down: the Illinois rule
+        at_a = torch.where(
+            belongs, value, 0.5 * at_a
+        )  # the end that stays is weighed down: the Illinois rule
         at_b = torch.where(belongs, 0.5 * at_b, value)
 
     def holds(v: Tensor, some: Tensor | slice) -> Tensor:

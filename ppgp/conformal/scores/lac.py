@@ -35,10 +35,14 @@ class LAC(Score):
     def scores(self, prediction: Prediction) -> Tensor:
         """[n, K]: the score of every label."""
         p = prediction.probabilities
-        return (1 - p).scatter(1, p.argmax(-1, keepdim=True), -torch.inf) if self.keep_best else 1 - p
+        return (
+            (1 - p).scatter(1, p.argmax(-1, keepdim=True), -torch.inf) if self.keep_best else 1 - p
+        )
 
     def score(self, prediction: Prediction, y: Tensor, level: float) -> Tensor:
         return self.scores(prediction).gather(1, y.long()[:, None])[:, 0]
 
     def region(self, prediction: Prediction, q: Tensor, level: float) -> Region:
-        return Region(level, "", labels=self.scores(prediction) <= torch.as_tensor(q).reshape(-1, 1))
+        return Region(
+            level, "", labels=self.scores(prediction) <= torch.as_tensor(q).reshape(-1, 1)
+        )

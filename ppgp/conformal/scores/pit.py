@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...numerics.lattice import Condition
+from ...numerics.float_search import Condition
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region
 from .base import Score, ended, interval

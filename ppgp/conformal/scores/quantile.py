@@ -56,7 +56,9 @@ class Quantile(Score):
             width = (upper - lower).clamp_min(least)
             return Ends(lower, upper, width, width)
         middle = prediction.quantile(0.5)
-        return Ends(lower, upper, (middle - lower).clamp_min(least), (upper - middle).clamp_min(least))
+        return Ends(
+            lower, upper, (middle - lower).clamp_min(least), (upper - middle).clamp_min(least)
+        )
 
     def score(self, prediction: Prediction, y: Tensor, level: float) -> Tensor:
         score = self._ends(prediction, level).score(y)

@@ -33,7 +33,9 @@ class Signed(Score):
 
     def score(self, prediction: Prediction, y: Tensor, level: float) -> Tensor:
         sides = torch.stack(self._ends(prediction).sides(y), -1)
-        return sides.clamp_min(torch.finfo(sides.dtype).min)  # -inf, as a threshold, is for the set that holds nothing
+        return sides.clamp_min(
+            torch.finfo(sides.dtype).min
+        )  # -inf, as a threshold, is for the set that holds nothing
 
     def region(self, prediction: Prediction, q: Tensor, level: float) -> Region:
         below, above = (q[..., 0], q[..., 1]) if q.ndim and q.shape[-1] == 2 else (q, q)

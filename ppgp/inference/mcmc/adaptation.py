@@ -9,25 +9,31 @@ from ...target.target import Target
 from ..optimise.laplace import laplace_frame
 
 DENSE_UP_TO = 200  # dimensions of a full covariance; beyond, its diagonal
-FIRST_WINDOW = 75  # transitions before the shape is first learnt; each window after is twice as long
+FIRST_WINDOW = (
+    75  # transitions before the shape is first learnt; each window after is twice as long
+)
 
 
-def frame(target: Target, z: Tensor) -> dict[str, Tensor]:
+def preconditioner(target: Target, z: Tensor) -> dict[str, Tensor]:
     """``origin`` and ``root`` of the Laplace approximation, and empty ``moments``: count, sum, sum of outer products (or squares)."""
     p = target.dim
     if p <= DENSE_UP_TO:
         with target.same_noise(0):
             origin, root = laplace_frame(target, z[0])
         return {"origin": origin, "root": root, "moments": z.new_zeros(1 + p + p * p)}
-    return {"origin": z[0].clone(), "root": torch.ones_like(z[0]), "moments": z.new_zeros(1 + 2 * p)}
+    return {
+        "origin": z[0].clone(),
+        "root": torch.ones_like(z[0]),
+        "moments": z.new_zeros(1 + 2 * p),
+    }
 
 
-def along(root: Tensor, w: Tensor) -> Tensor:
+def apply(root: Tensor, w: Tensor) -> Tensor:
     """root w for rows w [chain, p]; a root [p] is a diagonal."""
     return w * root if root.ndim == 1 else w @ root.mT
 
 
-def across(root: Tensor, g: Tensor) -> Tensor:
+def apply_transpose(root: Tensor, g: Tensor) -> Tensor:
     """root' g for rows g [chain, p]."""
     return g * root if root.ndim == 1 else g @ root
 
@@ -51,7 +57,9 @@ def learn_root(state: dict[str, Tensor]) -> None:
         covariance = (second.reshape(p, p) - torch.outer(total, total) / count) / (count - 1)
         diagonal = covariance.diagonal().clamp_min(least)
         keep = count / (count + 5.0 * p)
-        root, failed = torch.linalg.cholesky_ex(keep * covariance + (1 - keep) * torch.diag(diagonal))
+        root, failed = torch.linalg.cholesky_ex(
+            keep * covariance + (1 - keep) * torch.diag(diagonal)
+        )
         state["root"] = root if int(failed) == 0 else torch.diag(diagonal.sqrt())
     state["moments"] = torch.zeros_like(moments)
 

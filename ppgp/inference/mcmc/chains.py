@@ -43,7 +43,9 @@ class Chains(Inference):
         """What the chains remember between transitions, from where they start, z [chain, dim]."""
         return {"z": z}
 
-    def move(self, target: Target, state: State, generator: torch.Generator, t: int) -> dict[str, Tensor]:
+    def move(
+        self, target: Target, state: State, generator: torch.Generator, t: int
+    ) -> dict[str, Tensor]:
         """Transition number t (from 0; the first ``warmup`` may adapt) of all chains: changes ``state``, returns figures [chain]."""
         raise NotImplementedError
 
@@ -64,7 +66,14 @@ class Chains(Inference):
         with Checkpoint(checkpoint, self, target, seed) as kept:
             return kept.noted(self._run(target, seed, progress, init, kept))
 
-    def _run(self, target: Target, seed: int, progress: bool, init: Posterior | Tensor | None, kept: Checkpoint) -> Posterior:
+    def _run(
+        self,
+        target: Target,
+        seed: int,
+        progress: bool,
+        init: Posterior | Tensor | None,
+        kept: Checkpoint,
+    ) -> Posterior:
         started = time.perf_counter()
         generator = torch.Generator().manual_seed(seed)
         move = self.transition(target)
@@ -93,7 +102,15 @@ class Chains(Inference):
             notes.append(f"stopped by Ctrl-C: {len(record.draws)} of {self.draws} draws a chain")
         stats = record.stats()
         notes += self.notes(stats)
-        return finish(self, target, torch.stack(record.draws, 1), started, stats, notes, interrupted=interrupted)
+        return finish(
+            self,
+            target,
+            torch.stack(record.draws, 1),
+            started,
+            stats,
+            notes,
+            interrupted=interrupted,
+        )
 
     def notes(self, stats: dict[str, Tensor]) -> list[str]:
         """What the figures say against the draws."""
@@ -137,9 +154,17 @@ class _Record:
         generator.set_state(found["generator"])
         if "draws" in found:
             self.draws = list(found["draws"].unbind(1))
-            figures = {name.removeprefix("figure."): v for name, v in found.items() if name.startswith("figure.")}
-            self.figures = [{name: v[:, i] for name, v in figures.items()} for i in range(len(self.draws))]
-        return {name.removeprefix("state."): v for name, v in found.items() if name.startswith("state.")}
+            figures = {
+                name.removeprefix("figure."): v
+                for name, v in found.items()
+                if name.startswith("figure.")
+            }
+            self.figures = [
+                {name: v[:, i] for name, v in figures.items()} for i in range(len(self.draws))
+            ]
+        return {
+            name.removeprefix("state."): v for name, v in found.items() if name.startswith("state.")
+        }
 
 
 def _starts(target: Target, init: Posterior | Tensor | None, seed: int, chains: int) -> Tensor:

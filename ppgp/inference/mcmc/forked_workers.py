@@ -16,9 +16,9 @@ from typing import Any, cast
 import torch
 
 from ...errors import PpgpError
+from ...numerics.process_locks import silenced
 from ...numerics.processes import end_with_parent, killed, unheard
 from ...numerics.threads import available_cores
-from ...numerics.turns import silenced
 
 PATIENCE = 5.0  # seconds that interrupted children have to hand over their draws
 
@@ -37,10 +37,12 @@ def can_fork() -> bool:
     )
 
 
-class Crew:
+class WorkerPool:
     """Up to ``cores`` children at a time, one a job; ``work(job, report)`` runs in the child, ``heard(job, figures)`` here."""
 
-    def __init__(self, work: Work, cores: int, heard: Callable[[int, tuple[int, int]], None]) -> None:
+    def __init__(
+        self, work: Work, cores: int, heard: Callable[[int, tuple[int, int]], None]
+    ) -> None:
         self.work, self.cores, self.heard = work, cores, heard
         self._running: dict[Connection, tuple[int, Any]] = {}
 
@@ -88,8 +90,13 @@ class Crew:
         context = multiprocessing.get_context("fork")
         here, there = context.Pipe(duplex=False)
         inherited = [here, *self._running]
-        process = context.Process(target=_child, args=(self.work, job, there, inherited), daemon=True)
-        with silenced(DeprecationWarning), unheard():  # of forking beside threads: the children use none of them
+        process = context.Process(
+            target=_child, args=(self.work, job, there, inherited), daemon=True
+        )
+        with (
+            silenced(DeprecationWarning),
+            unheard(),
+        ):  # of forking beside threads: the children use none of them
             process.start()
         there.close()
         self._running[cast(Connection, here)] = job, process
@@ -161,5 +168,11 @@ def _deaf() -> None:
 
 def _portable(error: BaseException) -> BaseException:
     """The error itself where it can pass a pipe: this library's own, and those that are made of their message."""
-    plain = type(error).__module__ == "builtins" and all(isinstance(a, str | int | float) for a in error.args)
-    return error if isinstance(error, PpgpError) or plain else RuntimeError(f"{type(error).__name__}: {error}")
+    plain = type(error).__module__ == "builtins" and all(
+        isinstance(a, str | int | float) for a in error.args
+    )
+    return (
+        error
+        if isinstance(error, PpgpError) or plain
+        else RuntimeError(f"{type(error).__name__}: {error}")
+    )

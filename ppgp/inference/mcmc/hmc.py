@@ -12,7 +12,15 @@ from ...target.target import Target
 from ..base import divergences
 from ..options import Acceptance, Positive
 from ..variational.pathfinder import near_the_mass
-from .adaptation import DENSE_UP_TO, across, along, frame, gather, learn_root, window_ends
+from .adaptation import (
+    DENSE_UP_TO,
+    apply,
+    apply_transpose,
+    gather,
+    learn_root,
+    preconditioner,
+    window_ends,
+)
 from .chains import Chains, State
 
 MAX_STEPS = 1024  # leapfrog steps a transition
@@ -42,17 +50,19 @@ class HMC(Chains):
     def begin(self, target: Target, z: Tensor, generator: torch.Generator) -> State:
         if target.dim <= DENSE_UP_TO:
             z = torch.stack([near_the_mass(target, start, chain) for chain, start in enumerate(z)])
-        value, gradient = target.side_by_side(z)
+        value, gradient = target.value_and_grad_batch(z)
         return {
             "z": z,
             "lp": value,
             "gradient": gradient,
-            **frame(target, z),
+            **preconditioner(target, z),
             "tuner": _tuner(target.dim**-0.25),
             "step": torch.tensor(target.dim**-0.25, dtype=torch.float64),
         }
 
-    def move(self, target: Target, state: State, generator: torch.Generator, t: int) -> dict[str, Tensor]:
+    def move(
+        self, target: Target, state: State, generator: torch.Generator, t: int
+    ) -> dict[str, Tensor]:
         z, lp, gradient, root = state["z"], state["lp"], state["gradient"], state["root"]
         size = float(state["step"])
         shape = z.shape
@@ -60,15 +70,17 @@ class HMC(Chains):
         def uniform(*shape: int) -> Tensor:
             return torch.rand(*shape, generator=generator, dtype=torch.float64).to(z)
 
-        steps = max(1, min(MAX_STEPS, math.ceil(self.trajectory * (0.5 + float(uniform(1))) / size)))
+        steps = max(
+            1, min(MAX_STEPS, math.ceil(self.trajectory * (0.5 + float(uniform(1))) / size))
+        )
         momentum = torch.randn(shape, generator=generator, dtype=torch.float64).to(z)
         energy = 0.5 * momentum.square().sum(-1) - lp
         new, value, slope = z, lp, gradient
         for _ in range(steps):
-            momentum = momentum + 0.5 * size * across(root, slope)
-            new = new + size * along(root, momentum)
-            value, slope = target.side_by_side(new)
-            momentum = momentum + 0.5 * size * across(root, slope)
+            momentum = momentum + 0.5 * size * apply_transpose(root, slope)
+            new = new + size * apply(root, momentum)
+            value, slope = target.value_and_grad_batch(new)
+            momentum = momentum + 0.5 * size * apply_transpose(root, slope)
         error = 0.5 * momentum.square().sum(-1) - value - energy
         finite = torch.isfinite(error) & torch.isfinite(slope).all(-1)
         error = torch.where(finite, error, torch.full_like(error, math.inf))
@@ -90,7 +102,9 @@ class HMC(Chains):
 
     def _adapt(self, state: State, accept: float, t: int) -> None:
         """Step size every transition; mass matrix at the end of each window; in the last quarter the step size alone."""
-        state["tuner"], state["step"] = _tuned(state["tuner"], accept, self.target_accept, last=t == self.warmup - 1)
+        state["tuner"], state["step"] = _tuned(
+            state["tuner"], accept, self.target_accept, last=t == self.warmup - 1
+        )
         quiet = self.warmup - self.warmup // 4
         if t >= quiet:
             return

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...target.target import Target
 from ..options import Count
-from .adaptation import along, frame, gather, learn_root, window_ends
+from .adaptation import apply, gather, learn_root, preconditioner, window_ends
 from .chains import Chains, State
 
 WANTED = 0.234  # acceptance; Roberts, Gelman & Gilks (1997)
@@ -37,23 +37,32 @@ class MetropolisHastings(Chains):
 
     def begin(self, target: Target, z: Tensor, generator: torch.Generator) -> State:
         size = torch.tensor(2.38 / target.dim**0.5, dtype=torch.float64).log()
-        return {"z": z, "lp": target.side_by_side(z)[0], "log_size": size, **frame(target, z)}
+        return {
+            "z": z,
+            "lp": target.value_and_grad_batch(z)[0],
+            "log_size": size,
+            **preconditioner(target, z),
+        }
 
-    def move(self, target: Target, state: State, generator: torch.Generator, t: int) -> dict[str, Tensor]:
+    def move(
+        self, target: Target, state: State, generator: torch.Generator, t: int
+    ) -> dict[str, Tensor]:
         z, lp = state["z"], state["lp"]
         rate = torch.zeros_like(lp)
         size = float(state["log_size"].exp())
         for _ in range(self.thin):
             e = torch.randn(z.shape, generator=generator, dtype=torch.float64).to(z)
-            new = z + size * along(state["root"], e)
-            value, _ = target.side_by_side(new)
+            new = z + size * apply(state["root"], e)
+            value, _ = target.value_and_grad_batch(new)
             accept = (value - lp).clamp_max(0.0).exp().nan_to_num(0.0)
             taken = torch.rand(len(z), generator=generator, dtype=torch.float64).to(z) < accept
             z, lp = torch.where(taken[:, None], new, z), torch.where(taken, value, lp)
             rate = rate + accept / self.thin
         state["z"], state["lp"] = z, lp
         if t < self.warmup:
-            state["log_size"] = state["log_size"] + (float(rate.mean()) - WANTED) * self.thin / (10.0 + t) ** 0.6
+            state["log_size"] = (
+                state["log_size"] + (float(rate.mean()) - WANTED) * self.thin / (10.0 + t) ** 0.6
+            )
             quiet = self.warmup - self.warmup // 4
             if t < quiet:
                 gather(state)

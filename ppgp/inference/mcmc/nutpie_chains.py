@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ...errors import NumericalError, PpgpError
 from ...libraries import unchanged
+from ...numerics.process_locks import help_in, turns_of_this_thread
 from ...numerics.threads import at_most, available_cores
-from ...numerics.turns import help_in, turns_of_this_thread
 from ...posterior.arviz import arviz
 from ...posterior.posterior import Posterior
 from ...target.target import Target
@@ -23,7 +23,7 @@ from ..checkpoint import Checkpoint
 from ..optimise.laplace import laplace_frame
 from ..progress import bar
 from ..variational.pathfinder import near_the_mass
-from .forked_workers import Crew, can_fork
+from .forked_workers import WorkerPool, can_fork
 
 if TYPE_CHECKING:
     from .nuts import NUTS
@@ -44,7 +44,9 @@ def starter(target: Target, init: Posterior | Tensor | None, seed: int) -> Calla
 
     def near(own: int) -> Tensor:
         generator = torch.Generator().manual_seed(own % 2**63)
-        return centre + 0.01 * torch.randn(target.dim, generator=generator, dtype=torch.float64).to(centre)
+        return centre + 0.01 * torch.randn(target.dim, generator=generator, dtype=torch.float64).to(
+            centre
+        )
 
     return near
 
@@ -76,12 +78,22 @@ NUTPIE_STATS = {
 }
 
 
-def run_nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, started: float, kept: Checkpoint) -> Posterior:
+def run_nutpie(
+    how: NUTS,
+    target: Target,
+    seed: int,
+    progress: bool,
+    init: Any,
+    started: float,
+    kept: Checkpoint,
+) -> Posterior:
     """All chains, those in the checkpoint left out."""
     arviz()  # nutpie imports it, with its notice
     finished = _Finished.of(kept.found())
     start = starter(target, init, seed)
-    first = start(seed)  # what is wrong with the density is said here, not inside a sampler's thread
+    first = start(
+        seed
+    )  # what is wrong with the density is said here, not inside a sampler's thread
     cheap = _seconds_a_call(target.callback(), first) < THREADS_PAY_FROM
     metric = how.metric or ("low_rank", "diagonal")[target.dim > LOW_RANK_UP_TO]
     frame = laplace_frame(target, first) if metric == "low_rank" else None
@@ -94,7 +106,10 @@ def run_nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, 
 
         def heard(chain: int, figures: tuple[int, int]) -> None:
             counted[chain] = figures
-            update(sum(draws for draws, _ in counted.values()), gradients=sum(g for _, g in counted.values()))
+            update(
+                sum(draws for draws, _ in counted.values()),
+                gradients=sum(g for _, g in counted.values()),
+            )
 
         def keep(chain: int, parts: dict[str, np.ndarray] | None) -> None:
             if parts is not None:
@@ -104,28 +119,37 @@ def run_nutpie(how: NUTS, target: Target, seed: int, progress: bool, init: Any, 
         if (cheap or target.eager) and cores > 1 and can_fork():
             interrupted = _forked(run, wanted, cores, heard, keep)
         else:
-            interrupted = _threaded(run, wanted, 1 if cheap or target.eager else cores, cheap, heard, keep)
+            interrupted = _threaded(
+                run, wanted, 1 if cheap or target.eager else cores, cheap, heard, keep
+            )
     return _together(how, target, finished, started, interrupted)
 
 
-def _forked(run: _Run, wanted: list[int], cores: int, heard: Callable[..., None], keep: Callable[..., None]) -> bool:
+def _forked(
+    run: _Run, wanted: list[int], cores: int, heard: Callable[..., None], keep: Callable[..., None]
+) -> bool:
     """Whether Ctrl-C came."""
     with at_most(1):
-        crew = Crew(run.whole_chain, cores, heard)
+        pool = WorkerPool(run.whole_chain, cores, heard)
         try:
-            for chain, parts in crew.results(wanted):
+            for chain, parts in pool.results(wanted):
                 keep(chain, parts)
         except KeyboardInterrupt:
-            for chain, parts in crew.interrupt():
+            for chain, parts in pool.interrupt():
                 keep(chain, parts)
             return True
         finally:
-            crew.close()
+            pool.close()
     return False
 
 
 def _threaded(
-    run: _Run, wanted: list[int], cores: int, cheap: bool, heard: Callable[..., None], keep: Callable[..., None]
+    run: _Run,
+    wanted: list[int],
+    cores: int,
+    cheap: bool,
+    heard: Callable[..., None],
+    keep: Callable[..., None],
 ) -> bool:
     """Whether Ctrl-C came."""
     running: dict[int, tuple[Any, _Chain]] = {}
@@ -134,7 +158,9 @@ def _threaded(
             while wanted or running:
                 while wanted and len(running) < cores:
                     chain = wanted.pop(0)
-                    running[chain] = run.begin(chain, lambda *figures, chain=chain: heard(chain, figures))
+                    running[chain] = run.begin(
+                        chain, lambda *figures, chain=chain: heard(chain, figures)
+                    )
                 chain = next(iter(running))
                 sampler, counts = running[chain]
                 parts = counts.end(sampler)
@@ -156,7 +182,9 @@ def _threaded(
 class _Run:
     """What all chains share: the density in the coordinates of ``frame``, and how to start a chain."""
 
-    def __init__(self, how: NUTS, target: Target, start: Callable[[int], Tensor], frame: Any, seed: int) -> None:
+    def __init__(
+        self, how: NUTS, target: Target, start: Callable[[int], Tensor], frame: Any, seed: int
+    ) -> None:
         self.how, self.target, self.start, self.seed = how, target, start, seed
         self.moved = frame is not None
         origin, root = frame if self.moved else (torch.zeros(0), torch.zeros(0))
@@ -164,7 +192,9 @@ class _Run:
         self.callback = target.callback()
         self.turns = turns_of_this_thread()  # this thread waits for those that sample
 
-    def whole_chain(self, chain: int, report: Callable[[int, int], None]) -> dict[str, np.ndarray] | None:
+    def whole_chain(
+        self, chain: int, report: Callable[[int, int], None]
+    ) -> dict[str, np.ndarray] | None:
         """One chain from start to end; after Ctrl-C, what there is."""
         sampler, counts = self.begin(chain, report)
         try:
@@ -172,8 +202,15 @@ class _Run:
         except KeyboardInterrupt:
             counts.stop()
             return counts.cut(sampler)
-        if parts is not None and self.target.visited:  # what a forked child has seen, its parent has not
-            parts["visited"] = torch.cat([z.reshape(-1, self.target.dim) for z in self.target.visited]).double().cpu().numpy()
+        if (
+            parts is not None and self.target.visited
+        ):  # what a forked child has seen, its parent has not
+            parts["visited"] = (
+                torch.cat([z.reshape(-1, self.target.dim) for z in self.target.visited])
+                .double()
+                .cpu()
+                .numpy()
+            )
         return parts
 
     def begin(self, chain: int, report: Callable[[int, int], None]) -> tuple[Any, _Chain]:
@@ -228,9 +265,13 @@ class _Chain:
         self.gradients += 1
         try:
             value, gradient = run.callback(run.origin + run.root @ w if run.moved else w)
-        except torch.linalg.LinAlgError:  # a Cholesky factor in a stranger's program: no density there
+        except (
+            torch.linalg.LinAlgError
+        ):  # a Cholesky factor in a stranger's program: no density there
             raise _Recoverable from None
-        except BaseException as error:  # nutpie would turn it into a panic; it is raised again at the end
+        except (
+            BaseException
+        ) as error:  # nutpie would turn it into a panic; it is raised again at the end
             self.failure = self.failure or error
             raise _Recoverable from None
         if not (math.isfinite(value) and np.isfinite(gradient).all()):
@@ -290,13 +331,18 @@ class _Chain:
             return _parts(sampler.abort(), self.whole)
         except KeyboardInterrupt:
             raise
-        except BaseException:  # the chain had no place to start from yet; a panic in Rust is no Exception
+        except (
+            BaseException
+        ):  # the chain had no place to start from yet; a panic in Rust is no Exception
             return None
 
 
 def chain_seed(seed: int, chain: int) -> int:
     """Of one chain: runs with neighbouring seeds share none."""
-    return int(np.random.SeedSequence([seed % 2**63, chain]).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    return int(
+        np.random.SeedSequence([seed % 2**63, chain]).generate_state(1, np.uint64)[0]
+        >> np.uint64(1)
+    )
 
 
 class _Finished:
@@ -319,8 +365,14 @@ class _Finished:
 
     def whole(self, draws: int) -> dict[str, Tensor]:
         """The tensors of those chains that have all their draws."""
-        chains = {chain: parts for chain, parts in self.by_number.items() if len(parts["z"]) == draws}
-        return {f"{chain}.{what}": torch.from_numpy(v) for chain, parts in chains.items() for what, v in parts.items()}
+        chains = {
+            chain: parts for chain, parts in self.by_number.items() if len(parts["z"]) == draws
+        }
+        return {
+            f"{chain}.{what}": torch.from_numpy(v)
+            for chain, parts in chains.items()
+            for what, v in parts.items()
+        }
 
 
 def _parts(raw: Any, first: int | None = None) -> dict[str, np.ndarray] | None:
@@ -334,7 +386,10 @@ def _parts(raw: Any, first: int | None = None) -> dict[str, np.ndarray] | None:
     if not tuned.any():
         return None
     parts = {"z": _column(draws[0], "z").reshape(len(tuned), -1)[tuned]}
-    return parts | {ours: _column(stats[0], theirs)[tuned].astype(float) for ours, theirs in NUTPIE_STATS.items()}
+    return parts | {
+        ours: _column(stats[0], theirs)[tuned].astype(float)
+        for ours, theirs in NUTPIE_STATS.items()
+    }
 
 
 def _column(batch: Any, name: str) -> np.ndarray:
@@ -345,19 +400,28 @@ def _column(batch: Any, name: str) -> np.ndarray:
     return (values.flatten() if hasattr(values, "flatten") else values).to_numpy(False)
 
 
-def _together(how: NUTS, target: Target, chains: _Finished, started: float, interrupted: bool) -> Posterior:
+def _together(
+    how: NUTS, target: Target, chains: _Finished, started: float, interrupted: bool
+) -> Posterior:
     """Chains of one length. After Ctrl-C they differ, and some may not have begun: as many as keep the most draws in all."""
     found = [chains.by_number[chain] for chain in sorted(chains.by_number)]
     longest = sorted((len(parts["z"]) for parts in found), reverse=True)
     kept = longest[max(range(len(longest)), key=lambda k: (k + 1) * longest[k])] if longest else 0
     if kept == 0:
         raise KeyboardInterrupt("stopped before the warm-up was over; there is no draw to return")
-    target.visited += [torch.from_numpy(parts.pop("visited")) for parts in found if "visited" in parts]
+    target.visited += [
+        torch.from_numpy(parts.pop("visited")) for parts in found if "visited" in parts
+    ]
     chosen = [parts for parts in found if len(parts["z"]) >= kept]
-    stacked = {name: torch.from_numpy(np.stack([parts[name][:kept] for parts in chosen])) for name in chosen[0]}
+    stacked = {
+        name: torch.from_numpy(np.stack([parts[name][:kept] for parts in chosen]))
+        for name in chosen[0]
+    }
     z, figures = stacked.pop("z"), stacked
     figures["diverging"] = figures["diverging"].bool()
     notes = divergences(figures["diverging"])
     if interrupted:
-        notes.append(f"stopped by Ctrl-C: {len(chosen)} of {how.chains} chains, {kept} of {how.draws} draws each")
+        notes.append(
+            f"stopped by Ctrl-C: {len(chosen)} of {how.chains} chains, {kept} of {how.draws} draws each"
+        )
     return finish(how, target, z, started, figures, notes, interrupted=interrupted)

@@ -25,7 +25,10 @@ from ..options import Acceptance, Count, OneOf
 from ..progress import bar
 from .nutpie_chains import run_nutpie, starter
 
-METRICS = {"nutpie": ("low_rank", "diagonal"), "pyro": ("diagonal", "dense")}  # the first is what the engine does unasked
+METRICS = {
+    "nutpie": ("low_rank", "diagonal"),
+    "pyro": ("diagonal", "dense"),
+}  # the first is what the engine does unasked
 
 
 @dataclass(frozen=True)
@@ -83,14 +86,22 @@ class NUTS(Inference):
             with Checkpoint(checkpoint, self, target, seed) as kept:
                 return kept.noted(run_nutpie(self, target, seed, progress, init, started, kept))
         if checkpoint is not None:
-            raise NotApplicable("engine='nutpie' with a checkpoint", "engine='pyro'", "leave checkpoint or engine out")
+            raise NotApplicable(
+                "engine='nutpie' with a checkpoint",
+                "engine='pyro'",
+                "leave checkpoint or engine out",
+            )
         return _pyro(self, target, seed, progress, init, started)
 
 
-def _pyro(how: NUTS, target: Target, seed: int, progress: bool, init: Any, started: float) -> Posterior:
+def _pyro(
+    how: NUTS, target: Target, seed: int, progress: bool, init: Any, started: float
+) -> Posterior:
     check_flat(target, "engine='nutpie'")
     data = target.data
-    args, kwargs = ((data.X, data.y), {"total": data.n}) if isinstance(data, Dataset) else ((), dict(data))
+    args, kwargs = (
+        ((data.X, data.y), {"total": data.n}) if isinstance(data, Dataset) else ((), dict(data))
+    )
     chains: list[dict[str, Tensor]] = []
     interrupted = False
     diverging = torch.zeros(how.chains, how.draws, dtype=torch.bool)
@@ -138,4 +149,12 @@ def _pyro(how: NUTS, target: Target, seed: int, progress: bool, init: Any, start
     if interrupted:
         notes.append(f"stopped by Ctrl-C: {len(chains)} of {how.chains} chains")
     draws = {name: torch.stack([c[name] for c in chains]) for name in target.slices}
-    return finish(how, target, target.unconstrain(draws), started, {"diverging": diverging}, notes, interrupted=interrupted)
+    return finish(
+        how,
+        target,
+        target.unconstrain(draws),
+        started,
+        {"diverging": diverging},
+        notes,
+        interrupted=interrupted,
+    )

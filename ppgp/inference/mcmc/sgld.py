@@ -11,7 +11,7 @@ from torch import Tensor
 from ...target.target import Target
 from ..base import check_batch, draw_batch
 from ..options import Between, Count, Share
-from .adaptation import across, along, frame
+from .adaptation import apply, apply_transpose, preconditioner
 from .chains import Chains, State, Transition
 
 FIRST = 10.0  # times the step size at the start of the warm-up
@@ -56,8 +56,10 @@ class SGLD(Chains):
         return super().transition(target)
 
     def begin(self, target: Target, z: Tensor, generator: torch.Generator) -> State:
-        value, gradient = target.side_by_side(z, draw_batch(target, self.batch_size, generator))
-        return {"z": z, "lp": value, "gradient": gradient, **frame(target, z)}
+        value, gradient = target.value_and_grad_batch(
+            z, draw_batch(target, self.batch_size, generator)
+        )
+        return {"z": z, "lp": value, "gradient": gradient, **preconditioner(target, z)}
 
     def _size(self, t: int) -> float:
         if t >= self.warmup:
@@ -69,7 +71,7 @@ class SGLD(Chains):
     def _drift(self, target: Target, state: State) -> tuple[Tensor, Tensor]:
         """The gradient in the frame, and whether it had to be shortened. In the frame of a normal posterior it is as long as the way to
         the mode: much longer, and a step along it would leave for where the density is 0. (Tamed as in Brosse et al. 2019.)"""
-        gradient = across(state["root"], torch.nan_to_num(state["gradient"], nan=0.0))
+        gradient = apply_transpose(state["root"], torch.nan_to_num(state["gradient"], nan=0.0))
         rows = getattr(target.data, "n", 1)
         most = FAR * (target.dim * rows / min(self.batch_size or rows, rows)) ** 0.5
         length = gradient.norm(dim=-1, keepdim=True)
@@ -81,19 +83,28 @@ class SGLD(Chains):
 
     def _go(self, target: Target, state: State, z: Tensor, generator: torch.Generator) -> Tensor:
         """To z, with the gradient there; whether not, [chain]: where the density does not exist, the chain stays."""
-        value, gradient = target.side_by_side(z, draw_batch(target, self.batch_size, generator))
+        value, gradient = target.value_and_grad_batch(
+            z, draw_batch(target, self.batch_size, generator)
+        )
         there = torch.isfinite(value) & torch.isfinite(gradient).all(-1)
         state["z"] = torch.where(there[:, None], z, state["z"])
         state["gradient"] = torch.where(there[:, None], gradient, state["gradient"])
         state["lp"] = torch.where(there, value, state["lp"])
         return ~there
 
-    def move(self, target: Target, state: State, generator: torch.Generator, t: int) -> dict[str, Tensor]:
+    def move(
+        self, target: Target, state: State, generator: torch.Generator, t: int
+    ) -> dict[str, Tensor]:
         h, cut = self._size(t), torch.zeros_like(state["lp"])
         for _ in range(self.thin):
             drift, long = self._drift(target, state)
             e = torch.randn(drift.shape, generator=generator, dtype=torch.float64).to(drift)
-            stayed = self._go(target, state, state["z"] + along(state["root"], self._moved(state, drift, e, h)), generator)
+            stayed = self._go(
+                target,
+                state,
+                state["z"] + apply(state["root"], self._moved(state, drift, e, h)),
+                generator,
+            )
             cut = cut + (long | stayed).to(cut)
         return {"lp": state["lp"], "step_size": torch.full_like(cut, h), "cut": cut / self.thin}
 
@@ -101,7 +112,9 @@ class SGLD(Chains):
         share = float(stats["cut"].mean())
         if share <= OFTEN:
             return []
-        return [f"{share:.0%} of the steps met slopes too steep for their size and were cut short: lower step, or use NUTS"]
+        return [
+            f"{share:.0%} of the steps met slopes too steep for their size and were cut short: lower step, or use NUTS"
+        ]
 
 
 @dataclass(frozen=True)
@@ -126,7 +139,9 @@ class SGHMC(SGLD):
         return self.step
 
     def _moved(self, state: State, drift: Tensor, e: Tensor, h: float) -> Tensor:
-        noise = (2 * self.friction - self.friction**2) ** 0.5 * h  # keeps the momentum's variance at h^2 exactly
+        noise = (
+            2 * self.friction - self.friction**2
+        ) ** 0.5 * h  # keeps the momentum's variance at h^2 exactly
         state["momentum"] = (1 - self.friction) * state["momentum"] + h**2 * drift + noise * e
         return state["momentum"]
 

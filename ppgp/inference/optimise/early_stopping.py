@@ -17,7 +17,9 @@ from ..base import finish
 if TYPE_CHECKING:
     from .map import MAP
 
-LOOKS = 50  # at the rows held out, over the steps of sgd and Adam; L-BFGS looks after every iteration
+LOOKS = (
+    50  # at the rows held out, over the steps of sgd and Adam; L-BFGS looks after every iteration
+)
 PATIENT = 5  # looks without a better one, after which the search ends
 FEWEST = 2
 SEARCHES = ("lbfgs", "adam", "sgd")
@@ -29,7 +31,11 @@ class Watch:
     def __init__(self, how: MAP, target: Target, seed: int) -> None:
         data = target.data
         if not isinstance(data, Dataset):
-            raise NotApplicable("a Dataset to hold rows out of", "a program with its own arguments", "leave hold_out out")
+            raise NotApplicable(
+                "a Dataset to hold rows out of",
+                "a program with its own arguments",
+                "leave hold_out out",
+            )
         count = round(float(how.hold_out or 0.0) * data.n)
         if not FEWEST <= count <= data.n - FEWEST:
             raise SettingError(
@@ -37,7 +43,9 @@ class Watch:
                 f"{count} of {data.n}",
                 "change hold_out, or leave it out",
             )
-        order = torch.randperm(data.n, generator=torch.Generator().manual_seed(seed)).to(data.X.device)
+        order = torch.randperm(data.n, generator=torch.Generator().manual_seed(seed)).to(
+            data.X.device
+        )
         self.how, self.held = how, data.rows(order[:count])
         rest = data.rows(order[count:])
         # a recipe with known noise knows that of its own rows alone
@@ -67,13 +75,20 @@ class Watch:
 
     def chosen(self, z: Tensor) -> tuple[Tensor, dict[str, Any]]:
         """The best point, or z where none was finite, and what goes into the stats."""
-        found = {"held_out_nlpd": torch.tensor(self.path, dtype=torch.float64), "held_out_step": self.at}
+        found = {
+            "held_out_nlpd": torch.tensor(self.path, dtype=torch.float64),
+            "held_out_step": self.at,
+        }
         return (z if self.best_z is None else self.best_z), found
 
 
 def unguarded(how: MAP, target: Target) -> list[str]:
     """A sentence where a method without dropout or rows held out has moved more weights of a network than there are rows."""
-    weights = sum(s.stop - s.start for name, s in target.slices.items() if s.param and ".network." in f".{name}")
+    weights = sum(
+        s.stop - s.start
+        for name, s in target.slices.items()
+        if s.param and ".network." in f".{name}"
+    )
     rows = target.data.n if isinstance(target.data, Dataset) else math.inf
     if how.hold_out is not None or how.optimizer in ("adam", "sgd") or weights <= rows:
         return []

@@ -55,11 +55,17 @@ def gd(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian
                     size = scheduled(schedule, step, how.steps)
                     new = z + size * direction
                     found = target.value_and_grad(new, jacobian=jacobian)
-                    if not bool(torch.isfinite(found[0])) or float(found[0]) < losses[0] * -1 - 1e6 * (1 + abs(losses[0])):
-                        notes.append(f"gradient descent diverged at step {step + 1}: lower the learning rate, or leave it out")
+                    if not bool(torch.isfinite(found[0])) or float(found[0]) < losses[
+                        0
+                    ] * -1 - 1e6 * (1 + abs(losses[0])):
+                        notes.append(
+                            f"gradient descent diverged at step {step + 1}: lower the learning rate, or leave it out"
+                        )
                         break
                 else:
-                    found, new, size = _backtracked(target, z, value, direction, rise, size, jacobian)
+                    found, new, size = _backtracked(
+                        target, z, value, direction, rise, size, jacobian
+                    )
                     if new is z:
                         converged = True
                         break
@@ -68,28 +74,51 @@ def gd(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian
                 update(step + 1, loss=losses[-1])
     except KeyboardInterrupt:
         interrupted = True
-        notes.append(f"stopped by Ctrl-C after {len(losses) - 1} of {how.steps} steps; this is the point reached")
+        notes.append(
+            f"stopped by Ctrl-C after {len(losses) - 1} of {how.steps} steps; this is the point reached"
+        )
     slope = float(gradient.abs().max())
-    if not (converged or interrupted or notes) and slope > 1e-3 * max(1.0, abs(float(value)) ** 0.5):
-        notes.append(f"gradient descent had a gradient of {slope:.2g} left after {how.steps} steps: raise steps, or use lbfgs")
+    if not (converged or interrupted or notes) and slope > 1e-3 * max(
+        1.0, abs(float(value)) ** 0.5
+    ):
+        notes.append(
+            f"gradient descent had a gradient of {slope:.2g} left after {how.steps} steps: raise steps, or use lbfgs"
+        )
     return z, _stats(float(value), slope, len(losses) - 1, interrupted, losses), notes
 
 
 def _backtracked(
-    target: Target, z: Tensor, value: Tensor, direction: Tensor, rise: float, size: float, jacobian: bool
+    target: Target,
+    z: Tensor,
+    value: Tensor,
+    direction: Tensor,
+    rise: float,
+    size: float,
+    jacobian: bool,
 ) -> tuple[tuple[Tensor, Tensor], Tensor, float]:
     """The first of a falling sequence of steps that rises enough; the same z where none does."""
     size *= GROWTH
     for _ in range(60):
         new = z + size * direction
         found = target.value_and_grad(new, jacobian=jacobian)
-        if bool(torch.isfinite(found[1]).all()) and float(found[0]) >= float(value) + ARMIJO * size * rise:
+        if (
+            bool(torch.isfinite(found[1]).all())
+            and float(found[0]) >= float(value) + ARMIJO * size * rise
+        ):
             return found, new, size
         size *= 0.5
     return (value, direction), z, size
 
 
-def sgd(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool, watch: Watch | None = None) -> Found:
+def sgd(
+    how: MAP,
+    target: Target,
+    z0: Tensor,
+    seed: int,
+    progress: bool,
+    jacobian: bool,
+    watch: Watch | None = None,
+) -> Found:
     """Steps along the gradient from a few rows."""
     n = rows_of(target)
     rate = _vector(target, how.rates(target), z0) / n
@@ -99,15 +128,27 @@ def sgd(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobia
         z.add_(factor * rate * gradient)
 
     batch = min(how.batch_size or SGD_BATCH, n)
-    return _stochastic(how, target, z, seed, progress, jacobian, step, batch, how.schedule or "inverse", watch)
+    return _stochastic(
+        how, target, z, seed, progress, jacobian, step, batch, how.schedule or "inverse", watch
+    )
 
 
-def adam(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool, watch: Watch | None = None) -> Found:
+def adam(
+    how: MAP,
+    target: Target,
+    z0: Tensor,
+    seed: int,
+    progress: bool,
+    jacobian: bool,
+    watch: Watch | None = None,
+) -> Found:
     """Kingma & Ba (2015)."""
     z = z0.clone()
     pieces = {name: z[s.start : s.stop] for name, s in target.slices.items()}
     rates = how.rates(target)
-    optimizer = torch.optim.Adam([{"params": [piece], "lr": rates[name]} for name, piece in pieces.items()])
+    optimizer = torch.optim.Adam(
+        [{"params": [piece], "lr": rates[name]} for name, piece in pieces.items()]
+    )
 
     def step(t: int, gradient: Tensor, factor: float) -> None:
         for (name, s), group in zip(target.slices.items(), optimizer.param_groups, strict=True):
@@ -115,7 +156,18 @@ def adam(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobi
             group["lr"] = factor * rates[name]
         optimizer.step()
 
-    return _stochastic(how, target, z, seed, progress, jacobian, step, how.batch_size, how.schedule or "constant", watch)
+    return _stochastic(
+        how,
+        target,
+        z,
+        seed,
+        progress,
+        jacobian,
+        step,
+        how.batch_size,
+        how.schedule or "constant",
+        watch,
+    )
 
 
 def _stochastic(
@@ -170,7 +222,9 @@ def _stochastic(
                     break
     except KeyboardInterrupt:
         interrupted = True
-        notes.append(f"stopped by Ctrl-C after {len(losses)} of {how.steps} steps; this is the point reached")
+        notes.append(
+            f"stopped by Ctrl-C after {len(losses)} of {how.steps} steps; this is the point reached"
+        )
     value, gradient = target.value_and_grad(z, jacobian=jacobian)
     if not float(value) >= best and batch is None and not noisy:
         z, (value, gradient) = best_z, target.value_and_grad(best_z, jacobian=jacobian)
@@ -178,14 +232,20 @@ def _stochastic(
         notes.append(
             f"the weights diverge (the loss went from {losses[0]:.3g} to {-float(value):.3g}): lower the learning rate"
         )
-    return z.detach(), _stats(float(value), float(gradient.abs().max()), len(losses), interrupted, losses), notes
+    return (
+        z.detach(),
+        _stats(float(value), float(gradient.abs().max()), len(losses), interrupted, losses),
+        notes,
+    )
 
 
 def _reselected(target: Target, z: Tensor) -> Tensor:
     """Params that the model places by itself, written into z; the mask [p] of where they are."""
     mask = torch.zeros_like(z, dtype=torch.bool)
     theta = {name: s.transform(s.of(z)) for name, s in target.slices.items()}
-    for name, value in target.model.reselected_inducing({**target.params, **theta}, target.data).items():
+    for name, value in target.model.reselected_inducing(
+        {**target.params, **theta}, target.data
+    ).items():
         s = target.slices[name]
         z[s.start : s.stop] = s.transform.inv(value).reshape(-1)
         mask[s.start : s.stop] = True
@@ -197,7 +257,9 @@ def units(generator: torch.Generator) -> int:
     return int(torch.randint(2**31, (1,), generator=generator))
 
 
-def with_dropout(target: Target, z: Tensor, rows: Tensor | None, jacobian: bool, seed: int) -> tuple[Tensor, Tensor]:
+def with_dropout(
+    target: Target, z: Tensor, rows: Tensor | None, jacobian: bool, seed: int
+) -> tuple[Tensor, Tensor]:
     """Log density and gradient with units dropped out at random: run eagerly, as a graph would keep one set of units for good."""
     with torch.enable_grad(), seeded(seed, z.device), training():
         point = z.detach().clone().requires_grad_(True)
@@ -213,7 +275,9 @@ def _vector(target: Target, rates: dict[str, float], like: Tensor) -> Tensor:
     return out
 
 
-def _stats(value: float, slope: float, steps: int, interrupted: bool, losses: list[float]) -> dict[str, Any]:
+def _stats(
+    value: float, slope: float, steps: int, interrupted: bool, losses: list[float]
+) -> dict[str, Any]:
     return {
         "log_density": value,
         "gradient": slope,

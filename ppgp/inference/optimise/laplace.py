@@ -47,21 +47,34 @@ class Laplace(Inference):
         return replace(self, draws=20, starts=min(self.starts or 1, 2))
 
     def __call__(
-        self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None
+        self,
+        target: Target,
+        *,
+        seed: int = 0,
+        progress: bool = False,
+        init: Posterior | Tensor | None = None,
     ) -> Posterior:
         started = time.perf_counter()
         z0, ends, said = self._begin(target, init, seed, progress)
         interrupted = ends.pop("interrupted", False)
         peak = expand(target, z0, progress, 1 if interrupted else self.steps)
         generator = torch.Generator().manual_seed(seed)
-        noise = torch.randn(self.draws, target.dim, generator=generator, dtype=torch.float64).to(peak.mode)
+        noise = torch.randn(self.draws, target.dim, generator=generator, dtype=torch.float64).to(
+            peak.mode
+        )
         z = peak.mode + noise @ peak.root.mT
-        log_q = -peak.half_log_det_covariance - 0.5 * target.dim * LOG_2PI - 0.5 * noise.square().sum(-1)
+        log_q = (
+            -peak.half_log_det_covariance
+            - 0.5 * target.dim * LOG_2PI
+            - 0.5 * noise.square().sum(-1)
+        )
         graph = target.compiled()
         with torch.no_grad():
             lp = torch.stack([graph(point)[0] for point in z])
         stats = {
-            "log_evidence": peak.log_density + 0.5 * target.dim * LOG_2PI + peak.half_log_det_covariance,
+            "log_evidence": peak.log_density
+            + 0.5 * target.dim * LOG_2PI
+            + peak.half_log_det_covariance,
             "mode": peak.mode,
             "covariance": peak.root @ peak.root.mT,
             "lp": lp[None],
@@ -72,7 +85,15 @@ class Laplace(Inference):
         notes = [*said, *(sentence for sentence in peak.notes if sentence not in said)]
         if found_jointly(target):
             stats["joint_mode"], notes = True, [*notes, JOINT_MODE]
-        return finish(self, target, z[None], started, stats, notes, interrupted=interrupted or peak.interrupted)
+        return finish(
+            self,
+            target,
+            z[None],
+            started,
+            stats,
+            notes,
+            interrupted=interrupted or peak.interrupted,
+        )
 
     def _begin(
         self, target: Target, init: Posterior | Tensor | None, seed: int, progress: bool
@@ -83,11 +104,18 @@ class Laplace(Inference):
         if starts == 1:
             return z0, {}, []
 
-        def climb(z: Tensor, seed: int) -> tuple[Tensor, dict[str, Any], list[str]]:
+        def maximise(z: Tensor, seed: int) -> tuple[Tensor, dict[str, Any], list[str]]:
             return find_mode(target, z, progress, jacobian=True, steps=self.steps)
 
-        z, stats, notes = best_of(target, climb, z0, starts, seed, jacobian=True, enough=enough)
-        return z, {name: stats[name] for name in ("ends", "end_log_densities", "losses_of_starts", "interrupted")}, notes
+        z, stats, notes = best_of(target, maximise, z0, starts, seed, jacobian=True, enough=enough)
+        return (
+            z,
+            {
+                name: stats[name]
+                for name in ("ends", "end_log_densities", "losses_of_starts", "interrupted")
+            },
+            notes,
+        )
 
 
 @dataclass(frozen=True)
@@ -125,7 +153,9 @@ def expand(target: Target, z0: Tensor, progress: bool, steps: int) -> Peak:
     values, vectors = torch.linalg.eigh(unit[:, None] * precision * unit)
     floor = 1e-10 * float(values.abs().max())
     flat = values <= floor
-    wide = (unit[:, None] * vectors * values.clamp_min(torch.finfo(values.dtype).tiny).rsqrt()).norm(dim=0) > WIDE
+    wide = (
+        unit[:, None] * vectors * values.clamp_min(torch.finfo(values.dtype).tiny).rsqrt()
+    ).norm(dim=0) > WIDE
     if bool(wide.any()):
         _refuse_endless(target, mode, unit[:, None] * vectors[:, wide])
     if bool(flat.any()):
@@ -154,7 +184,9 @@ def expand(target: Target, z0: Tensor, progress: bool, steps: int) -> Peak:
     )
 
 
-DOUBLINGS = tuple(2.0**i for i in range(40))  # how far along a ridge the density is followed, in its own units
+DOUBLINGS = tuple(
+    2.0**i for i in range(40)
+)  # how far along a ridge the density is followed, in its own units
 WIDE = 1e3  # standard deviations of the unconstrained scale from which on it is asked whether there is an end to them
 NOTHING = 1e-4  # of a direction's largest entry: an eigenvector's rounding, which a long way would magnify
 #: how far along a flat direction the density is looked at, in its own units: a proper prior may be as wide as 1e7
@@ -171,7 +203,9 @@ def _refuse_endless(target: Target, mode: Tensor, directions: Tensor) -> None:
         step = torch.where(step.abs() < NOTHING, torch.zeros_like(step), step)
         if not bool(torch.isfinite(step).all()):
             continue
-        far = torch.stack([target.value_and_grad(mode + t * step)[0] for t in (0.0, *(t for t in FAR if t > 0))])
+        far = torch.stack(
+            [target.value_and_grad(mode + t * step)[0] for t in (0.0, *(t for t in FAR if t > 0))]
+        )
         if bool((far >= far[0] - 1e-7 * (1 + far[0].abs())).all()):
             _improper(target, step, "a density that does not fall however far {}")
 
@@ -213,7 +247,9 @@ def _far_curvature(target: Target, mode: Tensor, directions: Tensor) -> Tensor |
         return 2 * mean / t**2 if parabola else math.nan
 
     columns = list(directions.mT)
-    found = torch.diag(torch.tensor([curvature(v) for v in columns], dtype=mode.dtype, device=mode.device))
+    found = torch.diag(
+        torch.tensor([curvature(v) for v in columns], dtype=mode.dtype, device=mode.device)
+    )
     for i, a in enumerate(columns):
         for j in range(i):
             own = 0.5 * (curvature(a + columns[j]) - float(found[i, i]) - float(found[j, j]))
@@ -222,14 +258,14 @@ def _far_curvature(target: Target, mode: Tensor, directions: Tensor) -> Tensor |
     return found if definite else None
 
 
-def laplace_frame(target: Target, start: Tensor, climb: int = 200) -> tuple[Tensor, Tensor]:
+def laplace_frame(target: Target, start: Tensor, maximise: int = 200) -> tuple[Tensor, Tensor]:
     """origin [p] and root [p, p], z = origin + root w: the Laplace approximation's; z itself where it has none.
 
     A linear change of variables leaves the posterior as it is, however poor the approximation.
     """
     unmoved = torch.zeros_like(start), torch.eye(target.dim, dtype=start.dtype, device=start.device)
     try:
-        peak = expand(target, start, False, climb)
+        peak = expand(target, start, False, maximise)
     except ImproperPosterior:
         raise
     except NumericalError:

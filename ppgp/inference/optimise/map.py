@@ -82,10 +82,14 @@ class MAP(Inference):
         super().__post_init__()
         if self.hold_out is not None and self.optimizer not in SEARCHES:
             got = f"hold_out={self.hold_out!r} with {self.optimizer}"
-            raise SettingError(f"hold_out with {', '.join(SEARCHES)}", got, "change one, or leave hold_out out")
+            raise SettingError(
+                f"hold_out with {', '.join(SEARCHES)}", got, "change one, or leave hold_out out"
+            )
         if self.batch_size is not None and self.optimizer not in ("adam", "sgd"):
             raise SettingError(
-                f"the whole data with {self.optimizer}", f"batch_size={self.batch_size}", "use optimizer='adam' or 'sgd'"
+                f"the whole data with {self.optimizer}",
+                f"batch_size={self.batch_size}",
+                "use optimizer='adam' or 'sgd'",
             )
 
     @property
@@ -102,10 +106,17 @@ class MAP(Inference):
         Raises:
             UnknownName, SettingError: for a site that there is not, or one without a rate.
         """
-        return site_rates(RATES[self.optimizer] if self.learning_rate is None else self.learning_rate, target)
+        return site_rates(
+            RATES[self.optimizer] if self.learning_rate is None else self.learning_rate, target
+        )
 
     def __call__(
-        self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None
+        self,
+        target: Target,
+        *,
+        seed: int = 0,
+        progress: bool = False,
+        init: Posterior | Tensor | None = None,
     ) -> Posterior:
         started = time.perf_counter()
         watch = None if self.hold_out is None else Watch(self, target, seed)
@@ -115,16 +126,33 @@ class MAP(Inference):
         if self.optimizer == "newton" and target.has_curvature:
             search = irls
         watched = {} if watch is None else {"watch": watch}
-        starts, enough = number_of_starts(target, 1 if watch is not None and self.starts is None else self.starts, init)
+        starts, enough = number_of_starts(
+            target, 1 if watch is not None and self.starts is None else self.starts, init
+        )
         ask_subset = init is None and self.starts in (None, 1) and search is not irls
-        found = self._after_a_subset(target, seed, progress, watched, starts, enough) if ask_subset else None
+        found = (
+            self._after_a_subset(target, seed, progress, watched, starts, enough)
+            if ask_subset
+            else None
+        )
         if found is None:
-            z0 = starting_point(target, init, seed, jacobian=False, check=search is not irls, once=search is _scipy)
+            z0 = starting_point(
+                target,
+                init,
+                seed,
+                jacobian=False,
+                check=search is not irls,
+                compile=search is not _scipy,
+            )
 
-            def climb(z: Tensor, seed: int) -> tuple[Tensor, dict[str, Any], list[str]]:
+            def maximise(z: Tensor, seed: int) -> tuple[Tensor, dict[str, Any], list[str]]:
                 return search(self, target, z, seed, progress, False, **watched)
 
-            found = climb(z0, seed) if starts == 1 else best_of(target, climb, z0, starts, seed, enough=enough)
+            found = (
+                maximise(z0, seed)
+                if starts == 1
+                else best_of(target, maximise, z0, starts, seed, enough=enough)
+            )
         z, stats, notes = found
         if watch is not None:
             z, seen = watch.chosen(z)
@@ -133,10 +161,18 @@ class MAP(Inference):
         notes = [*notes, *unguarded(self, everything)]
         if found_jointly(everything):
             stats["joint_mode"], notes = True, [*notes, JOINT_MODE]
-        return finish(self, everything, z[None, None], started, stats, notes, interrupted=stats["interrupted"])
+        return finish(
+            self, everything, z[None, None], started, stats, notes, interrupted=stats["interrupted"]
+        )
 
     def _after_a_subset(
-        self, target: Target, seed: int, progress: bool, watched: dict[str, Any], starts: int, enough: int | None
+        self,
+        target: Target,
+        seed: int,
+        progress: bool,
+        watched: dict[str, Any],
+        starts: int,
+        enough: int | None,
     ) -> tuple[Tensor, dict[str, Any], list[str]] | None:
         """The search from where the mode of the subset model places the start; None where there is none, or it leads nowhere.
         Several starts are those of the subset model."""
@@ -148,7 +184,7 @@ class MAP(Inference):
             return None
         small = Target(*found, compile=False, empty=True)
 
-        def climb(z: Tensor, seed: int) -> tuple[Tensor, dict[str, Any], list[str]]:
+        def maximise(z: Tensor, seed: int) -> tuple[Tensor, dict[str, Any], list[str]]:
             return _scipy(MAP(steps=SUBSET_STEPS), small, z, seed, False, False)
 
         ends: dict[str, Any] = {}
@@ -156,24 +192,32 @@ class MAP(Inference):
         if small.dim:
             z = small.start(seed, jacobian=False)
             if starts == 1:
-                z, ends, _ = climb(z, seed)
+                z, ends, _ = maximise(z, seed)
             else:
-                z, ends, _ = best_of(small, climb, z, starts, seed, enough=enough)
+                z, ends, _ = best_of(small, maximise, z, starts, seed, enough=enough)
             if ends["interrupted"]:
-                raise KeyboardInterrupt("stopped on the way to the start; there is no point to return")
+                raise KeyboardInterrupt(
+                    "stopped on the way to the start; there is no point to return"
+                )
         with torch.no_grad():
             z = target.placed(model.warm_start(small.constrain(z), target.data))
         search = OPTIMIZERS[self.optimizer]
         if search is _scipy:  # a model with a subset model is large: compiling it would not repay
             search = partial(_scipy, compile_after=math.inf)
         z, stats, notes = search(self, target, z, seed, progress, False, **watched)
-        kept = {name: ends[name] for name in ("ends", "end_log_densities", "losses_of_starts") if name in ends}
+        kept = {
+            name: ends[name]
+            for name in ("ends", "end_log_densities", "losses_of_starts")
+            if name in ends
+        }
         if kept:  # few steps end near a mode, not in it
             notes = [*notes, *scattered(kept["end_log_densities"], NEAR)]
         return (z, {**stats, **kept}, notes) if math.isfinite(stats["log_density"]) else None
 
 
-def find_mode(target: Target, z0: Tensor, progress: bool, jacobian: bool, steps: int = 1000) -> tuple[Tensor, dict, list[str]]:
+def find_mode(
+    target: Target, z0: Tensor, progress: bool, jacobian: bool, steps: int = 1000
+) -> tuple[Tensor, dict, list[str]]:
     """The mode, with or without the log-Jacobian, which Laplace expands around: by L-BFGS, or by Newton's method where the model
     knows its curvature."""
     search = irls if target.has_curvature else _scipy
@@ -183,7 +227,9 @@ def find_mode(target: Target, z0: Tensor, progress: bool, jacobian: bool, steps:
 class _Search:
     """The objective as SciPy wants it, of z / unit; remembers the best point, so that an interrupted search keeps it."""
 
-    def __init__(self, target: Target, jacobian: bool, unit: np.ndarray, compile_after: float) -> None:
+    def __init__(
+        self, target: Target, jacobian: bool, unit: np.ndarray, compile_after: float
+    ) -> None:
         self.callback, self.unit = target.callback(jacobian, compile_after), unit
         self.best, self.best_z = -math.inf, None
         self.losses: list[float] = []
@@ -193,7 +239,9 @@ class _Search:
         z = scaled * self.unit
         value, gradient = self.callback(z)
         if not (math.isfinite(value) and np.isfinite(gradient).all()):
-            return self.worst + 1e3 * (1 + abs(self.worst)), np.zeros_like(z)  # uphill: the line search steps back
+            return self.worst + 1e3 * (1 + abs(self.worst)), np.zeros_like(
+                z
+            )  # uphill: the line search steps back
         self.worst = max(self.worst, -value) if self.losses else -value
         self.losses.append(-value)
         if value > self.best:
@@ -222,7 +270,16 @@ def _scipy(
     if newton:
         method, options = "trust-exact", {"gtol": 1e-8, "maxiter": how.steps}
     else:
-        method, options = "L-BFGS-B", {"maxiter": how.steps, "maxfun": 4 * how.steps, "maxcor": 20, "ftol": 1e-13, "gtol": 1e-7}
+        method, options = (
+            "L-BFGS-B",
+            {
+                "maxiter": how.steps,
+                "maxfun": 4 * how.steps,
+                "maxcor": 20,
+                "ftol": 1e-13,
+                "gtol": 1e-7,
+            },
+        )
     notes: list[str] = []
     iterations, interrupted, ended = 0, False, False
     with bar(f"MAP ({how.optimizer})", how.steps, progress) as update:
@@ -248,7 +305,9 @@ def _scipy(
                 )
         except KeyboardInterrupt:
             interrupted = True
-            notes.append(f"stopped by Ctrl-C after {iterations} iterations; this is the best point so far")
+            notes.append(
+                f"stopped by Ctrl-C after {iterations} iterations; this is the best point so far"
+            )
     z = torch.from_numpy(search.best_z).to(z0) if search.best_z is not None else z0
     value, gradient = search.callback(z.double().cpu().numpy())
     slope = float(np.abs(gradient).max())

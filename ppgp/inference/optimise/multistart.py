@@ -143,7 +143,10 @@ def _apart(target: Target, ends: Tensor, heights: Tensor, jacobian: bool) -> lis
     """Heights of those ends, best first, with lower ground on the straight way to every better one."""
     kept: list[int] = []
     for i in range(len(ends)):
-        if all(_dips(target, ends[i], ends[j], float(min(heights[i], heights[j])), jacobian) for j in kept):
+        if all(
+            _dips(target, ends[i], ends[j], float(min(heights[i], heights[j])), jacobian)
+            for j in kept
+        ):
             kept.append(i)
     return [heights[i] for i in kept]
 
@@ -151,5 +154,8 @@ def _apart(target: Target, ends: Tensor, heights: Tensor, jacobian: bool) -> lis
 def _dips(target: Target, a: Tensor, b: Tensor, lower: float, jacobian: bool) -> bool:
     if float((a - b).abs().max()) < SAME:
         return False
-    between = [float(target.value_and_grad(a + t * (b - a), jacobian=jacobian)[0]) for t in (0.25, 0.5, 0.75)]
+    between = [
+        float(target.value_and_grad(a + t * (b - a), jacobian=jacobian)[0])
+        for t in (0.25, 0.5, 0.75)
+    ]
     return not min(between) >= lower - DIP  # NaN is lower ground

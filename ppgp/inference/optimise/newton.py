@@ -45,14 +45,20 @@ def irls(
                         break
                     step = 0.5 * step
                 else:
-                    converged = True  # no step of a concave density rises: this is the top, to rounding
+                    converged = (
+                        True  # no step of a concave density rises: this is the top, to rounding
+                    )
                     break
                 z, (value, gradient, H) = new, found
     except KeyboardInterrupt:
         interrupted = True
-        notes.append(f"stopped by Ctrl-C after {len(losses)} iterations; this is the best point so far")
+        notes.append(
+            f"stopped by Ctrl-C after {len(losses)} iterations; this is the best point so far"
+        )
     if not converged and not interrupted:
-        notes.append(f"Newton's method had not converged after {how.steps} iterations: raise steps, or check the priors")
+        notes.append(
+            f"Newton's method had not converged after {how.steps} iterations: raise steps, or check the priors"
+        )
     stats = {
         "log_density": float(value),
         "gradient": float(gradient.abs().max()),
@@ -68,7 +74,9 @@ def _solve(A: Tensor, b: Tensor) -> Tensor:
     scale = float(A.diagonal().abs().max()) or 1.0
     ridge = 0.0
     for _ in range(30):
-        L, failed = torch.linalg.cholesky_ex(A + ridge * scale * torch.eye(len(b), dtype=A.dtype, device=A.device))
+        L, failed = torch.linalg.cholesky_ex(
+            A + ridge * scale * torch.eye(len(b), dtype=A.dtype, device=A.device)
+        )
         if int(failed) == 0:
             return torch.cholesky_solve(b[:, None], L)[:, 0]
         ridge = max(10 * ridge, 1e-15)

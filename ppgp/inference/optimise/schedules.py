@@ -37,12 +37,20 @@ def site_rates(given: float | Mapping[str, float], target: Target) -> dict[str, 
     """
     rates = given if isinstance(given, Mapping) else {"": given}
     heads = {name: [given for given in rates if _is_under(name, given)] for name in target.slices}
-    unknown = [given for given in rates if given and not any(_is_under(name, given) for name in target.slices)]
+    unknown = [
+        given
+        for given in rates
+        if given and not any(_is_under(name, given) for name in target.slices)
+    ]
     if unknown:
         raise UnknownName("site in learning_rate", unknown[0], target.slices)
     missing = [name for name, found in heads.items() if not found]
     if missing:
-        raise SettingError("a learning rate for every site", f"none for {missing}", "add them, or one for the rest under ''")
+        raise SettingError(
+            "a learning rate for every site",
+            f"none for {missing}",
+            "add them, or one for the rest under ''",
+        )
     return {name: rates[max(found, key=len)] for name, found in heads.items()}
 
 

@@ -32,7 +32,7 @@ START_ROWS = 20_000
 SUBSET_STEPS = 200
 
 
-def bounded(
+def fit_collapsed_elbo(
     how: SVI,
     target: Target,
     seed: int,
@@ -47,12 +47,12 @@ def bounded(
     included, and ``objective_history`` [steps].
     """
     model, data = target.model, target.data
-    bound = Target(model, data, optimise_params=True, bound=True)
+    bound = Target(model, data, optimise_params=True, collapsed_elbo=True)
     generator = torch.Generator().manual_seed(seed)
     with quietly():
         z = _begin(bound, model, data, init, seed)
     q = _Natural(bound, model, data, z)
-    q.settle(z)
+    q.fit(z)
     if how.method == "deterministic":
         z, found, notes = find_mode(bound, z, progress, jacobian=False, steps=how.steps)
         interrupted = found["interrupted"]
@@ -62,21 +62,31 @@ def bounded(
     with torch.no_grad():
         objective = float(bound.log_density(z, jacobian=False))
         elbo = _elbo(bound, model, data, z)
-    stats = {"elbo": elbo, "objective": objective, "objective_history": torch.tensor(history, dtype=torch.float64)}
+    stats = {
+        "elbo": elbo,
+        "objective": objective,
+        "objective_history": torch.tensor(history, dtype=torch.float64),
+    }
     posterior = finish(how, bound, z[None, None], started, stats, notes, interrupted=interrupted)
-    posterior.draws.update({name: posterior.params[f"{name}_loc"][None, None] for name in model.collapsed})
+    posterior.draws.update(
+        {name: posterior.params[f"{name}_loc"][None, None] for name in model.collapsed}
+    )
     return posterior
 
 
 def _elbo(bound: Target, model: Any, data: Any, z: Tensor) -> float:
     """The ELBO of all rows at z, without log p(theta); a model with another objective has it too."""
-    honest = replace(model, objective="elbo") if getattr(model, "objective", "elbo") != "elbo" else model
+    honest = (
+        replace(model, objective="elbo") if getattr(model, "objective", "elbo") != "elbo" else model
+    )
     theta = {**bound.params, **{name: s.transform(s.of(z)) for name, s in bound.slices.items()}}
     with quietly():
         return float(honest.elbo(theta, data.X, data.y, total=data.n))
 
 
-def _begin(bound: Target, model: Any, data: Any, init: Posterior | Tensor | None, seed: int) -> Tensor:
+def _begin(
+    bound: Target, model: Any, data: Any, init: Posterior | Tensor | None, seed: int
+) -> Tensor:
     """z from ``init``, else from the mode of the subset model, else from the middle of the priors."""
     if init is not None:
         return starting_point(bound, init, seed, jacobian=False).clone()
@@ -88,7 +98,11 @@ def _begin(bound: Target, model: Any, data: Any, init: Posterior | Tensor | None
             mode = whole(MAP(steps=SUBSET_STEPS)(smaller, seed=seed))
             known = {**mode.params, **{name: value[0, 0] for name, value in mode.draws.items()}}
     return bound.placed(
-        {name: value for name, value in known.items() if name in bound.slices and value.shape == bound.slices[name].event}
+        {
+            name: value
+            for name, value in known.items()
+            if name in bound.slices and value.shape == bound.slices[name].event
+        }
     )
 
 
@@ -103,17 +117,24 @@ class _Natural:
         found = self._moved(z, torch.zeros(1, dtype=torch.long), 0.0)
         self.names = set(found[0]) if found is not None else set()
 
-    def _moved(self, z: Tensor, rows: Tensor | None, rate: float) -> tuple[dict[str, Tensor], float] | None:
+    def _moved(
+        self, z: Tensor, rows: Tensor | None, rate: float
+    ) -> tuple[dict[str, Tensor], float] | None:
         """The params after a step, unconstrained, and the bound before it."""
-        X, y = (self.data.X, self.data.y) if rows is None else (self.data.X[rows], self.data.y[rows])
+        X, y = (
+            (self.data.X, self.data.y) if rows is None else (self.data.X[rows], self.data.y[rows])
+        )
         theta = {name: s.transform(s.of(z)) for name, s in self.bound.slices.items()}
         with quietly():
-            found = self.model.natural({**self.bound.params, **theta}, X, y, total=self.data.n, rate=rate)
+            found = self.model.natural(
+                {**self.bound.params, **theta}, X, y, total=self.data.n, rate=rate
+            )
         if found is None:
             return None
-        return {name: self.bound.slices[name].transform.inv(value).reshape(-1) for name, value in found[0].items()}, float(
-            found[1]
-        )
+        return {
+            name: self.bound.slices[name].transform.inv(value).reshape(-1)
+            for name, value in found[0].items()
+        }, float(found[1])
 
     def step(self, z: Tensor, rows: Tensor | None, rate: float) -> float:
         """Move z in place, and say what the bound was before; a step whose end is not finite is not taken."""
@@ -127,10 +148,14 @@ class _Natural:
                 z[s.start : s.stop] = free
         return value
 
-    def settle(self, z: Tensor) -> None:
+    def fit(self, z: Tensor) -> None:
         """Steps on all rows, or on as many as are quick to go over, to where they end."""
         n = self.data.n
-        some = None if n <= START_ROWS else torch.randperm(n, generator=torch.Generator().manual_seed(0))[:START_ROWS]
+        some = (
+            None
+            if n <= START_ROWS
+            else torch.randperm(n, generator=torch.Generator().manual_seed(0))[:START_ROWS]
+        )
         self.rate = min(1.0, 2 * self.rate)
         best, kept = -math.inf, z.clone()
         for _ in range(MOST_STEPS if self.names else 0):
@@ -146,12 +171,16 @@ class _Natural:
                 return
 
 
-def _stepper(how: SVI, bound: Target, q: _Natural, z: Tensor, generator: torch.Generator) -> Callable[[float], float]:
+def _stepper(
+    how: SVI, bound: Target, q: _Natural, z: Tensor, generator: torch.Generator
+) -> Callable[[float], float]:
     """One step: q along its natural gradient, then the rest by Adam, from the same rows."""
     rates = site_rates(how.learning_rate, bound)
     mine = {name: s for name, s in bound.slices.items() if name not in q.names}
     pieces = {name: z[s.start : s.stop] for name, s in mine.items()}
-    groups: list[dict[str, Any]] = [{"params": [piece], "lr": rates[name]} for name, piece in pieces.items()]
+    groups: list[dict[str, Any]] = [
+        {"params": [piece], "lr": rates[name]} for name, piece in pieces.items()
+    ]
     # with numbers for hyperparameters and inducing inputs that stay, natural steps move all there is
     optimizer = torch.optim.Adam(groups, maximize=True, fused=True) if groups else None
     noisy = drops_out(bound.model)

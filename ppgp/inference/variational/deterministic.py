@@ -14,9 +14,7 @@ FEWEST_DRAWS = 32
 MORE = 16  # times as many draws where the guide has learnt the fixed ones by heart
 FRESH = 4  # times as many draws to see whether it has
 STAGES = 2
-OPTIMISM = (
-    0.05  # nats by which the ELBO over the fixed draws may exceed that over fresh ones: twice what it lies below the best
-)
+OPTIMISM = 0.05  # nats by which the ELBO over the fixed draws may exceed that over fresh ones: twice what it lies below the best
 TOLERANCE = 1e-3  # nats: the ELBO has arrived once an iteration raises it by less
 FIRST_RATE = 0.7  # of the first steps, from wherever the Laplace approximation is
 HALVINGS = 12
@@ -40,7 +38,7 @@ def matched_draws(count: int, p: int, generator: torch.Generator, like: Tensor) 
     return torch.linalg.solve_triangular(L, e.mT, upper=False).mT
 
 
-def settle(
+def fit_guide(
     guide: GaussianGuide, target: Target, steps: int, generator: torch.Generator, progress: bool
 ) -> tuple[GaussianGuide, list[float], list[str], bool, Tensor]:
     """The guide at its optimum, the ELBOs on the way, notes, whether Ctrl-C came, and the draws that it was fitted on.
@@ -51,17 +49,19 @@ def settle(
     history: list[float] = []
     for stage in range(STAGES):
         fixed = matched_draws(count * MORE**stage, target.dim, generator, guide.loc)
-        guide, more, notes, interrupted = climb(guide, target, fixed, steps, progress)
+        guide, more, notes, interrupted = maximise(guide, target, fixed, steps, progress)
         history += more
         if notes or interrupted or stage == STAGES - 1:
             break
-        fresh, _ = guide.look(target, matched_draws(FRESH * count, target.dim, generator, guide.loc), count)
+        fresh, _ = guide.evaluate(
+            target, matched_draws(FRESH * count, target.dim, generator, guide.loc), count
+        )
         if not history[-1] - float(fresh.mean()) > OPTIMISM:
             break
     return guide, history, notes, interrupted, fixed
 
 
-def climb(
+def maximise(
     guide: GaussianGuide, target: Target, e: Tensor, steps: int, progress: bool
 ) -> tuple[GaussianGuide, list[float], list[str], bool]:
     """Natural-gradient steps of size one, halved while the ELBO over the fixed draws does not rise; the best guide, the ELBOs
@@ -73,7 +73,7 @@ def climb(
     best = guide.copy()
     try:
         with bar("SVI (deterministic)", steps, progress) as update:
-            f, slope = best.look(target, e, draws_for(target.dim))
+            f, slope = best.evaluate(target, e, draws_for(target.dim))
             history.append(float(f.mean()))
             for step in range(steps):
                 found = _raised(best, target, e, slope, rate, history[-1])
@@ -89,7 +89,9 @@ def climb(
                 notes.append(f"the ELBO was still rising after {steps} steps: raise steps")
     except KeyboardInterrupt:
         interrupted = True
-        notes.append(f"stopped by Ctrl-C after {len(history)} of {steps} steps; this is the guide reached")
+        notes.append(
+            f"stopped by Ctrl-C after {len(history)} of {steps} steps; this is the guide reached"
+        )
     return best, history, notes, interrupted
 
 
@@ -100,7 +102,7 @@ def _raised(
     for _ in range(HALVINGS):
         trial = guide.copy()
         if trial.natural_step(e, slope, rate):
-            f, onward = trial.look(target, e, draws_for(target.dim))
+            f, onward = trial.evaluate(target, e, draws_for(target.dim))
             if float(f.mean()) > elbo - TOLERANCE:
                 return trial, f, onward, rate
         rate *= 0.5
@@ -134,6 +136,6 @@ def linear_response(guide: GaussianGuide, target: Target, e: Tensor) -> Tensor:
 def _true_gradient(guide: GaussianGuide, target: Target, e: Tensor) -> list[Tensor]:
     """Of the ELBO over the fixed draws: the entropy in closed form, no term left out."""
     scale = guide.log_scale.exp()
-    _, slope = guide.look(target, e, draws_for(target.dim))
+    _, slope = guide.evaluate(target, e, draws_for(target.dim))
     slope = slope @ guide.root
     return [slope.mean(0), (slope * scale * e).mean(0) + 1.0]

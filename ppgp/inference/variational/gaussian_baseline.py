@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...errors import NumericalError
 from ...target.target import Target
-from .deterministic import settle
+from .deterministic import fit_guide
 from .gaussian_guide import GaussianGuide
 from .initialisation import starting_frame
 from .pathfinder import log_densities
@@ -21,7 +21,9 @@ ERRORS = 3.0  # Monte Carlo standard errors by which it must be higher, and
 NEGLIGIBLE = 0.01  # nats
 
 
-def below_a_gaussian(target: Target, params: Mapping[str, Tensor], elbos: Tensor, seed: int) -> list[str]:
+def below_a_gaussian(
+    target: Target, params: Mapping[str, Tensor], elbos: Tensor, seed: int
+) -> list[str]:
     """A sentence where the full-rank Gaussian guide has a higher ELBO than the guide of ``elbos`` [k], one draw each; else [].
 
     The Gaussian is fitted with the params of the model held at ``params``.
@@ -33,7 +35,9 @@ def below_a_gaussian(target: Target, params: Mapping[str, Tensor], elbos: Tensor
         origin, root, interrupted = starting_frame(held, True, held.start(seed), seed)
         if interrupted:
             raise KeyboardInterrupt
-        guide, _, _, interrupted, _ = settle(GaussianGuide(origin, root, True), held, STEPS, generator, False)
+        guide, _, _, interrupted, _ = fit_guide(
+            GaussianGuide(origin, root, True), held, STEPS, generator, False
+        )
     except NumericalError:
         return []  # where a Gaussian cannot be fitted, nothing is below it
     if interrupted:

@@ -47,7 +47,12 @@ class GaussianGuide:
 
     def log_prob(self, e: Tensor) -> Tensor:
         """log q(draw(e)), [...]."""
-        return -0.5 * e.square().sum(-1) - self.log_scale.sum() - self.log_det_root - 0.5 * e.shape[-1] * LOG_2PI
+        return (
+            -0.5 * e.square().sum(-1)
+            - self.log_scale.sum()
+            - self.log_det_root
+            - 0.5 * e.shape[-1] * LOG_2PI
+        )
 
     def estimates(
         self, target: Target, e: Tensor, kind: str = "pathwise", batch: Tensor | None = None
@@ -67,10 +72,14 @@ class GaussianGuide:
         if len(e) == 1:
             value, slope = (x[None] for x in target.value_and_grad(z[0], batch))
         else:
-            value, slope = target.side_by_side(z, batch)
+            value, slope = target.value_and_grad_batch(z, batch)
         f = value - self.log_prob(e)
         unit = self._unit()
-        whitened = e if unit is None else torch.linalg.solve_triangular(unit.mT, e.mT, upper=True, unitriangular=True).mT
+        whitened = (
+            e
+            if unit is None
+            else torch.linalg.solve_triangular(unit.mT, e.mT, upper=True, unitriangular=True).mT
+        )
         if kind == "pathwise":
             force = slope @ self.root + whitened / scale
             gradients = [force, force * scale * mixed]
@@ -82,10 +91,12 @@ class GaussianGuide:
             scores.append((whitened[:, :, None] * e[:, None, :]).tril(-1))
         return f, [_weighted(f, h, baseline=kind == "score_baseline") for h in scores]
 
-    def look(self, target: Target, e: Tensor, abreast: int | None = None, batch: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def evaluate(
+        self, target: Target, e: Tensor, abreast: int | None = None, batch: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """The ELBOs [k] of draws e [k, p], and the gradients of the log density there [k, p]; so many of them ``abreast``."""
         z = self.draw(e)
-        parts = [target.side_by_side(part, batch) for part in z.split(abreast or len(z))]
+        parts = [target.value_and_grad_batch(part, batch) for part in z.split(abreast or len(z))]
         value, slope = (torch.cat(part) for part in zip(*parts, strict=True))
         return value - self.log_prob(e), slope
 

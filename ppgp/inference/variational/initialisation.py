@@ -11,7 +11,7 @@ from ...errors import ImproperPosterior, NumericalError
 from ...numerics.cholesky import LOG_2PI
 from ...target.target import Target
 from ..optimise.laplace import expand
-from .deterministic import climb, draws_for, matched_draws
+from .deterministic import draws_for, matched_draws, maximise
 from .gaussian_guide import GaussianGuide
 from .pathfinder import best_on_path, log_densities
 
@@ -23,7 +23,9 @@ SHRINK = (1.0, 0.5, 0.25)  # a Gaussian of the right shape may reach too far int
 POOR = 2.0  # nats between the evidence that a Laplace approximation claims and its ELBO: from here on, look further
 
 
-def starting_frame(target: Target, correlated: bool, start: Tensor, seed: int) -> tuple[Tensor, Tensor, bool]:
+def starting_frame(
+    target: Target, correlated: bool, start: Tensor, seed: int
+) -> tuple[Tensor, Tensor, bool]:
     """origin [p] and root [p, p] (diagonal unless ``correlated``) of highest ELBO, and whether Ctrl-C came on the way.
 
     The Laplace approximation, where it is a good one; else the best of it, of a path towards the mode (which a mode at
@@ -54,7 +56,7 @@ def starting_frame(target: Target, correlated: bool, start: Tensor, seed: int) -
     best = max([ball, *candidates], key=lambda frame: _elbo(target, *frame, e))
     guide = GaussianGuide(*best, correlated)
     fixed = matched_draws(draws_for(target.dim), target.dim, generator, start)
-    guide, _, _, interrupted = climb(guide, target, fixed, CLIMB_STEPS, False)
+    guide, _, _, interrupted = maximise(guide, target, fixed, CLIMB_STEPS, False)
     eye = torch.eye(target.dim).to(start)
     centre = guide.draw(torch.zeros_like(start))
     return centre, (guide.draw(eye) - centre).mT.contiguous(), interrupted
@@ -78,6 +80,10 @@ def _mean_field_loss(root: Tensor, correlated: bool) -> float:
 
 
 def _elbo(target: Target, origin: Tensor, root: Tensor, e: Tensor) -> float:
-    log_q = -0.5 * e.square().sum(-1) - torch.linalg.slogdet(root).logabsdet - 0.5 * e.shape[-1] * LOG_2PI
+    log_q = (
+        -0.5 * e.square().sum(-1)
+        - torch.linalg.slogdet(root).logabsdet
+        - 0.5 * e.shape[-1] * LOG_2PI
+    )
     elbo = float((log_densities(target, origin + e @ root.mT) - log_q).mean())
     return elbo if math.isfinite(elbo) else -math.inf

@@ -22,7 +22,10 @@ from ..progress import bar
 BALL = 0.1  # sd, where there is nothing better
 HISTORY = 6  # pairs of steps and gradient differences behind each inverse Hessian
 CANDIDATE_DRAWS = 10  # behind each ELBO on the way
-CHAIN_STEPS, CHAIN_CANDIDATES = 200, 8  # of L-BFGS before a chain, and of the Gaussians on its way that are looked at
+CHAIN_STEPS, CHAIN_CANDIDATES = (
+    200,
+    8,
+)  # of L-BFGS before a chain, and of the Gaussians on its way that are looked at
 CURVED = 1e-12  # of the squared gradient difference: less curvature than this along a step teaches nothing
 SPREAD = 1.0  # paths start Uniform(-1, 1) around the origin of unconstrained space
 
@@ -90,7 +93,12 @@ class Pathfinder(Inference):
         return replace(self, draws=20, paths=2)
 
     def __call__(
-        self, target: Target, *, seed: int = 0, progress: bool = False, init: Posterior | Tensor | None = None
+        self,
+        target: Target,
+        *,
+        seed: int = 0,
+        progress: bool = False,
+        init: Posterior | Tensor | None = None,
     ) -> Posterior:
         started = time.perf_counter()
         found: list[PathGaussian] = []
@@ -100,9 +108,13 @@ class Pathfinder(Inference):
             with bar("Pathfinder", self.paths, progress) as update:
                 for path in range(self.paths):
                     z0 = starting_point(target, init, seed + path, SPREAD)
-                    if init is not None:  # at a mode there would be no path, and all paths would be one
+                    if (
+                        init is not None
+                    ):  # at a mode there would be no path, and all paths would be one
                         own = torch.Generator().manual_seed(seed + path)
-                        z0 = z0 + BALL * torch.randn(target.dim, generator=own, dtype=torch.float64).to(z0)
+                        z0 = z0 + BALL * torch.randn(
+                            target.dim, generator=own, dtype=torch.float64
+                        ).to(z0)
                     best = best_on_path(target, z0, seed + path, self.steps)
                     found += [best] if best is not None else []
                     update(path + 1, elbo=best.elbo if best else math.nan)
@@ -110,26 +122,48 @@ class Pathfinder(Inference):
             interrupted = True
             notes.append(f"stopped by Ctrl-C after {len(found)} of {self.paths} paths")
             if not found:
-                notes.append("no path had ended: these are draws from a small ball around the start")
+                notes.append(
+                    "no path had ended: these are draws from a small ball around the start"
+                )
                 found.append(_ball(target.origin()))
         if not found:
-            raise NumericalError("a Gaussian of finite ELBO on some path", "none", "check the priors, or use NUTS")
+            raise NumericalError(
+                "a Gaussian of finite ELBO on some path", "none", "check the priors, or use NUTS"
+            )
         generator = torch.Generator().manual_seed(seed)
         elbos = torch.tensor([g.elbo for g in found], dtype=torch.float64)
         log_weight = torch.log_softmax(elbos, 0)
-        which = torch.multinomial(log_weight.exp(), self.draws, replacement=True, generator=generator)
-        e = torch.randn(self.draws, target.dim, generator=generator, dtype=torch.float64).to(found[0].mean)
+        which = torch.multinomial(
+            log_weight.exp(), self.draws, replacement=True, generator=generator
+        )
+        e = torch.randn(self.draws, target.dim, generator=generator, dtype=torch.float64).to(
+            found[0].mean
+        )
         z = torch.empty_like(e)
         for i, gaussian in enumerate(found):
             z[which == i] = gaussian.draw(e[which == i])
-        log_q = torch.logsumexp(torch.stack([w + g.log_prob(z) for w, g in zip(log_weight.to(z), found, strict=True)]), 0)
+        log_q = torch.logsumexp(
+            torch.stack([w + g.log_prob(z) for w, g in zip(log_weight.to(z), found, strict=True)]),
+            0,
+        )
         lp = log_densities(target, z)
-        stats = {"elbo": float(elbos.max()), "path_elbo": elbos, "lp": lp[None], "log_q": log_q[None]}
+        stats = {
+            "elbo": float(elbos.max()),
+            "path_elbo": elbos,
+            "lp": lp[None],
+            "log_q": log_q[None],
+        }
         return finish(self, target, z[None], started, stats, notes, interrupted=interrupted)
 
 
 def _ball(z: Tensor) -> PathGaussian:
-    return PathGaussian(z, torch.full_like(z, BALL), torch.zeros_like(z)[:, None], torch.ones_like(z[:1])[:, None], elbo=0.0)
+    return PathGaussian(
+        z,
+        torch.full_like(z, BALL),
+        torch.zeros_like(z)[:, None],
+        torch.ones_like(z[:1])[:, None],
+        elbo=0.0,
+    )
 
 
 def log_densities(target: Target, z: Tensor) -> Tensor:
@@ -139,7 +173,9 @@ def log_densities(target: Target, z: Tensor) -> Tensor:
         return torch.stack([graph(point)[0] for point in z])
 
 
-def best_on_path(target: Target, z0: Tensor, seed: int, steps: int, candidates: int | None = None) -> PathGaussian | None:
+def best_on_path(
+    target: Target, z0: Tensor, seed: int, steps: int, candidates: int | None = None
+) -> PathGaussian | None:
     """The Gaussian of highest ELBO on the way of L-BFGS from z0 [p], among all or some of them; None where none has a finite one."""
     generator = torch.Generator().manual_seed(seed)
     callback = target.callback()
@@ -152,12 +188,23 @@ def best_on_path(target: Target, z0: Tensor, seed: int, steps: int, candidates: 
         return -value, -gradient
 
     options = {"maxiter": steps, "maxcor": HISTORY, "ftol": 1e-10}
-    optimize.minimize(loss, path[0], jac=True, method="L-BFGS-B", options=options, callback=lambda z: path.append(z.copy()))
+    optimize.minimize(
+        loss,
+        path[0],
+        jac=True,
+        method="L-BFGS-B",
+        options=options,
+        callback=lambda z: path.append(z.copy()),
+    )
     points = torch.from_numpy(np.stack(path)).to(z0)
     slopes = torch.stack([torch.from_numpy(callback(z)[1].copy()) for z in path]).to(z0)  # of log p
     best: PathGaussian | None = None
     last = len(path) - 1
-    looked_at = range(last + 1) if candidates is None else {round(last * (i + 1) / candidates) for i in range(candidates)}
+    looked_at = (
+        range(last + 1)
+        if candidates is None
+        else {round(last * (i + 1) / candidates) for i in range(candidates)}
+    )
     variances = torch.ones_like(z0)
     pairs: list[tuple[Tensor, Tensor]] = []
     for t in range(1, len(path)):
@@ -170,7 +217,9 @@ def best_on_path(target: Target, z0: Tensor, seed: int, steps: int, candidates: 
         gaussian = _gaussian(points[t], slopes[t], variances, pairs)
         if gaussian is None:
             continue
-        e = torch.randn(CANDIDATE_DRAWS, target.dim, generator=generator, dtype=torch.float64).to(z0)
+        e = torch.randn(CANDIDATE_DRAWS, target.dim, generator=generator, dtype=torch.float64).to(
+            z0
+        )
         z = gaussian.draw(e)
         elbo = float((log_densities(target, z) - gaussian.log_prob(z)).mean())
         if math.isfinite(elbo) and (best is None or elbo > best.elbo):
@@ -186,7 +235,9 @@ def near_the_mass(target: Target, z0: Tensor, seed: int) -> Tensor:
     best = best_on_path(target, z0, seed, CHAIN_STEPS, CHAIN_CANDIDATES)
     if best is None:
         return z0
-    e = torch.randn(1, target.dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(z0)
+    e = torch.randn(
+        1, target.dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    ).to(z0)
     z = best.draw(e)[0]
     value, gradient = target.value_and_grad(z)
     return z if bool(torch.isfinite(value) and torch.isfinite(gradient).all()) else z0
@@ -195,10 +246,14 @@ def near_the_mass(target: Target, z0: Tensor, seed: int) -> Tensor:
 def _scaled(variances: Tensor, s: Tensor, y: Tensor) -> Tensor:
     """The diagonal of the inverse Hessian after a step s with gradient difference y; Zhang et al. (2022), algorithm 3."""
     a, b, c = (variances * y) @ y, y @ s, (s / variances) @ s
-    return 1 / (a / (b * variances) + y.square() / b - a * s.square() / (b * c * variances.square()))
+    return 1 / (
+        a / (b * variances) + y.square() / b - a * s.square() / (b * c * variances.square())
+    )
 
 
-def _gaussian(z: Tensor, slope: Tensor, variances: Tensor, pairs: list[tuple[Tensor, Tensor]]) -> PathGaussian | None:
+def _gaussian(
+    z: Tensor, slope: Tensor, variances: Tensor, pairs: list[tuple[Tensor, Tensor]]
+) -> PathGaussian | None:
     """N(z + H slope, H) with H = diag(variances) + B G B', the L-BFGS inverse Hessian; Zhang et al. (2022), algorithm 4."""
     if not bool((variances > 0).all() and torch.isfinite(variances).all()):
         return None
@@ -207,7 +262,9 @@ def _gaussian(z: Tensor, slope: Tensor, variances: Tensor, pairs: list[tuple[Ten
     R, E = inner.triu(), torch.diag(inner.diagonal())
     inverse = torch.linalg.solve_triangular(R, torch.eye(len(pairs)).to(z), upper=True)
     corner = inverse.mT @ (E + (variances[:, None] * Y).mT @ Y) @ inverse
-    G = torch.cat([torch.cat([torch.zeros_like(inverse), -inverse], 1), torch.cat([-inverse.mT, corner], 1)])
+    G = torch.cat(
+        [torch.cat([torch.zeros_like(inverse), -inverse], 1), torch.cat([-inverse.mT, corner], 1)]
+    )
     B = torch.cat([variances[:, None] * Y, S], 1)
     scale = variances.sqrt()
     Q, T = torch.linalg.qr(B / scale[:, None])

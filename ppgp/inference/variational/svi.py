@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import pyro
 import torch
@@ -31,15 +31,19 @@ from ..checkpoint import Checkpoint
 from ..optimise.schedules import SCHEDULES, scheduled
 from ..options import Count, OneOf, Positive
 from ..progress import bar
-from .collapsed_svi import bounded
-from .deterministic import linear_response, settle
+from .collapsed_svi import fit_collapsed_elbo
+from .deterministic import fit_guide, linear_response
 from .gaussian_baseline import below_a_gaussian
 from .gaussian_guide import GRADIENTS, GaussianGuide
 from .initialisation import START_SCALE, starting_frame
 from .pathfinder import log_densities
 
 GUIDES = ("normal", "multivariate_normal", "lowrank", "iaf")
-FEWEST = {"pathwise": 1, "score": 1, "score_baseline": 2}  # particles that each estimate of the gradient needs
+FEWEST = {
+    "pathwise": 1,
+    "score": 1,
+    "score_baseline": 2,
+}  # particles that each estimate of the gradient needs
 LOOKS = 100  # draws behind the ELBO of a guide that Pyro trains
 AVERAGING = 0.99  # of the guide's parameters over the steps: takes the optimiser's jitter out
 
@@ -95,8 +99,14 @@ class SVI(Inference):
                 "raise particles",
             )
         if self.optimizer == "natural" and self.gradient != "pathwise":
-            raise SettingError("gradient='pathwise' with optimizer='natural'", repr(self.gradient), "leave gradient out")
-        if self.method == "deterministic" and (self.batch_size is not None or self.gradient != "pathwise"):
+            raise SettingError(
+                "gradient='pathwise' with optimizer='natural'",
+                repr(self.gradient),
+                "leave gradient out",
+            )
+        if self.method == "deterministic" and (
+            self.batch_size is not None or self.gradient != "pathwise"
+        ):
             raise SettingError(
                 "all rows and pathwise gradients with method='deterministic'",
                 f"batch_size={self.batch_size}, gradient={self.gradient!r}",
@@ -106,7 +116,11 @@ class SVI(Inference):
     @property
     def _rate(self) -> float:
         """The largest of several."""
-        return max(self.learning_rate.values()) if isinstance(self.learning_rate, Mapping) else self.learning_rate
+        return (
+            max(self.learning_rate.values())
+            if isinstance(self.learning_rate, Mapping)
+            else self.learning_rate
+        )
 
     def numbers(self, p: int) -> float:
         """With the root of the covariance, its average, their gradients and moments where the guide has one."""
@@ -134,16 +148,28 @@ class SVI(Inference):
         check_batch(self, target, self.batch_size)
         if self.guide is None and supports(target.model, CollapsedBound):
             if checkpoint is not None:
-                raise NotApplicable("a Gaussian guide with a checkpoint", "a model's own bound", "leave checkpoint out")
-            return bounded(self, target, seed, progress, init, started, self._train)
+                raise NotApplicable(
+                    "a Gaussian guide with a checkpoint",
+                    "a model's own bound",
+                    "leave checkpoint out",
+                )
+            return fit_collapsed_elbo(self, target, seed, progress, init, started, self._train)
         if all(s.param for s in target.slices.values()):
             got = f"params alone ({', '.join(target.slices)})"
-            raise NotApplicable("an uncertain site for a guide", got, "use MAP, which optimises them")
+            raise NotApplicable(
+                "an uncertain site for a guide", got, "use MAP, which optimises them"
+            )
         own = target.model.guide if isinstance(target.model, OwnGuide) else None
         guide = self.guide or own or "multivariate_normal"
-        if guide in ("normal", "multivariate_normal") and not any(s.param for s in target.slices.values()):
+        if guide in ("normal", "multivariate_normal") and not any(
+            s.param for s in target.slices.values()
+        ):
             with kept:
-                return kept.noted(self._gaussian(target, guide == "multivariate_normal", seed, progress, init, started, kept))
+                return kept.noted(
+                    self._gaussian(
+                        target, guide == "multivariate_normal", seed, progress, init, started, kept
+                    )
+                )
         if (self.gradient, self.optimizer, self.method) != ("pathwise", "adam", "stochastic"):
             raise NotApplicable(
                 f"a Gaussian guide with gradient={self.gradient!r}, optimizer={self.optimizer!r} and method={self.method!r}",
@@ -152,10 +178,16 @@ class SVI(Inference):
             )
         if target.enumerates:
             raise NotApplicable(
-                "a Gaussian guide for a program with discrete sites", f"guide {guide}", "use 'normal' or 'multivariate_normal'"
+                "a Gaussian guide for a program with discrete sites",
+                f"guide {guide}",
+                "use 'normal' or 'multivariate_normal'",
             )
         if checkpoint is not None:
-            raise NotApplicable("a Gaussian guide with a checkpoint", f"guide {guide}", "use 'normal' or 'multivariate_normal'")
+            raise NotApplicable(
+                "a Gaussian guide with a checkpoint",
+                f"guide {guide}",
+                "use 'normal' or 'multivariate_normal'",
+            )
         return self._pyro(target, guide, seed, progress, started)
 
     # -- the loop that both kinds share --------------------------------------------------------------------------
@@ -187,9 +219,13 @@ class SVI(Inference):
             with bar("SVI", self.steps, progress) as update:
                 if interrupted:
                     raise KeyboardInterrupt
-                while len(history) < (self.steps if level is None else min(self.steps, level + self.patience)):
+                while len(history) < (
+                    self.steps if level is None else min(self.steps, level + self.patience)
+                ):
                     rate = scheduled(self.schedule, len(history), self.steps)
-                    if level is not None:  # the noise of the last rate is still in the guide: let it die away
+                    if (
+                        level is not None
+                    ):  # the noise of the last rate is still in the guide: let it die away
                         rate *= scheduled("cosine", len(history) - level, self.patience)
                     elbo = step(self._rate * rate)
                     history.append(elbo)
@@ -197,21 +233,38 @@ class SVI(Inference):
                         level = rule.taken
                     update(len(history), elbo=rule.average)
                     after(history)
-                if level is None and self.steps >= 2 * self.patience and rule.best_at >= self.steps - self.patience // 4:
-                    notes.append(f"the ELBO was still rising after {self.steps} steps: raise steps or the learning rate")
+                if (
+                    level is None
+                    and self.steps >= 2 * self.patience
+                    and rule.best_at >= self.steps - self.patience // 4
+                ):
+                    notes.append(
+                        f"the ELBO was still rising after {self.steps} steps: raise steps or the learning rate"
+                    )
         except KeyboardInterrupt:
             interrupted = True
-            notes.append(f"stopped by Ctrl-C after {len(history)} of {self.steps} steps; this is the guide reached")
+            notes.append(
+                f"stopped by Ctrl-C after {len(history)} of {self.steps} steps; this is the guide reached"
+            )
         last = history[-self.patience :]
         bad = sum(not math.isfinite(e) for e in last)
         if bad:
-            notes.append(f"the ELBO was not finite in {bad} of the last {len(last)} steps: check the priors")
+            notes.append(
+                f"the ELBO was not finite in {bad} of the last {len(last)} steps: check the priors"
+            )
         return history, notes, interrupted
 
     # -- Gaussian guides on the compiled gradient ----------------------------------------------------------------
 
     def _gaussian(
-        self, target: Target, correlated: bool, seed: int, progress: bool, init: Any, started: float, kept: Checkpoint
+        self,
+        target: Target,
+        correlated: bool,
+        seed: int,
+        progress: bool,
+        init: Any,
+        started: float,
+        kept: Checkpoint,
     ) -> Posterior:
         found = kept.found()
         if found is None:
@@ -220,35 +273,57 @@ class SVI(Inference):
                 with target.same_noise(seed):
                     origin, root, interrupted = starting_frame(target, correlated, start, seed)
             else:
-                origin, root, interrupted = start, START_SCALE * torch.eye(target.dim).to(start), False
-            root = root.contiguous()  # as a checkpoint gives it back: another layout may be summed in another order
+                origin, root, interrupted = (
+                    start,
+                    START_SCALE * torch.eye(target.dim).to(start),
+                    False,
+                )
+            root = (
+                root.contiguous()
+            )  # as a checkpoint gives it back: another layout may be summed in another order
         else:
             origin, root, interrupted = found["origin"], found["root"], False
-        guide, averaged = GaussianGuide(origin, root, correlated), GaussianGuide(origin, root, correlated)
+        guide, averaged = (
+            GaussianGuide(origin, root, correlated),
+            GaussianGuide(origin, root, correlated),
+        )
         # p^2 / 2 covariances that all move at once would overshoot at the rate of the p means
         factors = [1.0, 1.0, target.dim**-0.5]
-        optimizer = torch.optim.Adam([{"params": [q], "factor": f} for q, f in zip(guide.parameters(), factors, strict=False)])
+        optimizer = torch.optim.Adam(
+            [
+                {"params": [q], "factor": f}
+                for q, f in zip(guide.parameters(), factors, strict=False)
+            ]
+        )
         generator = torch.Generator().manual_seed(seed)
         taken, history = 0, []
         if found is not None:
             taken, history = _restored(found, guide, averaged, optimizer, generator)
 
         def noise(*shape: int) -> Tensor:
-            return torch.randn(*shape, target.dim, generator=generator, dtype=torch.float64).to(guide.loc)
+            return torch.randn(*shape, target.dim, generator=generator, dtype=torch.float64).to(
+                guide.loc
+            )
 
         def step(rate: float) -> float:
             nonlocal taken
             taken += 1
             e = noise(self.particles)
             if self.optimizer == "natural":
-                elbos, slope = guide.look(target, e, batch=draw_batch(target, self.batch_size, generator))
+                elbos, slope = guide.evaluate(
+                    target, e, batch=draw_batch(target, self.batch_size, generator)
+                )
                 guide.natural_step(e, slope, rate)
             else:
                 for group in optimizer.param_groups:
                     group["lr"] = rate * group["factor"]
-                elbos, gradients = guide.estimates(target, e, self.gradient, draw_batch(target, self.batch_size, generator))
+                elbos, gradients = guide.estimates(
+                    target, e, self.gradient, draw_batch(target, self.batch_size, generator)
+                )
                 for parameter, gradient in zip(guide.parameters(), gradients, strict=True):
-                    parameter.grad = torch.nan_to_num(-gradient.mean(0), nan=0.0, posinf=0.0, neginf=0.0)
+                    parameter.grad = torch.nan_to_num(
+                        -gradient.mean(0), nan=0.0, posinf=0.0, neginf=0.0
+                    )
                 optimizer.step()
             keep = min(AVERAGING, 1 - 1 / taken)
             for mean, now in zip(averaged.parameters(), guide.parameters(), strict=True):
@@ -261,7 +336,9 @@ class SVI(Inference):
 
         extra: dict[str, Any] = {}
         if self.method == "deterministic" and not interrupted:
-            averaged, history, notes, interrupted, fixed = settle(guide, target, self.steps, generator, progress)
+            averaged, history, notes, interrupted, fixed = fit_guide(
+                guide, target, self.steps, generator, progress
+            )
             if not correlated and not interrupted:
                 extra["covariance"] = linear_response(averaged, target, fixed)
         else:
@@ -282,19 +359,38 @@ class SVI(Inference):
 
     # -- any other guide, through Pyro ---------------------------------------------------------------------------
 
-    def _pyro(self, target: Target, guide: str | Callable[..., Any], seed: int, progress: bool, started: float) -> Posterior:
+    def _pyro(
+        self,
+        target: Target,
+        guide: str | Callable[..., Any],
+        seed: int,
+        progress: bool,
+        started: float,
+    ) -> Posterior:
         check_flat(target, "guide='normal' or 'multivariate_normal'")
         program = target.model.model
-        like = target.data.X if isinstance(target.data, Dataset) else torch.zeros((), dtype=torch.get_default_dtype())
+        like = (
+            target.data.X
+            if isinstance(target.data, Dataset)
+            else torch.zeros((), dtype=torch.get_default_dtype())
+        )
         generator = torch.Generator().manual_seed(seed)
 
         def arguments(rows: Tensor | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
             if not isinstance(target.data, Dataset):
                 return (), dict(target.data)
-            X, y = (target.data.X, target.data.y) if rows is None else (target.data.X[rows], target.data.y[rows])
+            X, y = (
+                (target.data.X, target.data.y)
+                if rows is None
+                else (target.data.X[rows], target.data.y[rows])
+            )
             return (X, y), {"total": target.data.n}
 
-        with seeded(seed, like.device), pyro.get_param_store().scope() as _, pyro.validation_enabled(False):
+        with (
+            seeded(seed, like.device),
+            pyro.get_param_store().scope() as _,
+            pyro.validation_enabled(False),
+        ):
             q = _autoguide(guide, program, like)
             optimizer = Adam({"lr": self._rate})
             loop = PyroSVI(program, q, optimizer, Trace_ELBO(num_particles=self.particles))
@@ -310,10 +406,14 @@ class SVI(Inference):
             args, kwargs = arguments(None)
             with torch.no_grad():
                 found = Predictive(q, num_samples=self.draws)(*args, **kwargs)
-            elbos = torch.tensor([-float(loop.evaluate_loss(*args, **kwargs)) for _ in range(LOOKS)])  # type: ignore[arg-type]
+            losses = [cast(float, loop.evaluate_loss(*args, **kwargs)) for _ in range(LOOKS)]
+            elbos = -torch.tensor(losses)
             params = {name: p.detach().clone() for name, p in pyro.get_param_store().items()}
         sites = [name for name, s in target.slices.items() if not s.param]
-        draws = {name: found[name].detach().reshape(1, self.draws, *target.slices[name].event) for name in sites}
+        draws = {
+            name: found[name].detach().reshape(1, self.draws, *target.slices[name].event)
+            for name in sites
+        }
         held = {name: p for name, p in params.items() if name in target.slices}
         if guide == "iaf" and not interrupted:
             try:
@@ -321,7 +421,10 @@ class SVI(Inference):
             except KeyboardInterrupt:
                 interrupted = True
                 notes.append("stopped by Ctrl-C before this guide was held against a Gaussian one")
-        stats = {"elbo": float(elbos.mean()), "elbo_history": torch.tensor(history, dtype=torch.float64)}
+        stats = {
+            "elbo": float(elbos.mean()),
+            "elbo_history": torch.tensor(history, dtype=torch.float64),
+        }
         return from_draws(self, target, draws, started, stats, notes, held, interrupted)
 
 
@@ -335,7 +438,9 @@ class _Stopping:
 
     def over(self, elbo: float) -> bool:
         self.window.append(_finite(elbo))
-        self.total += self.window[-1] - (self.window.popleft() if len(self.window) > self.patience else 0.0)
+        self.total += self.window[-1] - (
+            self.window.popleft() if len(self.window) > self.patience else 0.0
+        )
         self.taken += 1
         self.average = self.total / len(self.window)
         if self.taken >= self.patience and self.average > self.best:
@@ -386,7 +491,9 @@ def _finite(x: float) -> float:
     return x if math.isfinite(x) else 0.0
 
 
-def _autoguide(guide: str | Callable[..., Any], program: Callable[..., Any], like: Tensor) -> Callable[..., Any]:
+def _autoguide(
+    guide: str | Callable[..., Any], program: Callable[..., Any], like: Tensor
+) -> Callable[..., Any]:
     if guide == "normal":
         return autoguide.AutoNormal(program, init_scale=START_SCALE)
     if guide == "multivariate_normal":
@@ -397,7 +504,9 @@ def _autoguide(guide: str | Callable[..., Any], program: Callable[..., Any], lik
 
         def flow(dim: int) -> Any:
             # AutoIAFNormal makes a float32 network whatever the model's dtype
-            return transforms.affine_autoregressive(dim, hidden_dims=[dim + 8, dim + 8]).to(like.dtype)
+            return transforms.affine_autoregressive(dim, hidden_dims=[dim + 8, dim + 8]).to(
+                like.dtype
+            )
 
         return autoguide.AutoNormalizingFlow(program, flow)
     if isinstance(guide, type) and issubclass(guide, autoguide.AutoGuide):

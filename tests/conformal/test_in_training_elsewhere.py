@@ -14,7 +14,7 @@ from torch import Tensor
 
 import ppgp
 from ppgp import Dataset, conformal, inference, kernels, models, networks
-from ppgp.data.origin import Found, origin_of
+from ppgp.data.found_on import Found, origin_of
 from ppgp.errors import DataWarning
 from ppgp.geostatistics import empirical_variogram, fit_variogram
 
@@ -38,7 +38,9 @@ def fitted(model: Any, data: Any = TRAIN, how: Any = None, **options: Any) -> pp
 
 def sentence(posterior: ppgp.Posterior, rows: Dataset) -> str:
     law = posterior.predict(rows.X)
-    return ppgp.calibrate(conformal.Absolute(), law, rows.y)(posterior.predict(FRESH.X[:2]), 0.8).guarantee
+    return ppgp.calibrate(conformal.Absolute(), law, rows.y)(
+        posterior.predict(FRESH.X[:2]), 0.8
+    ).guarantee
 
 
 def variogram(data: Dataset) -> Any:
@@ -55,7 +57,9 @@ RECIPES = {
 
 @quiet
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES.keys())
-def test_rows_of_a_variogram_are_seen_by_a_fit_with_its_numbers(recipe: Any, tmp_path: Path) -> None:
+def test_rows_of_a_variogram_are_seen_by_a_fit_with_its_numbers(
+    recipe: Any, tmp_path: Path
+) -> None:
     """Numbers found on the calibration rows make these rows' residuals smaller than those of new ones."""
     seen, honest = (fitted(recipe(variogram(data))) for data in (CALIBRATION, TRAIN))
     with pytest.warns(DataWarning, match="40 of 40"):
@@ -74,7 +78,10 @@ def test_a_number_that_was_found_is_that_number() -> None:
     assert (repr(found.nugget), hash(found.nugget)) == (repr(plain), hash(plain))
     assert origin_of(found.nugget).tables == (TRAIN,)
     assert origin_of(copy.deepcopy(found.variogram).lengthscale).tables == (TRAIN,)
-    assert kernels.Exponential(found.variogram.variance, float(found.variogram.lengthscale)) == found.variogram
+    assert (
+        kernels.Exponential(found.variogram.variance, float(found.variogram.lengthscale))
+        == found.variogram
+    )
     assert isinstance(found.variogram.lengthscale, Found)
     assert not isinstance(fit_variogram(empirical_variogram(TRAIN), nugget=0.1).nugget, Found)
 
@@ -114,9 +121,9 @@ def program(x: Tensor, y: Tensor | None = None) -> None:
 def test_rows_of_init_are_seen_by_a_program() -> None:
     arguments = [{"x": data.X, "y": data.y} for data in (TRAIN, CALIBRATION)]
     begun = fitted(program, arguments[0], init=fitted(program, arguments[1]))
-    assert bool(begun.predict(x=CALIBRATION.X).seen_with(CALIBRATION.y).all())
-    assert bool(begun.predict(x=TRAIN.X)[:5].seen_with(TRAIN.y[:5]).all())
-    assert not bool(begun.predict(x=FRESH.X).seen_with(FRESH.y).any())
+    assert bool(begun.predict(x=CALIBRATION.X).in_training_with(CALIBRATION.y).all())
+    assert bool(begun.predict(x=TRAIN.X)[:5].in_training_with(TRAIN.y[:5]).all())
+    assert not bool(begun.predict(x=FRESH.X).in_training_with(FRESH.y).any())
 
 
 @quiet
@@ -138,8 +145,12 @@ def test_the_callers_word_does_not_outweigh_what_is_known() -> None:
         for split in (None, 0.3):
             region = ppgp.full_conformal(posterior, FRESH.X[:2], 0.8, split, fixed_beforehand=True)
             assert region.guarantee.startswith(claims)
-        crossed = ppgp.cross_calibrate(recipe, TRAIN, inference.MAP(), folds=4, standardise=False, fixed_beforehand=True)
-        assert crossed(FRESH.X[:2], 0.8).guarantee.startswith("heuristic") == (claims == "heuristic")
+        crossed = ppgp.cross_calibrate(
+            recipe, TRAIN, inference.MAP(), folds=4, standardise=False, fixed_beforehand=True
+        )
+        assert crossed(FRESH.X[:2], 0.8).guarantee.startswith("heuristic") == (
+            claims == "heuristic"
+        )
 
 
 @quiet

@@ -17,7 +17,11 @@ from ppgp.errors import StorageError
 
 def test_the_target_of_a_link_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
-    link, second, real = tmp_path / "link.csv", tmp_path / "second.csv", tmp_path / "far" / "real.csv"
+    link, second, real = (
+        tmp_path / "link.csv",
+        tmp_path / "second.csv",
+        tmp_path / "far" / "real.csv",
+    )
     real.write_text("old")
     link.symlink_to("far/real.csv")
     second.symlink_to(link)
@@ -92,7 +96,9 @@ def test_the_standard_output_is_written_where_it_stands(there: str, tmp_path: Pa
     """A file that a shell has opened is not replaced under it, and what was printed before stays."""
     code = "from ppgp import files; print('first'); files.write('/dev/stdout', 'second\\n'); print('third')"
     if there == "pipe":
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+        )
         assert done.stdout == "first\nsecond\nthird\n"
         return
     path = tmp_path / "out"
@@ -140,9 +146,12 @@ def test_where_no_file_can_be_written_is_known_beforehand(
 
 
 @pytest.mark.parametrize(
-    ("where", "fact"), [("file", "the file"), ("file/below", "the file"), ("a/" + "n" * 300 + "/b", "shorter")]
+    ("where", "fact"),
+    [("file", "the file"), ("file/below", "the file"), ("a/" + "n" * 300 + "/b", "shorter")],
 )
-def test_where_no_folder_can_be_made_is_known_beforehand(where: str, fact: str, tmp_path: Path) -> None:
+def test_where_no_folder_can_be_made_is_known_beforehand(
+    where: str, fact: str, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=fact):
         files.check_folder(tmp_path / where)
@@ -155,6 +164,9 @@ def test_a_folder_that_takes_no_files_is_known_beforehand() -> None:
     """/proc takes none from anybody."""
     if not Path("/proc/self").is_dir():
         pytest.skip("no /proc here")
-    for ask in (lambda: files.check_folder("/proc/report"), lambda: files.check_file("/proc/x.csv")):
+    for ask in (
+        lambda: files.check_folder("/proc/report"),
+        lambda: files.check_file("/proc/x.csv"),
+    ):
         with pytest.raises(StorageError, match="choose another path"):
             ask()

@@ -33,7 +33,10 @@ class Replay(Run):
         name = msg["name"]
         if msg["is_observed"] or name not in self.values or not hasattr(msg["fn"], "event_shape"):
             return
-        here, there = tuple(msg["fn"].batch_shape + msg["fn"].event_shape), tuple(self.values[name].shape)
+        here, there = (
+            tuple(msg["fn"].batch_shape + msg["fn"].event_shape),
+            tuple(self.values[name].shape),
+        )
         if here != there:
             raise DataError(
                 f"{name!r} of shape {list(there)}, as in the fit",
@@ -42,7 +45,9 @@ class Replay(Run):
             )
 
 
-def laws(program: Call, fitted: Call, same_rows: bool, draws: Values, seed: int) -> dict[str, Distribution]:
+def laws(
+    program: Call, fitted: Call, same_rows: bool, draws: Values, seed: int
+) -> dict[str, Distribution]:
     """{site: its law} for every site that was not drawn, batch [draw, n]; plates within plates are laid end to end.
 
     Args:
@@ -86,7 +91,11 @@ def _of_the_fit(run: Run, drawn: set[str], same_rows: bool) -> list[str]:
     """The discrete sites that were summed out and are inferred given the data: all but those of rows that are now others."""
     observed = [_plates(s) for _, s in run.samples() if is_data(s)]
     found = [name for name, s in run.latents().items() if name not in drawn and is_discrete(s)]
-    return [n for n in found if same_rows or not _plates(run.sites[n]) or _plates(run.sites[n]) not in observed]
+    return [
+        n
+        for n in found
+        if same_rows or not _plates(run.sites[n]) or _plates(run.sites[n]) not in observed
+    ]
 
 
 def _plates(site: Mapping[str, Any]) -> frozenset[str]:
@@ -116,7 +125,9 @@ def _draws_something(one: Callable[[Values], Values], first: Values, seed: int) 
     return any(not torch.equal(value, found[1][name]) for name, value in found[0].items())
 
 
-def _parts(program: Call, values: Values, inferred: set[str], kinds: dict[str, Distribution]) -> Values:
+def _parts(
+    program: Call, values: Values, inferred: set[str], kinds: dict[str, Distribution]
+) -> Values:
     """The parameters of the law of every site that was not drawn, in one run; ``kinds`` gets the laws."""
     with Replay(values) as run:
         program()
@@ -130,7 +141,9 @@ def _parts(program: Call, values: Values, inferred: set[str], kinds: dict[str, D
         each = univariate.parameters(law)
         if not each:
             raise NotApplicable(
-                f"a law with tensor parameters for {name!r}", type(law).__name__, "use a plain Pyro distribution for it"
+                f"a law with tensor parameters for {name!r}",
+                type(law).__name__,
+                "use a plain Pyro distribution for it",
             )
         kinds[name] = law
         parts |= {f"{name}\0{k}": v for k, v in each.items()}
@@ -151,7 +164,11 @@ def _certain(site: Mapping[str, Any]) -> Distribution | None:
 def _plain(law: Any) -> Any:
     """A law without what only arranges it; of a mixture one component, drawn by its weights."""
     while isinstance(law, Independent | MaskedDistribution | ExpandedDistribution):
-        law = law.base_dist if not isinstance(law, ExpandedDistribution) else law.base_dist.expand(law.batch_shape)
+        law = (
+            law.base_dist
+            if not isinstance(law, ExpandedDistribution)
+            else law.base_dist.expand(law.batch_shape)
+        )
     if isinstance(law, MixtureSameFamily) and not law.event_shape:
         which = law.mixture_distribution.sample()
         component = law.component_distribution

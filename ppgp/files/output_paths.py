@@ -77,7 +77,9 @@ def fresh(target: Path, suffix: str = "") -> Path:
 
 def sweep(target: Path) -> None:
     """Remove what killed writers of a file have left beside it. Only for the holder of its lock."""
-    left = re.compile(re.escape(beside(target, "").name) + r"[0-9a-f]{16}" + re.escape(NEW) + r"(\..*)?")
+    left = re.compile(
+        re.escape(beside(target, "").name) + r"[0-9a-f]{16}" + re.escape(NEW) + r"(\..*)?"
+    )
     with suppress(OSError):
         for name in os.listdir(target.parent):
             if left.fullmatch(name):
@@ -118,7 +120,9 @@ def check_regular(path: str | Path) -> Path:
         above = next(folder for folder in target.parents if kind_of(folder) is not None)
     if kind is not None and not stat.S_ISREG(kind):
         what = "a folder" if stat.S_ISDIR(kind) else "which is no regular file"
-        raise StorageError("a file that can be read again", f"{path}, {what}", "choose another path")
+        raise StorageError(
+            "a file that can be read again", f"{path}, {what}", "choose another path"
+        )
     if not above.is_dir():
         raise StorageError(f"a folder to write {path}", f"the file {above}", "choose another path")
     return path
@@ -190,17 +194,25 @@ def kind_of(target: Path) -> int | None:
 def _check_part(path: Path, folder: Path, do: str) -> None:
     with explained(path):
         kind = kind_of(folder)
-        above = None if kind is not None else next(p for p in folder.parents if kind_of(p) is not None)
+        above = (
+            None if kind is not None else next(p for p in folder.parents if kind_of(p) is not None)
+        )
     if kind is None and above is not None and above.is_dir():
         raise StorageError(f"a folder for {path}", f"no folder {path.parent}", do)
     if kind is None or not stat.S_ISDIR(kind):
-        raise StorageError(f"a folder to write {path}", f"the file {above or folder}", "choose another path")
+        raise StorageError(
+            f"a folder to write {path}", f"the file {above or folder}", "choose another path"
+        )
 
 
 def check_mode(path: Path, target: Path, kind: int | None) -> None:
     """A file marked read-only is not replaced, though its folder would allow it, and the superuser may do all."""
     if kind is not None and (not kind & 0o222 or not os.access(target, os.W_OK)):
-        raise StorageError("a file to write", f"{path}, which is read-only", "choose another path, or make it writable")
+        raise StorageError(
+            "a file to write",
+            f"{path}, which is read-only",
+            "choose another path, or make it writable",
+        )
 
 
 def _probe(path: Path, target: Path) -> None:

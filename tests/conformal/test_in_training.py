@@ -52,13 +52,24 @@ def through_csv(rows: np.ndarray) -> np.ndarray:
         lambda rows: (10 * rows) / 10,
         lambda rows: rows + 5e-6 * rows.std(0),
     ],
-    ids=["as they are", "float32", "csv", "negative zero", "times 10 and back", "half the tolerance"],
+    ids=[
+        "as they are",
+        "float32",
+        "csv",
+        "negative zero",
+        "times 10 and back",
+        "half the tolerance",
+    ],
 )
-def test_rows_are_known_again_however_they_were_written(written: Callable[[np.ndarray], np.ndarray]) -> None:
+def test_rows_are_known_again_however_they_were_written(
+    written: Callable[[np.ndarray], np.ndarray],
+) -> None:
     rows = table(400)
     new = written(rows)
     np.testing.assert_array_equal(same_rows(rows, new[::-1]), True)
-    assert same_rows(rows, np.concatenate([new[7:8], table(60, 1)])).tolist() == [True] + [False] * 60
+    assert (
+        same_rows(rows, np.concatenate([new[7:8], table(60, 1)])).tolist() == [True] + [False] * 60
+    )
 
 
 def test_rows_that_differ_by_more_than_rounding_are_others() -> None:
@@ -80,7 +91,9 @@ def fresh(law: str, n: int, rng: np.random.Generator) -> np.ndarray:
         x = rng.gamma(2, 1, n)
         return np.column_stack([x, 3 * x + rng.normal(size=n)]).round(1)
     if law == "counts":
-        return np.column_stack([rng.integers(1990, 2020, n), rng.integers(1, 13, n), rng.poisson(5, n)]).astype(float)
+        return np.column_stack(
+            [rng.integers(1990, 2020, n), rng.integers(1, 13, n), rng.poisson(5, n)]
+        ).astype(float)
     if law == "no inputs":
         return rng.normal(size=(n, 1))
     if law == "sorted":
@@ -89,7 +102,16 @@ def fresh(law: str, n: int, rng: np.random.Generator) -> np.ndarray:
     return rng.standard_t(1, (n, 3))
 
 
-LAWS = ["categories", "categories, y a number", "labels", "rounded", "counts", "no inputs", "sorted", "heavy tails"]
+LAWS = [
+    "categories",
+    "categories, y a number",
+    "labels",
+    "rounded",
+    "counts",
+    "no inputs",
+    "sorted",
+    "heavy tails",
+]
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -121,7 +143,9 @@ def test_training_rows_in_their_order_are_seen_under_every_law(law: str) -> None
     assert same_rows(rows, rows[:100]).all()
 
 
-@pytest.mark.parametrize("law", ["categories, y a number", "labels", "counts", "no inputs", "heavy tails"])
+@pytest.mark.parametrize(
+    "law", ["categories, y a number", "labels", "counts", "no inputs", "heavy tails"]
+)
 def test_a_sample_of_the_training_rows_is_seen(law: str) -> None:
     rng = np.random.default_rng(2)
     rows = fresh(law, 200, rng)
@@ -138,9 +162,11 @@ def test_the_same_inputs_with_another_y_are_no_evidence() -> None:
     X, y = linear(60, 2, 0)
     categories = X.sign()
     for inputs in (X, categories):
-        posterior = ppgp.fit(models.LinearRegression(), Dataset(inputs, y), inference.MAP(), progress=False)
+        posterior = ppgp.fit(
+            models.LinearRegression(), Dataset(inputs, y), inference.MAP(), progress=False
+        )
         again = linear(60, 2, 1)[1]
-        assert not posterior.predict(inputs).seen_with(again).any()
+        assert not posterior.predict(inputs).in_training_with(again).any()
         assert (
             "heuristic"
             not in ppgp.calibrate(conformal.Absolute(), posterior.predict(inputs), again)(
@@ -152,12 +178,14 @@ def test_the_same_inputs_with_another_y_are_no_evidence() -> None:
 def test_rows_of_the_fit_are_noticed_in_single_precision_and_after_a_slice() -> None:
     X, y = linear(60, 2, 0)
     X = 2000 + 7 * X
-    posterior = ppgp.fit(models.LinearRegression(), Dataset(X, 50 + y), inference.MAP(), progress=False)
+    posterior = ppgp.fit(
+        models.LinearRegression(), Dataset(X, 50 + y), inference.MAP(), progress=False
+    )
     new, target = linear(20, 2, 3)
     law = posterior.predict(torch.cat([2000 + 7 * new, X[:5].float().double()]))
     both = torch.cat([50 + target, 50 + y[:5]])
-    assert law.seen_with(both).tolist() == [False] * 20 + [True] * 5
-    assert law[18:22].seen_with(both[18:22]).tolist() == [False, False, True, True]
+    assert law.in_training_with(both).tolist() == [False] * 20 + [True] * 5
+    assert law[18:22].in_training_with(both[18:22]).tolist() == [False, False, True, True]
     with pytest.warns(DataWarning, match="5 of 25"):
         calibrator = ppgp.calibrate(conformal.Absolute(), law, both)
     assert calibrator(law, 0.8).guarantee.startswith("heuristic")
@@ -168,7 +196,9 @@ def claimed(guarantee: str) -> bool:
     return not guarantee.startswith("heuristic")
 
 
-def covered(make: Callable[[int], tuple[ppgp.Region, Tensor]], repeats: int) -> tuple[int, int, bool]:
+def covered(
+    make: Callable[[int], tuple[ppgp.Region, Tensor]], repeats: int
+) -> tuple[int, int, bool]:
     """Rows covered, rows in all, and whether a region claimed its level."""
     hits, total, claims = 0, 0, False
     for seed in range(repeats):
@@ -188,11 +218,13 @@ def test_leave_one_out_of_the_fitted_rows_claims_nothing() -> None:
 
     def make(seed: int) -> tuple[ppgp.Region, Tensor]:
         X, y = linear(119, 5, seed)
-        posterior = ppgp.fit(model, Dataset(X[:19], y[:19]), inference.MAP(steps=40), progress=False)
+        posterior = ppgp.fit(
+            model, Dataset(X[:19], y[:19]), inference.MAP(steps=40), progress=False
+        )
         calibrator = ppgp.calibrate(conformal.Absolute(), posterior.loo(), y[:19])
         system = ppgp.predictive_system(posterior.loo(), y[:19])(posterior.predict(X[19:]))
         assert not claimed(system.interval(0.8).guarantee)
-        assert bool(posterior.loo().seen_with(y[:19]).all())
+        assert bool(posterior.loo().in_training_with(y[:19]).all())
         return calibrator(posterior.predict(X[19:]), 0.8), y[19:]
 
     hits, total, claims = covered(make, 5)
@@ -201,7 +233,9 @@ def test_leave_one_out_of_the_fitted_rows_claims_nothing() -> None:
 
 
 def program(x: Tensor, y: Tensor | None = None) -> None:
-    weight = pyro.sample("weight", dist.Normal(torch.zeros(x.shape[1], dtype=x.dtype), 10.0).to_event(1))
+    weight = pyro.sample(
+        "weight", dist.Normal(torch.zeros(x.shape[1], dtype=x.dtype), 10.0).to_event(1)
+    )
     noise = pyro.sample("noise", dist.LogNormal(0.0, 1.0))
     with pyro.plate("rows", len(x)):
         pyro.sample("obs", dist.Normal(x @ weight, noise), obs=y)
@@ -215,7 +249,9 @@ def test_a_program_calibrated_on_its_own_rows_claims_nothing() -> None:
         X, y = linear(120, 10, seed)
         posterior = ppgp.fit(program, {"x": X[:20], "y": y[:20]}, inference.MAP(), progress=False)
         law = posterior.predict(x=X[:20])
-        return ppgp.calibrate(conformal.Absolute(), law, y[:20])(posterior.predict(x=X[20:]), 0.8), y[20:]
+        return ppgp.calibrate(conformal.Absolute(), law, y[:20])(
+            posterior.predict(x=X[20:]), 0.8
+        ), y[20:]
 
     hits, total, claims = covered(make, 6)
     assert hits / total < 0.75
@@ -228,9 +264,13 @@ def test_a_program_calibrated_on_fresh_rows_claims_its_level_and_holds_it() -> N
 
     def make(seed: int) -> tuple[ppgp.Region, Tensor]:
         X, y = linear(20 + n + rows, 10, seed)
-        posterior = ppgp.fit(program, {"x": X[:20], "y": y[:20]}, inference.MAP(steps=50), progress=False)
+        posterior = ppgp.fit(
+            program, {"x": X[:20], "y": y[:20]}, inference.MAP(steps=50), progress=False
+        )
         law = posterior.predict(x=X[20 : 20 + n])
-        region = ppgp.calibrate(conformal.Absolute(), law, y[20 : 20 + n])(posterior.predict(x=X[20 + n :]), 0.8)
+        region = ppgp.calibrate(conformal.Absolute(), law, y[20 : 20 + n])(
+            posterior.predict(x=X[20 + n :]), 0.8
+        )
         assert claimed(region.guarantee)
         return region, y[20 + n :]
 
@@ -251,9 +291,11 @@ def test_a_program_of_two_observed_sites_knows_the_rows_of_each() -> None:
     generator = torch.Generator().manual_seed(0)
     X, a, b = torch.randn(3, 30, generator=generator, dtype=torch.float64)
     group = torch.arange(30) % 3
-    posterior = ppgp.fit(several, {"x": X, "group": group, "a": a, "b": b}, inference.MAP(), progress=False)
+    posterior = ppgp.fit(
+        several, {"x": X, "group": group, "a": a, "b": b}, inference.MAP(), progress=False
+    )
     both = posterior.predict(x=X, group=group)
-    assert bool(both["count"].seen_with(a).all())
-    assert bool(both["size"].seen_with(b).all())
-    assert not bool(both["size"].seen_with(a).any())
-    assert bool(posterior.predict(x=X, group=group, a=a).seen_with(b).all())
+    assert bool(both["count"].in_training_with(a).all())
+    assert bool(both["size"].in_training_with(b).all())
+    assert not bool(both["size"].in_training_with(a).any())
+    assert bool(posterior.predict(x=X, group=group, a=a).in_training_with(b).all())

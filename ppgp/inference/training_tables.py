@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from ..data.dataset import Dataset
-from ..data.origin import Found, origin_of, same_table
+from ..data.found_on import Found, origin_of, same_table
 from ..kernels.networks import instances_in
 from ..models import Model
 from ..models.base import as_given

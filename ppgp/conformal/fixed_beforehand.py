@@ -6,22 +6,22 @@ import numpy as np
 
 from ..data.dataset import Dataset
 from ..errors import an
-from ..inference.also_seen import found_on
+from ..inference.training_tables import found_on
 from ..kernels.networks import modules_in
 from ..models import Model
 from ..numerics.same_rows import same_rows
 from ..posterior.provenance import common_columns, numbers
 from ..priors import Param
 
-UNDECLARED = (
-    "heuristic: no finite-sample guarantee, as {given} may have been found on these rows; pass fixed_beforehand=True if not"
-)
+UNDECLARED = "heuristic: no finite-sample guarantee, as {given} may have been found on these rows; pass fixed_beforehand=True if not"
 FOUND = "heuristic: no finite-sample guarantee, as something in the recipe was found on {count} of the {n} ranked rows"
 
 
 def given_by_hand(recipe: Model, d: int) -> list[str]:
     """Numbers other than 0, inducing inputs and torch modules, with which a recipe for d columns was made."""
-    fixed = {name: s.prior for name, s in recipe.sites(d).items() if not isinstance(s, Param) and s.fixed}
+    fixed = {
+        name: s.prior for name, s in recipe.sites(d).items() if not isinstance(s, Param) and s.fixed
+    }
     found = [f"{name} = {number}" for name, number in fixed.items() if number not in (0, None)]
     if getattr(recipe, "Z", None) is not None:
         found.append("inducing inputs")

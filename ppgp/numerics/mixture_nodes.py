@@ -17,7 +17,11 @@ FAR = (5.0, 6.0, 8.0, 11.0, 16.0, 24.0, 40.0, 100.0, 1000.0)
 OFFSETS = np.array(sorted({s * k for k in (*NEAR, *FAR) for s in (-1.0, 1.0)}))
 TAILS = (1e-12, 1e-9, 1e-6, 1e-4, 1e-3, 0.01)
 PROBABILITIES = (*TAILS, *(k / 40 for k in range(1, 40)), *(1 - p for p in reversed(TAILS)))
-FEW = (0.1, 0.5, 0.9)  # components with the same of these, to a quarter of their distance, have the same landmarks
+FEW = (
+    0.1,
+    0.5,
+    0.9,
+)  # components with the same of these, to a quarter of their distance, have the same landmarks
 FINENESS = 4.0  # components closer than a quarter of their scale have the same landmarks
 
 #: families with one mode, at ``loc``, and one ``scale``
@@ -69,13 +73,21 @@ def _of_scales(loc: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def _of_quantiles(law: Distribution) -> tuple[np.ndarray, np.ndarray]:
     """From quantiles of each component, where a family has no single scale; components with the same few quantiles have the same."""
     draws, n = law.batch_shape
-    values = {name: v.reshape(1, draws * n, *v.shape[2:]) for name, v in univariate.parameters(law).items()}
+    values = {
+        name: v.reshape(1, draws * n, *v.shape[2:])
+        for name, v in univariate.parameters(law).items()
+    }
     each = univariate.rebuilt(law, values)
     rows = np.tile(np.arange(n), draws)
     low, middle, high = _quantiles(each, FEW)
-    label = np.stack([_labels(*_cells(rows, x, (high - low) / FINENESS)) for x in (low, middle, high)])
+    label = np.stack(
+        [_labels(*_cells(rows, x, (high - low) / FINENESS)) for x in (low, middle, high)]
+    )
     _, first = np.unique(label, axis=1, return_index=True)
-    each, rows = univariate.take(each, torch.as_tensor(first, device=univariate.like(law).device)), rows[first]
+    each, rows = (
+        univariate.take(each, torch.as_tensor(first, device=univariate.like(law).device)),
+        rows[first],
+    )
     x = np.maximum.accumulate(_quantiles(each, PROBABILITIES), 0)
     step = np.diff(x, axis=0)
     width = np.minimum(np.vstack([step[:1], step]), np.vstack([step, step[-1:]]))
@@ -99,7 +111,10 @@ def _of_support(law: Any) -> tuple[np.ndarray, np.ndarray]:
     draws, n = law.batch_shape
     like = univariate.like(law)
     most = torch.finfo(like.dtype).max
-    points = [torch.full((1, n), sign * most, dtype=like.dtype, device=like.device) for sign in (-1.0, 1.0)]
+    points = [
+        torch.full((1, n), sign * most, dtype=like.dtype, device=like.device)
+        for sign in (-1.0, 1.0)
+    ]
     for name in ("lower_bound", "upper_bound"):
         bound = getattr(law.support, name, None)
         if bound is not None:

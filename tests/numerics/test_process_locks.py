@@ -13,8 +13,14 @@ import pytest
 import torch
 
 from ppgp import Prediction
+from ppgp.numerics.process_locks import (
+    help_in,
+    in_turn,
+    one_at_a_time,
+    silenced,
+    turns_of_this_thread,
+)
 from ppgp.numerics.seeding import seeded, stream
-from ppgp.numerics.turns import help_in, in_turn, one_at_a_time, silenced, turns_of_this_thread
 
 LONG = 60.0  # seconds, after which a thread is said to wait for ever
 
@@ -106,7 +112,10 @@ def forked(work: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-@pytest.mark.skipif(not hasattr(os, "fork") or sys.platform == "darwin", reason="processes are forked on Linux alone")
+@pytest.mark.skipif(
+    not hasattr(os, "fork") or sys.platform == "darwin",
+    reason="processes are forked on Linux alone",
+)
 def test_a_forked_child_does_not_wait_for_threads_that_it_has_not() -> None:
     holds, over = threading.Event(), threading.Event()
 
@@ -125,7 +134,10 @@ def test_a_forked_child_does_not_wait_for_threads_that_it_has_not() -> None:
         thread.join()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork") or sys.platform == "darwin", reason="processes are forked on Linux alone")
+@pytest.mark.skipif(
+    not hasattr(os, "fork") or sys.platform == "darwin",
+    reason="processes are forked on Linux alone",
+)
 def test_a_forked_child_keeps_the_turn_of_the_thread_that_forked() -> None:
     def work() -> None:
         assert None not in turns_of_this_thread()

@@ -50,23 +50,32 @@ def last_inside(holds: Condition, guess: Tensor, outward: int) -> Tensor:
     following = torch.nextafter(x, out)
     also = holds(following, ALL) & torch.isfinite(following)
     result = torch.where(inside & ~torch.isfinite(following), out, x)
-    open_rows = torch.nonzero((inside == also) & ~(inside & ~torch.isfinite(following)) & ~unknown).flatten()
+    open_rows = torch.nonzero(
+        (inside == also) & ~(inside & ~torch.isfinite(following)) & ~unknown
+    ).flatten()
     if len(open_rows):
         start = torch.where(inside, following, x)[open_rows]
         result[open_rows] = _searched(holds, open_rows, start, inside[open_rows], outward)
     return torch.where(unknown, guess, result).to(dtype)
 
 
-def _searched(holds: Condition, rows: Tensor, start: Tensor, inside: Tensor, outward: int) -> Tensor:
+def _searched(
+    holds: Condition, rows: Tensor, start: Tensor, inside: Tensor, outward: int
+) -> Tensor:
     """Steps that grow until the last number that holds is enclosed, then bisection over the places between."""
     dtype = start.dtype
     furthest = int(place(torch.tensor([torch.finfo(dtype).max], dtype=dtype)))
     where = outward * place(start)  # larger is further out
-    low, high = where.clone(), where.clone()  # low holds where it began inside, high does not where it began outside
+    low, high = (
+        where.clone(),
+        where.clone(),
+    )  # low holds where it began inside, high does not where it began outside
     step, active = 1, torch.arange(len(rows), device=rows.device)
     while len(active):
         out = inside[active]
-        base = torch.where(out, low[active], -high[active])  # mirrored where the search goes inwards
+        base = torch.where(
+            out, low[active], -high[active]
+        )  # mirrored where the search goes inwards
         trial = torch.where(base > furthest - step, torch.full_like(base, furthest), base + step)
         at = torch.where(out, trial, -trial)
         true = holds(number(outward * at, dtype), rows[active])
@@ -87,7 +96,13 @@ def _searched(holds: Condition, rows: Tensor, start: Tensor, inside: Tensor, out
 
 
 def _bisected(
-    holds: Condition, rows: Tensor, low: Tensor, high: Tensor, furthest: int, outward: int, dtype: torch.dtype
+    holds: Condition,
+    rows: Tensor,
+    low: Tensor,
+    high: Tensor,
+    furthest: int,
+    outward: int,
+    dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
     """Until low, which holds, and high, which does not, are neighbours."""
     while True:

@@ -100,7 +100,10 @@ def in_turn(function: F) -> F:
 def turns_of_this_thread() -> Turns:
     """The numbers of the turns that this thread has; None where it has none."""
     here = threading.get_ident()
-    return _ALL.number if _ALL.owner == here else None, _STREAM.number if _STREAM.owner == here else None
+    return (
+        _ALL.number if _ALL.owner == here else None,
+        _STREAM.number if _STREAM.owner == here else None,
+    )
 
 
 def help_in(turns: Turns) -> None:

@@ -19,9 +19,11 @@ import ppgp
 from ppgp.errors import DataError, PpgpError, UnknownName
 from ppgp.inference import NUTS
 from ppgp.inference.mcmc import forked_workers, nutpie_chains
-from ppgp.inference.mcmc.forked_workers import Crew
+from ppgp.inference.mcmc.forked_workers import WorkerPool
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="processes are forked on Linux alone"
+)
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
@@ -53,11 +55,13 @@ def gone(pids: list[int], seconds: float = 30.0) -> bool:
     return not any(map(alive, pids))
 
 
-def crew(
-    work: Callable[..., object], jobs: list[int], heard: list[tuple[int, tuple[int, int]]] | None = None
+def pool(
+    work: Callable[..., object],
+    jobs: list[int],
+    heard: list[tuple[int, tuple[int, int]]] | None = None,
 ) -> dict[int, object]:
     told = [] if heard is None else heard
-    one = Crew(work, 2, lambda job, figures: told.append((job, figures)))
+    one = WorkerPool(work, 2, lambda job, figures: told.append((job, figures)))
     try:
         return dict(one.results(jobs))
     finally:
@@ -72,14 +76,19 @@ def test_every_job_is_done_and_reports() -> None:
         report(job, os.getpid())
         return job**2
 
-    assert crew(work, [1, 2, 3], heard) == {1: 1, 2: 4, 3: 9}
+    assert pool(work, [1, 2, 3], heard) == {1: 1, 2: 4, 3: 9}
     assert len({pid for _, (_, pid) in heard}) == 3
     assert os.getpid() not in {pid for _, (_, pid) in heard}
 
 
 @pytest.mark.parametrize(
     "error",
-    [DataError("a", "b", "c"), UnknownName("model", "gq", ["gp"]), ValueError("plain"), KeyError(torch.zeros(1))],
+    [
+        DataError("a", "b", "c"),
+        UnknownName("model", "gq", ["gp"]),
+        ValueError("plain"),
+        KeyError(torch.zeros(1)),
+    ],
     ids=repr,
 )
 def test_what_a_child_raises_is_raised_here(error: Exception) -> None:
@@ -88,7 +97,7 @@ def test_what_a_child_raises_is_raised_here(error: Exception) -> None:
 
     kind = type(error) if isinstance(error, PpgpError | ValueError) else RuntimeError
     with pytest.raises(kind) as caught:
-        crew(work, [0])
+        pool(work, [0])
     assert type(error).__name__ in str(caught.value) or str(caught.value) == str(error)
 
 
@@ -97,12 +106,14 @@ def test_a_child_that_dies_is_said() -> None:
         os._exit(3)
 
     with pytest.raises(RuntimeError, match="the process of chain 0 died"):
-        crew(work, [0])
+        pool(work, [0])
 
 
 @pytest.mark.parametrize("way", ["kernel", "pipe"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda s: s.name)
-def test_no_child_outlives_its_parent(number: signal.Signals, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_child_outlives_its_parent(
+    number: signal.Signals, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The parent reads one report of each child and then no more, so that they wait in a write."""
     if way == "pipe":
         monkeypatch.setattr(forked_workers, "end_with_parent", lambda: None)
@@ -122,7 +133,7 @@ def test_no_child_outlives_its_parent(number: signal.Signals, way: str, monkeypa
                 there.send(sorted(told))
                 time.sleep(600)
 
-        list(Crew(work, 2, heard).results([0, 1]))
+        list(WorkerPool(work, 2, heard).results([0, 1]))
 
     between = context.Process(target=parent)
     with warnings.catch_warnings():
@@ -144,18 +155,22 @@ def test_ctrl_c_keeps_what_forked_chains_have(monkeypatch: pytest.MonkeyPatch) -
     started, pressed = time.monotonic(), list[float]()
     counts = dict.fromkeys(range(2), 0)
 
-    class Listening(Crew):
-        def __init__(self, work: Callable[..., object], cores: int, heard: Callable[..., None]) -> None:
+    class Listening(WorkerPool):
+        def __init__(
+            self, work: Callable[..., object], cores: int, heard: Callable[..., None]
+        ) -> None:
             def both(chain: int, figures: tuple[int, int]) -> None:
                 counts[chain] = figures[0]
                 heard(chain, figures)
 
             super().__init__(work, cores, both)
 
-    monkeypatch.setattr(nutpie_chains, "Crew", Listening)
+    monkeypatch.setattr(nutpie_chains, "WorkerPool", Listening)
 
     def press() -> None:
-        while min(counts.values()) < 100 and time.monotonic() < started + 120:  # 50 of warm-up, then some draws
+        while (
+            min(counts.values()) < 100 and time.monotonic() < started + 120
+        ):  # 50 of warm-up, then some draws
             time.sleep(0.1)
         pressed.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)

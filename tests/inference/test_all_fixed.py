@@ -47,7 +47,9 @@ EVERY: list[Inference] = [
 def fit(model: Any, data: Dataset, how: Inference | None = None, **options: Any) -> ppgp.Posterior:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return ppgp.fit(model, data, inference.MAP() if how is None else how, progress=False, **options)
+        return ppgp.fit(
+            model, data, inference.MAP() if how is None else how, progress=False, **options
+        )
 
 
 def covariance(A: np.ndarray, B: np.ndarray) -> np.ndarray:
@@ -57,7 +59,9 @@ def covariance(A: np.ndarray, B: np.ndarray) -> np.ndarray:
 
 def test_every_method_is_tried() -> None:
     named = {getattr(inference, name) for name in inference.__all__} - {Inference}
-    assert {type(how) for how in EVERY} == {kind for kind in named if isinstance(kind, type) and issubclass(kind, Inference)}
+    assert {type(how) for how in EVERY} == {
+        kind for kind in named if isinstance(kind, type) and issubclass(kind, Inference)
+    }
 
 
 @pytest.mark.parametrize("how", EVERY, ids=repr)
@@ -65,14 +69,26 @@ def test_numbers_alone_are_one_draw_by_every_method(how: Inference, tmp_path: Pa
     posterior = fit(GP, DATA, how, standardise=False)
     C = covariance(X, X) + 0.2 * np.eye(30)
     evidence = stats.multivariate_normal(np.full(30, 0.4), C).logpdf(Y)
-    assert (posterior.shape, posterior.draws, posterior.mcmc, posterior.how) == ((1, 1), {}, False, how)
+    assert (posterior.shape, posterior.draws, posterior.mcmc, posterior.how) == (
+        (1, 1),
+        {},
+        False,
+        how,
+    )
     assert posterior.log_evidence == pytest.approx(evidence, rel=1e-10)
-    assert (posterior.bic, posterior.aic) == (pytest.approx(-2 * evidence), pytest.approx(-2 * evidence))
+    assert (posterior.bic, posterior.aic) == (
+        pytest.approx(-2 * evidence),
+        pytest.approx(-2 * evidence),
+    )
     new = RANDOM.uniform(0.0, 4.0, (7, 2))
     K = covariance(X, new)
     predicted = posterior.predict(new)
-    assert predicted.mean.numpy() == pytest.approx(0.4 + K.T @ np.linalg.solve(C, Y - 0.4), abs=1e-10)
-    assert predicted.variance.numpy() == pytest.approx(1.5 - (K * np.linalg.solve(C, K)).sum(0), abs=1e-10)
+    assert predicted.mean.numpy() == pytest.approx(
+        0.4 + K.T @ np.linalg.solve(C, Y - 0.4), abs=1e-10
+    )
+    assert predicted.variance.numpy() == pytest.approx(
+        1.5 - (K * np.linalg.solve(C, K)).sum(0), abs=1e-10
+    )
     inverse = np.linalg.inv(C)
     left_out = Y - inverse @ (Y - 0.4) / np.diag(inverse)
     assert posterior.loo().mean.numpy() == pytest.approx(left_out, abs=1e-10)
@@ -85,8 +101,13 @@ def test_numbers_alone_are_one_draw_by_every_method(how: Inference, tmp_path: Pa
 
 def test_what_follows_a_fit_follows_one_of_numbers() -> None:
     posterior = fit(GP, DATA)
-    new, rows = posterior.predict(X[:5]), Dataset(RANDOM.uniform(0.0, 4.0, (25, 2)), RANDOM.normal(size=25))
-    region = ppgp.calibrate(conformal.Normalized(), posterior.predict(rows.X), rows.y)(new, level=0.8)
+    new, rows = (
+        posterior.predict(X[:5]),
+        Dataset(RANDOM.uniform(0.0, 4.0, (25, 2)), RANDOM.normal(size=25)),
+    )
+    region = ppgp.calibrate(conformal.Normalized(), posterior.predict(rows.X), rows.y)(
+        new, level=0.8
+    )
     assert bool(torch.isfinite(region.lower).all())  # type: ignore[union-attr]
     assert posterior.predict(X[:5], joint=True).sample(3).shape == (3, 5)
     assert posterior.pathwise(4)(X[:5]).shape == (4, 5)
@@ -105,7 +126,9 @@ def test_what_follows_a_fit_follows_one_of_numbers() -> None:
 def test_a_variogram_that_was_fitted_is_kriged() -> None:
     """Ordinary kriging by its own equations, and the restricted likelihood: with numbers alone there is nothing to search."""
     where, zinc = 1000 * X, 300 + 90 * (np.sin(3 * X[:, 0]) + np.cos(3 * X[:, 1]))
-    found = ppgp.fit_variogram(ppgp.empirical_variogram(Dataset(where, zinc)), kernels.Exponential())
+    found = ppgp.fit_variogram(
+        ppgp.empirical_variogram(Dataset(where, zinc)), kernels.Exponential()
+    )
     posterior = fit(found.kriging(), Dataset(where, zinc))
     sill, length, nugget = found.variogram.variance, found.variogram.lengthscale, found.nugget  # type: ignore[attr-defined]
 
@@ -116,12 +139,20 @@ def test_a_variogram_that_was_fitted_is_kriged() -> None:
     C, K, one = k(where, where) + nugget * np.eye(30), k(where, new), np.ones(30)
     full = np.block([[C, one[:, None]], [one[None], np.zeros((1, 1))]])
     weights = np.linalg.solve(full, np.vstack([K, np.ones((1, 6))]))
-    mean, variance = weights[:30].T @ zinc, sill - (weights * np.vstack([K, np.ones((1, 6))])).sum(0)
+    mean, variance = (
+        weights[:30].T @ zinc,
+        sill - (weights * np.vstack([K, np.ones((1, 6))])).sum(0),
+    )
     assert posterior.latent(new).mean.numpy() == pytest.approx(mean, rel=1e-8)
     assert posterior.predict(new).variance.numpy() == pytest.approx(variance + nugget, rel=1e-7)
     inverse = np.linalg.inv(C)
     P = inverse - np.outer(inverse @ one, inverse @ one) / (one @ inverse @ one)
-    restricted = zinc @ P @ zinc + np.linalg.slogdet(C)[1] + np.log(one @ inverse @ one) + 29 * np.log(2 * np.pi)
+    restricted = (
+        zinc @ P @ zinc
+        + np.linalg.slogdet(C)[1]
+        + np.log(one @ inverse @ one)
+        + 29 * np.log(2 * np.pi)
+    )
     assert posterior.log_evidence == pytest.approx(-0.5 * restricted, rel=1e-8)
 
 
@@ -145,7 +176,9 @@ def test_each_model_says_what_its_density_is(model: Any, data: Dataset, name: st
 
 
 @pytest.mark.parametrize(
-    "how", [inference.SVI(steps=30), inference.SVI(method="deterministic")], ids=["steps", "deterministic"]
+    "how",
+    [inference.SVI(steps=30), inference.SVI(method="deterministic")],
+    ids=["steps", "deterministic"],
 )
 def test_an_svgp_of_numbers_has_its_law_of_f_left(how: Inference) -> None:
     """Gaussian noise: q ends at the optimum, where the ELBO is the collapsed bound at the same inducing inputs."""
@@ -154,7 +187,9 @@ def test_an_svgp_of_numbers_has_its_law_of_f_left(how: Inference) -> None:
     model = models.SVGP(KERNEL, likelihood=likelihoods.Gaussian(0.2), Z=Z, learn=False)
     found = fit(model, DATA, how, standardise=False)
     assert found.stats["elbo"] == pytest.approx(sparse.stats["elbo"], abs=1e-5)
-    assert found.predict(X[8:]).mean.numpy() == pytest.approx(sparse.predict(X[8:]).mean.numpy(), abs=1e-4)
+    assert found.predict(X[8:]).mean.numpy() == pytest.approx(
+        sparse.predict(X[8:]).mean.numpy(), abs=1e-4
+    )
     labels = models.SVGP(KERNEL, likelihood=likelihoods.Bernoulli(), Z=Z, learn=False)
     assert fit(labels, LABELS, how, standardise=False).predict(X[8:]).probabilities.shape == (22, 2)
 
@@ -164,5 +199,10 @@ def test_params_alone_leave_svi_no_site() -> None:
         fit(models.SGPR(KERNEL, 8, noise=0.2, learn=True), DATA, inference.SVI(steps=3))
     held = pytest.warns(ppgp.errors.ConvergenceWarning, match="inducing")
     with held:
-        found = ppgp.fit(models.SGPR(KERNEL, 8, noise=0.2, learn=True), DATA, inference.NUTS(draws=20), progress=False)
+        found = ppgp.fit(
+            models.SGPR(KERNEL, 8, noise=0.2, learn=True),
+            DATA,
+            inference.NUTS(draws=20),
+            progress=False,
+        )
     assert found.shape == (1, 1)

@@ -1,0 +1,63 @@
+"""Names of an earlier version still work for one version, with a warning that tells the new name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import ppgp
+from ppgp import conformal, inference, likelihoods
+from ppgp.models import LinearRegression
+from ppgp.posterior import storage
+
+NORMAL = torch.distributions.Normal(torch.zeros(3).double(), torch.ones(3).double())
+
+
+def test_old_fields_of_records() -> None:
+    with pytest.warns(FutureWarning, match="Ensemble.of is now base"):
+        ensemble = inference.Ensemble(of=inference.MAP(steps=7))
+    with pytest.warns(FutureWarning, match="Ensemble.of is now base"):
+        assert ensemble.of == ensemble.base == inference.MAP(steps=7)
+    with pytest.warns(FutureWarning, match="RAPS.free is now k_reg"):
+        assert conformal.RAPS(free=3) == conformal.RAPS(k_reg=3)
+    with pytest.warns(FutureWarning, match="Prediction.seen is now in_training"):
+        law = ppgp.Prediction(NORMAL, seen=torch.ones(3, dtype=torch.bool))
+    with pytest.warns(FutureWarning, match="seen_with is now in_training_with"):
+        assert law.seen_with(torch.zeros(3).double()).all()
+    assert replace(ensemble, members=2).base == ensemble.base  # no old name, no warning
+
+
+def test_old_methods() -> None:
+    theta = {"noise": torch.tensor(0.5).double()}
+    with pytest.warns(FutureWarning, match="Gaussian.law is now distribution"):
+        old = likelihoods.Gaussian().law(theta, torch.zeros(4).double())
+    assert torch.equal(
+        old.scale, likelihoods.Gaussian().distribution(theta, torch.zeros(4).double()).scale
+    )
+    with pytest.warns(FutureWarning, match="deleted is now leave_one_out_parts"):
+        assert conformal.deleted is conformal.leave_one_out_parts
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        conformal.nothing  # type: ignore[attr-defined]
+
+
+def test_a_users_subclass_with_the_old_name_of_its_method() -> None:
+    with pytest.warns(FutureWarning, match="Wide.law is now distribution"):
+
+        class Wide(LinearRegression):
+            def law(self, theta, X):  # type: ignore[no-untyped-def,override]
+                return torch.distributions.Normal(torch.zeros(len(X)).double(), 100.0)
+
+    assert float(Wide().distribution({}, torch.zeros(2, 1).double()).scale[0]) == 100.0
+
+
+def test_a_saved_field_of_the_old_name(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    old = type("Ensemble", (), {"__module__": "ppgp.inference.ensemble"})
+    tree = {
+        "class": "inference.Ensemble",
+        "fields": {"of": {"class": "inference.MAP", "fields": {}}, "members": 3},
+    }
+    table = {"inference.Ensemble": inference.Ensemble, "inference.MAP": inference.MAP}
+    assert storage._decode(tree, {}, table, {}) == inference.Ensemble(inference.MAP(), members=3)
+    assert storage.class_name(old) == "inference.Ensemble"
