@@ -2,7 +2,7 @@
 
 import warnings
 
-from .. import libraries as libraries  # first: it imports NumPy and torch
+from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .control_of_risk import risk_control
 from .leave_one_out_gp import (
     full_interval,

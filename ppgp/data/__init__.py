@@ -1,6 +1,6 @@
 """Tables: a Dataset, its Scaler, checked arrays, and reading from names and files."""
 
-from .. import libraries as libraries  # first: it imports NumPy and torch
+from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .arrays import as_tensor, check_inputs, check_noise
 from .columns import inputs_of
 from .dataset import Dataset, Scaler, in_order

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, PpgpError, UnknownName
-from ..libraries import unchanged
+from ..numerics.libraries import unchanged
 from .columns import refuse_twice
 from .dataset import Dataset, refuse_no_rows
 from .delimited import read_delimited

@@ -1,6 +1,6 @@
 """Whether to believe an answer: convergence, comparison, leave-one-out, calibration by simulation, metrics."""
 
-from .. import libraries as libraries  # first: it imports NumPy and torch
+from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from ..posterior.convergence import (
     convergence_warnings,
     ess,

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import eigh
 
-from ..libraries import unchanged
+from ..numerics.libraries import unchanged
 from ..posterior import convergence
 from ..posterior.posterior import Posterior
 

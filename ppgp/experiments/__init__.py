@@ -68,6 +68,6 @@ def experiment(name: str) -> Callable[..., list[dict[str, Any]]]:
     """
     if name not in EXPERIMENTS:
         raise UnknownName("experiment", name, EXPERIMENTS)
-    from ..libraries import imported  # it takes a second
+    from ..numerics.libraries import imported  # it takes a second
 
     return imported(f"{__name__}.{EXPERIMENTS[name][0]}").run

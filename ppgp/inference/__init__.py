@@ -1,6 +1,6 @@
 """How a model is fitted: one method a file, each a frozen record of options."""
 
-from .. import libraries as libraries  # first: it imports NumPy and torch
+from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .base import Inference
 from .ensemble import Ensemble
 from .exact import Exact

@@ -9,7 +9,7 @@ from ..data.dataset import Dataset
 from ..errors import ConvergenceWarning, Renamed
 from ..inference.fitting import fit as fit_posterior
 from ..inference.interrupts import whole
-from ..libraries import unchanged
+from ..numerics.libraries import unchanged
 from ..numerics.process_locks import silenced
 from ..posterior.prediction import Prediction
 from . import recipes as zoo

@@ -1,6 +1,6 @@
 """Covariance functions: one kernel a file, and the algebra that combines them."""
 
-from .. import libraries as libraries  # first: it imports NumPy and torch
+from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .anisotropy import Anisotropy
 from .base import Kernel, Product, Sum, Unscaled
 from .constant import Constant

@@ -1,6 +1,6 @@
 """Likelihoods: what stands between a latent function and y, one a file."""
 
-from .. import libraries as libraries  # first: it imports NumPy and torch
+from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .base import Likelihood
 from .bernoulli import Bernoulli
 from .categorical import Categorical

@@ -1,6 +1,6 @@
 """The zoo: one final class a file; each a recipe that plain Pyro accepts."""
 
-from .. import libraries as libraries  # first: it imports NumPy and torch
+from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .base import Model
 from .gaussian_mixture import GaussianMixture
 from .gp import GP

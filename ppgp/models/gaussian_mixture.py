@@ -14,9 +14,9 @@ from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
 from ..errors import DataError, NotApplicable, SettingError
-from ..libraries import unchanged
 from ..numerics.cholesky import LOG_2PI
 from ..numerics.distributions import NormalMixture
+from ..numerics.libraries import unchanged
 from ..numerics.process_locks import silenced
 from ..priors import (
     Dirichlet,

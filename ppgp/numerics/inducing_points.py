@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, SettingError, UnknownName
-from ..libraries import unchanged
+from .libraries import unchanged
 from .process_locks import silenced
 
 __all__ = ["SELECTIONS", "different_rows", "select"]

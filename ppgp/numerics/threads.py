@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from ..libraries import imported
+from .libraries import imported
 from .openmp import set_own_threads, wait_policy
 
 #: multiplications of one evaluation from which a second thread pays, by the way that threads wait: those of a

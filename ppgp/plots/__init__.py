@@ -1,6 +1,6 @@
 """Figures, drawn on matplotlib's object interface: nothing global is touched, and every function returns its Figure."""
 
-from .. import libraries as libraries  # first: it imports NumPy and torch
+from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .chains import pair, rank, trace
 from .checks import elbo, k_hat, loo, predictive_check, sbc
 from .common import COLOURS, MOST_SITES

@@ -1,6 +1,6 @@
 """What a fit returns, its predictions and their sets, convergence figures, ArviZ and files."""
 
-from .. import libraries as libraries  # first: it imports NumPy and torch
+from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .posterior import Posterior
 from .prediction import Prediction
 from .region import Region

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..libraries import imported
+from ..numerics.libraries import imported
 from ..numerics.process_locks import silenced
 
 

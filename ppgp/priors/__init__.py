@@ -1,6 +1,6 @@
 """Priors as frozen records, the named sites that have them, and the units that they are in."""
 
-from .. import libraries as libraries  # first: it imports NumPy and torch
+from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .records import (
     Dirichlet,
     Exponential,

@@ -18,7 +18,7 @@ from torch.fx import graph_module
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 
-from ..libraries import unchanged
+from ..numerics.libraries import unchanged
 from ..numerics.process_locks import silenced
 
 aten = torch.ops.aten

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...errors import NumericalError, PpgpError
-from ...libraries import unchanged
+from ...numerics.libraries import unchanged
 from ...numerics.process_locks import help_in, turns_of_this_thread
 from ...numerics.threads import at_most, available_cores
 from ...posterior.arviz import arviz
