@@ -1,4 +1,8 @@
-"""Conformal prediction: one score or closed form a file; knows predictions and regions, never models or fits."""
+"""Conformal prediction: scores, calibration, online methods and closed forms.
+
+What this module exports works on predictions and regions. The methods that fit models stand in
+``bayes``, ``cross`` and ``full_conformal_sets``.
+"""
 
 import warnings
 
@@ -28,7 +32,10 @@ from .weights import Decay, shift_weights
 
 def __getattr__(name: str) -> object:
     if name == "deleted":  # the name of an earlier version
-        message = "conformal.deleted is now leave_one_out_parts; the old name will be removed in the next version"
+        message = (
+            "conformal.deleted is now leave_one_out_parts; "
+            "the old name will be removed in the next version"
+        )
         warnings.warn(message, FutureWarning, stacklevel=2)
         return leave_one_out_parts
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,78 +10,80 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..data.dataset import Scaler
 from ..errors import ConvergenceWarning, NotApplicable, counted_are
 from ..models import Model
 from ..posterior.convergence import psis, uncorrected
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
-from .full_conformal_sets import SCALED, _raw, _unscaled
+from .full_conformal_sets import SCALED, in_user_units, training_data
 from .split import smallest_n
 
-GRID = 113
-
-
-CENTRAL = 49  # of the grid's points, at percentiles of the predictive law
-
-
+FEWEST_DRAWS = 100
+GRID = 113  # candidates per row
+CENTRAL = 49  # of the grid's points, at percentiles of the predictive distribution
 REACH = 6.0  # predictive sds on either side of the grid's centre
-
-
+WIDENINGS = 8  # how often the reach may double
 BISECTIONS = 40
-
-
 BUDGET = 16_000_000  # numbers in the largest temporary
+TIE = 1e-12  # a p-value within this of alpha counts as equal to alpha
+
+SetEnds = tuple[Tensor, Tensor, Tensor]
+"""Where the sets end: row number, y, and the effective number of draws there."""
 
 
 class _AddOneIn:
-    """The conformal p-value of a candidate (x*, y), by reweighting draws as if it had been among the data. Fong & Holmes (2021)."""
+    """The conformal p-value of a candidate (x*, y), by add-one-in importance weights.
+
+    Each draw is reweighted by its likelihood of the candidate, as if the candidate had been among
+    the data. Fong & Holmes (2021).
+    """
 
     def __init__(self, posterior: Posterior, rows: Tensor) -> None:
-        self.posterior, self.rows = posterior, rows
-        model, data = posterior.model, posterior.data
+        self.posterior = posterior
+        self.rows = rows
+        model = posterior.model
         with torch.no_grad():
-            L = model.log_likelihood(posterior.theta, data)["y"]
-            law = model.distribution(
-                posterior.theta, rows
-            )  # given each draw, as the likelihood of the data is
-            self.law = law.expand(torch.Size([len(L), len(rows)]))
-        self.top = L.max(0).values
-        self.E = (L - self.top).exp()  # [T, n]
-        self.base = _guide_correction(posterior)
+            log_likelihood = model.log_likelihood(posterior.theta, posterior.data)["y"]
+            # given each draw, as the likelihood of the data is
+            predictive = model.distribution(posterior.theta, rows)
+            self.predictive = predictive.expand(torch.Size([len(log_likelihood), len(rows)]))
+        self.largest = log_likelihood.max(0).values
+        self.likelihood = (log_likelihood - self.largest).exp()  # [T, n], of the largest
+        self.log_weights = _guide_correction(posterior)
 
     def __call__(self, which: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """p-value [c] of y[c] at rows[which[c]], and the effective number of draws behind it."""
+        """Return the p-value [c] of y[c] at rows[which[c]], and the effective number of draws."""
         from ..numerics.univariate import log_prob, take
 
-        T, n = self.E.shape
+        T, n = self.likelihood.shape
         p, ess = torch.empty_like(y), torch.empty_like(y)
         size = max(1, BUDGET // (T + n))
         for i in range(0, len(y), size):
             part = slice(i, i + size)
-            each = log_prob(take(self.law, which[part]), y[part])  # [T, c]
-            w = torch.softmax(each + self.base[:, None], 0)
-            own = torch.logsumexp(torch.log(w) + each, 0)
-            others = (self.E.mT @ w).log() + self.top[:, None]  # [n, c]
+            each = log_prob(take(self.predictive, which[part]), y[part])  # [T, c]
+            weights = torch.softmax(each + self.log_weights[:, None], 0)
+            own = torch.logsumexp(torch.log(weights) + each, 0)
+            others = (self.likelihood.mT @ weights).log() + self.largest[:, None]  # [n, c]
             p[part] = (1 + (others <= own).sum(0)) / (n + 1)
-            ess[part] = 1 / w.square().sum(0)
+            ess[part] = 1 / weights.square().sum(0)
         return p, ess
 
     def k_hat(self, which: int, y: float) -> float:
+        """Return the Pareto shape of the weights of the candidate y at rows[which]."""
         from ..numerics.univariate import log_prob, take
 
-        each = (
-            log_prob(
-                take(self.law, torch.tensor([which])),
-                torch.tensor([y], dtype=self.E.dtype, device=self.E.device),
-            )[:, 0]
-            + self.base
-        )
-        return psis(each.double().cpu().numpy())[1]
+        candidate = torch.tensor([y], dtype=self.likelihood.dtype, device=self.likelihood.device)
+        each = log_prob(take(self.predictive, torch.tensor([which])), candidate)[:, 0]
+        return psis((each + self.log_weights).double().cpu().numpy())[1]
 
 
 def _guide_correction(posterior: Posterior) -> Tensor:
-    """Log weights that turn draws of a guide into draws of the posterior, Pareto-smoothed; zero for Markov chains."""
+    """Return Pareto-smoothed log weights that turn draws of a guide into draws of the posterior.
+
+    They are zero for Markov chains.
+    """
     lp, log_q = (posterior.stats.get(name) for name in ("lp", "log_q"))
     count = math.prod(posterior.shape)
     if posterior.mcmc or lp is None or log_q is None:
@@ -89,156 +91,203 @@ def _guide_correction(posterior: Posterior) -> Tensor:
     return torch.as_tensor(psis((lp - log_q).flatten().double().cpu().numpy())[0])
 
 
-def _of_another_law(posterior: Posterior) -> str:
-    """What the draws are, where they are not those of the posterior and nothing is known that weighs them to it; else ""."""
+def _uncorrectable(posterior: Posterior) -> str:
+    """Return what the draws are, where no weights can turn them into draws of the posterior.
+
+    The result is "" where they are draws of the posterior, or their density is known.
+    """
+    method = type(posterior.how).__name__
     if uncorrected(posterior):
-        return f"chains of {type(posterior.how).__name__}, whose steps are never rejected,"
-    known = (
-        posterior.mcmc
-        or {"lp", "log_q"} <= posterior.stats.keys()
-        or type(posterior.how).__name__ == "Exact"
-    )
-    return "" if known else f"those of {type(posterior.how).__name__}, whose density is not known,"
+        return f"chains of {method}, whose steps are never rejected,"
+    density_known = {"lp", "log_q"} <= posterior.stats.keys()
+    if posterior.mcmc or density_known or method == "Exact":
+        return ""
+    return f"those of {method}, whose density is not known,"
 
 
 def conformal_bayes(posterior: Posterior, X: Any, level: float = 0.9) -> Region:
-    """Sets {y: conformal p-value > 1 - level} of a Bayesian model at rows X [m, d], from the draws of one fit.
+    """Return the sets {y: conformal p-value > 1 - level} of a Bayesian model, from one fit.
 
-    Each candidate y reweights the draws by its likelihood, as if (x, y) had been among the data; the score of a row is then
-    its posterior predictive density. Draws of SVI and Laplace are first reweighted to the posterior (Pareto-smoothed); where their
-    density is not known (flows), and for SGLD and SGHMC, the set is heuristic. So it is after ``standardise=True``: the
-    rows that are ranked have set the scale of the priors.
-    Labels are enumerated; for numbers a grid finds the set and bisection its ends (``pieces`` where there are several).
-    Fong & Holmes (2021).
+    Each candidate y reweights the draws by its likelihood, as if (x, y) had been among the data;
+    the score of a row is then its posterior predictive density. Draws of SVI and Laplace are first
+    reweighted to the posterior (Pareto-smoothed). The set is heuristic where their density is not
+    known (flows), and for SGLD and SGHMC. It is also heuristic after ``standardise=True``, because
+    the ranked rows have set the scale of the priors.
+
+    Labels are enumerated. For a continuous y, a grid locates the set and bisection its ends
+    (``pieces`` of the Region where there are several). Fong & Holmes (2021).
+
+    Args:
+        posterior: the fit of a model whose rows are independent given the draw, with at least 100
+            draws.
+        X: new rows [m, d], in the units of the data.
+        level: the coverage wanted, in (0, 1).
+
+    Returns:
+        The Region of the m rows. Its sentence reports the smallest effective number of draws and
+        the Pareto k-hat there.
 
     Raises:
-        NotApplicable: if rows are not independent given the draw (a GP: use ``full_conformal``), or there is one draw.
+        NotApplicable: if rows are not independent given the draw (a GP: use ``full_conformal``),
+            if there are fewer than 100 draws, or if y is a count.
     """
     alpha = float(1 - exact_level(level))
-    _raw(posterior)
-    model, scaler = posterior.model, posterior.scaler
-    if type(model).law is Model.law:
+    training_data(posterior)
+    if type(posterior.model).law is Model.law:
         raise NotApplicable(
             "rows that are independent given the draw",
-            type(model).__name__,
+            type(posterior.model).__name__,
             "use full_conformal for a GP",
         )
     rows = posterior._new_rows(X)
-    if math.prod(posterior.shape) < 100:
-        got = str(math.prod(posterior.shape))
-        raise NotApplicable(
-            "at least 100 draws to reweight", got, "fit by NUTS, SVI or Laplace, with priors"
-        )
+    draws = math.prod(posterior.shape)
+    if draws < FEWEST_DRAWS:
+        do = "fit by NUTS, SVI or Laplace, with priors"
+        raise NotApplicable(f"at least {FEWEST_DRAWS} draws to reweight", str(draws), do)
     with torch.no_grad():
         add = _AddOneIn(posterior, rows)
-    T, n = add.E.shape
-    prediction = Prediction(add.law, classes=posterior.data.classes)
+    n = add.likelihood.shape[1]
+    prediction = Prediction(add.predictive, classes=posterior.data.classes)
     if prediction.kind == "classes":
-        region, edges = _enumerate(add, prediction, alpha, level)
+        region, ends = _enumerate(add, prediction, alpha, level)
     else:
-        region, edges = _search(add, prediction, alpha, level)
-        lower, upper = _unscaled(scaler, region.lower, region.upper)  # type: ignore[arg-type]
-        pieces = region.pieces
-        if pieces is not None and scaler is not None:
-            m, s = float(scaler.y_mean), float(scaler.y_sd)
-            pieces = tuple(tuple((m + s * a, m + s * b) for a, b in row) for row in pieces)
-        region = replace(region, lower=lower, upper=upper, pieces=pieces)
-    which, y, ess = edges
-    worst = int(ess.argmin()) if len(ess) else 0
-    k = add.k_hat(int(which[worst]), float(y[worst])) if len(ess) else math.nan
-    limit = min(1 - 1 / math.log10(T), 0.7)
-    effective = float(ess.min()) if len(ess) else T
-    figures = f"of {T} draws, worst effective number {effective:.0f}, k-hat {k:.2f}"
-    sentence = f"coverage >= {level} as draws -> infinity ({figures})"
-    strange = _of_another_law(posterior)
-    if strange:
-        sentence = (
-            f"heuristic: no guarantee, as {strange} are not draws of the posterior, however many"
-        )
-    elif k > limit:
-        sentence = f"heuristic: weights unreliable, k-hat {k:.2f} above {limit:.2f}"
-        warnings.warn(
-            f"conformal_bayes: {sentence}; take more draws, or use calibrate",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
-    elif scaler is not None:
-        sentence = f"{SCALED} ({figures})"
+        region, ends = _search(add, prediction, alpha, level)
+        region = _rescaled(region, posterior.scaler)
+    sentence, unreliable = _guarantee(posterior, add, ends, level)
+    if unreliable:
+        advice = "take more draws, or use calibrate"
+        warnings.warn(f"conformal_bayes: {sentence}; {advice}", ConvergenceWarning, stacklevel=2)
     if n < smallest_n(level):
-        sentence += f": everything, as {counted_are(n, 'row')} fewer than the {smallest_n(level)} that an answer needs"
+        rows_are = counted_are(n, "row")
+        sentence += f": everything, as {rows_are} fewer than the {smallest_n(level)} needed"
     return replace(region, guarantee=sentence, n_calibration=n)
 
 
-Edges = tuple[Tensor, Tensor, Tensor]
+def _guarantee(
+    posterior: Posterior, add: _AddOneIn, ends: SetEnds, level: float
+) -> tuple[str, bool]:
+    """Return the sentence that holds, and whether k-hat says that the weights are unreliable."""
+    which, y, ess = ends
+    draws = len(add.likelihood)
+    k, effective = math.nan, float(draws)
+    if len(ess):
+        worst = int(ess.argmin())
+        k, effective = add.k_hat(int(which[worst]), float(y[worst])), float(ess[worst])
+    figures = f"of {draws} draws, worst effective number {effective:.0f}, k-hat {k:.2f}"
+    others = _uncorrectable(posterior)
+    if others:
+        reason = f"as {others} are not draws of the posterior, however many"
+        return f"heuristic: no guarantee, {reason}", False
+    limit = min(1 - 1 / math.log10(draws), 0.7)
+    if k > limit:
+        return f"heuristic: weights unreliable, k-hat {k:.2f} above {limit:.2f}", True
+    if posterior.scaler is not None:
+        return f"{SCALED} ({figures})", False
+    return f"coverage >= {level} as draws -> infinity ({figures})", False
+
+
+def _rescaled(region: Region, scaler: Scaler | None) -> Region:
+    """Return intervals and their pieces in the units of the user."""
+    if scaler is None:
+        return region
+    assert region.lower is not None
+    assert region.upper is not None
+    lower, upper = in_user_units(scaler, region.lower, region.upper)
+    pieces = region.pieces
+    if pieces is not None:
+        mean, sd = float(scaler.y_mean), float(scaler.y_sd)
+        pieces = tuple(tuple((mean + sd * a, mean + sd * b) for a, b in row) for row in pieces)
+    return replace(region, lower=lower, upper=upper, pieces=pieces)
 
 
 def _enumerate(
     add: _AddOneIn, prediction: Prediction, alpha: float, level: float
-) -> tuple[Region, Edges]:
+) -> tuple[Region, SetEnds]:
+    """Return the label sets, with the labels they hold in place of ends."""
     m, K = len(prediction), prediction.probabilities.shape[1]
-    which, y = torch.arange(m).repeat_interleave(K), torch.arange(K).repeat(m).to(add.E)
+    which = torch.arange(m).repeat_interleave(K)
+    y = torch.arange(K).repeat(m).to(add.likelihood)
     p, ess = add(which, y)
-    kept = p > alpha + 1e-12
+    kept = p > alpha + TIE
     return Region(level, "", labels=kept.reshape(m, K)), (which[kept], y[kept], ess[kept])
 
 
 def _search(
     add: _AddOneIn, prediction: Prediction, alpha: float, level: float
-) -> tuple[Region, Edges]:
+) -> tuple[Region, SetEnds]:
+    """Return the sets of a continuous y on the model's scale, and their finite ends."""
     if prediction.kind == "count":
-        raise NotApplicable(
-            "numbers on a line, or classes, for y", "counts", "use split conformal: calibrate"
-        )
+        do = "use split conformal: calibrate"
+        raise NotApplicable("numbers on a line, or classes, for y", "counts", do)
+    grid, inside = _on_grid(add, prediction, alpha)
+    rows, cells = torch.nonzero(inside[:, :-1] != inside[:, 1:], as_tuple=True)
+    leaving = inside[rows, cells]
+    ends = _bisected(add, rows, grid[rows, cells], grid[rows, cells + 1], leaving, alpha)
+    pieces = _pieces(rows, leaving, ends, inside[:, 0])
+    first = [row[0][0] if row else math.inf for row in pieces]
+    last = [row[-1][1] if row else -math.inf for row in pieces]
+    region = Region(level, "", grid.new_tensor(first), grid.new_tensor(last))
+    if any(len(row) > 1 for row in pieces):
+        region = replace(region, pieces=tuple(map(tuple, pieces)))
+    ess = torch.empty(0)
+    if len(rows):
+        ess = add(rows, ends)[1]
+    return region, (rows, ends, ess)
+
+
+def _on_grid(add: _AddOneIn, prediction: Prediction, alpha: float) -> tuple[Tensor, Tensor]:
+    """Return candidates [m, GRID] and which of them belong to the set of their row.
+
+    Each grid is widened until both its ends lie outside the set, eight times at most. It is even
+    over its reach, with points added at percentiles of the predictive distribution: a narrow set
+    could lie between even points.
+    """
     m = len(prediction)
     centre, sd = prediction.centre, prediction.spread
     reach = torch.full_like(sd, REACH)
     inside = torch.zeros(m, GRID, dtype=torch.bool)
     grid = torch.zeros(m, GRID).to(sd)
-    # evenly over the reach, and at the law's own percentiles, where a narrow set would slip between even points
-    middle = torch.stack(
-        [prediction.quantile(float(p)) for p in torch.linspace(0.02, 0.98, CENTRAL)], 1
-    )
-    stale = torch.ones(m, dtype=torch.bool)
-    for _ in range(8):  # further out, until both ends of the grid are refused
-        here = torch.nonzero(stale).flatten()
-        line = torch.linspace(-1, 1, GRID - CENTRAL).to(sd)
+    line = torch.linspace(-1, 1, GRID - CENTRAL).to(sd)
+    shares = torch.linspace(0.02, 0.98, CENTRAL)
+    percentiles = torch.stack([prediction.quantile(float(p)) for p in shares], 1)
+    unfinished = torch.ones(m, dtype=torch.bool)
+    for _ in range(WIDENINGS):
+        here = torch.nonzero(unfinished).flatten()
         even = centre[here, None] + (reach * sd)[here, None] * line
-        grid[here] = torch.cat([even, middle[here]], 1).sort(1).values
+        grid[here] = torch.cat([even, percentiles[here]], 1).sort(1).values
         p, _ = add(here.repeat_interleave(GRID), grid[here].flatten())
-        inside[here] = (p > alpha + 1e-12).reshape(-1, GRID)
-        stale = inside[:, 0] | inside[:, -1]
-        if not bool(stale.any()):
+        inside[here] = (p > alpha + TIE).reshape(-1, GRID)
+        unfinished = inside[:, 0] | inside[:, -1]
+        if not bool(unfinished.any()):
             break
-        reach = torch.where(stale, 2 * reach, reach)
-    rows, cells = torch.nonzero(inside[:, :-1] != inside[:, 1:], as_tuple=True)
-    start = inside[rows, cells]
-    a, b = grid[rows, cells].clone(), grid[rows, cells + 1].clone()
-    for _ in range(BISECTIONS if len(rows) else 0):
+        reach = torch.where(unfinished, 2 * reach, reach)
+    return grid, inside
+
+
+def _bisected(
+    add: _AddOneIn, rows: Tensor, a: Tensor, b: Tensor, a_inside: Tensor, alpha: float
+) -> Tensor:
+    """Return, between a and b, the last candidate that belongs to the set, by bisection."""
+    if not len(rows):
+        return torch.where(a_inside, a, b)
+    for _ in range(BISECTIONS):
         middle = 0.5 * (a + b)
-        same = (add(rows, middle)[0] > alpha + 1e-12) == start
-        a, b = torch.where(same, middle, a), torch.where(same, b, middle)
-    ends = torch.where(start, a, b)
-    pieces: list[list[tuple[float, float]]] = [[] for _ in range(m)]
-    opened = [-math.inf if bool(inside[j, 0]) else math.nan for j in range(m)]
-    for row, leaving, end in zip(rows.tolist(), start.tolist(), ends.tolist(), strict=True):
-        if leaving:
-            pieces[row].append((opened[row], end))
-            opened[row] = math.nan
+        same_side = (add(rows, middle)[0] > alpha + TIE) == a_inside
+        a, b = torch.where(same_side, middle, a), torch.where(same_side, b, middle)
+    return torch.where(a_inside, a, b)
+
+
+def _pieces(
+    rows: Tensor, leaving: Tensor, ends: Tensor, open_below: Tensor
+) -> list[list[tuple[float, float]]]:
+    """Return the intervals of each row from the ends where its set is entered or left."""
+    pieces: list[list[tuple[float, float]]] = [[] for _ in range(len(open_below))]
+    start: dict[int, float] = dict.fromkeys(torch.nonzero(open_below).flatten().tolist(), -math.inf)
+    for row, leaves, end in zip(rows.tolist(), leaving.tolist(), ends.tolist(), strict=True):
+        if leaves:
+            pieces[row].append((start.pop(row), end))
         else:
-            opened[row] = end
-    for row in range(m):
-        if not math.isnan(opened[row]):
-            pieces[row].append((opened[row], math.inf))
-    lower = torch.tensor(
-        [p[0][0] if p else math.inf for p in pieces], dtype=sd.dtype, device=sd.device
-    )
-    upper = torch.tensor(
-        [p[-1][1] if p else -math.inf for p in pieces], dtype=sd.dtype, device=sd.device
-    )
-    several = any(len(p) > 1 for p in pieces)
-    ess = add(rows, ends)[1] if len(rows) else torch.empty(0)
-    return Region(level, "", lower, upper, pieces=tuple(map(tuple, pieces)) if several else None), (
-        rows,
-        ends,
-        ess,
-    )
+            start[row] = end
+    for row, begin in start.items():
+        pieces[row].append((begin, math.inf))
+    return pieces

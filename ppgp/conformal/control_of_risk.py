@@ -1,4 +1,4 @@
-"""Conformal risk control: a parameter chosen so that the expected loss, not only the miscoverage, stays below a bound."""
+"""Conformal risk control: choose a parameter so that the expected loss stays below a bound."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..data.arrays import as_tensor
 from ..errors import DataError, SettingError, counted, listed
@@ -14,7 +15,13 @@ from ..errors import DataError, SettingError, counted, listed
 
 @dataclass(frozen=True)
 class Controlled:
-    """The smallest parameter that controls the risk, its place on the grid, and the sentence that holds."""
+    """The smallest parameter that controls the risk.
+
+    Attributes:
+        parameter: its value.
+        index: its place on the grid.
+        guarantee: the sentence that holds.
+    """
 
     parameter: float
     index: int
@@ -22,28 +29,58 @@ class Controlled:
 
 
 def risk_control(losses: Any, parameters: Any, risk: float, bound: float = 1.0) -> Controlled:
-    """lambda = inf{lambda: n/(n+1) mean loss(lambda) + B/(n+1) <= risk}. Angelopoulos, Bates, Fisch, Lei & Schuster (2024), theorem 1.
+    """Choose the smallest parameter whose inflated mean loss is at most ``risk``.
+
+    The parameter is lambda = inf{lambda: n/(n+1) mean loss(lambda) + B/(n+1) <= risk}.
+    Angelopoulos, Bates, Fisch, Lei & Schuster (2024), theorem 1.
 
     Args:
-        losses: [n, L], of each calibration row at each parameter: between anything and ``bound``, never rising along the grid.
-        parameters: [L], rising.
-        risk: the bound wanted on the expected loss of a new row.
-        bound: B, the largest loss there can be.
+        losses: [n, L], the loss of each calibration row at each parameter. It is at most ``bound``,
+            may be negative, and never rises along the grid.
+        parameters: [L], in rising order.
+        risk: the bound wanted on the expected loss of a new row, between 0 and ``bound``.
+        bound: B, the largest possible loss.
+
+    Returns:
+        The parameter with its guarantee. Where no parameter is small enough in loss, it is the
+        largest one, with a sentence that begins with "none".
 
     Raises:
-        DataError: if a row's loss rises along the grid (the theorem needs that it does not), or exceeds ``bound``.
+        DataError: if shapes do not match, the parameters do not rise, a row's loss rises along the
+            grid (the theorem needs that it does not), or a loss exceeds ``bound`` or is not finite.
+        SettingError: if ``risk`` does not lie between 0 and ``bound``.
     """
     table, grid = as_tensor(losses, "losses"), as_tensor(parameters, "parameters")
+    _check(table, grid, risk, bound)
+    n = len(table)
+    sums = table.double().sum(0)
+    # in fractions, so that a bound that is met exactly counts as met
+    allowed = Fraction(str(risk)) * (n + 1) - Fraction(str(bound))
+    good = [j for j, total in enumerate(sums.tolist()) if Fraction(total) <= allowed]
+    if not good:
+        inflated = float((sums[-1] + bound) / (n + 1))
+        sentence = (
+            f"none: {counted(n, 'row')} and the largest parameter leave a bound of {inflated:.3g} "
+            f"on the risk, above {risk:g}"
+        )
+        return Controlled(float(grid[-1]), len(grid) - 1, sentence)
+    sentence = (
+        f"expected loss <= {risk:g} (exchangeable rows, losses that fall to {risk:g} or below)"
+    )
+    return Controlled(float(grid[good[0]]), good[0], sentence)
+
+
+def _check(table: Tensor, grid: Tensor, risk: float, bound: float) -> None:
+    """Raise the error of the first argument that the theorem does not cover."""
     if table.ndim != 2 or grid.shape != table.shape[1:]:
         raise DataError(
             "losses [n, L] and parameters [L]",
             f"{list(table.shape)} and {list(grid.shape)}",
-            "one column a parameter",
+            "pass one column per parameter",
         )
     if not bool((grid.diff() > 0).all()):
-        raise DataError(
-            "parameters in rising order", "others", "sort them, and the columns of losses with them"
-        )
+        do = "sort them, and the columns of losses with them"
+        raise DataError("parameters in rising order", "others", do)
     rising = torch.nonzero((table.diff(dim=1) > 1e-12).any(1)).flatten().tolist()
     if rising:
         raise DataError(
@@ -52,27 +89,7 @@ def risk_control(losses: Any, parameters: Any, risk: float, bound: float = 1.0) 
             "use a monotone loss",
         )
     if not bool((table <= bound).all()) or not bool(torch.isfinite(table).all()):
-        raise DataError(
-            f"losses of at most bound = {bound:g}", f"{float(table.max()):g}", "raise bound"
-        )
+        got = f"{float(table.max()):g}"
+        raise DataError(f"losses of at most bound = {bound:g}", got, "raise bound")
     if not 0 < risk < bound:
         raise SettingError(f"a risk between 0 and bound = {bound:g}", repr(risk), "for example 0.1")
-    n = len(table)
-    sums = table.double().sum(0)
-    inflated = (sums + bound) / (n + 1)
-    allowed = Fraction(str(risk)) * (n + 1) - Fraction(
-        str(bound)
-    )  # exactly: a bound that is met counts as met
-    good = [j for j, total in enumerate(sums.tolist()) if Fraction(total) <= allowed]
-    if not len(good):
-        return Controlled(
-            float(grid[-1]),
-            len(grid) - 1,
-            f"none: {counted(n, 'row')} and the largest parameter leave a bound of {float(inflated[-1]):.3g} on the risk, above {risk:g}",
-        )
-    index = int(good[0])
-    return Controlled(
-        float(grid[index]),
-        index,
-        f"expected loss <= {risk:g} (exchangeable rows, losses that fall to {risk:g} or below)",
-    )

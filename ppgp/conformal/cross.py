@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -25,24 +26,25 @@ from . import APS, LAC, Absolute, Score
 from .fixed_beforehand import found_among, given_by_hand, undeclared
 from .scores.base import check_score, widened
 
-FEWEST = 2  # folds
+FEWEST_FOLDS = 2
 
 
 @dataclass(frozen=True, eq=False)
 class CrossCalibrator:
-    """Fits that each left some rows out, with the scores of those rows; call it on new rows.
+    """Fits that each left some rows out, with those rows; call it on new rows.
 
     ``calibrator(X, level=0.9) -> Region``
 
     Attributes:
-        score: with one side.
+        score: the conformal score, with one side.
         posteriors: one per fold.
-        held_out: the rows that each fit left out, by number.
-        rows: the same rows, with the noise that is known of them.
-        given: what the recipe was given in place of a prior, and is not known to owe nothing to these rows.
-        found: the sentence of sets whose recipe is known to owe something to them.
-        interrupted: whether Ctrl-C came before the last fold. The rows of the folds that are missing are training rows of every fit:
-            CV+ of the other rows, by a method that has these too, with the guarantee of so many folds and rows.
+        held_out: the numbers of the rows that each fit left out, one tensor per fold.
+        rows: the same rows as Datasets, with their known noise.
+        given: the fixed values in the recipe whose origin was not declared, in words.
+        found: the sentence of the sets, where the recipe is known to depend on these rows.
+        interrupted: whether Ctrl-C came before the last fold. The rows of the missing folds are
+            then training rows of every fit: the result is CV+ of the other rows, by a method that
+            has these rows too, with the guarantee for the folds and rows that are left.
     """
 
     score: Score
@@ -61,12 +63,14 @@ class CrossCalibrator:
         return f"<CrossCalibrator {self.score!r}: {len(self.posteriors)} folds of {self.n} rows>"
 
     def promised(self, level: float) -> float:
-        """1 - 2 alpha, minus what few folds cost. Barber, Candes, Ramdas & Tibshirani (2021), theorems 1 and 4.
+        """Return the guaranteed coverage: 1 - 2 alpha, minus a cost for few folds.
 
-        The theorem is about folds of one size, and takes the smaller of two costs. The second, (1 - K/n) / (K + 1), needs
-        that size: all n + n/K rows of K + 1 folds are then exchangeable. The first holds for any sizes m_k: a row that is missed has
-        sum (m_k + 1) p_k <= alpha (n + 1) + K - 1, where p_k is its conformal p-value among the rows of fold k, and a weighted mean of
-        p-values is at most x with probability 2 x or less. Vovk & Wang (2020).
+        Barber, Candes, Ramdas & Tibshirani (2021), theorems 1 and 4. The theorem is about folds of
+        one size and takes the smaller of two costs. The second, (1 - K/n) / (K + 1), needs folds of
+        one size: all n + n/K rows of K + 1 folds are then exchangeable. The first holds for any
+        sizes m_k: a missed row has sum (m_k + 1) p_k <= alpha (n + 1) + K - 1, where p_k is its
+        conformal p-value among the rows of fold k, and a weighted mean of p-values is at most x
+        with probability 2 x or less (Vovk & Wang 2020).
         """
         n, K, alpha = self.n, len(self.posteriors), float(1 - exact_level(level))
         cost = 2 * (1 - 1 / K) / (n / K + 1)
@@ -75,55 +79,70 @@ class CrossCalibrator:
         return 1 - 2 * alpha - cost
 
     def __call__(self, X: Any, level: float = 0.9, noise_sd: Any = None) -> Region:
-        """The set at each row of X [m, d], in the units of the data.
+        """Return the set at each new row, in the units of the data.
 
         Args:
-            noise_sd: the known noise of these rows, needed where the training rows have one (or X is a Dataset that has it).
+            X: new rows [m, d], or a Dataset.
+            level: the nominal level in (0, 1); the guaranteed coverage is ``promised(level)``.
+            noise_sd: the known noise of these rows, needed where the training rows have one (or X
+                is a Dataset that has it).
+
+        Returns:
+            The Region of the m rows, with its guarantee.
 
         Raises:
+            SettingError: if level does not lie in (0, 1).
             DataError: if the noise of the training rows is known and that of X is not.
         """
-        noise_sd = noise_of(X, self.rows[0].noise_name) if noise_sd is None else noise_sd
-        if (
-            noise_sd is None and self.rows[0].noise_sd is not None
-        ):  # rows are exchangeable with their noise, not without it
+        if noise_sd is None:
+            noise_sd = noise_of(X, self.rows[0].noise_name)
+        # rows are exchangeable with their noise, not without it
+        if noise_sd is None and self.rows[0].noise_sd is not None:
             raise DataError(
                 "noise_sd of the new rows, as the training rows have it",
                 "none",
                 "pass noise_sd=, or a Dataset",
             )
-        alpha, n = 1 - exact_level(level), self.n
-        low, high = math.floor(alpha * (n + 1)), math.ceil((1 - alpha) * (n + 1))
+        alpha = 1 - exact_level(level)
         known = {} if noise_sd is None else {"noise_sd": noise_sd}
         new = [p.predict(X, **known) for p in self.posteriors]
-        old = [p.predict(rows) for p, rows in zip(self.posteriors, self.rows, strict=True)]
-        scores = [
-            self.score.score(o, rows.y, level) for o, rows in zip(old, self.rows, strict=True)
-        ]
-        text = self._guarantee(level)
+        scores = []
+        for posterior, rows in zip(self.posteriors, self.rows, strict=True):
+            scores.append(self.score.score(posterior.predict(rows), rows.y, level))
         if isinstance(self.score, LAC | APS):
-            beaten = torch.stack(
-                [
-                    (s[:, None, None] < self.score.scores(p)).sum(0)
-                    for s, p in zip(scores, new, strict=True)
-                ]
-            ).sum(0)
-            return Region(
-                level, text, labels=beaten < float((1 - alpha) * (n + 1)), n_calibration=n
-            )
+            region = self._labels(self.score, new, scores, alpha, level)
+        else:
+            region = self._interval(new, scores, alpha, level)
+        return replace(region, n_calibration=self.n)
+
+    def _labels(
+        self,
+        score: LAC | APS,
+        new: list[Prediction],
+        scores: list[Tensor],
+        alpha: Fraction,
+        level: float,
+    ) -> Region:
+        """Return the labels whose score is above those of too few left-out rows."""
+        beaten = []
+        for prediction, left_out in zip(new, scores, strict=True):
+            beaten.append((left_out[:, None, None] < score.scores(prediction)).sum(0))
+        labels = torch.stack(beaten).sum(0) < float((1 - alpha) * (self.n + 1))
+        return Region(level, self._guarantee(level), labels=labels)
+
+    def _interval(
+        self, new: list[Prediction], scores: list[Tensor], alpha: Fraction, level: float
+    ) -> Region:
+        """Return the interval between two order statistics of the ends at each left-out score."""
+        n, text = self.n, self._guarantee(level)
+        low, high = math.floor(alpha * (n + 1)), math.ceil((1 - alpha) * (n + 1))
         if low < 1 or high > n:
             infinite = torch.full((len(new[0]),), torch.inf, dtype=torch.float64)
-            return Region(
-                level,
-                f"{text}: infinite, as {n} rows are too few",
-                -infinite,
-                infinite,
-                n_calibration=n,
-            )
+            return Region(level, f"{text}: infinite, as {n} rows are too few", -infinite, infinite)
         ends = [self._ends(p, s, level) for p, s in zip(new, scores, strict=True)]
         lower, upper = (torch.cat(side) for side in zip(*ends, strict=True))
         region = widened(lower.kthvalue(low, 0).values, upper.kthvalue(high, 0).values, level)
-        return replace(region, guarantee=text, n_calibration=n)
+        return replace(region, guarantee=text)
 
     def _guarantee(self, level: float) -> str:
         if self.found is not None:
@@ -131,19 +150,18 @@ class CrossCalibrator:
         if self.given:
             return undeclared(list(self.given))
         promised = self.promised(level)
-        folds = f"{len(self.posteriors)} folds{' of unequal sizes' if self.n % len(self.posteriors) else ''}"
-        if promised <= 0:
-            return (
-                f"none: 1 - 2 (1 - level), less what {folds} of {self.n} rows cost, is not above 0"
-            )
-        return (
-            f"coverage >= {promised:.3g} (exchangeable rows, the whole fit repeated for each fold)"
-        )
+        if promised > 0:
+            basis = "exchangeable rows, the whole fit repeated for each fold"
+            return f"coverage >= {promised:.3g} ({basis})"
+        folds = f"{len(self.posteriors)} folds"
+        if self.n % len(self.posteriors):
+            folds += " of unequal sizes"
+        return f"none: 1 - 2 (1 - level), less what {folds} of {self.n} rows cost, is not above 0"
 
     def _ends(self, prediction: Prediction, scores: Tensor, level: float) -> tuple[Tensor, Tensor]:
-        """[rows left out, m]: the ends of the new rows' sets at each left-out score."""
+        """Return the ends of the new rows' sets at each left-out score, [rows left out, m]."""
         regions = [self.score.region(prediction, s, level) for s in scores]
-        middle = prediction.quantile(0.5)  # an empty set stands where it shrank to
+        middle = prediction.quantile(0.5)  # an empty set is placed where it has shrunk to
         lower, upper = (
             torch.stack([getattr(r, end) for r in regions]) for end in ("lower", "upper")
         )
@@ -163,68 +181,90 @@ def cross_calibrate(
     standardise: bool = True,
     fixed_beforehand: bool = False,
 ) -> CrossCalibrator:
-    """CV+ (``folds``), or jackknife+ (None: one fold per row): every row is predicted by a fit that did not see it.
+    """Fit once per fold, so that every row is predicted by a fit that did not use it.
 
-    Folds of one size (their number divides n) are promised more than unequal ones.
+    This is CV+, or jackknife+ with one fold per row. Folds of one size (their number divides n)
+    have a higher guaranteed coverage than unequal ones.
 
     Args:
-        model: a recipe. That of a posterior, ``posterior.model``, is taken as it was given to ``fit``: what was made ready for all
-            rows (priors, inducing inputs) has seen them.
-        score: with one side; None: ``Absolute()``, or ``LAC()`` for classes.
-        fixed_beforehand: your word that the numbers, inducing inputs and torch modules in the recipe owe nothing to these rows; the
-            sets are heuristic without it.
+        model: a recipe, that is, a model before it meets data. The model of a posterior,
+            ``posterior.model``, is taken as it was given to ``fit``, because the prepared one has
+            priors and inducing inputs that depend on all rows.
+        data: the training rows [n].
+        how: the inference method; None: the default of ``fit``.
+        score: the conformal score, with one side; None: ``Absolute()``, or ``LAC()`` for classes.
+        folds: how many folds; None: one per row (jackknife+).
+        seed: of the random folds, and of each fit.
+        progress: whether each fit shows a progress bar.
+        standardise: whether each fit standardises its rows, as in ``fit``.
+        fixed_beforehand: your declaration that the numbers, inducing inputs and torch modules in
+            the recipe do not depend on these rows; the sets are heuristic without it.
+
+    Returns:
+        The CrossCalibrator; after Ctrl-C that of the finished folds, with a ConvergenceWarning.
 
     Raises:
-        NotApplicable: for a program, whose rows cannot be told from its arguments.
-        SettingError: if there are fewer than two folds, or more than rows.
-        KeyboardInterrupt: if Ctrl-C came before two folds were done; after that they are returned, with a warning.
+        NotApplicable: for a program, whose rows cannot be told from its arguments, or a score with
+            two sides.
+        SettingError: if there are fewer than two folds, or more folds than rows.
+        KeyboardInterrupt: if Ctrl-C came before two folds were finished.
     """
     if not isinstance(model, Model) or not isinstance(data, Dataset):
         got = f"{type(model).__name__} and {type(data).__name__}"
-        raise NotApplicable(
-            "a model of the zoo and a Dataset", got, "use split conformal: calibrate"
-        )
+        do = "use split conformal: calibrate"
+        raise NotApplicable("a model of the zoo and a Dataset", got, do)
     if score is not None:
         check_score(score)
     recipe = as_given(model)
-    K = data.n if folds is None else folds
-    if isinstance(K, bool) or not isinstance(K, int) or not FEWEST <= K <= data.n:
-        raise SettingError(
-            f"between 2 and n = {data.n} folds, or None", repr(folds), "for example 10"
-        )
-    parts = torch.randperm(data.n, generator=torch.Generator().manual_seed(seed)).tensor_split(K)
+    parts = _folds(data.n, folds, seed)
+    K = len(parts)
     posteriors: list[Posterior] = []
     interrupted = False
     try:
         for part in parts:
             kept = torch.ones(data.n, dtype=torch.bool)
             kept[part] = False
-            posteriors.append(
-                whole(
-                    fit(
-                        recipe,
-                        data.rows(kept),
-                        how,
-                        seed=seed,
-                        progress=progress,
-                        standardise=standardise,
-                    )
-                )
+            rows = data.rows(kept)
+            posterior = fit(
+                recipe, rows, how, seed=seed, progress=progress, standardise=standardise
             )
+            posteriors.append(whole(posterior))
     except KeyboardInterrupt:
-        if len(posteriors) < FEWEST:
+        if len(posteriors) < FEWEST_FOLDS:
             raise
         interrupted = True
-        sentence = f"stopped by Ctrl-C: {len(posteriors)} of {K} folds; the rows of the others are training rows throughout"
+        sentence = (
+            f"stopped by Ctrl-C: {len(posteriors)} of {K} folds; "
+            "the rows of the others are training rows throughout"
+        )
         warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
     parts = parts[: len(posteriors)]
-    chosen = score or (LAC() if posteriors[0].predict(data.X[:1]).kind == "classes" else Absolute())
-    chosen.check(posteriors[0].predict(data.X[:1]))
-    if chosen.sides != 1:
-        raise NotApplicable(
-            "a score with one side", repr(chosen), "use Absolute, Normalized or Quantile"
-        )
-    given = [] if fixed_beforehand else given_by_hand(recipe, data.d)
-    rows = tuple(data.rows(part) for part in parts)
-    found = found_among(recipe, data)
-    return CrossCalibrator(chosen, tuple(posteriors), parts, rows, tuple(given), found, interrupted)
+    return CrossCalibrator(
+        _chosen(score, posteriors[0].predict(data.X[:1])),
+        tuple(posteriors),
+        parts,
+        tuple(data.rows(part) for part in parts),
+        () if fixed_beforehand else tuple(given_by_hand(recipe, data.d)),
+        found_among(recipe, data),
+        interrupted,
+    )
+
+
+def _folds(n: int, folds: int | None, seed: int) -> tuple[Tensor, ...]:
+    """Return the row numbers of each fold, in random order."""
+    K = n if folds is None else folds
+    if isinstance(K, bool) or not isinstance(K, int) or not FEWEST_FOLDS <= K <= n:
+        expected = f"between 2 and n = {n} folds, or None"
+        raise SettingError(expected, repr(folds), "for example 10")
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed)).tensor_split(K)
+
+
+def _chosen(score: Score | None, prediction: Prediction) -> Score:
+    """Return the score given, or the default one for such a y."""
+    if not score:
+        score = LAC() if prediction.kind == "classes" else Absolute()
+    score.check(prediction)
+    if score.sides != 1:
+        do = "use Absolute, Normalized or Quantile"
+        raise NotApplicable("a score with one side", repr(score), do)
+    return score

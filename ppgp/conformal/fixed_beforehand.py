@@ -1,4 +1,9 @@
-"""What a recipe was given in place of a prior: no fit to other rows finds it anew."""
+"""Whether the fixed values in a recipe depend on the rows that a conformal method ranks.
+
+A recipe is a model before it meets data. It may hold numbers, inducing inputs and torch modules in
+place of priors. No refit estimates them again, so that a guarantee needs them to be independent of
+the ranked rows.
+"""
 
 from __future__ import annotations
 
@@ -13,40 +18,63 @@ from ..numerics.same_rows import same_rows
 from ..posterior.provenance import common_columns, numbers
 from ..priors import Param
 
-UNDECLARED = "heuristic: no finite-sample guarantee, as {given} may have been found on these rows; pass fixed_beforehand=True if not"
-FOUND = "heuristic: no finite-sample guarantee, as something in the recipe was found on {count} of the {n} ranked rows"
+UNDECLARED = (
+    "heuristic: no finite-sample guarantee, as {given} may depend on these rows; "
+    "pass fixed_beforehand=True if not"
+)
+FOUND = (
+    "heuristic: no finite-sample guarantee, "
+    "as something in the recipe was estimated from {count} of the {n} ranked rows"
+)
+NAMED = 3  # fixed values that a sentence names
 
 
 def given_by_hand(recipe: Model, d: int) -> list[str]:
-    """Numbers other than 0, inducing inputs and torch modules, with which a recipe for d columns was made."""
-    fixed = {
-        name: s.prior for name, s in recipe.sites(d).items() if not isinstance(s, Param) and s.fixed
-    }
-    found = [f"{name} = {number}" for name, number in fixed.items() if number not in (0, None)]
+    """Return the fixed values of a recipe for d columns, in words.
+
+    These are numbers other than 0, inducing inputs and torch modules.
+    """
+    values = []
+    for name, site in recipe.sites(d).items():
+        if not isinstance(site, Param) and site.fixed and site.prior not in (0, None):
+            values.append(f"{name} = {site.prior}")
     if getattr(recipe, "Z", None) is not None:
-        found.append("inducing inputs")
-    return found + [f"the weights of {an(type(module).__name__)}" for module in modules_in(recipe)]
+        values.append("inducing inputs")
+    return values + [f"the weights of {an(type(module).__name__)}" for module in modules_in(recipe)]
 
 
 def found_among(recipe: Model, data: Dataset) -> str | None:
-    """The sentence of sets whose recipe is known to hold what was found on rows of ``data`` (in their units), whatever the caller's
-    word; None where none is known."""
+    """Return the sentence of sets whose recipe is known to depend on rows of ``data``.
+
+    It applies whatever the caller declares. The result is None where no dependence is known. Rows
+    are compared in the units of ``data``.
+    """
     X, y = numbers(data.X), numbers(data.y)
-    hits = []
+    matches = []
     for table in found_on(recipe):
         there, here = common_columns(table, data)
-        known = np.column_stack([numbers(table.X)[:, there], numbers(table.y)])
-        hits.append(same_rows(known, np.column_stack([X[:, here], y])))
-    count = int(np.any(hits, axis=0).sum()) if hits else 0
+        used = np.column_stack([numbers(table.X)[:, there], numbers(table.y)])
+        matches.append(same_rows(used, np.column_stack([X[:, here], y])))
+    if not matches:
+        return None
+    count = int(np.any(matches, axis=0).sum())
     return FOUND.format(count=count, n=data.n) if count else None
 
 
 def searches(recipe: Model, d: int) -> bool:
-    """Whether a fit of the recipe has anything to find."""
-    return any(s.trained if isinstance(s, Param) else not s.fixed for s in recipe.sites(d).values())
+    """Return whether a fit of the recipe has anything to estimate."""
+    for site in recipe.sites(d).values():
+        estimated = not site.fixed
+        if isinstance(site, Param):
+            estimated = site.trained
+        if estimated:
+            return True
+    return False
 
 
 def undeclared(given: list[str]) -> str:
-    """The sentence of sets that rest on what was given and may owe something to the rows that are ranked."""
-    more = f" and {len(given) - 3} more" if len(given) > 3 else ""
-    return UNDECLARED.format(given=", ".join(given[:3]) + more)
+    """Return the sentence of sets that rest on fixed values of undeclared origin."""
+    names = ", ".join(given[:NAMED])
+    if len(given) > NAMED:
+        names += f" and {len(given) - NAMED} more"
+    return UNDECLARED.format(given=names)

@@ -1,4 +1,4 @@
-"""Conformal methods that need a model and not only its predictions: full conformal, cross, and Bayes by add-one-in weights."""
+"""Full conformal prediction for the posterior of a Gaussian process: intervals and CDFs."""
 
 from __future__ import annotations
 
@@ -38,31 +38,57 @@ EXACT = "marginal coverage >= {level} (exchangeable rows)"
 BEFOREHAND = (
     "marginal coverage >= {level} (exchangeable rows; exact: hyperparameters fixed beforehand)"
 )
-SCALED = "heuristic: no finite-sample guarantee, as the ranked rows have scaled the data; fit with standardise=False"
-CENTRED = "heuristic: no finite-sample guarantee, as the mean is that of the ranked rows; fix it too, or pass split=0.3"
-UNKNOWN = "heuristic: no finite-sample guarantee, as this posterior does not know its recipe as it was given; fit it again"
+SCALED = (
+    "heuristic: no finite-sample guarantee, as the ranked rows have scaled the data; "
+    "fit with standardise=False"
+)
+CENTRED = (
+    "heuristic: no finite-sample guarantee, as the mean is that of the ranked rows; "
+    "fix it too, or pass split=0.3"
+)
+UNKNOWN = (
+    "heuristic: no finite-sample guarantee, as this posterior does not hold its recipe as it was "
+    "given to fit; fit it again"
+)
 FITTED = (
     "heuristic: no finite-sample guarantee, as the hyperparameters were fitted on the ranked rows"
 )
 
 
-def _raw(posterior: Posterior) -> Dataset:
-    """The training data in the units of the user."""
+def training_data(posterior: Posterior) -> Dataset:
+    """Return the training rows in the units of the user.
+
+    Raises:
+        NotApplicable: for a user's program.
+    """
     if not isinstance(posterior.data, Dataset) or not isinstance(posterior.model, Model):
         raise NotApplicable(
             "a model of the zoo and a Dataset",
             "a program with its own arguments",
             "use split conformal: calibrate",
         )
-    return posterior.data if posterior.scaler is None else posterior.scaler.back(posterior.data)
+    if posterior.scaler is None:
+        return posterior.data
+    return posterior.scaler.back(posterior.data)
 
 
-# -- full conformal of a Gaussian process ------------------------------------------------------------------------------
+def in_user_units(scaler: Scaler | None, *values: Tensor) -> list[Tensor]:
+    """Return values of y in the units of the user."""
+    if scaler is None:
+        return list(values)
+    return [v * scaler.y_sd + scaler.y_mean for v in values]
 
 
 @dataclass(frozen=True, eq=False)
-class _Full:
-    """What full conformal ranks: leave-one-out parts on the model's scale, which rows, and what is guaranteed."""
+class _Ranking:
+    """What full conformal prediction ranks, and what holds for it.
+
+    Attributes:
+        parts: leave-one-out predictions at the new rows, on the model's scale.
+        ranked: numbers of the rows that are ranked against the new one; None: all.
+        scaler: from the model's scale to the units of the user.
+        sentence: the guarantee, with {level} left open.
+    """
 
     parts: LeaveOneOutParts
     ranked: Tensor | None
@@ -73,20 +99,25 @@ class _Full:
     def exact(self) -> bool:
         return not self.sentence.startswith("heuristic")
 
+    @property
+    def n(self) -> int:
+        return len(self.parts.a if self.ranked is None else self.ranked)
 
-def _full(
+
+def _ranking(
     posterior: Posterior,
     X: Any,
     split: float | None,
     seed: int,
     noise_sd: Any,
     fixed_beforehand: bool,
-) -> _Full:
-    data = _raw(posterior)
-    noise_sd = noise_of(X, data.noise_name) if noise_sd is None else noise_sd
-    if (
-        data.noise_sd is not None and noise_sd is None
-    ):  # rows are exchangeable with their noise, not without it
+) -> _Ranking:
+    """Return what is ranked, with the arguments of ``full_conformal``."""
+    data = training_data(posterior)
+    if noise_sd is None:
+        noise_sd = noise_of(X, data.noise_name)
+    # rows are exchangeable with their noise, not without it
+    if data.noise_sd is not None and noise_sd is None:
         raise DataError(
             "noise_sd of the new rows, as the training rows have it",
             "none",
@@ -94,23 +125,33 @@ def _full(
         )
     require(posterior.model, JointGaussian)
     if split is None:
-        theta = {
-            **posterior.params,
-            **{k: v.flatten(0, 1).mean(0, keepdim=True) for k, v in posterior.draws.items()},
-        }
-        rows = posterior._new_rows(X)
-        parts = leave_one_out_parts(
-            *posterior.model.gaussian(
-                theta, rows, posterior.data, **posterior._known(noise_sd, rows)
-            )
-        )
-        return _Full(parts, None, posterior.scaler, _sentence_of_own(posterior, fixed_beforehand))
+        return _with_own_hyperparameters(posterior, X, noise_sd, fixed_beforehand)
     if not 0 < split < 1:
-        raise SettingError(
-            "split in (0, 1), the share of rows that the hyperparameters are fitted on, or None",
-            repr(split),
-            "use 0.3",
+        expected = (
+            "split in (0, 1), the share of rows that the hyperparameters are fitted on, or None"
         )
+        raise SettingError(expected, repr(split), "use 0.3")
+    return _with_split(posterior, X, split, seed, noise_sd, fixed_beforehand)
+
+
+def _with_own_hyperparameters(
+    posterior: Posterior, X: Any, noise_sd: Any, fixed_beforehand: bool
+) -> _Ranking:
+    """Rank all rows, with the posterior's hyperparameters (their mean over draws)."""
+    means = {k: v.flatten(0, 1).mean(0, keepdim=True) for k, v in posterior.draws.items()}
+    theta = {**posterior.params, **means}
+    rows = posterior._new_rows(X)
+    known = posterior._known(noise_sd, rows)
+    parts = leave_one_out_parts(*posterior.model.gaussian(theta, rows, posterior.data, **known))
+    sentence = _sentence_without_split(posterior, fixed_beforehand)
+    return _Ranking(parts, None, posterior.scaler, sentence)
+
+
+def _with_split(
+    posterior: Posterior, X: Any, split: float, seed: int, noise_sd: Any, fixed_beforehand: bool
+) -> _Ranking:
+    """Fit the hyperparameters on a share of the rows and rank the others."""
+    data = training_data(posterior)
     first = round(split * data.n)
     if first < 3 or data.n - first < 1:
         raise DataError(
@@ -121,57 +162,50 @@ def _full(
     order = torch.randperm(data.n, generator=torch.Generator().manual_seed(seed))
     how = posterior.how if isinstance(posterior.how, MAP) else MAP()
     recipe = as_given(posterior.model) if posterior.recipe is None else posterior.recipe
+    scaled = posterior.scaler is not None
+    subset = data.rows(order[:first])
     with silenced(ConvergenceWarning):  # any hyperparameters from these rows keep the guarantee
-        scaled = posterior.scaler is not None
-        small = whole(
-            fit(
-                recipe, data.rows(order[:first]), how, seed=seed, progress=False, standardise=scaled
-            )
-        )
+        small = whole(fit(recipe, subset, how, seed=seed, progress=False, standardise=scaled))
     rows, all_rows = small._new_rows(X), data
     if small.scaler is not None:
         all_rows = small.scaler(data)
-    parts = leave_one_out_parts(
-        *small.model.gaussian(small.theta, rows, all_rows, **small._known(noise_sd, rows))
-    )
-    return _Full(
-        parts, order[first:], small.scaler, _sentence_of_split(posterior, fixed_beforehand)
-    )
+    known = small._known(noise_sd, rows)
+    parts = leave_one_out_parts(*small.model.gaussian(small.theta, rows, all_rows, **known))
+    sentence = _sentence_with_split(posterior, fixed_beforehand)
+    return _Ranking(parts, order[first:], small.scaler, sentence)
 
 
-def _sentence_of_own(posterior: Posterior, fixed_beforehand: bool) -> str:
-    """What holds with the hyperparameters of the posterior, {level} left open."""
+def _sentence_without_split(posterior: Posterior, fixed_beforehand: bool) -> str:
+    """Return the guarantee with the posterior's hyperparameters, {level} left open."""
     recipe, d = as_given(posterior.model), posterior.data.d
     if searches(recipe, d):
         if fixed_beforehand:
+            names, method = ", ".join(posterior.theta), type(posterior.how).__name__
             raise SettingError(
-                "a recipe whose hyperparameters are all numbers, for fixed_beforehand=True without a split",
-                f"{', '.join(posterior.theta)} found by {type(posterior.how).__name__}",
+                "a recipe whose hyperparameters are all numbers, "
+                "for fixed_beforehand=True without a split",
+                f"{names} estimated by {method}",
                 "leave fixed_beforehand out, or pass split=0.3",
             )
         return FITTED
     if not fixed_beforehand:
         return undeclared(given_by_hand(recipe, d))
-    found = found_among(recipe, _raw(posterior))
-    if found is not None:
-        return found
+    sentence = found_among(recipe, training_data(posterior))
+    if sentence is not None:
+        return sentence
     if "mean" in recipe.sites(d) and getattr(recipe, "mean", 0.0) is None:
         return CENTRED
     return BEFOREHAND if posterior.scaler is None else SCALED
 
 
-def _sentence_of_split(posterior: Posterior, fixed_beforehand: bool) -> str:
-    """What holds with hyperparameters from rows that are not ranked, {level} left open."""
+def _sentence_with_split(posterior: Posterior, fixed_beforehand: bool) -> str:
+    """Return the guarantee with hyperparameters from other rows, {level} left open."""
     if fixed_beforehand:
-        return found_among(as_given(posterior.model), _raw(posterior)) or EXACT
+        return found_among(as_given(posterior.model), training_data(posterior)) or EXACT
     if posterior.recipe is None:
         return UNKNOWN
     given = given_by_hand(posterior.recipe, posterior.data.d)
     return undeclared(given) if given else EXACT
-
-
-def _unscaled(scaler: Scaler | None, *values: Tensor) -> list[Tensor]:
-    return list(values) if scaler is None else [v * scaler.y_sd + scaler.y_mean for v in values]
 
 
 def full_conformal(
@@ -183,32 +217,46 @@ def full_conformal(
     noise_sd: Any = None,
     fixed_beforehand: bool = False,
 ) -> Region:
-    """Full conformal intervals of a Gaussian process at rows X [m, d], in closed form and without calibration rows.
+    """Return full conformal intervals of a Gaussian process, in closed form.
+
+    No calibration rows are needed.
 
     Args:
-        posterior: of a GP. With ``split`` its hyperparameters, scaling included, are found anew by MAP on that share of its
-            training rows, from the recipe as it was given to ``fit``; all rows predict, and the others are ranked: the guarantee is
-            exact.
-        split: None: use the posterior's own hyperparameters (their mean over draws); then the set is heuristic, unless they were
-            fixed beforehand.
-        seed: which rows the hyperparameters come from.
-        noise_sd: the known noise of the new rows, needed where the training rows have one (or X is a Dataset that has it).
-        fixed_beforehand: your word that the numbers, inducing inputs and torch modules in the recipe owe nothing to these rows. Those
-            of ``fit_variogram`` or ``pretrained`` on the same rows do, and the set is heuristic without this word; with it too, where
+        posterior: of a GP. With ``split``, its hyperparameters and its scaling are estimated again
+            by MAP on that share of its training rows, from the recipe as it was given to ``fit``.
+            All rows then predict, and the others are ranked: the guarantee is exact.
+        X: new rows [m, d], in the units of the data, or a Dataset.
+        level: the coverage wanted, in (0, 1).
+        split: the share of rows that the hyperparameters are fitted on. None: use the posterior's
+            own hyperparameters (their mean over draws); the set is then heuristic, unless they
+            were fixed beforehand.
+        seed: decides which rows the hyperparameters come from.
+        noise_sd: the known noise of the new rows, needed where the training rows have one (or X is
+            a Dataset that has it).
+        fixed_beforehand: your declaration that the numbers, inducing inputs and torch modules in
+            the recipe do not depend on these rows. Those of ``fit_variogram`` or ``pretrained`` on
+            the same rows do. The set is heuristic without this declaration, and also with it where
             they are known to come from these rows.
+
+    Returns:
+        The Region of the m rows, with its guarantee. Intervals are infinite where too few rows are
+        ranked for the level.
 
     Raises:
         NotApplicable: if the model is not a GP.
-        SettingError: if ``fixed_beforehand`` is said of hyperparameters that were fitted.
-        DataError: if the noise of the training rows is known and that of the new rows is not.
+        SettingError: if level or split does not lie in (0, 1), or ``fixed_beforehand`` is declared
+            of hyperparameters that were fitted.
+        DataError: if the noise of the training rows is known and that of the new rows is not, or
+            there are too few rows to split.
     """
     exact_level(level)
-    full = _full(posterior, X, split, seed, noise_sd, fixed_beforehand)
-    n = len(full.parts.a) if full.ranked is None else len(full.ranked)
-    lower, upper = _unscaled(full.scaler, *full_interval(full.parts, level, full.ranked))
-    sentence = full.sentence.format(level=level)
-    if n < smallest_n(level):
-        sentence += f": infinite, as {counted_are(n, 'ranked row')} fewer than the {smallest_n(level)} a finite set needs"
+    ranking = _ranking(posterior, X, split, seed, noise_sd, fixed_beforehand)
+    ends = full_interval(ranking.parts, level, ranking.ranked)
+    lower, upper = in_user_units(ranking.scaler, *ends)
+    sentence, n, need = ranking.sentence.format(level=level), ranking.n, smallest_n(level)
+    if n < need:
+        rows_are = counted_are(n, "ranked row")
+        sentence += f": infinite, as {rows_are} fewer than the {need} a finite set needs"
     return replace(widened(lower, upper, level), guarantee=sentence, n_calibration=n)
 
 
@@ -220,14 +268,20 @@ def full_system_of(
     noise_sd: Any = None,
     fixed_beforehand: bool = False,
 ) -> PredictiveSystem:
-    """The conformal predictive system of a GP: the whole CDF at rows X, in closed form; arguments as in ``full_conformal``."""
-    full = _full(posterior, X, split, seed, noise_sd, fixed_beforehand)
-    (values,) = _unscaled(full.scaler, full_system(full.parts, full.ranked))
-    sentence = "calibrated CDF (exchangeable rows)" if full.exact else full.sentence
+    """Return the conformal predictive system of a GP: the whole CDF at new rows, in closed form.
+
+    Args:
+        posterior: as in ``full_conformal``.
+        X: as in ``full_conformal``.
+        split: as in ``full_conformal``.
+        seed: as in ``full_conformal``.
+        noise_sd: as in ``full_conformal``.
+        fixed_beforehand: as in ``full_conformal``.
+
+    Returns:
+        The PredictiveSystem of the m rows.
+    """
+    ranking = _ranking(posterior, X, split, seed, noise_sd, fixed_beforehand)
+    (values,) = in_user_units(ranking.scaler, full_system(ranking.parts, ranking.ranked))
+    sentence = "calibrated CDF (exchangeable rows)" if ranking.exact else ranking.sentence
     return PredictiveSystem(sentence, values=values)
-
-
-# -- CV+ and jackknife+ ------------------------------------------------------------------------------------------------
-
-
-# -- conformal Bayes ---------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """Full conformal prediction of a Gaussian process in closed form: no calibration rows, no refits.
 
-For a GP with fixed hyperparameters the set of candidates t whose studentised residual, with (x*, t) added to the data, is
-not among the strangest is one interval, found from the leave-one-out predictions at x*. It equals the jackknife+ on residuals
-in units of the leave-one-out sd (noise included). Papadopoulos (2024); Pion & Vazquez (2024); Dubrule (1983) for the drift.
+For a GP with fixed hyperparameters, consider the candidates t whose studentised residual, with
+(x*, t) added to the data, is not among the largest. They form one interval, which follows from the
+leave-one-out predictions at x*. It equals the jackknife+ on residuals in units of the leave-one-out
+sd (noise included). Papadopoulos (2024); Pion & Vazquez (2024); Dubrule (1983) for the drift.
 """
 
 from __future__ import annotations
@@ -17,18 +18,19 @@ from ..numerics.cholesky import cholesky
 from ..posterior.region import exact_level
 
 BUDGET = 8_000_000  # numbers in the largest temporary
-KNOWN = 1e-9  # share of the prior variance below which what is left of it is taken for rounding, if the row is among the data
+KNOWN = 1e-9  # share of the prior variance below which a posterior variance may be rounding alone
 
 
 @dataclass(frozen=True)
 class LeaveOneOutParts:
-    """What the leave-one-out predictions at new rows are made of.
+    """What leave-one-out predictions at new rows are computed from.
 
     Attributes:
         a: [n], C^-1 (y - mean).
         d: [n], diagonal of C^-1.
         b: [n, m], the weights of y in the prediction at each new row.
-        mean, variance: [m], of y at the new rows, noise included.
+        mean: [m], the predictive mean of y at the new rows.
+        variance: [m], the predictive variance of y there, noise included.
     """
 
     a: Tensor
@@ -39,15 +41,24 @@ class LeaveOneOutParts:
 
     @property
     def studentised(self) -> Tensor:
-        """[n]: leave-one-out residuals in units of their sd."""
+        """Leave-one-out residuals in units of their sd, [n]."""
         return self.a / self.d.sqrt()
 
     def at(self, columns: slice, ranked: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Means and sds [r, k] of y at some new rows without each ranked row, and that row's studentised residual [r, 1]."""
+        """Return leave-one-out predictions at some of the new rows.
+
+        Args:
+            columns: which of the new rows, k of them.
+            ranked: the r rows that are left out, one at a time; None: all.
+
+        Returns:
+            Means and sds [r, k] of y at the new rows without each ranked row, and that row's
+            studentised residual [r, 1].
+        """
         rows = slice(None) if ranked is None else ranked
         b, d, a = self.b[rows, columns], self.d[rows, None], self.a[rows, None]
         mean = self.mean[columns] - b * (a / d)
-        # at a row whose y is known without noise the variance is 0 but for rounding, which may put it below
+        # where y is known without noise the variance is 0, and rounding may make it negative
         sd = (self.variance[columns].clamp_min(0.0) + b.square() / d).sqrt()
         return mean, sd, self.studentised[rows, None]
 
@@ -60,15 +71,19 @@ def leave_one_out_parts(
     mean: Tensor | None = None,
     drift: tuple[Tensor, Tensor] | None = None,
 ) -> LeaveOneOutParts:
-    """From the covariance matrix of the rows, noise included. O(n^3 + n^2 m).
+    """Compute the parts from the covariance matrix of the rows. O(n^3 + n^2 m).
 
     Args:
         C: [n, n] covariance of y, noise included.
         residual: [n], y minus the known mean.
         K: [n, m] covariance of y with f at the new rows.
         variance: [m] prior variance of y at the new rows, noise included.
-        mean: [m], the known mean there (0 where left out).
-        drift: basis functions with unknown coefficients, F [n, p] and F* [m, p] (universal kriging).
+        mean: [m], the known mean there; None: 0.
+        drift: basis functions with unknown coefficients, F [n, p] and F* [m, p] (universal
+            kriging); None: no drift.
+
+    Returns:
+        The parts at the m new rows.
     """
     L = cholesky(C, "covariance of the rows")
     b = torch.cholesky_solve(K, L)
@@ -81,16 +96,17 @@ def leave_one_out_parts(
         b = b + W @ torch.cholesky_solve(new.mT - F.mT @ b, G)
     centre = torch.zeros_like(variance) if mean is None else mean
     left = variance - 2 * (b * K).sum(0) + (b * (C @ b)).sum(0)
-    b, left = _known(C, K, variance, b, left)
+    b, left = _exact_where_known(C, K, variance, b, left)
     return LeaveOneOutParts(Q @ residual, Q.diagonal(), b, centre + b.mT @ residual, left)
 
 
-def _known(
+def _exact_where_known(
     C: Tensor, K: Tensor, variance: Tensor, b: Tensor, left: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Weights and variances, exact where a new row is a row of the data whose y has no noise: its y is then known.
+    """Return weights and variances, exact where the y of a new row is known.
 
-    Such a row has the covariances of row i, and the variance that C has at i, which includes the noise of row i.
+    It is known where the new row is a training row whose y has no noise. Such a row has the
+    covariances of row i, and the variance that C has at i, which includes the noise of row i.
     """
     if not bool((left <= KNOWN * variance).any()):
         return b, left
@@ -109,16 +125,22 @@ def _known(
 def leave_one_out_parts_low_rank(
     features: Tensor, prior: Tensor, noise: Tensor, residual: Tensor, new: Tensor, new_noise: Tensor
 ) -> LeaveOneOutParts:
-    """The same for C = features prior features' + diag(noise), by Woodbury: O(n M^2 + n M m), and no n x n matrix.
+    """Compute the parts for C = features prior features' + diag(noise), by Woodbury's identity.
 
-    A Bayesian linear model in M features: sparse GPs, and the last layer of a deep kernel. The variance at new rows is that
-    of the same model, features* prior features*' + noise*.
+    The cost is O(n M^2 + n M m), and no n x n matrix is formed. The model is Bayesian linear
+    regression in M features: sparse GPs, and the last layer of a deep kernel. The prior variance at
+    new rows is that of the same model, features* prior features*' + noise*.
 
     Args:
-        features, new: [n, M] and [m, M].
+        features: [n, M], the features of the rows.
         prior: [M, M] prior covariance of the weights.
-        noise, new_noise: [n] and [m] variances.
+        noise: [n], noise variances of the rows.
         residual: [n], y minus the known mean.
+        new: [m, M], the features of the new rows.
+        new_noise: [m], noise variances of the new rows.
+
+    Returns:
+        The parts at the m new rows.
     """
     M = prior.shape[-1]
     eye = torch.eye(M, dtype=prior.dtype, device=prior.device)
@@ -144,12 +166,20 @@ def _chunks(m: int, n: int) -> list[slice]:
 def full_interval(
     parts: LeaveOneOutParts, level: float, ranked: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """(lower, upper) [m]: infinite where the ranked rows are too few for the level.
+    """Return the ends (lower, upper), each [m], of the full conformal intervals.
 
-    ``ranked``: which rows are ranked against the new one; None: all. The guarantee needs hyperparameters that do not depend on
-    them.
+    They are infinite where too few rows are ranked for the level. The guarantee needs
+    hyperparameters that do not depend on the ranked rows.
+
+    Args:
+        parts: of the new rows.
+        level: the coverage wanted, in (0, 1).
+        ranked: numbers of the rows that are ranked against the new one; None: all.
+
+    Returns:
+        The lower and the upper ends.
     """
-    n = len(parts.a) if ranked is None else len(ranked)
+    n = len(parts.a if ranked is None else ranked)
     need = math.floor((1 - exact_level(level)) * (n + 1))
     m = len(parts.mean)
     if need == 0:
@@ -165,9 +195,19 @@ def full_interval(
 
 
 def full_system(parts: LeaveOneOutParts, ranked: Tensor | None = None) -> Tensor:
-    """[m, r]: the sorted values at which the conformal CDF of each new row steps: mean_-i + sd_-i u_i. Pion & Vazquez (2025)."""
-    columns = [
-        torch.addcmul(mean, sd, u.expand_as(sd))
-        for mean, sd, u in (parts.at(c, ranked) for c in _chunks(len(parts.mean), len(parts.a)))
-    ]
+    """Return the sorted values [m, r] at which the conformal CDF of each new row steps.
+
+    They are mean_-i + sd_-i u_i over the r ranked rows. Pion & Vazquez (2025).
+
+    Args:
+        parts: of the new rows.
+        ranked: numbers of the rows that are ranked against the new one; None: all.
+
+    Returns:
+        The values, in rising order in each row.
+    """
+    columns = []
+    for chunk in _chunks(len(parts.mean), len(parts.a)):
+        mean, sd, u = parts.at(chunk, ranked)
+        columns.append(torch.addcmul(mean, sd, u.expand_as(sd)))
     return torch.cat(columns, 1).mT.contiguous().sort(-1).values
