@@ -14,6 +14,7 @@ from ..data.dataset import Scaler
 from ..errors import ConvergenceWarning, NotApplicable, counted_are
 from ..models import Model
 from ..posterior.convergence import psis, uncorrected
+from ..posterior.new_rows import model_inputs
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
@@ -139,7 +140,7 @@ def conformal_bayes(posterior: Posterior, X: Any, level: float = 0.9) -> Region:
             type(posterior.model).__name__,
             "use full_conformal for a GP",
         )
-    rows = posterior._new_rows(X)
+    rows = model_inputs(posterior, X)
     draws = math.prod(posterior.shape)
     if draws < FEWEST_DRAWS:
         do = "fit by NUTS, SVI or Laplace, with priors"

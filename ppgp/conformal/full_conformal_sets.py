@@ -23,6 +23,7 @@ from ..inference.interrupts import whole
 from ..models import Model
 from ..models.base import as_given
 from ..numerics.process_locks import silenced
+from ..posterior.new_rows import known_noise, model_inputs
 from ..posterior.posterior import Posterior
 from ..posterior.region import Region, exact_level
 from ..target.capabilities import JointGaussian, require
@@ -140,8 +141,8 @@ def _with_own_hyperparameters(
     """Rank all rows, with the posterior's hyperparameters (their mean over draws)."""
     means = {k: v.flatten(0, 1).mean(0, keepdim=True) for k, v in posterior.draws.items()}
     theta = {**posterior.params, **means}
-    rows = posterior._new_rows(X)
-    known = posterior._known(noise_sd, rows)
+    rows = model_inputs(posterior, X)
+    known = known_noise(posterior, noise_sd, rows)
     parts = leave_one_out_parts(*posterior.model.gaussian(theta, rows, posterior.data, **known))
     sentence = _sentence_without_split(posterior, fixed_beforehand)
     return _Ranking(parts, None, posterior.scaler, sentence)
@@ -166,10 +167,10 @@ def _with_split(
     subset = data.rows(order[:first])
     with silenced(ConvergenceWarning):  # any hyperparameters from these rows keep the guarantee
         small = whole(fit(recipe, subset, how, seed=seed, progress=False, standardise=scaled))
-    rows, all_rows = small._new_rows(X), data
+    rows, all_rows = model_inputs(small, X), data
     if small.scaler is not None:
         all_rows = small.scaler(data)
-    known = small._known(noise_sd, rows)
+    known = known_noise(small, noise_sd, rows)
     parts = leave_one_out_parts(*small.model.gaussian(small.theta, rows, all_rows, **known))
     sentence = _sentence_with_split(posterior, fixed_beforehand)
     return _Ranking(parts, order[first:], small.scaler, sentence)

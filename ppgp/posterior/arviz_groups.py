@@ -1,9 +1,9 @@
-"""What a Posterior hands over to ArviZ: its groups as plain arrays, with the names of their axes."""
+"""A fit as ArviZ's object: its groups as plain arrays, with the names of their axes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,119 +14,146 @@ from ..errors import NotApplicable, SettingError
 from ..numerics.batching import in_chunks
 from ..numerics.seeding import seeded
 from ..target.handlers import Redraw, Run, is_data, over_draws, quietly
+from . import arviz as arviz_bridge
 from .arviz_axes import Coords, Dims, plate_axes, renamed, table_axes
-from .summary import draws_in
+from .fitted import Fitted, location_and_scale
+from .summary import draws_in, scale_of
 
-if TYPE_CHECKING:
-    from .posterior import Posterior
-
-Groups = dict[str, dict[str, Any]]
+Sites = Mapping[str, Mapping[str, Any]]
 
 
-def collected(
-    posterior: Posterior,
-    log_likelihood: bool,
-    predictive: bool,
-    prior: int | Mapping[str, Any],
-    user_coords: Mapping[str, Any] | None,
-    user_dims: Mapping[str, Any] | None,
-    seed: int,
+def to_arviz(
+    self: Fitted,
+    *,
+    prior: int | Mapping[str, Any] = 0,
+    predictive: bool = False,
+    log_likelihood: bool = True,
+    coords: Mapping[str, Any] | None = None,
+    dims: Mapping[str, Any] | None = None,
+    seed: int = 0,
     units: str = "model",
-) -> tuple[Groups, Coords, Dims]:
-    """``{group: {variable: array}}``, coords and dims; see ``Posterior.to_arviz``."""
-    shape = posterior.shape
-    sites = _one_run(posterior)
-    dims, coords = plate_axes(sites)
-    draws, _ = draws_in(units, posterior.draws, posterior.model, posterior.scaler)
-    groups: Groups = {"posterior": dict(draws)}
+) -> Any:
+    """Return ArviZ's object: InferenceData on ArviZ 0.x, DataTree on ArviZ 1.x.
+
+    Its groups are posterior, sample_stats, log_likelihood, observed_data and constant_data; on
+    request also prior, prior_predictive and posterior_predictive. Axes are named after the plates
+    of the program (the axes of a site's own event follow), and after features, classes and
+    components.
+
+    Data, log densities and replicates are in the units of the data. Draws are on the scale of the
+    model, or as ``draws_in`` gives them with ``units="data"``; ``attrs["units"]`` names the
+    scale. ``attrs["draws"]`` is "chains" or "independent": R-hat and ESS have a meaning only for
+    chains.
+
+    Args:
+        self: The posterior.
+        prior: The number of draws from the prior, or the user's own prior draws
+            ``{site: [draw, ...]}``.
+        predictive: Whether to draw data again at the training rows, once per draw.
+        log_likelihood: Whether to compute the pointwise log likelihood, which leave-one-out
+            cross-validation needs.
+        coords: Coordinates of axes that replace the default ones, as in ``arviz.from_pyro``.
+        dims: Names of the axes of variables that replace the default ones.
+        seed: The seed of the prior draws and of the replicates.
+        units: The scale of the draws from posterior and prior: "model" or "data".
+
+    Raises:
+        NotApplicable: If prior draws are requested of a flat prior.
+        SettingError: If ``prior`` is neither a number of draws nor a mapping.
+        UnknownName: If ``units`` or an axis in ``coords`` is not known.
+        DataError: If an axis has another length than its coordinates.
+    """
+    sites = _one_run(self)
+    draws, standardised = draws_in(units, self.draws, self.model, self.scaler)
+    found_dims, found_coords = _axes(self, sites, draws)
+    observed, constant = _data_groups(self, sites, found_coords)
+    groups: dict[str, Mapping[str, Any]] = {"posterior": draws}
     groups["sample_stats"] = {
-        k: v for k, v in posterior.stats.items() if isinstance(v, Tensor) and v.shape == shape
+        k: v for k, v in self.stats.items() if isinstance(v, Tensor) and v.shape == self.shape
     }
-    if isinstance(posterior.data, Dataset):
-        observed, constant = _table(posterior)
-        # a zoo model calls the plate of its rows "rows"; the axis of a table is "row"
-        dims = {
-            name: ["row" if axis == "rows" else axis for axis in axes]
-            for name, axes in dims.items()
-        }
-        coords.pop("rows", None)
-        more = table_axes(
-            posterior.model, posterior.data, {k: tuple(v.shape[2:]) for k, v in draws.items()}
-        )
-        dims, coords = dims | more[0], coords | more[1]
-    else:
-        observed, constant = _arguments(posterior.data, sites, coords)
     if log_likelihood:
-        groups["log_likelihood"] = {
-            name: v.reshape(*shape, *_batch(sites, name, v.shape[-1]))
-            for name, v in posterior.pointwise().items()
-        }
+        groups["log_likelihood"] = _log_likelihood(self, sites)
     if predictive:
-        with seeded(seed), torch.no_grad():
-            found = in_chunks(
-                replicates(posterior), {k: v.flatten(0, 1) for k, v in posterior.draws.items()}
-            )
-        groups["posterior_predictive"] = {
-            name: v.reshape(*shape, *v.shape[1:]) for name, v in found.items()
-        }
-    groups["prior"], groups["prior_predictive"] = _prior(posterior, prior, seed, observed)
+        groups["posterior_predictive"] = _posterior_predictive(self, seed)
+    groups["prior"], groups["prior_predictive"] = _prior(self, prior, seed, observed)
     if not isinstance(prior, Mapping):
-        groups["prior"], _ = draws_in(units, groups["prior"], posterior.model, posterior.scaler)
+        groups["prior"], _ = draws_in(units, groups["prior"], self.model, self.scaler)
     groups |= {"observed_data": observed, "constant_data": constant}
-    renamed(dims, coords, user_dims, user_coords)
-    return (
-        {g: {k: _array(v) for k, v in values.items()} for g, values in groups.items()},
-        coords,
-        dims,
-    )
+    renamed(found_dims, found_coords, dims, coords)
+    arrays = {
+        group: {name: _array(value) for name, value in values.items()}
+        for group, values in groups.items()
+    }
+    attrs = {
+        "inference_library": "ppgp",
+        "inference": repr(self.how),
+        "sampling_time": self.seconds,
+        "draws": "chains" if self.mcmc else "independent",
+        "units": scale_of(units, self.scaler),
+        "standardised": ", ".join(standardised),
+    }
+    return arviz_bridge.to_arviz(arrays, found_coords, found_dims, attrs)
 
 
 def _array(value: Any) -> np.ndarray:
     return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
 
 
-def _call(posterior: Posterior, y: Tensor | None) -> None:
-    """The program once; a zoo model at its training rows."""
-    data = posterior.data
+def _axes(fit: Fitted, sites: Sites, draws: Mapping[str, Tensor]) -> tuple[Dims, Coords]:
+    """Return the axes of every site, and the coordinates of every axis."""
+    dims, coords = plate_axes(sites)
+    if not isinstance(fit.data, Dataset):
+        return dims, coords
+    # ppgp's own models call the plate of their rows "rows"; the axis of a table is "row"
+    for axes in dims.values():
+        axes[:] = ["row" if axis == "rows" else axis for axis in axes]
+    coords.pop("rows", None)
+    shapes = {name: tuple(value.shape[2:]) for name, value in draws.items()}
+    table_dims, table_coords = table_axes(fit.model, fit.data, shapes)
+    return dims | table_dims, coords | table_coords
+
+
+def _call(fit: Fitted, y: Tensor | None) -> None:
+    """Run the program once; a model on a table is run at its training rows."""
+    data = fit.data
     if isinstance(data, Dataset):
-        posterior.model.model(data.X, y, total=data.n)
+        fit.model.model(data.X, y, total=data.n)
     else:
-        posterior.model.model(**data)
+        fit.model.model(**data)
 
 
-def _one_run(posterior: Posterior) -> dict[str, dict[str, Any]]:
-    """Every site's record at the first draw: shapes and plates."""
-    first = {name: value[0, 0] for name, value in posterior.draws.items()}
-    with quietly(), torch.no_grad(), seeded(0), Run(first, params=posterior.params) as run:
-        _call(posterior, getattr(posterior.data, "y", None))
+def _one_run(fit: Fitted) -> dict[str, dict[str, Any]]:
+    """Return the record of every site at the first draw, with its shapes and plates."""
+    first = {name: value[0, 0] for name, value in fit.draws.items()}
+    with quietly(), torch.no_grad(), seeded(0), Run(first, params=fit.params) as run:
+        _call(fit, getattr(fit.data, "y", None))
     return run.sites
 
 
-def _batch(sites: Mapping[str, Mapping[str, Any]], name: str, n: int) -> tuple[int, ...]:
-    """The shape of a site's log density, where n numbers have it."""
-    shape = tuple(sites[name]["fn"].batch_shape) if name in sites else ()
-    return shape if int(np.prod(shape)) == n and shape else (n,)
+# -- data and log likelihood -------------------------------------------------------------------
 
 
-# -- data ----------------------------------------------------------------------------------------------------------------
+def _data_groups(
+    fit: Fitted, sites: Sites, coords: Coords
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the groups observed_data and constant_data, in the units of the data."""
+    if not isinstance(fit.data, Dataset):
+        return _arguments(fit.data, sites, coords)
+    X = fit.data.X
+    if fit.scaler is not None:
+        X = X * fit.scaler.x_sd + fit.scaler.x_mean
+    return {"y": _in_data_units(fit, fit.data.y)}, {"X": X}
 
 
-def _units(posterior: Posterior, y: Tensor) -> Tensor:
-    scaler = posterior.scaler
-    return y if scaler is None else y * scaler.y_sd + scaler.y_mean
-
-
-def _table(posterior: Posterior) -> tuple[dict[str, Any], dict[str, Any]]:
-    """y and X in the units of the data."""
-    data, scaler = posterior.data, posterior.scaler
-    X = data.X if scaler is None else data.X * scaler.x_sd + scaler.x_mean
-    return {"y": _units(posterior, data.y)}, {"X": X}
+def _in_data_units(fit: Fitted, y: Tensor) -> Tensor:
+    offset, scale = location_and_scale(fit)
+    return y if fit.scaler is None else y * scale + offset
 
 
 def _arguments(
-    arguments: Mapping[str, Any], sites: Mapping[str, Mapping[str, Any]], coords: Coords
+    arguments: Mapping[str, Any], sites: Sites, coords: Coords
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The values of the observed sites, and the numeric arguments that are none of them."""
+    """Return the values of the observed sites, and the other numeric arguments of a program."""
     observed = {name: site["value"] for name, site in sites.items() if is_data(site)}
     constant = {}
     for name, value in arguments.items():
@@ -137,35 +164,58 @@ def _arguments(
     return observed, constant
 
 
-# -- draws of y ----------------------------------------------------------------------------------------------------------
+def _log_likelihood(fit: Fitted, sites: Sites) -> dict[str, Tensor]:
+    """Return ``{observed site: [chain, draw, ...]}``, the pointwise log likelihood."""
+    densities = {}
+    for name, value in fit.pointwise().items():
+        n = value.shape[-1]
+        batch = tuple(sites[name]["fn"].batch_shape) if name in sites else ()
+        shape = batch if batch and int(np.prod(batch)) == n else (n,)
+        densities[name] = value.reshape(*fit.shape, *shape)
+    return densities
 
 
-def replicates(posterior: Posterior) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
-    """{site: [draw, ...]} -> {observed site: [draw, ...]}: data drawn again at the training rows, jointly over the rows.
+# -- draws of y --------------------------------------------------------------------------------
 
-    A program is run again with its observed sites drawn, so that a series is simulated from its beginning.
+
+def _posterior_predictive(fit: Fitted, seed: int) -> dict[str, Tensor]:
+    """Return ``{observed site: [chain, draw, ...]}``, one replicate of the data per draw."""
+    draws = {name: value.flatten(0, 1) for name, value in fit.draws.items()}
+    with seeded(seed), torch.no_grad():
+        values = in_chunks(replicates(fit), draws)
+    return {name: v.reshape(*fit.shape, *v.shape[1:]) for name, v in values.items()}
+
+
+def replicates(fit: Fitted) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    """Return a function that draws the data again at the training rows, jointly over the rows.
+
+    It maps ``{site: [draw, ...]}`` to ``{observed site: [draw, ...]}``. A program is run again
+    with its observed sites drawn, so that a time series is simulated from its beginning.
     """
-    if isinstance(posterior.data, Dataset):
+    return _table_replicates(fit) if isinstance(fit.data, Dataset) else _program_replicates(fit)
 
-        def at_rows(draws: dict[str, Tensor]) -> dict[str, Tensor]:
-            data = posterior.data
-            known = {} if data.noise_sd is None else {"noise_sd": data.noise_sd}
-            law = posterior.model.predict(
-                {**posterior.params, **draws}, data.X, data, joint=True, **known
-            )
-            size = len(next(iter(draws.values()))) if draws else 1
-            if (
-                law.batch_shape[0] != size
-            ):  # the params of a closed form: one law, whatever the draw
-                law = law.expand(torch.Size([size]))
-            return {"y": _units(posterior, law.sample().to(posterior.data.y))}
 
-        return at_rows
+def _table_replicates(fit: Fitted) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    data: Dataset = fit.data
+    known = {} if data.noise_sd is None else {"noise_sd": data.noise_sd}
 
+    def at_rows(draws: dict[str, Tensor]) -> dict[str, Tensor]:
+        theta = {**fit.params, **draws}
+        distribution = fit.model.predict(theta, data.X, data, joint=True, **known)
+        size = len(next(iter(draws.values()))) if draws else 1
+        if distribution.batch_shape[0] != size:
+            # the params of a closed form: one distribution, whatever the draw
+            distribution = distribution.expand(torch.Size([size]))
+        return {"y": _in_data_units(fit, distribution.sample().to(data.y))}
+
+    return at_rows
+
+
+def _program_replicates(fit: Fitted) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
     def one(values: dict[str, Tensor]) -> dict[str, Tensor]:
-        with Run(values, params=posterior.params) as run, Redraw():
-            _call(posterior, None)
-        return {name: s["value"] for name, s in run.sites.items() if is_data(s)}
+        with Run(values, params=fit.params) as run, Redraw():
+            _call(fit, None)
+        return {name: site["value"] for name, site in run.sites.items() if is_data(site)}
 
     def again(draws: dict[str, Tensor]) -> dict[str, Tensor]:
         with quietly():
@@ -175,53 +225,63 @@ def replicates(posterior: Posterior) -> Callable[[dict[str, Tensor]], dict[str, 
 
 
 def _prior(
-    posterior: Posterior, prior: int | Mapping[str, Any], seed: int, observed: Mapping[str, Any]
+    fit: Fitted, prior: int | Mapping[str, Any], seed: int, observed: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Two groups, of one chain: the sites from the prior, and data drawn given them."""
+    """Return the groups prior and prior_predictive, each of one chain.
+
+    Raises:
+        SettingError: if ``prior`` is neither a number of draws nor a mapping.
+    """
     if isinstance(prior, Mapping):
         samples = {name: torch.as_tensor(v)[None] for name, v in prior.items()}
     elif isinstance(prior, bool) or not isinstance(prior, int) or prior < 0:
-        raise SettingError(
-            "a number of prior draws, or {site: draws}", repr(prior), "for example prior=500"
-        )
+        wanted = "a number of prior draws, or {site: draws}"
+        raise SettingError(wanted, repr(prior), "for example prior=500")
     elif prior == 0:
         return {}, {}
     else:
-        samples = {name: v[None] for name, v in _from_prior(posterior, prior, seed).items()}
+        samples = {name: v[None] for name, v in _from_prior(fit, prior, seed).items()}
     data = {name: samples.pop(name) for name in observed if name in samples}
-    latent = {name: samples[name] for name in posterior.draws if name in samples}
+    latent = {name: samples[name] for name in fit.draws if name in samples}
     if latent:
-        latent, _ = posterior.model.relabel(latent)
+        latent, _ = fit.model.relabel(latent)
     return latent, data
 
 
-def _from_prior(posterior: Posterior, n: int, seed: int) -> dict[str, Tensor]:
-    """{site: [n, ...]} of latent and observed sites, the latter in the units of the data."""
-    for name, site in _one_run(posterior).items():
-        law = site["fn"] if site["type"] == "sample" else None
-        while hasattr(law, "base_dist"):
-            law = law.base_dist  # type: ignore[union-attr]
-        if getattr(law, "improper", False) or type(law).__name__ == "ImproperUniform":
-            raise NotApplicable(
-                "proper priors to draw from",
-                f"a flat one for {name}",
-                "give that site a prior, or leave prior=0",
-            )
-
-    table = isinstance(posterior.data, Dataset)  # then y is a site that is left to be drawn
+def _from_prior(fit: Fitted, n: int, seed: int) -> dict[str, Tensor]:
+    """Return n prior draws of the sites and of y, ``{site: [n, ...]}``; y in the data's units."""
+    _check_proper(fit)
+    table = isinstance(fit.data, Dataset)
 
     def one(_: dict[str, Tensor]) -> dict[str, Tensor]:
-        with Run({}, params=posterior.params) as run, Redraw():
-            _call(posterior, None)
-        return {
-            k: s["value"]
-            for k, s in run.samples()
-            if k in posterior.draws or is_data(s) or (table and k == "y")
-        }
+        with Run({}, params=fit.params) as run, Redraw():
+            _call(fit, None)
+        values = {}
+        for name, site in run.samples():
+            # a model on a table draws its y, as a site that is not observed
+            if name in fit.draws or is_data(site) or (table and name == "y"):
+                values[name] = site["value"]
+        return values
 
     counter = torch.arange(n, dtype=torch.float64)
     with quietly(), torch.no_grad(), seeded(seed):
-        found = in_chunks(lambda part: over_draws(one, part), {"": counter})
+        draws = in_chunks(lambda part: over_draws(one, part), {"": counter})
     if table:
-        found["y"] = _units(posterior, found["y"].to(posterior.data.y))
-    return found
+        draws["y"] = _in_data_units(fit, draws["y"].to(fit.data.y))
+    return draws
+
+
+def _check_proper(fit: Fitted) -> None:
+    """Refuse to draw from a flat prior.
+
+    Raises:
+        NotApplicable: naming the site that has one.
+    """
+    for name, site in _one_run(fit).items():
+        distribution: Any = site["fn"] if site["type"] == "sample" else None
+        while hasattr(distribution, "base_dist"):
+            distribution = distribution.base_dist
+        flat = type(distribution).__name__ == "ImproperUniform"
+        if flat or getattr(distribution, "improper", False):
+            do = "give that site a prior, or leave prior=0"
+            raise NotApplicable("proper priors to draw from", f"a flat one for {name}", do)

@@ -1,0 +1,97 @@
+"""``Fitted``: what the functions of this package read of a fit, so that they need not import Posterior."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from ..data.dataset import Dataset, Scaler
+from ..numerics.threads import numbers_in
+
+
+class Fitted(Protocol):
+    """The part of a Posterior that is read here; its attributes are documented at ``Posterior``."""
+
+    @property
+    def model(self) -> Any:
+        """The prepared recipe, or the wrapped program."""
+
+    @property
+    def data(self) -> Any:
+        """The training data on the scale of the model: a Dataset, or a program's arguments."""
+
+    @property
+    def draws(self) -> dict[str, Tensor]:
+        """``{site: [chain, draw, *event]}``."""
+
+    @property
+    def params(self) -> dict[str, Tensor]:
+        """``{name: tensor}``, the values that were optimised."""
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Statistics that the inference recorded."""
+
+    @property
+    def how(self) -> Any:
+        """The inference method."""
+
+    @property
+    def scaler(self) -> Scaler | None:
+        """The standardisation of the data; None if there is none."""
+
+    @property
+    def also_seen(self) -> tuple[Any, ...]:
+        """Other tables whose rows count as training rows."""
+
+    @property
+    def seconds(self) -> float:
+        """Wall time in seconds."""
+
+    @property
+    def mcmc(self) -> bool:
+        """Whether the draws come from Markov chains."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of chains and the number of draws per chain."""
+
+    @property
+    def theta(self) -> dict[str, Tensor]:
+        """``{site: [chain * draw, *event]}`` and the params."""
+
+    def pointwise(self) -> dict[str, Tensor]:
+        """``{site: [chain, draw, n]}``, the pointwise log likelihood of each observed site."""
+
+
+def with_params(fit: Fitted, draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return draws ``{site: [draw, *event]}`` together with the params of the fit.
+
+    A program is run draw by draw, so its params are expanded to one copy per draw.
+    """
+    if isinstance(fit.data, Dataset):
+        return {**fit.params, **draws}
+    size = next(len(value) for name, value in draws.items() if name not in fit.params)
+    copies = {name: value.expand(size, *value.shape) for name, value in fit.params.items()}
+    return {**copies, **{name: draws[name] for name in fit.draws}}
+
+
+def location_and_scale(fit: Fitted) -> tuple[float | Tensor, float | Tensor]:
+    """Return (offset, scale) with y = offset + scale * (y on the scale of the model)."""
+    if fit.scaler is None:
+        return 0.0, 1.0
+    return fit.scaler.y_mean, fit.scaler.y_sd
+
+
+def work_at(posterior: Fitted, X: Any = None, *_: Any, **arguments: Any) -> float:
+    """Estimate the multiplications needed to condition on the training rows and evaluate at X."""
+    model, data = posterior.model, posterior.data
+    if not isinstance(data, Dataset):
+        return model.work(numbers_in({**data, **arguments}))
+    try:
+        rows = len(X)
+    except (TypeError, RuntimeError):  # not a table; ``predict`` raises the error that says so
+        rows = 1
+    return model.work(data.n, data.d) * max(1.0, rows / data.n)

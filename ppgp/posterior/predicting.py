@@ -1,0 +1,84 @@
+"""Predictions of a fit at new rows: of a model on a table, and of a user's own program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from ..data.dataset import noise_of
+from ..errors import NotApplicable
+from .fitted import Fitted, location_and_scale, with_params
+from .new_rows import known_noise, model_inputs
+from .prediction import Prediction
+from .provenance import ProgramRows, of_table
+
+
+def in_data_units(fit: Fitted, distribution: Distribution, rows: Tensor) -> Prediction:
+    """Return the Prediction of a distribution of y on the scale of the model.
+
+    Args:
+        fit: the posterior.
+        distribution: batch [draw, m], or batch [draw] and event [m].
+        rows: the new rows [m, d], on the scale of the model.
+    """
+    offset, scale = location_and_scale(fit)
+    provenance = of_table(rows, fit.data, fit.scaler, fit.also_seen)
+    return Prediction(distribution, offset, scale, fit.data.classes, provenance)
+
+
+def predict_table(
+    fit: Fitted, X: Any, joint: Any, noise_sd: Any, others: Mapping[str, Any]
+) -> Prediction:
+    """Return the prediction of a model on a table; see ``Posterior.predict``.
+
+    Raises:
+        NotApplicable: if ``others`` holds arguments, which only a program takes.
+    """
+    if others:
+        wanted = "X, joint and noise_sd"
+        raise NotApplicable(wanted, ", ".join(others), "a program alone has arguments of its own")
+    if noise_sd is None:
+        noise_sd = noise_of(X, fit.data.noise_name)
+    rows = model_inputs(fit, X)
+    with torch.no_grad():
+        known = known_noise(fit, noise_sd, rows)
+        found = fit.model.predict(fit.theta, rows, fit.data, joint=bool(joint), **known)
+    return in_data_units(fit, found, rows)
+
+
+def predict_program(
+    fit: Fitted, named: Mapping[str, Any], arguments: dict[str, Any]
+) -> Prediction | dict[str, Prediction]:
+    """Return the prediction of a user's own program; see ``Posterior.predict``.
+
+    Args:
+        fit: the posterior.
+        named: X, joint and seed as the caller gave them. A program may have arguments of these
+            names, which then receive the values.
+        arguments: the other arguments of the program.
+
+    Raises:
+        NotApplicable: if X is given and the program has no argument of that name.
+    """
+    own = fit.model.arguments(fit.data)
+    if named["X"] is not None and "X" not in own:
+        do = "call predict(name=value, ...)"
+        raise NotApplicable("the program's own arguments by name", "one table", do)
+    taken = {name: v for name, v in named.items() if name in own and v is not None}
+    arguments = {**arguments, **taken}
+    seed = named["seed"]
+    number = 0 if "seed" in own or seed is None else seed
+    theta = with_params(fit, fit.theta)
+    distributions = fit.model.predict(theta, arguments, fit.data, number)
+    first = {name: value[0] for name, value in theta.items()}
+    rows = ProgramRows(fit.model.function, first, fit.data, arguments, fit.also_seen)
+    predictions = {}
+    for name, distribution in distributions.items():
+        prediction = Prediction(distribution)
+        predictions[name] = replace(prediction, in_training=rows.at(name, len(prediction)))
+    return predictions if len(predictions) > 1 else next(iter(predictions.values()))
