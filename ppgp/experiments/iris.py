@@ -28,7 +28,7 @@ from ..inference.interrupts import whole
 from ..models import LinearRegression, SoftmaxRegression
 from ..numerics.process_locks import silenced
 from ..priors import Flat
-from .saved_rows import begun, done
+from .saved_rows import append_rows, start_rows
 
 FEATURES = {"sepals": [0, 1], "petals": [2, 3]}
 PUBLISHED = {("petals", "ols"): 0.7273, ("petals", "gd"): 0.9318, ("petals", "sgd"): 0.9318}
@@ -54,7 +54,7 @@ def run(out: Path, *, seed: int = 0, quick: bool = False) -> list[dict[str, Any]
     """
     table = load("iris")
     splits = 1 if quick else 5
-    begun(out)
+    start_rows(out)
     rows: list[dict[str, Any]] = []
     drawn = None
     for features, columns in FEATURES.items():
@@ -87,7 +87,7 @@ def run(out: Path, *, seed: int = 0, quick: bool = False) -> list[dict[str, Any]
                 )
                 drawn = posterior if way == "nuts" else drawn
         new = [_row(features, way, figures) for way, figures in found.items()]
-        done(out, *new)
+        append_rows(out, *new)
         rows += new
     assert drawn is not None
     write_figure(

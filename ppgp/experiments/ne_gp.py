@@ -34,7 +34,7 @@ from ..numerics.process_locks import silenced
 from ..posterior.posterior import Posterior
 from .animations import bands_before_and_after, points_coming
 from .heteroscedastic_data import dots, table, uneven
-from .saved_rows import begun, done
+from .saved_rows import append_rows, start_rows
 
 SETS = ("concrete", "power")
 LEVELS = (0.9, 0.95)
@@ -61,7 +61,7 @@ def run(
     (``X``, ``y``), or the one that has it as ``uci``; without it the synthetic set alone is run. ``quick``: one split of few rows.
     """
     tables = _tables(data_dir)
-    begun(out)
+    start_rows(out)
     rows: list[dict[str, Any]] = []
     shown: dict[str, Posterior] = {}
     for name, given in [("uneven", None), *tables.items()]:
@@ -79,7 +79,7 @@ def run(
                 if given is None and split == 0:
                     shown[model] = posterior
         new = [_row(name, model, level, figures) for (model, level), figures in found.items()]
-        done(out, *new)
+        append_rows(out, *new)
         rows += new
     write_figure(out / "ne-gp.png", dots(rows), dpi=120)
     points_coming(out / "points.gif", seed, quick)

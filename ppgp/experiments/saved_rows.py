@@ -1,4 +1,4 @@
-"""Rows of an experiment in a file as they are done: they stay, should the rest be stopped."""
+"""Rows of an experiment, written to a file as they are complete, so that a stopped run keeps them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..files import append
 NAME = "rows.jsonl"
 
 
-def begun(out: Path) -> None:
-    """The folder, without the rows of an earlier run."""
+def start_rows(out: Path) -> None:
+    """Make the folder and remove the rows of an earlier run."""
     out.mkdir(parents=True, exist_ok=True)
     (out / NAME).unlink(missing_ok=True)
 
 
-def done(out: Path, *rows: dict[str, Any]) -> None:
-    """One line each."""
+def append_rows(out: Path, *rows: dict[str, Any]) -> None:
+    """Append one line of JSON per row."""
     append(out / NAME, "".join(json.dumps(row) + "\n" for row in rows))

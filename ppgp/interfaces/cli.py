@@ -1,18 +1,21 @@
-"""The command line: ``ppgp compare | fit | predict | calibrate | diagnose | reproduce | list``. Torch is imported only once a command needs it."""
+"""The command line: ``ppgp compare | fit | predict | calibrate | diagnose | reproduce | list``.
+
+Commands import torch when they run, so that ``ppgp --help`` is quick.
+"""
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .. import __version__, files
-from ..errors import DataError, NotApplicable, PpgpError, SettingError, UnknownName, listed
+from ..errors import NotApplicable, PpgpError, SettingError, UnknownName
 from . import recipes as zoo
 from .output import whole_output
-from .signals import INTERRUPTED, one_way_out
+from .recipe_options import build_models_and_methods, split_names
+from .signals import INTERRUPTED, exit_on_signals
 from .tables import print_table
 
 if TYPE_CHECKING:
@@ -22,11 +25,12 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Gaussian processes and Bayesian regression in Pyro: fit any way, see which answer to trust, get intervals with a guarantee.",
+    help="Gaussian processes and Bayesian regression in Pyro: fit by any method, see which "
+    "posterior to trust, get intervals with a guarantee.",
 )
 
-FRACTIONS = (0.6, 0.2, 0.2)
-TABLES = (".csv", ".parquet")  # what predictions are written as
+FRACTIONS = (0.6, 0.2, 0.2)  # of the rows: to fit, to calibrate, to test
+TABLES = (".csv", ".parquet")  # formats of predictions
 
 Data = Annotated[
     str,
@@ -34,14 +38,15 @@ Data = Annotated[
         help="a name (diabetes, breast_cancer, openml:NAME, ...) or a .csv, .tsv or .parquet file"
     ),
 ]
-Target = Annotated[str | None, typer.Option(help="the column that is y; needed for a file")]
+Target = Annotated[str | None, typer.Option(help="the target column; needed for a file")]
 Level = Annotated[float, typer.Option(help="level of the intervals, in (0, 1)")]
-Seed = Annotated[int, typer.Option(help="every random number comes from it")]
+Seed = Annotated[int, typer.Option(help="seed of every random number")]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="an option of a model or method, numbers in the units of the data: kernel.lengthscale=2, nuts.draws=200, noise='LogNormal(0, 1)'",
+        help="an option of a model or method, numbers in the units of the data: "
+        "kernel.lengthscale=2, nuts.draws=200, noise='LogNormal(0, 1)'",
     ),
 ]
 Progress = Annotated[bool, typer.Option(help="show progress bars")]
@@ -54,45 +59,6 @@ def _about(
     if version:
         typer.echo(f"ppgp {__version__}")
         raise typer.Exit
-
-
-def _names(text: str) -> list[str]:
-    """A comma-separated list in which commas inside brackets belong to a recipe."""
-    parts, depth, start = [], 0, 0
-    for i, c in enumerate(text):
-        depth += (c in "([") - (c in ")]")
-        if c == "," and depth == 0:
-            parts.append(text[start:i])
-            start = i + 1
-    return list(dict.fromkeys(p.strip() for p in [*parts, text[start:]] if p.strip()))
-
-
-def _recipes(
-    models: list[str], hows: list[str], settings: list[str]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The records named, with ``--set`` applied to each that has the option; ``name.option`` applies to that one alone."""
-    built = {name: zoo.build_model(name) for name in models}
-    ways = {name: zoo.build_how(name) for name in hows}
-    for setting in settings:
-        path, equals, text = setting.partition("=")
-        if not equals:
-            raise SettingError(
-                "--set option=value", repr(setting), "for example --set kernel.lengthscale=2"
-            )
-        head, _, rest = path.partition(".")
-        taken, refused = 0, None
-        for group in (built, ways):
-            for name in group:
-                try:
-                    group[name] = zoo.changed(
-                        group[name], rest if rest and head == name else path, text
-                    )
-                    taken += 1
-                except UnknownName as error:
-                    refused = error
-        if not taken and refused is not None:
-            raise refused
-    return built, ways
 
 
 def _load(data: str, target: str | None) -> Dataset:
@@ -115,41 +81,44 @@ def compare(
     settings: Settings = None,
     progress: Progress = True,
 ) -> None:
-    """Fit models by several methods, predict, calibrate, and say which answer to trust."""
+    """Fit models by several methods, predict, calibrate, and report which posterior to trust."""
     from ..diagnostics.comparison import compare as compare_posteriors
     from ..posterior.region import exact_level
-    from .fitting_each import each_by_each
+    from .model_method_grid import fit_grid
     from .report import rows_of, write_report
 
     exact_level(level)
     files.check_folder(out)
     table = _load(data, target)
-    chosen = _names(models) if models else (["logistic"] if table.classes else ["gp", "linear"])
-    built, ways = _recipes(chosen, _names(how), settings or [])
+    default_models = "logistic" if table.classes else "gp,linear"
+    built_models, built_methods = build_models_and_methods(
+        split_names(models or default_models), split_names(how), settings or []
+    )
     train, calibration, test = table.split(*FRACTIONS, seed=seed)
-    posteriors, names, refused, interrupted = each_by_each(built, ways, train, seed, progress)
+    posteriors, names, refused, interrupted = fit_grid(
+        built_models, built_methods, train, seed, progress
+    )
     if not posteriors:
         raise NotApplicable(
             "at least one model and method that fit together", "; ".join(refused), "see `ppgp list`"
         )
     comparison = compare_posteriors(posteriors, test=test, calibration=calibration, level=level)
+    split = f"{train.n} to fit, {calibration.n} to calibrate, {test.n} to test"
     about = {
         "data": data,
-        "rows": f"{train.n} to fit, {calibration.n} to calibrate, {test.n} to test",
         "level": level,
         "seed": seed,
         "version": __version__,
+        "split": split,
     }
-    about["split"] = about.pop("rows")
     page, problems = write_report(out, comparison, posteriors, names, test, **about)
-    print_table(
-        rows_of(comparison, posteriors, names), f"{data}: {about['split']}; {level:.0%} intervals"
-    )
-    for sentence in refused:
-        typer.echo(f"not run: {sentence}", err=True)
+    rows = rows_of(comparison, posteriors, names)
+    print_table(rows, f"{data}: {split}; {level:.0%} intervals")
+    for reason in refused:
+        typer.echo(f"not run: {reason}", err=True)
     typer.echo(f"report: {page}")
-    for sentence in problems:
-        typer.echo(f"not written: {sentence}", err=True)
+    for problem in problems:
+        typer.echo(f"not written: {problem}", err=True)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
     if problems:
@@ -169,24 +138,28 @@ def fit(
     settings: Settings = None,
     progress: Progress = True,
 ) -> None:
-    """Fit one model by one method and save the posterior; after Ctrl-C, in NAME.partial.safetensors."""
+    """Fit one model by one method and save the posterior.
+
+    After Ctrl-C, the partial posterior is saved in NAME.partial.safetensors.
+    """
     from ..inference.fitting import fit as fit_posterior
     from ..posterior.summary import cut_short
 
     files.check_file(out)
     table = _load(data, target)
-    built, ways = _recipes([model], [how], settings or [])
-    posterior = fit_posterior(built[model], table, ways[how], seed=seed, progress=progress)
-    stopped = cut_short(posterior.stats)
-    print_table(
-        [{"site": site, **row} for site, row in posterior.summary().to_dict("index").items()],
-        f"{model} by {how}, {posterior.seconds:.1f} s" + (", interrupted" if stopped else ""),
-    )
-    if not stopped:
+    models, methods = build_models_and_methods([model], [how], settings or [])
+    posterior = fit_posterior(models[model], table, methods[how], seed=seed, progress=progress)
+    interrupted = cut_short(posterior.stats)
+    title = f"{model} by {how}, {posterior.seconds:.1f} s"
+    if interrupted:
+        title += ", interrupted"
+    summary = posterior.summary().to_dict("index")
+    print_table([{"site": site, **row} for site, row in summary.items()], title)
+    if not interrupted:
         typer.echo(f"saved: {posterior.save(out)}")
         return
     partial = posterior.save(out.with_name(f"{out.stem}.partial{out.suffix}"))
-    typer.echo(f"stopped before its end; what there is: {partial}")
+    typer.echo(f"the fit was interrupted; its partial posterior: {partial}")
     raise typer.Exit(INTERRUPTED)
 
 
@@ -196,7 +169,7 @@ def predict(
     data: Annotated[Path, typer.Argument(help="new rows: a .csv, .tsv or .parquet file")],
     calibration: Annotated[
         Path | None,
-        typer.Option(help="a file with rows that the fit has not seen, and their target"),
+        typer.Option(help="a file of rows that are not training rows, with their target"),
     ] = None,
     target: Annotated[
         str | None,
@@ -208,16 +181,17 @@ def predict(
     ),
 ) -> None:
     """Predict new rows; with calibration rows, the intervals carry a guarantee."""
-    import pandas as pd
-
-    from ..conformal import LAC, Normalized, calibrate
+    from ..conformal import LAC, Normalized
+    from ..conformal import calibrate as calibrate_score
     from ..data.loading import read_frame
     from ..posterior.loading import load_posterior
+    from .posterior_tables import inputs_for, prediction_table, targets_for
 
     files.check_file(out)
-    aside = files.is_stream(out)  # the table itself may stand on the standard output
+    # the table itself may go to the standard output; the messages then go to the standard error
+    to_stream = files.is_stream(out)
     suffix = out.suffix.lower()
-    if suffix not in TABLES and not aside:
+    if suffix not in TABLES and not to_stream:
         raise SettingError(
             f"a file to write that ends in {' or '.join(TABLES)}",
             str(out),
@@ -225,78 +199,36 @@ def predict(
         )
     fitted = load_posterior(posterior)
     name = target or fitted.data.target_name
-    prediction = fitted.predict(_inputs(read_frame(data), fitted, name))
+    prediction = fitted.predict(inputs_for(read_frame(data), fitted, name))
     classes = prediction.kind == "classes"
     region = None if classes else prediction.interval(level)
     if calibration is not None:
         known = read_frame(calibration)
         if name not in known.columns:
             raise UnknownName("target column", str(name), map(str, known.columns))
-        score = LAC() if classes else Normalized()
-        region = calibrate(
-            score, fitted.predict(_inputs(known, fitted, name)), _targets(known[name], fitted)
-        )(prediction, level=level)
-    if classes:
-        labels = fitted.data.classes or (0, 1)
-        table = pd.DataFrame(
-            prediction.probabilities.numpy(), columns=[f"p({label})" for label in labels]
+        calibrator = calibrate_score(
+            LAC() if classes else Normalized(),
+            fitted.predict(inputs_for(known, fitted, name)),
+            targets_for(known[name], fitted),
         )
-        if region is not None and region.labels is not None:
-            table["set"] = [
-                " ".join(str(labels[k]) for k, kept in enumerate(row) if kept)
-                for row in region.labels.tolist()
-            ]
-    else:
-        assert region is not None
-        lower, upper = region
-        table = pd.DataFrame(
-            {"mean": prediction.mean, "sd": prediction.std, "lower": lower, "upper": upper}
-        )
+        region = calibrator(prediction, level=level)
+    table = prediction_table(prediction, region, fitted.data.classes or (0, 1))
     with files.replacing(out) as file:
-        table.to_parquet(file) if suffix == ".parquet" else table.to_csv(file, index=False)
-    typer.echo(f"wrote: {out} ({len(table)} rows)", err=aside)
+        if suffix == ".parquet":
+            table.to_parquet(file)
+        else:
+            table.to_csv(file, index=False)
+    typer.echo(f"wrote: {out} ({len(table)} rows)", err=to_stream)
     if region is not None:
-        typer.echo(f"guarantee: {region.guarantee}", err=aside)
-
-
-def _inputs(frame: Any, fitted: Any, *others: str | None) -> Any:
-    """What a fit predicts from: of a fit with names its own columns, whatever else the file holds; else all but the ``others``."""
-    from ..data.columns import numeric
-
-    names = fitted.data.feature_names
-    if not names:
-        return numeric(frame[[c for c in frame.columns if c not in others]]).to_numpy(dtype=float)
-    heads = {name.partition("=")[0] for name in names}
-    return frame[[c for c in frame.columns if str(c) in heads or str(c) in names]]
-
-
-def _targets(column: Any, fitted: Any) -> Any:
-    """A target column as numbers; labels as the codes of the fit."""
-    from ..data.arrays import as_tensor
-
-    classes = fitted.data.classes
-    if classes is None or set(column) <= set(range(len(classes))):
-        values = as_tensor(column.to_numpy(), f"column {column.name}").numpy()
-        bad = [row for row, value in enumerate(values.tolist()) if not math.isfinite(value)]
-        if bad:
-            got = f"NaN or infinity in {listed(bad, 'row')} of column {column.name}"
-            raise DataError("finite targets", got, "drop those rows")
-        return values
-    known = {str(label): code for code, label in enumerate(classes)}
-    strange = sorted({str(v) for v in column} - set(known))
-    if strange:
-        raise DataError(
-            f"labels among {', '.join(known)}",
-            ", ".join(strange[:5]),
-            "the fit has never seen them: drop those rows",
-        )
-    return column.map(lambda v: known[str(v)]).to_numpy(dtype=float)
+        typer.echo(f"guarantee: {region.guarantee}", err=to_stream)
 
 
 @app.command()
 def calibrate(
     posterior: Annotated[Path, typer.Argument(help="a file that `ppgp fit` wrote")],
-    data: Annotated[Path, typer.Argument(help="rows that the fit has not seen, with their target")],
+    data: Annotated[
+        Path, typer.Argument(help="rows that are not training rows, with their target")
+    ],
     target: Annotated[
         str | None, typer.Option(help="the target column; default: that of the fit")
     ] = None,
@@ -309,71 +241,26 @@ def calibrate(
     level: Level = 0.9,
     seed: Seed = 0,
 ) -> None:
-    """Calibrate on half of the rows by several scores, and say on the other half what each delivers."""
-    import numpy as np
-    import torch
-
-    from .. import conformal
+    """Calibrate several scores on half of the rows, and test their sets on the other half."""
     from ..data.loading import read_frame
-    from ..diagnostics import metrics
     from ..posterior.loading import load_posterior
     from ..posterior.region import exact_level
+    from .score_comparison import ScoreComparison
 
     exact_level(level)
-    fitted, frame = load_posterior(posterior), read_frame(data)
+    fitted = load_posterior(posterior)
     name = target or str(fitted.data.target_name)
-    for column in [name, *([group] if group else [])]:
-        if column not in frame.columns:
-            raise UnknownName("column", str(column), map(str, frame.columns))
-    order = torch.randperm(len(frame), generator=torch.Generator().manual_seed(seed)).numpy()
-    halves = order[: len(frame) // 2], order[len(frame) // 2 :]
-    inputs, targets = (
-        _inputs(frame, fitted, name, group),
-        _targets(frame[name], fitted),
-    )  # whose errors name rows of the file
-    ours, new = (
-        fitted.predict(inputs[rows] if isinstance(inputs, np.ndarray) else inputs.iloc[rows])
-        for rows in halves
+    comparison = ScoreComparison(fitted, read_frame(data), name, group, seed)
+    print_table(
+        comparison.rows(split_names(scores or ""), level),
+        f"{level:.0%} sets: {comparison.n_calibration} rows to calibrate, "
+        f"{comparison.n_test} to test",
     )
-    y, truth = (targets[rows] for rows in halves)
-    labels = [frame[group].to_numpy()[rows] if group else None for rows in halves]
-    default = (
-        "lac,aps,raps"
-        if new.kind == "classes"
-        else "absolute,normalized,signed,quantile,pit,density"
-    )
-    rows: list[dict[str, Any]] = []
-    if new.kind != "classes":
-        own = new.interval(level)
-        rows.append(
-            {
-                "score": "(the model's own)",
-                "coverage": metrics.coverage(own, truth),
-                "width": metrics.mean_width(own),
-            }
-        )
-        rows[0] |= {"infinite": 0.0, "empty": 0.0, "guaranteed": own.guarantee}
-    for recipe in _names(scores or default):
-        region = conformal.calibrate(zoo.build_score(recipe), ours, y, groups=labels[0])(
-            new, level=level, groups=labels[1]
-        )
-        rows.append(
-            {
-                "score": recipe,
-                "coverage": metrics.coverage(region, truth),
-                "width": metrics.mean_width(region),
-                "infinite": float(region.infinite.double().mean()),
-                "empty": float(region.empty.double().mean()),
-                "guaranteed": region.guarantee,
-            }
-        )
-    print_table(rows, f"{level:.0%} sets: {len(y)} rows to calibrate, {len(truth)} to test")
     if not group:
-        low, high = conformal.calibrate(
-            zoo.build_score("lac" if new.kind == "classes" else "absolute"), ours, y
-        ).coverage_band(level, 0.9, len(truth))
+        low, high = comparison.coverage_band(level, 0.9)
         typer.echo(
-            f"at {level:.0%} the coverage of {len(truth)} test rows lies in {low:.3f} .. {high:.3f}, nine times in ten"
+            f"at {level:.0%} the coverage of {comparison.n_test} test rows lies in "
+            f"{low:.3f} .. {high:.3f}, nine times in ten"
         )
 
 
@@ -386,10 +273,10 @@ def diagnose(
     ] = None,
     reference: Annotated[
         Path | None,
-        typer.Option(help="another fit of the model, to judge it by and draw the marginals over"),
+        typer.Option(help="another fit of the same model to judge this one by; also drawn"),
     ] = None,
 ) -> None:
-    """Say whether to believe a posterior: chains by their mixing, guides by importance weights."""
+    """Report whether to trust a posterior: chains by their mixing, guides by importance weights."""
     from ..diagnostics.diagnosis import diagnose as diagnose_posterior
     from ..posterior.loading import load_posterior
 
@@ -397,19 +284,20 @@ def diagnose(
         files.check_folder(out)
     fitted = load_posterior(posterior)
     other = None if reference is None else load_posterior(reference)
-    found = diagnose_posterior(fitted, other)
-    table = found.table
+    diagnosis = diagnose_posterior(fitted, other)
+    table = diagnosis.table
     key = next((c for c in ("r_hat", "shift") if c in table.columns), None)
     if key is not None:
-        table = table.reindex(table[key].astype(float).abs().sort_values(ascending=False).index)  # type: ignore[call-overload]
+        size = table[key].astype(float).abs()
+        table = table.loc[size.sort_values(ascending=False).index]
     rows = [{"site": site, **row} for site, row in table.head(worst).to_dict("index").items()]
     print_table(
         rows,
-        f"{posterior.name}: {min(worst, len(found.table))} of {len(found.table)} scalars, the worst first",
+        f"{posterior.name}: {min(worst, len(table))} of {len(table)} scalars, the worst first",
     )
-    for sentence in found.findings:
-        typer.echo(f"- {sentence}")
-    typer.echo(f"verdict: {found.verdict} ({found.figure})")
+    for finding in diagnosis.findings:
+        typer.echo(f"- {finding}")
+    typer.echo(f"verdict: {diagnosis.verdict} ({diagnosis.figure})")
     if out is None:
         return
     from .. import plots
@@ -431,7 +319,10 @@ def reproduce(
         bool, typer.Option("--quick", help="a small version, to see that it runs")
     ] = False,
 ) -> None:
-    """Run a published experiment again and print its table. Some have options of their own: uci takes --data-dir, --sets, --splits, --models."""
+    """Run a published experiment again and print its table.
+
+    Some experiments have options of their own: uci takes --data-dir, --sets, --splits, --models.
+    """
     from ..experiments import experiment, options_of
     from .report import write_results
 
@@ -448,32 +339,43 @@ def reproduce(
 
 @app.command(name="list")
 def list_members() -> None:
-    """The models, methods and experiments that go by a name."""
+    """List the names of models, methods, scores and experiments."""
     from ..experiments import EXPERIMENTS
 
-    for title, members in (
-        ("models", zoo.MODELS),
-        ("methods (--how)", zoo.HOWS),
-        ("scores (--scores)", zoo.SCORES),
-    ):
-        print_table(
-            [{"name": n, "recipe": r, "what it is": w} for n, (r, w) in members.items()], title
-        )
+    families = {
+        "models": zoo.MODELS,
+        "methods (--how)": zoo.HOWS,
+        "scores (--scores)": zoo.SCORES,
+    }
+    for title, members in families.items():
+        rows = [
+            {"name": name, "recipe": recipe, "what it is": meaning}
+            for name, (recipe, meaning) in members.items()
+        ]
+        print_table(rows, title)
     print_table(
-        [{"name": n, "what it shows": w} for n, (_, w) in EXPERIMENTS.items()],
+        [{"name": name, "what it shows": shown} for name, (_, shown) in EXPERIMENTS.items()],
         "experiments (ppgp reproduce)",
     )
 
 
 def main() -> None:
-    """Run the command line; a mistake of the user's is one sentence and exit code 2; Ctrl-C is 130, SIGTERM 143."""
+    """Run the command line.
+
+    A mistake of the user is one sentence and exit status 2; Ctrl-C gives 130, SIGTERM 143.
+    """
     import warnings
 
-    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"  # type: ignore[assignment]
-    with one_way_out():
+    warnings.formatwarning = _format_warning
+    with exit_on_signals():
         try:
             with whole_output():
                 app()
         except PpgpError as error:
             typer.echo(f"ppgp: {error}", err=True)
             raise SystemExit(2) from None
+
+
+def _format_warning(message: object, *_: object, **__: object) -> str:
+    """Return a warning as one line, without the line of code that raised it."""
+    return f"warning: {message}\n"

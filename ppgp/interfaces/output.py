@@ -1,4 +1,4 @@
-"""The standard output to its last byte: a disk that is full, or a pipe that nobody reads, is one sentence."""
+"""Errors of the standard output, such as a full disk or a closed pipe, as one sentence."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import TextIO
 
 
 @contextmanager
 def whole_output() -> Iterator[None]:
-    """What cannot be written is found here, not when the interpreter ends.
+    """Flush the standard output at the end, so that an error is not met later at exit.
 
     Raises:
-        SystemExit: with code 1, if the operating system refuses what was printed.
+        SystemExit: With status 1, if the operating system refuses what was printed.
     """
     try:
         try:
@@ -21,7 +22,7 @@ def whole_output() -> Iterator[None]:
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
-    except OSError as error:  # files have sentences of their own
+    except OSError as error:  # errors of other files are StorageErrors
         with suppress(OSError):
             print(f"ppgp: {error.strerror or error}", file=sys.stderr, flush=True)
         for stream in (sys.stdout, sys.stderr):
@@ -29,14 +30,16 @@ def whole_output() -> Iterator[None]:
         raise SystemExit(1) from None
 
 
-def _silence(stream: object) -> None:
-    """What is left in the buffer of a stream that takes nothing goes nowhere, rather than into a traceback."""
+def _silence(stream: TextIO | None) -> None:
+    """Discard the buffer of a stream that cannot be written, so that exit raises no traceback."""
+    if stream is None:
+        return
     try:
-        stream.flush()  # type: ignore[attr-defined]
+        stream.flush()
     except OSError:
         with suppress(OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, stream.fileno())  # type: ignore[attr-defined]
+            os.dup2(nowhere, stream.fileno())
             os.close(nowhere)
-    except (AttributeError, ValueError):  # no stream, or one that is closed
+    except (AttributeError, ValueError):  # a replacement without flush, or a closed stream
         pass

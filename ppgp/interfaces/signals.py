@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end the command line in one way."""
+"""Ctrl-C and SIGTERM end the command line with the exit status that shells expect."""
 
 from __future__ import annotations
 
@@ -9,40 +9,54 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-__all__ = ["INTERRUPTED", "one_way_out"]
+__all__ = ["INTERRUPTED", "exit_on_signals"]
 
-INTERRUPTED = 128 + int(signal.SIGINT)  # exit status
-HANDLED = ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL))
+INTERRUPTED = 128 + int(signal.SIGINT)  # exit status after Ctrl-C
+DEFAULT_HANDLERS = (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGTERM, signal.SIG_DFL),
+)
 
 
 @contextmanager
-def one_way_out() -> Iterator[None]:
-    """Both signals are a KeyboardInterrupt inside; afterwards the cursor is shown, and the exit status is 128 and the number of
-    the first signal, whatever was made of it. A signal that the caller ignores stays ignored."""
-    came: list[int] = []
+def exit_on_signals() -> Iterator[None]:
+    """Raise KeyboardInterrupt inside on either signal, and exit with its status at the end.
 
-    def raised(number: int, _: Any) -> None:
-        came.append(number)
+    At the end the cursor is shown again and the exit status is 128 plus the number of the first
+    signal, whether or not the work inside caught the KeyboardInterrupt. A signal that the caller
+    ignores stays ignored.
+
+    Raises:
+        SystemExit: If a signal came.
+    """
+    received: list[int] = []
+
+    def interrupt(number: int, _: Any) -> None:
+        received.append(number)
         raise KeyboardInterrupt
 
-    here = threading.current_thread() is threading.main_thread()
-    own = [(each, usual) for each, usual in HANDLED if here and signal.getsignal(each) == usual]
-    for each, _ in own:
-        signal.signal(each, raised)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    replaced = [
+        (number, default)
+        for number, default in DEFAULT_HANDLERS
+        if in_main_thread and signal.getsignal(number) == default
+    ]
+    for number, _ in replaced:
+        signal.signal(number, interrupt)
     try:
         yield
     finally:
-        for each, usual in own:
-            signal.signal(each, usual)
-        if came:
+        for number, default in replaced:
+            signal.signal(number, default)
+        if received:
             _show_cursor()
             with suppress(OSError):
                 print("ppgp: stopped", file=sys.stderr, flush=True)
-            raise SystemExit(128 + came[0])
+            raise SystemExit(128 + received[0])
 
 
 def _show_cursor() -> None:
-    """A progress bar that a signal met while it was drawn first or last may have left it hidden."""
+    """Show the cursor, which an interrupted progress bar may have left hidden."""
     if "rich" in sys.modules:
         from rich import get_console
 

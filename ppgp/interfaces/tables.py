@@ -1,61 +1,70 @@
-"""Flat records as a table on the terminal."""
+"""Flat records printed as a table on the terminal."""
 
 from __future__ import annotations
 
 from typing import Any
 
-#: what is in the report, and too long or too many for a terminal
+#: columns of the report that are too long or too many for a terminal
 HIDDEN = (
-    *(
-        "warnings",
-        "guarantee",
-        "reason",
-        "predictions_reason",
-        "predictive_shift",
-        "interval_content",
-        "brier",
-    ),
-    *("n_train", "n_calibration", "n_test"),
+    "warnings",
+    "guarantee",
+    "reason",
+    "predictions_reason",
+    "predictive_shift",
+    "interval_content",
+    "brier",
+    "n_train",
+    "n_calibration",
+    "n_test",
 )
-WHERE_TRUE = ("interrupted",)  # a column that is False throughout is left out
+WHERE_TRUE = ("interrupted",)  # columns that are left out if every entry is False
+PIPE_WIDTH = 160  # characters, at least, where the output is no terminal
 
 
 def print_table(rows: list[dict[str, Any]], title: str) -> None:
-    """On the terminal; into a pipe, wide enough for every column."""
+    """Print one row per record; into a pipe, wide enough for every column.
+
+    Args:
+        rows: Records with the same keys.
+        title: Title above the table.
+    """
     from rich.console import Console
     from rich.table import Table
 
     rows = [_with_errors(row) for row in rows]
-    columns = [
-        c
-        for c in rows[0]
-        if c not in HIDDEN and (c not in WHERE_TRUE or any(row[c] for row in rows))
-    ]
     table = Table(title=title, title_justify="left")
+    columns = [column for column in rows[0] if _is_shown(column, rows)]
     for column in columns:
-        table.add_column(
-            column.replace("conformal_", "conf. ").replace("_", " "),
-            justify="left" if isinstance(rows[0][column], str) else "right",
-        )
+        heading = column.replace("conformal_", "conf. ").replace("_", " ")
+        text = isinstance(rows[0][column], str)
+        table.add_column(heading, justify="left" if text else "right")
     for row in rows:
-        table.add_row(
-            *[
-                f"{row[c]:.4g}"
-                if isinstance(row[c], float)
-                else ""
-                if row[c] is None
-                else str(row[c])
-                for c in columns
-            ]
-        )
+        table.add_row(*[_cell(row[column]) for column in columns])
     console = Console()
-    # a table in a pipe or a narrow terminal keeps its columns rather than its margins
-    console = Console(width=max(console.width, 160)) if not console.is_terminal else console
+    if not console.is_terminal:
+        console = Console(width=max(console.width, PIPE_WIDTH))
     console.print(table)
 
 
+def _is_shown(column: str, rows: list[dict[str, Any]]) -> bool:
+    if column in HIDDEN:
+        return False
+    return column not in WHERE_TRUE or any(row[column] for row in rows)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 def _with_errors(row: dict[str, Any]) -> dict[str, Any]:
-    """A figure and its standard error, ``name`` and ``name_se``, in one cell."""
-    errors = {k.removesuffix("_se"): v for k, v in row.items() if k.endswith("_se")}
-    own = {k: v for k, v in row.items() if k not in {f"{name}_se" for name in errors}}
-    return {k: v if errors.get(k) is None else f"{v:.3g} ± {errors[k]:.1g}" for k, v in own.items()}
+    """Merge a figure ``name`` and its standard error ``name_se`` into one cell."""
+    errors = {key.removesuffix("_se"): row[key] for key in row if key.endswith("_se")}
+    merged = {}
+    for key, value in row.items():
+        error = errors.get(key)
+        if key.endswith("_se"):
+            continue
+        merged[key] = value if error is None else f"{value:.3g} ± {error:.1g}"
+    return merged

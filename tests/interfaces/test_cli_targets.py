@@ -10,7 +10,7 @@ import pytest
 import ppgp
 from ppgp import Dataset, inference, models
 from ppgp.errors import DataError
-from ppgp.interfaces.cli import _targets
+from ppgp.interfaces.posterior_tables import targets_for
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, "?"])
@@ -20,4 +20,4 @@ def test_a_target_that_is_no_number_gets_its_row(value: object) -> None:
         models.LinearRegression(0.1, 0.0, 1.0), data, inference.MAP(), progress=False
     )
     with pytest.raises(DataError, match="row 2"):
-        _targets(pd.Series([1.0, 2.0, value, 4.0], name="y"), posterior)
+        targets_for(pd.Series([1.0, 2.0, value, 4.0], name="y"), posterior)

@@ -25,8 +25,7 @@ import ppgp
 from ppgp import inference, models
 from ppgp.inference import Inference
 from ppgp.inference.optimise import map as map_module
-from ppgp.interfaces import each_by_each as sweep
-from ppgp.interfaces import signals
+from ppgp.interfaces import model_method_grid, signals
 from ppgp.interfaces.cli import app
 
 pytestmark = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
@@ -94,7 +93,7 @@ def test_a_comparison_ends_with_what_there_is(table: Path, monkeypatch: pytest.M
         begun.append(how)
         return ppgp.fit(model, data, how, **options)
 
-    monkeypatch.setattr(sweep, "fit", fit)
+    monkeypatch.setattr(model_method_grid, "fit", fit)
     out = table.parent / "report"
     command = [
         "compare",
@@ -177,7 +176,7 @@ def met(number: signal.Signals, swallowed: bool) -> None:
 def test_the_exit_status_is_that_of_the_signal(
     number: signal.Signals, status: int, swallowed: bool
 ) -> None:
-    with pytest.raises(SystemExit) as ended, signals.one_way_out():
+    with pytest.raises(SystemExit) as ended, signals.exit_on_signals():
         met(number, swallowed)
     assert ended.value.code == status
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
@@ -187,7 +186,7 @@ def test_the_exit_status_is_that_of_the_signal(
 @pytest.mark.usefixtures("usual")
 def test_a_signal_that_the_caller_ignores_stays_ignored() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with signals.one_way_out():
+    with signals.exit_on_signals():
         os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 

@@ -1,0 +1,63 @@
+"""Fit every model by every method, stopping early on Ctrl-C."""
+
+from __future__ import annotations
+
+import sys
+from itertools import product
+from typing import Any
+
+import typer
+
+from ..data.dataset import Dataset
+from ..errors import NotApplicable
+from ..inference.fitting import fit
+from ..inference.interrupts import whole
+
+__all__ = ["fit_grid"]
+
+
+def fit_grid(
+    models: dict[str, Any], methods: dict[str, Any], train: Dataset, seed: int, progress: bool
+) -> tuple[dict[str, Any], dict[str, tuple[str, str]], list[str], bool]:
+    """Fit each model by each method; after Ctrl-C no further fit begins.
+
+    Args:
+        models: Models by name.
+        methods: Inference records by name.
+        train: The training rows.
+        seed: Seed of every fit.
+        progress: Whether to report progress.
+
+    Returns:
+        The posteriors by name, the pair ``(model, method)`` of each posterior, one sentence for
+        each pair that does not go together, and whether Ctrl-C ended the loop.
+
+    Raises:
+        KeyboardInterrupt: If Ctrl-C comes before there is a posterior.
+    """
+    posteriors: dict[str, Any] = {}
+    names: dict[str, tuple[str, str]] = {}
+    refused: list[str] = []
+    interrupted = False
+    try:
+        for (model_name, model), (method_name, method) in product(models.items(), methods.items()):
+            name = f"{model_name} {method_name}"
+            _announce(f"{model_name} by {method_name}", progress)
+            names[name] = (model_name, method_name)
+            try:
+                posteriors[name] = fit(model, train, method, seed=seed, progress=progress)
+            except NotApplicable as error:
+                refused.append(f"{model_name} by {method_name}: {error}")
+                continue
+            whole(posteriors[name])
+    except KeyboardInterrupt:
+        if not posteriors:
+            raise
+        interrupted = True
+    return posteriors, {name: names[name] for name in posteriors}, refused, interrupted
+
+
+def _announce(text: str, show: bool) -> None:
+    """Print which fit begins, unless a terminal already shows its progress bar."""
+    if show and not sys.stderr.isatty():
+        typer.echo(text, err=True)

@@ -1,0 +1,95 @@
+"""Tables that go with a saved posterior: inputs, targets and predictions."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from ..errors import DataError, listed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..posterior.posterior import Posterior
+    from ..posterior.prediction import Prediction
+    from ..posterior.region import Region
+
+__all__ = ["inputs_for", "prediction_table", "targets_for"]
+
+
+def inputs_for(frame: Any, posterior: Posterior, *excluded: str | None) -> Any:
+    """Return the columns of a data frame that a posterior predicts from.
+
+    A posterior whose training columns have names takes the columns of these names, whatever else
+    the frame holds. Any other posterior takes all columns but the ``excluded`` ones.
+    """
+    from ..data.columns import numeric
+
+    names = posterior.data.feature_names
+    if not names:
+        kept = [column for column in frame.columns if column not in excluded]
+        return numeric(frame[kept]).to_numpy(dtype=float)
+    categorical = {name.partition("=")[0] for name in names}
+    kept = [c for c in frame.columns if str(c) in categorical or str(c) in names]
+    return frame[kept]
+
+
+def targets_for(column: Any, posterior: Posterior) -> Any:
+    """Return a target column as numbers [n]; class labels become the codes of the posterior.
+
+    Raises:
+        DataError: If a target is missing or infinite, or is a label that the training rows lack.
+    """
+    from ..data.arrays import as_tensor
+
+    classes = posterior.data.classes
+    if classes is None or set(column) <= set(range(len(classes))):
+        values = as_tensor(column.to_numpy(), f"column {column.name}").numpy()
+        bad = [row for row, value in enumerate(values.tolist()) if not math.isfinite(value)]
+        if bad:
+            got = f"NaN or infinity in {listed(bad, 'row')} of column {column.name}"
+            raise DataError("finite targets", got, "drop those rows")
+        return values
+    codes = {str(label): code for code, label in enumerate(classes)}
+    unknown = sorted({str(label) for label in column} - set(codes))
+    if unknown:
+        raise DataError(
+            f"labels among {', '.join(codes)}",
+            ", ".join(unknown[:5]),
+            "the training rows do not have them: drop those rows",
+        )
+    return column.map(lambda label: codes[str(label)]).to_numpy(dtype=float)
+
+
+def prediction_table(
+    prediction: Prediction, region: Region | None, labels: tuple[Any, ...]
+) -> pd.DataFrame:
+    """Return a data frame with one row per predicted row.
+
+    Args:
+        prediction: The predictive distribution of the rows.
+        region: The intervals or label sets of the rows; None only for classes.
+        labels: Names of the classes, for a classification.
+
+    Returns:
+        Columns ``mean``, ``sd``, ``lower`` and ``upper``; for classes, a column ``p(label)`` per
+        class and the column ``set`` if there is a region.
+    """
+    import pandas as pd
+
+    if prediction.kind != "classes":
+        assert region is not None
+        lower, upper = region
+        return pd.DataFrame(
+            {"mean": prediction.mean, "sd": prediction.std, "lower": lower, "upper": upper}
+        )
+    columns = [f"p({label})" for label in labels]
+    table = pd.DataFrame(prediction.probabilities.numpy(), columns=columns)
+    if region is not None and region.labels is not None:
+        table["set"] = [_label_set(row, labels) for row in region.labels.tolist()]
+    return table
+
+
+def _label_set(members: list[bool], labels: tuple[Any, ...]) -> str:
+    """Return the labels of one set, separated by spaces."""
+    return " ".join(str(label) for label, kept in zip(labels, members, strict=True) if kept)

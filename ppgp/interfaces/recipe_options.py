@@ -1,0 +1,65 @@
+"""Lists of names and ``--set`` options of the command line, turned into models and methods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import SettingError, UnknownName
+from . import recipes as zoo
+
+__all__ = ["build_models_and_methods", "split_names"]
+
+
+def split_names(text: str) -> list[str]:
+    """Split a comma-separated list; commas inside brackets belong to a recipe. Drop repeats."""
+    parts, depth, start = [], 0, 0
+    for i, character in enumerate(text):
+        depth += (character in "([") - (character in ")]")
+        if character == "," and depth == 0:
+            parts.append(text[start:i])
+            start = i + 1
+    parts.append(text[start:])
+    return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
+
+
+def build_models_and_methods(
+    models: list[str], methods: list[str], settings: list[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Build the named models and methods and apply ``--set`` to them.
+
+    ``option=value`` applies to each model and method that has the option, ``name.option=value``
+    to the one of that name alone.
+
+    Raises:
+        SettingError: If a setting has no equals sign.
+        UnknownName: If a name is not known, or if nothing has the option.
+    """
+    built_models = {name: zoo.build_model(name) for name in models}
+    built_methods = {name: zoo.build_how(name) for name in methods}
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if not equals:
+            raise SettingError(
+                "--set option=value", repr(setting), "for example --set kernel.lengthscale=2"
+            )
+        _apply_setting([built_models, built_methods], path, text)
+    return built_models, built_methods
+
+
+def _apply_setting(groups: list[dict[str, Any]], path: str, text: str) -> None:
+    """Set the option in every record of ``groups`` that has it, in place."""
+    head, _, rest = path.partition(".")
+    applied = False
+    refused: UnknownName | None = None
+    for group in groups:
+        for name, record in group.items():
+            option = path
+            if rest and head == name:
+                option = rest
+            try:
+                group[name] = zoo.changed(record, option, text)
+                applied = True
+            except UnknownName as error:
+                refused = error
+    if not applied and refused is not None:
+        raise refused

@@ -1,0 +1,117 @@
+"""Conformal scores compared on one table: half of its rows calibrate, the other half tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import conformal
+from ..diagnostics import metrics
+from ..errors import UnknownName
+from ..posterior.posterior import Posterior
+from ..posterior.prediction import Prediction
+from . import recipes as zoo
+from .posterior_tables import inputs_for, targets_for
+
+__all__ = ["ScoreComparison"]
+
+SCORES_OF_CLASSES = ("lac", "aps", "raps")
+SCORES_OF_NUMBERS = ("absolute", "normalized", "signed", "quantile", "pit", "density")
+
+
+class ScoreComparison:
+    """Predictions and targets of the two halves of a table.
+
+    Args:
+        posterior: The posterior that predicts.
+        frame: Rows that are not training rows, with their target.
+        target: The target column.
+        group: A column of groups, or None.
+        seed: Seed of the random split into halves.
+
+    Attributes:
+        n_calibration: Number of rows that calibrate.
+        n_test: Number of rows that test.
+
+    Raises:
+        UnknownName: If the frame lacks a column.
+        DataError: If a target cannot be used; the message names rows of the whole table.
+    """
+
+    def __init__(
+        self, posterior: Posterior, frame: Any, target: str, group: str | None, seed: int
+    ) -> None:
+        required = [target, group] if group else [target]
+        for column in required:
+            if column not in frame.columns:
+                raise UnknownName("column", str(column), map(str, frame.columns))
+        order = torch.randperm(len(frame), generator=torch.Generator().manual_seed(seed)).numpy()
+        first, second = order[: len(frame) // 2], order[len(frame) // 2 :]
+        inputs = inputs_for(frame, posterior, target, group)
+        targets = targets_for(frame[target], posterior)
+        self._calibration = posterior.predict(_rows_of(inputs, first))
+        self._test = posterior.predict(_rows_of(inputs, second))
+        self._calibration_y, self._test_y = targets[first], targets[second]
+        self._calibration_groups = None
+        self._test_groups = None
+        if group:
+            groups = frame[group].to_numpy()
+            self._calibration_groups, self._test_groups = groups[first], groups[second]
+        self.n_calibration, self.n_test = len(first), len(second)
+
+    @property
+    def _classes(self) -> bool:
+        return self._test.kind == "classes"
+
+    def rows(self, scores: list[str], level: float) -> list[dict[str, Any]]:
+        """Return one flat record per score: coverage, width, shares of infinite and empty sets.
+
+        For regression the first record is the interval of the predictive distribution itself.
+
+        Args:
+            scores: Names or recipes of scores; the usual ones if empty.
+            level: Level of the sets, in (0, 1).
+        """
+        default = SCORES_OF_CLASSES if self._classes else SCORES_OF_NUMBERS
+        rows = [] if self._classes else [self._uncalibrated(self._test, level)]
+        return rows + [self._calibrated(recipe, level) for recipe in scores or default]
+
+    def _uncalibrated(self, prediction: Prediction, level: float) -> dict[str, Any]:
+        region = prediction.interval(level)
+        return {
+            "score": "(the model's own)",
+            "coverage": metrics.coverage(region, self._test_y),
+            "width": metrics.mean_width(region),
+            "infinite": 0.0,
+            "empty": 0.0,
+            "guaranteed": region.guarantee,
+        }
+
+    def _calibrated(self, recipe: str, level: float) -> dict[str, Any]:
+        score = zoo.build_score(recipe)
+        calibrator = conformal.calibrate(
+            score, self._calibration, self._calibration_y, groups=self._calibration_groups
+        )
+        region = calibrator(self._test, level=level, groups=self._test_groups)
+        return {
+            "score": recipe,
+            "coverage": metrics.coverage(region, self._test_y),
+            "width": metrics.mean_width(region),
+            "infinite": float(region.infinite.double().mean()),
+            "empty": float(region.empty.double().mean()),
+            "guaranteed": region.guarantee,
+        }
+
+    def coverage_band(self, level: float, confidence: float) -> tuple[float, float]:
+        """Return the range in which the coverage of the test rows lies with that confidence."""
+        score = zoo.build_score("lac" if self._classes else "absolute")
+        calibrator = conformal.calibrate(score, self._calibration, self._calibration_y)
+        return calibrator.coverage_band(level, confidence, self.n_test)
+
+
+def _rows_of(inputs: Any, rows: np.ndarray) -> Any:
+    if isinstance(inputs, np.ndarray):
+        return inputs[rows]
+    return inputs.iloc[rows]
