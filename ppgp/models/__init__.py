@@ -1,4 +1,4 @@
-"""The zoo: one final class a file; each a recipe that plain Pyro accepts."""
+"""The models, one class per file. Each model is a recipe, and its program runs in plain Pyro."""
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .base import Model

@@ -1,4 +1,4 @@
-"""The interface of every model, and how its sites become Pyro statements."""
+"""The base class of all models, and helpers that several models share."""
 
 from __future__ import annotations
 
@@ -23,38 +23,49 @@ M = TypeVar("M", bound="Model")
 
 
 class Model:
-    """A recipe: priors and structure, frozen; no data, no mode, no fitted tensors. Plain Pyro accepts it.
+    """A recipe: the priors and the structure of a model before it meets data.
 
-    A new model gives ``sites``, and ``distribution`` where its rows are independent given theta; otherwise ``model`` and
-    ``predict`` themselves. ``theta`` is ``{site: [draw, *event]}``. What only some models can do is a class of
-    ``target.capabilities`` that they inherit too.
+    A recipe is frozen. It holds no training data, no mode and no fitted tensors, and ``model`` is
+    a program that plain Pyro accepts.
+
+    A new model defines ``sites``. Where its rows are independent given theta it also defines
+    ``distribution``; otherwise it defines ``model`` and ``predict``. Throughout, theta is
+    ``{site: [draw, *event]}``. A feature that only some models have is an abstract class in
+    ``target.capabilities``, which these models also inherit.
+
+    Attributes:
+        scales: what ``fit`` may standardise: "Xy", "X" (counts and classes), "y" (no inputs) or ""
+            (the units have a meaning).
+        known_noise: whether ``Dataset.noise_sd`` is part of the distribution of y. Then
+            ``predict`` and ``gaussian`` also take the ``noise_sd`` [m] of new rows.
+        collapsed: sites that ``predict`` integrates out in closed form where their params exist.
+        latent_values: sites that hold the values of a latent function. Their joint mode with
+            their hyperparameters is a poor fit.
+        one_mode: whether the posterior density has one mode under the usual priors of the model.
+        density_at_numbers: what the density of y is where all hyperparameters are fixed numbers:
+            "log_evidence", "elbo" (a lower bound on it), or None.
+        survey: how many rows suffice to find out which sites the program has; None: it needs all
+            rows at once, because their distribution is joint.
+        given: the recipe that ``prepare`` made this one from; None: this one.
+        made_for: the rows that ``prepare`` made this recipe ready for, on their scale, and the
+            Scaler of that scale; None: it was not prepared.
+        standardised: whether numbers and inducing inputs are already on the scale of the model, as
+            in the recipe of a posterior. ``fit`` then leaves them unchanged.
     """
 
-    #: what may be standardised: "Xy", "X" (counts, classes), "y" (no inputs) or "" (where units mean something)
     scales: ClassVar[str] = "Xy"
-    #: whether ``Dataset.noise_sd`` is part of the law of y: then predict and gaussian take the ``noise_sd`` [m] of new rows too
     known_noise: ClassVar[bool] = False
-    #: sites that predict integrates out in closed form when their params are there
     collapsed: ClassVar[tuple[str, ...]] = ()
-    #: sites that are the values of a latent function: their joint mode with its hyperparameters is no fit
     latent_values: ClassVar[tuple[str, ...]] = ()
-    #: whether the posterior density has one mode under the priors that the model is used with
     one_mode: ClassVar[bool] = False
-    #: what the density of y is where all hyperparameters are numbers: "log_evidence", "elbo" (a lower bound on it), or None
     density_at_numbers: str | None = "log_evidence"
-    #: rows that are enough to see which sites there are; None: all rows at once, as their law is one
     survey: int | None = None
-
-    #: the recipe as it was given, which ``prepare`` made this one from; None: this one
     given: ClassVar[Model | None] = None
-    #: the rows that ``prepare`` made it ready for, on their scale, and the Scaler that made that; None: it was not made ready
     made_for: ClassVar[tuple[Dataset, Scaler | None] | None] = None
-    #: whether numbers and inducing inputs are on the scale of the model already, as in the recipe of a posterior: ``fit`` takes
-    #: them as they stand
     standardised = False
 
     def __post_init__(self) -> None:
-        """Called first by a ``__post_init__`` of one's own."""
+        """Convert the numbers of the recipe; a subclass's ``__post_init__`` calls this first."""
         with_plain_numbers(self)
 
     def __repr__(self) -> str:
@@ -65,79 +76,116 @@ class Model:
         return f"{type(self).__name__}({options})"
 
     def sites(self, d: int) -> Mapping[str, Site | Param]:
-        """{name: Site} for inputs of d columns."""
+        """Return {name: site} for inputs with d columns."""
         raise NotImplementedError
 
     def in_units(self, scaler: Scaler) -> Model:
-        """This recipe on the scale that the scaler makes of the data. What is in their units, a number or a prior inside
-        ``InUnitsOfData``, is put on that scale; other priors are on it already.
+        """Return this recipe on the scale that ``scaler`` gives the data.
+
+        Numbers, and priors inside ``InUnitsOfData``, are in the units of the data and are
+        converted. Other priors are already on the scale of the model.
 
         Raises:
-            SettingError: if something has no equivalent there, or the model does not say what units its sites have.
+            SettingError: if a number or prior has no equivalent on that scale, or if the model
+                does not define the units of its sites.
         """
-        written = (
-            [f.name for f in fields(self) if "PriorLike" in str(f.type)]
-            if is_dataclass(self)
-            else []
-        )
-        given = [name for name in written if in_units_of_data(getattr(self, name))]
-        if given and not scaler.identity:
-            do = "write in_units for it, or pass standardise=False to fit"
+        prior_fields = []
+        if is_dataclass(self):
+            prior_fields = [f.name for f in fields(self) if "PriorLike" in str(f.type)]
+        in_data_units = [name for name in prior_fields if in_units_of_data(getattr(self, name))]
+        if in_data_units and not scaler.identity:
             raise SettingError(
-                f"{an(type(self).__name__)} that says what unit {given[0]} has",
+                f"{an(type(self).__name__)} that defines the unit of {in_data_units[0]}",
                 "no method in_units",
-                do,
+                "write in_units for it, or pass standardise=False to fit",
             )
         return self
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
-        """Draws {site: [chain, draw, *event]} in the units of the data; None where they have no equivalent."""
+        """Return the draws in the units of the data.
+
+        Args:
+            draws: {site: [chain, draw, *event]} on the scale of the model.
+            scaler: the Scaler that standardised the data.
+
+        Returns:
+            {site: [chain, draw, *event]}; None for a site that has no equivalent in those units.
+        """
         return dict.fromkeys(draws)
 
     def prepare(self, data: Dataset) -> Model:
-        """This recipe made ready for these data; raises where they do not fit it."""
+        """Return this recipe made ready for these data; raise if the data do not suit it."""
         return self
 
     def check(self, data: Dataset) -> None:
-        """Raises where these data do not fit it, as ``prepare`` does; overridden where that is work."""
+        """Raise as ``prepare`` does if the data do not suit this model.
+
+        A model whose ``prepare`` is expensive overrides this with something cheaper.
+        """
         self.prepare(data)
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
-        """{site: value} where a search begins; sites left out begin in the middle of the unconstrained scale."""
+        """Return {site: value} where an optimiser or a chain starts.
+
+        A site that is left out starts near the origin of the unconstrained scale.
+        """
         return {}
 
     def step_scales(self, theta: Theta) -> dict[str, Tensor]:
-        """{param: what counts as a step of each of its coordinates} near one draw theta; 1 for what is left out."""
+        """Return {param: the typical step of each of its coordinates} near one draw theta.
+
+        The step of a param that is left out is 1.
+        """
         return {}
 
     def chunked(self, data: Dataset) -> bool:
-        """Whether the density goes over rows in chunks so large that there is nothing to gain by compiling."""
+        """Return whether the density visits the rows in chunks too large to gain from compiling."""
         return False
 
     def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
-        """Sentences on what a fit has made of the model; [] where nothing is wrong."""
+        """Return warnings about the fitted model theta; [] if there are none."""
         return []
 
     def check_identifiability(self, data: Dataset) -> list[str]:
-        """Sentences on what these data cannot determine under these priors; [] where there is nothing."""
+        """Return warnings about what these data cannot determine under these priors."""
         return []
 
     def relabel(self, draws: dict[str, Tensor]) -> tuple[dict[str, Tensor], str | None]:
-        """Draws {site: [chain, draw, *event]} with labels made comparable, and a sentence if that changed any."""
+        """Make the labels of exchangeable components comparable between draws.
+
+        Args:
+            draws: {site: [chain, draw, *event]}.
+
+        Returns:
+            The relabelled draws, and a warning if labels switched within a chain, else None.
+        """
         return draws, None
 
     def work(self, n: int, d: int) -> float:
-        """About how many multiplications one evaluation of the density takes on n rows of d columns.
+        """Return the approximate number of multiplications in one evaluation of the density.
 
-        The number of threads follows from it (``numerics.threads``), so the order of magnitude is
-        enough: each number of a site counts once per row, that of a convolution once per pixel.
+        The number of threads depends on it (``numerics.threads``), so the order of magnitude is
+        enough: each number of a site counts once per row, and that of a convolution once per
+        pixel.
+
+        Args:
+            n: number of rows.
+            d: number of columns of X.
         """
         shapes = [s.shape for s in self.sites(d).values()]
         return n * (d * d + sum(math.prod(s) * (d if len(s) == 4 else 1) for s in shapes))
 
     def check_memory(self, n: int, d: int, like: Tensor) -> None:
-        """Raises NotEnoughMemory where one evaluation of the density on n rows at once, with its gradient, does not fit; ``like`` has
-        the dtype and the device."""
+        """Check that one evaluation of the density and its gradient on n rows at once fits.
+
+        Args:
+            n: number of rows.
+            d: number of columns of X.
+            like: a tensor with the dtype and the device of the computation.
+
+        Raises:
+            NotEnoughMemory: if it does not fit into memory. This base class never raises it.
+        """
 
     law = Renamed("distribution")
 
@@ -146,46 +194,77 @@ class Model:
         take_renamed_method(cls, "law", "distribution")
 
     def distribution(self, theta: Theta, X: Tensor) -> Distribution:
-        """The law of each y given theta, batch [*draw, n]: the likelihood, row by row."""
+        """Return the likelihood per row: the distribution of y given theta, batch [*draw, n]."""
         raise NotImplementedError
 
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
-        """The Pyro program: X [n, d], y [n]; ``total`` is the number of rows that a mini-batch was taken from."""
+        """Run the Pyro program of the model.
+
+        Args:
+            X: inputs [n, d].
+            y: targets [n]; None: they are drawn.
+            total: number of rows that a mini-batch was taken from; None: these are all the rows.
+
+        Returns:
+            The targets [n].
+        """
         theta = draw(self.sites(X.shape[-1]), X)
+        distribution: Any = self.distribution(theta, X)
         with pyro.plate("rows", total or len(X), subsample=X):
-            return pyro.sample("y", self.distribution(theta, X), obs=y)  # type: ignore[arg-type]
+            return pyro.sample("y", distribution, obs=y)
 
     def predict(
         self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False
     ) -> Distribution:
-        """The law of y at X, batch [draw, n]; ``joint``: batch [draw], event [n]."""
+        """Return the predictive distribution of y at X for each draw of theta.
+
+        Args:
+            theta: {site: [draw, *event]}.
+            X: inputs [n, d].
+            train: the training rows.
+            joint: whether the rows are predicted jointly.
+
+        Returns:
+            A distribution of batch [draw, n]; if ``joint``, of batch [draw] and event [n].
+        """
         draws = max((len(value) for value in theta.values() if value.ndim), default=1)
-        law = (
-            self.distribution(theta, X)
-            if joint
-            else law_by_rows(lambda rows: self.distribution(theta, rows), X, draws)
-        )
-        law = law if len(law.batch_shape) == 2 else law.expand(torch.Size([1, len(X)]))
-        return Independent(law, 1) if joint else law
+        if joint:
+            predictive = self.distribution(theta, X)
+        else:
+            predictive = law_by_rows(lambda rows: self.distribution(theta, rows), X, draws)
+        if len(predictive.batch_shape) != 2:
+            predictive = predictive.expand(torch.Size([1, len(X)]))
+        return Independent(predictive, 1) if joint else predictive
 
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
-        """{"y": log p(y_i given theta), [draw, n]}."""
+        """Return {"y": log p(y_i given theta), [draw, n]}."""
         return {"y": self.predict(theta, data.X, data).log_prob(data.y)}
 
     def value(self, theta: Theta, name: str, like: Tensor) -> Tensor:
-        """theta[name], or the number that this recipe fixes the field ``name`` to."""
+        """Return theta[name], or the number that this recipe fixes the field ``name`` to."""
         prior = getattr(self, name)
         return value_of(theta, name, 0.0 if prior is None else prior, like)
 
 
 def as_given(model: Model) -> Model:
-    """The recipe before it was made ready for a table: what any fit to other rows starts from."""
+    """Return the recipe before ``prepare``, from which any fit to other rows starts."""
     return model if model.given is None else model.given
 
 
 def made_from(ready: M, recipe: Model, rows: tuple[Dataset, Scaler | None] | None = None) -> M:
-    """``ready`` with the recipe that it was made from and the rows that it was made for in its memory; neither its fields nor ``==``
-    know of them. ``rows`` None: those of the recipe."""
+    """Record on ``ready`` the recipe it was made from and the rows it was made for.
+
+    The record is outside the fields of the dataclass, so ``==`` ignores it.
+
+    Args:
+        ready: the prepared recipe.
+        recipe: the recipe that it was made from.
+        rows: the training rows on their scale, and the Scaler of that scale; None: those that
+            ``recipe`` was made for.
+
+    Returns:
+        ``ready`` itself.
+    """
     if ready is not recipe:
         object.__setattr__(ready, "given", as_given(recipe))
         object.__setattr__(ready, "made_for", recipe.made_for if rows is None else rows)
@@ -193,10 +272,16 @@ def made_from(ready: M, recipe: Model, rows: tuple[Dataset, Scaler | None] | Non
 
 
 def full_batch_only(model: Model, X: Tensor, total: int | None, instead: str) -> None:
-    """Refuse a mini-batch where the likelihood is one joint law of all rows.
+    """Refuse a mini-batch where the likelihood is one joint distribution of all rows.
+
+    Args:
+        model: the model, for the message.
+        X: the rows of the batch.
+        total: the number of all rows; None: the batch holds all of them.
+        instead: the advice of the message: what can be mini-batched.
 
     Raises:
-        NotApplicable: naming what can be mini-batched.
+        NotApplicable: if the batch does not hold all rows.
     """
     if total is not None and total != len(X):
         raise NotApplicable(
@@ -209,17 +294,26 @@ def full_batch_only(model: Model, X: Tensor, total: int | None, instead: str) ->
 def with_fixed(
     model: Model, draws: Theta, shapes: Mapping[str, tuple[int, ...]], like: Tensor
 ) -> list[Tensor]:
-    """The sites of ``shapes`` as [chain, draw, *shape], one fixed to a number in every draw alike."""
+    """Return the sites of ``shapes`` as [chain, draw, *shape].
+
+    A site that the recipe fixes to a number has that number in every draw.
+    """
     every = next((v.shape[:2] for v in draws.values()), torch.Size([1, 1]))
-    found = []
+    values = []
     for name, shape in shapes.items():
         value = model.value(draws, name, like)
-        found.append(value if name in draws else value.expand(*every, *shape))
-    return found
+        values.append(value if name in draws else value.expand(*every, *shape))
+    return values
 
 
 def linear(weight: Tensor, bias: Tensor, X: Tensor) -> Tensor:
-    """X weight + bias, [*draw, n], from weight [*draw, d] (or one number for all) and bias [*draw]."""
+    """Return X weight + bias, [*draw, n].
+
+    Args:
+        weight: [*draw, d], or one number for all columns.
+        bias: [*draw].
+        X: [n, d].
+    """
     return weight.expand(*weight.shape[:-1], X.shape[-1]) @ X.mT + bias[..., None]
 
 
@@ -227,7 +321,7 @@ def check_labels(model: Model, data: Dataset, classes: int) -> None:
     """Refuse targets that are not the codes 0 .. classes - 1.
 
     Raises:
-        SettingError: naming the values found.
+        SettingError: naming the values in y.
     """
     values, shown = distinct(data)
     if any(v not in range(classes) for v in values) or (

@@ -1,10 +1,10 @@
-"""The drift of kriging: which functions of x the mean is a combination of, and which columns are coordinates."""
+"""The drift of kriging: the functions of x whose combination is the mean, and the coordinates."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import combinations_with_replacement
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import torch
 from jaxtyping import Float
@@ -18,7 +18,7 @@ Drift: TypeAlias = str | int | tuple[int, ...] | Callable[[Tensor], Tensor]
 
 
 def checked(drift: object) -> Drift:
-    """The drift with its columns as a tuple.
+    """Return the drift, with a list of columns converted to a tuple.
 
     Raises:
         SettingError: if it is none of the kinds of ``Drift``.
@@ -33,16 +33,16 @@ def checked(drift: object) -> Drift:
         ):
             return columns
     elif drift in ("none", "constant") or callable(drift) or (type(drift) is int and drift >= 0):
-        return drift  # type: ignore[return-value]
+        return cast(Drift, drift)
     do = 'pass "none", "constant", a degree, columns of X counted from 0, or a function of X'
     raise SettingError("a drift", repr(drift), do)
 
 
 def places(drift: Drift, X: Float[Tensor, "*b n d"]) -> Tensor:
-    """The columns of X that are coordinates: all but those that the drift names.
+    """Return the columns of X that are coordinates: all but those that the drift names.
 
     Raises:
-        DataError: if X lacks one of those, or none is left.
+        DataError: if X lacks a column of the drift, or if no column remains.
     """
     if not isinstance(drift, tuple):
         return X
@@ -59,46 +59,65 @@ def places(drift: Drift, X: Float[Tensor, "*b n d"]) -> Tensor:
 def basis(
     drift: Drift, X: Float[Tensor, "*b n d"], train: Float[Tensor, "rows d"]
 ) -> Float[Tensor, "*b n p"]:
-    """The functions of the drift at X; a constant is always the first of them, but for "none", which has p = 0.
+    """Return the functions of the drift at X; the first of them is a constant.
 
-    A polynomial is all monomials up to its degree of (x - centre) / spread, with the centre and the largest distance from it, in
-    any one coordinate, of the training rows: metres to the power of 2 would otherwise stand beside 1. What they span is the
-    same.
+    With drift "none" there are no functions: p = 0. A polynomial consists of all monomials up to
+    its degree of (x - centre) / spread, where centre is the mean of the training rows and spread
+    the largest distance from it in any one coordinate. This scaling avoids columns of very
+    different size (the square of metres beside 1) and leaves the span unchanged.
+
+    Args:
+        drift: the drift, as ``checked`` returns it.
+        X: inputs [*b, n, d].
+        train: the inputs of the training rows [rows, d].
 
     Raises:
-        DataError: if the function of the user returns another shape, or no finite numbers.
+        DataError: if a function given by the user returns another shape, or numbers that are not
+            finite.
     """
     if drift == "none":
         return X[..., :0]
-    one = torch.ones_like(X[..., :1])
+    constant = torch.ones_like(X[..., :1])
     if drift == "constant":
-        return one
+        return constant
     if isinstance(drift, tuple):
-        return torch.cat([one, X[..., list(drift)]], -1)
+        return torch.cat([constant, X[..., list(drift)]], -1)
     if isinstance(drift, int):
-        centre = train.mean(0)
-        spread = (train - centre).abs().amax()
-        x = (X - centre) / torch.where(spread > 0, spread, torch.ones_like(spread))
-        terms = [
-            c
-            for g in range(1, drift + 1)
-            for c in combinations_with_replacement(range(X.shape[-1]), g)
-        ]
-        return torch.cat([one, *(x[..., list(term)].prod(-1, keepdim=True) for term in terms)], -1)
+        return torch.cat([constant, *_monomials(drift, X, train)], -1)
     assert callable(drift)
-    flat = X.reshape(-1, X.shape[-1])
-    found = drift(flat)
-    found = found[:, None] if isinstance(found, Tensor) and found.ndim == 1 else found
+    return torch.cat([constant, _values(drift, X)], -1)
+
+
+def _monomials(degree: int, X: Tensor, train: Tensor) -> list[Tensor]:
+    """Return the monomials of degrees 1 to ``degree`` in the scaled coordinates, [*b, n, 1] each."""
+    centre = train.mean(0)
+    spread = (train - centre).abs().amax()
+    x = (X - centre) / torch.where(spread > 0, spread, torch.ones_like(spread))
+    monomials = []
+    for g in range(1, degree + 1):
+        for columns in combinations_with_replacement(range(X.shape[-1]), g):
+            monomials.append(x[..., list(columns)].prod(-1, keepdim=True))
+    return monomials
+
+
+def _values(drift: Callable[[Tensor], Tensor], X: Tensor) -> Tensor:
+    """Return the values [*b, n, q] of a function given by the user."""
+    rows = X.reshape(-1, X.shape[-1])
+    values = drift(rows)
+    if isinstance(values, Tensor) and values.ndim == 1:
+        values = values[:, None]
     if (
-        not isinstance(found, Tensor)
-        or found.ndim != 2
-        or len(found) != len(flat)
-        or not bool(torch.isfinite(found).all())
+        not isinstance(values, Tensor)
+        or values.ndim != 2
+        or len(values) != len(rows)
+        or not bool(torch.isfinite(values).all())
     ):
-        got = f"shape {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        got = type(values).__name__
+        if isinstance(values, Tensor):
+            got = f"shape {list(values.shape)}"
         raise DataError(
-            f"finite numbers [n] or [n, q] from the drift for {counted(len(flat), 'row')}",
+            f"finite numbers [n] or [n, q] from the drift for {counted(len(rows), 'row')}",
             got,
             "correct the function",
         )
-    return torch.cat([one, found.to(X).reshape(*X.shape[:-1], -1)], -1)
+    return values.to(X).reshape(*X.shape[:-1], -1)

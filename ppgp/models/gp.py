@@ -36,23 +36,28 @@ from .memory_checks import check_memory_of_covariance, check_memory_of_predictio
 from .sites import Theta, begun, draw, first_draw, number_of_draws, split_params
 from .units import filled, level, of_gp, power, units_of
 
-MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of predict
+MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws
 ROWS_AT_ONCE = 2048
 
 
 @dataclass(frozen=True, repr=False)
 class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, JointGaussian):
-    """y ~ N(mean, K + noise I), K = kernel(X, X): exact GP regression. Rasmussen & Williams (2006), chapter 2.
+    """Exact GP regression: y ~ N(mean, K + noise I) with K = kernel(X, X).
+
+    Rasmussen & Williams (2006), chapter 2. With ``noise=0`` the known noise of the Dataset is the
+    only noise, as with scikit-learn's ``alpha=`` array (of variances) and GPyTorch's
+    FixedNoiseGaussianLikelihood. After NUTS the prediction is the mixture over the draws of the
+    hyperparameters, computed for as many draws at a time as fit into ``MEMORY_BUDGET`` bytes. The
+    cost is O(n^3) time per draw and O(n^2) memory, with all rows at once.
 
     Args:
-        kernel: any member of ``ppgp.kernels``, or a sum, product or wrapping of them.
-        noise: prior (or number) for the noise variance; 0 interpolates.
-        mean: prior or number for the constant mean; None: the mean of the training rows (0 in a recipe that has seen none).
-        noise_sd: the known noise of each training row [n], on top of ``noise``; ``prepare`` takes it from the Dataset.
-
-    With ``noise=0`` a Dataset's known noise is all there is, as scikit-learn's ``alpha=`` array (of variances) and GPyTorch's
-    FixedNoiseGaussianLikelihood have it. After NUTS the prediction is the mixture over hyperparameter draws, evaluated in batches of draws within
-    ``MEMORY_BUDGET`` bytes. O(n^3) time a draw, O(n^2) memory; all rows at once.
+        kernel: any kernel of ``ppgp.kernels``, or a sum, product or wrapping of them.
+        noise: prior or number for the noise variance; 0 interpolates.
+        mean: prior or number for the constant mean; None: the mean of the training rows (0 in a
+            recipe that was not prepared).
+        noise_sd: the known noise sd of each training row [n], in addition to ``noise``;
+            ``prepare`` takes it from the Dataset.
+        standardised: set by ``fit``: whether the numbers are on the scale of the model.
     """
 
     kernel: Kernel = field(default_factory=RBF)
@@ -77,19 +82,26 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         return float(n) ** 3 + super().work(n, d)
 
     def check_memory(self, n: int, d: int, like: Tensor) -> None:
-        """Raises NotEnoughMemory where the covariance of n rows, and what its gradient needs, does not fit."""
+        """Check that the covariance of n rows and its gradient fit into memory.
+
+        Raises:
+            NotEnoughMemory: if they do not.
+        """
         check_memory_of_covariance(n, self.kernel, like)
 
     def prepare(self, data: Dataset) -> GP:
-        """With the known noise and the mean of these rows. Raises DataError for duplicate rows under a noise of exactly 0, which no covariance
-        can have, and NumericalError for a network that starts broken."""
+        """Return the recipe with the known noise and the mean of these rows.
+
+        Raises:
+            DataError: for duplicate rows under a noise of exactly 0, whose covariance is singular.
+            NumericalError: for a network whose units are all dead or saturated at the start.
+        """
         self.sites(data.d)
         refuse_broken(self.kernel, data.X)
         if self.noise == 0:
-            own = self.kernel.nugget(
-                under("kernel", medians(self.sites(data.d), data.X, 0)), data.X
-            )
-            refuse_twins(data.X, data.noise_sd, own, "different rows of X", "noise")
+            hyper = under("kernel", medians(self.sites(data.d), data.X, 0))
+            nugget = self.kernel.nugget(hyper, data.X)
+            refuse_twins(data.X, data.noise_sd, nugget, "different rows of X", "noise")
         return replace(self, noise_sd=data.noise_sd, mean=filled(self.mean, data))
 
     def in_units(self, scaler: Scaler) -> GP:
@@ -98,22 +110,24 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         return replace(self, kernel=kernel, noise=noise, mean=mean)
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
-        return of_gp(
-            draws,
-            {f"kernel.{name}": f for name, f in self.kernel.factors(units_of(scaler)).items()},
-            scaler,
-        )
+        factors = self.kernel.factors(units_of(scaler))
+        return of_gp(draws, {f"kernel.{name}": f for name, f in factors.items()}, scaler)
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
-        """The initial weights of a network that has a prior: all 0, the middle of it, is a saddle."""
+        """Return the initial weights of a network with a prior; weights of 0 are a saddle point."""
         return begun(self.sites(data.d))
 
     def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
-        """What the fit has made of a network."""
+        """Return warnings about the fitted network of a deep kernel."""
         return self.kernel.check_fit(under("kernel", theta), data.X)
 
     def _covariance(self, theta: Theta, X: Tensor, noise_sd: Tensor | None = None) -> Tensor:
         return add_diagonal(self.kernel(under("kernel", theta), X), self._noise(theta, X, noise_sd))
+
+    def _root(self, theta: Theta, train: Dataset) -> Tensor:
+        """Return the Cholesky factor of the covariance of the training rows, [*draw, n, n]."""
+        covariance = self._covariance(theta, train.X, train.noise_sd)
+        return cholesky(covariance, "covariance of the training rows")
 
     def _noise(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
         return with_known(self.value(theta, "noise", X)[..., None], noise_sd)
@@ -122,44 +136,53 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         full_batch_only(self, X, total, "use the full batch, or SVGP, which takes mini-batches")
         theta = draw(self.sites(X.shape[-1]), X)
         loc = self.value(theta, "mean", X).expand(len(X))
-        return pyro.sample(
-            "y", GPMarginal(loc, self._covariance(theta, X, known_at(X, self.noise_sd))), obs=y
-        )
+        covariance = self._covariance(theta, X, known_at(X, self.noise_sd))
+        return pyro.sample("y", GPMarginal(loc, covariance), obs=y)
 
     def _chunks(
         self, theta: Theta, n: int, m: int, like: Tensor
     ) -> tuple[int, Iterator[tuple[slice, dict[str, Tensor]]]]:
-        """How many draws there are; which of them, and theta there, as many at a time as fit into the budget."""
+        """Split the draws into chunks whose matrices fit into ``MEMORY_BUDGET``.
+
+        Args:
+            theta: {site: [draw, *event]}.
+            n: number of training rows.
+            m: number of rows of a prediction.
+            like: inputs, with the dtype and the number of columns.
+
+        Returns:
+            The number of draws, and an iterator of (the slice of the draws, theta there).
+        """
         drawn, params = split_params(self.sites(like.shape[-1]), theta)
         size = max(1, MEMORY_BUDGET // (like.element_size() * (4 * n * n + 4 * n * m)))
         count = number_of_draws(drawn)
-        some = [slice(i, min(i + size, count)) for i in range(0, count, size)]
-        return count, ((one, {**params, **{k: v[one] for k, v in drawn.items()}}) for one in some)
+        slices = [slice(i, min(i + size, count)) for i in range(0, count, size)]
+        chunks = ((s, {**params, **{k: v[s] for k, v in drawn.items()}}) for s in slices)
+        return count, chunks
 
     def _conditional(
         self, theta: Theta, X: Tensor, train: Dataset, joint: bool
     ) -> tuple[Tensor, Tensor]:
-        """Mean [draw, m] and covariance [draw, m, m] (joint) or variance [draw, m] of f at X given the training rows."""
+        """Return the moments of f at X given the training rows.
+
+        The first is the mean [draw, m], the second the variance [draw, m] or, if ``joint``, the
+        covariance [draw, m, m].
+        """
         width = max(1, len(X) if joint else min(len(X), ROWS_AT_ONCE))
         count, chunks = self._chunks(theta, train.n, width, X)
         check_memory_of_predictions(count, len(X), X, joint)
         self.check_memory(train.n, train.d, train.X)
-        means, spreads = (
-            Assembled(count, len(X)),
-            Assembled(count, len(X), (len(X),) if joint else ()),
-        )
+        means = Assembled(count, len(X))
+        spreads = Assembled(count, len(X), (len(X),) if joint else ())
         for draws, part in chunks:
             hyper = under("kernel", part)
             mean = self.value(part, "mean", X)[..., None]
-            L = cholesky(
-                self._covariance(part, train.X, train.noise_sd), "covariance of the training rows"
-            )
+            L = self._root(part, train)
             w = torch.linalg.solve_triangular(L, (train.y - mean).unsqueeze(-1), upper=False)
             for row in range(0, max(1, len(X)), width):
                 block = X[row : row + width]
-                V = torch.linalg.solve_triangular(
-                    L, self.kernel(hyper, train.X, block), upper=False
-                )
+                cross = self.kernel(hyper, train.X, block)
+                V = torch.linalg.solve_triangular(L, cross, upper=False)
                 means.put(mean + (V.mT @ w).squeeze(-1), draws, row)
                 if joint:
                     spreads.put(self.kernel(hyper, block) - V.mT @ V, draws, row)
@@ -178,25 +201,41 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         joint: bool = False,
         noise_sd: Tensor | None = None,
     ) -> Distribution:
+        """Return the predictive distribution of y at X.
+
+        Args:
+            theta: {site: [draw, *event]}.
+            X: inputs [m, d].
+            train: the training rows.
+            joint: whether the rows are predicted jointly.
+            noise_sd: the known noise sd of the new rows [m], if any.
+
+        Returns:
+            A Normal of batch [draw, m]; if ``joint``, a MultivariateNormal of batch [draw] and
+            event [m].
+        """
         mean, spread = self._conditional(theta, X, train, joint)
         noise = self._noise(theta, X, noise_sd)
         if joint:
-            return dist.MultivariateNormal(
-                mean, scale_tril=cholesky(add_diagonal(spread, noise), "predictive covariance")
-            )
-        return dist.Normal(
-            mean, spread.add_(noise).sqrt_()
-        )  # their own, and as large as the answer
+            root = cholesky(add_diagonal(spread, noise), "predictive covariance")
+            return dist.MultivariateNormal(mean, scale_tril=root)
+        # in place: spread is a new tensor as large as the predictions
+        return dist.Normal(mean, spread.add_(noise).sqrt_())
 
     def latent(self, theta: Theta, X: Tensor, train: Dataset) -> Distribution:
-        """The law of f at X, without the noise: batch [draw, m]."""
+        """Return the predictive distribution of f at X, without the noise: batch [draw, m]."""
         mean, variance = self._conditional(theta, X, train, False)
         return dist.Normal(mean, variance.sqrt_())
 
     def gaussian(
         self, theta: Theta, X: Tensor, train: Dataset, noise_sd: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """At one draw: covariance of y [n, n], y - mean [n], covariance with f at X [n, m], variance of y there [m], mean [m]."""
+        """Return the joint Gaussian distribution of y and f at the first draw.
+
+        Returns:
+            The covariance of y [n, n], y - mean [n], the covariance of y with f at X [n, m], the
+            variance of y at X [m] and its mean [m].
+        """
         one = first_draw(self.sites(X.shape[-1]), theta)
         hyper, mean = under("kernel", one), self.value(one, "mean", X)
         variance = self.kernel.diag(hyper, X) + self._noise(one, X, noise_sd)
@@ -211,7 +250,20 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         features: int | None,
         generator: torch.Generator,
     ) -> Callable[[Tensor], Tensor]:
-        """Functions of the posterior, X [m, d] -> [samples, m], each at a draw of theta at random; see ``pathwise.matheron``."""
+        """Draw functions from the posterior, each at a random draw of theta.
+
+        See ``matheron.matheron``.
+
+        Args:
+            theta: {site: [draw, *event]}.
+            train: the training rows.
+            samples: number of functions.
+            features: number of Fourier features of each; None: prior functions drawn exactly.
+            generator: the random generator.
+
+        Returns:
+            A function X [m, d] -> [samples, m].
+        """
         drawn, params = split_params(self.sites(train.d), theta)
         count = number_of_draws(drawn)
         chosen = torch.randint(count, (samples,), generator=generator)
@@ -219,13 +271,11 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         for i in chosen.unique().tolist():
             one = {**params, **{name: value[i] for name, value in drawn.items()}}
             draw = Draw(int((chosen == i).sum()), features or 0, generator, train.X)
-            level, noise = (
-                self.value(one, "mean", train.X),
-                self._noise(one, train.X, train.noise_sd),
-            )
+            mean = self.value(one, "mean", train.X)
+            noise = self._noise(one, train.X, train.noise_sd)
             hyper = under("kernel", one)
             paths.append(
-                matheron(self.kernel, hyper, noise, level, train.X, train.y, draw, features is None)
+                matheron(self.kernel, hyper, noise, mean, train.X, train.y, draw, features is None)
             )
         return lambda X: torch.cat([path(X) for path in paths])
 
@@ -236,45 +286,44 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         return None
 
     def components(self, theta: Theta, X: Tensor, train: Dataset) -> dict[str, Distribution]:
-        """The law of each term of a sum of kernels, batch [draw, m]: mean k_i(X, x)' C^-1 (y - mean), variance k_i(x, x) -
-        k_i(X, x)' C^-1 k_i(X, x). Duvenaud (2014), section 2.4.5. The constant mean is in none of them."""
+        """Return the distribution of each term of a sum of kernels at X, batch [draw, m].
+
+        Term i has mean k_i(X, x)' C^-1 (y - mean) and variance
+        k_i(x, x) - k_i(X, x)' C^-1 k_i(X, x). Duvenaud (2014), section 2.4.5. No term includes the
+        constant mean.
+        """
         assert isinstance(self.kernel, Sum)  # see lacks
-        found: dict[str, list[tuple[Tensor, Tensor]]] = {}
+        labels = _labels(self.kernel)
+        means: dict[str, list[Tensor]] = {name: [] for name in labels}
+        variances: dict[str, list[Tensor]] = {name: [] for name in labels}
         for _, part in self._chunks(theta, train.n, len(X), X)[1]:
             mean = self.value(part, "mean", X)[..., None]
-            L = cholesky(
-                self._covariance(part, train.X, train.noise_sd), "covariance of the training rows"
-            )
+            L = self._root(part, train)
             w = torch.linalg.solve_triangular(L, (train.y - mean).unsqueeze(-1), upper=False)
-            for name, (child, hyper) in zip(
-                _labels(self.kernel), self.kernel.parts(under("kernel", part)), strict=True
-            ):
-                V = torch.linalg.solve_triangular(
-                    L, child(hyper, train.X, X).expand(*L.shape[:-1], len(X)), upper=False
-                )
+            terms = self.kernel.parts(under("kernel", part))
+            for name, (child, hyper) in zip(labels, terms, strict=True):
+                cross = child(hyper, train.X, X).expand(*L.shape[:-1], len(X))
+                V = torch.linalg.solve_triangular(L, cross, upper=False)
                 prior = child.diag(hyper, X)
-                spread = torch.maximum(
-                    prior - V.square().sum(-2), torch.finfo(prior.dtype).eps * prior
-                )
+                tiny = torch.finfo(prior.dtype).eps * prior
+                variance = torch.maximum(prior - V.square().sum(-2), tiny)
                 loc = (V.mT @ w).reshape(-1, len(X))
-                found.setdefault(name, []).append((loc, spread.expand(len(loc), -1)))
-        laws = {
-            name: [torch.cat(each) for each in zip(*pieces, strict=True)]
-            for name, pieces in found.items()
+                means[name].append(loc)
+                variances[name].append(variance.expand(len(loc), -1))
+        return {
+            name: dist.Normal(torch.cat(means[name]), torch.cat(variances[name]).sqrt())
+            for name in labels
         }
-        return {name: dist.Normal(loc, variance.sqrt()) for name, (loc, variance) in laws.items()}
 
     def loo(self, theta: Theta, train: Dataset) -> Distribution:
-        """y_i given the other rows, batch [draw, n]: mean y_i - a_i / d_i, variance 1 / d_i, with a = C^-1 (y - mean),
-        d = diag C^-1. Rasmussen & Williams (2006), equations 5.10 to 5.12."""
+        """Return the distribution of each y_i given the other rows, batch [draw, n].
+
+        Its mean is y_i - a_i / d_i and its variance 1 / d_i, with a = C^-1 (y - mean) and
+        d = diag C^-1. Rasmussen & Williams (2006), equations 5.10 to 5.12.
+        """
         means, variances = [], []
         for _, part in self._chunks(theta, train.n, train.n, train.X)[1]:
-            inverse = torch.cholesky_inverse(
-                cholesky(
-                    self._covariance(part, train.X, train.noise_sd),
-                    "covariance of the training rows",
-                )
-            )
+            inverse = torch.cholesky_inverse(self._root(part, train))
             residual = train.y - self.value(part, "mean", train.X)[..., None]
             a = (inverse @ residual.unsqueeze(-1)).squeeze(-1)
             d = inverse.diagonal(dim1=-2, dim2=-1)
@@ -283,15 +332,15 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         return dist.Normal(torch.cat(means), torch.cat(variances).sqrt())
 
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
-        """The likelihood is joint; pointwise it is the leave-one-out density."""
+        """Return the leave-one-out log densities, because the likelihood of the rows is joint."""
         return {"y": self.loo(theta, data).log_prob(data.y)}
 
 
 def _labels(kernel: Sum) -> list[str]:
-    """``0 RBF``, ``1 Linear``: a child's number is that of its sites."""
+    """Return labels such as ``0 RBF`` and ``1 Linear``, numbered as in the names of the sites."""
     return [f"{i} {type(_inner(child)).__name__}" for i, child in enumerate(kernel.children)]
 
 
 def _inner(kernel: Kernel) -> Kernel:
-    """The kernel as the user wrote it."""
+    """Return the kernel as the user wrote it."""
     return kernel.kernel if isinstance(kernel, Unscaled) else kernel

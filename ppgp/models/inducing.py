@@ -1,4 +1,4 @@
-"""Where the inducing inputs of a sparse model begin."""
+"""The initial inducing inputs of a sparse model: how many, where they are placed, and checks."""
 
 from __future__ import annotations
 
@@ -20,44 +20,62 @@ DEFAULT_INDUCING = 100
 
 
 def refuse_broken(kernel: Kernel, X: Tensor) -> None:
-    """Raises NumericalError for a network that starts broken, every unit dead or saturated: no gradient leads away from there."""
+    """Refuse a network whose units are all dead or saturated at the initial weights.
+
+    No gradient leads away from such a start.
+
+    Raises:
+        NumericalError: if the kernel of such a network does not distinguish the rows of X.
+    """
     broken = kernel.check_fit({}, X)
-    if broken:
-        size = float((X.mean(0).abs() / X.std(0).clamp_min(torch.finfo(X.dtype).tiny)).max())
-        far = f" (a column of X has a mean of {size:.3g} of its sds)" if size > 3 else ""
-        raise NumericalError(
-            "a kernel that tells these rows apart before the fit",
-            f"a network that does not, its units dead or saturated at the initial weights{far}: {broken[0]}",
-            "standardise X, as fit(standardise=True) does, or give the network another seed, more units, or activation='tanh'",
-        )
+    if not broken:
+        return
+    tiny = torch.finfo(X.dtype).tiny
+    largest_ratio = float((X.mean(0).abs() / X.std(0).clamp_min(tiny)).max())
+    cause = ""
+    if largest_ratio > 3:
+        cause = f" (a column of X has a mean of {largest_ratio:.3g} of its sds)"
+    raise NumericalError(
+        "a kernel that tells these rows apart before the fit",
+        "a network that does not, its units dead or saturated at the initial weights"
+        f"{cause}: {broken[0]}",
+        "standardise X, as fit(standardise=True) does, or give the network another seed, more "
+        "units, or activation='tanh'",
+    )
 
 
 def medians(sites: Mapping[str, Site | Param], X: Tensor, seed: int) -> dict[str, Tensor]:
-    """Each site at the middle of its prior's draws: what a selection goes by before there is a fit."""
+    """Return {site: the median of 101 draws from its prior}.
+
+    A selection of inducing inputs uses these values before there is a fit. Sites without a prior
+    are left out.
+    """
     with seeded(seed):
-        found = {}
+        values = {}
         for name, one in sites.items():
             if isinstance(one, Site) and isinstance(one.prior, Prior):
                 draws = torch.stack([one.distribution(X).sample() for _ in range(101)])
-                found[name] = draws.median(0).values
-        return found
+                values[name] = draws.median(0).values
+        return values
 
 
 def take_given(model: Any) -> None:
-    """Make inducing inputs that were given as a list or an array a tensor. Of a ``__post_init__``.
+    """Convert the ``Z`` of a model, if it is a list or an array, to a tensor.
+
+    A ``__post_init__`` calls this.
 
     Raises:
-        DataError: if they are not numbers.
+        DataError: if ``Z`` does not hold numbers.
     """
     if model.Z is not None and not isinstance(model.Z, Tensor):
         object.__setattr__(model, "Z", as_tensor(model.Z, "Z, the inducing inputs"))
 
 
 def check_given(Z: Tensor, d: int) -> None:
-    """Refuse inducing inputs given by hand that do not fit.
+    """Check inducing inputs that the user passed as ``Z``.
 
     Raises:
-        DataError: if they have other columns, or repeat themselves.
+        DataError: if they do not have d columns, or if some are equal.
     """
     if Z.ndim != 2 or Z.shape[1] != d:
         raise DataError(
@@ -68,17 +86,18 @@ def check_given(Z: Tensor, d: int) -> None:
 
 
 def wanted(inducing: int | None, X: Tensor) -> int:
-    """How many inducing inputs are asked for."""
+    """Return how many inducing inputs the recipe asks for."""
     return min(DEFAULT_INDUCING, len(different_rows(X))) if inducing is None else inducing
 
 
 def say_if_fewer(Z: Tensor, inducing: int | None, X: Tensor) -> None:
-    """Warns with NumericalWarning where fewer than asked for were placed."""
+    """Warn with NumericalWarning if fewer inducing inputs were placed than asked for."""
     m = wanted(inducing, X)
     if len(Z) < m:
         warnings.warn(
-            f"{len(Z)} inducing inputs were placed where {m} were asked for: at the hyperparameters that the selection goes by, the "
-            "kernel cannot tell more rows apart; use selection='kmeans', or a shorter lengthscale, for more",
+            f"{len(Z)} inducing inputs were placed where {m} were asked for: at the "
+            "hyperparameters of the selection, the kernel cannot tell more rows apart; use "
+            "selection='kmeans', or a shorter lengthscale, for more",
             NumericalWarning,
             stacklevel=3,
         )
@@ -94,29 +113,40 @@ def place(
     noise: float,
     seed: int,
 ) -> Tensor:
-    """Z [m, d] for rows X [n, d] at hyperparameters theta; m of None is 100, or the number of different rows where that is less.
+    """Place inducing inputs among or between the rows of X.
 
-    Greedy selections place fewer where the kernel tells fewer rows apart.
+    Args:
+        selection: the method: "kmeans", "random", "conditional_variance" or "bound".
+        inducing: how many; None: 100, or the number of different rows if that is smaller.
+        kernel: the kernel.
+        theta: the hyperparameters, those of the kernel under "kernel".
+        X: rows [n, d].
+        residual: y minus the mean [n], for selections that use it.
+        noise: the noise variance.
+        seed: of the selection.
+
+    Returns:
+        Z [m, d]. A greedy selection places fewer if the kernel distinguishes fewer rows.
     """
     m = wanted(inducing, X)
     with torch.no_grad():
-        seen, hyper, (rows,) = kernel.to_feature_space(under("kernel", theta), X)
-        if not any(isinstance(one, Param) for one in seen.sites(rows.shape[-1]).values()):
-            # greedy selection tells few rows apart in single precision
+        smooth, hyper, (rows,) = kernel.to_feature_space(under("kernel", theta), X)
+        if not any(isinstance(one, Param) for one in smooth.sites(rows.shape[-1]).values()):
+            # in single precision a greedy selection distinguishes few rows
             rows, hyper = rows.double(), {name: value.double() for name, value in hyper.items()}
-        diagonal = seen.diag(hyper, rows)
+        diagonal = smooth.diag(hyper, rows)
     residual = None if residual is None else residual.to(rows)
-    features = rows if selection in GREEDY or seen is not kernel else None
+    features = rows if selection in GREEDY or smooth is not kernel else None
     return select(
-        selection, m, X, residual, lambda a, b: seen(hyper, a, b), diagonal, noise, seed, features
+        selection, m, X, residual, lambda a, b: smooth(hyper, a, b), diagonal, noise, seed, features
     )
 
 
 def all_rows(X: Tensor, inducing: int | None) -> Tensor:
-    """Each different row once.
+    """Return each different row of X once.
 
     Raises:
-        SettingError: if another number was asked for.
+        SettingError: if ``inducing`` is another number.
     """
     Z = different_rows(X)
     if inducing is not None and inducing != len(Z):
@@ -129,7 +159,11 @@ def all_rows(X: Tensor, inducing: int | None) -> Tensor:
 
 
 def check_number(inducing: int | None) -> None:
-    """Raises SettingError where the number of inducing inputs is no positive whole number."""
+    """Check the number of inducing inputs.
+
+    Raises:
+        SettingError: if it is neither None nor a positive whole number.
+    """
     if inducing is not None and (
         isinstance(inducing, bool) or not isinstance(inducing, int) or inducing < 1
     ):

@@ -1,4 +1,4 @@
-"""Noise that is known row by row, on top of what a model estimates."""
+"""Known noise: a standard deviation per row, in addition to the noise that a model estimates."""
 
 from __future__ import annotations
 
@@ -9,12 +9,20 @@ from ..errors import DataError, counted, listed
 
 
 def with_known(noise: Tensor, noise_sd: Tensor | None) -> Tensor:
-    """The variance of each row's error, from the noise [*draw, 1] of all rows and the known sd of each, [n]."""
+    """Return the error variance of each row.
+
+    Args:
+        noise: the estimated noise variance [*draw, 1], the same for all rows.
+        noise_sd: the known sd of each row [n]; None: there is none.
+
+    Returns:
+        [*draw, n], or ``noise`` itself if there is no known noise.
+    """
     return noise if noise_sd is None else noise + noise_sd.square()
 
 
 def known_at(X: Tensor, noise_sd: Tensor | None) -> Tensor | None:
-    """The known noise of a prepared recipe, for the program at X.
+    """Return the known noise of a prepared recipe, for the program at X.
 
     Raises:
         DataError: if X does not have the rows that the recipe was prepared for.
@@ -29,19 +37,25 @@ def known_at(X: Tensor, noise_sd: Tensor | None) -> Tensor | None:
 
 
 def refuse_twins(
-    X: Tensor, noise_sd: Tensor | None, own: Tensor | None, where: str, parameter: str
+    X: Tensor, noise_sd: Tensor | None, nugget: Tensor | None, where: str, parameter: str
 ) -> None:
-    """Refuse duplicate rows that no noise tells apart, neither a known one nor the kernel's nugget ``own`` [n]: their covariance has
-    no inverse.
+    """Refuse duplicate rows without noise: their covariance has no inverse.
+
+    Args:
+        X: inputs [n, d].
+        noise_sd: the known noise of each row [n], if any.
+        nugget: the nugget of the kernel at each row [n], if it has one.
+        where: what the message expected.
+        parameter: the name of the noise variance that is fixed to 0, for the message.
 
     Raises:
-        DataError: naming them.
+        DataError: naming the duplicate rows.
     """
-    told = sum(
-        (v > 0 for v in (noise_sd, own) if v is not None),
-        torch.zeros(len(X), dtype=torch.bool, device=X.device),
-    )
-    exact = torch.nonzero(~told).flatten()
+    noisy = torch.zeros(len(X), dtype=torch.bool, device=X.device)
+    for variance in (noise_sd, nugget):
+        if variance is not None:
+            noisy = noisy | (variance > 0)
+    exact = torch.nonzero(~noisy).flatten()
     _, inverse, counts = torch.unique(X[exact], dim=0, return_inverse=True, return_counts=True)
     twins = exact[counts[inverse] > 1].tolist()
     if twins:

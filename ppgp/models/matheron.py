@@ -1,4 +1,7 @@
-"""Functions drawn from a Gaussian-process posterior by Matheron's rule: a prior function, corrected to agree with the data."""
+"""Functions drawn from a Gaussian-process posterior by Matheron's rule.
+
+A function drawn from the prior is corrected so that it agrees with the data.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,24 @@ from ..kernels.base import Theta
 from ..kernels.fourier_features import Draw, Path
 from ..numerics.cholesky import add_diagonal, cholesky
 
-NEGLIGIBLE = 1e-10  # share of the largest eigenvalue
+NEGLIGIBLE = 1e-10  # eigenvalues below this share of the largest are dropped
 
 
 @dataclass(eq=False)
 class ExactPrior:
-    """Functions of the prior known where they were asked for: each new row is drawn given all rows so far.
+    """Functions drawn from the prior, known at the rows evaluated so far.
 
-    O(k^3) in the rows so far; a row asked for again has the value that it had. It grows, so it is the one record here that
-    is not frozen.
+    Each new row is drawn given all earlier rows, and a row that is evaluated again keeps its
+    value. The cost is O(k^3) in the number of rows so far. The record grows, so it is not frozen.
+
+    Attributes:
+        covariance: ``covariance(X)`` is [n, n], ``covariance(X1, X2)`` is [n1, n2].
+        draw: the number of functions, the random generator, and a tensor with the dtype and device.
+        X: the rows evaluated so far [k, d].
+        f: the values of the functions there [samples, k].
     """
 
-    covariance: Callable[..., Tensor]  # (X), (X1, X2) -> [n1, n2]
+    covariance: Callable[..., Tensor]
     draw: Draw
     X: Tensor = field(init=False)
     f: Tensor = field(init=False)
@@ -33,6 +42,7 @@ class ExactPrior:
         self.X, self.f = self.draw.like[:0], self.draw.normal(self.draw.samples, 0)
 
     def __call__(self, X: Tensor) -> Tensor:
+        """Return the values of the functions at X [m, d]: [samples, m]."""
         known = {row.tobytes(): i for i, row in enumerate(self.X.cpu().numpy())}
         keys = [row.tobytes() for row in X.cpu().numpy()]
         new: dict[bytes, int] = {}
@@ -45,24 +55,24 @@ class ExactPrior:
         return self.f[:, [known[key] for key in keys]]
 
     def _extend(self, X: Tensor) -> None:
+        """Draw the functions at new rows given their values at the known rows."""
         prior = self.covariance(X)
         mean = torch.zeros(self.draw.samples, len(X), dtype=X.dtype, device=X.device)
         if len(self.X):
-            # smooth functions at many rows have a covariance without full rank, and no noise to mend it: what lies in its
-            # last directions is less than sqrt(NEGLIGIBLE) of f
+            # The covariance of a smooth function at many rows is rank deficient, and no noise is
+            # added to it. The dropped directions hold less than sqrt(NEGLIGIBLE) of f.
             values, vectors = torch.linalg.eigh(self.covariance(self.X))
             kept = values > NEGLIGIBLE * values.max()
             whiten = vectors[:, kept] / values[kept].sqrt()
             V = whiten.mT @ self.covariance(self.X, X)
             mean = self.f @ whiten @ V
             prior = prior - V.mT @ V
-        # rows close to known ones leave next to no variance: rounding makes some of it negative
+        # rows close to known ones have almost no variance, and rounding makes some of it negative
         values, vectors = torch.linalg.eigh(0.5 * (prior + prior.mT))
         root = vectors * values.clamp_min(0.0).sqrt()
+        new = mean + self.draw.normal(self.draw.samples, len(X)) @ root.mT
         self.X = torch.cat([self.X, X])
-        self.f = torch.cat(
-            [self.f, mean + self.draw.normal(self.draw.samples, len(X)) @ root.mT], -1
-        )
+        self.f = torch.cat([self.f, new], -1)
 
 
 def matheron(
@@ -75,23 +85,38 @@ def matheron(
     draw: Draw,
     exact: bool,
 ) -> Callable[[Tensor], Tensor]:
-    """f(x) + k(x, X) C^-1 (y - f(X) - e), f from the prior, e from the noise, C = K + noise I; at one theta.
+    """Return functions drawn from the posterior at one theta.
 
-    ``noise`` is [1], or [n] where rows have their own. One solve for all the x there will ever be. Wilson, Borovitskiy, Terenin,
-    Mostowsky & Deisenroth (2020), equation 9.
+    Each is f(x) + k(x, X) C^-1 (y - f(X) - e) with f from the prior, e from the noise and
+    C = K + noise I. There is one solve, whatever the number of evaluations. Wilson, Borovitskiy,
+    Terenin, Mostowsky & Deisenroth (2020), equation 9.
+
+    Args:
+        kernel: the kernel.
+        theta: its hyperparameters, without a draw axis.
+        noise: the noise variance [1], or one variance per row [n].
+        mean: the constant mean.
+        X: training inputs [n, d].
+        y: training targets [n].
+        draw: the number of functions, of Fourier features, and the random generator.
+        exact: whether prior functions are drawn exactly, row by row, in place of Fourier features.
+
+    Returns:
+        A function X [m, d] -> [samples, m].
     """
     L = cholesky(add_diagonal(kernel(theta, X), noise), "covariance of the training rows")
-    own = kernel.nugget(theta, X)
     rough: Path | None = None
     if exact:
-        prior: Path = ExactPrior(
-            lambda *rows: kernel.shared(theta, *rows) if len(rows) == 1 else kernel(theta, *rows),
-            draw,
-        )
-        if (
-            own is not None
-        ):  # that of a training row is noise: another row at its place has one of its own
-            noise, rough = noise + own, ExactPrior(lambda *rows: _alone(kernel, theta, *rows), draw)
+
+        def shared(*rows: Tensor) -> Tensor:
+            return kernel.shared(theta, *rows) if len(rows) == 1 else kernel(theta, *rows)
+
+        prior: Path = ExactPrior(shared, draw)
+        nugget = kernel.nugget(theta, X)
+        if nugget is not None:
+            # the nugget of a training row is noise: a new row at its place has its own
+            noise = noise + nugget
+            rough = ExactPrior(lambda *rows: _nugget_covariance(kernel, theta, *rows), draw)
     else:
         prior = kernel.path(theta, X.shape[-1], draw)
     gap = y - mean - prior(X) - noise.sqrt() * draw.normal(draw.samples, len(X))
@@ -104,8 +129,10 @@ def matheron(
     return path
 
 
-def _alone(kernel: Kernel, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-    """The covariance of the nugget, between different rows."""
-    own = kernel.nugget(theta, X1)
-    assert own is not None
-    return torch.diag_embed(own) if X2 is None else own.new_zeros(len(X1), len(X2))
+def _nugget_covariance(
+    kernel: Kernel, theta: Theta, X1: Tensor, X2: Tensor | None = None
+) -> Tensor:
+    """Return the covariance of the nugget: diagonal for X1 alone, 0 between X1 and X2."""
+    nugget = kernel.nugget(theta, X1)
+    assert nugget is not None
+    return torch.diag_embed(nugget) if X2 is None else nugget.new_zeros(len(X1), len(X2))

@@ -1,4 +1,4 @@
-"""What fits and predictions hold at once, in bytes, and what would fit instead."""
+"""Checks that fits and predictions fit into memory, with advice on what would fit instead."""
 
 from __future__ import annotations
 
@@ -9,54 +9,63 @@ from torch import Tensor
 from ..kernels import Kernel
 from ..numerics.memory import must_fit, rounded_down, rows_per_call
 
-MATRICES = (
-    5.0  # n by n that a density of all rows and its gradient hold at once, whatever the kernel
-)
+MATRICES = 5.0  # n by n matrices that a density and its gradient hold, whatever the kernel
 MATRICES_A_TERM = 4.0  # and for each term of the kernel
-MOST_INDUCING = 1000  # more cost more time than an advice should
+MOST_INDUCING = 1000  # the most that the advice names: more take too long
 
 
 def check_memory_of_predictions(draws: int, rows: int, like: Tensor, joint: bool = False) -> None:
-    """Refuse predictions, a mean and a spread for each row and draw, that do not fit.
+    """Refuse predictions that do not fit: a mean and a variance per row and draw.
+
+    Args:
+        draws: number of draws.
+        rows: number of rows.
+        like: a tensor with the dtype and the device of the predictions.
+        joint: whether each draw has a covariance of all rows in place of their variances.
 
     Raises:
-        NotEnoughMemory: with the rows per call that do.
+        NotEnoughMemory: with the number of rows per call that does fit.
     """
     number = like.element_size() * draws
     if not joint:
-        a_row = 2.0 * number
+        per_row = 2.0 * number
         must_fit(
-            a_row * rows,
-            f"the law of {rows:,} rows under {draws:,} draws",
-            rows_per_call(a_row),
+            per_row * rows,
+            f"the predictive distribution of {rows:,} rows under {draws:,} draws",
+            rows_per_call(per_row),
             like.device,
         )
         return
-    a_pair = 3.0 * number  # the covariance, the root of it, and what is added on its diagonal
+    per_pair = 3.0 * number  # the covariance, its root, and a copy with the noise on its diagonal
 
-    def advice(room: float) -> str:
-        fewer = rounded_down(math.sqrt(room / a_pair))
+    def advice(available: float) -> str:
+        fewer = rounded_down(math.sqrt(available / per_pair))
         return f"pass at most {fewer:,} rows per call, or leave joint=True out"
 
     must_fit(
-        a_pair * rows * rows,
-        f"the joint law of {rows:,} rows under {draws:,} draws",
+        per_pair * rows * rows,
+        f"the joint predictive distribution of {rows:,} rows under {draws:,} draws",
         advice,
         like.device,
     )
 
 
 def check_memory_of_covariance(n: int, kernel: Kernel, like: Tensor) -> None:
-    """Refuse a fit to so many rows at once whose covariance, and what its gradient needs, does not fit.
+    """Refuse a fit to n rows at once whose covariance and its gradient do not fit.
+
+    Args:
+        n: number of rows.
+        kernel: the kernel of the covariance.
+        like: a tensor with the dtype and the device of the computation.
 
     Raises:
-        NotEnoughMemory: with the sparse model that does.
+        NotEnoughMemory: with a sparse model that does fit.
     """
     number = like.element_size()
 
-    def advice(room: float) -> str:
-        # m^2 ten times over, and what goes over the rows in chunks
-        inducing = min(MOST_INDUCING, n, rounded_down(math.sqrt(room / (10 * number))))
+    def advice(available: float) -> str:
+        # a sparse model holds about ten m by m matrices, and visits the rows in chunks
+        inducing = min(MOST_INDUCING, n, rounded_down(math.sqrt(available / (10 * number))))
         return (
             f"use SGPR(kernel, inducing={inducing}), or SVGP with as many and SVI(batch_size=1000)"
         )
@@ -66,9 +75,16 @@ def check_memory_of_covariance(n: int, kernel: Kernel, like: Tensor) -> None:
 
 
 def check_memory_of_rows(n: int, numbers: float, like: Tensor, name: str, do: str) -> None:
-    """Refuse a density over n rows at once that holds so ``numbers`` for each of them.
+    """Refuse a density over n rows at once that does not fit.
+
+    Args:
+        n: number of rows.
+        numbers: how many numbers the density holds per row.
+        like: a tensor with the dtype and the device of the computation.
+        name: what the numbers are, for the message.
+        do: the advice of the message.
 
     Raises:
-        NotEnoughMemory: with ``do``.
+        NotEnoughMemory: with the advice.
     """
     must_fit(numbers * like.element_size() * n, f"{name} of {n:,} rows at once", do, like.device)

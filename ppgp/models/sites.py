@@ -1,4 +1,4 @@
-"""How the sites of a model become Pyro statements, and theta its parts."""
+"""The sites of a model as Pyro statements, and helpers that take theta apart."""
 
 from __future__ import annotations
 
@@ -13,24 +13,34 @@ Theta = Mapping[str, Tensor]
 
 
 def draw(sites: Mapping[str, Site | Param], like: Tensor) -> dict[str, Tensor]:
-    """One pyro.sample a site that has a prior, one pyro.param a Param; the fixed ones are left to the recipe."""
-    return {
-        name: _param(name, s, like)
-        if isinstance(s, Param)
-        else pyro.sample(name, s.distribution(like))
-        for name, s in sites.items()
-        if isinstance(s, Param) or not s.fixed
-    }
+    """Run one ``pyro.sample`` per site that has a prior, and one ``pyro.param`` per Param.
+
+    Sites that are fixed to a number are left out: ``Model.value`` supplies them.
+
+    Args:
+        sites: {name: site}.
+        like: a tensor with the dtype and the device of the draws.
+
+    Returns:
+        {name: value}.
+    """
+    values = {}
+    for name, s in sites.items():
+        if isinstance(s, Param):
+            values[name] = _param(name, s, like)
+        elif not s.fixed:
+            values[name] = pyro.sample(name, s.distribution(like))
+    return values
 
 
 def _param(name: str, p: Param, like: Tensor) -> Tensor:
-    """Its value in the param store, a copy of the recipe's at first."""
+    """Return the value in the param store, which starts as a copy of the recipe's."""
     value = pyro.param(name, p.value.detach().clone().to(like), constraint=p.constraint)
     return value if p.trained else value.detach()
 
 
 def begun(sites: Mapping[str, Site | Param]) -> dict[str, Tensor]:
-    """{name: value} of the sites that say where a search begins."""
+    """Return {name: value} of the sites that define where a search starts."""
     return {
         name: s.start for name, s in sites.items() if isinstance(s, Site) and s.start is not None
     }
@@ -39,18 +49,19 @@ def begun(sites: Mapping[str, Site | Param]) -> dict[str, Tensor]:
 def split_params(
     sites: Mapping[str, Site | Param], theta: Theta
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """theta as draws (with a draw axis) and params (without)."""
-    params = {name for name, s in sites.items() if isinstance(s, Param)}
-    return {k: v for k, v in theta.items() if k not in params}, {
-        k: v for k, v in theta.items() if k in params
-    }
+    """Split theta into its draws, which have a draw axis, and its params, which have none."""
+    names = {name for name, s in sites.items() if isinstance(s, Param)}
+    draws = {name: value for name, value in theta.items() if name not in names}
+    params = {name: value for name, value in theta.items() if name in names}
+    return draws, params
 
 
 def first_draw(sites: Mapping[str, Site | Param], theta: Theta) -> dict[str, Tensor]:
-    """theta at its first draw, without the draw axis."""
-    drawn, params = split_params(sites, theta)
-    return {**params, **{name: value[0] for name, value in drawn.items()}}
+    """Return the first draw of theta, without the draw axis."""
+    draws, params = split_params(sites, theta)
+    return {**params, **{name: value[0] for name, value in draws.items()}}
 
 
 def number_of_draws(theta: Theta) -> int:
+    """Return the length of the draw axis; 1 if theta is empty."""
     return next(iter(theta.values())).shape[0] if theta else 1

@@ -1,4 +1,4 @@
-"""Recipes and draws between the units of the data and the scale that a model sees."""
+"""Conversion of recipes and draws between the units of the data and the scale of the model."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ from ..priors.units import power
 
 
 def units_of(scaler: Scaler) -> Units:
-    """What a kernel needs to know of the scaler."""
+    """Return the parts of the scaler that a kernel needs."""
     return Units.of(scaler.x_mean, scaler.x_sd, scaler.y_sd)
 
 
 def level(mean: PriorLike | None, scaler: Scaler) -> PriorLike | None:
-    """A constant mean on the scale of the model; None, the mean of the rows, is 0 where y was standardised."""
+    """Return a constant mean on the scale of the model.
+
+    None stands for the mean of the rows. It becomes 0 where y was standardised.
+    """
     y_mean, y_sd = float(scaler.y_mean), float(scaler.y_sd)
     if mean is None:
         return None if (y_mean, y_sd) == (0.0, 1.0) else 0.0
@@ -40,7 +43,13 @@ def level(mean: PriorLike | None, scaler: Scaler) -> PriorLike | None:
 
 
 def filled(mean: PriorLike | None, data: Dataset, numbers: bool = True) -> PriorLike:
-    """The mean of the rows in place of None; 0 where y is no number (``numbers`` False)."""
+    """Return ``mean``, or the mean of the rows if it is None.
+
+    Args:
+        mean: prior or number of the constant mean, or None.
+        data: the training rows.
+        numbers: whether y holds numbers. If not (classes, counts), None becomes 0.
+    """
     if mean is not None:
         return mean
     return float(data.y.mean()) if numbers else 0.0
@@ -49,70 +58,108 @@ def filled(mean: PriorLike | None, data: Dataset, numbers: bool = True) -> Prior
 def coefficients_in_units(
     weight: PriorLike, bias: PriorLike, scaler: Scaler, conjugate: bool = False
 ) -> tuple[PriorLike, PriorLike]:
-    """Weight and bias of a linear model on the scale of the model: w_j x_sd_j / y_sd, and the value at the mean of X.
+    """Return the weight and the bias of a linear model on the scale of the model.
 
-    ``conjugate``: the sds of normal priors are in units of the noise sd, which is divided by y_sd itself.
+    A weight w_j becomes w_j x_sd_j / y_sd. The bias becomes the value of the model at the mean
+    of X.
+
+    Args:
+        weight: prior or number of the weights.
+        bias: prior or number of the intercept.
+        scaler: the Scaler that standardised the data.
+        conjugate: whether the sds of normal priors are in units of the noise sd, which is itself
+            divided by y_sd.
 
     Raises:
-        SettingError: for a bias in the units of the data beside weights that are not fixed, unless it is flat: then it is flat at
-            the mean of X too.
+        SettingError: for a bias in the units of the data beside weights that are not fixed. A
+            flat bias is accepted: it is also flat at the mean of X.
     """
-    x_mean, x_sd = tuple(scaler.x_mean.tolist()), tuple(scaler.x_sd.tolist())
+    x_sd = tuple(scaler.x_sd.tolist())
     y_mean, y_sd = float(scaler.y_mean), float(scaler.y_sd)
-    found = [moved(weight, tuple(s / y_sd for s in x_sd), what="weight"), bias]
+    new_weight = moved(weight, tuple(s / y_sd for s in x_sd), what="weight")
+    new_bias = bias
     if in_units_of_data(bias):
-        at_mean = 0.0
-        if any(x_mean) and not (isinstance(weight, Prior) and isinstance(bare(bias), Flat)):
-            if isinstance(weight, Prior):
-                do = "pass standardise=False to fit, or give the bias a prior on the standardised scale"
-                raise SettingError(
-                    "a bias in the units of the data beside fixed weights alone",
-                    f"bias={bias!r}",
-                    do,
-                )
-            each = weight if isinstance(weight, tuple) else (weight,) * len(x_mean)
-            at_mean = sum(w * m for w, m in zip(each, x_mean, strict=True))
-        found[1] = moved(bias, 1 / y_sd, (at_mean - y_mean) / y_sd, "bias")
+        shift = _shift_of_bias(weight, bias, tuple(scaler.x_mean.tolist()))
+        new_bias = moved(bias, 1 / y_sd, (shift - y_mean) / y_sd, "bias")
     if conjugate:
-        for i, before in enumerate((weight, bias)):
-            now = found[i]
-            if isinstance(before, InUnitsOfData) and isinstance(now, Normal):
-                found[i] = replace(now, scale=affine(now.scale, y_sd))
-    return found[0], found[1]
+        new_weight = _in_noise_sds(weight, new_weight, y_sd)
+        new_bias = _in_noise_sds(bias, new_bias, y_sd)
+    return new_weight, new_bias
+
+
+def _shift_of_bias(weight: PriorLike, bias: PriorLike, x_mean: tuple[float, ...]) -> float:
+    """Return the part of the mean of X in the bias: sum_j weight_j x_mean_j, 0 if it is flat."""
+    if not any(x_mean) or (isinstance(weight, Prior) and isinstance(bare(bias), Flat)):
+        return 0.0
+    if isinstance(weight, Prior):
+        raise SettingError(
+            "a bias in the units of the data beside fixed weights alone",
+            f"bias={bias!r}",
+            "pass standardise=False to fit, or give the bias a prior on the standardised scale",
+        )
+    weights = weight if isinstance(weight, tuple) else (weight,) * len(x_mean)
+    return sum(w * m for w, m in zip(weights, x_mean, strict=True))
+
+
+def _in_noise_sds(before: PriorLike, now: PriorLike, y_sd: float) -> PriorLike:
+    """Return a converted normal prior with its sd in units of the noise sd again."""
+    if isinstance(before, InUnitsOfData) and isinstance(now, Normal):
+        return replace(now, scale=affine(now.scale, y_sd))
+    return now
 
 
 def coefficients_of_data(
     draws: Mapping[str, Tensor], weight: Tensor, scaler: Scaler
 ) -> dict[str, Tensor | None]:
-    """Weight [chain, draw, d] and bias [chain, draw] in the units of the data, those of them that are drawn."""
-    whole = weight * (scaler.y_sd / scaler.x_sd)
-    found: dict[str, Tensor | None] = {"weight": whole} if "weight" in draws else {}
+    """Return the drawn coefficients in the units of the data.
+
+    Args:
+        draws: {site: [chain, draw, *event]} on the scale of the model.
+        weight: the weights on that scale, drawn or fixed: [chain, draw, d] or [].
+        scaler: the Scaler that standardised the data.
+
+    Returns:
+        "weight" [chain, draw, d] and "bias" [chain, draw], whichever of them are in ``draws``.
+    """
+    weight_of_data = weight * (scaler.y_sd / scaler.x_sd)
+    converted: dict[str, Tensor | None] = {}
+    if "weight" in draws:
+        converted["weight"] = weight_of_data
     if "bias" in draws:
-        found["bias"] = scaler.y_mean + scaler.y_sd * draws["bias"] - whole @ scaler.x_mean
-    return found
+        bias = scaler.y_mean + scaler.y_sd * draws["bias"]
+        converted["bias"] = bias - weight_of_data @ scaler.x_mean
+    return converted
 
 
 def of_gp(
     draws: Mapping[str, Tensor], factors: Mapping[str, Factor], scaler: Scaler
 ) -> dict[str, Tensor | None]:
-    """Draws of a model with a kernel, a noise and a constant mean, in the units of the data."""
-    found = times(draws, {**factors, "noise": power(float(scaler.y_sd), 2)})
-    return (
-        found | {"mean": scaler.y_mean + scaler.y_sd * draws["mean"]} if "mean" in draws else found
-    )
+    """Return the draws of a model with a kernel, a noise and a constant mean in data units."""
+    converted = times(draws, {**factors, "noise": power(float(scaler.y_sd), 2)})
+    if "mean" in draws:
+        converted["mean"] = scaler.y_mean + scaler.y_sd * draws["mean"]
+    return converted
 
 
 def times(draws: Mapping[str, Tensor], factors: Mapping[str, Factor]) -> dict[str, Tensor | None]:
-    """Draws {site: [chain, draw, *event]} times the factors; None where there is no factor.
+    """Multiply draws by factors.
 
-    A scalar with one factor a column becomes [chain, draw, d].
+    Args:
+        draws: {site: [chain, draw, *event]}.
+        factors: {site: a number, or a tuple of one number per column, or NaN}.
+
+    Returns:
+        {site: [chain, draw, *event]}, or [chain, draw, d] for a scalar with one factor per column;
+        None for a site without a factor.
     """
-    found: dict[str, Tensor | None] = {}
+    products: dict[str, Tensor | None] = {}
     for name, value in draws.items():
         factor = factors.get(name, math.nan)
         if isinstance(factor, tuple):
-            each = value[..., None] if value.ndim == 2 else value
-            found[name] = each * tensor_of(factor, value)
+            per_column = value[..., None] if value.ndim == 2 else value
+            products[name] = per_column * tensor_of(factor, value)
+        elif math.isnan(factor):
+            products[name] = None
         else:
-            found[name] = None if math.isnan(factor) else value * factor
-    return found
+            products[name] = value * factor
+    return products
