@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..priors import LogNormal, PriorLike
-from .base import Kernel, Theta, constant_variance
+from .base import Kernel, Theta
 from .fourier_features import Draw, Path
+from .hyperparameters import constant_variance
 
 
 @dataclass(frozen=True)

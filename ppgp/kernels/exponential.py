@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..priors import Lengthscale, LogNormal, PriorLike
-from .base import Kernel, Theta, constant_variance
+from .base import Kernel, Theta
 from .distance import distance
 from .fourier_features import Draw, student_frequencies
+from .hyperparameters import constant_variance
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from ..errors import SettingError
 from ..priors import Lengthscale, LogNormal, PriorLike
-from .base import Kernel, Theta, constant_variance
+from .base import Kernel, Theta
 from .distance import distance
 from .fourier_features import Draw, student_frequencies
+from .hyperparameters import constant_variance
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ..priors import LogNormal, PriorLike
-from .base import Kernel, Theta, constant_variance
+from .base import Kernel, Theta
+from .hyperparameters import constant_variance
 
 
 @dataclass(frozen=True)

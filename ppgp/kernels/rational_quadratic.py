@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from ..priors import Lengthscale, LogNormal, PriorLike
-from .base import Kernel, Theta, constant_variance
+from .base import Kernel, Theta
 from .distance import squared_distance
 from .fourier_features import Draw, gamma_frequencies
+from .hyperparameters import constant_variance
 
 
 @dataclass(frozen=True)

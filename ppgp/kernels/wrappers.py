@@ -21,8 +21,9 @@ from ..priors import (
     site,
     value_of,
 )
-from .base import Around, Kernel, Theta, carries, check_kernel, proportioned, replaced
+from .base import Around, Kernel, Theta, check_kernel, proportioned
 from .fourier_features import Draw, Path
+from .hyperparameters import replaced, unit_carrier
 from .units import Factor, Units, power
 
 
@@ -53,7 +54,9 @@ class Scale(Around):
 
     def _shared(self, units: Units) -> tuple[Units, Units]:
         """The units of the outputscale and those of the kernel."""
-        outer = carries([isinstance(self.outputscale, Prior), self.kernel.uncertain_level()]) == 0
+        outer = (
+            unit_carrier([isinstance(self.outputscale, Prior), self.kernel.uncertain_level()]) == 0
+        )
         return (units, units.alone()) if outer else (units.alone(), units)
 
     def in_units(self, units: Units) -> Kernel:

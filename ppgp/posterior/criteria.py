@@ -53,5 +53,5 @@ def _at_the_mode(fit: Fitted, criterion: str) -> tuple[float, int, int]:
 
 
 def _log_scale(fit: Fitted) -> float:
-    """Return n log(y_sd): log p(y) on the scale of the model minus that in the units of the data."""
+    """Return n log(y_sd), the log density on the scale of the model minus that of the data."""
     return 0.0 if fit.scaler is None else fit.data.n * float(fit.scaler.y_sd.log())

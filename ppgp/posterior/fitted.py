@@ -1,4 +1,4 @@
-"""``Fitted``: what the functions of this package read of a fit, so that they need not import Posterior."""
+"""``Fitted``, the part of a Posterior that functions below Posterior read."""
 
 from __future__ import annotations
 

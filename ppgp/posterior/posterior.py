@@ -263,7 +263,7 @@ class Posterior:
 
     @property
     def log_evidence(self) -> float:
-        """log p(y), in the units of the data.
+        """The log evidence log p(y), in the units of the data.
 
         Under ``Flat`` priors it is the integral against density 1 on the scale of the model, and
         differs on another scale: with a flat bias, standardised data give log(y_sd) less than

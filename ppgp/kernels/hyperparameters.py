@@ -1,0 +1,105 @@
+"""Helpers of all kernels: their hyperparameters as fields of a record, with units and values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
+
+from torch import Tensor
+
+from ..errors import SettingError, counted
+from ..priors import Prior, in_units_of_data, moved
+from .units import Factor, Units, power
+
+R = TypeVar("R")
+
+
+class Hyperparameters(Protocol):
+    """A record with the fields ``hyper``; ``dimensions`` holds the powers of y and X of each."""
+
+    @property
+    def hyper(self) -> tuple[str, ...]:
+        """Names of the fields that are hyperparameters."""
+
+    @property
+    def dimensions(self) -> Mapping[str, tuple[float, float]]:
+        """``{name: (power of y, power of X)}``; a name that is missing has no unit."""
+
+
+def replaced(record: R, /, **changes: object) -> R:
+    """Return a copy of the record with other values in some of its fields."""
+    copy: Any = replace(record, **changes)  # type: ignore[type-var] # R is a dataclass wherever it is used
+    return copy
+
+
+def powers(record: Hyperparameters, name: str) -> tuple[float, float]:
+    """Return the powers of y and of X in the unit of a hyperparameter."""
+    return record.dimensions.get(name, (0, 0))
+
+
+def numbers_in_units(record: Hyperparameters, units: Units, length: float) -> dict[str, Any]:
+    """Return the fields that differ on the scale of a model, with their values there.
+
+    Args:
+        record: the kernel.
+        units: the standardisation of the inputs and values.
+        length: the number of units of X that make one unit of the model.
+    """
+    changed = {}
+    for name in record.hyper:
+        y, x = powers(record, name)
+        before = getattr(record, name)
+        after = moved(before, power(units.y_sd, -y) * power(length, -x), what=name)
+        if after is not before:
+            changed[name] = after
+    return changed
+
+
+def length_in_data_units(record: Hyperparameters) -> bool:
+    """Whether some hyperparameter with a unit of X is given in the units of the data."""
+    return any(
+        powers(record, name)[1] and in_units_of_data(getattr(record, name)) for name in record.hyper
+    )
+
+
+def level_has_prior(record: Hyperparameters) -> bool:
+    """Whether some hyperparameter with a unit of y has a prior."""
+    return any(
+        powers(record, name)[0] and isinstance(getattr(record, name), Prior)
+        for name in record.hyper
+    )
+
+
+def unit_factors(record: Hyperparameters, units: Units) -> dict[str, Factor]:
+    """Return ``{name: factor}`` from draws on the scale of a model to the units of the data."""
+    return {name: units.scale(*powers(record, name)) for name in record.hyper}
+
+
+def unit_carrier(have_priors: list[bool]) -> int:
+    """Return the index of the factor of a product that carries the unit of y.
+
+    It is the first factor whose variance has a prior, or the first of all if none has one.
+    """
+    return have_priors.index(True) if any(have_priors) else 0
+
+
+def check_columns(kernel: str, widths: tuple[int, float], d: int) -> None:
+    """Check that a kernel with these smallest and largest numbers of columns takes d columns.
+
+    Raises:
+        SettingError: If it does not.
+    """
+    low, high = widths
+    if low <= d <= high:
+        return
+    wanted = f"at most {counted(int(high), 'column')} of X"
+    if d < low:
+        wanted = f"at least {counted(low, 'column')} of X"
+    do = "choose another kernel, or Subspace(kernel, columns)"
+    raise SettingError(f"{wanted} for {kernel}", str(d), do)
+
+
+def constant_variance(h: Mapping[str, Tensor], X: Tensor) -> Tensor:
+    """Return the diagonal [*batch, n] of a kernel that has ``variance`` there."""
+    return h["variance"].expand(*h["variance"].shape[:-1], X.shape[-2])
