@@ -1,4 +1,4 @@
-"""Conformal predictive systems: a whole CDF with a guarantee, from split residuals or from a GP in closed form."""
+"""Conformal predictive systems: a calibrated CDF, from split residuals or from a GP."""
 
 from __future__ import annotations
 
@@ -15,16 +15,24 @@ from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from .scores.base import widened
 
-BUDGET = 8_000_000
+BUDGET = 8_000_000  # numbers in the largest temporary
 
 
 @dataclass(frozen=True, eq=False)
 class PredictiveSystem:
-    """A calibrated CDF for each of m rows: it steps at n values, and 1 / (n + 1) of probability lies beyond them on either side.
+    """A calibrated CDF for each of m rows.
 
-    The values of row j are ``centre[j] + scale[j] * residuals`` (split: the residuals of the calibration rows, sorted), or the
-    rows of ``values`` [m, n] where they are not of that form (the full conformal GP).
-    Vovk, Shen, Manokhin & Xie (2019); Vovk et al. (2020) for the split form.
+    It steps at n values, and a probability of 1 / (n + 1) lies beyond them on either side. The
+    values of row j are ``centre[j] + scale[j] * residuals`` in the split form, or the rows of
+    ``values`` for the full conformal GP. Vovk, Shen, Manokhin & Xie (2019); Vovk et al. (2020) for
+    the split form.
+
+    Attributes:
+        guarantee: the sentence that holds.
+        residuals: [n], the sorted residuals of the calibration rows; None in the full form.
+        centre: [m], the centre of each new row; None in the full form.
+        scale: [m], the unit of the residuals in each new row; None in the full form.
+        values: [m, n], sorted in each row; None in the split form.
     """
 
     guarantee: str
@@ -34,70 +42,91 @@ class PredictiveSystem:
     values: Tensor | None = None
 
     @property
+    def _split(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The residuals, centres and scales of the split form."""
+        assert self.residuals is not None
+        assert self.centre is not None
+        assert self.scale is not None
+        return self.residuals, self.centre, self.scale
+
+    @property
+    def _like(self) -> Tensor:
+        """A tensor with the number of rows, dtype and device of the system."""
+        return self._split[1] if self.values is None else self.values
+
+    @property
     def n(self) -> int:
-        """How many rows it was calibrated on."""
-        return self.residuals.shape[0] if self.residuals is not None else self.values.shape[1]  # type: ignore[union-attr]
+        """The number of rows it was calibrated on."""
+        if self.values is not None:
+            return self.values.shape[1]
+        return len(self._split[0])
 
     def __len__(self) -> int:
-        return len(self.values if self.values is not None else self.centre)  # type: ignore[arg-type]
+        return len(self._like)
 
     def __repr__(self) -> str:
-        return (
-            f"<PredictiveSystem of {len(self)} rows, {self.n} calibration rows: {self.guarantee}>"
-        )
+        rows = f"{len(self)} rows, {self.n} calibration rows"
+        return f"<PredictiveSystem of {rows}: {self.guarantee}>"
 
     def steps(self) -> Tensor:
-        """[m, n], sorted. As large as it says: everything else here does without it."""
+        """Return the sorted steps, [m, n]; no other method builds a table of this size."""
         if self.values is not None:
             return self.values
-        return self.centre[:, None] + self.scale[:, None] * self.residuals  # type: ignore[index]
+        residuals, centre, scale = self._split
+        return centre[:, None] + scale[:, None] * residuals
 
     def _counts(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """How many steps lie below y, and at or below it, for y [..., m]."""
+        """Return how many steps lie below y, and at or below it, for y [..., m]."""
         if self.values is not None:
-            ordered, point = self.values.contiguous(), y.movedim(-1, 0).reshape(len(self), -1)
+            steps = self.values.contiguous()
+            points = y.movedim(-1, 0).reshape(len(self), -1).contiguous()
             shape = (len(self), *y.shape[:-1])
-            low, high = (
-                torch.searchsorted(ordered, point.contiguous(), right=r)
-                .reshape(shape)
-                .movedim(0, -1)
-                for r in (False, True)
-            )
-            return low, high
-        z = ((y - self.centre) / self.scale).contiguous()  # type: ignore[operator]
-        low, high = (torch.searchsorted(self.residuals, z, right=r) for r in (False, True))  # type: ignore[call-overload]
-        at_all = torch.isnan(
-            z
-        )  # a law without a spread, and y at its centre, where every step lies
-        return torch.where(at_all, torch.zeros_like(low), low), torch.where(
-            at_all, torch.full_like(high, self.n), high
-        )
+            below = torch.searchsorted(steps, points, right=False).reshape(shape)
+            upto = torch.searchsorted(steps, points, right=True).reshape(shape)
+            return below.movedim(0, -1), upto.movedim(0, -1)
+        residuals, centre, scale = self._split
+        z = ((y - centre) / scale).contiguous()
+        below = torch.searchsorted(residuals, z, right=False)
+        upto = torch.searchsorted(residuals, z, right=True)
+        # y at the centre of a predictive distribution without spread, where every step lies
+        at_all = torch.isnan(z)
+        below = torch.where(at_all, torch.zeros_like(below), below)
+        return below, torch.where(at_all, torch.full_like(upto, self.n), upto)
 
     def cdf(self, y: Any, u: float | Tensor = 0.5) -> Tensor:
-        """(#{steps < y} + u (1 + #{steps = y})) / (n + 1), [..., m]: with u uniform, exactly uniform at the true y."""
+        """Return (#{steps < y} + u (1 + #{steps = y})) / (n + 1), [..., m].
+
+        With u uniform it is exactly uniform at the true y.
+
+        Args:
+            y: points [..., m].
+            u: in [0, 1], the share of the jump at y that counts.
+
+        Raises:
+            DataError: if the last axis of y does not have one entry per row.
+        """
         y = as_tensor(y, "y").to(self._like)
         if y.shape[-1:] != (len(self),):
-            raise DataError(
-                f"one y a row ({len(self)})", f"shape {list(y.shape)}", "pass y with shape [m]"
-            )
+            got = f"shape {list(y.shape)}"
+            raise DataError(f"one y per row ({len(self)})", got, "pass y with shape [m]")
         low, high = self._counts(y)
         low, high = low.to(y), high.to(y)
         return (low + u * (1 + high - low)) / (self.n + 1)
 
-    @property
-    def _like(self) -> Tensor:
-        return self.values if self.values is not None else self.centre  # type: ignore[return-value]
-
     def _step(self, k: int) -> Tensor:
-        """The k-th smallest step of each row, k = 1 .. n; -inf and inf beyond."""
+        """Return the k-th smallest step of each row, k = 1 .. n; -inf and inf beyond."""
         if k < 1 or k > self.n:
-            return torch.full((len(self),), -math.inf if k < 1 else math.inf).to(self._like)
+            beyond = -math.inf if k < 1 else math.inf
+            return torch.full((len(self),), beyond).to(self._like)
         if self.values is not None:
             return self.values[:, k - 1]
-        return self.centre + self.scale * self.residuals[k - 1]  # type: ignore[index, operator]
+        residuals, centre, scale = self._split
+        return centre + scale * residuals[k - 1]
 
     def quantile(self, p: float) -> Tensor:
-        """[m]: the ceil((n + 1) p)-th step, infinite beyond the last: y lies at or below it with probability at least p.
+        """Return the ceil((n + 1) p)-th step of each row, [m], infinite beyond the last.
+
+        y lies at or below it with probability at least p.
 
         Raises:
             SettingError: if p lies outside (0, 1).
@@ -109,87 +138,98 @@ class PredictiveSystem:
         return self._step(math.ceil((self.n + 1) * fraction))
 
     def interval(self, level: float = 0.9) -> Region:
-        """Central: between the floor((n + 1) alpha / 2)-th and the ceil((n + 1) (1 - alpha / 2))-th step."""
+        """Return the central intervals.
+
+        They lie between the floor((n + 1) alpha / 2)-th and the ceil((n + 1) (1 - alpha / 2))-th
+        step, and are infinite where n is too small for the level.
+        """
         tail = (1 - exact_level(level)) / 2
         low, high = math.floor((self.n + 1) * tail), math.ceil((self.n + 1) * (1 - tail))
         sentence = self.guarantee
         if not sentence.startswith("heuristic"):
             sentence = f"marginal coverage >= {level} (exchangeable rows)"
-            sentence += (
-                f": infinite, as {self.n} rows are too few for this level" if low < 1 else ""
-            )
-        return replace(
-            widened(self._step(low), self._step(high), level),
-            guarantee=sentence,
-            n_calibration=self.n,
-        )
+            if low < 1:
+                sentence += f": infinite, as {self.n} rows are too few for this level"
+        region = widened(self._step(low), self._step(high), level)
+        return replace(region, guarantee=sentence, n_calibration=self.n)
 
     def crps(self, y: Any) -> Tensor:
-        """[m], of the n steps with weight 1 / n each: the 1 / (n + 1) at infinity, whose CRPS is infinite, is left out."""
+        """Return the continuous ranked probability score of the n steps at y [m], weight 1 / n each.
+
+        The probability of 1 / (n + 1) at infinity, whose CRPS is infinite, is left out.
+        """
         y = as_tensor(y, "y").to(self._like)
         n = self.n
         order = (2 * torch.arange(1, n + 1, dtype=y.dtype, device=y.device) - n - 1) / n**2
         if self.values is None:
-            away = (y - self.centre).abs()  # type: ignore[operator]
-            flat = self.scale == 0
-            z = (y - self.centre) / torch.where(flat, torch.ones_like(away), self.scale)  # type: ignore[operator, arg-type]
-            # CRPS is homogeneous: score the residuals, then stretch
-            r = self.residuals
-            total = torch.cat([r.new_zeros(1), r.cumsum(0)])  # type: ignore[union-attr]
-            below = torch.searchsorted(r, z.contiguous())  # type: ignore[call-overload]
-            accuracy = (z * below - total[below] + (total[-1] - total[below]) - z * (n - below)) / n
-            return torch.where(flat, away, self.scale * (accuracy - (order * r).sum()))  # type: ignore[operator, arg-type]
+            return self._split_crps(y, order)
         parts = []
-        for rows in range(0, len(y), max(1, BUDGET // n)):
-            part = slice(rows, rows + max(1, BUDGET // n))
-            steps = self.values[part]
-            parts.append((steps - y[part, None]).abs().mean(-1) - (steps * order).sum(-1))
+        size = max(1, BUDGET // n)
+        for start in range(0, len(y), size):
+            rows = slice(start, start + size)
+            steps = self.values[rows]
+            parts.append((steps - y[rows, None]).abs().mean(-1) - (steps * order).sum(-1))
         return torch.cat(parts)
+
+    def _split_crps(self, y: Tensor, order: Tensor) -> Tensor:
+        """Return the CRPS of the split form: that of the residuals, times the scale."""
+        residuals, centre, scale = self._split
+        n = len(residuals)
+        away = (y - centre).abs()
+        flat = scale == 0
+        z = (y - centre) / torch.where(flat, torch.ones_like(away), scale)
+        total = torch.cat([residuals.new_zeros(1), residuals.cumsum(0)])
+        below = torch.searchsorted(residuals, z.contiguous())
+        accuracy = (z * below - total[below] + (total[-1] - total[below]) - z * (n - below)) / n
+        return torch.where(flat, away, scale * (accuracy - (order * residuals).sum()))
 
 
 def predictive_system(prediction: Prediction, y: Any) -> SplitSystem:
-    """The split form: residuals (y - centre) / spread of calibration rows, to be put around any new prediction.
+    """Measure the residuals (y - centre) / spread of calibration rows, for use at new rows.
 
-    Centre and spread are the mean and the sd, or median and interquartile range where those are not finite (``Prediction``).
+    Centre and spread are the mean and the sd, or median and interquartile range where those are not
+    finite (``Prediction``). ``predictive_system(calibration_prediction, y)(new_prediction) ->
+    PredictiveSystem``. Cost O(n log n); memory O(n + m).
 
-    ``predictive_system(calibration_prediction, y)(new_prediction) -> PredictiveSystem``. Cost O(n log n); memory O(n + m).
+    Args:
+        prediction: of the n calibration rows.
+        y: [n], their true values.
+
+    Returns:
+        A SplitSystem: call it on the prediction of new rows.
 
     Raises:
-        DataError: if y does not fit the prediction, or an sd of 0 leaves a residual undefined.
+        DataError: if y does not match the prediction, or an sd of 0 leaves a residual undefined.
     """
     y = as_tensor(y, "y")
     if y.shape != (len(prediction),):
-        raise DataError(
-            f"one y a calibration row ({len(prediction)})",
-            f"shape {list(y.shape)}",
-            "pass the y of those rows",
-        )
+        expected = f"one y per calibration row ({len(prediction)})"
+        raise DataError(expected, f"shape {list(y.shape)}", "pass the y of those rows")
     centre = prediction.centre
     residuals = (y.to(centre) - centre) / prediction.spread
     bad = torch.nonzero(~torch.isfinite(residuals)).flatten().tolist()
     if bad:
-        raise DataError(
-            "finite residuals",
-            f"NaN or infinity in {listed(bad, 'row')}",
-            "check the predictions of those rows",
-        )
+        got = f"NaN or infinity in {listed(bad, 'row')}"
+        raise DataError("finite residuals", got, "check the predictions of those rows")
     return SplitSystem(residuals.sort().values, bool(prediction.in_training_with(y).any()))
 
 
 @dataclass(frozen=True, eq=False)
 class SplitSystem:
-    """Sorted calibration residuals; call it on a new prediction."""
+    """Sorted calibration residuals; call it on a new prediction.
+
+    Attributes:
+        residuals: [n], in units of the predictive spread.
+        in_training: whether some of the calibration rows were also used in the fit.
+    """
 
     residuals: Tensor
     in_training: bool = False
 
     def __call__(self, new_prediction: Prediction) -> PredictiveSystem:
-        """The calibrated CDF of each row."""
-        sentence = (
-            "heuristic: calibration rows were also used in the fit"
-            if self.in_training
-            else "calibrated CDF (exchangeable rows)"
-        )
-        return PredictiveSystem(
-            sentence, self.residuals, new_prediction.centre, new_prediction.spread
-        )
+        """Return the calibrated CDF of each new row."""
+        sentence = "calibrated CDF (exchangeable rows)"
+        if self.in_training:
+            sentence = "heuristic: calibration rows were also used in the fit"
+        centre, spread = new_prediction.centre, new_prediction.spread
+        return PredictiveSystem(sentence, self.residuals, centre, spread)

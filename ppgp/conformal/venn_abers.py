@@ -1,4 +1,4 @@
-"""Venn-Abers: two probabilities for each row, one of which is perfectly calibrated."""
+"""Venn-Abers prediction: two probabilities for each row, one of which is perfectly calibrated."""
 
 from __future__ import annotations
 
@@ -15,12 +15,17 @@ from ..errors import DataError, listed
 
 @dataclass(frozen=True, eq=False)
 class VennAbers:
-    """Isotonic regression on calibration rows and the new one, once labelled 0 and once 1. Vovk & Petej (2014).
+    """Isotonic regression on calibration rows and the new one, labelled once 0 and once 1.
 
-    ``VennAbers(scores, labels)(new_scores) -> (p0, p1)``; any score that rises with the probability of label 1 serves.
+    ``VennAbers(scores, labels)(new_scores) -> (p0, p1)``. Any score that rises with the probability
+    of label 1 can be used. Vovk & Petej (2014).
+
+    Args:
+        scores: [n], of the calibration rows.
+        labels: [n], 0 or 1.
 
     Raises:
-        DataError: if labels are not 0 and 1.
+        DataError: if shapes differ, a score is not finite, or a label is not 0 or 1.
     """
 
     scores: Any
@@ -29,18 +34,24 @@ class VennAbers:
     def __post_init__(self) -> None:
         s, y = as_tensor(self.scores, "scores"), as_tensor(self.labels, "labels")
         if s.ndim != 1 or s.shape != y.shape or not len(s):
-            raise DataError(
-                "scores [n] and labels [n]",
-                f"{list(s.shape)} and {list(y.shape)}",
-                "pass one of each a row",
-            )
+            got = f"{list(s.shape)} and {list(y.shape)}"
+            raise DataError("scores [n] and labels [n]", got, "pass one of each per row")
         if not bool(((y == 0) | (y == 1)).all()) or not bool(torch.isfinite(s).all()):
             raise DataError("labels 0 and 1 and finite scores", "others", "recode the labels")
         object.__setattr__(self, "scores", s.double())
         object.__setattr__(self, "labels", y.double())
 
     def __call__(self, new: Any) -> tuple[Tensor, Tensor]:
-        """(p0, p1), each [m], p0 <= p1. O(n log n + m log n) after Vovk, Petej & Fedorova (2015)."""
+        """Return (p0, p1), each [m], with p0 <= p1.
+
+        The cost is O(n log n + m log n). Vovk, Petej & Fedorova (2015).
+
+        Args:
+            new: [m], the scores of the new rows.
+
+        Raises:
+            DataError: if a new score is NaN.
+        """
         values, inverse = np.unique(self.scores.numpy(), return_inverse=True)
         counts = np.bincount(inverse).astype(float)
         ones = np.bincount(inverse, weights=self.labels.numpy())
@@ -48,32 +59,30 @@ class VennAbers:
         lower = np.append(1.0 - _fits(counts[::-1], (counts - ones)[::-1])[::-1], 0.0)
         x = as_tensor(new, "scores").double().cpu().numpy()
         if np.isnan(x).any():
-            raise DataError(
-                "new scores that are numbers",
-                f"NaN in {listed(np.flatnonzero(np.isnan(x)).tolist(), 'row')}",
-                "drop them",
-            )
-        # a row between two values is pooled with the next above where it is labelled 1, with the next below where 0
+            got = f"NaN in {listed(np.flatnonzero(np.isnan(x)).tolist(), 'row')}"
+            raise DataError("new scores that are numbers", got, "drop them")
+        # a new row between two values is pooled with the next above where it is labelled 1,
+        # and with the next below where it is labelled 0
         p1 = upper[np.searchsorted(values, x, "left")]
         p0 = lower[np.searchsorted(values, x, "right") - 1]
         return torch.as_tensor(p0), torch.as_tensor(p1)
 
     def probability(self, new: Any) -> Tensor:
-        """[m]: the two merged for the log loss, p1 / (1 - p0 + p1)."""
+        """Return one probability per row, [m]: both merged for the log loss, p1 / (1 - p0 + p1)."""
         p0, p1 = self(new)
         return p1 / (1 - p0 + p1)
 
 
 def _fits(counts: np.ndarray, ones: np.ndarray) -> np.ndarray:
-    """[k]: the isotonic fit at each of k values if one more row labelled 1 stood there. Algorithms 1 and 2 of the 2015 paper.
+    """Return the isotonic fit at each of k values, [k], with one more row labelled 1 there.
 
-    The fit is a slope of the greatest convex minorant of the cumulative sums; one more row labelled 1 at value i shifts the
-    points below i by (-1, -1). From i to i + 1 one point moves, and the minorant is mended at its left end: O(k) in all.
+    Algorithms 1 and 2 of the 2015 paper. The fit is a slope of the greatest convex minorant of the
+    cumulative sums; one more row labelled 1 at value i shifts the points below i by (-1, -1). From
+    i to i + 1 one point moves, and the minorant is repaired at its left end: O(k) in all.
     """
     x, y = counts.cumsum().tolist(), ones.cumsum().tolist()
-    hull: list[
-        tuple[float, float]
-    ] = []  # the minorant from the edge at i rightwards; its left end is last
+    # the minorant from the edge at i rightwards; its left end is last
+    hull: list[tuple[float, float]] = []
 
     def push(point: tuple[float, float]) -> None:
         while len(hull) > 1 and not _left_turn(point, hull[-1], hull[-2]):

@@ -1,4 +1,4 @@
-"""Weights of calibration rows: for covariate shift, and for rows that grow old."""
+"""Weights of calibration rows, for covariate shift and for slow drift in time."""
 
 from __future__ import annotations
 
@@ -10,16 +10,23 @@ from torch import Tensor
 
 from ..data.arrays import as_tensor, check_inputs
 from ..errors import DataError, SettingError
-from ..numerics.libraries import unchanged
+from ..libraries import unchanged
 from ..posterior.region import exact_level
 
 
 @dataclass(frozen=True)
 class Decay:
-    """Weight rate^age for calibration rows in the order of time (the last is one step old), 1 for new rows. Barber et al. (2023).
+    """Weights rate^age for calibration rows in the order of time, and 1 for new rows.
 
-    Coverage is at least the level minus the sum over rows of their normalised weight times the total-variation distance
-    between their place in time and that of the new row: small where the past drifts slowly.
+    The last calibration row has age 1. Barber et al. (2023). Coverage is at least the level minus
+    the sum over rows of their normalised weight times the total-variation distance between their
+    place in time and that of the new row: the loss is small where the past drifts slowly.
+
+    Args:
+        rate: in (0, 1].
+
+    Raises:
+        SettingError: if rate does not lie in (0, 1].
     """
 
     rate: float = 0.99
@@ -29,20 +36,26 @@ class Decay:
             raise SettingError("a rate in (0, 1] in Decay", repr(self.rate), "for example 0.99")
 
     def of(self, n: int) -> Tensor:
+        """Return the weights [n] of n calibration rows."""
         return torch.tensor(self.rate, dtype=torch.float64) ** torch.arange(n, 0, -1)
 
 
 def check_weights(weights: Any, n: int, new: bool = False) -> Tensor:
-    """Weights [n] in double precision, whatever that of y: finite, not negative, and not all 0 (of calibration rows).
+    """Return weights [n] in double precision, whatever the precision of y.
+
+    Args:
+        weights: finite and not negative.
+        n: how many rows there are.
+        new: whether the rows are new ones. Weights of calibration rows must not all be 0.
 
     Raises:
-        DataError: saying which rows are wrong.
+        DataError: if the weights do not fit; it names the rows that are wrong.
     """
     which = "new" if new else "calibration"
     w = as_tensor(weights, "weights", torch.float64)
     if w.shape != (n,):
         raise DataError(
-            f"one weight a {which} row ({n})",
+            f"one weight per {which} row ({n})",
             f"shape {list(w.shape)}",
             "pass weights with shape [n]",
         )
@@ -63,17 +76,23 @@ def check_weights(weights: Any, n: int, new: bool = False) -> Tensor:
 
 
 def weighted_threshold(scores: Tensor, level: float, weights: Tensor, new: Tensor) -> Tensor:
-    """[m] (or [m, 2]): for each new weight, the smallest score whose weight, with all below, reaches the level of the total.
+    """Return the weighted conformal threshold for each new weight, [m] or [m, 2].
 
-    The total counts the new row, at a score of +infinity. Tibshirani, Barber, Candes & Ramdas (2019), lemma 1. O((n + m) log n).
-    Weights count by their ratios alone: both are divided by the largest of the rows scored, in double precision.
+    It is the smallest score whose weight, with all below, reaches the level of the total. The total
+    counts the new row, at a score of +infinity. Tibshirani, Barber, Candes & Ramdas (2019), lemma
+    1. The cost is O((n + m) log n). Only ratios of weights matter: both are divided by the largest
+    of the calibration rows, in double precision.
+
+    Args:
+        scores: [n], or [n, 2] with one column per side.
+        level: the coverage wanted, in (0, 1).
+        weights: [n], of the calibration rows.
+        new: [m], of the new rows.
     """
     weights, new = weights.double(), new.double()
-    largest = (
-        weights.max().clamp_min(torch.finfo(torch.float64).tiny)
-        if len(weights)
-        else weights.new_ones(())
-    )
+    largest = weights.new_ones(())
+    if len(weights):
+        largest = weights.max().clamp_min(torch.finfo(torch.float64).tiny)
     weights, new = weights / largest, new / largest
     columns = scores.reshape(len(scores), -1)
     side = 1 - (1 - exact_level(level)) / columns.shape[1]
@@ -82,23 +101,29 @@ def weighted_threshold(scores: Tensor, level: float, weights: Tensor, new: Tenso
         ordered, order = column.sort()
         total = weights[order].cumsum(0)
         wanted = float(side) * (total[-1] + new)
-        # equal weights must give the exact rank: a sum of n of them is right to n roundings
+        # equal weights must give the exact rank, and a sum of n of them has n rounding errors
         index = torch.searchsorted(total, wanted * (1 - 4 * torch.finfo(total.dtype).eps))
-        index = torch.where(wanted > 0, index, len(ordered))  # no weight anywhere: nothing is known
+        index = torch.where(wanted > 0, index, len(ordered))  # no weight anywhere: infinite
         padded = torch.cat([ordered, ordered.new_full((1,), torch.inf)])
         result.append(padded[index])
     return torch.stack(result, -1).reshape(len(new), *scores.shape[1:])
 
 
 def shift_weights(X_calibration: Any, X_new: Any, X: Any) -> Tensor:
-    """Estimated density ratios at the rows X [k, d], a function of each row alone: the odds that a logistic regression gives to "new" against "calibration".
+    """Estimate the density ratio of new rows to calibration rows, at rows X.
 
-    Bickel, Bruckner & Scheffer (2007); Tibshirani et al. (2019), section 2.3. Learn them on rows that calibration does not
-    use: the guarantee then errs by at most half the mean absolute error of the normalised weights.
+    It is the odds that a logistic regression gives to "new" against "calibration", a function of
+    each row alone. Bickel, Bruckner & Scheffer (2007); Tibshirani et al. (2019), section 2.3. Learn
+    the weights on rows that calibration does not use: the guarantee then errs by at most half the
+    mean absolute error of the normalised weights.
 
     Args:
-        X_calibration, X_new: rows [n1, d] like the calibration rows, and [n2, d] like the new ones, for the classifier alone.
-        X: the rows whose weights are wanted.
+        X_calibration: rows [n1, d] like the calibration rows, for the classifier alone.
+        X_new: rows [n2, d] like the new ones, for the classifier alone.
+        X: the rows [k, d] whose weights are wanted.
+
+    Returns:
+        The density ratios [k].
     """
     with unchanged():
         from sklearn.linear_model import LogisticRegression

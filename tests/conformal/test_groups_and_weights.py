@@ -158,7 +158,7 @@ BAD = {
     "another length": (
         lambda c: c(standard(1), weights=(torch.ones(19), torch.ones(1))),
         None,
-        r"one weight a calibration row \(20\)",
+        r"one weight per calibration row \(20\)",
     ),
     "one of the two": (lambda c: c(standard(1), weights=torch.ones(1)), None, "one of the two"),
 }

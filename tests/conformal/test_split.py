@@ -133,7 +133,7 @@ def test_a_score_for_the_other_kind_of_y_names_the_right_one() -> None:
 
 
 def test_y_of_another_length_or_with_nan_is_one_sentence() -> None:
-    with pytest.raises(DataError, match="one y a calibration row"):
+    with pytest.raises(DataError, match="one y per calibration row"):
         calibrate(Absolute(), standard(5), torch.zeros(4))
     with pytest.raises(DataError, match=r"row 2"):
         calibrate(Absolute(), standard(3), [0.0, 1.0, float("nan")])

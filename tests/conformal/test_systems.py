@@ -78,9 +78,9 @@ def test_memory_is_linear() -> None:
 
 def test_bad_input_is_one_sentence() -> None:
     p, y = prediction(10, 4)
-    with pytest.raises(DataError, match="one y a calibration row"):
+    with pytest.raises(DataError, match="one y per calibration row"):
         predictive_system(p, y[:9])
-    with pytest.raises(DataError, match="one y a row"):
+    with pytest.raises(DataError, match="one y per row"):
         predictive_system(p, y)(p).cdf(y[:3])
     with pytest.raises(SettingError, match=r"probability in \(0, 1\)"):
         predictive_system(p, y)(p).quantile(1.0)
