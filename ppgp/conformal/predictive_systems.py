@@ -154,7 +154,7 @@ class PredictiveSystem:
         return replace(region, guarantee=sentence, n_calibration=self.n)
 
     def crps(self, y: Any) -> Tensor:
-        """Return the continuous ranked probability score of the n steps at y [m], weight 1 / n each.
+        """Return the continuous ranked probability score, [m], of n steps with weight 1 / n each.
 
         The probability of 1 / (n + 1) at infinity, whose CRPS is infinite, is left out.
         """

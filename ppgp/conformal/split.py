@@ -1,4 +1,7 @@
-"""Split conformal prediction: scores of rows that the fit has not seen give a threshold with a finite-sample guarantee."""
+"""Split conformal prediction: scores of calibration rows give a threshold with a guarantee.
+
+The guarantee holds for finite samples, where no calibration row was used in the fit.
+"""
 
 from __future__ import annotations
 
@@ -20,27 +23,36 @@ from ..posterior.region import Region, exact_level
 from .scores.base import Score, check_prediction, check_score, eased
 from .weights import Decay, check_weights, weighted_threshold
 
+SHOWN = 5  # groups that a message names
+
 
 def side_level(level: float, sides: int = 1) -> Fraction:
-    """The level that each of so many sides is held to, for all of them to hold at ``level``: 1 - (1 - level) / sides, exactly."""
+    """Return the level of each side, for all sides to hold together at ``level``.
+
+    It is 1 - (1 - level) / sides, exactly.
+    """
     return 1 - (1 - exact_level(level)) / sides
 
 
 def rank(n: int, level: float, sides: int = 1) -> int:
-    """k = ceil((n + 1) level) in exact arithmetic, from the level as written: the k-th smallest score is the threshold.
+    """Return k = ceil((n + 1) level): the k-th smallest score is the threshold.
 
-    In floating point it is off by one for 288 of the 49,995 pairs of n and level in steps of 0.01.
+    The arithmetic is exact, from the level as written. In floating point k is off by one for 288 of
+    the 49,995 pairs of n and level in steps of 0.01.
     """
     return math.ceil((n + 1) * side_level(level, sides))
 
 
 def smallest_n(level: float, sides: int = 1) -> int:
-    """How many calibration rows a finite set needs: ceil(sides / alpha) - 1."""
+    """Return how many calibration rows a finite set needs: ceil(sides / alpha) - 1."""
     return math.ceil(Fraction(sides) / (1 - exact_level(level))) - 1
 
 
 def threshold(scores: Tensor, level: float) -> Tensor:
-    """The k-th smallest score, or +inf where k > n: never clipped to the largest score. [] for scores [n], [2] for [n, 2]."""
+    """Return the k-th smallest score, or +inf where k > n.
+
+    It is never clipped to the largest score. The shape is [] for scores [n], and [2] for [n, 2].
+    """
     columns = scores.reshape(len(scores), -1)
     k = rank(len(scores), level, columns.shape[1])
     if k > len(scores):
@@ -55,6 +67,13 @@ class Calibrator:
     """A score with the calibration rows it is measured on; call it on new predictions.
 
     ``calibrator(new_prediction, level=0.9) -> Region``
+
+    Attributes:
+        score: the conformal score.
+        prediction: of the n calibration rows.
+        y: [n], their true values.
+        groups: [n], one label per row, or None.
+        weights: [n], one weight per row, or ``Decay``, or None.
     """
 
     score: Score
@@ -70,17 +89,19 @@ class Calibrator:
 
     @property
     def n_in_training(self) -> int:
-        """How many calibration rows the fit has seen."""
+        """The number of calibration rows that were also used in the fit."""
         return int(self.prediction.in_training_with(self.y).sum())
 
     def __repr__(self) -> str:
         return f"<Calibrator {self.score!r} on {len(self)} rows>"
 
     def scores(self, level: float) -> Tensor:
-        """The calibration scores [n] (or [n, 2], one column a side); +inf stays (it counts as strange), NaN is refused.
+        """Return the calibration scores [n], or [n, 2] with one column per side.
+
+        A score of +inf stays (it is the largest); NaN is an error.
 
         Raises:
-            DataError: naming the rows whose score is NaN.
+            DataError: if a score is NaN; it names the rows.
         """
         scores = self.score.score(self.prediction, self.y, level)
         bad = torch.nonzero(torch.isnan(scores).reshape(len(scores), -1).any(1)).flatten().tolist()
@@ -99,14 +120,21 @@ class Calibrator:
         groups: Any = None,
         weights: Any = None,
     ) -> Region:
-        """The set for each row of ``new_prediction``, with the sentence that is guaranteed.
+        """Return the set for each new row, with the sentence that is guaranteed.
 
         Args:
-            level: at which the sets shall cover.
-            groups: one label a new row, where the calibration rows have labels (Mondrian): one threshold a group.
-            weights: one a new row, where the calibration rows have weights; or the pair (of the calibration rows, of the new).
+            new_prediction: of the m new rows.
+            level: the coverage wanted, in (0, 1).
+            groups: [m], one label per new row, where the calibration rows have labels (Mondrian
+                conformal prediction): each group has its own threshold.
+            weights: [m], one weight per new row, where the calibration rows have weights; or the
+                pair (of the calibration rows, of the new rows).
+
+        Returns:
+            The Region of the m rows.
 
         Raises:
+            NotApplicable: if the score is not for such a y.
             SettingError: if level does not lie in (0, 1).
             DataError: if groups or weights do not fit, or a group has no calibration rows.
         """
@@ -115,119 +143,141 @@ class Calibrator:
         self.score.check(new_prediction)
         scores, m = self.scores(level), len(new_prediction)
         labels = self._labels(groups, m)
-        old, new = self._weights(weights, m)
-        if labels is None and old is None:
-            q = threshold(scores, level)
-        else:
-            q = scores.new_full((m, *scores.shape[1:]), torch.inf)
-            for label in [None] if labels is None else pd.unique(labels):
-                here = slice(None) if labels is None else torch.as_tensor(labels == label)
-                ours = slice(None) if labels is None else torch.as_tensor(self.groups == label)
-                if old is None or new is None:
-                    q[here] = threshold(scores[ours], level)
-                else:
-                    q[here] = weighted_threshold(scores[ours], level, old[ours], new[here])
+        pair = self._weights(weights, m)
+        q = self._thresholds(scores, level, labels, pair, m)
         region = self.score.region(new_prediction, eased(q, scores, self.score.roundings), level)
-        return replace(
-            region, guarantee=self._guarantee(level, old, weights), n_calibration=len(self)
-        )
+        declared = isinstance(self.weights, Decay) and not isinstance(weights, tuple)
+        sentence = self._guarantee(level, None if pair is None else pair[0], declared)
+        return replace(region, guarantee=sentence, n_calibration=len(self))
+
+    def _thresholds(
+        self,
+        scores: Tensor,
+        level: float,
+        labels: np.ndarray | None,
+        pair: tuple[Tensor, Tensor] | None,
+        m: int,
+    ) -> Tensor:
+        """Return one threshold for all new rows, or one per row where groups or weights count."""
+        if labels is None:
+            if pair is None:
+                return threshold(scores, level)
+            return weighted_threshold(scores, level, *pair).to(scores)
+        q = scores.new_full((m, *scores.shape[1:]), torch.inf)
+        for label in pd.unique(labels):
+            here, ours = torch.as_tensor(labels == label), torch.as_tensor(self.groups == label)
+            if pair is None:
+                q[here] = threshold(scores[ours], level)
+            else:
+                old, new = pair
+                q[here] = weighted_threshold(scores[ours], level, old[ours], new[here])
+        return q
 
     def _labels(self, groups: Any, m: int) -> np.ndarray | None:
-        if (groups is None) != (self.groups is None):
-            here, there = ("new", "calibration") if groups is None else ("calibration", "new")
-            raise DataError(
-                "groups for both the calibration rows and the new ones",
-                f"none for the {here} rows",
-                f"pass groups as for the {there} ones",
-            )
+        """Return the checked group labels of the new rows; None where there are no groups."""
+        if self.groups is None:
+            if groups is None:
+                return None
+            raise _groups_missing("calibration", "new")
         if groups is None:
-            return None
+            raise _groups_missing("new", "calibration")
         labels = _group_labels(groups, m)
-        empty = sorted(set(labels.tolist()) - set(self.groups.tolist()), key=str)  # type: ignore[union-attr]
+        empty = sorted(set(labels.tolist()) - set(self.groups.tolist()), key=str)
         if empty:
             raise DataError(
                 "calibration rows in every group",
-                f"none in {', '.join(map(str, empty[:5]))}",
+                f"none in {', '.join(map(str, empty[:SHOWN]))}",
                 "merge groups, or calibrate without them",
             )
         return labels
 
-    def _weights(self, weights: Any, m: int) -> tuple[Tensor | None, Tensor | None]:
+    def _weights(self, weights: Any, m: int) -> tuple[Tensor, Tensor] | None:
+        """Return the weights of the calibration rows and of the new rows, or None."""
         old = self.weights
+        device = self.y.device
         if isinstance(weights, tuple):
             old, weights = check_weights(weights[0], len(self)), weights[1]
         if isinstance(old, Decay):
             if weights is not None:
-                raise DataError(
-                    "no weights for the new rows, as Decay gives them 1", "some", "leave them out"
-                )
-            return old.of(len(self)).to(self.y.device), torch.ones(
-                m, dtype=torch.float64, device=self.y.device
-            )
-        if (weights is None) != (old is None):
+                expected = "no weights for the new rows, as Decay gives them 1"
+                raise DataError(expected, "some", "leave them out")
+            ones = torch.ones(m, dtype=torch.float64, device=device)
+            return old.of(len(self)).to(device), ones
+        if old is None and weights is None:
+            return None
+        if old is None or weights is None:
             raise DataError(
                 "weights for both the calibration rows and the new ones",
                 "one of the two",
-                "pass calibrate(..., weights=) and calibrator(..., weights=), or here the pair (calibration, new)",
+                "pass calibrate(..., weights=) and calibrator(..., weights=), "
+                "or here the pair (calibration, new)",
             )
-        if weights is None:
-            return None, None
-        new = check_weights(weights, m, new=True)
-        return old.to(self.y.device), new.to(self.y.device)  # type: ignore[union-attr]
+        return old.to(device), check_weights(weights, m, new=True).to(device)
 
-    def _guarantee(self, level: float, weights: Tensor | None, given: Any) -> str:
+    def _guarantee(self, level: float, weights: Tensor | None, decay: bool) -> str:
+        """Return the sentence that holds; ``decay``: whether ``Decay`` gave the weights."""
         n, need = len(self), smallest_n(level, self.score.sides)
         if self.n_in_training:
-            return (
-                f"heuristic: {self.n_in_training} of {n} calibration rows were also used in the fit"
-            )
+            rows = f"{self.n_in_training} of {n} calibration rows"
+            return f"heuristic: {rows} were also used in the fit"
         if weights is not None:
-            if isinstance(self.weights, Decay) and not isinstance(given, tuple):
+            if decay:
                 return f"coverage >= {level} minus the rows' drift, weighted by {self.weights!r}"
             share = weights / weights.max()
             size = float(share.sum().square() / share.square().sum())
-            sentence = (
-                f"marginal coverage >= {level} if the weights are exact (n_eff = {size:.0f} of {n})"
-            )
+            given = f"if the weights are exact (n_eff = {size:.0f} of {n})"
+            sentence = f"marginal coverage >= {level} {given}"
             return sentence if self.groups is None else f"{sentence}, given the group"
         if self.groups is not None:
             counts = pd.Series(self.groups).value_counts()
             small = sorted(str(name) for name, count in counts.items() if count < need)
-            sentence = (
-                f"coverage >= {level} given the group, groups fixed beforehand (exchangeable rows)"
-            )
+            given = "given the group, groups fixed beforehand (exchangeable rows)"
+            sentence = f"coverage >= {level} {given}"
             if small:
-                sentence += f": infinite in {', '.join(small[:5])}, with fewer than the {need} rows a finite set needs"
+                names = ", ".join(small[:SHOWN])
+                reason = f"with fewer than the {need} rows a finite set needs"
+                sentence += f": infinite in {names}, {reason}"
             return sentence
         sentence = f"marginal coverage >= {level} (exchangeable rows)"
         if n < need:
-            return f"{sentence}: infinite, as {counted_are(n, 'calibration row')} fewer than the {need} a finite set needs"
+            rows_are = counted_are(n, "calibration row")
+            sentence += f": infinite, as {rows_are} fewer than the {need} a finite set needs"
         return sentence
 
     def coverage_band(
         self, level: float, confidence: float = 0.9, rows: int | None = None
     ) -> tuple[float, float]:
-        """Where the coverage lies given these calibration rows, for a score with one side (distinct scores, i.i.d. rows).
+        """Return where the coverage lies, given these calibration rows.
 
-        The central band of Beta(k, n + 1 - k); with ``rows``, that of the share covered among so many test rows, beta-binomial.
+        It is the central band of Beta(k, n + 1 - k), for distinct scores and i.i.d. rows; with
+        ``rows``, that of the share covered among so many test rows, which is beta-binomial.
+
+        Args:
+            level: the nominal coverage, in (0, 1).
+            confidence: the probability of the band, in (0, 1).
+            rows: how many test rows; None: infinitely many.
+
+        Returns:
+            The lower and the upper end.
 
         Raises:
-            NotApplicable: for a score with two sides, or whose sets only grow, groups, weights, or rows that the fit has seen:
-                their coverage follows another law.
+            NotApplicable: for a score with two sides, a score whose sets only grow, groups,
+                weights, or calibration rows that were used in the fit: their coverage has another
+                distribution.
         """
         from scipy.stats import beta, betabinom
 
-        others = {
+        exclusions = {
             f"{self.score!r}, which has {self.score.sides} sides": self.score.sides != 1,
             f"{self.score!r}, whose sets only grow beyond the model's own": self.score.conservative,
             "groups": self.groups is not None,
             "weights": self.weights is not None,
             "calibration rows that were used in the fit": bool(self.n_in_training),
         }
-        odd = [name for name, holds in others.items() if holds]
-        if odd:
+        reasons = [name for name, holds in exclusions.items() if holds]
+        if reasons:
             do = "measure the coverage on test rows: ppgp.metrics.coverage(region, y)"
-            raise NotApplicable("one threshold from exchangeable rows for the band", odd[0], do)
+            raise NotApplicable("one threshold from exchangeable rows for the band", reasons[0], do)
 
         n, k = len(self), rank(len(self), level)
         if k > n:
@@ -235,14 +285,23 @@ class Calibrator:
         tail = (1 - float(exact_level(confidence))) / 2
         if rows is None:
             return float(beta.ppf(tail, k, n + 1 - k)), float(beta.ppf(1 - tail, k, n + 1 - k))
-        return tuple(float(betabinom.ppf(p, rows, k, n + 1 - k)) / rows for p in (tail, 1 - tail))  # type: ignore[return-value]
+        low, high = (float(betabinom.ppf(p, rows, k, n + 1 - k)) for p in (tail, 1 - tail))
+        return low / rows, high / rows
+
+
+def _groups_missing(where: str, elsewhere: str) -> DataError:
+    return DataError(
+        "groups for both the calibration rows and the new ones",
+        f"none for the {where} rows",
+        f"pass groups as for the {elsewhere} ones",
+    )
 
 
 def _group_labels(groups: Any, n: int) -> np.ndarray:
-    """One label per row, none of them missing.
+    """Return one label per row, none of them missing.
 
     Raises:
-        DataError: naming the rows without a label.
+        DataError: if rows have no label; it names them.
     """
     labels = np.asarray(groups)
     if labels.shape != (n,):
@@ -254,28 +313,37 @@ def _group_labels(groups: Any, n: int) -> np.ndarray:
     missing = np.flatnonzero(pd.isna(labels)).tolist()
     if missing:
         got = f"None or NaN in {listed(missing, 'row')}"
-        raise DataError(
-            "a group for every row", got, "drop those rows, or give them a group of their own"
-        )
+        do = "drop those rows, or give them a group of their own"
+        raise DataError("a group for every row", got, do)
     return labels
 
 
 def calibrate(
     score: Score, prediction: Prediction, y: Any, *, groups: Any = None, weights: Any = None
 ) -> Calibrator:
-    """Measure ``score`` on calibration rows: their predictions and their true y.
+    """Measure a conformal score on calibration rows: their predictions and their true y.
 
-    The guarantee (coverage >= level, and <= level + 1/(n+1) where scores are distinct; Vovk et al. 2005, Lei et al. 2018)
-    holds for rows exchangeable with the new ones that no part of the fit has seen. Rows that the fit was trained on are
-    noticed: a warning, and the sentence of every Region says "heuristic".
+    The guarantee (coverage >= level, and <= level + 1/(n+1) where scores are distinct; Vovk et al.
+    2005, Lei et al. 2018) holds for rows that are exchangeable with the new ones and that no part
+    of the fit has used. Training rows are recognised: there is a DataWarning, and the sentence of
+    every Region then begins with "heuristic".
 
     Args:
-        groups: one label a row, fixed before y is seen: coverage is then guaranteed in each group. Vovk et al. (2005).
-        weights: one a row, the ratio of the density of new rows to that of these (covariate shift; Tibshirani et al. 2019), or
-            ``Decay`` for rows in the order of time (Barber et al. 2023).
+        score: the conformal score, such as ``Absolute()``.
+        prediction: of the n calibration rows.
+        y: [n], their true values, in the units of the data.
+        groups: [n], one label per row, fixed before y is observed: coverage is then guaranteed in
+            each group. Vovk et al. (2005).
+        weights: [n], one weight per row, the ratio of the density of new rows to that of these
+            (covariate shift; Tibshirani et al. 2019), or ``Decay`` for rows in the order of time
+            (Barber et al. 2023).
+
+    Returns:
+        A Calibrator: call it on the prediction of new rows.
 
     Raises:
-        NotApplicable: if the score is not for such a y, or is no score, or the prediction no Prediction.
+        NotApplicable: if the score is not for such a y, or is no score, or the prediction is no
+            Prediction.
         DataError: if y, groups or weights do not fit the prediction.
     """
     check_score(score)
@@ -283,26 +351,21 @@ def calibrate(
     score.check(prediction)
     y = as_tensor(y, "y")
     if y.shape != (len(prediction),):
-        raise DataError(
-            f"one y a calibration row ({len(prediction)})",
-            f"shape {list(y.shape)}",
-            "pass the y of those rows",
-        )
+        expected = f"one y per calibration row ({len(prediction)})"
+        raise DataError(expected, f"shape {list(y.shape)}", "pass the y of those rows")
     bad = torch.nonzero(~torch.isfinite(y)).flatten().tolist()
     if bad:
-        raise DataError(
-            "finite y in the calibration rows",
-            f"NaN or infinity in {listed(bad, 'row')}",
-            "drop those rows",
-        )
+        got = f"NaN or infinity in {listed(bad, 'row')}"
+        raise DataError("finite y in the calibration rows", got, "drop those rows")
     labels = None if groups is None else _group_labels(groups, len(y))
     if weights is not None and not isinstance(weights, Decay):
         weights = check_weights(weights, len(y))
     calibrator = Calibrator(score, prediction, y, labels, weights)
     if calibrator.n_in_training:
+        rows = f"{calibrator.n_in_training} of {len(prediction)} calibration rows"
         warnings.warn(
-            f"{calibrator.n_in_training} of {len(prediction)} calibration rows were also used in the fit: "
-            "their residuals are too small, and no coverage is guaranteed; calibrate on rows the fit has not seen",
+            f"{rows} were also used in the fit: their residuals are too small, and no coverage is "
+            "guaranteed; calibrate on rows that the fit did not use",
             DataWarning,
             stacklevel=2,
         )

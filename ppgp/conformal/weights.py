@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..data.arrays import as_tensor, check_inputs
 from ..errors import DataError, SettingError
-from ..libraries import unchanged
+from ..numerics.libraries import unchanged
 from ..posterior.region import exact_level
 
 
