@@ -1,4 +1,4 @@
-"""What every test shares: shapes checked at run time, no global state left changed, the data folder beside the repository."""
+"""Shared by every test: shapes checked at run time, global state left as it was, data sets."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from pathlib import Path
 
 from jaxtyping import install_import_hook
 
-if "--benchmark-only" not in sys.argv:  # what is timed is what users run
+if "--benchmark-only" not in sys.argv:  # benchmarks time the code that users run
     install_import_hook("ppgp", "typecheck.checked")
 
-import ppgp  # noqa: F401, I001  (before torch, so that threads that wait sleep)
+import ppgp  # noqa: F401, I001  (before torch, so that waiting threads sleep)
 
+import data_sets
 import hypothesis
 import pyro
 import pytest
 import torch
 
-torch.set_num_threads(1)  # xdist starts one process a core
+torch.set_num_threads(1)  # xdist starts one process per core
 hypothesis.settings.register_profile(
     "laws", derandomize=True, deadline=None, max_examples=25, database=None
 )
@@ -27,7 +28,7 @@ hypothesis.settings.load_profile("laws")
 
 
 def global_state() -> dict[str, object]:
-    """What a library call may never change for its caller."""
+    """Return the global settings that a library call may never change for its caller."""
     return {
         "default dtype": torch.get_default_dtype(),
         "default device": torch.get_default_device(),
@@ -42,7 +43,7 @@ def global_state() -> dict[str, object]:
 
 @pytest.fixture(autouse=True)
 def untouched_global_state() -> Iterator[None]:
-    """Fails any test that leaves the process in another state than it found it."""
+    """Fail any test that leaves the global state changed."""
     before = global_state()
     yield
     after = global_state()
@@ -57,18 +58,27 @@ def untouched_global_state() -> Iterator[None]:
     assert not changed, "; ".join(changed)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip each test marked ``data`` whose files are missing; the reason names them."""
+    for item in items:
+        marker = item.get_closest_marker("data")
+        if marker is None:
+            continue
+        lacking = data_sets.missing(marker.args)
+        if lacking:
+            reason = f"{item.name} needs {', '.join(lacking)}: {data_sets.ADVICE}"
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
-    """``../shared/data``; tests that use it are marked ``data``."""
-    folder = Path(__file__).parents[1].parent / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("needs ../shared/data, which is not there")
-    return folder
+    """The folder of the published data sets; tests that need its files are marked ``data``."""
+    return data_sets.FOLDER
 
 
 @pytest.fixture
 def listening() -> Iterator[None]:
-    """Processes that pytest-xdist or a shell starts in the background turn a deaf ear to SIGINT."""
+    """Handle SIGINT, which processes started in the background by xdist or a shell ignore."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

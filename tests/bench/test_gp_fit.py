@@ -1,4 +1,7 @@
-"""Maximum likelihood of the hyperparameters of an exact GP, RBF with one lengthscale a column, beside scikit-learn and GPyTorch."""
+"""Maximum likelihood of an exact GP with an ARD RBF kernel, beside scikit-learn and GPyTorch.
+
+Without the published sets (docs/data.md) the rows are simulated, and the ratio is not asserted.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from side_by_side import show
-from uci import split
+from uci import is_published, split
 
 import ppgp
 from ppgp import inference, kernels, models
@@ -20,7 +23,7 @@ from ppgp.data import Dataset
 from ppgp.priors import Flat
 from ppgp.target import Target
 
-WITHIN = 0.01  # nats a row of the best optimum that any library finds
+WITHIN = 0.01  # nats per row of the best optimum of any library
 ADAM_STEPS = 300
 MODEL = models.GP(
     kernels.ARD(kernels.RBF(variance=Flat(1.0), lengthscale=Flat(1.0))), noise=Flat(0.1)
@@ -30,7 +33,7 @@ Path_ = list[tuple[float, float]]  # (seconds, log marginal likelihood)
 
 
 def by_ppgp(data: Dataset) -> Path_:
-    """Whole fits of so many iterations each, compiling included; the last to the end of L-BFGS."""
+    """Time whole fits of so many iterations, compilation included; the last one converges."""
     path: Path_ = []
     for steps in (10, 20, 30, 40, 60, 80, 1000):
         started = time.perf_counter()
@@ -86,7 +89,6 @@ def by_gpytorch(data: Dataset) -> Path_:
     return path
 
 
-@pytest.mark.data
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["energy", "concrete"])
 def test_seconds_to_the_optimum(name: str, data_dir: Path, benchmark: Any) -> None:
@@ -104,17 +106,18 @@ def test_seconds_to_the_optimum(name: str, data_dir: Path, benchmark: Any) -> No
     best = max(value for path in paths.values() for _, value in path)
     figures = {}
     for library, path in paths.items():
-        there = [seconds for seconds, value in path if value >= best - WITHIN * data.n]
-        figures[library] = there[0] if there else path[-1][0]
-        print(
-            f"\n{library}: {max(v for _, v in path) / data.n:.4f} nats a row, {'' if there else 'never '}within {WITHIN}"
-        )
-        assert there or library != "ppgp"
+        reached = [seconds for seconds, value in path if value >= best - WITHIN * data.n]
+        figures[library] = reached[0] if reached else path[-1][0]
+        highest = max(value for _, value in path) / data.n
+        word = "within" if reached else "never within"
+        print(f"\n{library}: {highest:.4f} nats per row, {word} {WITHIN} of the best")
+        assert reached or library != "ppgp"
     ratio = show(
-        f"{name}, n = {data.n}: to within {WITHIN} nats a row of {best / data.n:.4f}",
+        f"{name}, n = {data.n}: to within {WITHIN} nats per row of {best / data.n:.4f}",
         figures,
         "s",
         1.0,
     )
     assert math.isfinite(ratio)
-    assert ratio <= 0.25
+    if is_published(data_dir, name):
+        assert ratio <= 0.25

@@ -167,7 +167,7 @@ def test_what_is_not_to_be_scaled_stays(scale_X: bool, scale_y: bool) -> None:
     assert torch.equal(scaled.y, data.y) != scale_y
 
 
-@pytest.mark.data
+@pytest.mark.data("uci/naval.npz")
 def test_the_constant_columns_of_naval_are_named(data_dir: Path) -> None:
     table = np.load(data_dir / "uci" / "naval.npz")
     with pytest.warns(UserWarning, match="columns .* of X constant"):

@@ -161,7 +161,7 @@ def test_what_cannot_be_done_is_one_sentence() -> None:
         ppgp.fit_variogram(ppgp.empirical_variogram(DATA, 2))
 
 
-@pytest.mark.data
+@pytest.mark.data("kriging/meuse.csv")
 def test_the_variogram_of_the_meuse_is_gstats(data_dir: Path) -> None:
     """log(zinc) of 155 samples, gstat's defaults: pairs, distance and semivariance of its first lags, and its spherical fit as
     the vignettes of gstat (Pebesma 2004) print them; it stops sooner than least squares does here, hence three digits."""

@@ -23,7 +23,7 @@ LIMIT = 4.0
 DRAWS = 1500
 SCHOOLS = "eight_schools-eight_schools_noncentered"
 ACCEPT = {SCHOOLS: 0.95}  # a few divergences at 0.8, where tau is near 0
-pytestmark = [pytest.mark.data, pytest.mark.slow]
+pytestmark = [pytest.mark.data("posteriordb", "german_credit"), pytest.mark.slow]
 
 
 def worst(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> tuple[float, str]:

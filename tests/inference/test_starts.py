@@ -217,7 +217,7 @@ def test_no_starts_are_refused() -> None:
         inference.MAP(starts=0)
 
 
-@pytest.mark.data
+@pytest.mark.data("kriging/meuse.csv")
 @pytest.mark.filterwarnings(
     "ignore::ppgp.errors.ConvergenceWarning"
 )  # several starts end apart, and say so

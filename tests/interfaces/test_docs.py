@@ -1,4 +1,4 @@
-"""README, CONTRIBUTING and notebooks say what is so."""
+"""The code of README, CONTRIBUTING and the notebooks runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import jupytext
 import pytest
@@ -15,6 +16,12 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
+#: notebooks that read a published data set, and run on simulated data without it
+READERS = {
+    "02_gaussian_processes": "bike/day.csv",
+    "03_kriging": "kriging/meuse.csv",
+    "13_shift": "beijing_air/beijing_air_clean.npz",
+}
 
 
 def run(code: str, cwd: Path, **environment: str) -> str:
@@ -33,7 +40,7 @@ def run(code: str, cwd: Path, **environment: str) -> str:
 
 @pytest.mark.slow
 def test_the_first_lines_run_and_print_what_is_shown(tmp_path: Path) -> None:
-    """To two digits: the last ones depend on the processor."""
+    """Numbers agree to two digits, as the last ones depend on the processor."""
     shown = re.search(r"```text\n(.*?)```", README, re.DOTALL)
     assert shown is not None
     number = re.compile(r"-?\d+\.\d+")
@@ -60,20 +67,33 @@ def test_the_skeletons_of_contributing_are_python() -> None:
         compile(block, "CONTRIBUTING.md", "exec")
 
 
+def notebook(source: Path) -> Any:
+    """Return the source, marked with the data set that it needs."""
+    file = READERS.get(source.stem)
+    marks = [pytest.mark.data(file)] if file else []
+    return pytest.param(source, marks=marks, id=source.stem)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda p: p.stem)
-def test_a_notebook_runs_to_its_last_assert(
-    source: Path, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+@pytest.mark.parametrize("source", [notebook(source) for source in NOTEBOOKS])
+def test_a_notebook_runs_to_its_last_assert(source: Path, tmp_path: Path, data_dir: Path) -> None:
     text = source.read_text()
     assert text.rstrip().splitlines()[-1].startswith("assert ")
-    folder = request.getfixturevalue("data_dir") if "PPGP_DATA" in text else tmp_path
-    run(text, tmp_path, PPGP_DATA=str(folder))
+    assert ("PPGP_DATA" in text) == (source.stem in READERS)
+    assert "the rows are simulated" not in run(text, tmp_path, PPGP_DATA=str(data_dir))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", READERS)
+def test_a_notebook_without_its_data_set_runs_on_simulated_data(name: str, tmp_path: Path) -> None:
+    text = (ROOT / "notebooks" / f"{name}.py").read_text()
+    printed = run(text, tmp_path, PPGP_DATA=str(tmp_path / "empty"))
+    assert f"{READERS[name]} is missing: the rows are simulated" in printed
 
 
 @pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda p: p.stem)
 def test_a_built_notebook_is_that_of_its_source(source: Path) -> None:
-    """And it carries outputs: run ``make notebooks`` after a change."""
+    """The built notebook has the same cells, and outputs: run ``make notebooks`` after a change."""
     built, wanted = jupytext.read(source.with_suffix(".ipynb")), jupytext.read(source)
     assert [(c.cell_type, c.source) for c in built.cells] == [
         (c.cell_type, c.source) for c in wanted.cells

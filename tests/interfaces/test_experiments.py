@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,14 @@ from ppgp import Dataset
 from ppgp.errors import SettingError, UnknownName
 from ppgp.experiments import EXPERIMENTS, experiment, options_of, uci
 
-FETCHED = ("olivetti",)  # experiments whose data come from elsewhere
+#: experiments that read a published data set -> its file
+PUBLISHED = {"olivetti": "olivetti/olivetti_py3.pkz"}
+
+
+def case(name: str) -> Any:
+    """Return the name of an experiment, marked with the data set that it needs."""
+    marks = [pytest.mark.data(PUBLISHED[name])] if name in PUBLISHED else []
+    return pytest.param(name, marks=marks)
 
 
 def table(folder: Path, n: int = 60) -> Path:
@@ -75,9 +83,7 @@ def test_an_experiment_has_options_of_its_own() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.data if n in FETCHED else ()) for n in EXPERIMENTS]
-)
+@pytest.mark.parametrize("name", [case(name) for name in EXPERIMENTS])
 def test_a_quick_run_gives_flat_rows(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -85,7 +91,7 @@ def test_a_quick_run_gives_flat_rows(
     given: dict[str, str] = {}
     if name == "uci":
         given = {"data_dir": str(table(tmp_path)), "sets": "boston"}
-    elif name in FETCHED:
+    elif name in PUBLISHED:
         given = {"data_dir": str(request.getfixturevalue("data_dir"))}
     rows = run(tmp_path, seed=0, quick=True, **given)
     assert rows

@@ -398,7 +398,7 @@ def centres(head: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
     return x + dx * np.arange(int(head["NCOLS"])), y + dy * np.arange(int(head["NROWS"]))
 
 
-@pytest.mark.data
+@pytest.mark.data("kriging/kt3d")
 @pytest.mark.parametrize(("test", "drift"), [(1, "constant"), (2, 1)])
 def test_kt3d(test: int, drift: models.drift.Drift, data_dir: Path) -> None:
     """Its answers have 8 digits; its exponential is exp(-3 h / range)."""
@@ -416,7 +416,7 @@ def test_kt3d(test: int, drift: models.drift.Drift, data_dir: Path) -> None:
     assert float(np.abs(law.mean[0].numpy() - answer.ravel()).max()) < 1e-4
 
 
-@pytest.mark.data
+@pytest.mark.data("kriging/kt3d")
 def test_an_external_drift_from_a_model_of_heights(data_dir: Path) -> None:
     """Heights between the cells' centres are bilinear."""
     folder = data_dir / "kriging" / "kt3d"
@@ -433,7 +433,7 @@ def test_an_external_drift_from_a_model_of_heights(data_dir: Path) -> None:
     assert float(np.abs(law.mean[0].numpy() - answer.ravel()).max()) < 1e-4
 
 
-@pytest.mark.data
+@pytest.mark.data("kriging/meuse.csv")
 def test_the_meuse_varies_less_along_the_river_than_across(data_dir: Path) -> None:
     """155 samples on a bank that runs to the north-east, by REML: a range across half that along. The maximised likelihood is
     some 6 nats above that of no anisotropy (ratio 1), to which the other angle falls back."""
