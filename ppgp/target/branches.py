@@ -1,27 +1,25 @@
-"""Branches of a program that tracing cannot see: what a graph says is held against the program itself."""
+"""Find branches of a program that tracing cannot see, by comparing a graph with the program."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from .density import Density, ValueAndGradient
 from .graph import agrees_up_to_rounding, first_of
 
-if TYPE_CHECKING:
-    from .target import Target
-
-Graph = Callable[..., tuple[Tensor, Tensor]]
-FEWEST, MOST = 8, 64  # places that are looked at, of either kind
-SHARE = 20  # draws a place
+Key = tuple[int | None, bool, int | None]  # rows of a mini-batch, with Jacobian, number of points
+FEWEST, MOST = 8, 64  # points that are compared, of draws and of earlier calls each
+SHARE = 20  # draws per point
 
 
 class Watched:
-    """A graph that keeps the points of its calls number 1, 2, 4, 8, ...: more of them early, in the warm-up."""
+    """A graph that keeps the points of its calls number 1, 2, 4, 8, ...
 
-    def __init__(self, graph: Graph, visited: list[Tensor]) -> None:
+    More of them are early, in the warm-up of a sampler, where the values vary most.
+    """
+
+    def __init__(self, graph: ValueAndGradient, visited: list[Tensor]) -> None:
         self.graph, self.visited, self.calls = graph, visited, 0
 
     def __call__(self, z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
@@ -32,50 +30,52 @@ class Watched:
 
 
 def difference(
-    target: Target, graphs: Mapping[tuple[int | None, bool, int | None], Graph], z: Tensor | None
+    density: Density, watched: Watched, key: Key, origin: Tensor, z: Tensor | None
 ) -> str | None:
-    """A sentence on the first place where the graph of a density is not the program's own value; None where they agree.
+    """Return a sentence on the first point where the graph and the program differ; None if none.
 
     Args:
-        z: draws or a mode, [n, p]; their extremes in each coordinate come first, as a branch is often at an end.
+        density: the density of the program.
+        watched: its graph over all rows.
+        key: what the graph is of.
+        origin: where searches start, [p].
+        z: draws or a mode, [n, p]; their extremes in each coordinate come first, as a branch is
+            often at an end.
     """
-    key = next((key for key in graphs if key[0] is None), None)
-    if key is None or not isinstance(graphs[key], Watched):
-        return None
-    graph, (_, jacobian, k) = graphs[key].graph, key  # type: ignore[attr-defined]
-    places = [] if z is None else _extremes_first(z, min(MOST, max(FEWEST, len(z) // SHARE)))
-    places += [
-        point for visited in target.visited for point in visited.reshape(-1, target.dim)[:1]
-    ][-MOST:]
-    one = target.eager_gradient(jacobian)
-    tolerance = 1e-8 if target.origin().dtype == torch.float64 else 1e-3
-    for place in places:
+    _, jacobian, k = key
+    dim = density.survey.dim
+    points = [] if z is None else _extremes_first(z, min(MOST, max(FEWEST, len(z) // SHARE)))
+    first_points = [point for each in watched.visited for point in each.reshape(-1, dim)[:1]]
+    points += first_points[-MOST:]
+    one = density.eager_gradient(jacobian)
+    tolerance = 1e-8 if origin.dtype == torch.float64 else 1e-3
+    for point in points:
         with torch.no_grad():
-            found = first_of(graph, place, (), k)
-            own = _own(target, place, jacobian)
-        if not torch.allclose(
-            found[0], own, rtol=tolerance, atol=tolerance, equal_nan=True
-        ) and not (bool(torch.isfinite(own)) and agrees_up_to_rounding(found, one, place, ())):
-            return (
-                f"the program takes a branch that tracing cannot see: its log density at one place is {float(own):.6g}, its graph's "
-                f"{float(found[0]):.6g}; it ran again eagerly, several times slower"
-            )
+            from_graph = first_of(watched.graph, point, (), k)
+            own = _own(density, point, jacobian)
+        if torch.allclose(from_graph[0], own, rtol=tolerance, atol=tolerance, equal_nan=True):
+            continue
+        finite = bool(torch.isfinite(own))
+        if finite and agrees_up_to_rounding(from_graph, one, point, ()):
+            continue
+        return (
+            "the program takes a branch that tracing cannot see: its log density at one point is "
+            f"{float(own):.6g}, that of its graph {float(from_graph[0]):.6g}; it ran again eagerly, "
+            "several times slower"
+        )
     return None
 
 
-def _own(target: Target, z: Tensor, jacobian: bool) -> Tensor:
+def _own(density: Density, z: Tensor, jacobian: bool) -> Tensor:
+    """Return the value of the program itself; NaN where it has none."""
     try:
-        return target.log_density(z, jacobian=jacobian)
-    except (
-        RuntimeError,
-        ValueError,
-        ArithmeticError,
-    ):  # no density there: a failed Cholesky factor, say
+        return density(z, (), jacobian)
+    except (RuntimeError, ValueError, ArithmeticError):  # a failed Cholesky factor, for example
         return torch.full_like(z[0], torch.nan)
 
 
 def _extremes_first(z: Tensor, most: int) -> list[Tensor]:
-    """The draws at the ends of each coordinate, then some at equal distances."""
+    """Return the draws at the ends of each coordinate, then some at equal distances."""
     ends = torch.stack([z.argmax(0), z.argmin(0)], 1).flatten()
     even = torch.linspace(0, len(z) - 1, min(most, len(z)), device=z.device).long()
     chosen = dict.fromkeys([*ends[: most // 2].tolist(), *even.tolist()])

@@ -1,4 +1,4 @@
-"""One look at a user's program before it is fitted: Pyro's validation, and random numbers in its density."""
+"""Checks of a user's program before it is fitted: Pyro's validation, and random numbers in its density."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import pyro
@@ -17,38 +17,43 @@ from torch import Tensor
 from ..errors import DataError, NotApplicable, an
 from ..numerics.process_locks import silenced
 from ..numerics.seeding import seeded
+from .density import Density
 from .handlers import Run, is_deterministic, quietly, site_log_prob
-
-if TYPE_CHECKING:
-    from .target import Target
 
 PLACES = 5  # draws of the prior at which validation is tried
 LONGEST = 300  # characters of a message of Pyro's
 NEVER = math.inf
 
 
-def check_program(target: Target, run: Run) -> tuple[str | None, str | None]:
-    """What is wrong with a user's program, before it is fitted; ``run``: one of it.
+def check_program(density: Density, run: Run) -> tuple[str | None, str | None]:
+    """Check a user's program before it is fitted.
+
+    Args:
+        density: its density.
+        run: one run of it.
 
     Returns:
-        What Pyro's validation says of it at all places that it was run at, and what is random in its density.
+        What Pyro's validation reports at all points where the program was run, and what is random
+        in its density; None for either where there is nothing.
+
+    Raises:
+        DataError: if data are no tensors or lie outside the support of their distribution, or the
+            program observes none of the data that it can be given.
+        NotApplicable: for ``obs_mask``, and for a batch in no plate beside discrete sites.
     """
     check_sites(run)
-    check_observed(run, target.model)
-
-    def program() -> None:
-        target._call(())
-
-    if target.enumerates:
-        check_plates(program)
-    z = torch.zeros(target.dim, dtype=target._like.dtype, device=target._like.device)
-    for name, s in target.slices.items():
+    check_observed(run, density.program.model)
+    survey = density.survey
+    if survey.nesting is not None:
+        check_plates(density.program)
+    z = survey.like.new_zeros(survey.dim)
+    for name, s in survey.slices.items():
         z[s.start : s.stop] = s.transform.inv(run.sites[name]["value"].detach()).reshape(-1)
-    return validated(program), randomness(run, target.log_density, z)
+    return validated(density.program), randomness(run, density, z)
 
 
-def check_flat(target: Target, instead: str) -> None:
-    """Raises NotApplicable for angles, which Pyro's own methods take for numbers of the real line."""
+def check_flat(target: Any, instead: str) -> None:
+    """Raise NotApplicable for angles, which Pyro's own methods take for numbers of the real line."""
     angle = next((name for name, s in target.slices.items() if s.circular), None)
     if angle is not None:
         raise NotApplicable("sites that are no angles", f"the angle {angle!r}", f"use {instead}")

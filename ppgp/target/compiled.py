@@ -1,99 +1,175 @@
-"""The density of a target and its gradient as one graph, held against the program at three points."""
+"""Compiled graphs of a density and its gradient, checked against the program at three points."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
-from ..errors import NotApplicable
+from ..errors import NotApplicable, NumericalWarning
+from ..numerics.process_locks import one_at_a_time
+from .branches import Key, Watched, difference
+from .density import Density, ValueAndGradient
 from .graph import agrees_up_to_rounding, first_of, looped, traced
 
-if TYPE_CHECKING:
-    from .target import Target
-
-Graph = Callable[..., tuple[Tensor, Tensor]]
+VALUES = "its graph depends on the values (an if, or random numbers in it)"
+PYTHON_NUMBER = "it turns a value into a Python number, as an if, float() or .item() does"
 
 
-def compiled(
-    target: Target, batch: int | None, jacobian: bool, k: int | None
-) -> tuple[Graph, str | None]:
-    """(z, *tables) -> value, gradient; and why it is the program itself rather than a graph, if it had to be."""
-    one = target.eager_gradient(jacobian)
-    if not target.compile:
-        return one if k is None else looped(one), None
-    tables = () if batch is None else target.tables(torch.arange(batch))
-    points = _three_points(target)
-    try:
-        graph = traced(one, (points[0].clone(), *tables), k)
-        if isinstance(
-            graph, GraphModule
-        ):  # a point costs a step of the search, and where it was traced it agrees
-            points = points[1:]
-        wrong = next(
-            (
-                z
-                for z in points
-                if not agrees_up_to_rounding(first_of(graph, z, tables, k), one, z, tables)
-            ),
-            None,
+class Graphs:
+    """The graphs of one density: for all rows or a mini-batch, with or without Jacobian, of k points.
+
+    Args:
+        density: what is compiled.
+        origin: the function that returns the z [p] where a search starts.
+        compile: whether to compile at all; the program runs at every call otherwise.
+        notes: a list to which sentences for the user are added.
+        watch: whether to remember points at which graphs run, to compare graph and program there
+            later. A user's program may have branches that tracing cannot see.
+
+    Attributes:
+        visited: some of the points at which graphs were run.
+        failed: whether the program could not be compiled.
+    """
+
+    def __init__(
+        self,
+        density: Density,
+        origin: Callable[[], Tensor],
+        compile: bool,
+        notes: list[str],
+        watch: bool,
+    ) -> None:
+        self.density, self.origin, self.compile, self.notes = density, origin, compile, notes
+        self.watch = watch
+        self.visited: list[Tensor] = []
+        self.failed = False
+        self._graphs: dict[Key, ValueAndGradient] = {}
+
+    @property
+    def eager(self) -> bool:
+        """Whether the program itself runs at every call."""
+        return self.failed or not self.compile
+
+    def get(
+        self, batch: int | None, jacobian: bool, k: int | None = None, compile: bool = True
+    ) -> ValueAndGradient:
+        """Return (z, *tables) -> value, gradient; see ``Target.compiled``."""
+        key = (batch, jacobian, k)
+        if key not in self._graphs:
+            self.density.program.check_memory(batch)
+            if not compile and k is None:
+                return self.density.eager_gradient(jacobian)
+            with one_at_a_time():
+                graph, reason = self._compiled(batch, jacobian, k)
+            if reason is not None:
+                self._warn_eager(reason)
+            watched = self.watch and not self.eager
+            self._graphs[key] = Watched(graph, self.visited) if watched else graph
+        return self._graphs[key]
+
+    def _compiled(
+        self, batch: int | None, jacobian: bool, k: int | None
+    ) -> tuple[ValueAndGradient, str | None]:
+        """Return the graph, and why it is the program itself instead, if it has to be."""
+        one = self.density.eager_gradient(jacobian)
+        if not self.compile:
+            return one if k is None else looped(one), None
+        tables = () if batch is None else self.density.program.tables(torch.arange(batch))
+        points = self._three_points()
+        try:
+            graph = traced(one, (points[0].clone(), *tables), k)
+            if isinstance(
+                graph, GraphModule
+            ):  # it agrees where it was traced; a point costs a step
+                points = points[1:]
+            agree = (
+                agrees_up_to_rounding(first_of(graph, z, tables, k), one, z, tables) for z in points
+            )
+            reason = None if all(agree) else VALUES
+        except (KeyboardInterrupt, NotApplicable):
+            raise
+        except Exception as error:  # any error of a user's program inside a trace: run it eagerly
+            graph, reason = one, _reason(error)
+        if reason is None:
+            return graph, None
+        if k is not None:  # a graph of one point may serve where that of several does not
+            return looped(self.get(batch, jacobian)), None
+        return one, reason
+
+    def _three_points(self) -> list[Tensor]:
+        generator = torch.Generator().manual_seed(0)
+        origin, dim = self.origin(), self.density.survey.dim
+        steps = [torch.zeros(dim, dtype=torch.float64)]
+        for _ in range(2):
+            steps.append(0.5 * torch.randn(dim, generator=generator, dtype=torch.float64))
+        return [origin + step.to(origin) for step in steps]
+
+    def _warn_eager(self, reason: str) -> None:
+        if self.failed:
+            return
+        self.failed = True
+        note = (
+            f"the program could not be compiled ({reason}); it runs eagerly, several times slower"
         )
-        reason = (
-            None
-            if wrong is None
-            else "its graph depends on the values (an if, or random numbers in it)"
-        )
-    except (KeyboardInterrupt, NotApplicable):
-        raise
-    except (
-        Exception
-    ) as error:  # whatever a stranger's program does inside a trace, running it eagerly is right
-        graph, reason = one, _why(error)
-    if reason is None:
-        return graph, None
-    if k is not None:  # a graph of one point may serve where that of several does not
-        return looped(target.compiled(batch, jacobian)), None
-    return one, reason
+        self.notes.append(note)
+        warnings.warn(note, NumericalWarning, stacklevel=5)
 
-
-def _why(error: Exception) -> str:
-    """What kept a program from being traced, in one sentence."""
-    said = str(error)
-    if "_local_scalar_dense" in said or "data-dependent" in said or "Could not guard" in said:
-        return "it turns a value into a Python number, as an if, float() or .item() does"
-    return f"{type(error).__name__}: {said.splitlines()[0] if said else ''}"
-
-
-def _three_points(target: Target) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    origin = target.origin()
-    steps = [torch.zeros(target.dim, dtype=torch.float64)]
-    steps += [
-        0.5 * torch.randn(target.dim, generator=generator, dtype=torch.float64) for _ in range(2)
-    ]
-    return [origin + step.to(origin) for step in steps]
+    def misled(self, z: Tensor | None) -> bool:
+        """See ``Target.misled``."""
+        graph = next((g for key, g in self._graphs.items() if key[0] is None), None)
+        if not isinstance(graph, Watched):
+            return False
+        key = next(key for key in self._graphs if key[0] is None)
+        sentence = difference(self.density, graph, key, self.origin(), z)
+        if sentence is None:
+            return False
+        self.compile = False
+        self._graphs.clear()
+        self.visited.clear()
+        self.notes.append(sentence)
+        warnings.warn(sentence, NumericalWarning, stacklevel=4)
+        return True
 
 
 def on_vectors(
-    target: Target, like: Tensor, jacobian: bool, after: float
+    compiled: Callable[..., ValueAndGradient], like: Tensor, jacobian: bool, after: float
 ) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
-    """See ``Target.callback``; ``like``: a tensor of the dtype and on the device of z."""
-    calls = 0
+    """Return value and gradient as a function of NumPy vectors; see ``Target.callback``.
+
+    Args:
+        compiled: as ``Target.compiled``.
+        like: an empty tensor of the dtype and device of z.
+        jacobian: whether it is the density of z.
+        after: how many calls run the program itself.
+    """
     plain = like.dtype == torch.float64 and like.device.type == "cpu"
+    calls = 0
     if not after:
-        target.compiled(None, jacobian)
+        compiled(None, jacobian)
 
     def value_and_grad(z: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal calls
-        # in torch's own memory: BLAS may sum in another order where NumPy's is aligned otherwise, run by run
+        # in torch's own memory: BLAS may sum in another order where NumPy's is aligned otherwise
         point = torch.from_numpy(z).clone()
         calls += 1
-        graph = target.compiled(None, jacobian, compile=calls > after)
+        graph = compiled(None, jacobian, compile=calls > after)
         value, gradient = graph(point if plain else point.to(like))
-        return value.item(), gradient.numpy() if plain else gradient.double().cpu().numpy()
+        if plain:
+            return value.item(), gradient.numpy()
+        return value.item(), gradient.double().cpu().numpy()
 
     return value_and_grad
+
+
+def _reason(error: Exception) -> str:
+    """Return what kept a program from being traced, in one sentence."""
+    said = str(error)
+    if "_local_scalar_dense" in said or "data-dependent" in said or "Could not guard" in said:
+        return PYTHON_NUMBER
+    first_line = said.splitlines()[0] if said else ""
+    return f"{type(error).__name__}: {first_line}"

@@ -120,7 +120,7 @@ def from_prior(target: Target, seed: int) -> Tensor:
         jump = SPREAD * (2 * torch.rand(target.dim, generator=generator, dtype=torch.float64) - 1)
         own = int(torch.randint(2**31, (), generator=generator))
         with quietly(), seeded(own), torch.no_grad(), Run({}, params=target.params) as run:
-            target._call(())
+            target.run_program()
         for name, s in target.slices.items():
             if s.param:
                 continue

@@ -38,7 +38,7 @@ def _laws(target: Target) -> dict[str, Any]:
             priors = {name: s for name, s in known.items() if isinstance(s.prior, Prior)}
             return {name: s.distribution(like) for name, s in priors.items()}
     with quietly(), seeded(0), torch.no_grad(), Run({}, params=target.params) as run:
-        target._call(())
+        target.run_program()
     return {name: run.sites[name]["fn"] for name in wanted}
 
 

@@ -1,0 +1,142 @@
+"""The log density of a program as a function of one unconstrained vector z, with its derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+
+import torch
+from pyro.distributions.util import scale_and_mask
+from torch import Tensor
+
+from ..numerics.seeding import seeded
+from .capabilities import LikelihoodDerivatives, supports
+from .conditioned import Conditioned, Tables
+from .enumeration import summed_out
+from .graph import jacobian_of
+from .handlers import Run, is_deterministic, numbers_seen, over_draws, quietly, site_log_prob
+from .survey import Survey
+
+ValueAndGradient = Callable[..., tuple[Tensor, Tensor]]
+
+
+class Density:
+    """log p(theta, y | X) at z [p], evaluated by Pyro's handlers.
+
+    Args:
+        program: the program and its data.
+        survey: its sites.
+    """
+
+    def __init__(self, program: Conditioned, survey: Survey) -> None:
+        self.program, self.survey = program, survey
+        self.slices, self.like = survey.slices, survey.like
+        self.noise_seed: int | None = None  # of the random numbers in the density, where it has any
+        self.static = True  # whether each site has the same support at every z
+
+    def __call__(
+        self, z: Tensor, tables: Tables = (), jacobian: bool = True, likelihood: bool = True
+    ) -> Tensor:
+        """Return the log density, a differentiable scalar.
+
+        Args:
+            z: the unconstrained sites, [p].
+            tables: inputs and targets of some rows; () for all of them.
+            jacobian: whether it is the density of z, or that of the sites on their natural scale.
+            likelihood: whether the observed sites count.
+        """
+        noise = nullcontext() if self.noise_seed is None else seeded(self.noise_seed)
+        with quietly(), noise, self._run(z) as run:
+            if self.survey.nesting is None:
+                self.program(tables)
+                total = run.log_prob(likelihood)
+            else:
+                total = summed_out(lambda: self.program(tables), self.survey.nesting, likelihood)
+            total = total + (run.log_jacobian if jacobian else 0.0)
+        return torch.as_tensor(total).reshape(())
+
+    def _run(self, z: Tensor) -> Run:
+        return Run(self.survey.split(z), unconstrained=True, params=self.survey.params)
+
+    def eager_gradient(self, jacobian: bool) -> ValueAndGradient:
+        """Return the function (z, *tables) -> value, gradient [p] that runs the program itself."""
+
+        def value_and_grad(z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
+            with torch.enable_grad():
+                z = z.detach().requires_grad_(True)
+                value = self(z, tables, jacobian)
+                (gradient,) = torch.autograd.grad(value, z, materialize_grads=True)
+            return value.detach(), gradient
+
+        return value_and_grad
+
+    def hessian(self, z: Tensor, jacobian: bool) -> Tensor:
+        """Return the second derivatives at z, [p, p]."""
+        z = z.detach().to(self.like).requires_grad_(True)
+        value = self(z, (), jacobian)
+        (gradient,) = torch.autograd.grad(value, z, create_graph=True)
+        return jacobian_of(gradient, z)
+
+    @property
+    def has_curvature(self) -> bool:
+        """Whether the model knows its second derivatives, its sites all being on the real line."""
+        if not supports(self.program.model, LikelihoodDerivatives):
+            return False
+        transforms = (
+            getattr(s.transform, "base_transform", s.transform) for s in self.slices.values()
+        )
+        return all(getattr(t, "parts", None) == [] for t in transforms)
+
+    def curvature(self, z: Tensor, jacobian: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """Return value, gradient [p] and Hessian [p, p] from the formula of the model."""
+        z = z.detach().to(self.like)
+        with torch.no_grad():
+            values = self.survey.split(z)
+            value, gradient, H = self.program.model.curvature(values, self.program.data)
+        z.requires_grad_(True)
+        first = self.program.tables(torch.zeros(1, dtype=torch.long))  # one row runs the priors
+        # flat priors do not depend on z
+        prior = self(z, first, jacobian, likelihood=False) + 0.0 * z.sum()
+        (slope,) = torch.autograd.grad(prior, z, create_graph=True, materialize_grads=True)
+        return value + prior.detach(), gradient + slope.detach(), H + jacobian_of(slope, z)
+
+    def log_likelihood(self, z: Tensor) -> tuple[float, int]:
+        """Return log p(y given theta) at z, and how many numbers are observed and not masked."""
+        z = z.to(self.like)
+        with torch.no_grad(), quietly(), self._run(z) as run:
+            self.program()
+        observed = run.observed()
+        count = sum(int(numbers_seen(s).sum()) for s in observed.values())
+        if self.survey.nesting is not None:
+            joint, prior = (float(self(z, (), False, likelihood)) for likelihood in (True, False))
+            return joint - prior, count
+        each = (scale_and_mask(site_log_prob(s), s["scale"], s["mask"]) for s in observed.values())
+        return sum(float(one.sum()) for one in each), count
+
+    def constrain(self, z: Tensor) -> dict[str, Tensor]:
+        """Return ``{site: [..., *event]}`` from z [..., p], deterministic sites included."""
+        z = z.to(self.like)
+        if self.static and not self.survey.deterministic:
+            return {name: s.transform(s.of(z)) for name, s in self.slices.items()}
+        flat = z.reshape(-1, self.survey.dim)
+
+        def one(values: dict[str, Tensor]) -> dict[str, Tensor]:
+            with self._run(values["z"]) as run:
+                self.program()
+            kept = {name: run.sites[name]["value"] for name in self.slices}
+            if self.survey.nesting is not None:  # what depends on a discrete site has no value here
+                return kept
+            return kept | {name: s["value"] for name, s in run.samples() if is_deterministic(s)}
+
+        with quietly(), torch.no_grad():
+            values = over_draws(one, {"z": flat})
+        return {name: v.reshape((*z.shape[:-1], *v.shape[1:])) for name, v in values.items()}
+
+    @contextmanager
+    def same_noise(self, seed: int, random: bool) -> Iterator[None]:
+        """Inside, a density with random numbers of its own draws the same ones at every call."""
+        before, self.noise_seed = self.noise_seed, seed if random else None
+        try:
+            yield
+        finally:
+            self.noise_seed = before

@@ -1,0 +1,146 @@
+"""Find the sites of a program, and their shapes, by running it from the prior."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import constraints, transform_to
+
+from ..errors import NotApplicable
+from ..numerics.seeding import seeded
+from .conditioned import Conditioned
+from .enumeration import check_enumerable, is_discrete, plate_nesting
+from .handlers import Run, is_deterministic, mapping, quietly
+from .layout import Slice
+
+LEAST = torch.float32  # the narrowest dtype of z
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """What one run of a program shows.
+
+    Attributes:
+        slices: ``{site: Slice}``, the place of each site in z.
+        params: values of the params that are held.
+        held: the held params that another method would move.
+        first: the value of each site in this run.
+        like: an empty tensor of the dtype and device of z.
+        nesting: how deeply plates are nested, if discrete sites are summed out; None otherwise.
+        deterministic: whether the program has deterministic sites that a value of z determines.
+    """
+
+    slices: Mapping[str, Slice]
+    params: Mapping[str, Tensor]
+    held: tuple[str, ...]
+    first: Mapping[str, Tensor]
+    like: Tensor
+    nesting: int | None
+    deterministic: bool
+
+    @property
+    def dim(self) -> int:
+        """The length of z."""
+        return max((s.stop for s in self.slices.values()), default=0)
+
+    def split(self, z: Tensor) -> dict[str, Tensor]:
+        """Return ``{site: unconstrained value}`` from z [..., p]."""
+        return {name: s.of(z) for name, s in self.slices.items()}
+
+
+def run_from_prior(program: Conditioned) -> Run:
+    """Run the program once, every site drawn from its prior."""
+    with quietly(), seeded(0), Run({}) as run:
+        program(program.survey_tables())
+    return run
+
+
+def survey(program: Conditioned, run: Run, optimise_params: bool, empty: bool) -> Survey:
+    """Read off a run which sites the program has.
+
+    Args:
+        run: the result of ``run_from_prior``.
+        optimise_params: whether params are part of z.
+        empty: whether a program with nothing to search is accepted.
+
+    Raises:
+        NotApplicable: if a latent site has infinitely many discrete values, or there is nothing to
+            search and ``empty`` is False.
+    """
+    frozen = program.frozen_params()
+    slices: dict[str, Slice] = {}
+    params: dict[str, Tensor] = {}
+    nesting: int | None = None
+    like = torch.empty(0)
+    position = 0
+    for name, site in run.sites.items():
+        is_param = site["type"] == "param"
+        if site["type"] == "sample" and site["is_observed"]:
+            continue
+        if is_param and (name in frozen or not optimise_params):
+            params[name] = site["value"].detach().clone()
+            continue
+        if not is_param and is_discrete(site):
+            check_enumerable(name, site)
+            nesting = plate_nesting(run)
+            continue
+        slices[name], like = _slice(name, site, position)
+        position = slices[name].stop
+    like = _like(run, like, position, empty)
+    return Survey(
+        slices=slices,
+        params=params,
+        held=tuple(name for name in params if name not in frozen),
+        first={name: run.sites[name]["value"].detach() for name in run.sites if name in slices},
+        like=like,
+        nesting=nesting,
+        deterministic=any(is_deterministic(s) for _, s in run.samples()) and nesting is None,
+    )
+
+
+def _slice(name: str, site: dict[str, Any], start: int) -> tuple[Slice, Tensor]:
+    """Return the place of a site in z, and its unconstrained value as a vector."""
+    is_param = site["type"] == "param"
+    if is_param:
+        support = site["kwargs"].get("constraint", constraints.real)
+        transform = transform_to(support)
+    else:
+        transform = mapping(name, site["fn"])
+    free = transform.inv(site["value"].detach())
+    shape = site["value"].shape
+    return Slice(start, start + free.numel(), free.shape, shape, transform, is_param), free.reshape(
+        -1
+    )
+
+
+def _like(run: Run, last: Tensor, dim: int, empty: bool) -> Tensor:
+    """Return an empty tensor of the dtype and device of z.
+
+    A program may draw float32 sites beside float64 data: z has the widest dtype of all.
+    """
+    values = [site["value"] for _, site in run.samples()]
+    values = [v for v in values if isinstance(v, Tensor) and v.is_floating_point()]
+    widest = reduce(torch.promote_types, [v.dtype for v in values], LEAST)
+    if dim:
+        return last.new_zeros(0, dtype=widest)
+    if not empty:
+        do = "give a hyperparameter a prior; ppgp.fit takes a model of numbers alone"
+        raise NotApplicable("a model with at least one uncertain site", "none", do)
+    return values[0].new_zeros(0, dtype=widest)
+
+
+def has_static_supports(program: Conditioned, found: Survey) -> bool:
+    """Return whether each site has the same support in another run as in the first."""
+    generator = torch.Generator().manual_seed(1)
+    z = torch.randn(found.dim, generator=generator, dtype=torch.float64).to(found.like)
+    with quietly(), seeded(0), Run(found.split(z), unconstrained=True) as run:
+        program(program.survey_tables())
+    return all(
+        torch.equal(run.sites[name]["value"], s.transform(s.of(z)))
+        for name, s in found.slices.items()
+    )
