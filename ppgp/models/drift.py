@@ -89,7 +89,7 @@ def basis(
 
 
 def _monomials(degree: int, X: Tensor, train: Tensor) -> list[Tensor]:
-    """Return the monomials of degrees 1 to ``degree`` in the scaled coordinates, [*b, n, 1] each."""
+    """Return the monomials of degrees 1 to ``degree`` of scaled coordinates, [*b, n, 1] each."""
     centre = train.mean(0)
     spread = (train - centre).abs().amax()
     x = (X - centre) / torch.where(spread > 0, spread, torch.ones_like(spread))

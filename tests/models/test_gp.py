@@ -15,7 +15,7 @@ from ppgp import inference, kernels, models, priors
 from ppgp.data import Dataset
 from ppgp.errors import DataError, SettingError
 from ppgp.models import gp as gp_module
-from ppgp.models import kriging as kriging_module
+from ppgp.models import kriging_equations
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(25, 2, generator=GENERATOR, dtype=torch.float64)
@@ -64,7 +64,7 @@ def test_one_covariance_serves_all_draws_of_the_mean(
     each = [replace(model, mean=float(m)) for m in theta["mean"]]
     for budget in (2**28, 1):  # all draws at once, and one by one
         monkeypatch.setattr(gp_module, "MEMORY_BUDGET", budget)
-        monkeypatch.setattr(kriging_module, "MEMORY_BUDGET", budget)
+        monkeypatch.setattr(kriging_equations, "MEMORY_BUDGET", budget)
         laws = (
             model.predict(theta, NEW, DATA),
             model.predict(theta, NEW, DATA, joint=True),

@@ -18,7 +18,7 @@ from ppgp.conformal.leave_one_out_gp import leave_one_out_parts
 from ppgp.data import Dataset
 from ppgp.errors import DataError, NotApplicable, NumericalError, SettingError
 from ppgp.kernels import Anisotropy, Exponential, LinearVariogram, Matern, Spherical, White
-from ppgp.models import kriging as kriging_module
+from ppgp.models import kriging_equations
 from ppgp.numerics.distributions import TrendMarginal
 from ppgp.numerics.seeding import seeded
 
@@ -178,7 +178,7 @@ def test_all_rows_as_neighbours_are_the_global_answer(
     model = models.Kriging(Matern(1.5), drift=drift)
     whole, blocks = model.predict(THETA, NEW, DATA), ppgp.discretised(NEW, (2.0, 1.0), (2, 2))
     mean, variance = model._means(THETA, blocks, DATA)
-    monkeypatch.setattr(kriging_module, "MEMORY_BUDGET", 1)  # one place at a time
+    monkeypatch.setattr(kriging_equations, "MEMORY_BUDGET", 1)  # one place at a time
     torch.testing.assert_close(
         replace(model, neighbours=30).predict(THETA, NEW, DATA).mean, whole.mean
     )
@@ -246,7 +246,7 @@ def test_chunks_of_draws_do_not_change_the_answer(monkeypatch: pytest.MonkeyPatc
         model.loo(THETA, DATA),
         model.predict(THETA, NEW, DATA, joint=True),
     )
-    monkeypatch.setattr(kriging_module, "MEMORY_BUDGET", 1)
+    monkeypatch.setattr(kriging_equations, "MEMORY_BUDGET", 1)
     torch.testing.assert_close(model.predict(THETA, NEW, DATA).variance, whole.variance)
     torch.testing.assert_close(model.loo(THETA, DATA).mean, loo.mean)
     torch.testing.assert_close(

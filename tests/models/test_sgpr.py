@@ -118,7 +118,7 @@ def test_white_is_noise_that_no_inducing_variable_has(white: kernels.Kernel) -> 
     slack = 30 * 30 * sparse.JITTER * 1.2 / 0.4
     assert float(lower) == pytest.approx(evidence, abs=slack)
     assert float(upper) == pytest.approx(evidence, abs=slack)
-    assert float(model.prepare(data)._law({}, data.X, model.Z).log_prob(data.y)) == pytest.approx(
+    assert float(model.prepare(data)._marginal({}, data.X, model.Z).log_prob(data.y)) == pytest.approx(
         float(lower)
     )
     X = waves(7, seed=5).X
@@ -271,7 +271,7 @@ def test_a_search_moves_inducing_inputs_by_lengthscales() -> None:
 def test_prior_draws_have_the_covariance_of_the_law() -> None:
     data, theta = waves(5), {k: v[0] for k, v in thetas(1).items()}
     model = models.SGPR(KERNEL, inducing=3).prepare(data)
-    law = model._law(theta, data.X, model.Z)
+    law = model._marginal(theta, data.X, model.Z)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         x = law.sample((40_000,))

@@ -169,7 +169,7 @@ def test_pyros_own_elbo_agrees_in_expectation(kind: str, q: str) -> None:
         )
         prior = sum(
             float(s.distribution(data.X).log_prob(values[k]).sum())
-            for k, s in model._hyper(2).items()
+            for k, s in model._hyperparameters(2).items()
             if k in values
         )
         ours = float(model.elbo(theta, data.X, data.y, total=data.n)) + prior

@@ -1,0 +1,162 @@
+"""The kriging equations: the mean and variance of a surface at places and over blocks of places.
+
+They are solved with all rows, or for each place with its nearest rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ..data.dataset import Dataset
+from ..kernels import Kernel
+from ..numerics.blocks import Assembled
+from ..numerics.cholesky import add_diagonal
+from ..numerics.gls import Solved, solve
+from ..priors import under
+from .base import Model
+from .drift import Drift, basis, places
+from .known_noise import with_known
+from .memory_checks import check_memory_of_predictions
+from .sites import Theta, number_of_draws, split_params
+
+MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws or of places
+
+
+class KrigingEquations(Model):
+    """The equations of a model y ~ N(F beta, K + nugget I) with an unknown trend F beta.
+
+    Attributes:
+        drift: the functions F of the trend, see ``Drift``.
+        neighbours: number of nearest rows that predict each place; None: all rows.
+    """
+
+    drift: Drift
+    neighbours: int | None
+
+    @property
+    def kernel(self) -> Kernel:
+        """The covariance K of the surface."""
+        raise NotImplementedError
+
+    def _covariance(self, theta: Theta, where: Tensor, noise_sd: Tensor | None) -> Tensor:
+        """Return the covariance of measurements at the coordinates ``where``, [*draw, n, n]."""
+        hyper = under("variogram", theta)
+        return add_diagonal(self.kernel(hyper, where), self._noise(theta, where, noise_sd))
+
+    def _noise(self, theta: Theta, like: Tensor, noise_sd: Tensor | None) -> Tensor:
+        """Return the nugget plus the known error variance of each measurement."""
+        return with_known(self.value(theta, "nugget", like)[..., None], noise_sd)
+
+    def _centre(self, theta: Theta, like: Tensor) -> Tensor:
+        """Return the known mean, [*draw, 1]; 0 where the drift is unknown."""
+        if self.drift == "none":
+            return self.value(theta, "mean", like)[..., None]
+        return like.new_zeros(1)
+
+    def _solved(
+        self, theta: Theta, train: Dataset
+    ) -> Iterator[tuple[slice, dict[str, Tensor], Solved]]:
+        """Solve the system of the training rows for a chunk of draws at a time.
+
+        Yields:
+            The slice of the draws, theta there, and the solved system.
+        """
+        F, where = basis(self.drift, train.X, train.X), places(self.drift, train.X)
+        drawn, params = split_params(self.sites(train.d), theta)
+        size = max(1, MEMORY_BUDGET // (train.X.element_size() * 6 * train.n**2))
+        for i in range(0, number_of_draws(drawn), size):
+            draws = slice(i, i + size)
+            part = {**params, **{name: value[draws] for name, value in drawn.items()}}
+            C = self._covariance(part, where, train.noise_sd)
+            yield draws, part, solve(C, train.y - self._centre(part, where), F)
+
+    def _means(
+        self, theta: Theta, blocks: Tensor, train: Dataset, leave_out: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Return the mean and the variance [draw, m] of the average of f over each block.
+
+        Args:
+            theta: {site: [draw, *event]}.
+            blocks: places [m, k, d], the k points of each block.
+            train: the training rows.
+            leave_out: whether block i is row i of ``train``, which is then not among its own
+                neighbours.
+        """
+        step = self._places_at_once(theta, blocks, train)
+        count = number_of_draws(split_params(self.sites(train.d), theta)[0])
+        check_memory_of_predictions(count, len(blocks), blocks)
+        means, variances = Assembled(count, len(blocks)), Assembled(count, len(blocks))
+        if self.neighbours is not None and self.neighbours < train.n - leave_out:
+            for i in range(0, len(blocks), step):
+                first = i if leave_out else None
+                mean, variance = self._local(theta, blocks[i : i + step], train, first)
+                means.put(mean, slice(None), i)
+                variances.put(variance, slice(None), i)
+            return means.whole, variances.whole
+        self.check_memory(train.n, train.d, train.X)
+        where = places(self.drift, train.X)
+        for draws, part, solved in self._solved(theta, train):
+            hyper, centre = under("variogram", part), self._centre(part, blocks)
+            for i in range(0, len(blocks), step):
+                block = blocks[i : i + step]
+                m, k = block.shape[:2]
+                there = places(self.drift, block)
+                K = self.kernel(hyper, where, there.flatten(0, 1))
+                new = basis(self.drift, block, train.X).mean(1)
+                K = K.reshape(*K.shape[:-1], m, k).mean(-1)
+                mean, variance = solved.at(K, new, self._within(part, there, train.d))
+                means.put(mean + centre, draws, i)
+                variances.put(variance, draws, i)
+        return means.whole, variances.whole
+
+    def _places_at_once(self, theta: Theta, blocks: Tensor, train: Dataset) -> int:
+        """Return how many blocks fit into ``MEMORY_BUDGET``."""
+        n = min(self.neighbours or train.n, train.n)
+        draws = number_of_draws(split_params(self.sites(train.d), theta)[0])
+        points = blocks.shape[1]
+        columns = n if self.neighbours else points
+        numbers_per_block = draws * (4 * n * columns + points**2) + train.n
+        return max(1, MEMORY_BUDGET // (blocks.element_size() * numbers_per_block))
+
+    def _with_block_axis(self, theta: Theta, d: int) -> dict[str, Tensor]:
+        """Return theta with a further axis after that of the draws, for places [m, k, d]."""
+        drawn, params = split_params(self.sites(d), theta)
+        return {**params, **{name: value.unsqueeze(1) for name, value in drawn.items()}}
+
+    def _within(self, theta: Theta, there: Tensor, d: int) -> Tensor:
+        """Return the mean covariance between the places of each block, [*draw, m]."""
+        if there.shape[1] == 1:
+            return self.kernel.diag(under("variogram", theta), there[:, 0])
+        hyper = under("variogram", self._with_block_axis(theta, d))
+        return self.kernel(hyper, there).mean((-2, -1))
+
+    def _local(
+        self, theta: Theta, blocks: Tensor, train: Dataset, first: int | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the mean and the variance [draw, m] of each block, from its nearest rows.
+
+        ``first`` is the row of ``train`` that is the first block, where each block is the next
+        row and is left out of its own neighbours; otherwise None.
+        """
+        where, there = places(self.drift, train.X), places(self.drift, blocks)
+        distance = torch.cdist(there.mean(1), where, compute_mode="donot_use_mm_for_euclid_dist")
+        if first is not None:
+            rows = torch.arange(len(blocks), device=distance.device)
+            distance[rows, first + rows] = torch.inf
+        near = distance.topk(self.neighbours or train.n, largest=False).indices  # [m, k]
+        with_axis = self._with_block_axis(theta, train.d)
+        hyper = under("variogram", with_axis)
+        known = None if train.noise_sd is None else train.noise_sd[near]
+        C = add_diagonal(self.kernel(hyper, where[near]), self._noise(with_axis, where, known))
+        centre = self._centre(theta, where)
+        residual = train.y[near] - centre[..., None]
+        F = basis(self.drift, train.X, train.X)[near]
+        new = basis(self.drift, blocks, train.X).mean(1, keepdim=True)
+        K = self.kernel(hyper, where[near], there).mean(-1, keepdim=True)
+        prior = self._within(theta, there, train.d)[..., None]
+        mean, variance = solve(C, residual, F).at(K, new, prior)
+        shape = (-1, len(blocks))
+        return (mean[..., 0] + centre).reshape(shape), variance[..., 0].reshape(shape)

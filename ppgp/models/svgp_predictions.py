@@ -1,0 +1,180 @@
+"""Predictions of SVGP: the moments of its latent functions given v, or under q(v)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from ..data.dataset import Dataset
+from ..errors import NotApplicable, NumericalError
+from ..kernels import Kernel
+from ..likelihoods import Gaussian, Likelihood
+from ..numerics.blocks import Assembled
+from ..numerics.cholesky import add_diagonal, cholesky, factor_or_nan
+from ..numerics.collapsed_bound import jittered
+from ..numerics.whitened import marginals
+from ..priors import Param, Site, under
+from .base import Model
+from .memory_checks import check_memory_of_predictions
+from .sites import Theta, split_params
+
+ROWS_AT_ONCE = 8192
+Q = ("v_loc", "v_scale_tril", "v_scale")  # the params of q(v)
+
+
+class WhitenedPredictions(Model):
+    """Predictions of f ~ GP(mean, kernel) through whitened inducing variables v, where u = L v.
+
+    Attributes:
+        kernel: the covariance of f.
+        likelihood: the distribution of y given f.
+        Z: the inducing inputs [m, d]; None before ``prepare``.
+    """
+
+    kernel: Kernel
+    likelihood: Likelihood
+    Z: Any
+
+    def _hyperparameters(self, d: int) -> Mapping[str, Site | Param]:
+        """Return the sites for inputs with d columns, without v."""
+        raise NotImplementedError
+
+    def _select(self, X: Tensor, y: Tensor | None) -> Tensor:
+        """Place inducing inputs for a recipe that has none."""
+        raise NotImplementedError
+
+    def _inducing_inputs(self, theta: Theta, like: Tensor) -> Tensor:
+        """Return the inducing inputs that belong to theta."""
+        if "inducing" in theta:
+            return theta["inducing"].to(like)
+        return self._select(like, None) if self.Z is None else self.Z.to(like)
+
+    # The next four take theta of one draw, {site: [*event]}, b rows X and m inducing inputs Z.
+
+    def _prior(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return Kmm [m, m] with its jitter, Kmn [m, b] and the diagonal of Knn [b]."""
+        kernel, hyper, (Z, X) = self.kernel.to_feature_space(under("kernel", theta), Z, X)
+        return jittered(kernel.shared(hyper, Z)), kernel(hyper, Z, X), kernel.diag(hyper, X)
+
+    def _whitened(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return A = L^-1 Kmn [m, b] and the diagonal of Knn [b]; A is NaN if Kmm has no root."""
+        Kmm, Kmn, diagonal = self._prior(theta, X, Z)
+        return torch.linalg.solve_triangular(factor_or_nan(Kmm), Kmn, upper=False), diagonal
+
+    def _under_q(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mean and the variance [(K,) b] of f with v integrated out under q(v)."""
+        mean, variance = marginals(*self._prior(theta, X, Z), theta["v_loc"], scale_of_q(theta))
+        return mean + self.value(theta, "mean", X), variance
+
+    def _given_v(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mean and the variance [(K,) b] of f given v."""
+        A, diagonal = self._whitened(theta, X, Z)
+        mean = theta["v"] @ A + self.value(theta, "mean", X)
+        least = torch.finfo(diagonal.dtype).eps * diagonal
+        return mean, torch.maximum(diagonal - A.square().sum(0), least).expand_as(mean)
+
+    def _one_by_one(self, theta: Theta, d: int) -> Iterator[dict[str, Tensor]]:
+        """Yield theta of each draw; v is left out if the params of q(v) are in theta."""
+        params = {k: v for k, v in theta.items() if k in Q or k == "inducing"}
+        others = {k: v for k, v in theta.items() if k not in params}
+        drawn, networks = split_params(self._hyperparameters(d), others)
+        if "v_loc" in params:
+            drawn.pop("v", None)
+        for i in range(next((len(v) for v in drawn.values()), 1)):
+            yield {**params, **networks, **{k: v[i] for k, v in drawn.items()}}
+
+    def _moments(self, theta: Theta, X: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Return the mean and the variance [draw, (K,) n] of f, and the likelihood's sites [draw].
+
+        Raises:
+            NumericalError: if the covariance of the inducing inputs is not positive definite.
+        """
+        names, K = self.likelihood.sites(), self.likelihood.latents
+        every = list(self._one_by_one(theta, X.shape[1]))
+        inner = (K,) if K > 1 else ()
+        check_memory_of_predictions(len(every) * K, len(X), X)
+        means = Assembled(len(every), len(X), inner)
+        variances = Assembled(len(every), len(X), inner)
+        likelihood_sites = []
+        for i, one in enumerate(every):
+            Z = self._inducing_inputs(one, X)
+            moments = self._under_q if "v_loc" in one else self._given_v
+            for row in range(0, max(1, len(X)), ROWS_AT_ONCE):
+                mean, variance = moments(one, X[row : row + ROWS_AT_ONCE], Z)
+                if not bool(torch.isfinite(mean).all()):
+                    raise NumericalError(
+                        "a positive definite covariance of the inducing inputs",
+                        "one that is not",
+                        "use fewer, or a shorter lengthscale",
+                    )
+                means.put(mean, slice(i, i + 1), row)
+                variances.put(variance, slice(i, i + 1), row)
+            likelihood_sites.append({k: one[k] for k in names if k in one})
+        stacked = {k: torch.stack([s[k] for s in likelihood_sites]) for k in likelihood_sites[0]}
+        return means.whole, variances.whole, stacked
+
+    def predict(
+        self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False
+    ) -> Distribution:
+        """Return the predictive distribution of y at X, batch [draw, n].
+
+        Args:
+            theta: {site: [draw, *event]}, with the params of q(v) in place of v after SVI.
+            X: inputs [n, d].
+            train: the training rows, which are not used: v carries their information.
+            joint: whether the rows are predicted jointly, with batch [draw] and event [n].
+
+        Raises:
+            NotApplicable: for ``joint`` with another likelihood than Gaussian.
+        """
+        if joint:
+            return self._joint(theta, X)
+        mean, variance, likelihood_sites = self._moments(theta, X)
+        return self.likelihood.marginal(likelihood_sites, mean, variance)
+
+    def _joint(self, theta: Theta, X: Tensor) -> Distribution:
+        if not isinstance(self.likelihood, Gaussian):
+            raise NotApplicable(
+                "Gaussian noise for a joint distribution",
+                type(self.likelihood).__name__,
+                "predict without joint=True, or sample latent",
+            )
+        means, roots = [], []
+        for one in self._one_by_one(theta, X.shape[1]):
+            hyper, Z = under("kernel", one), self._inducing_inputs(one, X)
+            A, _ = self._whitened(one, X, Z)
+            v = one["v_loc" if "v_loc" in one else "v"]
+            spread = self.kernel(hyper, X) - A.mT @ A
+            if "v_scale" in one:
+                P = one["v_scale"][:, None] * A
+                spread = spread + P.mT @ P
+            elif "v_loc" in one:
+                P = one["v_scale_tril"].mT @ A
+                spread = spread + P.mT @ P
+            noise = self.likelihood.value(one, "noise", X)
+            means.append(v @ A + self.value(one, "mean", X))
+            roots.append(cholesky(add_diagonal(spread, noise), "predictive covariance"))
+        return dist.MultivariateNormal(torch.stack(means), scale_tril=torch.stack(roots))
+
+    def latent(self, theta: Theta, X: Tensor, train: Dataset) -> Distribution:
+        """Return the predictive distribution of f at X, batch [draw, n].
+
+        Raises:
+            NotApplicable: for several latent functions.
+        """
+        if self.likelihood.latents > 1:
+            raise NotApplicable(
+                "one latent function", f"{self.likelihood.latents}, one per class", "use predict"
+            )
+        mean, variance, _ = self._moments(theta, X)
+        return dist.Normal(mean, variance.sqrt_())
+
+
+def scale_of_q(theta: Theta) -> Tensor:
+    """Return the root of the covariance of q(v), or its sds if that is diagonal."""
+    return theta["v_scale"] if "v_scale" in theta else theta["v_scale_tril"]
