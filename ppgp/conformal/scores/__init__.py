@@ -1,4 +1,4 @@
-"""Nonconformity scores and the sets that they invert to: one score per file."""
+"""Nonconformity scores and the sets they invert to, one score per file."""
 
 from .absolute import Absolute
 from .aps import APS, RAPS

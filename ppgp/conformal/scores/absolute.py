@@ -13,9 +13,10 @@ from .base import Ends, Score
 
 @dataclass(frozen=True)
 class Absolute(Score):
-    """|y - mean|: intervals of one width for all rows. Papadopoulos et al. (2002); Lei et al. (2018).
+    """The score |y - mean|: intervals of one width for all rows.
 
-    Where the law has no finite mean, its median takes that place.
+    Papadopoulos et al. (2002); Lei et al. (2018). Where the predictive distribution has no finite
+    mean, its median is used.
     """
 
     def score(self, prediction: Prediction, y: Tensor, level: float) -> Tensor:

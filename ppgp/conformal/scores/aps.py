@@ -1,4 +1,4 @@
-"""Label sets that adapt to how sure the model is of each row."""
+"""Label sets whose size adapts to how uncertain the model is about each row."""
 
 from __future__ import annotations
 
@@ -17,10 +17,15 @@ HASHED_DIGITS = 6
 
 
 def row_uniforms(table: Tensor, seed: int) -> Tensor:
-    """[n] numbers in (0, 1), each a hash of its row and the seed.
+    """Return n numbers in (0, 1), each a hash of its row and the seed.
 
-    A function of the row and nothing else, so that score and region agree on it, the order of rows does not matter, and the
-    scores of exchangeable rows stay exchangeable. (SplitMix64; Steele, Lea & Flood 2014.)
+    The hash depends on nothing else, so that score and region agree on it, the order of rows does
+    not matter, and the scores of exchangeable rows stay exchangeable. (SplitMix64; Steele, Lea &
+    Flood 2014.)
+
+    Args:
+        table: [n, K], one row per number.
+        seed: of the hash.
     """
 
     def mixed(x: np.ndarray) -> np.ndarray:
@@ -28,30 +33,29 @@ def row_uniforms(table: Tensor, seed: int) -> Tensor:
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return x ^ (x >> np.uint64(31))
 
-    rounded = (
-        np.round(table.detach().double().cpu().numpy(), HASHED_DIGITS) + 0.0
-    )  # a sum may round otherwise in another batch
+    # a sum may round differently in another batch; adding 0.0 turns -0.0 into 0.0
+    rounded = np.round(table.detach().double().cpu().numpy(), HASHED_DIGITS) + 0.0
     bits = np.ascontiguousarray(rounded).view(np.uint64)
     with np.errstate(over="ignore"):
-        state = mixed(
-            np.full(len(bits), seed % 2**64, dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-        )
+        start = np.full(len(bits), seed % 2**64, dtype=np.uint64)
+        state = mixed(start + np.uint64(0x9E3779B97F4A7C15))
         for column in bits.T:
             state = mixed(state * np.uint64(0x9E3779B97F4A7C15) + column)
-    return torch.as_tensor((state >> np.uint64(11)).astype(np.float64) / 2.0**53 + 2.0**-54).to(
-        table
-    )
+    uniforms = (state >> np.uint64(11)).astype(np.float64) / 2.0**53 + 2.0**-54
+    return torch.as_tensor(uniforms).to(table)
 
 
 @dataclass(frozen=True)
 class APS(Score):
-    """The probability of all labels more probable than y, and U p_y of its own: adaptive prediction sets. Romano, Sesia & Candes (2020).
+    """The total probability of the labels more probable than y, plus U p_y.
 
-    Labels of equal probability are ranked in their fixed order.
+    These are adaptive prediction sets. Romano, Sesia & Candes (2020). Labels of equal probability
+    are ranked in their fixed order.
 
     Args:
-        randomized: U is uniform (exact coverage, sets may be empty); otherwise U = 1, which covers more than the level.
-        seed: of U, which is a function of it and of the row.
+        randomized: whether U is uniform (exact coverage, sets may be empty). Otherwise U = 1, and
+            the coverage exceeds the level.
+        seed: of U, which is a function of the seed and of the row.
     """
 
     randomized: bool = True
@@ -59,11 +63,11 @@ class APS(Score):
     kinds = ("classes",)
 
     @property
-    def conservative(self) -> bool:  # type: ignore[override]
+    def conservative(self) -> bool:  # type: ignore[override]  # a constant of other scores
         return not self.randomized
 
     def scores(self, prediction: Prediction) -> Tensor:
-        """[n, K]: the score of every label."""
+        """Return the score of every label, [n, K]."""
         p = prediction.probabilities
         order = p.argsort(dim=-1, descending=True, stable=True)
         ranked = p.gather(-1, order)
@@ -78,17 +82,24 @@ class APS(Score):
         return self.scores(prediction).gather(1, y.long()[:, None])[:, 0]
 
     def region(self, prediction: Prediction, q: Tensor, level: float) -> Region:
-        return Region(
-            level, "", labels=self.scores(prediction) <= torch.as_tensor(q).reshape(-1, 1)
-        )
+        kept = self.scores(prediction) <= torch.as_tensor(q).reshape(-1, 1)
+        return Region(level, "", labels=kept)
 
 
 @renamed_arguments(free="k_reg")
 @dataclass(frozen=True)
 class RAPS(APS):
-    """APS with a price on long sets: penalty * (rank of y - k_reg)+ is added. Angelopoulos et al. (2021).
+    """APS with a penalty on large sets: penalty * (rank of y - k_reg)+ is added.
 
-    ``penalty`` and ``k_reg`` are chosen beforehand, or on rows that calibration does not see.
+    Angelopoulos et al. (2021). Choose ``penalty`` and ``k_reg`` beforehand, or on rows that are not
+    used for calibration.
+
+    Args:
+        penalty: per label beyond ``k_reg``, at least 0.
+        k_reg: how many labels have no penalty.
+
+    Raises:
+        SettingError: if ``penalty`` or ``k_reg`` is negative.
     """
 
     penalty: float = 0.1

@@ -1,4 +1,8 @@
-"""The interface of every conformal score: how strange y is under a prediction, and the set of y that is not stranger than q."""
+"""The interface of conformal scores, and the floating-point arithmetic of their sets.
+
+A score measures how strange y is under a prediction; its set holds every y that is not stranger
+than a threshold q.
+"""
 
 from __future__ import annotations
 
@@ -13,68 +17,96 @@ from ...numerics.float_search import Condition, last_inside
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region
 
+ULPS = 8  # roundings by which ``widened`` moves an end
+
 
 class Score:
-    """A pair that keeps one law: ``y in region(prediction, q, level)  <=>  score(prediction, y, level) <= q`` in every column.
+    """A nonconformity score and its inverse.
 
-    A new score gives ``score`` and ``region``. Both take the level, as some scores need it; larger means stranger.
+    They satisfy ``y in region(prediction, q, level)  <=>  score(prediction, y, level) <= q`` in
+    every column of the score. A new score defines ``score`` and ``region``. Both take the level, as
+    some scores need it; larger means stranger.
+
+    Attributes:
+        kinds: the kinds of Prediction that the score is for.
+        sides: columns of the score; 2 where each side has its own.
+        conservative: whether the set can only grow beyond the model's own, so that coverage has no
+            upper bound.
+        roundings: the number of roundings by which the score of one row may differ between two
+            batches of rows.
     """
 
-    #: the kinds of Prediction it is for
     kinds: ClassVar[tuple[str, ...]] = ("continuous", "count")
-    #: columns of the score: 2 for one a side
     sides: ClassVar[int] = 1
-    #: whether the set can only grow beyond the model's own, so that coverage has no upper bound
     conservative: ClassVar[bool] = False
-    #: roundings by which the score of one row may differ between two batches of rows
     roundings: ClassVar[int] = 8
 
     @property
     def floor(self) -> float | None:
-        """The threshold below which sets shrink no further, for a score whose sets are never empty; None for the others."""
+        """The threshold below which sets shrink no further.
+
+        None for a score whose sets can be empty.
+        """
         return None
 
     def score(self, prediction: Prediction, y: Tensor, level: float) -> Tensor:
-        """[n], or [n, 2] with one column a side."""
+        """Return the score of y [n] at a level: [n], or [n, 2] with one column per side."""
         raise NotImplementedError
 
     def region(self, prediction: Prediction, q: Tensor, level: float) -> Region:
-        """The set of y with a score of at most q; q is a scalar, or [n] with one threshold a row."""
+        """Return the set of y whose score is at most q.
+
+        Args:
+            prediction: of the n rows.
+            q: a scalar, or [n] with one threshold per row; with two sides, a last axis of 2.
+            level: the nominal coverage, in (0, 1).
+        """
         raise NotImplementedError
 
     def check(self, prediction: Prediction) -> None:
-        """Raises NotApplicable where the score is not for such a y."""
-        if prediction.kind not in self.kinds:
-            advice = (
-                "use conformal.LAC()"
-                if prediction.kind == "classes"
-                else "use conformal.Absolute(), Normalized() or Quantile()"
-            )
-            raise NotApplicable(
-                f"a law of {' or '.join(self.kinds)} y for {type(self).__name__}",
-                prediction.kind,
-                advice,
-            )
+        """Check that the score is for such a y.
+
+        Raises:
+            NotApplicable: if it is not.
+        """
+        if prediction.kind in self.kinds:
+            return
+        advice = "use conformal.Absolute(), Normalized() or Quantile()"
+        if prediction.kind == "classes":
+            advice = "use conformal.LAC()"
+        kinds = " or ".join(self.kinds)
+        expected = f"a prediction of {kinds} y for {type(self).__name__}"
+        raise NotApplicable(expected, prediction.kind, advice)
 
 
 def check_score(score: Any) -> None:
-    """Raises NotApplicable for what is no score: its class, its name."""
+    """Check that an argument is a score.
+
+    Raises:
+        NotApplicable: if it is not, such as the class or the name of a score.
+    """
     if isinstance(score, Score):
         return
     got, do = repr(score), "pass one of ppgp.conformal"
     if isinstance(score, type):
         got = f"the class {score.__name__}"
-        do = f"call it: {score.__name__}()" if issubclass(score, Score) else do
+        if issubclass(score, Score):
+            do = f"call it: {score.__name__}()"
     elif isinstance(score, str):
-        found = own_class(Score, score)
-        do = f"write conformal.{found}()" if found else do
+        name = own_class(Score, score)
+        if name:
+            do = f"write conformal.{name}()"
     else:
         got = an(type(score).__name__)
     raise NotApplicable("a score such as conformal.Absolute()", got, do)
 
 
 def check_prediction(prediction: Any) -> None:
-    """Raises NotApplicable for what is no Prediction: the inputs themselves, a posterior."""
+    """Check that an argument is a Prediction.
+
+    Raises:
+        NotApplicable: if it is not, such as the inputs themselves or a posterior.
+    """
     if not isinstance(prediction, Prediction):
         raise NotApplicable(
             "a Prediction", an(type(prediction).__name__), "pass posterior.predict(X)"
@@ -83,14 +115,18 @@ def check_prediction(prediction: Any) -> None:
 
 @dataclass(frozen=True)
 class Ends:
-    """The score max((lower - y) / below, (y - upper) / above) of an interval [lower, upper], and its inverse.
+    """The score max((lower - y) / below, (y - upper) / above) of an interval, and its inverse.
 
-    Everything here is arithmetic that rounds monotonically, so that the set {score <= q} is an interval of floating-point
-    numbers: its ends are found among them, exactly, and the law of ``Score`` holds to the last digit.
+    All arithmetic here rounds monotonically, so that the set {score <= q} is an interval of
+    floating-point numbers. A search among these numbers gives its exact ends, and the equivalence
+    that defines a ``Score`` holds to the last digit.
 
     Attributes:
-        lower, upper: [n]
-        below, above: [n], the units of the score on either side; None: 1. A unit of 0 makes every y beyond the end infinitely strange.
+        lower: [n], the lower ends.
+        upper: [n], the upper ends.
+        below: [n], the unit of the score below the interval; None: 1. A unit of 0 gives every y
+            beyond the end an infinite score.
+        above: [n], the unit above the interval, likewise.
     """
 
     lower: Tensor
@@ -99,16 +135,22 @@ class Ends:
     above: Tensor | None = None
 
     def sides(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The two scores at y [n], one a side."""
+        """Return the two scores of y [n], one per side."""
         y = y.to(self.lower)
         return _ratio(self.lower - y, self.below), _ratio(y - self.upper, self.above)
 
     def score(self, y: Tensor) -> Tensor:
-        """[n]"""
+        """Return the larger of the two scores of y, [n]."""
         return torch.maximum(*self.sides(y))
 
     def region(self, q_below: Tensor, q_above: Tensor, level: float) -> Region:
-        """The set where the lower score is at most ``q_below`` and the upper at most ``q_above``, each [] or [n]."""
+        """Return the set whose score is at most q_below on the lower and q_above on the upper side.
+
+        Args:
+            q_below: [] or [n].
+            q_above: [] or [n].
+            level: the nominal coverage of the Region.
+        """
         q_below, q_above = (q.expand(self.lower.shape) for q in (q_below, q_above))
 
         def holds_below(y: Tensor, rows: Tensor | slice) -> Tensor:
@@ -127,20 +169,35 @@ def _part(unit: Tensor | None, rows: Tensor | slice) -> Tensor | None:
 
 
 def _ratio(distance: Tensor, unit: Tensor | None) -> Tensor:
-    """distance / unit, 0 for 0 / 0."""
+    """Return distance / unit, and 0 for 0 / 0."""
     if unit is None:
         return distance
     value = distance / unit
-    return torch.where(distance == 0, distance, value) if bool((unit == 0).any()) else value
+    if bool((unit == 0).any()):
+        return torch.where(distance == 0, distance, value)
+    return value
 
 
 def _guess(end: Tensor, unit: Tensor | None, q: Tensor, outward: int) -> Tensor:
-    finite = torch.where(torch.isfinite(q), q, torch.zeros_like(q)).to(end)
-    return end + outward * (finite if unit is None else finite * unit)
+    """Return where the set ends but for rounding; where q is not finite, the end itself."""
+    reach = torch.where(torch.isfinite(q), q, torch.zeros_like(q)).to(end)
+    if unit is not None:
+        reach = reach * unit
+    return end + outward * reach
 
 
 def ended(holds: Condition, guess: Tensor, q: Tensor, outward: int) -> Tensor:
-    """One end of the set {score <= q}: infinite where q is +inf, and on the far side (nothing) where it is -inf."""
+    """Return one end of the set {score <= q}.
+
+    It is infinite where q is +inf. Where q is -inf the set is empty, and its end is infinite on the
+    opposite side.
+
+    Args:
+        holds: whether values of y, at some rows, belong to the set.
+        guess: [n], numbers near the end.
+        q: [n], thresholds.
+        outward: 1 for the upper end, -1 for the lower.
+    """
     finite = torch.isfinite(q)
     if bool(finite.all()):
         return last_inside(holds, guess, outward)
@@ -152,7 +209,11 @@ def ended(holds: Condition, guess: Tensor, q: Tensor, outward: int) -> Tensor:
 
 
 def interval(lower: Tensor, upper: Tensor, level: float) -> Region:
-    """An interval; where the ends have crossed, or lie beyond all numbers on one side, it is empty, from inf to -inf."""
+    """Return intervals as a Region.
+
+    An interval is empty, from inf to -inf, where its ends have crossed or both are infinite on the
+    same side.
+    """
     crossed = (lower > upper) | torch.isposinf(lower) | torch.isneginf(upper)
     if not bool(crossed.any()):
         return Region(level, "", lower, upper)
@@ -160,45 +221,45 @@ def interval(lower: Tensor, upper: Tensor, level: float) -> Region:
     return Region(level, "", torch.where(crossed, inf, lower), torch.where(crossed, -inf, upper))
 
 
-ULPS = 8  # roundings that ends found by other arithmetic than a score's are moved out by
-
-
 def widened(lower: Tensor, upper: Tensor, level: float) -> Region:
-    """``interval`` of ends found by arithmetic that differs from that of the scores ranked, each moved out by a few roundings.
+    """Return intervals as a Region, each end moved outward by a few roundings.
 
-    Where y repeats, a threshold is the score of many rows, and an end one rounding too far in would lose them all.
+    This is for ends that do not follow from the arithmetic of the ranked scores. Where y repeats, a
+    threshold is the score of many rows, and an end one rounding too far inward would lose them all.
     """
     size = torch.maximum(lower.abs(), upper.abs())
     size = torch.where(torch.isfinite(size), size, torch.minimum(lower.abs(), upper.abs()))
     slack = torch.nan_to_num(ULPS * torch.finfo(lower.dtype).eps * size, nan=0.0, posinf=0.0)
     crossed = lower > upper
-    return interval(
+    low, high = (
         torch.where(crossed, lower, lower - slack),
         torch.where(crossed, upper, upper + slack),
-        level,
     )
+    return interval(low, high, level)
 
 
 def eased(q: Tensor, scores: Tensor, roundings: int) -> Tensor:
-    """Thresholds q (of any shape, with a column per side where ``scores`` [n, sides] has them), raised by so many roundings where
-    scores repeat there.
+    """Return thresholds, raised by some roundings where several scores equal them.
 
-    Where y has atoms, a threshold is the score of many rows, and a new row with the same y and the same law, computed in
-    another batch, may come out some roundings higher.
+    Where y has atoms, a threshold is the score of many rows. The score of a new row with the same y
+    and the same predictive distribution, computed in another batch, may be some roundings higher.
+
+    Args:
+        q: thresholds of any shape, with a last axis of sides where ``scores`` has columns.
+        scores: [n] or [n, sides], of the calibration rows.
+        roundings: how many.
     """
     columns = scores.reshape(len(scores), -1)
-    parts = q.unbind(-1) if columns.shape[1] > 1 else (q,)
+    two_sided = columns.shape[1] > 1
+    parts = q.unbind(-1) if two_sided else (q,)
     raised = []
     for part, column in zip(parts, columns.T, strict=True):
         ordered = column.sort().values
-        margin = (
-            roundings
-            * torch.finfo(ordered.dtype).eps
-            * torch.where(torch.isfinite(part), part.abs(), 0.0)
-        )
+        size = torch.where(torch.isfinite(part), part.abs(), 0.0)
+        margin = roundings * torch.finfo(ordered.dtype).eps * size
         here = part.reshape(-1)
         low = torch.searchsorted(ordered, (here - margin.reshape(-1)).contiguous())
         high = torch.searchsorted(ordered, (here + margin.reshape(-1)).contiguous(), right=True)
         repeated = (high - low > 1).reshape(part.shape) & torch.isfinite(part)
         raised.append(torch.where(repeated, part + margin, part))
-    return torch.stack(raised, -1) if columns.shape[1] > 1 else raised[0]
+    return torch.stack(raised, -1) if two_sided else raised[0]

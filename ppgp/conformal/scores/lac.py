@@ -15,17 +15,20 @@ from .base import Score
 
 @dataclass(frozen=True)
 class LAC(Score):
-    """1 - p_y: the labels whose probability is at least 1 - q; a set may be empty. Sadinle, Lei & Wasserman (2019).
+    """The score 1 - p_y: sets of the labels whose probability is at least 1 - q.
+
+    A set may be empty. Sadinle, Lei & Wasserman (2019).
 
     Args:
-        keep_best: count the most probable label as never strange, so that no set is empty; covers more than the level.
+        keep_best: whether every set holds the most probable label, so that none is empty; the
+            coverage then exceeds the level.
     """
 
     keep_best: bool = False
     kinds = ("classes",)
 
     @property
-    def conservative(self) -> bool:  # type: ignore[override]
+    def conservative(self) -> bool:  # type: ignore[override]  # a constant of other scores
         return self.keep_best
 
     @property
@@ -33,16 +36,15 @@ class LAC(Score):
         return -math.inf if self.keep_best else None
 
     def scores(self, prediction: Prediction) -> Tensor:
-        """[n, K]: the score of every label."""
+        """Return the score of every label, [n, K]."""
         p = prediction.probabilities
-        return (
-            (1 - p).scatter(1, p.argmax(-1, keepdim=True), -torch.inf) if self.keep_best else 1 - p
-        )
+        if not self.keep_best:
+            return 1 - p
+        return (1 - p).scatter(1, p.argmax(-1, keepdim=True), -torch.inf)
 
     def score(self, prediction: Prediction, y: Tensor, level: float) -> Tensor:
         return self.scores(prediction).gather(1, y.long()[:, None])[:, 0]
 
     def region(self, prediction: Prediction, q: Tensor, level: float) -> Region:
-        return Region(
-            level, "", labels=self.scores(prediction) <= torch.as_tensor(q).reshape(-1, 1)
-        )
+        kept = self.scores(prediction) <= torch.as_tensor(q).reshape(-1, 1)
+        return Region(level, "", labels=kept)

@@ -13,10 +13,12 @@ from .base import Ends, Score
 
 @dataclass(frozen=True)
 class Normalized(Score):
-    """|y - mean| / sd, sd of the predictive law of y (noise included): wide where the model is unsure. Papadopoulos & Haralambous (2011).
+    """The score |y - mean| / sd: intervals that are wide where the model is uncertain.
 
-    The model, its sd included, must not have seen the calibration rows. Where the law has no finite mean or no sd that is
-    finite and positive, ``Prediction.centre`` and ``Prediction.spread`` take the median and the interquartile range.
+    The sd is that of the predictive distribution of y (noise included). Papadopoulos & Haralambous
+    (2011). The calibration rows must not have been used to fit the model, its sd included. Where
+    the predictive distribution has no finite mean or no sd that is finite and positive,
+    ``Prediction.centre`` and ``Prediction.spread`` are the median and the interquartile range.
     """
 
     def _ends(self, prediction: Prediction) -> Ends:

@@ -1,4 +1,4 @@
-"""How far out in either tail of the predictive law y lies."""
+"""How far y lies in either tail of the predictive distribution."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from ...posterior.prediction import Prediction
 from ...posterior.region import Region
 from .base import Score, ended, interval
 
-LEAST = 0.69  # below every score: at most one half lies beyond y on one of its sides, and log 2 is 0.6931
+# below every score: at most half the probability lies beyond y on one side, and log 2 is 0.6931
+LEAST = 0.69
 
 
 @dataclass(frozen=True)
 class PIT(Score):
-    """-log min(F(y), 1 - F(y)), F the predictive CDF (of the whole mixture): the set is F^-1 of a central interval of probabilities.
+    """The score -log min(F(y), 1 - F(y)), with F the predictive CDF (of the whole mixture).
 
-    It ranks rows as |F(y) - 1/2| does, and goes on ranking them where F rounds to 0 or 1. Distributional conformal
-    prediction; Chernozhukov, Wuethrich & Zhu (2021). As skewed and as wide, row by row, as the predictive law; where that
-    is right the set is its central interval.
+    The set is F^-1 of a central interval of probabilities. The score ranks rows as |F(y) - 1/2|
+    does, also where F rounds to 0 or 1. Distributional conformal prediction; Chernozhukov,
+    Wuethrich & Zhu (2021). Each set is as skewed and as wide as the predictive distribution of its
+    row; where that is right, the set is its central interval.
     """
 
     kinds = ("continuous",)
@@ -31,18 +33,18 @@ class PIT(Score):
         return -torch.minimum(*prediction.log_tails(y))
 
     def region(self, prediction: Prediction, q: Tensor, level: float) -> Region:
-        law = prediction.by_row
-        q = q.expand(len(law))
+        predictive = prediction.by_row
+        q = q.expand(len(predictive))
         q = torch.where(q < LEAST, torch.full_like(q, -torch.inf), q)
         log_p = -torch.where(torch.isfinite(q), q, torch.ones_like(q))
 
         def holds(side: int) -> Condition:
             def tail(y: Tensor, rows: Tensor | slice) -> Tensor:
-                part = law if isinstance(rows, slice) else law[rows]
+                part = predictive if isinstance(rows, slice) else predictive[rows]
                 return -part.log_tail(y, upper=side == 1) <= q[rows]
 
             return tail
 
-        lower = ended(holds(0), law.tail_quantile(log_p), q, -1)
-        upper = ended(holds(1), law.tail_quantile(log_p, upper=True), q, 1)
+        lower = ended(holds(0), predictive.tail_quantile(log_p), q, -1)
+        upper = ended(holds(1), predictive.tail_quantile(log_p, upper=True), q, 1)
         return interval(lower, upper, level)

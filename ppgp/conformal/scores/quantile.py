@@ -17,15 +17,21 @@ UNITS = ("y", "median", "width")
 
 @dataclass(frozen=True)
 class Quantile(Score):
-    """max(l - y, y - u), with [l, u] the central predictive interval at the level. Romano, Patterson & Candes (2019), equation 6.
+    """The score max(l - y, y - u), with [l, u] the central predictive interval at the level.
 
-    A negative threshold narrows an interval that was too wide; where that turns it inside out the set is empty.
+    Romano, Patterson & Candes (2019), equation 6. A negative threshold narrows an interval that was
+    too wide; where the ends would cross, the set is empty.
 
     Args:
-        widen_only: clip the score at 0, so that the set only ever grows: it covers at least as often as the
-            model's own interval, and more than the level wherever that was already wide enough.
-        unit: of the score: "y"; "median" (each side in distances of its end from the median: CQR-m) or "width" (of the interval:
-            CQR-r), so that wide rows are widened by more. Sesia & Candes (2020).
+        widen_only: whether the score is clipped at 0, so that the set never shrinks. It covers at
+            least as often as the model's own interval, and more than the level where that interval
+            was already wide enough.
+        unit: of the score: "y"; "median" (each side in units of the distance from its end to the
+            median: CQR-m) or "width" (in units of the interval's width: CQR-r). With the last two,
+            wide rows are widened by more. Sesia & Candes (2020).
+
+    Raises:
+        UnknownName: if ``unit`` is none of these.
     """
 
     widen_only: bool = False
@@ -36,7 +42,7 @@ class Quantile(Score):
             raise UnknownName("unit of Quantile", self.unit, UNITS)
 
     @property
-    def conservative(self) -> bool:  # type: ignore[override]
+    def conservative(self) -> bool:  # type: ignore[override]  # a constant of other scores
         return self.widen_only
 
     @property
@@ -44,27 +50,26 @@ class Quantile(Score):
         return 0.0 if self.widen_only else None
 
     def _ends(self, prediction: Prediction, level: float) -> Ends:
-        """The interval's ends, and the unit of the score at each."""
+        """Return the ends of the predictive interval, with the unit of the score at each."""
         tail = float((1 - exact_level(level)) / 2)
         one, other = prediction.quantile(tail), prediction.quantile(1 - tail)
         lower, upper = torch.minimum(one, other), torch.maximum(one, other)
         if self.unit == "y":
             return Ends(lower, upper)
-        # an atom of the law can have no width: counts are then measured in counts, numbers in next to nothing
+        # an interval on an atom has no width: the unit is then 1 for counts, else the least float
         least = 1.0 if prediction.kind == "count" else float(torch.finfo(lower.dtype).tiny)
         if self.unit == "width":
             width = (upper - lower).clamp_min(least)
             return Ends(lower, upper, width, width)
         middle = prediction.quantile(0.5)
-        return Ends(
-            lower, upper, (middle - lower).clamp_min(least), (upper - middle).clamp_min(least)
-        )
+        below, above = (middle - lower).clamp_min(least), (upper - middle).clamp_min(least)
+        return Ends(lower, upper, below, above)
 
     def score(self, prediction: Prediction, y: Tensor, level: float) -> Tensor:
         score = self._ends(prediction, level).score(y)
         return score.clamp_min(0.0) if self.widen_only else score
 
     def region(self, prediction: Prediction, q: Tensor, level: float) -> Region:
-        if self.widen_only:  # the score is never below 0, so a threshold below 0 holds nothing
+        if self.widen_only:  # the score is never below 0: a negative threshold gives the empty set
             q = torch.where(q < 0, torch.full_like(q, -torch.inf), q)
         return self._ends(prediction, level).region(q, q, level)

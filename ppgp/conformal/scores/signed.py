@@ -1,4 +1,4 @@
-"""The residual with its sign, one threshold a side."""
+"""The signed residual, with one threshold per side."""
 
 from __future__ import annotations
 
@@ -15,28 +15,31 @@ from .base import Ends, Score
 
 @dataclass(frozen=True)
 class Signed(Score):
-    """(mean - y, y - mean), each side at half the miscoverage: intervals that need not be symmetric. Linusson et al. (2014).
+    """The score (mean - y, y - mean): intervals that need not be symmetric.
 
-    Each side misses at most (1 - level) / 2 of the time, so that both hold at once at the level; the slack above it is
-    up to 2 / (n + 1). A finite set needs twice the rows that a symmetric score needs.
+    Each side has half the miscoverage. Linusson et al. (2014). A side misses at most
+    (1 - level) / 2 of the time, so that both hold together at the level; the coverage may exceed it
+    by up to 2 / (n + 1). A finite set needs twice the rows that a symmetric score needs.
 
     Args:
-        normalized: in units of the predictive standard deviation (``Prediction.spread``).
+        normalized: whether the residuals are in units of the predictive standard deviation
+            (``Prediction.spread``).
     """
 
     normalized: bool = False
     sides: ClassVar[int] = 2
 
     def _ends(self, prediction: Prediction) -> Ends:
-        centre, unit = prediction.centre, prediction.spread if self.normalized else None
+        centre = prediction.centre
+        unit = prediction.spread if self.normalized else None
         return Ends(centre, centre, unit, unit)
 
     def score(self, prediction: Prediction, y: Tensor, level: float) -> Tensor:
         sides = torch.stack(self._ends(prediction).sides(y), -1)
-        return sides.clamp_min(
-            torch.finfo(sides.dtype).min
-        )  # -inf, as a threshold, is for the set that holds nothing
+        # a threshold of -inf stands for the set that holds nothing
+        return sides.clamp_min(torch.finfo(sides.dtype).min)
 
     def region(self, prediction: Prediction, q: Tensor, level: float) -> Region:
-        below, above = (q[..., 0], q[..., 1]) if q.ndim and q.shape[-1] == 2 else (q, q)
-        return self._ends(prediction).region(below, above, level)
+        if q.ndim and q.shape[-1] == 2:
+            return self._ends(prediction).region(q[..., 0], q[..., 1], level)
+        return self._ends(prediction).region(q, q, level)
