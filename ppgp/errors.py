@@ -1,4 +1,7 @@
-"""The mistakes a user can make, one class a kind; every message says what was expected, what came, what to do."""
+"""Errors and warnings of the library, and helpers that word their messages.
+
+Every error message states what was expected, what was given, and what the user can do about it.
+"""
 
 from __future__ import annotations
 
@@ -11,86 +14,126 @@ from typing import Any, TypeVar
 C = TypeVar("C", bound=type)
 
 VOWELS = ("a", "e", "i", "o", "u")
-SOUNDED = ("one", "uni", "use", "eu")  # which begin with the sound of a consonant
+CONSONANT_SOUNDS = ("one", "uni", "use", "eu")  # begin with a vowel letter, not a vowel sound
 
 
 def an(words: str) -> str:
-    """The words with their article: "an option", "a unit"."""
+    """Return the words with their indefinite article: "an option", "a unit"."""
     start = words.lstrip("'\"").lower()
-    return (
-        f"an {words}"
-        if start.startswith(VOWELS) and not start.startswith(SOUNDED)
-        else f"a {words}"
-    )
+    if start.startswith(VOWELS) and not start.startswith(CONSONANT_SOUNDS):
+        return f"an {words}"
+    return f"a {words}"
 
 
 def counted(n: int, noun: str) -> str:
-    """So many of them: "1 row", "2 rows"."""
+    """Return a number with its noun, in the plural where needed: "1 row", "2 rows"."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def counted_are(n: int, noun: str) -> str:
-    """So many of them as a subject: "1 row is", "2 rows are"."""
-    return f"{counted(n, noun)} {'is' if n == 1 else 'are'}"
+    """Return a number, its noun and the verb "to be": "1 row is", "2 rows are"."""
+    verb = "is" if n == 1 else "are"
+    return f"{counted(n, noun)} {verb}"
 
 
 def listed(items: Sequence[Any], noun: str, limit: int = 5) -> str:
-    """Which of them: "row 3", "rows 1, 2", "rows 1, 2, 3, 4, 5, ... (7 in all)"."""
-    shown = ", ".join(map(str, items[:limit])) + (
-        f", ... ({len(items)} in all)" if len(items) > limit else ""
-    )
-    return f"{noun}{'s' if len(items) > 1 else ''} {shown}"
+    """Return a noun with the first items: "row 3", "rows 1, 2, 3, 4, 5, ... (7 in all)".
+
+    Args:
+        items: The items to name.
+        noun: What one item is called, in the singular.
+        limit: The largest number of items to name.
+    """
+    shown = ", ".join(map(str, items[:limit]))
+    if len(items) > limit:
+        shown += f", ... ({len(items)} in all)"
+    if len(items) > 1:
+        noun += "s"
+    return f"{noun} {shown}"
 
 
 def nearest(name: str, known: Iterable[str], likeness: float = 0.4) -> str | None:
-    """The known name that is most like this one, whatever their case; None where none is."""
-    spelled: dict[str, str] = {}
+    """Return the known name that is most similar to ``name``, ignoring case.
+
+    Args:
+        name: The name to look for.
+        known: The names to compare it with.
+        likeness: The smallest similarity ratio of ``difflib`` that counts as a match, in [0, 1].
+
+    Returns:
+        The most similar name, or None if no name is similar enough.
+    """
+    by_folded_name: dict[str, str] = {}
     for one in known:
-        spelled.setdefault(one.casefold(), one)
-    near = difflib.get_close_matches(name.casefold(), spelled, n=1, cutoff=likeness)
-    return spelled[near[0]] if near else None
+        by_folded_name.setdefault(one.casefold(), one)
+    near = difflib.get_close_matches(name.casefold(), by_folded_name, n=1, cutoff=likeness)
+    return by_folded_name[near[0]] if near else None
 
 
 def own_class(family: type, name: str) -> str | None:
-    """What a class of this library in a family is called, whatever the case of ``name``; None where there is none."""
-    below = family.__subclasses__()
-    for kind in below:
-        library = kind.__module__.partition(".")[0] == __name__.partition(".")[0]
-        if library and kind.__name__.casefold() == name.casefold():
+    """Return the name of this library's subclass of ``family`` that matches ``name``.
+
+    Case is ignored, and subclasses are searched at every depth.
+
+    Returns:
+        The name of the class as it is spelled, or None if there is no such class.
+    """
+    subclasses = family.__subclasses__()
+    for kind in subclasses:
+        from_library = kind.__module__.partition(".")[0] == __name__.partition(".")[0]
+        if from_library and kind.__name__.casefold() == name.casefold():
             return kind.__name__
-    return next((found for kind in below if (found := own_class(kind, name))), None)
+    for kind in subclasses:
+        match = own_class(kind, name)
+        if match:
+            return match
+    return None
 
 
 class PpgpError(Exception):
-    """A mistake described in one sentence: what was expected, what came, what to do about it."""
+    """The base class of all errors of this library.
+
+    The message is "expected ..., got ...: ...".
+
+    Attributes:
+        expected: What the library expected.
+        got: What it was given.
+        do: What the user can do about it.
+    """
 
     def __init__(self, expected: str, got: str, do: str) -> None:
         super().__init__(f"expected {expected}, got {got}: {do}")
         self.expected, self.got, self.do = expected, got, do
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """So that it comes out of another process as it went in."""
-        return _again, (type(self), self.expected, self.got, self.do)
+        """Support pickling, so that the error can be sent between processes."""
+        return _unpickled, (type(self), self.expected, self.got, self.do)
 
 
-def _again(kind: type[PpgpError], expected: str, got: str, do: str) -> PpgpError:
-    error = BaseException.__new__(
-        kind
-    )  # MemoryError has a __new__ of its own, which its subclasses do not take
+def _unpickled(kind: type[PpgpError], expected: str, got: str, do: str) -> PpgpError:
+    """Return an error of class ``kind`` from the parts of its message."""
+    # the __new__ of MemoryError rejects the classes that derive from it and PpgpError
+    error = BaseException.__new__(kind)
     PpgpError.__init__(error, expected, got, do)
     return error
 
 
 class DataError(PpgpError, ValueError):
-    """The data cannot be used as they stand: NaN, wrong shape, strings, no rows."""
+    """The data cannot be used: they hold NaN or text, have a wrong shape, or have no rows."""
 
 
 class SettingError(PpgpError, ValueError):
-    """An option lies outside its range: a level of 95, a negative scale, a mini-batch larger than the data."""
+    """An option has a value outside its range.
+
+    Examples are a level of 95, a negative scale, or a mini-batch larger than the data.
+    """
 
 
 class UnknownName(PpgpError, LookupError):
-    """A name that is not in the list; the list, and the nearest name in it, are shown."""
+    """A name is not in the list of known names.
+
+    The message shows the list and the most similar name in it.
+    """
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         known = list(known)
@@ -102,51 +145,70 @@ class UnknownName(PpgpError, LookupError):
 
 
 class NotApplicable(PpgpError, TypeError):
-    """This model cannot do that; the message names the one that can."""
+    """The operation is impossible for this model; the message names one that supports it."""
 
 
 class NotKnown(NotApplicable, AttributeError):
-    """This object does not know that figure, so that ``hasattr`` is False and ``getattr`` has its default."""
+    """The object does not have the requested quantity.
+
+    It is an AttributeError too, so that ``hasattr`` returns False and ``getattr`` its default.
+    """
 
 
 class StorageError(PpgpError, ValueError):
-    """A file that this library did not write, that needs a class it may not look up, or that cannot be written."""
+    """A file cannot be read or written.
+
+    It was not written by this library, needs a class that the library may not load, or the
+    operating system refuses to write it.
+    """
 
 
 class NumericalError(PpgpError, ArithmeticError):
-    """A computation broke down; the message names the rows or the hyperparameter that cause it."""
+    """A computation failed; the message names the rows or hyperparameters at fault."""
 
 
 class ImproperPosterior(NumericalError):
-    """The density does not fall off in some direction, so that there is no posterior to draw from."""
+    """The posterior density does not integrate to a finite number, so it cannot be sampled."""
 
 
 class NotEnoughMemory(PpgpError, MemoryError):
-    """What was asked for needs more memory than there is; the message has both numbers and says what would fit."""
+    """The computation needs more memory than is available.
+
+    The message gives both amounts and says what would fit.
+    """
 
 
 class PpgpWarning(UserWarning):
-    """The parent of every warning of this library."""
+    """The base class of all warnings of this library."""
 
 
 class DataWarning(PpgpWarning):
-    """The data can be used, but something in them deserves a look."""
+    """The data can be used, but something in them should be checked."""
 
 
 class NumericalWarning(PpgpWarning):
-    """A computation was helped along (jitter, an eager fallback); the message says by how much."""
+    """A computation needed a remedy, such as jitter or eager evaluation.
+
+    The message states the remedy and its size.
+    """
 
 
 class StorageWarning(PpgpWarning):
-    """A file along the way could not be written, and the work goes on without it."""
+    """An intermediate file could not be written; the computation continues without it."""
 
 
 class ConvergenceWarning(PpgpWarning):
-    """An inference ended before its answer can be trusted."""
+    """An inference method stopped before its result can be trusted."""
 
 
 class Renamed:
-    """The name that an attribute had in an earlier version: it works, with a FutureWarning that tells the new name."""
+    """A descriptor for the former name of an attribute.
+
+    Access works, with a FutureWarning that states the new name.
+
+    Args:
+        new: The current name of the attribute.
+    """
 
     def __init__(self, new: str) -> None:
         self.new = new
@@ -162,9 +224,10 @@ class Renamed:
 
 
 def renamed_arguments(**names: str) -> Any:
-    """A class decorator: ``old="new"`` lets the constructor take the old keyword, with a FutureWarning.
+    """Return a class decorator that accepts former names of constructor arguments.
 
-    A saved file that holds the old field opens as well.
+    ``old="new"`` lets the constructor take the keyword ``old``, with a FutureWarning. A saved file
+    that holds the old field can be opened too.
     """
 
     def decorate(kind: C) -> C:
@@ -185,7 +248,13 @@ def renamed_arguments(**names: str) -> Any:
 
 
 def take_renamed_method(kind: type, old: str, new: str) -> None:
-    """Let a user's subclass that defines a method by its old name have it by the new one, with a FutureWarning."""
+    """Let a user's subclass define a method by its former name, with a FutureWarning.
+
+    Args:
+        kind: The subclass, which gets the method by its new name as well.
+        old: The former name of the method.
+        new: The current name of the method.
+    """
     own = vars(kind)
     if old in own and new not in own and not isinstance(own[old], Renamed):
         _warn_renamed(kind.__name__, old, new)

@@ -27,7 +27,7 @@ from ..inference.progress import bar
 from ..models import Model
 from ..numerics.fingerprint import fingerprint
 from ..numerics.process_locks import silenced
-from ..numerics.processes import Spawned, end_with_parent, killed, unheard
+from ..numerics.processes import Spawned, end_with_parent, kill_all, without_interrupts
 from ..numerics.seeding import seeded
 from ..posterior.convergence import ess, scalars
 from .prior_simulations import OfModel, OfProgram
@@ -235,12 +235,12 @@ def _simulated(
     context = Spawned()
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin)
     try:
-        with unheard():
+        with without_interrupts():
             futures = {pool.submit(_one, source, how, seed, i): i for i in wanted}
         for future in as_completed(futures):
             yield futures[future], future.result()
     except BaseException:
-        killed(context.processes)
+        kill_all(context.processes)
         raise
     finally:
         pool.shutdown(cancel_futures=True)

@@ -15,7 +15,7 @@ from torch.distributions import Distribution, Independent
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, Renamed, SettingError, an, counted, take_renamed_method
 from ..likelihoods.target_checks import distinct
-from ..numerics.blocks import law_by_rows
+from ..numerics.blocks import distribution_by_rows
 from ..priors import Param, Site, in_units_of_data, value_of, with_plain_numbers
 from .sites import Theta, draw
 
@@ -231,7 +231,7 @@ class Model:
         if joint:
             predictive = self.distribution(theta, X)
         else:
-            predictive = law_by_rows(lambda rows: self.distribution(theta, rows), X, draws)
+            predictive = distribution_by_rows(lambda rows: self.distribution(theta, rows), X, draws)
         if len(predictive.batch_shape) != 2:
             predictive = predictive.expand(torch.Size([1, len(X)]))
         return Independent(predictive, 1) if joint else predictive

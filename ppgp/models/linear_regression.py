@@ -14,10 +14,10 @@ from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, SettingError
-from ..numerics.blocks import law_by_rows
+from ..numerics.blocks import distribution_by_rows
 from ..numerics.conjugate_linear import (
     Decomposition,
-    conjugate_law,
+    conjugate_posterior,
     decompose,
     invert,
     moments,
@@ -215,7 +215,7 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
             start = (-1.0, 0.0)
             if isinstance(self.noise, InverseGamma):
                 start = (single(self.noise.shape), single(self.noise.rate))
-            shape, rate, evidence = conjugate_law(d, *start)
+            shape, rate, evidence = conjugate_posterior(d, *start)
             params["noise"] = torch.tensor([shape, rate], dtype=like.dtype, device=like.device)
             noise = out["noise"] = _inverse_gamma(shape, rate, u)
         else:
@@ -240,7 +240,7 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
         if EXACT + "basis" not in theta or joint:
             return super().predict(theta, X, train, joint=joint)
         draws = len(theta["noise"]) if "noise" in theta else 1
-        return law_by_rows(lambda rows: self._integrated(theta, rows), X, draws)
+        return distribution_by_rows(lambda rows: self._integrated(theta, rows), X, draws)
 
     def _integrated(self, theta: Theta, X: Tensor) -> Distribution:
         """The law of y with the coefficients integrated out, batch [draw, n]."""

@@ -1,1 +1,1 @@
-"""Linear algebra, quadrature and distributions that know no model."""
+"""Numerical methods independent of any model: linear algebra, quadrature, memory, threads."""

@@ -1,4 +1,4 @@
-"""A function of many draws, evaluated on as many at once as fit into a budget of memory."""
+"""Evaluation of a function over many posterior draws, in chunks that fit a memory budget."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .memory import must_fit
 
-MEMORY_BUDGET = 256 * 2**20  # bytes in the tensors that one call makes
+MEMORY_BUDGET = 256 * 2**20  # bytes that the tensors made by one call may take
 
 Draws = Mapping[str, Tensor]
 
 
 class Allocated(TorchDispatchMode):
-    """Counts the bytes of every tensor made inside, freed or not: a bound on what a call needs."""
+    """Count the bytes of every tensor created inside the block, whether freed or not.
+
+    The count is an upper bound on the memory that the block needs.
+
+    Attributes:
+        bytes: The number of bytes so far.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +33,8 @@ class Allocated(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         if getattr(func, "is_view", False):
             return out
-        for value in out if isinstance(out, tuple | list) else (out,):
+        values = out if isinstance(out, tuple | list) else (out,)
+        for value in values:
             if isinstance(value, Tensor):
                 self.bytes += value.numel() * value.element_size()
         return out
@@ -38,9 +45,20 @@ def in_chunks(
     draws: Draws,
     budget: int | None = None,
 ) -> dict:
-    """``function({site: [draw, ...]}) -> {name: [draw, ...]}``, called on runs of draws, its answers joined.
+    """Apply ``function`` to chunks of posterior draws and concatenate its results.
 
-    How many go together follows from what one draw alone allocates. ``budget``: bytes; None: ``MEMORY_BUDGET``.
+    The chunk size follows from the memory that a single draw allocates.
+
+    Args:
+        function: Maps {site: [draw, ...]} to {name: [draw, ...]}.
+        draws: {site: [draw, ...]}, the posterior draws.
+        budget: The bytes that one call may allocate; None for ``MEMORY_BUDGET``.
+
+    Returns:
+        {name: [draw, ...]} for all draws.
+
+    Raises:
+        NotEnoughMemory: If the results for all draws do not fit in memory.
     """
     total = len(next(iter(draws.values()))) if draws else 1
     if total == 1:
@@ -52,13 +70,12 @@ def in_chunks(
     must_fit(
         2.0 * total * kept, f"the figures of {total:,} draws", "use fewer draws, or fewer rows"
     )
-    size = max(1, (MEMORY_BUDGET if budget is None else budget) // max(one.bytes, 1))
-    parts = [
-        function({name: v[i : i + size] for name, v in draws.items()})
-        for i in range(0, total, size)
-    ]
-    return (
-        parts[0]
-        if len(parts) == 1
-        else {name: torch.cat([p[name] for p in parts]) for name in parts[0]}
-    )
+    if budget is None:
+        budget = MEMORY_BUDGET
+    size = max(1, budget // max(one.bytes, 1))
+    parts = []
+    for i in range(0, total, size):
+        parts.append(function({name: v[i : i + size] for name, v in draws.items()}))
+    if len(parts) == 1:
+        return parts[0]
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}

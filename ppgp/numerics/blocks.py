@@ -1,4 +1,7 @@
-"""Laws of many rows a block of rows at a time: what is held beside the answer does not grow with the rows."""
+"""Predictive distributions of many rows, evaluated one block of rows at a time.
+
+The memory used beside the result does not grow with the number of rows.
+"""
 
 from __future__ import annotations
 
@@ -12,146 +15,191 @@ from ..errors import PpgpError
 from .memory import must_fit, rounded_down, rows_per_call
 from .univariate import components, parameters, rebuilt, take
 
-BLOCK = 1_000_000  # numbers [draw, row] in one block: 8 MB, which stay in the caches
+BLOCK = 1_000_000  # numbers [draw, row] in one block: 8 MB, which stay in the processor's caches
 
 
-def law_by_rows(law: Callable[[Tensor], Distribution], X: Tensor, draws: int) -> Distribution:
-    """``law(X)``, batch [draw, n] or [n], of rows that are independent of one another.
+def distribution_by_rows(
+    predictive: Callable[[Tensor], Distribution], X: Tensor, draws: int
+) -> Distribution:
+    """Return ``predictive(X)``, computed one block of rows at a time.
+
+    Args:
+        predictive: Maps rows [m, d] to a distribution of batch [draw, m] or [m] whose rows are
+            independent.
+        X: [n, d], the rows.
+        draws: The number of posterior draws.
 
     Raises:
-        NotEnoughMemory: if its parameters do not fit, with the rows per call that do.
+        NotEnoughMemory: If the parameters do not fit in memory; the message states how many rows
+            per call do.
     """
-    n, size = len(X), max(1, BLOCK // draws)
+    n = len(X)
+    size = max(1, BLOCK // draws)
     if n <= size:
-        return law(X)
-    first = law(X[:size])
-    found = _parts(first)
-    if found is None:
-        return law(X)
+        return predictive(X)
+    first = predictive(X[:size])
+    values = _rebuilding_parameters(first)
+    if values is None:
+        return predictive(X)
     axis = len(first.batch_shape) - 1
-    own = {name: _own(v) for name, v in found.items()}
-    moving = [name for name, v in found.items() if v.stride(axis)]
-    a_row = sum(own[name].numel() * own[name].element_size() / size for name in moving)
-    must_fit(
-        a_row * n, f"the law of {n:,} rows under {draws:,} draws", rows_per_call(a_row), X.device
+    distinct = {name: _without_repeats(v) for name, v in values.items()}
+    by_row = [name for name, v in values.items() if v.stride(axis)]
+    bytes_per_row = sum(
+        distinct[name].numel() * distinct[name].element_size() / size for name in by_row
     )
-    for name in moving:
-        shape = list(own[name].shape)
+    must_fit(
+        bytes_per_row * n,
+        f"the predictive distribution of {n:,} rows under {draws:,} draws",
+        rows_per_call(bytes_per_row),
+        X.device,
+    )
+    for name in by_row:
+        shape = list(distinct[name].shape)
         shape[axis] = n
-        own[name] = own[name].new_empty(shape)
+        distinct[name] = distinct[name].new_empty(shape)
     for start in range(0, n, size):
-        part = found if start == 0 else parameters(law(X[start : start + size]))
-        for name in moving:
-            piece = _narrowed(part[name], [length == 1 for length in own[name].shape], axis)
-            own[name].narrow(axis, start, piece.shape[axis]).copy_(piece)
+        if start > 0:
+            values = parameters(predictive(X[start : start + size]))
+        for name in by_row:
+            whole = distinct[name]
+            piece = _narrowed(values[name], [length == 1 for length in whole.shape], axis)
+            whole.narrow(axis, start, piece.shape[axis]).copy_(piece)
     batch = [*first.batch_shape[:axis], n]
-    return rebuilt(first, {name: v.expand(*batch, *v.shape[axis + 1 :]) for name, v in own.items()})
+    return rebuilt(
+        first, {name: v.expand(*batch, *v.shape[axis + 1 :]) for name, v in distinct.items()}
+    )
 
 
 def each_block(
-    answer: Callable[..., Tensor], law: Distribution, *tables: Tensor, share: int = 1
+    answer: Callable[..., Tensor], distribution: Distribution, *tables: Tensor, share: int = 1
 ) -> Tensor:
-    """``answer(law, *tables)``, [..., n] from tables [..., n] or [..., 1] and a law of batch [draw, n], whose rows are independent.
+    """Return ``answer(distribution, *tables)``, computed one block of rows at a time.
 
     Args:
-        share: how many numbers ``answer`` makes of each one of the law.
+        answer: Maps a distribution and tables of some rows to a tensor [..., rows].
+        distribution: Of batch [draw, n], with independent rows.
+        *tables: Further arguments of ``answer``, [..., n] or [..., 1].
+        share: How many numbers ``answer`` computes for each element of the distribution.
+
+    Returns:
+        [..., n].
     """
-    draws, n = law.batch_shape
+    draws, n = distribution.batch_shape
     leading = max((t.numel() // t.shape[-1] for t in tables if t.ndim and t.shape[-1]), default=1)
     size = max(1, BLOCK // (draws * leading * share))
-    if n <= size or _parts(law) is None:
-        return answer(law, *tables)
+    if n <= size or _rebuilding_parameters(distribution) is None:
+        return answer(distribution, *tables)
     parts = []
     for start in range(0, n, size):
         rows = slice(start, start + size)
-        parts.append(
-            answer(
-                take(law, rows),
-                *(t[..., rows] if t.ndim and t.shape[-1] == n else t for t in tables),
-            )
-        )
+        some = [t[..., rows] if t.ndim and t.shape[-1] == n else t for t in tables]
+        parts.append(answer(take(distribution, rows), *some))
     return torch.cat(parts, -1)
 
 
-def sampled(law: Distribution, k: int, finish: Callable[[Tensor], Tensor]) -> Tensor:
-    """k draws [k, n] from an equal mixture, batch [draw, n] or batch [draw] and event [n]: components without replacement
-    from as many whole rounds of them as k needs: as often as any other where k is a multiple of their number.
+def sampled(distribution: Distribution, k: int, finish: Callable[[Tensor], Tensor]) -> Tensor:
+    """Draw k samples from an equal mixture of the components of a distribution.
+
+    Components are drawn without replacement from as many whole rounds of them as k needs. Where k
+    is a multiple of their number, each is used equally often.
 
     Args:
-        finish: of samples [*, n].
+        distribution: Of batch [draw, n], or of batch [draw] and event [n]; one component per draw.
+        k: The number of samples.
+        finish: A function applied to blocks of samples [*, n].
+
+    Returns:
+        [k, n].
 
     Raises:
-        NotEnoughMemory: if they do not fit, with the rows per call or the draws that do.
+        NotEnoughMemory: If the samples do not fit in memory; the message states how many rows or
+            samples per call do.
     """
-    draws, n = law.batch_shape[0], (*law.batch_shape, *law.event_shape)[1]
-    rounds = -(-k // draws)
-    found = None if rounds * draws * n <= BLOCK else _parts(law)
-    if found is None:
-        values = law.sample(torch.Size([rounds])).reshape(rounds * draws, n)
-        return finish(values[torch.randperm(len(values))[:k]])
-    like = next(iter(found.values()))
-    a_row = float(k * like.element_size())
-
-    def fewer(room: float) -> str:
-        return f"draw at most {rounded_down(room / (n * like.element_size())):,} at a time"
-
-    must_fit(
-        a_row * n,
-        f"{k:,} draws at {n:,} rows",
-        fewer if law.event_shape else rows_per_call(a_row),
-        like.device,
+    draws, n = (
+        distribution.batch_shape[0],
+        (*distribution.batch_shape, *distribution.event_shape)[1],
     )
+    rounds = -(-k // draws)
+    values = None
+    if rounds * draws * n > BLOCK:
+        values = _rebuilding_parameters(distribution)
+    if values is None:
+        samples = distribution.sample(torch.Size([rounds])).reshape(rounds * draws, n)
+        return finish(samples[torch.randperm(len(samples))[:k]])
+    like = next(iter(values.values()))
+    bytes_per_row = float(k * like.element_size())
+
+    def fewer(memory: float) -> str:
+        return f"draw at most {rounded_down(memory / (n * like.element_size())):,} at a time"
+
+    advice = fewer if distribution.event_shape else rows_per_call(bytes_per_row)
+    must_fit(bytes_per_row * n, f"{k:,} draws at {n:,} rows", advice, like.device)
     chosen = torch.randperm(rounds * draws)[:k] % draws
-    step = max(1, BLOCK // max(v[0].numel() for v in found.values()))
+    step = max(1, BLOCK // max(v[0].numel() for v in values.values()))
     out: Tensor | None = None
     for start in range(0, k, step):
         some = chosen[start : start + step].to(like.device)
-        values = finish(components(law, some).sample())
-        out = values.new_empty(k, n) if out is None else out
-        out[start : start + len(some)] = values
+        samples = finish(components(distribution, some).sample())
+        if out is None:
+            out = samples.new_empty(k, n)
+        out[start : start + len(some)] = samples
     assert out is not None
     return out
 
 
 class Assembled:
-    """A tensor [draw, ..., row] put together piece by piece: no second copy of it while it grows."""
+    """A tensor [draw, *inner, row] that is filled piece by piece, without a second copy of it.
+
+    Args:
+        draws: The number of draws.
+        rows: The number of rows.
+        inner: The shape of the axes between them.
+    """
 
     def __init__(self, draws: int, rows: int, inner: tuple[int, ...] = ()) -> None:
         self.draws, self.rows, self.inner = draws, rows, inner
         self._whole: Tensor | None = None
 
     def put(self, piece: Tensor, draws: slice, row: int) -> None:
-        """``piece`` [k, ..., b], or [..., b] for each of these draws, at rows from ``row`` on."""
+        """Copy a piece into its place.
+
+        Args:
+            piece: [k, ..., b] for k draws and b rows, or [..., b], the same for each of these
+                draws.
+            draws: Which draws the piece belongs to.
+            row: The first of its rows.
+        """
         if self._whole is None:
             self._whole = piece.new_empty(self.draws, *self.inner, self.rows)
         self._whole[draws, ..., row : row + piece.shape[-1]] = piece
 
     @property
     def whole(self) -> Tensor:
+        """The assembled tensor."""
         assert self._whole is not None
         return self._whole
 
 
-def _parts(law: Distribution) -> dict[str, Tensor] | None:
-    """Its parameters where it can be made from them again."""
-    if isinstance(law, Independent):
-        return _parts(law.base_dist)
+def _rebuilding_parameters(distribution: Distribution) -> dict[str, Tensor] | None:
+    """Return the parameters of a distribution if it can be rebuilt from them, else None."""
+    if isinstance(distribution, Independent):
+        return _rebuilding_parameters(distribution.base_dist)
     try:
-        found = parameters(law)
-        rows = len(law.batch_shape) - 1
-        rebuilt(law, {name: v.narrow(rows, 0, 1) for name, v in found.items()})
+        values = parameters(distribution)
+        rows = len(distribution.batch_shape) - 1
+        rebuilt(distribution, {name: v.narrow(rows, 0, 1) for name, v in values.items()})
     except (PpgpError, TypeError, ValueError, RuntimeError, AttributeError):
         return None
-    return found or None
+    return values or None
 
 
-def _own(value: Tensor) -> Tensor:
-    """Without the repetitions along axes that merely repeat it."""
+def _without_repeats(value: Tensor) -> Tensor:
+    """Return the tensor with its expanded axes (of stride 0) reduced to length 1."""
     return _narrowed(value, [step == 0 for step in value.stride()], None)
 
 
 def _narrowed(value: Tensor, once: list[bool], rows: int | None) -> Tensor:
-    """The first entry alone along these axes, that of the rows excepted."""
+    """Reduce the axes marked in ``once`` to their first entry, except the axis ``rows``."""
     for axis, alone in enumerate(once):
         if alone and axis != rows:
             value = value.narrow(axis, 0, 1)

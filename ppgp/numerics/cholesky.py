@@ -1,9 +1,10 @@
-"""Cholesky that explains its failures, and the Gaussian log density of exact GPs with its own gradient."""
+"""Cholesky factors with jitter and explained failures, and the Gaussian log density."""
 
 from __future__ import annotations
 
 import math
 import warnings
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -18,12 +19,22 @@ LOG_2PI = math.log(2 * math.pi)
 def cholesky(
     C: Float[Tensor, "*batch n n"], what: str = "covariance"
 ) -> Float[Tensor, "*batch n n"]:
-    """Lower Cholesky factor; a matrix that fails gets a growing jitter on its diagonal, and a warning says how much.
+    """Compute the lower Cholesky factor of a matrix, with jitter where it is needed.
 
-    The jitter is relative (a fraction of the mean of the diagonal), and in a batch only the matrices that fail get it.
+    A matrix that is not positive definite gets increasing jitter on its diagonal, and a
+    NumericalWarning states the amount. The jitter is relative to the mean of the diagonal. In a
+    batch, only the matrices that fail get it.
+
+    Args:
+        C: [*batch, n, n], symmetric matrices.
+        what: What the matrix is called in messages.
+
+    Returns:
+        [*batch, n, n], the lower triangular factors.
 
     Raises:
-        NumericalError: if the largest jitter does not suffice; the message names duplicate rows or the lengthscale.
+        NumericalError: If the largest jitter does not suffice; the message names duplicate rows or
+            the lengthscale.
     """
     L, info = torch.linalg.cholesky_ex(C)
     if not bool(info.any()):
@@ -31,13 +42,13 @@ def cholesky(
     scale, failed = C.diagonal(dim1=-2, dim2=-1).mean(-1), info
     for relative in LADDER[1:]:
         jitter = torch.where(info != 0, relative * scale, torch.zeros_like(scale))
-        trial, failed = torch.linalg.cholesky_ex(
-            C + torch.diag_embed(jitter.unsqueeze(-1).expand(C.shape[:-1]))
-        )
+        diagonal = torch.diag_embed(jitter.unsqueeze(-1).expand(C.shape[:-1]))
+        trial, failed = torch.linalg.cholesky_ex(C + diagonal)
         if not bool(failed.any()):
             added = float(jitter.max())
             warnings.warn(
-                f"the {what} was not positive definite; {added:.3g} ({relative:g} of its mean diagonal) was added to the diagonal",
+                f"the {what} was not positive definite; {added:.3g} ({relative:g} of its mean "
+                "diagonal) was added to the diagonal",
                 NumericalWarning,
                 stacklevel=2,
             )
@@ -46,18 +57,20 @@ def cholesky(
     raise NumericalError(
         f"a positive definite {what}",
         f"one that fails even with {LADDER[-1]:g} of its mean diagonal added",
-        _diagnose(worst.detach()),
+        _remedy(worst.detach()),
     )
 
 
-def _diagnose(C: Float[Tensor, "n n"]) -> str:
+def _remedy(C: Float[Tensor, "n n"]) -> str:
+    """Return why a matrix is not positive definite and what to do about it."""
     if not bool(torch.isfinite(C).all()):
         bad = torch.nonzero(~torch.isfinite(C).all(1)).flatten().tolist()
         verb = "is" if len(bad) == 1 else "are"
         return f"its {listed(bad, 'row')} {verb} not finite; check X there and the hyperparameters"
     d = C.diagonal()
     if bool((d <= 0).any()):
-        return f"entries {torch.nonzero(d <= 0).flatten().tolist()[:5]} of its diagonal are not positive; a variance must be"
+        bad = torch.nonzero(d <= 0).flatten().tolist()
+        return f"entries {bad[:5]} of its diagonal are not positive; a variance must be"
     correlation = C / torch.sqrt(d[:, None] * d[None, :])
     n = len(C)
     off = correlation[~torch.eye(n, dtype=torch.bool, device=C.device)]
@@ -73,46 +86,47 @@ def _diagnose(C: Float[Tensor, "n n"]) -> str:
 
 
 def factor_or_nan(C: Tensor) -> Tensor:
-    """The Cholesky factor, NaN throughout where there is none, which a sampler takes for a divergence: a zero left on its diagonal
-    would make the inverse raise."""
+    """Return the Cholesky factor of C, or NaN throughout where C is not positive definite.
+
+    A sampler treats NaN as a divergence. A zero left on the diagonal would make the inverse raise.
+    """
     L, info = torch.linalg.cholesky_ex(C)
-    return L * torch.where(info == 0, 1.0, math.nan)[..., None, None].to(
-        L
-    )  # a product, so that gradients are NaN too
+    # a product, so that gradients are NaN too
+    return L * torch.where(info == 0, 1.0, math.nan)[..., None, None].to(L)
 
 
 class _GaussianLogDensity(torch.autograd.Function):
-    """log N(r; 0, C) with d/dC = (a a' - C^-1) / 2 and d/dr = -a, a = C^-1 r.
+    """log N(r; 0, C) with d/dC = (a a' - C^-1) / 2 and d/dr = -a, where a = C^-1 r.
 
-    One Cholesky and one inverse from it, n^3 flops in all; differentiating through the Cholesky costs about three
-    times as much. Where gradients of the gradient are asked for, the backward pass recomputes from C, so that the
-    second derivatives are right too.
+    It takes one Cholesky factorisation and one inverse computed from it, n^3 flops in all;
+    differentiating through the factorisation costs about three times as much. Where second
+    derivatives are requested, the backward pass recomputes everything from C, so that they are
+    right.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(C: Tensor, r: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # type: ignore[override]
+    def forward(C: Tensor, r: Tensor) -> Any:
         L, info = torch.linalg.cholesky_ex(C)
-        # NaN on the diagonal alone, where factor_or_nan would read and write the whole matrix: all that follows is NaN
+        # NaN on the diagonal makes all that follows NaN, without a pass over the whole matrix
         L.diagonal(dim1=-2, dim2=-1).mul_(torch.where(info == 0, 1.0, math.nan)[..., None].to(L))
         w = torch.linalg.solve_triangular(L, r.unsqueeze(-1), upper=False)
-        a = torch.linalg.solve_triangular(L.mT, w, upper=True).squeeze(
-            -1
-        )  # cholesky_solve would copy L
+        # cholesky_solve would copy L
+        a = torch.linalg.solve_triangular(L.mT, w, upper=True).squeeze(-1)
         half_log_det = L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         value = -0.5 * w.square().sum((-2, -1)) - half_log_det - 0.5 * r.shape[-1] * LOG_2PI
         return value, L, a
 
     @staticmethod
-    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         C, r = inputs
         _, L, a = output
         ctx.mark_non_differentiable(L, a)
         ctx.save_for_backward(C, r, L, a)
 
     @staticmethod
-    def backward(ctx, grad, _grad_L, _grad_a):  # type: ignore[no-untyped-def]
+    def backward(ctx: Any, grad: Tensor, _grad_L: Any, _grad_a: Any) -> Any:
         C, r, L, a = ctx.saved_tensors
         if torch.is_grad_enabled():
             inverse = torch.cholesky_inverse(factor_or_nan(C))
@@ -120,22 +134,33 @@ class _GaussianLogDensity(torch.autograd.Function):
         else:
             inverse = torch.cholesky_inverse(L)
         if inverse.ndim == 2:  # one pass over the matrix instead of three
-            slope = torch.addr(inverse, a, a, beta=-0.5, alpha=0.5)
+            gradient = torch.addr(inverse, a, a, beta=-0.5, alpha=0.5)
         else:
-            slope = 0.5 * (a.unsqueeze(-1) * a.unsqueeze(-2) - inverse)
-        return slope * grad[..., None, None], -a * grad.unsqueeze(-1)
+            gradient = 0.5 * (a.unsqueeze(-1) * a.unsqueeze(-2) - inverse)
+        return gradient * grad[..., None, None], -a * grad.unsqueeze(-1)
 
 
 def gaussian_log_density(
     C: Float[Tensor, "*batch n n"], r: Float[Tensor, "*batch n"]
 ) -> Float[Tensor, "*batch"]:
-    """log N(r; 0, C), right to second order; NaN (never an exception) where C is not positive definite.
+    """Compute log N(r; 0, C) with first and second derivatives.
 
     Rasmussen & Williams (2006), equations 5.8 and 5.9.
+
+    Args:
+        C: [*batch, n, n], the covariance.
+        r: [*batch, n], the residual.
+
+    Returns:
+        [*batch]; NaN (never an exception) where C is not positive definite.
     """
-    return _GaussianLogDensity.apply(C, r)[0]  # type: ignore[index]
+    outputs: Any = _GaussianLogDensity.apply(C, r)
+    return outputs[0]
 
 
 def add_diagonal(K: Float[Tensor, "*b n n"], value: Tensor) -> Float[Tensor, "*batch n n"]:
-    """K + diag(value); ``value`` and the diagonal [*batch, n] broadcast, so that one K may serve several values."""
+    """Return K + diag(value).
+
+    ``value`` and the diagonal [*batch, n] broadcast, so that one K may serve several values.
+    """
     return K + torch.diag_embed(value.expand(torch.broadcast_shapes(value.shape, K.shape[:-1])))

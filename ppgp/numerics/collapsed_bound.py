@@ -1,12 +1,16 @@
-"""The collapsed bound of sparse GP regression: value and gradient in O(n m^2) time, with rows in chunks in O(m^2) memory.
+"""The collapsed bound of sparse GP regression: value and gradient in O(n m^2) time.
 
-n rows, m inducing inputs: Kmm [m, m] = L L', A = L^-1 Kmn [m, n], r = y - mean [n], s2 the noise variance, B = I + A A' / s2.
+Rows are processed in chunks, so that the memory is O(m^2). Notation, for n rows and m inducing
+inputs: Kmm [m, m] = L L', A = L^-1 Kmn [m, n], r = y - mean [n], s2 is the noise variance, and
+B = I + A A' / s2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import pyro.distributions as dist
 import torch
@@ -17,32 +21,42 @@ from .cholesky import LOG_2PI, cholesky, factor_or_nan
 
 __all__ = ["Projection", "SparseMarginal", "inducing_root", "jittered", "project"]
 
-JITTER = 1e-8  # of the mean of the diagonal of Kmm: inducing inputs may lie as close as they like
-JITTER_SINGLE = 1e-4  # in float32, whose own rounding is 1e-7
+JITTER = 1e-8  # relative to the mean of the diagonal of Kmm, for inducing inputs that coincide
+JITTER_SINGLE = 1e-4  # the same in float32, whose rounding error is 1e-7
 CHUNK_BYTES = 8 * 2**20
-STRIP = 128  # columns of A A' that are computed at a time, from the diagonal down
+STRIP = 128  # columns of A A' computed at a time, from the diagonal down
 
 Cross = Callable[..., Tensor]
 Inputs = Sequence[Tensor]
 
 
 def inducing_root(Kmm: Tensor) -> Tensor:
-    """L of Kmm with its jitter, NaN where there is none (a sampler takes that for a divergence)."""
+    """Return L of Kmm with its jitter, or NaN where there is none.
+
+    A sampler treats NaN as a divergence.
+    """
     return factor_or_nan(jittered(Kmm))
 
 
 def jittered(Kmm: Tensor) -> Tensor:
-    """Kmm and a jitter that only ever loosens the bound."""
-    jitter = (JITTER if Kmm.dtype == torch.float64 else JITTER_SINGLE) * Kmm.diagonal(
-        dim1=-2, dim2=-1
-    ).mean(-1)
-    diagonal = Kmm.diagonal(dim1=-2, dim2=-1) + jitter[..., None]
+    """Return Kmm with jitter on its diagonal, which can only loosen the bound."""
+    relative = JITTER if Kmm.dtype == torch.float64 else JITTER_SINGLE
+    diagonal = Kmm.diagonal(dim1=-2, dim2=-1)
+    diagonal = diagonal + relative * diagonal.mean(-1)[..., None]
     return torch.diagonal_scatter(Kmm, diagonal, dim1=-2, dim2=-1)
 
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """All that the bounds and q(u) need of n rows: S = A A' [m, m], Ar [m], r'r, the trace of Knn, n."""
+    """The sums over rows that the bounds and q(u) depend on.
+
+    Attributes:
+        S: A A' [m, m].
+        Ar: A r [m].
+        rr: r'r.
+        trace: The trace of Knn.
+        n: The number of rows.
+    """
 
     S: Tensor
     Ar: Tensor
@@ -51,7 +65,7 @@ class Projection:
     n: int
 
     def _quadratic(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """r' (Q + noise I)^-1 r and log|Q + noise I|, Q = A' A."""
+        """Return r' (Q + noise I)^-1 r and log|Q + noise I|, where Q = A' A."""
         eye = torch.eye(len(self.S)).to(self.S)
         root = factor_or_nan(eye + self.S / noise)
         e = torch.linalg.solve_triangular(root, self.Ar[:, None], upper=False)[:, 0]
@@ -62,22 +76,32 @@ class Projection:
 
     @property
     def gap(self) -> Tensor:
-        """tr(Knn - Qnn): what the inducing inputs leave unexplained."""
+        """tr(Knn - Qnn), the variance that the inducing inputs leave unexplained."""
         return self.trace - self.S.diagonal().sum()
 
     def lower(self, noise: Tensor) -> Tensor:
-        """log N(r; 0, Q + s2 I) - tr(Knn - Q) / (2 s2) <= log p(y). Titsias (2009), equation 9."""
+        """Return log N(r; 0, Q + s2 I) - tr(Knn - Q) / (2 s2), which is at most log p(y).
+
+        Titsias (2009), equation 9.
+        """
         square, log_det = self._quadratic(noise)
         return -0.5 * (square + log_det + self.n * LOG_2PI + self.gap / noise)
 
     def upper(self, noise: Tensor) -> Tensor:
-        """-n/2 log 2 pi - log|Q + s2 I| / 2 - r' (Q + (s2 + tr(Knn - Q)) I)^-1 r / 2 >= log p(y). Titsias (2014)."""
+        """Return an upper bound of log p(y). Titsias (2014).
+
+        It is -n/2 log 2 pi - log|Q + s2 I| / 2 - r' (Q + (s2 + tr(Knn - Q)) I)^-1 r / 2.
+        """
         _, log_det = self._quadratic(noise)
         square, _ = self._quadratic(noise + self.gap.clamp_min(0.0))
         return -0.5 * (square + log_det + self.n * LOG_2PI)
 
     def posterior(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean [m] and a root W [m, m] of the covariance W' W of the optimal q(v), u = L v: B^-1 Ar / s2 and B^-1."""
+        """Return the optimal q(v), where u = L v.
+
+        Returns:
+            The mean B^-1 Ar / s2 [m], and a root W [m, m] of the covariance W' W = B^-1.
+        """
         root = cholesky(
             torch.eye(len(self.S)).to(self.S) + self.S / noise,
             "posterior precision of the inducing variables",
@@ -87,7 +111,7 @@ class Projection:
 
 
 def _blocks(X: Tensor, m: int) -> Iterator[slice]:
-    """Runs of rows whose Kmn is small enough to go through the caches."""
+    """Yield chunks of rows for which Kmn fits in the processor's caches."""
     size = max(m, CHUNK_BYTES // (m * X.element_size()))
     for i in range(0, len(X), size):
         yield slice(i, min(i + size, len(X)))
@@ -96,7 +120,16 @@ def _blocks(X: Tensor, m: int) -> Iterator[slice]:
 def project(
     cross: Cross, inputs: Inputs, L: Tensor, X: Tensor, r: Tensor, diagonal: Tensor
 ) -> Projection:
-    """Go over the rows in chunks; ``cross(X[rows], *inputs)`` is Kmn [m, rows], ``diagonal`` that of Knn [n]."""
+    """Compute the sums over rows, in chunks of rows.
+
+    Args:
+        cross: ``cross(X[rows], *inputs)`` is Kmn [m, rows].
+        inputs: The tensors that Kmn depends on.
+        L: [m, m], the Cholesky factor of Kmm.
+        X: [n, d], the rows.
+        r: [n], the residuals.
+        diagonal: [n], the diagonal of Knn.
+    """
     m = len(L)
     strips = [torch.zeros_like(L[i:, i : i + STRIP]) for i in range(0, m, STRIP)]
     Ar = torch.zeros_like(L[0])
@@ -107,78 +140,87 @@ def project(
             for i, s in enumerate(strips)
         ]
         Ar = Ar + A @ r[rows]
-    lower = torch.cat([torch.nn.functional.pad(s, (0, 0, m - len(s), 0)) for s in strips], 1).tril()
+    padded = [torch.nn.functional.pad(s, (0, 0, m - len(s), 0)) for s in strips]
+    lower = torch.cat(padded, 1).tril()
     return Projection(lower + lower.tril(-1).mT, Ar, r.square().sum(), diagonal.sum(), len(r))
 
 
 class _Collapsed(torch.autograd.Function):
-    """Titsias' lower bound, and its gradient by formula: three products with Kmn in all, and nothing of size m n is kept.
+    """Titsias' lower bound with an explicit gradient.
 
-    The backward pass computes each chunk of Kmn again. Where gradients of the gradient are asked for, it differentiates the
-    bound as it is written.
+    Value and gradient take three products with Kmn in all, and nothing of size m n is kept: the
+    backward pass computes each chunk of Kmn again. Where second derivatives are requested, it
+    differentiates the bound as it is written.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(cross, Kmm, X, r, diagonal, noise, *inputs):  # type: ignore[no-untyped-def,override]
+    def forward(
+        cross: Any, Kmm: Any, X: Any, r: Any, diagonal: Any, noise: Any, *inputs: Any
+    ) -> Any:
         L = factor_or_nan(Kmm)
         rows = project(cross, inputs, L, X, r, diagonal)
         return rows.lower(noise), L, rows.S, rows.Ar
 
     @staticmethod
-    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.cross = inputs[0]
         ctx.mark_non_differentiable(*output[1:])
         ctx.save_for_backward(*inputs[1:], *output[1:])
 
     @staticmethod
-    def backward(ctx, grad, *_):  # type: ignore[no-untyped-def]
+    def backward(ctx: Any, grad: Tensor, *_: Any) -> Any:
         Kmm, X, r, diagonal, noise, *inputs, L, S, Ar = ctx.saved_tensors
         if torch.is_grad_enabled():
-            pull = torch.func.vjp(
+            vector_jacobian = torch.func.vjp(
                 lambda *a: _plain(ctx.cross, *a), Kmm, X, r, diagonal, noise, *inputs
             )[1]
-            return None, *pull(grad)
+            return None, *vector_jacobian(grad)
         m, n = len(S), len(r)
         eye = torch.eye(m).to(S)
         root = factor_or_nan(eye + S / noise)
         B = torch.cholesky_inverse(root)
         c = B @ Ar
         P = S / noise - eye + B + torch.outer(c, c) / noise.square()
-        slope_Kmm = -0.5 * grad * _sandwich(L, P)
-        slope_noise = _slope_in_noise(
-            Projection(S, Ar, r.square().sum(), diagonal.sum(), n), noise, B, c
-        )
+        gradient_Kmm = -0.5 * grad * _sandwich(L, P)
+        sums = Projection(S, Ar, r.square().sum(), diagonal.sum(), n)
+        gradient_noise = _derivative_in_noise(sums, noise, B, c)
         H = grad * _sandwich(L, (eye - B) / noise - torch.outer(c, c) / noise**3)
-        h = (
-            grad
-            * torch.linalg.solve_triangular(L.mT, c[:, None], upper=True)[:, 0]
-            / noise.square()
-        )
+        solved = torch.linalg.solve_triangular(L.mT, c[:, None], upper=True)[:, 0]
+        h = grad * solved / noise.square()
         totals = [torch.zeros_like(a) for a in inputs]
         parts, parts_X = [], []
-        apart = (
-            0.0 * h[0]
-        )  # lest a compiled graph take each chunk for that of the forward pass, and keep them all
+        # makes each chunk differ from that of the forward pass: a compiled graph would otherwise
+        # identify the two and keep all chunks
+        distinct = 0.0 * h[0]
         for rows in _blocks(X, m):
-            block = X[rows] + apart
-            moved = ctx.needs_input_grad[2]  # X is what a network makes of the rows
-            if moved:
-                K, pull = torch.func.vjp(ctx.cross, block, *inputs)[:2]
+            block = X[rows] + distinct
+            needs_X = ctx.needs_input_grad[2]  # X may be the output of a network
+            if needs_X:
+                K, vector_jacobian = torch.func.vjp(ctx.cross, block, *inputs)[:2]
             else:
-                K, pull = torch.func.vjp(lambda *a: ctx.cross(block, *a), *inputs)[:2]  # noqa: B023
-            slopes = pull(torch.addr(H @ K, h, r[rows]))
-            if moved:
-                parts_X.append(slopes[0])
-                slopes = slopes[1:]
-            totals = [t + s for t, s in zip(totals, slopes, strict=True)]
+                at_rows = partial(ctx.cross, block)
+                K, vector_jacobian = torch.func.vjp(at_rows, *inputs)[:2]
+            gradients = vector_jacobian(torch.addr(H @ K, h, r[rows]))
+            if needs_X:
+                parts_X.append(gradients[0])
+                gradients = gradients[1:]
+            totals = [t + s for t, s in zip(totals, gradients, strict=True)]
             if ctx.needs_input_grad[3]:
                 parts.append(h @ K - grad * r[rows] / noise)
-        slope_r = torch.cat(parts) if parts else None
-        slope_diagonal = (-0.5 * grad / noise).expand(n)
-        slope_X = torch.cat(parts_X) if parts_X else None
-        return None, slope_Kmm, slope_X, slope_r, slope_diagonal, grad * slope_noise, *totals
+        gradient_r = torch.cat(parts) if parts else None
+        gradient_diagonal = (-0.5 * grad / noise).expand(n)
+        gradient_X = torch.cat(parts_X) if parts_X else None
+        return (
+            None,
+            gradient_Kmm,
+            gradient_X,
+            gradient_r,
+            gradient_diagonal,
+            grad * gradient_noise,
+            *totals,
+        )
 
 
 def _plain(
@@ -190,37 +232,47 @@ def _plain(
     noise: Tensor,
     *inputs: Tensor,
 ) -> Tensor:
+    """Return the lower bound without the explicit gradient, for second derivatives."""
     return project(cross, inputs, factor_or_nan(Kmm), X, r, diagonal).lower(noise)
 
 
 def _sandwich(L: Tensor, M: Tensor) -> Tensor:
-    """L^-T M L^-1."""
+    """Return L^-T M L^-1."""
     left = torch.linalg.solve_triangular(L.mT, M, upper=True)
     return torch.linalg.solve_triangular(L, left, upper=False, left=False)
 
 
-def _slope_in_noise(rows: Projection, noise: Tensor, B: Tensor, c: Tensor) -> Tensor:
-    """Of the lower bound; B^-1 is passed as ``B``, and c = B^-1 Ar."""
-    log_det = (rows.n - len(B) + B.diagonal().sum()) / noise
-    square = -rows.rr + (2 * (rows.Ar @ c) - c @ (rows.S @ c) / noise) / noise
-    return -0.5 * (log_det + (square - rows.gap) / noise.square())
+def _derivative_in_noise(sums: Projection, noise: Tensor, B: Tensor, c: Tensor) -> Tensor:
+    """Return the derivative of the lower bound in s2.
+
+    Args:
+        sums: The sums over rows.
+        noise: s2.
+        B: The inverse of B in the notation of the module.
+        c: B^-1 Ar.
+    """
+    log_det = (sums.n - len(B) + B.diagonal().sum()) / noise
+    square = -sums.rr + (2 * (sums.Ar @ c) - c @ (sums.S @ c) / noise) / noise
+    return -0.5 * (log_det + (square - sums.gap) / noise.square())
 
 
 class SparseMarginal(dist.TorchDistribution):
-    """A law of y [n] whose log density is Titsias' lower bound; it draws from N(loc, Q + noise I).
+    """A distribution of y [n] whose log density is Titsias' lower bound.
+
+    Samples come from N(loc, Q + s2 I).
 
     Args:
-        loc: [n].
-        Kmm: [m, m].
-        cross: (rows of X, *inputs) -> Kmn [m, rows].
-        inputs: the tensors that Kmn depends on: inducing inputs, hyperparameters.
-        X: [n, d].
-        diagonal: of Knn, [n].
-        noise: [].
+        loc: [n], the mean.
+        Kmm: [m, m], the covariance of the inducing variables.
+        cross: Maps (rows of X, *inputs) to Kmn [m, rows].
+        inputs: The tensors that Kmn depends on: inducing inputs, hyperparameters.
+        X: [n, d], the rows.
+        diagonal: [n], the diagonal of Knn.
+        noise: [], the noise variance s2.
     """
 
-    arg_constraints = {"loc": constraints.real_vector}  # type: ignore[assignment]
-    support = constraints.real_vector  # type: ignore[assignment]
+    arg_constraints: Any = {"loc": constraints.real_vector}
+    support: Any = constraints.real_vector
 
     def __init__(
         self,
@@ -238,32 +290,30 @@ class SparseMarginal(dist.TorchDistribution):
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> SparseMarginal:
         if len(tuple(batch_shape)):
-            raise NotImplementedError("SparseMarginal has one law at a time")
+            raise NotImplementedError("SparseMarginal has no batch shape")
         return self
 
     def project(self, value: Tensor, L: Tensor) -> Projection:
-        """What the rows say, given ``inducing_root(Kmm)``."""
+        """Return the sums over rows for y = ``value``, given L = ``inducing_root(Kmm)``."""
         return project(self.cross, self.inputs, L, self.X, value - self.loc, self.diagonal)
 
     def log_prob(self, value: Tensor) -> Tensor:
         r, Kmm = value - self.loc, jittered(self.Kmm)
-        return _Collapsed.apply(
+        outputs: Any = _Collapsed.apply(
             self.cross, Kmm, self.X, r, self.diagonal, self.noise, *self.inputs
-        )[0]  # type: ignore[index]
+        )
+        return outputs[0]
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = torch.Size(sample_shape)
         with torch.no_grad():
             L = inducing_root(self.Kmm)
             v = torch.randn(*shape, len(L), 1, dtype=L.dtype, device=L.device)
-            u = torch.linalg.solve_triangular(
-                L.mT, v, upper=True
-            )  # L^-T v: Knm L^-T v has covariance Q
-            f = torch.cat(
-                [
-                    (self.cross(self.X[rows], *self.inputs).mT @ u).squeeze(-1)
-                    for rows in _blocks(self.X, len(L))
-                ],
-                -1,
-            )
+            # the covariance of Knm L^-T v is Q
+            u = torch.linalg.solve_triangular(L.mT, v, upper=True)
+            parts = []
+            for rows in _blocks(self.X, len(L)):
+                Knm = self.cross(self.X[rows], *self.inputs).mT
+                parts.append((Knm @ u).squeeze(-1))
+            f = torch.cat(parts, -1)
             return self.loc + f + self.noise.sqrt() * torch.randn_like(f)

@@ -1,11 +1,17 @@
-"""The posterior of a linear model with Gaussian noise, exactly: conjugate given the noise, one-dimensional in the noise.
+"""The exact posterior of a linear model with Gaussian noise.
 
-With Phi [n, p] the inputs (and a column of ones), and a Gaussian prior of precision P and mean m0 on the coefficients w,
-take w = U v with U'(Phi'Phi + P)U = I, U'Phi'Phi U = diag(fit) and U'PU = diag(rest). Given the noise variance s the v_j are
-independent, v_j ~ N((data_j / s + prior_j) / q_j, 1 / q_j),  q_j = fit_j / s + rest_j,  so that every s costs O(p).
-(rest = 1 - fit, but found from P: under a flat prior it is 0, and next to fit / s a rounding of 1e-16 need not be small.)
-A conjugate prior has covariance s P^-1 instead: v_j ~ N(data_j + prior_j, s). Bishop (2006), section 3.3; Gelman et al.
-(2013), section 14.2. The decomposition is that of [Phi; P^1/2], never of Phi'Phi: no digits are lost to squaring.
+It is conjugate given the noise variance, and one-dimensional in the noise variance. With Phi [n, p]
+the inputs (and a column of ones), and a Gaussian prior of precision P and mean m0 on the
+coefficients w, write w = U v with U'(Phi'Phi + P)U = I, U'Phi'Phi U = diag(fit) and
+U'PU = diag(rest). Given the noise variance s, the v_j are independent,
+
+    v_j ~ N((data_j / s + prior_j) / q_j, 1 / q_j),  q_j = fit_j / s + rest_j,
+
+so that each value of s costs O(p). Mathematically rest = 1 - fit, but it is computed from P: under
+a flat prior it is 0, and beside fit / s a rounding error of 1e-16 need not be small. A conjugate
+prior has covariance s P^-1 instead, which gives v_j ~ N(data_j + prior_j, s). Bishop (2006),
+section 3.3; Gelman et al. (2013), section 14.2. The decomposition is that of [Phi; P^1/2], never of
+Phi'Phi, so that no digits are lost to squaring.
 """
 
 from __future__ import annotations
@@ -21,20 +27,30 @@ from ..errors import DataError, counted
 from .cholesky import LOG_2PI
 
 NODES = 4001  # of the trapezoid rule in log s; it converges exponentially for a smooth density
-DEPTH = 45.0  # nats below the peak where the density counts for nothing
-REACH = 30.0  # of the first grid in log s, either side of what the residuals say
-FARTHEST = 600.0  # |log s| that a grid is stretched to before the posterior counts as improper
-RANK = (
-    1e-11  # singular values below this share of the largest one say nothing about the coefficients
-)
+DEPTH = 45.0  # nats below the peak at which the density is negligible
+REACH = 30.0  # half-width of the first grid in log s, beyond the values that the residuals suggest
+FARTHEST = 600.0  # largest |log s| of a grid; a posterior that reaches it is improper
+RANK = 1e-11  # singular values below this share of the largest one count as zero
 
 
 @dataclass(frozen=True)
 class Decomposition:
-    """U, fit, rest, data, prior as above, and what the evidence needs: n, the residual outside the columns, constants.
+    """The quantities of the module's notation, and what the evidence needs besides.
 
-    U is square: directions that no row says anything of, the null space of Phi, have fit 0 and keep their prior.
-    ``seen`` are the coordinates of y along the columns of Phi U, ``outside`` is the square of the rest of y, ``total`` that of y.
+    Attributes:
+        basis: U [p, p]. Directions about which the rows hold no information, the null space of Phi,
+            have fit 0 and keep their prior.
+        fit: [p], the diagonal of U'Phi'Phi U.
+        rest: [p], the diagonal of U'PU.
+        data: [p], U'Phi'y.
+        prior: [p], U'P m0.
+        seen: [p], the coordinates of y along the columns of Phi U.
+        n: The number of rows.
+        outside: The sum of squares of y outside the column space.
+        total: The sum of squares of y.
+        prior_square: m0'P m0.
+        log_prior: The log normaliser of the prior, over its proper coordinates.
+        proper: The number of coefficients with a proper prior.
     """
 
     basis: Tensor
@@ -51,34 +67,46 @@ class Decomposition:
     proper: int
 
     def coefficients(self, s: Tensor, conjugate: bool) -> tuple[Tensor, Tensor]:
-        """Mean and variance of v given noise variances s [k]: [k, p] each."""
+        """Return mean and variance of v, [k, p] each, given noise variances s [k]."""
         return moments(self.fit, self.rest, self.data, self.prior, s, conjugate)
 
     def squares(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Sum of squared residuals, and (w - m0)'P(w - m0), at v [k, p]: [k] each."""
+        """Return the sum of squared residuals and (w - m0)'P(w - m0), [k] each, at v [k, p]."""
         residual = self.outside + (self.seen - self.fit.sqrt() * v).square().sum(-1)
         penalty = (self.rest * v.square() - 2 * v * self.prior).sum(-1) + self.prior_square
         return residual, penalty.clamp_min(0.0)
 
     @property
     def half_log_det(self) -> float:
-        """log |det U| = -log|Phi'Phi + P| / 2."""
+        """The value log |det U| = -log|Phi'Phi + P| / 2."""
         return float(torch.linalg.slogdet(self.basis).logabsdet) if len(self.fit) else 0.0
 
     def log_marginal(self, s: Tensor, conjugate: bool = False) -> Tensor:
-        """log p(y given s), [k], the coefficients integrated out."""
+        """Return log p(y given s), [k], with the coefficients integrated out."""
         v, variance = self.coefficients(s, conjugate)
         residual, penalty = self.squares(v)
-        prior = self.log_prior - (0.5 * self.proper * s.log() if conjugate else 0.0)
+        prior = self.log_prior
+        if conjugate:
+            prior = prior - 0.5 * self.proper * s.log()
+            penalty = penalty / s
         fitted = 0.5 * len(self.fit) * LOG_2PI + self.half_log_det + 0.5 * variance.log().sum(-1)
-        square = residual / s + (penalty / s if conjugate else penalty)
+        square = residual / s + penalty
         return -0.5 * self.n * (LOG_2PI + s.log()) + prior + fitted - 0.5 * square
 
 
 def moments(
     fit: Tensor, rest: Tensor, data: Tensor, prior: Tensor, s: Tensor, conjugate: bool
 ) -> tuple[Tensor, Tensor]:
-    """Mean and variance [k, p] of v given noise variances s [k]."""
+    """Return mean and variance of v, [k, p] each, given noise variances s [k].
+
+    Args:
+        fit: [p], as in ``Decomposition``.
+        rest: [p].
+        data: [p].
+        prior: [p].
+        s: [k], noise variances.
+        conjugate: Whether the prior covariance of the coefficients is proportional to s.
+    """
     s = s[:, None]
     if conjugate:
         return (data + prior).expand(len(s), -1), s.expand(-1, len(fit))
@@ -89,10 +117,18 @@ def moments(
 def decompose(
     Phi: Tensor, y: Tensor, precision: Tensor, mean: Tensor, names: list[str]
 ) -> Decomposition:
-    """The simultaneous diagonalisation; precision and mean [p] are the prior's, 0 where it is flat.
+    """Diagonalise Phi'Phi and the prior precision simultaneously.
+
+    Args:
+        Phi: [n, p], the inputs.
+        y: [n], the targets.
+        precision: [p], the diagonal of the prior precision, 0 for a flat prior.
+        mean: [p], the prior mean, 0 for a flat prior.
+        names: The names of the p columns, for the message of an error.
 
     Raises:
-        DataError: if data and prior together leave a direction of the coefficients free, naming the columns in it.
+        DataError: If data and prior together leave a direction of the coefficients undetermined;
+            the message names the columns in it.
     """
     n, p = Phi.shape
     size = Phi.square().sum(0).add(precision).sqrt()
@@ -101,23 +137,15 @@ def decompose(
     Q, R = torch.linalg.qr(stacked)
     _, values, right = torch.linalg.svd(R)
     if p and float(values.min()) <= RANK * float(values.max()):
-        free = right[-1].abs()
-        columns = [names[j] for j in torch.nonzero(free > 0.1 * free.max()).flatten().tolist()]
-        raise DataError(
-            "inputs that determine every coefficient, as the prior is flat",
-            f"{counted(n, 'row')} and {counted(p, 'coefficient')}"
-            if p > n
-            else f"columns that are combinations of one another: {', '.join(columns[:6])}",
-            "drop columns, or give the weights a prior such as Normal(0, 1)",
-        )
-    # the full V where there are fewer rows than coefficients: its last columns span the null space
+        raise _undetermined(n, right[-1].abs(), names)
+    # with fewer rows than coefficients the full V is needed: its last columns span the null space
     W, S, Vh = torch.linalg.svd(Q[:n], full_matrices=p > n)
     basis = torch.linalg.solve_triangular(R, Vh.mT, upper=True) / size[:, None]
     S = torch.nn.functional.pad(S.clamp(0.0, 1.0), (0, p - len(S)))
     projected = torch.nn.functional.pad(W.mT @ y, (0, p - W.shape[1]))
     seen = torch.where(S > 0, projected, torch.zeros_like(S))
     rest = (Q[n:] @ Vh.mT).square().sum(0)
-    rounding = (p * torch.finfo(rest.dtype).eps) ** 2  # all that is left of a flat direction
+    rounding = (p * torch.finfo(rest.dtype).eps) ** 2  # all that remains of a flat direction
     proper = precision > 0
     return Decomposition(
         basis=basis,
@@ -135,15 +163,44 @@ def decompose(
     )
 
 
-def conjugate_law(d: Decomposition, shape: float, rate: float) -> tuple[float, float, float]:
-    """Shape and rate of the inverse-gamma posterior of the noise, and the log evidence.
+def _undetermined(n: int, direction: Tensor, names: list[str]) -> DataError:
+    """Return the error for coefficients that are not determined along ``direction`` [p]."""
+    p = len(direction)
+    if p > n:
+        got = f"{counted(n, 'row')} and {counted(p, 'coefficient')}"
+    else:
+        involved = torch.nonzero(direction > 0.1 * direction.max()).flatten().tolist()
+        columns = ", ".join([names[j] for j in involved][:6])
+        got = f"columns that are combinations of one another: {columns}"
+    return DataError(
+        "inputs that determine every coefficient, as the prior is flat",
+        got,
+        "drop columns, or give the weights a prior such as Normal(0, 1)",
+    )
 
-    A flat prior on the noise is shape -1, rate 0; its evidence is the integral against that density.
+
+def conjugate_posterior(d: Decomposition, shape: float, rate: float) -> tuple[float, float, float]:
+    """Return the inverse-gamma posterior of the noise variance under a conjugate prior.
+
+    A flat prior on the noise has shape -1 and rate 0; its evidence is the integral against that
+    density.
+
+    Args:
+        d: The decomposition.
+        shape: The shape of the inverse-gamma prior.
+        rate: Its rate.
+
+    Returns:
+        Shape and rate of the posterior, and the log evidence.
+
+    Raises:
+        DataError: If the posterior is improper.
     """
     v, _ = d.coefficients(torch.ones(1, dtype=d.fit.dtype), conjugate=True)
     residual, penalty = d.squares(v)
     flat = len(d.fit) - d.proper
-    new_shape, new_rate = shape + 0.5 * (d.n - flat), rate + 0.5 * float(residual + penalty)
+    new_shape = shape + 0.5 * (d.n - flat)
+    new_rate = rate + 0.5 * float(residual + penalty)
     if new_shape <= 0 or new_rate <= 0:
         raise DataError(
             "more rows than coefficients, as the priors are flat",
@@ -159,14 +216,27 @@ def conjugate_law(d: Decomposition, shape: float, rate: float) -> tuple[float, f
 def noise_posterior(
     d: Decomposition, log_prior: Callable[[Tensor], Tensor], like: Tensor, conjugate: bool = False
 ) -> tuple[Tensor, Tensor, float]:
-    """log s on a grid, its posterior cdf there, and the log evidence, for any prior on s: ``log_prior(s)`` [k]."""
+    """Compute the posterior of the noise variance s on a grid in log s, for any prior on s.
+
+    Args:
+        d: The decomposition.
+        log_prior: Maps noise variances s [k] to log prior densities [k].
+        like: A tensor whose dtype and device the results have.
+        conjugate: Whether the prior covariance of the coefficients is proportional to s.
+
+    Returns:
+        The grid of log s, the posterior cdf on it, and the log evidence.
+
+    Raises:
+        DataError: If the posterior is improper.
+    """
 
     def density(t: Tensor) -> Tensor:  # of t = log s
         s = t.exp()
         return torch.nan_to_num(d.log_marginal(s, conjugate) + log_prior(s) + t, nan=-math.inf)
 
     low, high = _first_grid(d, density, like)
-    for _ in range(4):  # towards the part that counts
+    for _ in range(4):  # narrows the grid to the range with non-negligible density
         grid = torch.linspace(float(low), float(high), NODES, dtype=like.dtype, device=like.device)
         log_p = density(grid)
         counts = torch.nonzero(log_p > log_p.max() - DEPTH).flatten()
@@ -185,16 +255,17 @@ def noise_posterior(
 def _first_grid(
     d: Decomposition, density: Callable[[Tensor], Tensor], like: Tensor
 ) -> tuple[float, float]:
-    """Ends of log s beyond which the density counts for nothing: around all that the rows can mean by noise, wider where it must.
+    """Return the ends of a range of log s outside which the density is negligible.
+
+    The range starts around the noise variances that the data allow, and is widened as needed.
 
     Raises:
-        DataError: if it does not fall off, so that there is no posterior.
+        DataError: If the density does not vanish at the ends, so that there is no posterior.
     """
     per_row = 1 / max(d.n, 1)
     most = math.log(max(d.total * per_row, 1e-8))
-    least = math.log(
-        max(d.outside * per_row, 1e-8)
-    )  # 0 where as many coefficients as rows leave nothing over
+    # the residual is 0 with as many coefficients as rows
+    least = math.log(max(d.outside * per_row, 1e-8))
     low, high = min(least, most) - REACH, max(least, most) + REACH
     while True:
         grid = torch.linspace(low, high, NODES, dtype=like.dtype, device=like.device)
@@ -208,14 +279,15 @@ def _first_grid(
     if bool(counts[-1]) or not bool(torch.isfinite(log_p).any()):
         raise DataError(
             "priors and rows that determine the noise",
-            f"{counted(d.n, 'row')}, {counted(len(d.fit), 'coefficient')}, and a posterior of the noise with no end",
+            f"{counted(d.n, 'row')}, {counted(len(d.fit), 'coefficient')}, and an improper "
+            "posterior of the noise",
             "give the noise a proper prior such as LogNormal(-1, 1.5), or more rows",
         )
     return low, high
 
 
 def invert(grid: Tensor, cdf: Tensor, u: Tensor) -> Tensor:
-    """Where the cdf reaches u [k], by linear interpolation."""
+    """Return the grid point at which the cdf reaches u [k], by linear interpolation."""
     right = torch.searchsorted(cdf, u).clamp(1, len(grid) - 1)
     left = right - 1
     share = (u - cdf[left]) / (cdf[right] - cdf[left]).clamp_min(torch.finfo(cdf.dtype).tiny)

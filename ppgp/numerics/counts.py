@@ -1,4 +1,4 @@
-"""P(Y <= k) of laws of counts, which torch has no cdf for, through SciPy's incomplete gamma and beta functions."""
+"""P(Y <= k) of count distributions that lack a cdf in torch, by SciPy's special functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ Form = Callable[[Any, Tensor], Tensor]
 
 
 def closed_cdf(d: Distribution, x: Tensor) -> Tensor | None:
-    """P(component <= x), broadcast over the batch of ``d``; None for a law without a form."""
+    """Return P(component <= x), broadcast over the batch of ``d``.
+
+    It uses SciPy's incomplete gamma and beta functions.
+
+    Returns:
+        The probabilities, or None for a distribution without such a form.
+    """
     form = next((FORMS[c.__name__] for c in type(d).__mro__ if c.__name__ in FORMS), None)
     if form is None:
         return None

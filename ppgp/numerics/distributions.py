@@ -1,9 +1,10 @@
-"""The few Pyro distributions that the models need and Pyro does not have in this form."""
+"""The distributions that the models need and that Pyro does not have in this form."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyro.distributions as dist
@@ -19,15 +20,16 @@ __all__ = ["GPMarginal", "NormalMixture", "PoissonLogNormal", "TrendMarginal"]
 
 
 class GPMarginal(dist.TorchDistribution):
-    """N(loc, covariance) over all rows at once, its log density with the analytic gradient of ``linalg``.
+    """N(loc, covariance) over all rows at once, with an explicit gradient of the log density.
 
     Args:
-        loc: [*batch, n]
-        covariance: [*batch, n, n], noise included
+        loc: [*batch, n], the mean.
+        covariance: [*batch, n, n], the covariance, noise included.
+        validate_args: Whether to check arguments, as in torch.
     """
 
-    arg_constraints = {"loc": constraints.real_vector}  # type: ignore[assignment]
-    support = constraints.real_vector  # type: ignore[assignment]
+    arg_constraints: Any = {"loc": constraints.real_vector}
+    support: Any = constraints.real_vector
     has_rsample = True
 
     def __init__(self, loc: Tensor, covariance: Tensor, validate_args: bool | None = None) -> None:
@@ -63,17 +65,22 @@ class GPMarginal(dist.TorchDistribution):
 
 
 class TrendMarginal(GPMarginal):
-    """N(loc + F beta, covariance) over all rows, with beta integrated out under a flat prior, or put at its best.
+    """N(loc + F beta, covariance) over all rows, with beta integrated out or maximised.
 
-    Improper along the columns of F: a draw has beta = 0. The density depends on y through contrasts alone (REML), whose law is
-    that of such draws whatever beta is.
+    The prior of beta is flat.
+
+    The distribution is improper along the columns of F; a sample has beta = 0. The density depends
+    on y through contrasts alone (REML), whose distribution is that of such samples whatever beta
+    is.
 
     Args:
-        loc: [*batch, n]
-        covariance: [*batch, n, n], noise included.
-        F: [n, p], of full rank.
-        profile: whether the density is that at the generalised least-squares estimate of beta (which is no law of y, but has
-            its maximum at the maximum-likelihood estimates) in place of the integral.
+        loc: [*batch, n], the mean without the trend.
+        covariance: [*batch, n, n], the covariance, noise included.
+        F: [n, p], the functions of the trend at the rows, of full rank.
+        profile: Whether the density is that at the generalised least-squares estimate of beta, in
+            place of the integral. It is then not a probability density of y, but has its maximum at
+            the maximum-likelihood estimates.
+        validate_args: Whether to check arguments, as in torch.
     """
 
     def __init__(
@@ -101,18 +108,21 @@ class TrendMarginal(GPMarginal):
 
 
 class NormalMixture(dist.TorchDistribution):
-    """sum_k proportion_k N(loc_k, scale_k^2), with the cdf that a prediction needs.
+    """The mixture of normals sum_k proportion_k N(loc_k, scale_k^2), with a cdf.
 
     Args:
-        proportion, loc, scale: [*batch, K] each.
+        proportion: [*batch, K], the weights of the components.
+        loc: [*batch, K], their means.
+        scale: [*batch, K], their standard deviations.
+        validate_args: Whether to check arguments, as in torch.
     """
 
-    arg_constraints = {  # type: ignore[assignment]
+    arg_constraints: Any = {
         "proportion": constraints.simplex,
         "loc": constraints.real_vector,
         "scale": constraints.independent(constraints.positive, 1),
     }
-    support = constraints.real  # type: ignore[assignment]
+    support: Any = constraints.real
 
     def __init__(
         self, proportion: Tensor, loc: Tensor, scale: Tensor, validate_args: bool | None = None
@@ -122,9 +132,8 @@ class NormalMixture(dist.TorchDistribution):
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> NormalMixture:
         shape = torch.Size(batch_shape) + self.loc.shape[-1:]
-        return NormalMixture(
-            *(x.expand(shape) for x in (self.proportion, self.loc, self.scale)), validate_args=False
-        )
+        parts = [x.expand(shape) for x in (self.proportion, self.loc, self.scale)]
+        return NormalMixture(*parts, validate_args=False)
 
     @property
     def mean(self) -> Tensor:
@@ -136,7 +145,7 @@ class NormalMixture(dist.TorchDistribution):
         return within + (self.proportion * (self.loc - self.mean[..., None]).square()).sum(-1)
 
     def component_log_prob(self, value: Tensor) -> Tensor:
-        """log of proportion_k N(value; loc_k, scale_k^2), [..., K]."""
+        """Return log(proportion_k N(value; loc_k, scale_k^2)), [..., K]."""
         z = (value[..., None] - self.loc) / self.scale
         return self.proportion.log() - self.scale.log() - 0.5 * (z.square() + LOG_2PI)
 
@@ -144,35 +153,38 @@ class NormalMixture(dist.TorchDistribution):
         return torch.logsumexp(self.component_log_prob(value), -1)
 
     def cdf(self, value: Tensor) -> Tensor:
-        return (
-            self.proportion * torch.special.ndtr((value[..., None] - self.loc) / self.scale)
-        ).sum(-1)
+        z = (value[..., None] - self.loc) / self.scale
+        return (self.proportion * torch.special.ndtr(z)).sum(-1)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with torch.no_grad():
-            k = torch.distributions.Categorical(self.proportion).sample(torch.Size(sample_shape))[
-                ..., None
-            ]
-            loc, scale = (
-                x.expand(*k.shape[:-1], -1).gather(-1, k)[..., 0] for x in (self.loc, self.scale)
-            )
+            shape = torch.Size(sample_shape)
+            k = torch.distributions.Categorical(self.proportion).sample(shape)[..., None]
+            loc = self.loc.expand(*k.shape[:-1], -1).gather(-1, k)[..., 0]
+            scale = self.scale.expand(*k.shape[:-1], -1).gather(-1, k)[..., 0]
             return loc + scale * torch.randn_like(loc)
 
 
 class PoissonLogNormal(dist.TorchDistribution):
     """Poisson(exp(f)) with f ~ N(loc, scale^2). Aitchison & Ho (1989).
 
-    Its mass function is integrated by Gauss-Hermite centred on the mode of the integrand, its cdf by the trapezoidal rule, at a
-    spacing below the width of what is integrated: nodes spread by the law of f alone would leave gaps where rates are large.
+    The mass function is integrated by Gauss-Hermite quadrature centred on the mode of the
+    integrand. The cdf is integrated by the trapezoidal rule, with a spacing below the width of the
+    integrand. Nodes placed by the distribution of f alone would leave gaps where rates are large.
 
     Args:
-        loc, scale: [*batch].
+        loc: [*batch], the mean of f.
+        scale: [*batch], the standard deviation of f.
+
+    Attributes:
+        REACH: The half-width of the cdf's integral, in standard deviations of f.
+        WIDE: The standard deviation of f above which P(Y = 0) has its own quadrature rule.
     """
 
-    arg_constraints = {"loc": constraints.real, "scale": constraints.nonnegative}  # type: ignore[assignment]
-    support = constraints.nonnegative_integer  # type: ignore[assignment]
-    REACH = 8.0  # sds of f that are integrated over
-    WIDE = 1.0  # sd of f from which no event has a rule of its own
+    arg_constraints: Any = {"loc": constraints.real, "scale": constraints.nonnegative}
+    support: Any = constraints.nonnegative_integer
+    REACH = 8.0
+    WIDE = 1.0
 
     def __init__(self, loc: Tensor, scale: Tensor, validate_args: bool | None = None) -> None:
         self.loc, self.scale = torch.broadcast_tensors(loc, scale)
@@ -195,14 +207,13 @@ class PoissonLogNormal(dist.TorchDistribution):
         loc, y = torch.broadcast_tensors(self.loc, value)
         tiny = torch.finfo(loc.dtype).tiny
         precision = 1 / self.scale.square().clamp_min(tiny**0.5).expand_as(loc)
-        with torch.no_grad():  # where the nodes lie is no part of the integral
+        with torch.no_grad():  # the integral does not depend on where the nodes are
             f = (precision * loc + y * (y + 0.5).log()) / (precision + y)
             low, high = torch.minimum(loc, (y + tiny).log()), torch.maximum(loc, (y + tiny).log())
             low = torch.where(y > 0, low, torch.full_like(low, -torch.inf))
             for _ in range(40):
-                f = (f + (y - f.exp() - precision * (f - loc)) / (f.exp() + precision)).clamp(
-                    low, high
-                )
+                newton = f + (y - f.exp() - precision * (f - loc)) / (f.exp() + precision)
+                f = newton.clamp(low, high)
             width = (f.exp() + precision).rsqrt()
         nodes, weights = (
             torch.as_tensor(a).to(loc) for a in np.polynomial.hermite_e.hermegauss(32)
@@ -215,19 +226,22 @@ class PoissonLogNormal(dist.TorchDistribution):
             + 0.5 * nodes.square()
         )
         total = torch.logsumexp(inside + weights.log(), -1)
-        found = total + width.log() + 0.5 * precision.log() - 0.5 * LOG_2PI - torch.lgamma(y + 1)
+        log_mass = total + width.log() + 0.5 * precision.log() - 0.5 * LOG_2PI
+        log_mass = log_mass - torch.lgamma(y + 1)
         scale = self.scale.expand_as(loc)
-        none = (y == 0) & (scale > self.WIDE)
-        if bool(none.any()):
-            found = found.masked_scatter(none, self._log_none(loc[none], scale[none]))
-        return found
+        wide_zero = (y == 0) & (scale > self.WIDE)
+        if bool(wide_zero.any()):
+            log_zero = self._log_zero(loc[wide_zero], scale[wide_zero])
+            log_mass = log_mass.masked_scatter(wide_zero, log_zero)
+        return log_mass
 
     @staticmethod
-    def _log_none(loc: Tensor, scale: Tensor) -> Tensor:
-        """log P(Y = 0) where f is so uncertain that exp(-exp(f)) is a cliff in its density.
+    def _log_zero(loc: Tensor, scale: Tensor) -> Tensor:
+        """Return log P(Y = 0) where f is so uncertain that exp(-exp(f)) is a steep step.
 
-        exp(-exp(f)) is P(t > f) for t the log of a standard exponential number, so that P(Y = 0) is the average of
-        Phi((t - loc) / scale) over t, which is smooth; by the trapezoidal rule, to rounding.
+        exp(-exp(f)) is P(t > f) for t the log of a standard exponential variable, so that P(Y = 0)
+        is the average of Phi((t - loc) / scale) over t. This integrand is smooth, and the
+        trapezoidal rule is exact to rounding.
         """
         t = torch.arange(-30.0, 12.0, 0.25, dtype=loc.dtype, device=loc.device)
         inside = t - t.exp() + torch.special.log_ndtr((t - loc[..., None]) / scale[..., None])
@@ -236,18 +250,16 @@ class PoissonLogNormal(dist.TorchDistribution):
     def cdf(self, value: Tensor) -> Tensor:
         loc, k = torch.broadcast_tensors(self.loc, value.floor())
         scale = self.scale.expand_as(loc)
-        narrowest = (
-            (-0.5 * (loc + 2 * scale)).exp().clamp(max=1.0)
-        )  # of P(Y <= k given f) as a function of f, where it matters
+        # the least width of P(Y <= k given f) as a function of f, where f is likely
+        narrowest = (-0.5 * (loc + 2 * scale)).exp().clamp(max=1.0)
         count = int((4 * self.REACH * (scale / narrowest).max()).clamp(64, 4096))
         total = torch.zeros_like(loc)
         grid = torch.linspace(-self.REACH, self.REACH, count, dtype=torch.float64).to(loc)
         weights = torch.exp(-0.5 * grid.square())
+        counts = k.clamp_min(0).cpu().numpy()
         for e, weight in zip(grid, weights / weights.sum(), strict=True):
             rate = (loc + scale * e).exp().cpu().numpy()
-            total += weight * torch.as_tensor(special.pdtr(k.clamp_min(0).cpu().numpy(), rate)).to(
-                loc
-            )
+            total += weight * torch.as_tensor(special.pdtr(counts, rate)).to(loc)
         return torch.where(k < 0, torch.zeros_like(total), total.clamp(0.0, 1.0))
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:

@@ -1,4 +1,7 @@
-"""A digest of what a result depends on: numbers, records, containers, networks, and the code of functions."""
+"""A digest of everything that a result depends on.
+
+It covers numbers, records, containers, networks, and the code of functions.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # another in every process
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # differs between processes
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
-#: what a function may read from outside without changing it; a list or a dict may be its own notebook
+#: what a function may read from its surroundings as a constant; a list or a dict may be its own
+#: storage
 CONSTANT = (*PLAIN, tuple, frozenset, Tensor, np.ndarray, nn.Module, FunctionType)
 
 
 def fingerprint(*values: Any) -> str:
-    """A digest that is the same in every process, and differs where a number or the code of a function does."""
+    """Return a digest of the values, which is the same in every process.
+
+    It differs where a number or the code of a function differs.
+    """
     digest = hashlib.sha256()
     for part in _parts(values, set()):
         digest.update(len(part).to_bytes(8, "little"))
@@ -29,22 +36,19 @@ def fingerprint(*values: Any) -> str:
 
 
 def _parts(value: Any, inside: set[int]) -> Iterator[bytes | memoryview]:
-    """``inside``: the functions and records around this one, which may refer to themselves."""
+    """Yield the bytes that represent a value.
+
+    Args:
+        value: Any object.
+        inside: The ids of the functions and records around this one, which may refer to themselves.
+    """
     yield type(value).__name__.encode()
     if isinstance(value, PLAIN):
         yield repr(value).encode()
     elif isinstance(value, Tensor):
         yield str((value.dtype, tuple(value.shape))).encode()
-        yield (
-            value.detach()
-            .cpu()
-            .resolve_conj()
-            .contiguous()
-            .reshape(-1)
-            .view(torch.uint8)
-            .numpy()
-            .data
-        )
+        flat = value.detach().cpu().resolve_conj().contiguous().reshape(-1)
+        yield flat.view(torch.uint8).numpy().data
     elif isinstance(value, np.ndarray) and value.dtype.kind != "O":
         yield str((value.shape, value.dtype)).encode()
         yield np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
@@ -56,6 +60,7 @@ def _parts(value: Any, inside: set[int]) -> Iterator[bytes | memoryview]:
 
 
 def _members(value: Any) -> Iterator[Any]:
+    """Yield the values that an object consists of."""
     if isinstance(value, Mapping):
         for key, each in value.items():
             yield key
@@ -66,28 +71,40 @@ def _members(value: Any) -> Iterator[Any]:
         yield from value
     elif isinstance(value, np.ndarray):
         yield from value.ravel().tolist()
-    elif isinstance(value, nn.Module):
-        yield ADDRESS.sub("", repr(value))
-        yield dict(value.state_dict())
-    elif isinstance(value, FunctionType):
+    elif isinstance(value, FunctionType | CodeType | MethodType):
+        yield from _of_callable(value)
+    else:
+        yield from _of_object(value)
+
+
+def _of_callable(value: FunctionType | CodeType | MethodType) -> Iterator[Any]:
+    """Yield what a function, a code object or a bound method consists of."""
+    if isinstance(value, FunctionType):
         yield from _of_function(value)
     elif isinstance(value, CodeType):
         yield value.co_code
         yield value.co_names
         yield from value.co_consts
+    else:
+        yield value.__func__
+        yield value.__self__
+
+
+def _of_object(value: Any) -> Iterator[Any]:
+    """Yield what a module of torch, a dataclass or any other object consists of."""
+    if isinstance(value, nn.Module):
+        yield ADDRESS.sub("", repr(value))
+        yield dict(value.state_dict())
     elif is_dataclass(value) and not isinstance(value, type):
         for field in fields(value):
             yield field.name
             yield getattr(value, field.name)
-    elif isinstance(value, MethodType):
-        yield value.__func__
-        yield value.__self__
     else:
         yield ADDRESS.sub("", repr(value))
 
 
 def _of_function(function: FunctionType) -> Iterator[Any]:
-    """Its code, defaults, and the constants that it reads from around it and from its module."""
+    """Yield a function's code, its defaults, and the constants that it reads from outside."""
     yield function.__qualname__
     yield function.__code__
     yield function.__defaults__
@@ -95,7 +112,7 @@ def _of_function(function: FunctionType) -> Iterator[Any]:
     for cell in function.__closure__ or ():
         try:
             held = cell.cell_contents
-        except ValueError:  # not filled yet
+        except ValueError:  # the cell is empty so far
             continue
         if isinstance(held, CONSTANT):
             yield held

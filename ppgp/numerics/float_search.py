@@ -1,4 +1,7 @@
-"""The floating-point numbers in their order: the last one at which a condition still holds, found exactly and in any units."""
+"""Search over the floating-point numbers in their order.
+
+It finds the last number at which a condition holds, exactly and whatever the units.
+"""
 
 from __future__ import annotations
 
@@ -7,40 +10,49 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-#: ``holds(y, rows)``: [k] bool for candidates y [k] at the rows ``rows`` [k]; once false, false for every number further out
+#: ``holds(y, rows)`` returns [k] bool for candidates y [k] at the rows ``rows`` [k]. Once it is
+#: false, it is false for every number further out.
 Condition = Callable[[Tensor, Tensor | slice], Tensor]
 
-LONGEST = 1 << 61  # no step is longer, so that sums of two places stay below 2^63
-GROWTH = 8  # of the step, while the last number that holds is not yet enclosed
+LONGEST = 1 << 61  # the largest step, so that sums of two positions stay below 2^63
+GROWTH = 8  # factor of the step while the last number that holds is not enclosed
 ALL = slice(None)
 
 
 def place(x: Tensor) -> Tensor:
-    """The number of each finite float in their order; both zeros are 0."""
-    bits = x.view(torch.int64 if x.dtype == torch.float64 else torch.int32).to(torch.int64)
-    sign = torch.signbit(x)
-    magnitude = bits & (2**63 - 1 if x.dtype == torch.float64 else 2**31 - 1)
-    return torch.where(sign, -magnitude, magnitude)
+    """Return the position of each finite float in the order of floats; both zeros are 0."""
+    if x.dtype == torch.float64:
+        integers, mask = torch.int64, 2**63 - 1
+    else:
+        integers, mask = torch.int32, 2**31 - 1
+    magnitude = x.view(integers).to(torch.int64) & mask
+    return torch.where(torch.signbit(x), -magnitude, magnitude)
 
 
 def number(places: Tensor, dtype: torch.dtype) -> Tensor:
-    """The float at each place: the inverse of ``place``."""
-    bits = places.abs().to(torch.int64 if dtype == torch.float64 else torch.int32)
-    size = bits.view(dtype)
+    """Return the float at each position; the inverse of ``place``."""
+    integers = torch.int64 if dtype == torch.float64 else torch.int32
+    size = places.abs().to(integers).view(dtype)
     return torch.where(places < 0, -size, size)
 
 
 def between(low: Tensor, high: Tensor) -> Tensor:
-    """The place half way, without the overflow of their sum."""
+    """Return the position half-way between two, without overflow of their sum."""
     return (low >> 1) + (high >> 1) + (low & high & 1)
 
 
 def last_inside(holds: Condition, guess: Tensor, outward: int) -> Tensor:
-    """[n]: the number furthest out at which ``holds`` is true: infinite where it never ends, and on the other side where none is.
+    """Find the number furthest out at which ``holds`` is true.
 
     Args:
-        holds: true up to some number and false beyond it, in the direction ``outward`` (1: upwards, -1: downwards).
-        guess: [n], near that number; how near decides the number of calls alone. NaN stays NaN.
+        holds: True up to some number and false beyond it, in the direction ``outward``.
+        guess: [n], numbers near the result. Only the number of calls depends on them. NaN stays
+            NaN.
+        outward: 1 for upwards, -1 for downwards.
+
+    Returns:
+        [n]; infinite where ``holds`` never becomes false, and infinite with the opposite sign where
+        it is never true.
     """
     dtype, most = guess.dtype, torch.finfo(guess.dtype).max
     unknown = torch.isnan(guess)
@@ -49,10 +61,9 @@ def last_inside(holds: Condition, guess: Tensor, outward: int) -> Tensor:
     out = torch.full_like(x, outward * torch.inf)
     following = torch.nextafter(x, out)
     also = holds(following, ALL) & torch.isfinite(following)
-    result = torch.where(inside & ~torch.isfinite(following), out, x)
-    open_rows = torch.nonzero(
-        (inside == also) & ~(inside & ~torch.isfinite(following)) & ~unknown
-    ).flatten()
+    endless = inside & ~torch.isfinite(following)
+    result = torch.where(endless, out, x)
+    open_rows = torch.nonzero((inside == also) & ~endless & ~unknown).flatten()
     if len(open_rows):
         start = torch.where(inside, following, x)[open_rows]
         result[open_rows] = _searched(holds, open_rows, start, inside[open_rows], outward)
@@ -62,20 +73,27 @@ def last_inside(holds: Condition, guess: Tensor, outward: int) -> Tensor:
 def _searched(
     holds: Condition, rows: Tensor, start: Tensor, inside: Tensor, outward: int
 ) -> Tensor:
-    """Steps that grow until the last number that holds is enclosed, then bisection over the places between."""
+    """Enclose the last number that holds by growing steps, then bisect over the positions between.
+
+    Args:
+        holds: As in ``last_inside``.
+        rows: [k], the rows to search for.
+        start: [k], where the search starts.
+        inside: [k] bool, whether ``holds`` is true there.
+        outward: 1 for upwards, -1 for downwards.
+    """
     dtype = start.dtype
     furthest = int(place(torch.tensor([torch.finfo(dtype).max], dtype=dtype)))
     where = outward * place(start)  # larger is further out
-    low, high = (
-        where.clone(),
-        where.clone(),
-    )  # low holds where it began inside, high does not where it began outside
-    step, active = 1, torch.arange(len(rows), device=rows.device)
+    # low holds for rows that start inside, high does not for rows that start outside
+    low = where.clone()
+    high = where.clone()
+    step = 1
+    active = torch.arange(len(rows), device=rows.device)
     while len(active):
         out = inside[active]
-        base = torch.where(
-            out, low[active], -high[active]
-        )  # mirrored where the search goes inwards
+        # mirrored where the search goes inwards
+        base = torch.where(out, low[active], -high[active])
         trial = torch.where(base > furthest - step, torch.full_like(base, furthest), base + step)
         at = torch.where(out, trial, -trial)
         true = holds(number(outward * at, dtype), rows[active])
@@ -104,7 +122,7 @@ def _bisected(
     outward: int,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:
-    """Until low, which holds, and high, which does not, are neighbours."""
+    """Bisect until low, where the condition holds, and high, where it does not, are adjacent."""
     while True:
         active = torch.nonzero(between(low, high) > low).flatten()
         if not len(active):

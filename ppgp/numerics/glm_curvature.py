@@ -5,13 +5,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-CHUNK = 8192  # rows at once: they stay in the processor's cache between their three uses
+CHUNK = 8192  # rows per chunk, which stay in the processor's cache between their three uses
 
 
 def binary_curvature(
     X: Tensor, y: Tensor, weight: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """log p(y), its gradient and Hessian in (weight, bias): X' R X summed over chunks of rows, R never formed."""
+    """Return log p(y) of logistic regression with gradient and Hessian in (weight, bias).
+
+    X' R X is summed over chunks of rows, and R is never formed.
+
+    Args:
+        X: [n, d], the inputs.
+        y: [n], labels 0 or 1.
+        weight: [d].
+        bias: [].
+
+    Returns:
+        The log likelihood [], its gradient [d + 1] and its Hessian [d + 1, d + 1].
+    """
     d = X.shape[1]
     value = X.new_zeros(())
     gradient, H = X.new_zeros(d + 1), X.new_zeros(d + 1, d + 1)
@@ -34,7 +46,19 @@ def binary_curvature(
 def softmax_curvature(
     X: Tensor, y: Tensor, weight: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """log p(y), its gradient [K, d + 1] and Hessian [K, d + 1, K, d + 1] in (weight, bias) of K classes, in chunks of rows."""
+    """Return log p(y) of softmax regression with gradient and Hessian in (weight, bias).
+
+    The sums run over chunks of rows.
+
+    Args:
+        X: [n, d], the inputs.
+        y: [n], labels 0 .. K - 1.
+        weight: [K, d].
+        bias: [K].
+
+    Returns:
+        The log likelihood [], its gradient [K, d + 1] and its Hessian [K, d + 1, K, d + 1].
+    """
     K, d = weight.shape
     value = X.new_zeros(())
     gradient, H = X.new_zeros(K, d + 1), X.new_zeros(K, d + 1, K, d + 1)
@@ -47,7 +71,7 @@ def softmax_curvature(
         gradient += (torch.nn.functional.one_hot(labels, K).to(p) - p).mT @ rows
         for a in range(K):
             for b in range(a, K):
-                r = p[:, a] * ((1.0 if a == b else 0.0) - p[:, b])
+                r = p[:, a] * (float(a == b) - p[:, b])
                 block = rows.mT @ (rows * r[:, None])
                 H[a, :, b] -= block
                 if a != b:

@@ -1,7 +1,8 @@
-"""A Gaussian vector around an unknown trend, y ~ N(F beta, C): its densities without beta, and prediction by kriging.
+"""Gaussian vectors with an unknown trend, y ~ N(F beta, C): densities without beta, and kriging.
 
-Contrasts are linear combinations A'y with A'F = 0, so that beta has no part in them. Householder reflections that map F to
-the first p axes give an orthonormal A as the other n - p of them, and A'CA as p updates of rank 2: O(n^2 p), nothing squared.
+Contrasts are linear combinations A'y with A'F = 0, which do not depend on beta. Householder
+reflections that map F to the first p axes give an orthonormal A as the other n - p axes, and A'CA
+as p updates of rank 2. This costs O(n^2 p), and nothing is squared.
 """
 
 from __future__ import annotations
@@ -15,20 +16,29 @@ from torch import Tensor
 from ..errors import NumericalError, counted
 from .cholesky import cholesky, gaussian_log_density
 
-ENOUGH = 1e-10  # a diagonal of R below this share of the largest one says that the rows cannot tell the trend's columns apart
+ENOUGH = 1e-10  # F is rank-deficient if a diagonal entry of R is below this share of the largest
 
 
 def contrasts(
     C: Float[Tensor, "*batch n n"], r: Float[Tensor, "*batch n"], F: Float[Tensor, "n p"]
 ) -> tuple[Float[Tensor, "*batch k k"], Float[Tensor, "*batch k"], Tensor]:
-    """A'CA, A'r and log|F'F| / 2 for an orthonormal A [n, k = n - p] with A'F = 0."""
+    """Return covariance and values of the contrasts, for an orthonormal A with A'F = 0.
+
+    Args:
+        C: [*batch, n, n], the covariance.
+        r: [*batch, n], the values.
+        F: [n, p], the functions of the trend.
+
+    Returns:
+        A'CA [*batch, k, k], A'r [*batch, k] with k = n - p, and log|F'F| / 2.
+    """
     half_log_det = torch.zeros((), dtype=F.dtype, device=F.device)
     R, p = F, F.shape[-1]
     for j in range(p):
         norm = R[j:, j].norm()
         axis = torch.zeros_like(R[:, 0])
         axis[j] = 1.0
-        # the sign that adds: no cancellation
+        # the sign that avoids cancellation
         v = torch.cat([torch.zeros_like(R[:j, j]), R[j:, j]]) + torch.copysign(norm, R[j, j]) * axis
         v = v / v.norm()
         R = R - 2.0 * torch.outer(v, v @ R)
@@ -43,11 +53,15 @@ def contrasts(
 def restricted_log_density(
     C: Tensor, r: Tensor, F: Float[Tensor, "n p"]
 ) -> Float[Tensor, "*batch"]:
-    """log of the integral of N(r; F beta, C) over all beta: -((n - p) log 2 pi + log|C| + log|F'C^-1F| + r'Qr) / 2.
+    """Return the log of the integral of N(r; F beta, C) over all beta.
 
-    Q = C^-1 - C^-1 F (F'C^-1F)^-1 F'C^-1. It is the restricted likelihood (REML), the density of the contrasts, times
-    |F'F|^-1/2, which depends on no hyperparameter. Patterson & Thompson (1971); Harville (1974), equation 3. NaN where C is not
-    positive definite; 0 where n = p leaves no contrast.
+    It is -((n - p) log 2 pi + log|C| + log|F'C^-1F| + r'Qr) / 2 with
+    Q = C^-1 - C^-1 F (F'C^-1F)^-1 F'C^-1: the restricted likelihood (REML), which is the density of
+    the contrasts, times |F'F|^-1/2, which depends on no hyperparameter. Patterson & Thompson
+    (1971); Harville (1974), equation 3.
+
+    Returns:
+        [*batch]; NaN where C is not positive definite, 0 where n = p leaves no contrast.
     """
     C, r, half_log_det = contrasts(C, r, F)
     if r.shape[-1] == 0:
@@ -56,7 +70,10 @@ def restricted_log_density(
 
 
 def profile_log_density(C: Tensor, r: Tensor, F: Float[Tensor, "n p"]) -> Float[Tensor, "*batch"]:
-    """The largest of log N(r; F beta, C) over beta: -(n log 2 pi + log|C| + r'Qr) / 2. Right to second order in C."""
+    """Return the maximum of log N(r; F beta, C) over beta, with first and second derivatives in C.
+
+    It is -(n log 2 pi + log|C| + r'Qr) / 2, with Q as in ``restricted_log_density``.
+    """
     Cc, rc, _ = contrasts(C, r, F)
     all_of_it = gaussian_log_density(C, torch.zeros_like(r))
     if rc.shape[-1] == 0:
@@ -66,12 +83,16 @@ def profile_log_density(C: Tensor, r: Tensor, F: Float[Tensor, "n p"]) -> Float[
 
 @dataclass(frozen=True, eq=False)
 class Solved:
-    """What every prediction from y ~ N(F beta, C), beta unknown, is made of; leading axes are batches.
+    """The factors that every prediction from y ~ N(F beta, C) with unknown beta needs.
+
+    Leading axes are batches.
 
     Attributes:
-        L: [*batch, n, n], C = L L'.
+        L: [*batch, n, n], the Cholesky factor, C = L L'.
         w: [*batch, n, 1], L^-1 r.
-        H: [*batch, n, p], L^-1 F = basis R with orthonormal columns in ``basis`` and R upper triangular.
+        H: [*batch, n, p], L^-1 F.
+        basis: [*batch, n, p], orthonormal columns with H = basis R.
+        R: [*batch, p, p], upper triangular.
         beta: [*batch, p, 1], the generalised least-squares estimate; its covariance is (R'R)^-1.
     """
 
@@ -85,14 +106,20 @@ class Solved:
     def at(
         self, K: Tensor, new: Tensor, prior: Tensor, joint: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Mean [*batch, m] and variance [*batch, m] (covariance [*batch, m, m] if ``joint``) of f at new places.
+        """Return mean and variance of f at new places, by universal kriging.
 
-        Universal kriging: K** - K*'C^-1K* + S'(F'C^-1F)^-1 S with S = F*' - F'C^-1K*. Cressie (1993), section 3.4.
+        The variance is K** - K*'C^-1K* + S'(F'C^-1F)^-1 S with S = F*' - F'C^-1K*. Cressie (1993),
+        section 3.4.
 
         Args:
-            K: [*batch, n, m] covariance of the rows with f there.
-            new: [*batch, m, p], the trend's functions there.
-            prior: [*batch, m] variance of f there, or [*batch, m, m] if ``joint``.
+            K: [*batch, n, m], the covariance of the rows with f at the new places.
+            new: [*batch, m, p], the functions of the trend there.
+            prior: [*batch, m], the prior variance of f there, or [*batch, m, m], its covariance, if
+                ``joint``.
+            joint: Whether to return the covariance between the new places.
+
+        Returns:
+            The mean [*batch, m], and the variance [*batch, m] or the covariance [*batch, m, m].
         """
         V = torch.linalg.solve_triangular(self.L, K, upper=False)
         S = new - V.mT @ self.H
@@ -101,33 +128,37 @@ class Solved:
         if joint:
             return mean, prior - V.mT @ V + T.mT @ T
         variance = prior - V.square().sum(-2)
-        return mean, torch.maximum(variance, torch.finfo(prior.dtype).eps * prior) + T.square().sum(
-            -2
-        )
+        variance = torch.maximum(variance, torch.finfo(prior.dtype).eps * prior)
+        return mean, variance + T.square().sum(-2)
 
     def trend(self) -> tuple[Tensor, Tensor]:
-        """beta [*batch, p] and a Cholesky-like root [*batch, p, p] of its covariance (F'C^-1F)^-1."""
+        """Return beta [*batch, p] and a root [*batch, p, p] of its covariance (F'C^-1F)^-1."""
         eye = torch.eye(self.R.shape[-1], dtype=self.R.dtype, device=self.R.device)
         return self.beta.squeeze(-1), torch.linalg.solve_triangular(self.R, eye, upper=True)
 
     def leave_one_out(self) -> tuple[Tensor, Tensor]:
-        """(r_i - its mean given the other rows) and its variance then, [*batch, n] each; beta estimated anew each time.
+        """Return residuals and variances of each row given the other rows, [*batch, n] each.
 
-        Residual a / d and variance 1 / d with a = Qr, d = diag Q. Dubrule (1983).
+        beta is estimated anew without each row. The residual is a / d and the variance is 1 / d,
+        with a = Qr and d = diag Q. Dubrule (1983).
         """
         U = torch.linalg.solve_triangular(self.L.mT, self.basis, upper=True)
-        a = torch.linalg.solve_triangular(
-            self.L.mT, self.w - self.H @ self.beta, upper=True
-        ).squeeze(-1)
+        residual = self.w - self.H @ self.beta
+        a = torch.linalg.solve_triangular(self.L.mT, residual, upper=True).squeeze(-1)
         d = torch.cholesky_inverse(self.L).diagonal(dim1=-2, dim2=-1) - U.square().sum(-1)
         return a / d, 1 / d
 
 
 def solve(C: Float[Tensor, "*batch n n"], r: Float[Tensor, ...], F: Float[Tensor, ...]) -> Solved:
-    """Factor C, and fit the trend by generalised least squares; r and F may do without C's leading axes. O(n^3).
+    """Factor C and fit the trend by generalised least squares, in O(n^3).
+
+    Args:
+        C: [*batch, n, n], the covariance.
+        r: [..., n], the values; it may lack the leading axes of C.
+        F: [..., n, p], the functions of the trend; it may lack the leading axes of C.
 
     Raises:
-        NumericalError: if C is not positive definite, or the rows cannot tell the columns of F apart.
+        NumericalError: If C is not positive definite, or F does not have full rank.
     """
     L = cholesky(C, "covariance of the training rows")
     w = torch.linalg.solve_triangular(L, r.unsqueeze(-1), upper=False)
@@ -136,9 +167,10 @@ def solve(C: Float[Tensor, "*batch n n"], r: Float[Tensor, ...], F: Float[Tensor
     if F.shape[-1]:
         size = R.diagonal(dim1=-2, dim2=-1).abs()
         if F.shape[-1] > F.shape[-2] or bool((size.amin(-1) <= ENOUGH * size.amax(-1)).any()):
+            rows, columns = counted(F.shape[-2], "row"), counted(F.shape[-1], "column")
             raise NumericalError(
-                "rows that tell the drift's columns apart",
-                f"{counted(F.shape[-2], 'row')} for {counted(F.shape[-1], 'column')}, or rows on one line",
+                "rows at which the columns of the drift are linearly independent",
+                f"{rows} for {columns}, or rows on one line",
                 "use more neighbours, more rows, or a simpler drift",
             )
     beta = torch.linalg.solve_triangular(R, basis.mT @ w, upper=True)

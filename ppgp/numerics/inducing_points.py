@@ -1,4 +1,4 @@
-"""Where inducing inputs go: m of n rows, or centres among them."""
+"""Selection of inducing inputs: m of n rows, or cluster centres of the rows."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .process_locks import silenced
 
 __all__ = ["SELECTIONS", "different_rows", "select"]
 
-KMEANS_ROWS = 20_000  # more are thinned out: centres of a sample of that size serve
-CANDIDATES = 64  # rows looked at for each place of the greedy bound
-TINY = 1e-10  # of the mean variance: below it a row is spanned by those before
+KMEANS_ROWS = 20_000  # k-means runs on a random sample of this many rows at most
+CANDIDATES = 64  # rows evaluated for each step of the greedy selection by the bound
+TINY = 1e-10  # relative to the mean variance: below it a row depends on the rows chosen before
 
 Covariance = Callable[[Tensor, Tensor], Tensor]
 
@@ -32,21 +32,29 @@ def select(
     seed: int = 0,
     features: Tensor | None = None,
 ) -> Tensor:
-    """Z [m, d] for rows X [n, d]; fewer where a greedy selection finds fewer rows that the kernel tells apart.
+    """Select inducing inputs for the rows X.
 
     Args:
-        how: a name in ``SELECTIONS``.
-        kernel: (X1, X2) -> [n1, n2] at the hyperparameters to select by; ``diagonal`` [n] its diagonal at X. Of ``features``, where
-            these are given.
-        y: residuals [n], for "bound" alone.
-        noise: variance, for "bound" alone.
-        features: [n, q], the rows as the kernel sees them: what a network makes of them, or they themselves in another precision.
-            "kmeans" then looks for centres among them, and takes the row next to each: no image belongs to a mean of features.
+        how: A name in ``SELECTIONS``.
+        m: The number of inducing inputs.
+        X: [n, d], the rows.
+        y: [n], residuals, for "bound" alone.
+        kernel: Maps (X1, X2) to the covariance [n1, n2] at the hyperparameters to select by. It is
+            applied to ``features`` where these are given.
+        diagonal: [n], the diagonal of the covariance at X.
+        noise: The noise variance, for "bound" alone.
+        seed: The seed of random choices.
+        features: [n, q], the rows as the kernel sees them: the output of a network, or X in another
+            precision. "kmeans" then computes centres of the features, and takes the nearest row to
+            each, since a mean of features need not correspond to any input.
+
+    Returns:
+        Z [m, d]. A greedy selection returns fewer rows where the kernel cannot distinguish m rows.
 
     Raises:
-        SettingError: if m is not in 1 .. n.
-        DataError: if there are fewer different rows than m.
-        UnknownName: if there is no such selection.
+        SettingError: If m is not in 1 .. n.
+        DataError: If there are fewer different rows than m.
+        UnknownName: If there is no such selection.
     """
     if how not in SELECTIONS:
         raise UnknownName("selection", how, SELECTIONS)
@@ -62,17 +70,19 @@ def select(
         if how == "random":
             return _random(m, X, generator)
         centres = _kmeans(m, rows, generator)
-        return centres if features is None else X[_next_to(features, centres)]
+        return centres if features is None else X[_nearest_rows(features, centres)]
 
 
 def different_rows(X: Tensor) -> Tensor:
-    """Each different row of X [n, d] once, in lexicographic order, as ``torch.unique(X, dim=0)`` has it, which makes a tensor of
-    every row: several times the memory of X."""
+    """Return the different rows of X [n, d] in lexicographic order.
+
+    The result is that of ``torch.unique(X, dim=0)``, which makes a tensor per row and needs several
+    times the memory of X.
+    """
     table = X.detach().cpu().numpy()
     order = np.argsort(table[:, 0], kind="stable")
-    first = np.ones(
-        len(table), dtype=bool
-    )  # of a run of rows that are the same as far as the columns go that were looked at
+    # marks the first row of each run of rows that are equal in the columns compared so far
+    first = np.ones(len(table), dtype=bool)
     first[1:] = np.diff(table[order, 0]) != 0
     for column in table.T[1:]:
         run = np.cumsum(first)
@@ -85,49 +95,50 @@ def different_rows(X: Tensor) -> Tensor:
 
 
 def _random(m: int, X: Tensor, generator: torch.Generator) -> Tensor:
-    return _some(m, different_rows(X), generator)
+    return _random_subset(m, different_rows(X), generator)
 
 
-def _some(m: int, different: Tensor, generator: torch.Generator) -> Tensor:
+def _random_subset(m: int, different: Tensor, generator: torch.Generator) -> Tensor:
+    """Return m of the different rows at random."""
+    _require_different(m, different)
+    return different[torch.randperm(len(different), generator=generator)[:m].to(different.device)]
+
+
+def _require_different(m: int, different: Tensor) -> None:
+    """Raise DataError if there are fewer than m different rows."""
     if len(different) < m:
         raise DataError(
             f"at least {m} different rows to take inducing inputs from",
             str(len(different)),
             "lower inducing",
         )
-    return different[torch.randperm(len(different), generator=generator)[:m].to(different.device)]
 
 
 def _kmeans(m: int, X: Tensor, generator: torch.Generator) -> Tensor:
-    """Centres of k-means from k-means++ (Arthur & Vassilvitskii 2007)."""
+    """Return the centres of k-means started by k-means++ (Arthur & Vassilvitskii 2007)."""
     with unchanged():
         from sklearn.cluster import KMeans
 
     different = different_rows(X)
-    different = _some(min(KMEANS_ROWS, len(different)), different, generator)
-    if len(different) < m:
-        raise DataError(
-            f"at least {m} different rows to take inducing inputs from",
-            str(len(different)),
-            "lower inducing",
-        )
-    # scikit-learn starts k-means++ once
+    different = _random_subset(min(KMEANS_ROWS, len(different)), different, generator)
+    _require_different(m, different)
+    # scikit-learn runs k-means++ once
     state = int(torch.randint(2**31 - 1, (1,), generator=generator))
-    with silenced():  # centres that have not settled to the last digit serve as well
-        found = KMeans(m, max_iter=30, random_state=state).fit(different.double().cpu().numpy())
-    return torch.from_numpy(found.cluster_centers_).to(X)
+    with silenced():  # centres that have not fully converged serve as well
+        clusters = KMeans(m, max_iter=30, random_state=state)
+        clusters.fit(different.double().cpu().numpy())
+    return torch.from_numpy(clusters.cluster_centers_).to(X)
 
 
-def _next_to(features: Tensor, centres: Tensor) -> Tensor:
-    """For each centre the nearest row that no other centre has, [m]."""
-    distances = torch.cdist(
-        centres.double(), features.double()
-    )  # single precision has lost the nearest far from 0
-    found = []
+def _nearest_rows(features: Tensor, centres: Tensor) -> Tensor:
+    """Return for each centre the nearest row that no earlier centre has taken, [m]."""
+    # in single precision, distances between points far from 0 would be lost
+    distances = torch.cdist(centres.double(), features.double())
+    nearest = []
     for row in distances:
-        found.append(int(row.argmin()))
-        distances[:, found[-1]] = torch.inf
-    return torch.tensor(found, device=features.device)
+        nearest.append(int(row.argmin()))
+        distances[:, nearest[-1]] = torch.inf
+    return torch.tensor(nearest, device=features.device)
 
 
 def _conditional_variance(
@@ -139,14 +150,17 @@ def _conditional_variance(
     noise: float,
     generator: torch.Generator,
 ) -> list[int]:
-    """The row of largest variance given those chosen, again and again: pivoted Cholesky. Burt, Rasmussen & van der Wilk (2020)."""
+    """Choose repeatedly the row of largest variance given the rows chosen: pivoted Cholesky.
+
+    Burt, Rasmussen & van der Wilk (2020).
+    """
     chosen: list[int] = []
     left = diagonal.clone()
     A = torch.zeros(m, len(X)).to(X)
     for j in range(m):
         i = int(left.argmax())
         if not float(left[i]) > TINY * float(diagonal.mean()):
-            break  # those chosen determine all others
+            break  # the rows chosen determine all others
         chosen.append(i)
         A[j] = _column(A[:j], i, X, kernel) / left[i].sqrt()
         left = (left - A[j].square()).clamp_min(0.0)
@@ -163,10 +177,11 @@ def _bound(
     noise: float,
     generator: torch.Generator,
 ) -> list[int]:
-    """Of some rows drawn anew for each place, the one that raises the collapsed bound most. Titsias (2009), section 3.1.
+    """Choose repeatedly the row that raises the collapsed bound most. Titsias (2009), section 3.1.
 
-    The change is in closed form from C^-1 applied to the candidates' columns, C = Q + noise I kept as its Woodbury factor: no
-    bound is evaluated.
+    At each step, ``CANDIDATES`` rows are drawn at random. The change of the bound has a closed form
+    in C^-1 applied to the candidates' columns, where C = Q + noise I is kept as its Woodbury
+    factor, so that no bound is evaluated.
     """
     if y is None:
         raise SettingError(
@@ -185,9 +200,8 @@ def _bound(
             torch.randperm(len(open_rows), generator=generator)[:CANDIDATES].to(X.device)
         ]
         known = A[:j]
-        V = (kernel(X[some], X) - known[:, some].mT @ known) / left[some].sqrt()[
-            :, None
-        ]  # [candidates, n]
+        residual = kernel(X[some], X) - known[:, some].mT @ known  # [candidates, n]
+        V = residual / left[some].sqrt()[:, None]
         if j:
             B = torch.eye(j).to(X) + known @ known.mT / noise
             inner = torch.linalg.solve(B, torch.cat([known @ V.mT, (known @ y)[:, None]], 1))
@@ -196,9 +210,8 @@ def _bound(
         else:
             solved, target = V / noise, y / noise
         growth = 1 + (V * solved).sum(1)
-        gain = (
-            -growth.log() + (V @ target).square() / growth + V.square().sum(1) / noise
-        )  # twice the rise of the bound
+        # twice the change of the bound
+        gain = -growth.log() + (V @ target).square() / growth + V.square().sum(1) / noise
         best = int(gain.argmax())
         chosen.append(int(some[best]))
         A[j] = V[best]
@@ -208,11 +221,11 @@ def _bound(
 
 
 def _column(A: Tensor, i: int, X: Tensor, kernel: Covariance) -> Tensor:
-    """Covariances of row i with all rows, given the inducing inputs behind A."""
+    """Return the covariances of row i with all rows, given the inducing inputs behind A."""
     return kernel(X[i : i + 1], X)[0] - A[:, i] @ A
 
 
-#: those that go by the kernel, and name rows
+#: selections by the kernel, which return indices of rows
 GREEDY: dict[str, Callable[..., list[int]]] = {
     "conditional_variance": _conditional_variance,
     "bound": _bound,

@@ -1,6 +1,8 @@
-"""Libraries that change Python's warning filters or the environment when they are imported, imported without that.
+"""Imports of libraries that would otherwise change Python's warning filters or the environment.
 
-Every room of the package imports this module before any other, so that NumPy, SciPy and torch are first imported here.
+Every package of ``ppgp`` that needs NumPy, SciPy, torch or Pyro imports this module before any
+other, so that these libraries are imported here first. ``ppgp.numerics.__init__`` imports nothing,
+so that ``import ppgp`` does not load torch.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from types import ModuleType
 
 @contextmanager
 def unchanged() -> Iterator[None]:
-    """Imports inside leave the warning filters and the environment as they were."""
+    """Restore the warning filters and the environment after imports inside the block."""
     environment = dict(os.environ)
     with warnings.catch_warnings():
         try:
@@ -30,7 +32,7 @@ def unchanged() -> Iterator[None]:
 
 
 def imported(name: str) -> ModuleType:
-    """A library, imported without its notices of what is to come."""
+    """Import a library without its deprecation notices (FutureWarning) and return it."""
     if name not in sys.modules:
         with unchanged():
             warnings.simplefilter("ignore", FutureWarning)

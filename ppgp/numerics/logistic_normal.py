@@ -1,4 +1,4 @@
-"""Averages of the logistic sigmoid, and of its integral, over a Gaussian of any mean and width."""
+"""Averages of the logistic sigmoid and of its integral over a Gaussian."""
 
 from __future__ import annotations
 
@@ -11,19 +11,23 @@ from torch import Tensor
 
 __all__ = ["expected_softplus", "log_odds"]
 
-NODES = 12  # of Kolmogorov's law: the average of log(1 + exp f) is then good to 2e-8
-RANGE = (0.26, 3.0)  # of Kolmogorov's law: less than 1e-7 of it lies beyond
-TERMS = 20  # of the alternating series of the sigmoid: each brings a factor of 5.83
+NODES = 12  # for Kolmogorov's distribution: E log(1 + exp f) is then accurate to 2e-8
+RANGE = (0.26, 3.0)  # Kolmogorov's distribution has less than 1e-7 of its mass outside
+TERMS = 20  # of the alternating series; each reduces the error by a factor of 5.83
 ROOT_2 = math.sqrt(2.0)
 ROOT_PI_INVERSE = 1 / math.sqrt(math.pi)
 
 
-# -- E log(1 + exp f) --------------------------------------------------------------------------------------------------
+# -- E log(1 + exp f)
+# --------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1)
 def _kolmogorov() -> tuple[np.ndarray, np.ndarray]:
-    """4 K^2 and weights [NODES], K of Kolmogorov's law, by the trapezoidal rule on log K."""
+    """Return 4 K^2 and weights [NODES] for K of Kolmogorov's distribution.
+
+    The rule is the trapezoidal rule in log K.
+    """
     k = np.exp(np.linspace(math.log(RANGE[0]), math.log(RANGE[1]), NODES))
     j = np.arange(1, 41)[:, None]
     terms = (-1.0) ** (j + 1) * j**2 * np.exp(-2 * (j * k) ** 2)
@@ -32,10 +36,11 @@ def _kolmogorov() -> tuple[np.ndarray, np.ndarray]:
 
 
 def expected_softplus(mean: Tensor, variance: Tensor) -> Tensor:
-    """E log(1 + exp f), f ~ N(mean, variance), to 2e-8 for any mean and variance.
+    """Compute E log(1 + exp f) for f ~ N(mean, variance), to 2e-8 for any mean and variance.
 
-    A logistic number L is normal with an sd of 2 K, K of Kolmogorov's law (Andrews & Mallows 1974), and log(1 + exp f) is
-    E max(f - L, 0): given K, the average is that of the positive part of a normal number, which is closed.
+    A logistic variable L is normal with a standard deviation of 2 K, where K has Kolmogorov's
+    distribution (Andrews & Mallows 1974), and log(1 + exp f) is E max(f - L, 0). Given K, this is
+    the mean of the positive part of a normal variable, which has a closed form.
     """
     spread, weight = (torch.as_tensor(x).to(mean) for x in _kolmogorov())
     shrink = (2 * (variance + spread.reshape((-1,) + (1,) * mean.ndim))).rsqrt()
@@ -45,12 +50,16 @@ def expected_softplus(mean: Tensor, variance: Tensor) -> Tensor:
     return 0.5 * (mean * (1 + inside) + ROOT_PI_INVERSE * around)
 
 
-# -- log E sigmoid(f) --------------------------------------------------------------------------------------------------
+# -- log E sigmoid(f)
+# --------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1)
 def _alternating() -> np.ndarray:
-    """[TERMS] factors of the terms of an alternating series, signs included. Cohen, Rodriguez Villegas & Zagier (2000)."""
+    """Return the factors [TERMS] of the terms of an alternating series, signs included.
+
+    Cohen, Rodriguez Villegas & Zagier (2000).
+    """
     d = (3 + math.sqrt(8)) ** TERMS
     d = 0.5 * (d + 1 / d)
     b, c, factors = -1.0, -d, []
@@ -62,12 +71,15 @@ def _alternating() -> np.ndarray:
 
 
 def _log_tail(z: Tensor) -> Tensor:
-    """log P(Z <= z) for z <= 0; the slope of torch's log_ndtr is lost far out, where it takes the difference of two squares."""
+    """Return log P(Z <= z) for z <= 0.
+
+    The derivative of torch's log_ndtr loses its digits far out, as a difference of two squares.
+    """
     return -0.5 * z.square() + torch.log(0.5 * torch.special.erfcx(-z / ROOT_2))
 
 
 def _log_exponentials(mean: Tensor, variance: Tensor, sd: Tensor) -> Tensor:
-    """log E[exp(k f); f < 0] for k = 1 .. TERMS, [TERMS, ...]."""
+    """Return log E[exp(k f); f < 0] for k = 1 .. TERMS, [TERMS, ...]."""
     k = torch.arange(1, TERMS + 1, dtype=mean.dtype, device=mean.device).reshape(
         (-1,) + (1,) * mean.ndim
     )
@@ -79,10 +91,11 @@ def _log_exponentials(mean: Tensor, variance: Tensor, sd: Tensor) -> Tensor:
 
 
 def log_odds(mean: Tensor, variance: Tensor) -> Tensor:
-    """log p - log(1 - p) for p = E sigmoid(f), f ~ N(mean, variance): to 1e-14 of the smaller of p and 1 - p; variance > 0.
+    """Compute log p - log(1 - p) for p = E sigmoid(f), f ~ N(mean, variance), variance > 0.
 
-    For f < 0 the sigmoid is the alternating series of exp(k f), whose averages are closed; for f > 0 it is 1 minus that of -f.
-    The series is summed to the last digit by few terms, since they are moments of a law on [0, 1].
+    It is accurate to 1e-14 relative to the smaller of p and 1 - p. For f < 0 the sigmoid is the
+    alternating series of exp(k f), whose means have a closed form; for f > 0 it is 1 minus that of
+    -f. Few terms sum the series to rounding, since they are moments of a distribution on [0, 1].
     """
     sd = variance.sqrt()
     low = torch.where(mean > 0, -mean, mean)  # p is then at most one half

@@ -1,4 +1,4 @@
-"""The one budget of memory: what this process may still take, and the sentence for what asks for more."""
+"""The memory that this process may still allocate, and the refusal of what exceeds it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ try:
 except ImportError:  # Windows has no such limits
     resource = None
 
-SMALL = 32 * 2**20  # bytes about which nothing is asked: to ask takes a fifth of a millisecond
-SPARE = 0.8  # of the memory that there is: what an advice counts on
+SMALL = 32 * 2**20  # bytes that are not checked: a check takes a fifth of a millisecond
+SPARE = 0.8  # share of the available memory that an advice uses
 MEMBERSHIP = Path("/proc/self/cgroup")
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -24,8 +24,11 @@ Advice = str | Callable[[float], str]
 
 
 def available(device: torch.device | None = None) -> int:
-    """Bytes that this process may still take: of the machine, below RLIMIT_AS, in its cgroups, whichever is least; of a GPU what is
-    free there."""
+    """Return the bytes that this process may still allocate.
+
+    On the CPU, this is the least of the memory of the machine, RLIMIT_AS, and the limits of the
+    process's cgroups. On a GPU, it is the free memory there.
+    """
     if device is not None and device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused
@@ -33,14 +36,20 @@ def available(device: torch.device | None = None) -> int:
 
 
 def _address_space() -> list[int]:
+    """Return the unused address space below RLIMIT_AS, or nothing if there is no limit."""
     if resource is None:
         return []
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return [] if limit == resource.RLIM_INFINITY else [limit - psutil.Process().memory_info().vms]
+    if limit == resource.RLIM_INFINITY:
+        return []
+    return [limit - psutil.Process().memory_info().vms]
 
 
 def _cgroups() -> list[int]:
-    """What each cgroup that this process is in has left, of version 1 and 2; page cache that can be dropped counts as free."""
+    """Return the unused memory of each cgroup of this process, in versions 1 and 2.
+
+    Page cache that can be dropped counts as unused.
+    """
     try:
         lines = [line.split(":", 2) for line in MEMBERSHIP.read_text().splitlines()]
     except OSError:
@@ -56,8 +65,18 @@ def _cgroups() -> list[int]:
 
 
 def _left(root: Path, path: str, limit: str, use: str, cache: str) -> list[int]:
-    """Of the cgroup at ``path`` and of those around it, as far as they are to be seen: in a container its own is the root."""
-    found = []
+    """Return the unused memory of a cgroup and of its visible parents.
+
+    In a container, the container's own cgroup is the root.
+
+    Args:
+        root: Where the hierarchy is mounted.
+        path: The path of the cgroup below it.
+        limit: The name of the file with the limit.
+        use: The name of the file with the memory in use.
+        cache: The entry of ``memory.stat`` with the page cache that can be dropped.
+    """
+    unused = []
     folder = root / path.lstrip("/")
     for place in [folder, *folder.parents]:
         if not place.is_relative_to(root):
@@ -68,58 +87,68 @@ def _left(root: Path, path: str, limit: str, use: str, cache: str) -> list[int]:
                 continue
             stat = dict(line.split() for line in (place / "memory.stat").read_text().splitlines())
             taken = int((place / use).read_text()) - int(stat.get(cache, 0))
-            found.append(int(most) - taken)
-        except (OSError, ValueError):  # no such cgroup here, or a kernel that says it otherwise
+            unused.append(int(most) - taken)
+        except (OSError, ValueError):  # no such cgroup here, or a kernel with another format
             continue
-    return found
+    return unused
 
 
 def must_fit(size: float, what: str, do: Advice, device: torch.device | None = None) -> None:
-    """Refuse what cannot fit before it is allocated; what is ``SMALL`` is not asked about.
+    """Raise NotEnoughMemory for what cannot fit, before it is allocated.
+
+    Sizes up to ``SMALL`` are not checked.
 
     Args:
-        size: bytes that it takes at its peak.
-        what: its name, "the covariance of 40,000 rows".
-        do: what would fit, or a function of the bytes that may be counted on.
+        size: The bytes needed at the peak.
+        what: What needs them, for example "the covariance of 40,000 rows".
+        do: What would fit, or a function that states it for a number of usable bytes.
+        device: Where it is allocated; None for the CPU.
 
     Raises:
-        NotEnoughMemory: with both numbers and ``do``.
+        NotEnoughMemory: With both amounts and ``do``.
     """
     if size <= SMALL:
         return
-    room = available(device)
-    if size > room:
-        advice = do if isinstance(do, str) else do(SPARE * room)
+    memory = available(device)
+    if size > memory:
+        advice = do if isinstance(do, str) else do(SPARE * memory)
         raise NotEnoughMemory(
-            f"at most {said(room)} for {what}, the memory that there is", said(size), advice
+            f"at most {readable_size(memory)} for {what}, the memory that there is",
+            readable_size(size),
+            advice,
         )
 
 
-def said(size: float) -> str:
-    """Bytes in words: 1.2 TB, 12.8 GB, 640 MB."""
-    units = {"PB": 1e15, "TB": 1e12, "GB": 1e9}
-    unit, factor = next(
-        ((unit, factor) for unit, factor in units.items() if size >= factor), ("MB", 1e6)
-    )
-    return f"{size / factor:.3g} {unit}"
+def readable_size(size: float) -> str:
+    """Return bytes in readable units: 1.2 TB, 12.8 GB, 640 MB."""
+    for unit, factor in (("PB", 1e15), ("TB", 1e12), ("GB", 1e9)):
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}"
+    return f"{size / 1e6:.3g} MB"
 
 
 def rounded_down(number: float) -> int:
-    """A whole number of two digits and zeros that is no larger."""
+    """Return the largest whole number with two leading digits that does not exceed ``number``."""
     whole = max(0, int(number))
     step = 10 ** max(0, len(str(whole)) - 2)
     return whole // step * step
 
 
-def rows_per_call(a_row: float, fixed: float = 0.0) -> Callable[[float], str]:
-    """The advice of a call that takes ``a_row`` bytes per row, and ``fixed`` whatever their number."""
+def rows_per_call(bytes_per_row: float, fixed: float = 0.0) -> Callable[[float], str]:
+    """Return the advice for a call whose memory grows with its rows.
 
-    def advice(room: float) -> str:
-        rows = rounded_down((room - fixed) / a_row)
-        return (
-            f"pass at most {rows:,} rows per call"
-            if rows
-            else "use fewer draws, or a machine with more memory"
-        )
+    Args:
+        bytes_per_row: The bytes that the call needs per row.
+        fixed: The bytes that it needs whatever the number of rows.
+
+    Returns:
+        A function from usable bytes to a sentence.
+    """
+
+    def advice(memory: float) -> str:
+        rows = rounded_down((memory - fixed) / bytes_per_row)
+        if rows:
+            return f"pass at most {rows:,} rows per call"
+        return "use fewer draws, or a machine with more memory"
 
     return advice

@@ -1,4 +1,8 @@
-"""Equal mixtures over posterior draws: their cdf, true quantiles and CRPS. Every law here has batch [draw, n]."""
+"""Equal mixtures over posterior draws: cdf, quantiles, moments and CRPS.
+
+Every distribution here has batch [draw, n]; its mixture over draws is the predictive distribution
+of n rows.
+"""
 
 from __future__ import annotations
 
@@ -20,82 +24,86 @@ from .univariate import is_discrete, take
 from .univariate import log_prob as component_log_prob
 
 BUDGET = 8_000_000  # numbers in the largest temporary of one chunk (64 MB in float64)
-CLOSED_FORM_DRAWS = 256  # up to here the CRPS by pairs of draws is cheaper than the integral
+CLOSED_FORM_DRAWS = 256  # up to this number, the CRPS over pairs of draws is cheaper
 PANELS = (1e-8, 1e-4, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1 - 1e-4, 1 - 1e-8)
 NODES = 16
-FINE, ROUGH = 4, 64  # roundings within which a quantile and a tail quantile are found
+FINE = 4  # accuracy of a quantile, in rounding errors
+ROUGH = 64  # accuracy of a tail quantile, in rounding errors
 
 
-def cdf(law: Distribution, x: Tensor) -> Tensor:
-    """P(y <= x) of the mixture: x [..., n] -> [..., n]."""
-    return each_block(_cdf, law, x)
+def cdf(distribution: Distribution, x: Tensor) -> Tensor:
+    """Return P(y <= x) of the mixture, [..., n], for x [..., n]."""
+    return each_block(_cdf, distribution, x)
 
 
-def _cdf(law: Distribution, x: Tensor) -> Tensor:
-    return component_cdf(law, x.unsqueeze(-2)).mean(-2)
+def _cdf(distribution: Distribution, x: Tensor) -> Tensor:
+    return component_cdf(distribution, x.unsqueeze(-2)).mean(-2)
 
 
-def density(law: Distribution, x: Tensor) -> Tensor:
-    return component_log_prob(law, x.unsqueeze(-2)).exp().mean(-2)
+def density(distribution: Distribution, x: Tensor) -> Tensor:
+    """Return the density (or mass) of the mixture, [..., n], for x [..., n]."""
+    return component_log_prob(distribution, x.unsqueeze(-2)).exp().mean(-2)
 
 
-def moments(law: Distribution) -> tuple[Tensor, Tensor]:
-    """Mean and variance [n], by the law of total variance."""
-    mean, variance = each_block(_moments, law)
+def moments(distribution: Distribution) -> tuple[Tensor, Tensor]:
+    """Return mean and variance of the mixture, [n] each, by the law of total variance."""
+    mean, variance = each_block(_moments, distribution)
     return mean, variance
 
 
-def _moments(law: Distribution) -> Tensor:
-    means, variances = law.mean, law.variance
+def _moments(distribution: Distribution) -> Tensor:
+    means, variances = distribution.mean, distribution.variance
     return torch.stack([means.mean(0), variances.mean(0) + means.var(0, correction=0)])
 
 
-def log_density(law: Distribution, x: Tensor) -> Tensor:
-    """Log density (or mass) of the mixture: x [..., n] -> [..., n]."""
-    return each_block(_log_density, law, x)
+def log_density(distribution: Distribution, x: Tensor) -> Tensor:
+    """Return the log density (or mass) of the mixture, [..., n], for x [..., n]."""
+    return each_block(_log_density, distribution, x)
 
 
-def _log_density(law: Distribution, x: Tensor) -> Tensor:
-    return torch.logsumexp(component_log_prob(law, x.unsqueeze(-2)), -2) - math.log(
-        law.batch_shape[0]
+def _log_density(distribution: Distribution, x: Tensor) -> Tensor:
+    return torch.logsumexp(component_log_prob(distribution, x.unsqueeze(-2)), -2) - math.log(
+        distribution.batch_shape[0]
     )
 
 
-def log_tails(law: Distribution, x: Tensor) -> tuple[Tensor, Tensor]:
-    """(log P(y <= x), log P(y > x)) of the mixture, neither from 1 minus the other."""
-    below, above = each_block(_log_tails, law, x)
+def log_tails(distribution: Distribution, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return (log P(y <= x), log P(y > x)) of the mixture, each computed on its own."""
+    below, above = each_block(_log_tails, distribution, x)
     return below, above
 
 
-def _log_tails(law: Distribution, x: Tensor) -> Tensor:
-    return torch.stack([_log_mean(tail, law) for tail in tails.log_tails(law, x.unsqueeze(-2))])
+def _log_tails(distribution: Distribution, x: Tensor) -> Tensor:
+    return torch.stack(
+        [_log_mean(tail, distribution) for tail in tails.log_tails(distribution, x.unsqueeze(-2))]
+    )
 
 
-def log_tail(law: Distribution, x: Tensor, upper: bool) -> Tensor:
-    """One of ``log_tails``: the second where ``upper``."""
-    return _log_mean(tails.log_tail(law, x.unsqueeze(-2), upper), law)
+def log_tail(distribution: Distribution, x: Tensor, upper: bool) -> Tensor:
+    """Return one of ``log_tails``: log P(y > x) if ``upper``, else log P(y <= x)."""
+    return _log_mean(tails.log_tail(distribution, x.unsqueeze(-2), upper), distribution)
 
 
-def _log_mean(tail: Tensor, law: Distribution) -> Tensor:
-    """Log of the mean over draws of probabilities whose logarithms are [..., draw, n]."""
-    draws = law.batch_shape[0]
+def _log_mean(tail: Tensor, distribution: Distribution) -> Tensor:
+    """Return the log of the mean over draws of probabilities with logarithms [..., draw, n]."""
+    draws = distribution.batch_shape[0]
     if draws == 1:
         return tail.squeeze(-2)
     return (torch.logsumexp(tail, -2) - math.log(draws)).clamp_max(0.0)
 
 
-def sd(law: Distribution) -> Tensor:
-    """Standard deviation [n], also where its square over- or underflows."""
-    return each_block(_sd, law)
+def sd(distribution: Distribution) -> Tensor:
+    """Return the standard deviation [n], also where its square overflows or underflows."""
+    return each_block(_sd, distribution)
 
 
-def _sd(law: Distribution) -> Tensor:
-    _, variance = moments(law)
+def _sd(distribution: Distribution) -> Tensor:
+    _, variance = moments(distribution)
     most, least = torch.finfo(variance.dtype).max, torch.finfo(variance.dtype).tiny
     doubtful = ~((variance > least / torch.finfo(variance.dtype).eps) & (variance < most))
     if not bool(doubtful.any()):
         return variance.sqrt()
-    means, sds = law.mean, univariate.sd(law)
+    means, sds = distribution.mean, univariate.sd(distribution)
     apart = (means - means.mean(0)).abs()
     unit = torch.maximum(sds.amax(0), apart.amax(0))
     fine = torch.isfinite(unit) & (unit > 0)
@@ -104,97 +112,110 @@ def _sd(law: Distribution) -> Tensor:
     return torch.where(doubtful, torch.where(fine, total, unit), variance.sqrt())
 
 
-def middle(law: Distribution) -> Tensor:
-    """[n], the mean, or where there is none a location of the law: a point to search from."""
-    mean = law.mean.mean(0)
-    found = getattr(law, "loc", None)
+def middle(distribution: Distribution) -> Tensor:
+    """Return a point to start a search from, [n]: the mean, or a location if there is none."""
+    mean = distribution.mean.mean(0)
     if bool(torch.isfinite(mean).all()):
         return mean
-    place = torch.zeros_like(mean) if found is None or found.ndim != 2 else found.mean(0)
-    return torch.where(torch.isfinite(mean), mean, place)
+    location = torch.zeros_like(mean)
+    loc = getattr(distribution, "loc", None)
+    if loc is not None and loc.ndim == 2:
+        location = loc.mean(0)
+    return torch.where(torch.isfinite(mean), mean, location)
 
 
-def extent(law: Distribution) -> Tensor:
-    """[n], the sd, or where it is not finite and positive the median scale of the components: a unit to search in."""
-    spread = sd(law)
+def extent(distribution: Distribution) -> Tensor:
+    """Return a unit of length for a search, [n].
+
+    It is the standard deviation, or where that is not finite and positive the median scale of the
+    components.
+    """
+    spread = sd(distribution)
     fine = torch.isfinite(spread) & (spread > 0)
     if bool(fine.all()):
         return spread
-    found = getattr(law, "scale", None)
-    other = (
-        torch.ones_like(spread)
-        if found is None or found.ndim != 2
-        else found.expand(law.batch_shape).median(0).values
-    )
-    return torch.where(
-        fine,
-        spread,
-        torch.where(torch.isfinite(other) & (other > 0), other, torch.ones_like(other)),
-    )
+    other = torch.ones_like(spread)
+    scale = getattr(distribution, "scale", None)
+    if scale is not None and scale.ndim == 2:
+        other = scale.expand(distribution.batch_shape).median(0).values
+    usable = torch.isfinite(other) & (other > 0)
+    return torch.where(fine, spread, torch.where(usable, other, torch.ones_like(other)))
 
 
-def quantile(law: Distribution, p: float | Tensor) -> Tensor:
-    """The true quantile of the mixture, [n].
+def quantile(distribution: Distribution, p: float | Tensor) -> Tensor:
+    """Return the quantile of the mixture, [n].
 
-    ``p``: one probability, or one per row.
+    Args:
+        distribution: Of batch [draw, n].
+        p: One probability, or one per row.
     """
-    return each_block(_quantile, law, torch.as_tensor(p, dtype=torch.float64))
+    return each_block(_quantile, distribution, torch.as_tensor(p, dtype=torch.float64))
 
 
-def _quantile(law: Distribution, p: Tensor) -> Tensor:
-    centre, spread = middle(law), extent(law)
+def _quantile(distribution: Distribution, p: Tensor) -> Tensor:
+    centre, spread = middle(distribution), extent(distribution)
     p = p.to(centre)
-    p = p.clamp(
-        torch.finfo(p.dtype).tiny, 1 - torch.finfo(p.dtype).eps / 2
-    )  # a probability next to 1 rounds to 1 in float32
-    if is_discrete(law):
-        return _count_quantile(law, p, centre + spread)
-    if isinstance(law, Normal) and law.batch_shape[0] == 1:
-        return law.loc[0] + torch.special.ndtri(p) * law.scale[0]
+    # a probability next to 1 rounds to 1 in float32
+    p = p.clamp(torch.finfo(p.dtype).tiny, 1 - torch.finfo(p.dtype).eps / 2)
+    if is_discrete(distribution):
+        return _count_quantile(distribution, p, centre + spread)
+    if isinstance(distribution, Normal) and distribution.batch_shape[0] == 1:
+        return distribution.loc[0] + torch.special.ndtri(p) * distribution.scale[0]
     eps = torch.finfo(centre.dtype).eps
 
     def newton(part: Distribution, x: Tensor, rows: Tensor, p: Tensor) -> Newton:
         excess, height = cdf(part, x) - p, density(part, x)
         excess = torch.where(excess.abs() <= eps * p, torch.zeros_like(excess), excess)
-        # the spread of the whole says nothing of a sharp component in it, nor of the lower end of a heavy tail
-        return excess, excess / height, 4 * eps * (x.abs() + torch.fmin(spread[rows], 1 / height))
+        # the standard deviation alone would be too long for a narrow component or the lower end of
+        # a heavy tail
+        unit = torch.fmin(spread[rows], 1 / height)
+        return excess, excess / height, 4 * eps * (x.abs() + unit)
 
     start = centre + torch.special.ndtri(p) * spread
-    return _within(law, root(law, newton, start, p, centre, spread, FINE))
+    return _within(distribution, root(distribution, newton, start, p, centre, spread, FINE))
 
 
-def tail_quantile(law: Distribution, log_p: Tensor, upper: bool) -> Tensor:
-    """[n], near the x with log P(y <= x) = log_p, or log P(y > x) = log_p where ``upper``; log_p [n] may be far below 0.
+def tail_quantile(distribution: Distribution, log_p: Tensor, upper: bool) -> Tensor:
+    """Return approximately the x with log P(y <= x) = log_p, or log P(y > x) = log_p if ``upper``.
 
-    The last digits are left to the caller, who may need them to agree with ``log_tail``.
+    The caller may refine the last digits so that they agree with ``log_tail``.
+
+    Args:
+        distribution: Of batch [draw, n].
+        log_p: [n], log probabilities, which may be far below 0.
+        upper: Whether the probability is that of the upper tail.
+
+    Returns:
+        [n].
     """
-    return each_block(lambda part, each: _tail_quantile(part, each, upper), law, log_p)
+    return each_block(lambda part, each: _tail_quantile(part, each, upper), distribution, log_p)
 
 
-def _tail_quantile(law: Distribution, log_p: Tensor, upper: bool) -> Tensor:
-    guess = _normal_tail(log_p)
-    if isinstance(law, Normal) and law.batch_shape[0] == 1:
-        return law.loc[0] - guess * law.scale[0] if upper else law.loc[0] + guess * law.scale[0]
-    centre, spread = middle(law), extent(law)
+def _tail_quantile(distribution: Distribution, log_p: Tensor, upper: bool) -> Tensor:
+    sign = -1.0 if upper else 1.0
+    guess = sign * _normal_tail(log_p)
+    if isinstance(distribution, Normal) and distribution.batch_shape[0] == 1:
+        return distribution.loc[0] + guess * distribution.scale[0]
+    centre, spread = middle(distribution), extent(distribution)
     eps = torch.finfo(centre.dtype).eps
 
     def newton(part: Distribution, x: Tensor, rows: Tensor, log_p: Tensor) -> Newton:
         tail = log_tail(part, x, upper)
-        excess = log_p - tail if upper else tail - log_p
+        excess = sign * (tail - log_p)
         return excess, excess * torch.exp(tail - log_density(part, x)), ROUGH * eps * x.abs()
 
-    start = centre - guess * spread if upper else centre + guess * spread
-    return _within(law, root(law, newton, start, log_p, centre, spread, ROUGH))
+    start = centre + guess * spread
+    return _within(distribution, root(distribution, newton, start, log_p, centre, spread, ROUGH))
 
 
 def _normal_tail(log_p: Tensor) -> Tensor:
-    """z with log P(Z <= z) = log_p for the standard normal law, log_p of any size."""
+    """Return z with log P(Z <= z) = log_p for a standard normal Z, for any log_p."""
     return torch.as_tensor(special.ndtri_exp(log_p.double().cpu().numpy())).to(log_p)
 
 
-def _within(law: Distribution, x: Tensor) -> Tensor:
-    """x, or the end of the support where rounding has put it beyond."""
-    lower = getattr(law.support, "lower_bound", None)
+def _within(distribution: Distribution, x: Tensor) -> Tensor:
+    """Return x, or the end of the support where rounding has put x outside."""
+    lower = getattr(distribution.support, "lower_bound", None)
     if lower is None:
         return x
     lowest = torch.as_tensor(lower).to(x)
@@ -202,66 +223,80 @@ def _within(law: Distribution, x: Tensor) -> Tensor:
     return torch.maximum(x, lowest + torch.finfo(x.dtype).tiny)
 
 
-def _count_quantile(law: Distribution, p: Tensor, start: Tensor) -> Tensor:
-    if univariate.has_only_mass(law):
-        return _counted(law, p.expand(torch.broadcast_shapes(p.shape, start.shape)))
+def _count_quantile(distribution: Distribution, p: Tensor, start: Tensor) -> Tensor:
+    if univariate.has_only_mass(distribution):
+        return _quantile_by_sum(
+            distribution, p.expand(torch.broadcast_shapes(p.shape, start.shape))
+        )
     low, high = torch.full_like(start, -1.0), start.ceil().clamp_min(1.0)
-    while bool((short := cdf(law, high) < p).any()):
+    while bool((short := cdf(distribution, high) < p).any()):
         low, high = torch.where(short, high, low), torch.where(short, high * 2 + 1, high)
     while bool((high - low > 1).any()):
         middle = torch.floor((low + high) / 2)
-        enough = cdf(law, middle) >= p
+        enough = cdf(distribution, middle) >= p
         low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
     return high
 
 
-def _counted(law: Distribution, p: Tensor) -> Tensor:
-    """The number of counts whose cdf lies below p, the mass function being summed once, a block of counts at a time."""
+def _quantile_by_sum(distribution: Distribution, p: Tensor) -> Tensor:
+    """Return how many counts have a cdf below p, which is the quantile.
+
+    The mass function is summed once, a block of counts at a time.
+    """
     n = p.shape[-1]
-    most = max(1, BUDGET // (law.batch_shape[0] * n))
-    first, size, found = 0, min(16, most), torch.zeros_like(p)
+    most = max(1, BUDGET // (distribution.batch_shape[0] * n))
+    first = 0
+    size = min(16, most)
+    quantiles = torch.zeros_like(p)
     total = torch.zeros(n, dtype=p.dtype, device=p.device)
     while True:
         univariate.check_reach(first)
         k = torch.arange(first, first + size, dtype=p.dtype, device=p.device)
-        upto = density(law, k[:, None].expand(size, n)).cumsum(0)
+        upto = density(distribution, k[:, None].expand(size, n)).cumsum(0)
         reached = total + upto.reshape(size, *(1,) * (p.ndim - 1), n)
-        found = found + (reached < p).sum(0).to(found)
-        stuck = (reached[-1] == total) & (
-            total > 0.5
-        )  # rounding may keep the sum below a p next to 1
+        quantiles = quantiles + (reached < p).sum(0).to(quantiles)
+        # rounding may keep the sum below a p next to 1
+        stuck = (reached[-1] == total) & (total > 0.5)
         if bool(((reached[-1] >= p) | stuck).all()):
-            return found
-        total, first, size = reached[-1], first + size, min(2 * size, most)
+            return quantiles
+        total = reached[-1]
+        first = first + size
+        size = min(2 * size, most)
 
 
-def crps(law: Distribution, y: Tensor) -> Tensor:
-    """Continuous ranked probability score [n], in the units of y; smaller is better. Gneiting & Raftery (2007), equation 21.
+def crps(distribution: Distribution, y: Tensor) -> Tensor:
+    """Return the continuous ranked probability score of the mixture, [n], in the units of y.
 
-    Mixtures of up to 256 normals: closed form over pairs (Grimit et al. 2006). Otherwise the integral of
-    (F(x) - 1[x >= y])^2 by Gauss-Legendre between quantiles of the mixture; counts: the sum over k.
+    Smaller is better. Gneiting & Raftery (2007), equation 21. Mixtures of up to 256 normals have a
+    closed form over pairs of components (Grimit et al. 2006). For other continuous distributions,
+    the integral of (F(x) - 1[x >= y])^2 is computed by Gauss-Legendre quadrature between quantiles
+    of the mixture, and for counts the sum over k.
     """
-    draws, n = law.batch_shape
-    if is_discrete(law):
-        return _count_crps(law, y)
-    if isinstance(law, Normal) and draws <= CLOSED_FORM_DRAWS:
+    draws, n = distribution.batch_shape
+    if is_discrete(distribution):
+        return _count_crps(distribution, y)
+    if isinstance(distribution, Normal) and draws <= CLOSED_FORM_DRAWS:
         rows, score = max(1, BUDGET // draws**2), _normal_pairs
     else:
         rows, score = max(1, BUDGET // (draws * NODES * (len(PANELS) + 2))), integral
-    parts = [score(take(law, slice(i, i + rows)), y[i : i + rows]) for i in range(0, n, rows)]
+    parts = []
+    for i in range(0, n, rows):
+        block = slice(i, i + rows)
+        parts.append(score(take(distribution, block), y[block]))
     return torch.cat(parts)
 
 
 def _absolute_moment(mean: Tensor, variance: Tensor) -> Tensor:
-    """E|Z| for Z ~ N(mean, variance)."""
+    """Return E|Z| for Z ~ N(mean, variance)."""
     sd = variance.sqrt().clamp_min(torch.finfo(mean.dtype).tiny)
     z = mean / sd
     pdf = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
     return 2 * sd * pdf + mean * (2 * torch.special.ndtr(z) - 1)
 
 
-def _normal_pairs(law: Any, y: Tensor) -> Tensor:
-    m, v = law.loc, law.scale.square()
+def _normal_pairs(distribution: Any, y: Tensor) -> Tensor:
+    """Return the CRPS of mixtures of normals by its closed form over pairs of components."""
+    m, v = distribution.loc, distribution.scale.square()
     accuracy = _absolute_moment(y - m, v).mean(0)
     spread = _absolute_moment(m[:, None] - m[None, :], v[:, None] + v[None, :]).mean((0, 1))
     return accuracy - 0.5 * spread
@@ -272,23 +307,27 @@ def _legendre() -> tuple[np.ndarray, np.ndarray]:
     return np.polynomial.legendre.leggauss(NODES)
 
 
-def integral(law: Distribution, y: Tensor) -> Tensor:
-    """The CRPS as an integral, for any law with a cdf; y is the end of a panel, so no panel holds the jump."""
-    edges = torch.stack([quantile(law, p) for p in PANELS] + [y]).sort(0).values
+def integral(distribution: Distribution, y: Tensor) -> Tensor:
+    """Return the CRPS as an integral, for any distribution with a cdf.
+
+    y is the end of a panel, so that no panel contains the jump of the integrand.
+    """
+    edges = torch.stack([quantile(distribution, p) for p in PANELS] + [y]).sort(0).values
     nodes, weights = (torch.as_tensor(a).to(y) for a in _legendre())
     half = 0.5 * (edges[1:] - edges[:-1])
     centre = 0.5 * (edges[1:] + edges[:-1])
     x = centre + half * nodes[:, None, None]
-    F = cdf(law, x.reshape(-1, x.shape[-1])).reshape(x.shape)
+    F = cdf(distribution, x.reshape(-1, x.shape[-1])).reshape(x.shape)
     above = (centre >= y).to(F)
     return ((F - above).square() * weights[:, None, None] * half).sum((0, 1))
 
 
-def _count_crps(law: Distribution, y: Tensor) -> Tensor:
-    top = int(torch.maximum(quantile(law, 1 - 1e-12), y).max()) + 1
-    total = (-y).clamp_min(0.0)  # between y and the first count F is 0 and y has passed
+def _count_crps(distribution: Distribution, y: Tensor) -> Tensor:
+    """Return the CRPS of a distribution of counts as a sum over k."""
+    top = int(torch.maximum(quantile(distribution, 1 - 1e-12), y).max()) + 1
+    total = (-y).clamp_min(0.0)  # the integrand is 1 between a negative y and the first count
     for k in range(top + 1):
-        F = cdf(law, torch.full_like(y, float(k)))
-        before = (y - k).clamp(0.0, 1.0)  # the part of [k, k + 1) below y
+        F = cdf(distribution, torch.full_like(y, float(k)))
+        before = (y - k).clamp(0.0, 1.0)  # the length of the part of [k, k + 1) below y
         total = total + before * F.square() + (1 - before) * (1 - F).square()
     return total

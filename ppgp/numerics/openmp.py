@@ -1,9 +1,9 @@
-"""How the threads of OpenMP wait for one another: asleep rather than in a busy loop.
+"""How the threads of OpenMP wait for one another: asleep, or in a busy loop.
 
-GNU's OpenMP reads ``OMP_WAIT_POLICY`` once, when it is loaded. Threads that wait in a busy loop hold a
-core that the thread they wait for may need: beside other processes, an operation on two threads then
-takes ten to thirty times as long as on one. This module imports neither torch nor NumPy, so that
-``import ppgp`` can load the library before torch does.
+GNU's OpenMP reads ``OMP_WAIT_POLICY`` once, when it is loaded. Threads that wait in a busy loop
+hold a core that the thread they wait for may need: beside other processes, an operation on two
+threads then takes ten to thirty times as long as on one. This module imports neither torch nor
+NumPy, so that ``import ppgp`` can load the library before torch does.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ _policy: str | None = None
 
 
 def load_passively() -> None:
-    """Load torch's OpenMP with threads that sleep while they wait, unless torch or the user was first.
+    """Load torch's OpenMP library with threads that sleep while they wait.
 
-    The environment is afterwards as it was. A policy that the user has set is left alone.
+    Nothing happens if torch is already imported or the user has set a policy. The environment is
+    restored afterwards.
     """
     global _policy
     chosen = os.environ.get(POLICY)
@@ -42,12 +43,20 @@ def load_passively() -> None:
 
 
 def wait_policy() -> str | None:
-    """How threads wait: "passive", asleep; "active", in a busy loop that the user has asked for; None: not known."""
+    """Return how threads wait.
+
+    Returns:
+        "passive" for asleep, "active" for a busy loop that the user has asked for, None if unknown.
+    """
     return _policy
 
 
 def set_own_threads(number: int) -> bool:
-    """Set how many threads OpenMP has for this thread of Python alone; False where its library is not GNU's."""
+    """Set the number of OpenMP threads for the current Python thread alone.
+
+    Returns:
+        False if the OpenMP library is not GNU's, and True otherwise.
+    """
     library = _gomp()
     if library is None:
         return False
@@ -57,18 +66,22 @@ def set_own_threads(number: int) -> bool:
 
 @functools.lru_cache(maxsize=1)
 def _gomp() -> ctypes.CDLL | None:
-    """GNU's OpenMP, loaded if torch has not; None where there is none."""
+    """Return GNU's OpenMP library, loading it if needed; None where there is none."""
     path = _library()
+    if path is None:
+        return None
     try:
-        return None if path is None else ctypes.CDLL(str(path))
-    except OSError:  # torch says what is wrong with it when it is imported
+        return ctypes.CDLL(str(path))
+    except OSError:  # torch reports the problem when it is imported
         return None
 
 
 def _library() -> Path | None:
-    """The file of GNU's OpenMP that torch's wheel brings along; None where it has another one."""
-    found = find_spec("torch")
-    for folder in (found.submodule_search_locations or ()) if found else ():
+    """Return the file of GNU's OpenMP in torch's wheel; None if the wheel has another OpenMP."""
+    torch_spec = find_spec("torch")
+    if torch_spec is None:
+        return None
+    for folder in torch_spec.submodule_search_locations or ():
         files = sorted(Path(folder, "lib").glob("libgomp*.so*"))
         if files:
             return files[0]

@@ -1,11 +1,13 @@
-"""One at a time: code that uses the state that Pyro, torch and Python keep once per process.
+"""Locks around the state that Pyro, torch and Python keep once per process.
 
-Pyro's stack of handlers, its parameter store, torch's stream of random numbers and Python's warning filters belong to the
-process. Two threads that use them at once read and restore each other's. So every use takes a turn, and a second thread waits.
+Pyro's stack of handlers, its parameter store, torch's random number stream and Python's warning
+filters belong to the process. Two threads that use them at once would read and restore each other's
+state, so one thread at a time may use them.
 
-There are two turns. A fit holds the first, for handlers, parameters and filters, from start to end. Whoever draws random numbers
-holds the second, for the stream, while it draws, so that a draw from a prediction need not wait for a fit. Who takes both takes
-the stream second, so that no two wait for each other.
+There are two locks. A fit holds the first, for handlers, parameters and filters, from start to end.
+Code that draws random numbers holds the second, for the stream, while it draws, so that sampling
+from a prediction need not wait for a fit. Code that needs both acquires the stream second, which
+rules out deadlocks.
 """
 
 from __future__ import annotations
@@ -20,19 +22,30 @@ from typing import Any, TypeVar
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _Turn:
-    """One re-entrant lock. The thread that holds it may let threads that work for it, while it waits for them, take part."""
+class _SharedLock:
+    """A re-entrant lock whose owner can let helper threads share it while it waits for them.
+
+    Attributes:
+        lock: The lock itself.
+        among_helpers: The lock that helper threads take in place of it.
+        owner: The thread that holds the lock, or None.
+        depth: How often the owner has entered.
+        number: How often the lock has been acquired from outside; it identifies one acquisition.
+        own: The state of each thread; ``helps_in`` is the acquisition that the thread shares.
+        when_abandoned: Functions to call in a forked child whose parent's other thread held the
+            lock.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.among_helpers = threading.RLock()
         self.owner: int | None = None
-        self.depth = self.number = 0  # how often the owner has entered; the number of the turn
+        self.depth = self.number = 0
         self.own = threading.local()
         self.when_abandoned: list[Callable[[], None]] = []
 
     def enter(self) -> Callable[[], None]:
-        """Wait for the turn; returns what ends it."""
+        """Acquire the lock and return the function that releases it."""
         if self.depth and getattr(self.own, "helps_in", None) == self.number:
             lock = self.among_helpers
             lock.acquire()
@@ -46,7 +59,7 @@ class _Turn:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Inside, this thread has the turn."""
+        """Hold the lock inside the block."""
         leave = self.enter()
         try:
             yield
@@ -54,22 +67,31 @@ class _Turn:
             leave()
 
     def leave(self) -> None:
+        """Release the lock once."""
         self.depth -= 1
         if not self.depth:
             self.owner = None
         self.lock.release()
 
     def after_fork(self) -> None:
-        """In a forked child there is one thread: it keeps a turn of its own, and that of another thread is over."""
+        """Reset the lock in a forked child, which has a single thread.
+
+        The child keeps a lock that its own thread held, and releases one that another thread held.
+        """
         self.among_helpers = threading.RLock()
-        if self.owner != threading.get_ident():
-            abandoned, self.owner, self.depth = self.owner is not None, None, 0
-            self.lock = threading.RLock()
-            for clean in self.when_abandoned if abandoned else ():
+        if self.owner == threading.get_ident():
+            return
+        abandoned = self.owner is not None
+        self.owner = None
+        self.depth = 0
+        self.lock = threading.RLock()
+        if abandoned:
+            for clean in self.when_abandoned:
                 clean()
 
 
-_ALL, _STREAM = _Turn(), _Turn()
+_ALL = _SharedLock()
+_STREAM = _SharedLock()
 Turns = tuple[int | None, int | None]
 
 if hasattr(os, "register_at_fork"):
@@ -78,42 +100,56 @@ if hasattr(os, "register_at_fork"):
 
 
 def when_abandoned(clean: Callable[[], None]) -> None:
-    """Call ``clean`` in a forked child where another thread of the parent was inside ``one_at_a_time``: it never leaves there."""
+    """Register a function to call in a forked child that would otherwise inherit unfinished state.
+
+    It is called where another thread of the parent was inside ``one_at_a_time``, since that thread
+    never leaves the block in the child.
+    """
     _ALL.when_abandoned.append(clean)
 
 
 def one_at_a_time() -> AbstractContextManager[None]:
-    """Inside, no other thread is inside. Calls nest."""
+    """Return a context manager that one thread at a time can be inside. Calls nest."""
     return _ALL.taken()
 
 
 def one_on_the_stream() -> AbstractContextManager[None]:
-    """Inside, no other thread uses torch's stream of random numbers. Nothing inside may ask for ``one_at_a_time`` first."""
+    """Return a context manager inside which no other thread uses torch's random number stream.
+
+    Code inside must not be the first to ask for ``one_at_a_time``.
+    """
     return _STREAM.taken()
 
 
 def in_turn(function: F) -> F:
-    """A decorator: calls of the function, and of all that are decorated so, wait for one another."""
+    """Decorate a function so that it runs inside ``one_at_a_time``."""
     return _ALL.taken()(function)
 
 
 def turns_of_this_thread() -> Turns:
-    """The numbers of the turns that this thread has; None where it has none."""
+    """Return the acquisitions of both locks that this thread holds; None for a lock it does not."""
     here = threading.get_ident()
-    return (
-        _ALL.number if _ALL.owner == here else None,
-        _STREAM.number if _STREAM.owner == here else None,
-    )
+    everything = _ALL.number if _ALL.owner == here else None
+    stream = _STREAM.number if _STREAM.owner == here else None
+    return everything, stream
 
 
 def help_in(turns: Turns) -> None:
-    """This thread works for the thread that has those turns, and which waits for it: until they are over it need not wait."""
+    """Let this thread share the locks that another thread holds while it waits for this one.
+
+    Args:
+        turns: ``turns_of_this_thread()`` of the other thread. When it releases the locks, this
+            thread has to wait for them again.
+    """
     _ALL.own.helps_in, _STREAM.own.helps_in = turns
 
 
 @contextmanager
 def silenced(category: type[Warning] = Warning) -> Iterator[None]:
-    """No warnings of a category inside, and the caller's filters as they were afterwards, whatever other threads do."""
+    """Suppress warnings of a category inside the block, and restore the caller's filters after it.
+
+    It holds ``one_at_a_time``, so that other threads cannot interfere.
+    """
     with one_at_a_time(), warnings.catch_warnings():
         warnings.simplefilter("ignore", category)
         yield

@@ -1,4 +1,4 @@
-"""Child processes: none outlives its parent, and none hears Ctrl-C but through its parent."""
+"""Child processes that end with their parent and receive Ctrl-C only through it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from multiprocessing.context import SpawnContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-__all__ = ["Spawned", "end_with_parent", "killed", "unheard"]
+__all__ = ["Spawned", "end_with_parent", "kill_all", "without_interrupts"]
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def end_with_parent() -> None:
-    """Called in a child of ``multiprocessing``: it is killed once its parent has ended, however that ended.
+    """Make a child of ``multiprocessing`` end once its parent has ended, however it ended.
 
-    By the kernel on Linux; elsewhere by a thread that waits for the parent.
+    It is called in the child. On Linux the kernel kills the child; elsewhere a thread waits for the
+    parent.
     """
     parent = multiprocessing.parent_process()
     if parent is None:
         return
     if _killed_by_the_kernel():
-        if os.getppid() != parent.pid:  # it had ended before the kernel was asked
+        if os.getppid() != parent.pid:  # the parent ended before the request to the kernel
             os._exit(1)
         return
 
@@ -40,6 +41,7 @@ def end_with_parent() -> None:
 
 
 def _killed_by_the_kernel() -> bool:
+    """Ask the kernel to kill this process when its parent ends, and return whether it will."""
     if sys.platform != "linux":
         return False
     try:
@@ -49,8 +51,11 @@ def _killed_by_the_kernel() -> bool:
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
-    """Processes that are started inside do not receive Ctrl-C, which a terminal sends to every process of its group."""
+def without_interrupts() -> Iterator[None]:
+    """Start processes inside the block that do not receive Ctrl-C.
+
+    A terminal sends Ctrl-C to every process of its group.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -61,8 +66,8 @@ def unheard() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def killed(processes: list[BaseProcess]) -> None:
-    """End them now, and wait until they are gone."""
+def kill_all(processes: list[BaseProcess]) -> None:
+    """Kill the processes and wait until they have ended."""
     started = [process for process in processes if process.pid is not None]
     for process in started:
         process.kill()
@@ -71,14 +76,18 @@ def killed(processes: list[BaseProcess]) -> None:
 
 
 class Spawned(SpawnContext):
-    """The context of new interpreters, which knows those that it has started."""
+    """A ``multiprocessing`` context of new interpreters that records the processes it has started.
+
+    Attributes:
+        processes: The processes started so far.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.processes: list[BaseProcess] = []
 
-    def Process(self, *args: Any, **options: Any) -> BaseProcess:  # type: ignore[override]
-        """As ``multiprocessing`` names it."""
+    def Process(self, *args: Any, **options: Any) -> Any:
+        """Return a new process, as ``multiprocessing`` does."""
         process = super().Process(*args, **options)
         self.processes.append(process)
         return process

@@ -1,4 +1,8 @@
-"""Where an increasing function of one number per row is 0: Newton's steps, and a bracket that is sure for rows that need one."""
+"""Roots of increasing functions of one number per row.
+
+Newton's method is used, with a bracket for the rows where it leaves the range known to contain the
+root.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +16,18 @@ from torch.distributions import Distribution
 from . import univariate
 from .float_search import between, number, place
 
-FREE = 10  # steps before every row left has a bracket
+FREE = 10  # steps after which all remaining rows get a bracket
 STEPS = 200
-WORTH_IT = 0.5  # rows that are done are dropped once those left are no more than this share
+WORTH_IT = 0.5  # converged rows are dropped once at most this share of the rows remains
 
-#: the function's value at x, that over its slope, and the length of a step that ends the search
+#: the function's value at x, Newton's step, and the length of a step that ends the search
 Newton = tuple[Tensor, Tensor, Tensor]
-#: (the law at ``rows``, x, rows, target at rows) -> Newton
+#: maps (the distribution at ``rows``, x, rows, target at rows) to Newton
 Figures = Callable[[Distribution, Tensor, Tensor, Tensor], Newton]
 
 
 def root(
-    law: Distribution,
+    distribution: Distribution,
     figures: Figures,
     start: Tensor,
     target: Tensor,
@@ -31,36 +35,41 @@ def root(
     spread: Tensor,
     roundings: int,
 ) -> Tensor:
-    """[..., n]: the x at which the value of ``figures`` is 0.
+    """Find the x at which the value of ``figures`` is 0, by Newton's method with a bracket.
 
-    Rows that are done are dropped. A step that leaves the numbers known to enclose the root gives all rows a bracket, by doubling
-    from ``centre`` in units of ``spread`` [n]; inside it every third step is a bisection, every sixth of the floating-point numbers.
+    Rows that have converged are dropped. When a step leaves the range known to contain the root,
+    all rows get a bracket by doubling from ``centre`` in units of ``spread``. Inside it every third
+    step is a bisection, and every sixth bisects the floating-point numbers.
 
     Args:
-        target: handed to ``figures``, at the rows in question.
-        roundings: of x, to which a bracket ends the search.
+        distribution: Of batch [draw, n].
+        figures: Computes the value, Newton's step and the final step length at some rows.
+        start: [..., n], where to start.
+        target: [..., n], passed to ``figures`` at the rows in question.
+        centre: [n], where brackets start.
+        spread: [n], the unit of brackets.
+        roundings: The width of a bracket that ends the search, in rounding errors of x.
+
+    Returns:
+        [..., n].
     """
     shape = torch.broadcast_shapes(start.shape, target.shape)
-    x, target, found = start.expand(shape), target.expand(shape), start.expand(shape).clone()
-    rows, part, eps = (
-        torch.arange(shape[-1], device=start.device),
-        law,
-        torch.finfo(start.dtype).eps,
-    )
-    low, high = (torch.full_like(x, end) for end in (-torch.inf, torch.inf))
-    droppable, bracketed = bool(univariate.parameters(law)), False
+    x, target, roots = start.expand(shape), target.expand(shape), start.expand(shape).clone()
+    rows = torch.arange(shape[-1], device=start.device)
+    part = distribution
+    eps = torch.finfo(start.dtype).eps
+    low, high = torch.full_like(x, -torch.inf), torch.full_like(x, torch.inf)
+    droppable = bool(univariate.parameters(distribution))
+    bracketed = False
     for iteration in range(STEPS):
         value, move, reach = figures(part, x, rows, target)
         low, high = torch.where(value < 0, x, low), torch.where(value >= 0, x, high)
         step = x - move
         fine = torch.isfinite(step) & (step > low) & (step < high)
-        done = (
-            (value == 0)
-            | (fine & (move.abs() <= reach))
-            | (high - low <= roundings * eps * x.abs())
-        )
+        narrow = high - low <= roundings * eps * x.abs()
+        done = (value == 0) | (fine & (move.abs() <= reach)) | narrow
         done |= torch.isnan(value) & torch.isnan(centre[rows])
-        found[..., rows] = torch.where(fine, step, x)
+        roots[..., rows] = torch.where(fine, step, x)
         if bool(done.all()):
             break
         if not bracketed and (iteration == FREE or not bool((fine | done).all())):
@@ -69,40 +78,46 @@ def root(
             low, high = torch.maximum(low, a), torch.minimum(high, b)
             bracketed = True
         if bracketed:
-            half = (
-                number(between(place(low), place(high)), x.dtype)
-                if iteration % 6 == 5
-                else 0.5 * low + 0.5 * high
-            )
-            fine = (
-                torch.isfinite(step) & (step > low) & (step < high)
-                if iteration % 3 != 2
-                else torch.zeros_like(fine)
-            )
-            step = torch.where(fine, step, half)
+            step = _inside(step, low, high, iteration)
         x = torch.where(done, x, step)
         left = torch.nonzero(~done.reshape(-1, len(rows)).all(0)).flatten()
         if droppable and len(left) <= WORTH_IT * len(rows):
-            x, low, high, target, rows = (
-                x[..., left],
-                low[..., left],
-                high[..., left],
-                target[..., left],
-                rows[left],
-            )
+            x, low, high = x[..., left], low[..., left], high[..., left]
+            target, rows = target[..., left], rows[left]
             part = univariate.take(part, left)
-    return found
+    return roots
+
+
+def _inside(step: Tensor, low: Tensor, high: Tensor, iteration: int) -> Tensor:
+    """Return Newton's step where it stays in the bracket, and a bisection elsewhere.
+
+    Every third iteration is a bisection for all.
+    """
+    if iteration % 6 == 5:
+        half = number(between(place(low), place(high)), step.dtype)
+    else:
+        half = 0.5 * low + 0.5 * high
+    if iteration % 3 == 2:
+        return half
+    fine = torch.isfinite(step) & (step > low) & (step < high)
+    return torch.where(fine, step, half)
 
 
 def _bracket(
     beyond: Callable[[Tensor], Tensor], centre: Tensor, spread: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Ends with the root between them, by doubling; ``beyond``: whether a point lies at or above the root."""
+    """Return ends with the root between them, by doubling.
+
+    Args:
+        beyond: Whether points lie at or above the root.
+        centre: [n], where to start.
+        spread: [n], the first step.
+    """
     most = torch.finfo(centre.dtype).max
     ends = []
     for sign in (-1.0, 1.0):
         step, end = sign * spread, (centre + sign * spread).clamp(-most, most)
-        for _ in range(2200):  # from the least number to the largest
+        for _ in range(2200):  # enough to go from the smallest float to the largest
             wrong = (beyond(end) == (sign < 0)) & (end.abs() < most)
             if not bool(wrong.any()):
                 break
@@ -112,5 +127,8 @@ def _bracket(
     return ends[0], ends[1]
 
 
-def _beyond(figures: Figures, law: Distribution, rows: Tensor, target: Tensor, x: Tensor) -> Tensor:
-    return figures(law, x, rows, target)[0] >= 0
+def _beyond(
+    figures: Figures, distribution: Distribution, rows: Tensor, target: Tensor, x: Tensor
+) -> Tensor:
+    """Return whether x lies at or above the root."""
+    return figures(distribution, x, rows, target)[0] >= 0

@@ -1,4 +1,7 @@
-"""Which rows of one table stand in another: the same up to rounding, and more of them than chance gives."""
+"""Detection of rows of one table that occur in another.
+
+Rows match if they are equal up to rounding. Matches count only if chance does not explain them.
+"""
 
 from __future__ import annotations
 
@@ -10,68 +13,95 @@ from scipy import stats
 from scipy.spatial import KDTree
 from scipy.spatial.distance import pdist
 
-OF_SD = 1e-5  # what rounding may do to a number: this share of the sd of its column,
-HEAVY = 10.0  # interquartile ranges, beyond which the sd of a column is that of its largest numbers
-ROUNDING = 4 * float(
-    np.finfo(np.float32).eps
-)  # and this share of itself: single precision, there and back
-EXACT = 1e-4  # of both together: double precision, there and back
-CHANCE = 1e-3  # a number of matches that chance gives more often is no evidence
-SURPRISE = 20.0  # nats of a sequence of rows that is repeated in its order
-LARGEST_SAMPLE = 500  # rows that say how often two rows are the same by chance
+# numbers are equal if they differ by less than OF_SD standard deviations of their column, plus
+# ROUNDING times their size: the rounding of single precision, to it and back
+OF_SD = 1e-5
+ROUNDING = 4 * float(np.finfo(np.float32).eps)
+EXACT = 1e-4  # share of that tolerance: the rounding of double precision, to it and back
+# a standard deviation larger than this many interquartile ranges reflects the largest numbers alone
+HEAVY = 10.0
+CHANCE = 1e-3  # matches with a larger probability under chance are no evidence
+SURPRISE = 20.0  # nats of information in the order of rows that makes a repeated order evidence
+LARGEST_SAMPLE = 500  # rows used to estimate how often two rows match by chance
 SAMPLE_BUDGET = 10_000_000  # numbers in the differences between them
-NEAR = 50  # pairs of rows among the nearest, from which a chance is scaled down
+NEAR = 50  # nearest pairs of rows, from which the probability of a match is extrapolated
 
 Table: TypeAlias = np.ndarray
 
 
 def same_rows(train: Table, rows: Table) -> np.ndarray:
-    """[m] bool: which of ``rows`` [m, k] stand among ``train`` [n, k], where chance does not explain as many.
+    """Return which rows occur in a training table, where chance does not explain as many.
 
-    Two rows are the same where each column differs by no more than 1e-5 of its sd and the rounding of float32. Matches are counted
-    against those that the rows of ``train`` have among themselves; where all rows match and their order does too, against the
-    probability of that order.
+    Two rows are the same if each column differs by no more than 1e-5 of its standard deviation and
+    the rounding of float32. The number of matches is compared with the matches among the training
+    rows themselves. If all rows match in the order of the training rows, the probability of that
+    order is used instead.
+
+    Args:
+        train: [n, k], the training rows.
+        rows: [m, k], the rows to look for.
+
+    Returns:
+        [m] bool.
     """
     none = np.zeros(len(rows), dtype=bool)
     if not len(train) or not len(rows):
         return none
-    even = _evenly(train)
-    table, new = even(train), even(rows)
-    # copies of a row, which a tree cannot part, are one node
+    scale = _rounding_scale(train)
+    table, new = scale(train), scale(rows)
+    # a tree cannot separate copies of a row, so that they form one node
     code = (table * np.random.default_rng(0).standard_normal(table.shape[1])).sum(1)
     _, first, label, counts = np.unique(
         code, return_index=True, return_inverse=True, return_counts=True
     )
     tree = KDTree(table[first], balanced_tree=False, compact_nodes=False)
-    apart = tree.query(new, p=np.inf, distance_upper_bound=2.0)[0]
-    for radius in (1.0, EXACT):  # chance meets the smaller one still less often
-        found = apart <= radius
-        if not found.any():
+    distance = tree.query(new, p=np.inf, distance_upper_bound=2.0)[0]
+    copies = counts[label]
+    for radius in (1.0, EXACT):  # chance matches are rarer at the smaller radius
+        match = distance <= radius
+        if not match.any():
             return none
-        if _by_chance(int(found.sum()), len(rows), radius, table, tree, counts[label]) <= CHANCE:
-            return found
+        number = int(match.sum())
+        if _probability_by_chance(number, len(rows), radius, table, tree, copies) <= CHANCE:
+            return match
     aligned = len(rows) <= len(train) and bool((np.abs(new - table[: len(rows)]) <= 1).all())
-    return apart <= 1 if aligned and _surprise(label[: len(rows)]) > SURPRISE else none
+    if aligned and _information(label[: len(rows)]) > SURPRISE:
+        return distance <= 1
+    return none
 
 
-def _evenly(train: Table) -> Callable[[Table], Table]:
-    """A scale for each column, on which rounding is 1 everywhere: du = dx / (1e-5 sd + eps |x|)."""
+def _rounding_scale(train: Table) -> Callable[[Table], Table]:
+    """Return a transformation of columns after which rounding errors are 1 everywhere.
+
+    It satisfies du = dx / (1e-5 sd + eps |x|).
+    """
     low, high = np.quantile(train, [0.25, 0.75], axis=0)
     sd = train.std(0)
     spread = np.where(high > low, np.minimum(sd, HEAVY * (high - low)), sd)
     step = np.log(np.maximum(OF_SD * spread, 1e-290))
 
-    def even(X: Table) -> Table:
+    def scale(X: Table) -> Table:
         size = np.log(ROUNDING) + np.log(np.maximum(np.abs(X), 1e-300))
         return np.sign(X) * np.logaddexp(0.0, size - step) / ROUNDING
 
-    return even
+    return scale
 
 
-def _by_chance(
+def _probability_by_chance(
     matches: int, m: int, radius: float, table: Table, tree: KDTree, copies: np.ndarray
 ) -> float:
-    """The probability that so many or more of m fresh rows match, from how often the rows of ``table`` match one another."""
+    """Return the probability that ``matches`` or more of m fresh rows match by chance.
+
+    It is estimated from how often the training rows match one another.
+
+    Args:
+        matches: The number of matches.
+        m: The number of rows that were compared.
+        radius: The distance within which rows match.
+        table: [n, k], the training rows.
+        tree: A tree of the different training rows.
+        copies: [n], how often each training row occurs.
+    """
     n, k = table.shape
     size = min(n, LARGEST_SAMPLE, max(30, int((2 * SAMPLE_BUDGET / k) ** 0.5)))
     if size < 3:
@@ -79,26 +109,27 @@ def _by_chance(
     some = np.random.default_rng(0).permutation(n)[:size]
     second = tree.query(table[some], k=2, p=np.inf, distance_upper_bound=2.0)[0][:, 1]
     near = (copies[some] <= 1) & (second <= radius)
-    # copies are known of all rows: where nothing else is alike, a sample would miss a few in a thousand
+    # copies are known for all rows; if there are no other matches, a sample of them would be less
+    # accurate
     among = copies[some] if near.any() else copies
-    alike, counted_rows = int((among > 1).sum() + near.sum()), len(among)
-    if alike == counted_rows:
+    alike, total = int((among > 1).sum() + near.sum()), len(among)
+    if alike == total:
         return 1.0
-    # rows that are alike come two at a time: half as many are independent
-    counted = (
-        0.0
-        if alike == 0
-        else float(stats.betabinom.sf(matches - 1, m, alike / 2, (counted_rows - alike) / 2))
-    )
-    each = min(1.0, n * _same_pair(table[some] / radius))
-    return max(counted, float(stats.binom.sf(matches - 1, m, each)))
+    counted = 0.0
+    if alike > 0:
+        # matching rows come in pairs: half as many are independent
+        counted = float(stats.betabinom.sf(matches - 1, m, alike / 2, (total - alike) / 2))
+    per_row = min(1.0, n * _match_probability(table[some] / radius))
+    return max(counted, float(stats.binom.sf(matches - 1, m, per_row)))
 
 
-def _same_pair(sample: Table) -> float:
-    """The probability that two rows are the same: that they are near in all columns, scaled down column by column.
+def _match_probability(sample: Table) -> float:
+    """Return the probability that two rows match, extrapolated from the nearest pairs of a sample.
 
-    Near is the distance of the nearest pairs, within which columns are taken as independent. A column whose numbers repeat is scaled
-    by how often they do, one whose numbers do not in proportion.
+    It starts from the probability that two rows are near each other in all columns, where near is
+    the distance of the nearest pairs. Within this distance columns are taken as independent. For
+    each column it is then scaled down: by how often numbers repeat if they do, and else in
+    proportion to the distance.
     """
     gaps = pdist(sample, "chebyshev")
     few = min(NEAR, len(gaps))
@@ -112,8 +143,8 @@ def _same_pair(sample: Table) -> float:
     return chance
 
 
-def _surprise(labels: np.ndarray) -> float:
-    """-log of the probability of this sequence, from the shares of its own transitions, in nats."""
+def _information(labels: np.ndarray) -> float:
+    """Return minus the log probability of a sequence under its own transitions, in nats."""
     before, after = labels[:-1], labels[1:]
     _, pair, together = np.unique(
         np.stack([before, after], 1), axis=0, return_inverse=True, return_counts=True

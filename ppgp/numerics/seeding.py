@@ -1,4 +1,4 @@
-"""Random numbers from a seed, with the caller's streams left as they were."""
+"""Random numbers from a seed, without a change of the caller's random number streams."""
 
 from __future__ import annotations
 
@@ -12,30 +12,40 @@ from .process_locks import one_at_a_time, one_on_the_stream
 
 @contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """``stream`` for code that may run Pyro's handlers too."""
+    """Draw random numbers from ``seed`` inside the block, for code that may run Pyro's handlers.
+
+    Args:
+        seed: The seed.
+        device: The device whose stream is seeded too; None for every GPU in use.
+    """
     with one_at_a_time(), stream(seed, device):
         yield
 
 
 @contextmanager
 def stream(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """torch's random numbers from ``seed`` inside, and the caller's streams untouched outside: that of the CPU, and those of
-    ``device``, or of every GPU in use where none is named.
+    """Draw torch's random numbers from ``seed`` inside the block.
 
-    The streams are those of the process: one thread at a time is inside. Nothing inside may run Pyro's handlers.
+    The caller's streams are restored afterwards. The streams belong to the process, so that one
+    thread at a time is inside. Code inside must not run Pyro's handlers.
+
+    Args:
+        seed: The seed.
+        device: The device whose stream is seeded beside the CPU's; None for every GPU in use.
     """
-    # torch.manual_seed would seed every GPU, those that are not given back afterwards too
-    used = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-    cuda = (
-        [torch.device("cuda", i) for i in used]
-        if device is None
-        else [device]
-        if device.type == "cuda"
-        else []
-    )
+    # torch.manual_seed would also seed GPUs whose streams are not restored
+    cuda = _gpus_in_use() if device is None else [device]
+    cuda = [each for each in cuda if each.type == "cuda"]
     with one_on_the_stream(), torch.random.fork_rng(devices=cuda):
         torch.random.default_generator.manual_seed(seed)
         for each in cuda:
             with torch.cuda.device(each):
                 torch.cuda.manual_seed(seed)
         yield
+
+
+def _gpus_in_use() -> list[torch.device]:
+    """Return all GPUs if torch has initialised CUDA, else none."""
+    if not torch.cuda.is_initialized():
+        return []
+    return [torch.device("cuda", i) for i in range(torch.cuda.device_count())]

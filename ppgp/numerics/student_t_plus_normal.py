@@ -1,6 +1,8 @@
-"""The law of a Student-t plus a Gaussian, and averages of the log density of a Student-t over a Gaussian, by quadrature.
+"""The distribution of a Student-t plus a Gaussian variable, by quadrature.
 
-y = f + scale t, f ~ N(mean, variance), t of Student's law with df degrees of freedom. Either width may be any multiple of the other.
+y = f + scale t, where f ~ N(mean, variance) and t has Student's distribution with df degrees of
+freedom. Either width may be any multiple of the other. The average of the log density of y given f
+is here too.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pyro.distributions as dist
@@ -20,18 +23,22 @@ from .cholesky import LOG_2PI
 __all__ = ["StudentTPlusNormal", "expected_log_density"]
 
 NODES = 64
-DEPTH = 34.0  # nats below its peak where an integrand counts for nothing
-NEWTON = 12  # steps to the roots of a cubic, monotone from either end; they need not be exact
-TAIL = 0.02  # probabilities below it are integrated around the value at hand
+DEPTH = 34.0  # nats below the peak at which an integrand is negligible
+NEWTON = 12  # Newton steps to the roots of a cubic, which need not be exact
+TAIL = 0.02  # probabilities below it are integrated with nodes placed for the value
 
 
-# -- E log p(y given f) ------------------------------------------------------------------------------------------
+# -- E log p(y given f)
+# ------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1)
 def _decades() -> tuple[np.ndarray, np.ndarray]:
-    """Nodes t and weights of the integral over log t in ``expected_log_density``: closer where all integrands change, wider where
-    they fade like t^2 (left) and t^-1/2 (right)."""
+    """Return nodes t and weights of the integral over log t in ``expected_log_density``.
+
+    Nodes are closer where all integrands change, and wider where they decay like t^2 (left) and
+    t^-1/2 (right).
+    """
     u = np.linspace(-1.8588, 4.8123, NODES)  # log t from -9 to 50
     log_t = 0.5 * np.sinh(u) + 4.0 * u
     return np.exp(log_t), (u[1] - u[0]) * (0.5 * np.cosh(u) + 4.0)
@@ -40,11 +47,22 @@ def _decades() -> tuple[np.ndarray, np.ndarray]:
 def expected_log_density(
     df: Tensor, scale: Tensor, mean: Tensor, variance: Tensor, y: Tensor
 ) -> Tensor:
-    """E log p(y given f), row by row; to 1e-8 (df + 1) for any ratio of scale, sd and residual.
+    """Compute E log p(y given f), row by row, to 1e-8 (df + 1) for any ratio of the widths.
 
-    With a = df scale^2, E log(a + z^2) = log c - integral of (E exp(-(a + z^2) t / c) - exp(-t)) dt / t (Frullani), z the
-    residual y - f and c = a + E z^2: the exponential's mean is closed and the three shares of c sum to 1, so that one rule in log t,
-    the same for all rows, serves the spike of log(a + z^2) at f = y and the Gaussian alike.
+    With a = df scale^2 and c = a + E z^2 for the residual z = y - f,
+
+        E log(a + z^2) = log c - integral of (E exp(-(a + z^2) t / c) - exp(-t)) dt / t
+
+    (Frullani). The mean of the exponential has a closed form, and the three shares of c sum to 1.
+    One rule in log t, the same for all rows, is therefore accurate both for the spike of log(a +
+    z^2) at f = y and for the Gaussian.
+
+    Args:
+        df: The degrees of freedom.
+        scale: The scale of the Student-t variable.
+        mean: The mean of f.
+        variance: The variance of f.
+        y: The value.
     """
     square, a = (y - mean).square(), df * scale.square()
     size = a + variance + square
@@ -59,14 +77,17 @@ def expected_log_density(
     return normaliser - half * (torch.log1p((variance + square) / a) - gap)
 
 
-# -- log E p(y given f) ------------------------------------------------------------------------------------------
+# -- log E p(y given f)
+# ------------------------------------------------------------------------------------------
 
 
 def _peaks(df: Tensor, square: Tensor, variance: Tensor, scale2: Tensor) -> tuple[Tensor, Tensor]:
-    """log of the precision at which t or f, in this order, explains y: the one or two modes of f given y.
+    """Return the log precisions at the one or two modes of f given y.
 
-    The residual z = r y of a mode solves r^3 - r^2 + b r - c = 0 on [0, 1]; Newton's steps from either end are monotone to the
-    nearest of three roots, or to a single one on their side of 1/3.
+    At the first mode the Student-t variable explains the residual, at the second f does. The
+    residual z = r y of a mode solves r^3 - r^2 + b r - c = 0 on [0, 1]. Newton's method from either
+    end converges monotonically to the nearest of three roots, or to a single one on its side of
+    1/3.
     """
     size = torch.maximum(square, 1e-8 * (df * scale2 + variance))
     b, c = (df * scale2 + (df + 1) * variance) / size, df * scale2 / size
@@ -89,9 +110,10 @@ def _peaks(df: Tensor, square: Tensor, variance: Tensor, scale2: Tensor) -> tupl
 
 
 def _nodes(df: Tensor, square: Tensor, variance: Tensor, scale2: Tensor) -> tuple[Tensor, Tensor]:
-    """log precision [*batch, NODES] and weights: u -> centre + sinh u (width^2 + (apart / cosh u)^2)^1/2 at equal steps.
+    """Return the log precisions and weights, [*batch, NODES] each, for one value of y.
 
-    It moves slowly past centre - apart and centre + apart, the two peaks, and ever faster beyond.
+    The nodes are centre + sinh u (width^2 + (apart / cosh u)^2)^1/2 at equal steps of u. They are
+    dense around centre - apart and centre + apart, the two peaks, and sparser beyond.
     """
     low, high = _peaks(df, square, variance, scale2)
     width = (2 / (df + 1)).sqrt()
@@ -111,7 +133,10 @@ def _nodes(df: Tensor, square: Tensor, variance: Tensor, scale2: Tensor) -> tupl
 
 
 def _same_nodes(df: Tensor) -> tuple[Tensor, Tensor]:
-    """log precision and weights [*batch, NODES], their sum 1, for the law of the precision itself."""
+    """Return log precisions and weights, [*batch, NODES] each; the weights have sum 1.
+
+    The nodes cover the distribution of the precision itself.
+    """
     width = 3 * (2 / (df + 1)).sqrt()
     last = torch.minimum((4 * DEPTH / df).sqrt(), torch.log(2 + 4 * DEPTH / df))
     left, right = torch.asinh(2 * DEPTH / df / width + 3), torch.asinh(last / width + 0.5)
@@ -123,28 +148,37 @@ def _same_nodes(df: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _log_gamma(df: Tensor, x: Tensor, precision: Tensor) -> Tensor:
-    """Log density of x = log(precision), the precision of Gamma(df / 2, df / 2); df and x broadcast."""
+    """Return the log density of x = log(precision), where the precision is Gamma(df / 2, df / 2).
+
+    df and x broadcast.
+    """
     half = 0.5 * df
     return half * (x - (precision - 1)) + (half * (half.log() - 1) - torch.lgamma(half))
 
 
 class StudentTPlusNormal(dist.TorchDistribution):
-    """y = f + scale t, f ~ N(loc, spread^2): the density and both tails to 1e-6 of their logarithm, for any df and ratio of widths.
+    """The distribution of y = f + scale t with f ~ N(loc, spread^2).
 
-    t is normal given a precision of Gamma(df / 2, df / 2), so that y is normal given it; the precision is integrated on its
-    logarithm, around the values at which t and at which f explains y.
+    Density and both tails are accurate to 1e-6 of their logarithm, for any df and ratio of widths.
+    t is normal given a precision of Gamma(df / 2, df / 2), so that y is normal given the precision.
+    The integral over the log of the precision uses nodes around the values at which t and at which
+    f explains y.
 
     Args:
-        df, loc, scale, spread: [*batch]; spread may be 0.
+        df: [*batch], the degrees of freedom of t.
+        loc: [*batch], the mean of f.
+        scale: [*batch], the scale of t.
+        spread: [*batch], the standard deviation of f, which may be 0.
+        validate_args: Whether to check arguments, as in torch.
     """
 
-    arg_constraints = {  # type: ignore[assignment]
+    arg_constraints: Any = {
         "df": constraints.positive,
         "loc": constraints.real,
         "scale": constraints.positive,
         "spread": constraints.nonnegative,
     }
-    support = constraints.real  # type: ignore[assignment]
+    support: Any = constraints.real
 
     def __init__(
         self,
@@ -174,17 +208,18 @@ class StudentTPlusNormal(dist.TorchDistribution):
         return self.spread.square() + own
 
     def _at(self, value: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return df, (value - loc)^2, spread^2 and scale^2, broadcast."""
         parts = self.df, (value - self.loc).square(), self.spread.square(), self.scale.square()
         df, square, variance, scale2 = torch.broadcast_tensors(*parts)
         return df, square, variance, scale2
 
     def log_prob(self, value: Tensor) -> Tensor:
         parts = self._at(value)
-        with torch.no_grad():  # where the nodes lie is no part of the integral
+        with torch.no_grad():  # the integral does not depend on where the nodes are
             x, weight = _nodes(*parts)
             precision = x.exp()
         df, square, variance, scale2 = (part[..., None] for part in parts)
-        size = variance * precision + scale2  # of the variance of y, times the precision
+        size = variance * precision + scale2  # the variance of y times the precision
         inside = 0.5 * ((df + 1) * x - df * (precision - 1) - square * precision / size)
         top = inside.detach().amax(-1, keepdim=True)
         total = (weight * size.rsqrt() * torch.exp(inside - top)).sum(-1)
@@ -193,7 +228,11 @@ class StudentTPlusNormal(dist.TorchDistribution):
         return total.log() + top[..., 0] + normaliser
 
     def cdf(self, value: Tensor) -> Tensor:
-        """By nodes that are the same for all values of one df; in the tails by those of the value."""
+        """Return P(Y <= value).
+
+        The nodes are the same for all values of one df, except in the tails, where they are placed
+        for each value.
+        """
         with torch.no_grad():
             value = value.expand(torch.broadcast_shapes(value.shape, self.batch_shape))
             constant = self.df.ndim > 0 and self.df.stride(-1) == 0
@@ -201,35 +240,31 @@ class StudentTPlusNormal(dist.TorchDistribution):
             x, weight = _same_nodes(df)
             longest = torch.exp(-x).clamp_max(torch.finfo(x.dtype).max ** 0.5)
             sd = (self.spread.square()[..., None] + self.scale.square()[..., None] * longest).sqrt()
-            found = (
-                (weight * torch.special.ndtr((value - self.loc)[..., None] / sd))
-                .sum(-1)
-                .clamp(0.0, 1.0)
-            )
-            found = torch.where(torch.isposinf(value), torch.ones_like(found), found)
-            far = ((found < TAIL) | (found > 1 - TAIL)) & torch.isfinite(value)
+            z = (value - self.loc)[..., None] / sd
+            p = (weight * torch.special.ndtr(z)).sum(-1).clamp(0.0, 1.0)
+            p = torch.where(torch.isposinf(value), torch.ones_like(p), p)
+            far = ((p < TAIL) | (p > 1 - TAIL)) & torch.isfinite(value)
             if not bool(far.any()):
-                return found
+                return p
             tail = self._log_tail(value, far).exp()
-            found[far] = torch.where(value[far] < self.loc.expand_as(value)[far], tail, 1 - tail)
-            return found
+            p[far] = torch.where(value[far] < self.loc.expand_as(value)[far], tail, 1 - tail)
+            return p
 
     def log_cdf(self, value: Tensor) -> Tensor:
-        """log P(Y <= value), as exact far in the lower tail as elsewhere."""
+        """Return log P(Y <= value), as accurate far in the lower tail as elsewhere."""
         below = value < self.loc
         tail = self._log_tail(value, torch.ones_like(below))
         tail = tail.reshape(below.shape)
         return torch.where(below, tail, torch.log1p(-tail.exp()))
 
     def _log_tail(self, value: Tensor, where: Tensor) -> Tensor:
-        """log P(|Y - loc| >= |value - loc|) / 2 of the entries ``where``, flat."""
+        """Return log(P(|Y - loc| >= |value - loc|) / 2) of the entries ``where``, flat."""
         parts = [part[where] for part in self._at(value)]
         x, weight = _nodes(*parts)
         df, square, variance, scale2 = (part[..., None] for part in parts)
         z = square.sqrt() / (variance + scale2 * torch.exp(-x)).sqrt()
-        return torch.logsumexp(
-            _log_gamma(df, x, x.exp()) + torch.special.log_ndtr(-z) + weight.log(), -1
-        )
+        inside = _log_gamma(df, x, x.exp()) + torch.special.log_ndtr(-z) + weight.log()
+        return torch.logsumexp(inside, -1)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with torch.no_grad():

@@ -1,4 +1,7 @@
-"""log P(Y <= x) and log P(Y > x) of one-dimensional laws, each without the loss of digits of 1 minus the other."""
+"""Log probabilities log P(Y <= x) and log P(Y > x) of one-dimensional distributions.
+
+Each is computed on its own, since 1 minus the other would lose digits.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from torch.distributions import Distribution
 
 from ..errors import NotApplicable
 
-LEAST = 1e-280  # below it SciPy's probabilities lose digits or vanish, and their logarithms come from series
+LEAST = 1e-280  # SciPy's probabilities lose digits or vanish below it, and series are used instead
 TERMS = 10_000
 NEGLIGIBLE = 1e-30
 
@@ -22,12 +25,13 @@ Pair = tuple[Tensor, Tensor]
 
 
 def log_tails(d: Distribution, x: Tensor) -> Pair:
-    """(log P(component <= x), log P(component > x)), broadcast over the batch of ``d``.
+    """Return (log P(component <= x), log P(component > x)), broadcast over the batch of ``d``.
 
-    Closed forms, or SciPy's incomplete gamma and beta functions, whose logarithms go on where they underflow.
+    They use closed forms, or SciPy's incomplete gamma and beta functions, with series for the
+    logarithms where these underflow.
 
     Raises:
-        NotApplicable: if the distribution has no cdf.
+        NotApplicable: If the distribution has no cdf.
     """
     form = next((FORMS[c.__name__] for c in type(d).__mro__ if c.__name__ in FORMS), None)
     lower, upper, inside = _support(d, x)
@@ -36,10 +40,15 @@ def log_tails(d: Distribution, x: Tensor) -> Pair:
 
 
 def log_tail(d: Distribution, x: Tensor, right: bool) -> Tensor:
-    """One of ``log_tails``, to the last digit: log P(component > x) where ``right``. Without the other where that saves work.
+    """Return one of ``log_tails``, to the last digit, without the other where that saves work.
+
+    Args:
+        d: The distribution.
+        x: The values.
+        right: Whether to return log P(component > x) in place of log P(component <= x).
 
     Raises:
-        NotApplicable: if the distribution has no cdf.
+        NotApplicable: If the distribution has no cdf.
     """
     form = next((SCORES[c.__name__] for c in type(d).__mro__ if c.__name__ in SCORES), None)
     if form is None:
@@ -50,47 +59,53 @@ def log_tail(d: Distribution, x: Tensor, right: bool) -> Tensor:
 
 
 def _support(d: Any, x: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
-    """The ends of the support where it has ends, and x moved into it."""
-    lower, upper = (getattr(d.support, end, None) for end in ("lower_bound", "upper_bound"))
+    """Return the ends of the support, None where there is none, and x moved into the support."""
+    lower = getattr(d.support, "lower_bound", None)
+    upper = getattr(d.support, "upper_bound", None)
+    inside = x
     if lower is not None:
         lower = torch.as_tensor(lower).to(x)
+        inside = torch.maximum(inside, lower + torch.finfo(x.dtype).tiny)
     if upper is not None:
         upper = torch.as_tensor(upper).to(x)
-    inside = x if lower is None else torch.maximum(x, lower + torch.finfo(x.dtype).tiny)
-    return lower, upper, inside if upper is None else torch.minimum(inside, upper)
+        inside = torch.minimum(inside, upper)
+    return lower, upper, inside
 
 
 def _outside(
     tail: Tensor, x: Tensor, lower: Tensor | None, upper: Tensor | None, right: bool
 ) -> Tensor:
-    """The tail, and what it is at and beyond the ends of the support."""
-    sure, never = torch.zeros_like(tail), torch.full_like(tail, -torch.inf)
+    """Return the log probability ``tail``, corrected at and beyond the ends of the support."""
+    at_lower, at_upper = torch.full_like(tail, -torch.inf), torch.zeros_like(tail)
+    if right:
+        at_lower, at_upper = at_upper, at_lower
     if lower is not None:
-        tail = torch.where(x <= lower, sure if right else never, tail)
+        tail = torch.where(x <= lower, at_lower, tail)
     if upper is not None:
-        tail = torch.where(x >= upper, never if right else sure, tail)
+        tail = torch.where(x >= upper, at_upper, tail)
     return tail
 
 
 def has_tails(d: Distribution) -> bool:
-    """Whether ``log_tails`` has a form of its own for it."""
+    """Return whether ``log_tails`` has a form for the distribution."""
     return any(c.__name__ in FORMS for c in type(d).__mro__)
 
 
 def _from_cdf(d: Distribution, x: Tensor) -> Pair:
+    """Return both log probabilities from the distribution's own cdf."""
     try:
         p = d.cdf(x)
     except NotImplementedError:
         raise NotApplicable(
-            "a predictive law with a cdf",
+            "a predictive distribution with a cdf",
             type(d).__name__,
-            "use log_prob and sample, or a law that torch or SciPy has a cdf for",
+            "use log_prob and sample, or a distribution with a cdf in torch or SciPy",
         ) from None
     return p.log(), torch.log1p(-p)
 
 
 def log1mexp(a: Tensor) -> Tensor:
-    """log(1 - exp(a)) for a <= 0. Maechler (2012)."""
+    """Return log(1 - exp(a)) for a <= 0. Maechler (2012)."""
     small = a > -math.log(2)
     near = torch.log(-torch.expm1(torch.where(small, a, torch.full_like(a, -1.0))))
     far = torch.log1p(-torch.exp(torch.where(small, torch.full_like(a, -1.0), a)))
@@ -98,14 +113,14 @@ def log1mexp(a: Tensor) -> Tensor:
 
 
 def _pair(lower: Tensor, upper: Tensor) -> Pair:
-    """Logarithms of two probabilities that add up to 1, each from the smaller of the two."""
+    """Return the logs of two probabilities with sum 1, each from the smaller of the two."""
     below = torch.where(lower < 0.5, lower.log(), torch.log1p(-upper))
     above = torch.where(upper < 0.5, upper.log(), torch.log1p(-lower))
     return below, above
 
 
 def _survival(log_survival: Tensor) -> Pair:
-    """The pair of a law whose survival function is simple."""
+    """Return both log probabilities from the log of a survival function."""
     return log1mexp(log_survival), log_survival
 
 
@@ -127,7 +142,7 @@ def _laplace(d: Any, x: Tensor) -> Pair:
 
 
 def _angle(z: Tensor) -> Tensor:
-    """P(Z > z) of a Cauchy law: the angle from z to infinity."""
+    """Return P(Z > z) of a Cauchy variable, as the angle from z to infinity."""
     return torch.atan2(torch.ones_like(z), z) / math.pi
 
 
@@ -147,10 +162,10 @@ def _logistic(d: Any, x: Tensor) -> Pair:
 
 
 def _soft_laplace(d: Any, x: Tensor) -> Pair:
-    """P(Z > z) = (2 / pi) atan(exp(-z))."""
+    """Return both log probabilities, from P(Z > z) = (2 / pi) atan(exp(-z))."""
     z = (x - d.loc) / d.scale
     below, above = _pair(*(torch.atan(torch.exp(t)) * (2 / math.pi) for t in (z, -z)))
-    far = z.abs() > 30  # atan(exp(t)) is exp(t) there, to the last digit
+    far = z.abs() > 30  # where atan(exp(t)) equals exp(t) to the last digit
     line = math.log(2 / math.pi) - z.abs()
     return torch.where(far & (z < 0), line, below), torch.where(far & (z > 0), line, above)
 
@@ -186,17 +201,19 @@ def _mixture(d: Any, x: Tensor) -> Pair:
 def _student_plus_normal(d: Any, x: Tensor) -> Pair:
     loc = d.loc.expand(torch.broadcast_shapes(x.shape, d.loc.shape))
     left = x < loc
-    near = d.log_cdf(torch.where(left, x, 2 * loc - x))  # the law is symmetric
+    near = d.log_cdf(torch.where(left, x, 2 * loc - x))  # the distribution is symmetric
     far = log1mexp(near.clamp_max(0.0))
     return torch.where(left, near, far), torch.where(left, far, near)
 
 
-# -- through SciPy, in double precision --------------------------------------------------------------------------------
+# -- through SciPy, in double precision
+# --------------------------------------------------------------------------------
 
 
 def _numpy(
     function: Callable[..., tuple[np.ndarray, np.ndarray]], x: Tensor, *parameters: Tensor
 ) -> Pair:
+    """Return both log probabilities from a function of arrays in double precision."""
     values = torch.broadcast_tensors(x, *parameters)
     arrays = [v.detach().double().cpu().numpy() for v in values]
     with np.errstate(all="ignore"):
@@ -205,7 +222,7 @@ def _numpy(
 
 
 def _logs(lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Logarithms of two probabilities that add up to 1, each from the smaller of the two."""
+    """Return the same as ``_pair``, for arrays of NumPy."""
     below = np.where(lower < 0.5, np.log(lower), np.log1p(-upper))
     above = np.where(upper < 0.5, np.log(upper), np.log1p(-lower))
     return below, above
@@ -225,7 +242,16 @@ def _student(z: np.ndarray, df: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _log_beta_tail(
     a: np.ndarray, b: np.ndarray, log_w: np.ndarray, log_rest: np.ndarray
 ) -> np.ndarray:
-    """log I_w(a, b) where it is next to 0, by the continued fraction of the incomplete beta function (DLMF 8.17.22)."""
+    """Return log I_w(a, b) for values close to 0.
+
+    It uses the continued fraction of the incomplete beta function (DLMF 8.17.22).
+
+    Args:
+        a: The first parameter.
+        b: The second parameter.
+        log_w: log w.
+        log_rest: log(1 - w).
+    """
     w = np.exp(log_w)
     c, d = np.ones_like(w), 1 / (1 - (a + b) * w / (a + 1))
     h = d.copy()
@@ -254,7 +280,7 @@ def _gamma(x: np.ndarray, a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _log_gamma_series(x: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """log P(a, x) by its power series (DLMF 8.7.1), x well below a."""
+    """Return log P(a, x) by its power series (DLMF 8.7.1), for x well below a."""
     term, total = np.ones_like(x), np.ones_like(x)
     for k in range(1, TERMS):
         term = term * x / (a + k)
@@ -265,7 +291,7 @@ def _log_gamma_series(x: np.ndarray, a: np.ndarray) -> np.ndarray:
 
 
 def _log_gamma_fraction(x: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """log Q(a, x) by its continued fraction (DLMF 8.9.2), x well above a."""
+    """Return log Q(a, x) by its continued fraction (DLMF 8.9.2), for x well above a."""
     b = x + 1 - a
     c, d = np.full_like(x, 1 / NEGLIGIBLE), 1 / b
     h = d.copy()
@@ -294,7 +320,7 @@ def _inverse_gamma(d: Any, x: Tensor) -> Pair:
     return above, below
 
 
-#: laws that are standard normal after a change of variable
+#: changes of variable that make a distribution standard normal
 SCORES: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "Normal": lambda d, x: (x - d.loc) / d.scale,
     "LogNormal": lambda d, x: (x.log() - d.loc) / d.scale,

@@ -1,13 +1,13 @@
-"""How many threads an operation deserves: the one place that decides.
+"""The number of threads for an operation.
 
-Two threads pay from a size on; below it they cost more than they save. The number depends on the size
-of the problem, the cores that this process may use (affinity mask and cgroup quota) and the caller's
-setting, which is a ceiling. It never depends on the load, so that results do not.
+Two threads are faster from a certain size of problem on, and slower below it. The number depends on
+the size of the problem, the cores that this process may use (affinity mask and cgroup quota) and
+the caller's setting, which is an upper limit. It never depends on the load, so that results do not.
 
 Where threads wait for one another asleep, waking them costs as much as a second thread saves up to
-2,000 rows of a Gaussian process. Where they wait in a busy loop (see ``openmp``), two pay earlier, but are
-many times slower than one beside other processes: one thread is the default there, unless the user has
-asked for that way of waiting.
+2,000 rows of a Gaussian process. Where they wait in a busy loop (see ``openmp``), two threads pay
+earlier, but are many times slower than one beside other processes. One thread is the default there,
+unless the user has asked for busy waiting.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ import torch
 from .libraries import imported
 from .openmp import set_own_threads, wait_policy
 
-#: multiplications of one evaluation from which a second thread pays, by the way that threads wait: those of a
-#: Gaussian process of 2,000 rows, and of 500
+#: multiplications of one evaluation from which a second thread pays, by how threads wait: those of
+#: a Gaussian process of 2,000 rows, and of 500
 PAYS_FROM = {"passive": 2000.0**3, "active": 500.0**3}
-#: multiplications that an elementwise function of one number counts as
+#: multiplications that one evaluation of an elementwise function counts as
 ELEMENT = 100.0
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,27 +36,35 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @functools.lru_cache(maxsize=1)
 def available_cores() -> int:
-    """Cores that this process may use: the affinity mask and the cgroup quota, whichever is less."""
+    """Return the cores that this process may use, by affinity mask and cgroup quota."""
     return max(1, int(imported("joblib").cpu_count()))
 
 
 def numbers_in(arguments: Mapping[str, Any]) -> int:
-    """How many numbers the tensors among a program's arguments hold."""
+    """Return how many numbers the tensors among a program's arguments hold."""
     return sum(value.numel() for value in arguments.values() if isinstance(value, torch.Tensor))
 
 
 def threads_for(work: float) -> int:
-    """Threads for an operation of ``work`` multiplications, before the caller's ceiling."""
+    """Return the threads for ``work`` multiplications, before the caller's limit applies."""
     least = PAYS_FROM.get(wait_policy() or "", math.inf)
     return 1 if _LIMITER.forked or work < least else available_cores()
 
 
 class _Limiter:
-    """torch on a number of threads while any thread of Python asks for it.
+    """The setting of torch's number of threads while at least one Python thread requests a limit.
 
-    ``predict`` may run in several threads at once. The first that enters reads the caller's setting;
-    every one that leaves sets it again, so that the order of leaving does not matter. Inside one
-    thread of Python requests nest: the innermost decides, under the ceiling of those around it.
+    ``predict`` may run in several threads at once. The first thread that enters reads the caller's
+    setting, and every thread that leaves sets it again, so that the order of leaving does not
+    matter. Inside one Python thread requests nest: the innermost decides, below the limits of the
+    outer ones.
+
+    Attributes:
+        lock: Guards the attributes below.
+        inside: The number of Python threads with a request.
+        before: The caller's setting.
+        own: The requests of each Python thread.
+        forked: Whether this process is a forked child.
     """
 
     def __init__(self) -> None:
@@ -67,19 +75,23 @@ class _Limiter:
         self.forked = False
 
     def _stack(self) -> list[tuple[int, int]]:
-        """(threads, ceiling) of each request of this thread of Python, the outermost first."""
+        """Return (threads, upper limit) of each request of this Python thread, outermost first."""
         if not hasattr(self.own, "stack"):
             self.own.stack = []
         return self.own.stack
 
     def enter(self, wanted: int, hold: bool) -> None:
-        """``hold``: requests inside this one may not ask for more."""
+        """Begin a request.
+
+        Args:
+            wanted: The number of threads.
+            hold: Whether requests inside this one are limited to the same number.
+        """
         stack = self._stack()
         with self.lock:
             if not stack:
-                current = (
-                    torch.get_num_threads()
-                )  # asked in any case: a thread's first question sets its number
+                # always called, since the first call in a thread sets its number
+                current = torch.get_num_threads()
                 if not self.inside:
                     self.before = current
                 self.inside += 1
@@ -89,17 +101,23 @@ class _Limiter:
             torch.set_num_threads(number)
 
     def leave(self) -> None:
+        """End the innermost request of this Python thread."""
         stack = self._stack()
         with self.lock:
             stack.pop()
             if not stack:
                 self.inside -= 1
-            # torch's BLAS has one setting for all threads: those still inside would go on with that of this one
+            # torch's BLAS has one setting for all threads: other threads inside would get this
+            # one's
             if stack or not self.inside or not set_own_threads(self.before):
-                torch.set_num_threads(stack[-1][0] if stack else self.before)
+                number = stack[-1][0] if stack else self.before
+                torch.set_num_threads(number)
 
     def after_fork(self) -> None:
-        """One thread in a forked child: GNU's OpenMP has lost the others, and would wait for them for ever."""
+        """Use one thread in a forked child.
+
+        GNU's OpenMP has lost the other threads there, and would wait for them for ever.
+        """
         self.lock = threading.Lock()  # another thread of the parent may have held it
         self.forked = True
         stack = self._stack()
@@ -116,21 +134,26 @@ if hasattr(os, "register_at_fork"):
 
 @functools.lru_cache(maxsize=1)
 def _libraries() -> Any:
-    """The BLAS of NumPy and of SciPy, whose threads spin after each product; finding them takes 25 ms."""
-    import scipy.linalg  # noqa: F401  (loads its BLAS, so that it is found)
+    """Return a controller of NumPy's and SciPy's BLAS, or None if they have none of their own.
 
-    found: Any = imported("threadpoolctl").ThreadpoolController()
-    paths = [lib.filepath for lib in found.lib_controllers]
+    Finding the libraries takes 25 ms.
+    """
+    import scipy.linalg  # noqa: F401  (loads its BLAS)
+
+    controller: Any = imported("threadpoolctl").ThreadpoolController()
+    paths = [lib.filepath for lib in controller.lib_controllers]
     theirs = [path for path in paths if "numpy" in path or "scipy" in path]
-    return found.select(filepath=theirs) if theirs else None
+    if not theirs:
+        return None
+    return controller.select(filepath=theirs)
 
 
 @contextmanager
 def blas_on_one_thread() -> Iterator[None]:
-    """NumPy's and SciPy's own BLAS on one thread, torch's as before.
+    """Run NumPy's and SciPy's own BLAS on one thread inside the block, and torch's as before.
 
-    After each small product the other threads of OpenBLAS spin for milliseconds on the cores that
-    torch is about to need, which doubles the time of a search.
+    After each small product, the other threads of OpenBLAS spin for milliseconds on the cores that
+    torch is about to need, which doubles the time of an optimisation.
     """
     libraries = _libraries()
     if libraries is None:
@@ -142,9 +165,9 @@ def blas_on_one_thread() -> Iterator[None]:
 
 @contextmanager
 def limited(work: float) -> Iterator[None]:
-    """Run an operation of ``work`` multiplications on the threads that it deserves.
+    """Run an operation of ``work`` multiplications on a suitable number of threads inside the block.
 
-    The caller's setting is a ceiling, and returns afterwards.
+    The caller's setting is an upper limit, and is restored afterwards.
     """
     _LIMITER.enter(threads_for(work), hold=False)
     try:
@@ -155,7 +178,7 @@ def limited(work: float) -> Iterator[None]:
 
 @contextmanager
 def at_most(number: int) -> Iterator[None]:
-    """Run on at most ``number`` threads, whatever the operations inside deserve."""
+    """Run on at most ``number`` threads inside the block, whatever the operations need."""
     _LIMITER.enter(number, hold=True)
     try:
         yield
@@ -164,14 +187,18 @@ def at_most(number: int) -> Iterator[None]:
 
 
 def limited_by(work: Callable[..., float]) -> Callable[[F], F]:
-    """A decorator: the function runs on the threads that ``work(*its arguments)`` multiplications deserve."""
+    """Return a decorator that runs a function on a suitable number of threads.
 
-    def decorate(function: F) -> F:
+    Args:
+        work: Maps the function's arguments to its number of multiplications.
+    """
+
+    def decorate(function: Any) -> Any:
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             with limited(work(*args, **kwargs)):
                 return function(*args, **kwargs)
 
-        return wrapped  # type: ignore[return-value]
+        return wrapped
 
     return decorate

@@ -1,4 +1,7 @@
-"""What torch's distributions lack, component by component: cdf, the mass function summed, rows taken out, draws stacked."""
+"""Operations on one-dimensional distributions that torch lacks, component by component.
+
+They cover cdf, quantiles, sums of mass functions, selection of rows, and stacking of draws.
+"""
 
 from __future__ import annotations
 
@@ -17,33 +20,37 @@ from .cholesky import LOG_2PI
 from .counts import FORMS, closed_cdf
 from .tails import has_tails, log_tails
 
-MOST_COUNTS = 1_000_000  # a mass function is never summed further than this
+MOST_COUNTS = 1_000_000  # the largest count up to which a mass function is summed
 
 
 def is_classes(d: Distribution) -> bool:
+    """Return whether the distribution is one of classes."""
     return isinstance(d, torch.distributions.Categorical | torch.distributions.Bernoulli)
 
 
 def is_discrete(d: Distribution) -> bool:
-    return bool(d.support.is_discrete)  # type: ignore[union-attr]
+    """Return whether the distribution has a discrete support."""
+    support: Any = d.support
+    return bool(support.is_discrete)
 
 
 def probabilities(d: Distribution) -> Tensor:
-    """[..., K] of a Categorical, [..., 2] of a Bernoulli."""
+    """Return the probabilities of the classes, [..., K]; K = 2 for a Bernoulli distribution."""
     if isinstance(d, torch.distributions.Categorical):
         return d.probs
     assert isinstance(d, torch.distributions.Bernoulli)
-    logits = (
-        d.logits
-    )  # 1 - p loses digits where p is close to 1; the sigmoid of minus the logit does not
+    # 1 - p loses digits where p is close to 1; the sigmoid of minus the logit does not
+    logits = d.logits
     return torch.stack([torch.sigmoid(-logits), torch.sigmoid(logits)], -1)
 
 
 def cdf(d: Distribution, x: Tensor) -> Tensor:
-    """P(component <= x), broadcast over the batch of ``d``; SciPy or the sum of the mass function where torch has none.
+    """Return P(component <= x), broadcast over the batch of ``d``.
+
+    SciPy or a sum of the mass function is used where torch has no cdf.
 
     Raises:
-        NotApplicable: if the distribution has no cdf, mass function included.
+        NotApplicable: If the distribution has neither a cdf nor a mass function to sum.
     """
     if isinstance(d, torch.distributions.Normal):
         return torch.special.ndtr((x - d.loc) / d.scale)
@@ -57,19 +64,24 @@ def cdf(d: Distribution, x: Tensor) -> Tensor:
             return closed
         return _summed_mass(d, x) if has_only_mass(d) else d.cdf(x)
     if isinstance(d, torch.distributions.TransformedDistribution) and has_tails(d):
-        return log_tails(d, x)[
-            0
-        ].exp()  # torch's cdf refuses numbers that round to an end of the support of its base
+        # torch's cdf rejects numbers that round to an end of the support of its base distribution
+        return log_tails(d, x)[0].exp()
     try:
         value = d.cdf(_nearest(d, x))
     except NotImplementedError:
         return log_tails(d, x)[0].exp()
     lower = getattr(d.support, "lower_bound", None)
-    return value if lower is None else torch.where(x <= lower, torch.zeros_like(value), value)
+    if lower is None:
+        return value
+    return torch.where(x <= lower, torch.zeros_like(value), value)
 
 
 def icdf(d: Distribution, p: Tensor) -> Tensor | None:
-    """The quantiles of each component, broadcast over the batch of ``d``, to some digits; None where there is no closed form."""
+    """Return approximate quantiles of each component, broadcast over the batch of ``d``.
+
+    Returns:
+        The quantiles, or None if there is no closed form.
+    """
     form = next((QUANTILES[c.__name__] for c in type(d).__mro__ if c.__name__ in QUANTILES), None)
     if form is not None:
         return torch.as_tensor(form(d, p.double().cpu().numpy())).to(p)
@@ -91,25 +103,26 @@ QUANTILES: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def has_only_mass(d: Distribution) -> bool:
-    """Whether the cdf of these counts is the sum of their mass function, for want of another."""
+    """Return whether the cdf of these counts has to be summed from their mass function."""
     return not any(c.__name__ in FORMS for c in type(d).__mro__) and type(d).cdf is Distribution.cdf
 
 
 def sd(d: Distribution) -> Tensor:
-    """Standard deviation of each component, without the square of a scale that over- or underflows."""
-    factor = next(
-        (SD_OF_UNIT_SCALE[c.__name__] for c in type(d).__mro__ if c.__name__ in SD_OF_UNIT_SCALE),
-        None,
-    )
-    if factor is not None:
-        return factor(d) * d.scale  # type: ignore[attr-defined]
+    """Return the standard deviation of each component.
+
+    Scales are not squared, so that they may be too large or too small for their square to be finite
+    and positive.
+    """
+    for c in type(d).__mro__:
+        if c.__name__ in SD_OF_UNIT_SCALE:
+            family: Any = d
+            return SD_OF_UNIT_SCALE[c.__name__](family) * family.scale
     return d.variance.sqrt()
 
 
 def _student_factor(d: Any) -> Tensor:
-    return torch.where(
-        d.df > 2, (d.df / (d.df - 2).clamp_min(torch.finfo(d.df.dtype).tiny)).sqrt(), torch.inf
-    )
+    tiny = torch.finfo(d.df.dtype).tiny
+    return torch.where(d.df > 2, (d.df / (d.df - 2).clamp_min(tiny)).sqrt(), torch.inf)
 
 
 SD_OF_UNIT_SCALE: dict[str, Callable[[Any], Any]] = {
@@ -124,8 +137,9 @@ SD_OF_UNIT_SCALE: dict[str, Callable[[Any], Any]] = {
 
 
 def _nearest(d: Distribution, x: Tensor) -> Tensor:
-    """The point of the support next to x: outside it torch raises."""
-    lower, upper = (getattr(d.support, end, None) for end in ("lower_bound", "upper_bound"))
+    """Return the nearest point of the support, since torch raises outside it."""
+    lower = getattr(d.support, "lower_bound", None)
+    upper = getattr(d.support, "upper_bound", None)
     if lower is not None:
         x = torch.maximum(x, torch.as_tensor(lower).to(x) + torch.finfo(x.dtype).tiny)
     if upper is not None:
@@ -134,40 +148,40 @@ def _nearest(d: Distribution, x: Tensor) -> Tensor:
 
 
 def log_prob(d: Distribution, x: Tensor) -> Tensor:
-    """Log density (or mass) of each component; -inf, not an exception, for a number outside the support."""
-    if (
-        type(d).log_prob is torch.distributions.Normal.log_prob
-    ):  # torch squares the scale, which over- and underflows
-        z = (x - d.loc) / d.scale  # type: ignore[attr-defined]
-        return (-0.5 * LOG_2PI - 0.5 * z.square()) - d.scale.log()  # type: ignore[attr-defined]
+    """Return the log density (or mass) of each component, and -inf outside the support."""
+    family: Any = d
+    if type(d).log_prob is torch.distributions.Normal.log_prob:
+        # torch squares the scale, which overflows and underflows
+        z = (x - family.loc) / family.scale
+        return (-0.5 * LOG_2PI - 0.5 * z.square()) - family.scale.log()
     if is_classes(d) or getattr(d.support, "lower_bound", None) is None:
         return d.log_prob(x)
     near = _nearest(d, x)
-    value = (
-        _inverse_gamma(d, near)
-        if any(c.__name__ == "InverseGamma" for c in type(d).__mro__)
-        else d.log_prob(near)
-    )
-    return torch.where(d.support.check(x), value, torch.full_like(value, -torch.inf))  # type: ignore[union-attr]
+    if any(c.__name__ == "InverseGamma" for c in type(d).__mro__):
+        value = _inverse_gamma(d, near)
+    else:
+        value = d.log_prob(near)
+    return torch.where(family.support.check(x), value, torch.full_like(value, -torch.inf))
 
 
 def _inverse_gamma(d: Any, x: Tensor) -> Tensor:
-    """Log density; torch takes the logarithm of x^-2, which overflows."""
+    """Return the log density; torch takes the logarithm of x^-2, which overflows."""
     a, b = d.concentration, d.rate
     return a * b.log() - torch.lgamma(a) - (a + 1) * x.log() - b / x
 
 
 def check_reach(top: int) -> None:
-    """Raises NotApplicable for a count too large for a mass function to be summed up to it."""
+    """Raise NotApplicable for a count up to which a mass function cannot be summed."""
     if top > MOST_COUNTS:
         raise NotApplicable(
             f"counts up to {MOST_COUNTS}",
             str(top),
-            "use a law whose cdf is closed, such as Poisson, or rescale the counts",
+            "use a distribution with a closed-form cdf, such as Poisson, or rescale the counts",
         )
 
 
 def _summed_mass(d: Distribution, x: Tensor) -> Tensor:
+    """Return P(component <= x) as a sum of the mass function."""
     finite = x[torch.isfinite(x)]
     top = int(finite.max().floor()) if finite.numel() else 0
     check_reach(top)
@@ -175,18 +189,17 @@ def _summed_mass(d: Distribution, x: Tensor) -> Tensor:
     upto = x.expand(shape)
     total = torch.zeros(shape, dtype=x.dtype, device=x.device)
     for k in range(max(top, 0) + 1):
-        mass = log_prob(
-            d, torch.full(d.batch_shape, float(k), dtype=x.dtype, device=x.device)
-        ).exp()
+        count = torch.full(d.batch_shape, float(k), dtype=x.dtype, device=x.device)
+        mass = log_prob(d, count).exp()
         total = total + torch.where(upto >= k, mass, torch.zeros_like(total))
     return torch.where(torch.isposinf(upto), torch.ones_like(total), total.clamp_max(1.0))
 
 
 def marginals(d: Distribution) -> Distribution:
-    """A joint law over rows as the batch of its one-row laws.
+    """Return a joint distribution over rows as a batch of one-row distributions.
 
     Raises:
-        NotApplicable: for a joint law that is neither independent nor Gaussian.
+        NotApplicable: For a joint distribution that is neither independent nor Gaussian.
     """
     if isinstance(d, Independent):
         return d.base_dist
@@ -198,8 +211,9 @@ def marginals(d: Distribution) -> Distribution:
 
 
 def parameters(d: Distribution) -> dict[str, Tensor]:
-    """The tensors that the distribution was built from, expanded to its batch."""
-    names = set(d.arg_constraints)
+    """Return the tensors that the distribution was built from, expanded to its batch."""
+    constraints: Any = d.arg_constraints
+    names = set(constraints)
     for alternatives in (
         ("logits", "probs"),
         ("scale_tril", "covariance_matrix", "precision_matrix"),
@@ -207,16 +221,21 @@ def parameters(d: Distribution) -> dict[str, Tensor]:
         here = [a for a in alternatives if a in names]
         kept = next((a for a in here if a in vars(d)), here[0] if here else None)
         names -= set(here) - {kept}
-    values = {k: v for k in sorted(names) if isinstance(v := getattr(d, k), Tensor)}
-    event = {k: v.shape[v.ndim - d.arg_constraints[k].event_dim :] for k, v in values.items()}  # type: ignore[union-attr]
-    return {k: v.expand((*d.batch_shape, *event[k])) for k, v in values.items()}
+    values = {}
+    for name in sorted(names):
+        value = getattr(d, name)
+        if isinstance(value, Tensor):
+            event = value.shape[value.ndim - constraints[name].event_dim :]
+            values[name] = value.expand((*d.batch_shape, *event))
+    return values
 
 
 def like(d: Distribution) -> Tensor:
-    """One of its parameters: whose dtype and device every figure has.
+    """Return one of the distribution's parameters, whose dtype and device all results have.
 
     Raises:
-        NotApplicable: for a law made from others (MixtureSameFamily, a mask), which keeps none.
+        NotApplicable: For a distribution made from others (MixtureSameFamily, a mask), which has
+            none.
     """
     return next(iter(_own_parameters(d).values()))
 
@@ -225,13 +244,15 @@ def _own_parameters(d: Distribution) -> dict[str, Tensor]:
     values = parameters(d)
     if not values:
         raise NotApplicable(
-            "a law with tensor parameters", type(d).__name__, "use a plain Pyro distribution for y"
+            "a distribution with tensor parameters",
+            type(d).__name__,
+            "use a plain Pyro distribution for y",
         )
     return values
 
 
 def rebuilt(d: Distribution, new: dict[str, Tensor]) -> Distribution:
-    """The same law with other parameters."""
+    """Return a distribution of the same family with other parameters."""
     count = getattr(d, "total_count", None)
     constants = {} if count is None or "total_count" in new else {"total_count": count}
     kind: Any = type(d)
@@ -239,21 +260,22 @@ def rebuilt(d: Distribution, new: dict[str, Tensor]) -> Distribution:
 
 
 def take(d: Distribution, index: Any) -> Distribution:
-    """The law at some rows: ``index`` applies to the last batch axis."""
+    """Return the distribution at some rows: ``index`` applies to the last batch axis."""
     return rebuilt(d, {k: v[:, index] for k, v in _own_parameters(d).items()})
 
 
 def components(d: Distribution, index: Tensor) -> Distribution:
-    """The law at some draws: ``index`` applies to the first batch axis."""
+    """Return the distribution at some draws: ``index`` applies to the first batch axis."""
     if isinstance(d, Independent):
         return Independent(components(d.base_dist, index), d.reinterpreted_batch_ndims)
     return rebuilt(d, {k: v[index] for k, v in _own_parameters(d).items()})
 
 
-def stack(laws: Sequence[Distribution]) -> Distribution:
-    """One law with a leading draw axis, from one law a draw."""
-    if isinstance(laws[0], Independent):
-        inner = stack([cast(Independent, law).base_dist for law in laws])
-        return Independent(inner, laws[0].reinterpreted_batch_ndims)
-    each = [_own_parameters(law) for law in laws]
-    return rebuilt(laws[0], {k: torch.stack([p[k] for p in each]) for k in each[0]})
+def stack(distributions: Sequence[Distribution]) -> Distribution:
+    """Stack one distribution per draw into a single one with a leading draw axis."""
+    first = distributions[0]
+    if isinstance(first, Independent):
+        inner = stack([cast(Independent, one).base_dist for one in distributions])
+        return Independent(inner, first.reinterpreted_batch_ndims)
+    each = [_own_parameters(one) for one in distributions]
+    return rebuilt(first, {k: torch.stack([p[k] for p in each]) for k in each[0]})

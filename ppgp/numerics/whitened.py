@@ -1,11 +1,13 @@
-"""The algebra of a whitened sparse variational GP: u = L v, v ~ N(0, I), q(v) = N(loc, W W'), A = L^-1 Kmn.
+"""The algebra of a whitened sparse variational GP.
 
-m inducing inputs, b rows, and [*k] latent functions that share A: loc [*k, m], W [*k, m, m] lower triangular.
+u = L v, v ~ N(0, I), q(v) = N(loc, W W'), A = L^-1 Kmn, with m inducing inputs, b rows, and [*k]
+latent functions that share A: loc [*k, m], W [*k, m, m] lower triangular.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,80 +18,91 @@ __all__ = ["Moments", "divergence", "marginals", "precision_root"]
 
 
 class _Marginals(torch.autograd.Function):
-    """Mean A'loc and |W'A_i|^2 - |A_i|^2, with a gradient that is four products of m x m x b and three triangular solves.
+    """Mean A'loc and |W'A_i|^2 - |A_i|^2, with an explicit gradient.
 
-    The slope of L is never formed: with A = L^-1 Kmn and S the slope of A, L' times it is -S A', which is all that the derivative of
-    a Cholesky factor asks for. Murray (2016), equation 10.
+    The gradient takes four products of m x m x b and three triangular solves. The gradient in L is
+    never
+    formed: with A = L^-1 Kmn and S the gradient in A, L' times it is -S A', which is all that the
+    derivative of a Cholesky factor needs. Murray (2016), equation 10.
     """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(
-        Kmm: Tensor, Kmn: Tensor, loc: Tensor, W: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # type: ignore[override]
+    def forward(Kmm: Tensor, Kmn: Tensor, loc: Tensor, W: Tensor) -> Any:
         L, failed = torch.linalg.cholesky_ex(Kmm)
-        # NaN on the diagonal alone, where factor_or_nan would read and write the whole matrix: all that follows is NaN
+        # NaN on the diagonal makes all that follows NaN, without a pass over the whole matrix
         L.diagonal(dim1=-2, dim2=-1).mul_(torch.where(failed == 0, 1.0, math.nan)[..., None].to(L))
         A = torch.linalg.solve_triangular(L, Kmn, upper=False)
         P = W.mT @ A
         return loc @ A, P.square().sum(-2) - A.square().sum(-2), L, A, P
 
     @staticmethod
-    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         _, _, L, A, P = output
         ctx.mark_non_differentiable(L, A, P)
         ctx.save_for_backward(*inputs, L, A, P)
 
     @staticmethod
-    def backward(ctx, g, h, _L, _A, _P):  # type: ignore[no-untyped-def]
+    def backward(ctx: Any, g: Tensor, h: Tensor, _L: Any, _A: Any, _P: Any) -> Any:
         Kmm, Kmn, loc, W, L, A, P = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a gradient of the gradient sees how they came about
+        if torch.is_grad_enabled():  # second derivatives need the graph of these
             L = factor_or_nan(Kmm)
             A = torch.linalg.solve_triangular(L, Kmn, upper=False)
             P = W.mT @ A
-        slope_P = P * (2 * h).unsqueeze(-2)
-        each = W @ slope_P
+        gradient_P = P * (2 * h).unsqueeze(-2)
+        each = W @ gradient_P
         if loc.ndim == 1:
-            slope_A = torch.addcmul(torch.addr(each, loc, g), A, -2 * h)
+            gradient_A = torch.addcmul(torch.addr(each, loc, g), A, -2 * h)
         else:
-            slope_A = torch.addcmul(each.sum(0) + loc.mT @ g, A, -2 * h.sum(0))
-        slope_Kmn = torch.linalg.solve_triangular(L.mT, slope_A, upper=True)
-        inner = (slope_A @ A.mT).tril()
+            gradient_A = torch.addcmul(each.sum(0) + loc.mT @ g, A, -2 * h.sum(0))
+        gradient_Kmn = torch.linalg.solve_triangular(L.mT, gradient_A, upper=True)
+        inner = (gradient_A @ A.mT).tril()
         inner = inner - 0.5 * torch.diag_embed(inner.diagonal())
         outer = torch.linalg.solve_triangular(L, inner, upper=False, left=False)
-        slope_Kmm = torch.linalg.solve_triangular(L.mT, outer, upper=True)
-        return -0.5 * (slope_Kmm + slope_Kmm.mT), slope_Kmn, g @ A.mT, A @ slope_P.mT
+        gradient_Kmm = torch.linalg.solve_triangular(L.mT, outer, upper=True)
+        gradient_Kmm = -0.5 * (gradient_Kmm + gradient_Kmm.mT)
+        return gradient_Kmm, gradient_Kmn, g @ A.mT, A @ gradient_P.mT
 
 
 def marginals(
     Kmm: Tensor, Kmn: Tensor, diagonal: Tensor, loc: Tensor, W: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Mean and variance [*k, b] of f under q, less its prior mean. Hensman, Matthews & Ghahramani (2015), equation 17.
+    """Return mean and variance of f under q, [*k, b] each, without the prior mean.
+
+    Hensman, Matthews & Ghahramani (2015), equation 17.
 
     Args:
         Kmm: [m, m], jitter included.
         Kmn: [m, b].
-        diagonal: of Knn, [b].
-        loc: [m] or [k, m].
-        W: a lower triangular root of q's covariance, or the sds where it is diagonal, of the shape of ``loc``.
+        diagonal: [b], the diagonal of Knn.
+        loc: [m] or [k, m], the mean of q(v).
+        W: A lower triangular root of q's covariance, or the standard deviations, of the shape of
+            ``loc``, where the covariance is diagonal.
     """
     if W.ndim == loc.ndim:
         A = torch.linalg.solve_triangular(factor_or_nan(Kmm), Kmn, upper=False)
         mean, spread = loc @ A, (W.square() - 1) @ A.square()
     else:
-        mean, spread = _Marginals.apply(Kmm, Kmn, loc, W)[:2]  # type: ignore[index]
+        outputs: Any = _Marginals.apply(Kmm, Kmn, loc, W)
+        mean, spread = outputs[:2]
     return mean, (diagonal + spread).clamp_min(0.0)
 
 
 def divergence(loc: Tensor, W: Tensor) -> Tensor:
-    """KL(N(loc, W W') from N(0, I)), summed over the latent functions; W as in ``marginals``."""
+    """Return KL(N(loc, W W') from N(0, I)), summed over the latent functions.
+
+    loc and W are as in ``marginals``.
+    """
     diagonal = W if W.ndim == loc.ndim else W.diagonal(dim1=-2, dim2=-1)
     return 0.5 * (loc.square().sum() + W.square().sum() - loc.numel()) - diagonal.log().sum()
 
 
 def precision_root(P: Tensor) -> tuple[Tensor, Tensor]:
-    """Lower triangular W with W W' = P^-1, and whether there is none, [*k]: P = U U' with U upper triangular, W = U^-T."""
+    """Return the lower triangular W with W W' = P^-1, and whether there is none, [*k].
+
+    With P = U U' and U upper triangular, W = U^-T.
+    """
     flipped, failed = torch.linalg.cholesky_ex(P.flip(-2, -1))
     eye = torch.eye(P.shape[-1]).to(P)
     inverse = torch.linalg.solve_triangular(flipped.flip(-2, -1), eye.expand_as(P), upper=True)
@@ -97,11 +110,17 @@ def precision_root(P: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Moments:
-    """What the natural-gradient step needs of the rows, added up chunk by chunk: A diag(-2 h) A' and A (g - 2 h mean), where g and h
-    are the derivatives of the expected log likelihood by the mean and the variance of f. Khan & Lin (2017), equation 11.
+    """The sums over rows that a natural-gradient step needs, added up chunk by chunk.
 
-    With t1 = S^-1 loc and the precision S^-1 as natural parameters, a step of rate r is a convex combination: precision
-    (1 - r) S^-1 + r (I + A diag(-2 h) A'), t1 (1 - r) t1 + r A (g - 2 h mean).
+    They are A diag(-2 h) A' and A (g - 2 h mean), where g and h are the derivatives of the expected
+    log likelihood in the mean and the variance of f. Khan & Lin (2017), equation 11.
+
+    With t1 = S^-1 loc and the precision S^-1 as natural parameters, a step of rate r is a convex
+    combination: the precision becomes (1 - r) S^-1 + r (I + A diag(-2 h) A'), and t1 becomes
+    (1 - r) t1 + r A (g - 2 h mean).
+
+    Args:
+        loc: [*k, m], a tensor whose shape, dtype and device the sums have.
     """
 
     def __init__(self, loc: Tensor) -> None:
@@ -109,13 +128,29 @@ class Moments:
         self.shift = torch.zeros_like(loc)
 
     def add(self, A: Tensor, mean: Tensor, g: Tensor, h: Tensor) -> None:
-        """A [m, b]; mean, g and h [*k, b]."""
+        """Add a chunk of rows.
+
+        Args:
+            A: [m, b].
+            mean: [*k, b], the mean of f.
+            g: [*k, b], the derivative in the mean.
+            h: [*k, b], the derivative in the variance.
+        """
         self.precision += (A * (-2 * h).unsqueeze(-2)) @ A.mT
         self.shift += (g - 2 * h * mean) @ A.mT
 
     def step(self, loc: Tensor, W: Tensor, weight: float, rate: float) -> tuple[Tensor, Tensor]:
-        """loc and W after a step; ``weight`` stands before the sums over rows (n / b). Halved until the precision is positive
-        definite, which likelihoods that are not log-concave do not promise."""
+        """Return loc and W after a step.
+
+        The rate is halved until the precision is positive definite, which likelihoods that are not
+        log-concave do not guarantee.
+
+        Args:
+            loc: [*k, m].
+            W: [*k, m, m].
+            weight: The factor of the sums over rows, n / b.
+            rate: The rate of the step, in (0, 1].
+        """
         eye = torch.eye(loc.shape[-1]).to(loc)
         inverse = torch.linalg.solve_triangular(W, eye.expand_as(W), upper=False)
         old = inverse.mT @ inverse

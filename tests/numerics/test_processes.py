@@ -32,7 +32,7 @@ def work(_):
 
 if __name__ == "__main__":
     pool = ProcessPoolExecutor(2, mp_context=processes.Spawned(), initializer=begin, initargs=(sys.argv[1] == "kernel",))
-    with processes.unheard():
+    with processes.without_interrupts():
         waiting = [pool.submit(work, i) for i in range(2)]
     waiting[0].result()
 """
@@ -80,4 +80,4 @@ def test_a_process_without_a_parent_of_ours_goes_on() -> None:
 
 
 def test_a_process_that_has_not_begun_needs_no_end() -> None:
-    processes.killed([processes.Spawned().Process(target=time.sleep, args=(0,))])
+    processes.kill_all([processes.Spawned().Process(target=time.sleep, args=(0,))])

@@ -17,7 +17,7 @@ import torch
 
 from ...errors import PpgpError
 from ...numerics.process_locks import silenced
-from ...numerics.processes import end_with_parent, killed, unheard
+from ...numerics.processes import end_with_parent, kill_all, without_interrupts
 from ...numerics.threads import available_cores
 
 PATIENCE = 5.0  # seconds that interrupted children have to hand over their draws
@@ -81,7 +81,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """No child outlives the run."""
-        killed([process for _, process in self._running.values()])
+        kill_all([process for _, process in self._running.values()])
         for connection in self._running:
             connection.close()
         self._running.clear()
@@ -95,7 +95,7 @@ class WorkerPool:
         )
         with (
             silenced(DeprecationWarning),
-            unheard(),
+            without_interrupts(),
         ):  # of forking beside threads: the children use none of them
             process.start()
         there.close()
