@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor
 
@@ -15,6 +15,7 @@ from .units import Factor, Units, power
 R = TypeVar("R")
 
 
+@runtime_checkable
 class Hyperparameters(Protocol):
     """A record with the fields ``hyper``; ``dimensions`` holds the powers of y and X of each."""
 

@@ -1,4 +1,4 @@
-"""Angles as points of the plane: how a circular site is laid into unconstrained space."""
+"""Map angles to points of the plane, the unconstrained space of a circular site."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ LOG_CONSTANT = (
 
 
 class Angle:
-    """(x, y) in the plane to its angle in (-pi, pi]; ``inv`` gives the point of radius 1.
+    """The map from (x, y) in the plane to its angle in (-pi, pi]; ``inv`` gives radius 1.
 
-    The radius carries no information; it has the density of x and y proportional to r^k exp(-k r^2 / 2), k = ``POWER``, which is
-    highest at 1 and integrates to 1. The posterior of the angle is then proper and has no seam. With the angle itself as a
-    coordinate of the real line the density repeats every 2 pi, and samplers run off to infinity.
+    The radius carries no information. The density of x and y is proportional to
+    r^k exp(-k r^2 / 2), k = ``POWER``, which is highest at 1 and integrates to 1. The posterior of
+    the angle is then proper and has no seam. If the angle itself were a coordinate of the real
+    line, the density would repeat every 2 pi and samplers would run off to infinity.
     """
 
     def __call__(self, point: Tensor) -> Tensor:
@@ -28,6 +29,6 @@ class Angle:
         return torch.stack([angle.cos(), angle.sin()], -1)
 
     def log_abs_det_jacobian(self, point: Tensor, angle: Tensor) -> Tensor:
-        """The log density of the radius, which takes the place of a Jacobian."""
+        """Return the log density of the radius, which takes the place of a Jacobian."""
         square = point.square().sum(-1)
         return LOG_CONSTANT + 0.5 * POWER * (square.log() - square)

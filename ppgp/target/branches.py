@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .density import Density, ValueAndGradient
-from .graph import agrees_up_to_rounding, first_of
+from .density import Density
+from .graph import ValueAndGradient, agrees_up_to_rounding, first_of
 
 Key = tuple[int | None, bool, int | None]  # rows of a mini-batch, with Jacobian, number of points
 FEWEST, MOST = 8, 64  # points that are compared, of draws and of earlier calls each
@@ -60,8 +60,8 @@ def difference(
             continue
         return (
             "the program takes a branch that tracing cannot see: its log density at one point is "
-            f"{float(own):.6g}, that of its graph {float(from_graph[0]):.6g}; it ran again eagerly, "
-            "several times slower"
+            f"{float(own):.6g}, that of its graph {float(from_graph[0]):.6g}; it ran again "
+            "eagerly, several times slower"
         )
     return None
 

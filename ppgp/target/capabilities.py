@@ -1,7 +1,8 @@
-"""What only some models can do: one small abstract class per capability, inherited by the models that have it.
+"""Capabilities of models: one abstract class for each thing that only some models can do.
 
-``require`` returns the model, typed as the capability, or raises ``NotApplicable`` with advice; ``supports``
-answers yes or no. Where the options of a model decide, the model overrides ``lacks``.
+A model inherits the classes of what it can do. ``require`` returns the model, typed as the
+capability, or raises ``NotApplicable`` with advice; ``supports`` returns True or False. Where the
+options of a model decide, the model overrides ``lacks``.
 
 Shapes: theta is ``{site: [draw, *event]}``, X is [n, d], a Dataset holds the training rows.
 """
@@ -47,14 +48,14 @@ Functions = Callable[[Tensor], Tensor]
 
 
 class Capability(ABC):
-    """What a model can do beside its density and its predictions."""
+    """Something that a model can do besides its density and its predictions."""
 
-    #: what an error says was expected, and what to do without it
+    #: what an error states as expected, and what to do without it
     expected: ClassVar[str]
     advice: ClassVar[str]
 
     def lacks(self, capability: type[Capability]) -> NotApplicable | None:
-        """The error to raise where the options of this model rule the capability out; None where it has it."""
+        """Return the error to raise if the options rule the capability out; None otherwise."""
         return None
 
 
@@ -62,15 +63,15 @@ C = TypeVar("C", bound=Capability)
 
 
 def supports(model: object, capability: type[Capability]) -> bool:
-    """Whether the model has the capability under its options."""
+    """Return whether the model has the capability under its options."""
     return isinstance(model, capability) and model.lacks(capability) is None
 
 
 def require(model: object, capability: type[C]) -> C:
-    """The model, typed as the capability.
+    """Return the model, typed as the capability.
 
     Raises:
-        NotApplicable: where it lacks the capability; the message says what to use instead.
+        NotApplicable: if it lacks the capability; the message says what to use instead.
     """
     if not isinstance(model, capability):
         name = "a Pyro program" if type(model).__name__ == "Program" else type(model).__name__
@@ -91,7 +92,7 @@ class ClosedForm(Capability):
     def exact(
         self, train: Dataset, draws: int, generator: torch.Generator
     ) -> tuple[dict[str, Tensor], dict[str, Tensor], float]:
-        """Draws {site: [draw, *event]}, params of the closed form, log evidence."""
+        """Return draws {site: [draw, *event]}, params of the closed form, and the log evidence."""
 
 
 class FullConditionals(Capability):
@@ -102,58 +103,58 @@ class FullConditionals(Capability):
 
     @abstractmethod
     def gibbs(self, train: Dataset) -> Callable[[Theta, torch.Generator], dict[str, Tensor]]:
-        """``sweep(theta [chain, *event], generator) -> theta``, each block in turn."""
+        """Return ``sweep(theta [chain, *event], generator) -> theta``, one draw of each block."""
 
 
 class OwnGuide(Capability):
-    """A Pyro guide that belongs to the model; other models are served by an autoguide."""
+    """A Pyro guide that belongs to the model; other models use an autoguide."""
 
     expected = "a model with a guide of its own"
     advice = "use an autoguide: SVI(guide='multivariate_normal')"
 
     @abstractmethod
     def guide(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> None:
-        """The guide, a Pyro program of the same arguments as ``model``."""
+        """Run the guide, a Pyro program with the same arguments as ``model``."""
 
 
 class CollapsedBound(Capability):
-    """A bound on log p(y given theta) with the sites ``collapsed`` integrated under a variational distribution."""
+    """A bound on log p(y given theta), some sites integrated under a variational distribution."""
 
     expected = "a model with a collapsed bound"
     advice = "use SVI with guide='multivariate_normal'"
 
     @abstractmethod
     def elbo(self, theta: Theta, X: Tensor, y: Tensor, *, total: int) -> Tensor:
-        """The bound; theta holds the hyperparameters and the params of the variational distribution."""
+        """Return the bound at theta: hyperparameters and params of the variational distribution."""
 
     @abstractmethod
     def collapsed_elbo(self, X: Tensor, y: Tensor, *, total: int | None = None) -> None:
-        """The Pyro program of ``elbo``: hyperparameters, params, and the bound as a factor."""
+        """Run the Pyro program of ``elbo``: hyperparameters, params, and the bound as a factor."""
 
     def natural(
         self, theta: Theta, X: Tensor, y: Tensor, *, total: int, rate: float
     ) -> tuple[dict[str, Tensor], Tensor] | None:
-        """The params after a step along the natural gradient of ``elbo``, and ``elbo`` before it; None: no such step."""
+        """Return the params after a natural-gradient step, and ``elbo`` before it; None if none."""
         return None
 
 
 class SubsetModel(Capability):
-    """A smaller model of the same sites and fewer rows, whose mode is near."""
+    """A smaller model with the same sites on fewer rows, whose mode is near."""
 
     expected = "a model that can be fitted on a subset first"
     advice = "start from init="
 
     @abstractmethod
     def subset_model(self, data: Dataset) -> tuple[Any, Dataset] | None:
-        """The smaller model and its rows; None where this one is small."""
+        """Return the smaller model and its rows; None if this model is small."""
 
 
 class WarmStart(SubsetModel):
-    """A subset model whose mode says where the search for this model's begins."""
+    """A subset model whose mode gives the start of the search for the mode of this model."""
 
     @abstractmethod
     def warm_start(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
-        """{site: value} where the search begins, from the mode ``theta`` of the subset model."""
+        """Return {site: value} where the search starts, given the mode of the subset model."""
 
 
 class Reselects(Capability):
@@ -166,7 +167,7 @@ class Reselects(Capability):
 
     @abstractmethod
     def reselected_inducing(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
-        """{param: the inducing inputs [m, d] selected at theta}."""
+        """Return {param: the inducing inputs [m, d] selected at theta}."""
 
 
 class LatentFunction(Capability):
@@ -177,7 +178,7 @@ class LatentFunction(Capability):
 
     @abstractmethod
     def latent(self, theta: Theta, X: Tensor, train: Dataset) -> Distribution:
-        """The distribution of f at X, batch [draw, n]."""
+        """Return the distribution of f at X, batch [draw, n]."""
 
 
 class PosteriorFunctions(Capability):
@@ -195,7 +196,7 @@ class PosteriorFunctions(Capability):
         features: int | None,
         generator: torch.Generator,
     ) -> Functions:
-        """``samples`` functions, to be evaluated anywhere."""
+        """Return ``samples`` functions, which can be evaluated anywhere."""
 
 
 class Components(Capability):
@@ -206,7 +207,7 @@ class Components(Capability):
 
     @abstractmethod
     def components(self, theta: Theta, X: Tensor, train: Dataset) -> dict[str, Distribution]:
-        """{term: the distribution of its part of f, batch [draw, m]}."""
+        """Return {term: the distribution of its part of f, batch [draw, m]}."""
 
 
 class LeaveOneOut(Capability):
@@ -217,7 +218,7 @@ class LeaveOneOut(Capability):
 
     @abstractmethod
     def loo(self, theta: Theta, train: Dataset) -> Distribution:
-        """The distribution of each y given the others, batch [draw, n]."""
+        """Return the distribution of each y given the others, batch [draw, n]."""
 
 
 class JointGaussian(Capability):
@@ -230,7 +231,10 @@ class JointGaussian(Capability):
     def gaussian(
         self, theta: Theta, X: Tensor, train: Dataset, noise_sd: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """What ``numerics.leave_one_out`` takes of one draw: the covariances of y at the training rows and at X."""
+        """Return the covariances of y at the training rows and at X under one draw.
+
+        They are the arguments of ``conformal.leave_one_out_parts``.
+        """
 
 
 class LikelihoodDerivatives(Capability):
@@ -241,18 +245,21 @@ class LikelihoodDerivatives(Capability):
 
     @abstractmethod
     def curvature(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor, Tensor]:
-        """log p(y given theta) of one draw, its gradient [p] and Hessian [p, p], the sites laid end to end."""
+        """Return log p(y given theta) of one draw, its gradient [p] and Hessian [p, p].
+
+        The sites are laid end to end.
+        """
 
 
 class ProbitPrediction(Capability):
-    """Class probabilities in closed form, the logits taken as Gaussian over the draws."""
+    """Class probabilities in closed form; the logits are taken as Gaussian over the draws."""
 
     expected = "a model with MacKay's approximation of its predictions"
     advice = "use predict, the average over draws"
 
     @abstractmethod
     def probit(self, theta: Theta, X: Tensor) -> Distribution:
-        """The distribution of y at X, batch [1, n]."""
+        """Return the distribution of y at X, batch [1, n]."""
 
 
 class LinearCoefficients(Capability):
@@ -263,7 +270,7 @@ class LinearCoefficients(Capability):
 
     @abstractmethod
     def coefficients(self, draws: Theta, scaler: Scaler | None, X: Tensor) -> dict[str, Tensor]:
-        """Draws {site: [chain, draw, *event]} in the units of the data; X holds the training rows."""
+        """Return draws {site: [chain, draw, *event]} in the units of the data."""
 
 
 class BlockMeans(Capability):
@@ -274,4 +281,4 @@ class BlockMeans(Capability):
 
     @abstractmethod
     def block(self, theta: Theta, blocks: Tensor, train: Dataset) -> Distribution:
-        """The distribution of the mean of f over each of the blocks [m, k, d], batch [draw, m]."""
+        """Return the distribution of the means of f over blocks [m, k, d], batch [draw, m]."""

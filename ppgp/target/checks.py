@@ -1,4 +1,4 @@
-"""Checks of a user's program before it is fitted: Pyro's validation, and random numbers in its density."""
+"""Checks of a user's program before it is fitted: Pyro's validation, and a random density."""
 
 from __future__ import annotations
 
@@ -53,109 +53,98 @@ def check_program(density: Density, run: Run) -> tuple[str | None, str | None]:
 
 
 def check_flat(target: Any, instead: str) -> None:
-    """Raise NotApplicable for angles, which Pyro's own methods take for numbers of the real line."""
+    """Raise NotApplicable for angles, which Pyro's own methods treat as real numbers."""
     angle = next((name for name, s in target.slices.items() if s.circular), None)
     if angle is not None:
         raise NotApplicable("sites that are no angles", f"the angle {angle!r}", f"use {instead}")
 
 
 def check_sites(run: Run) -> None:
-    """Refuses what has no density that all methods can use.
+    """Refuse sites whose density not all methods can use.
 
     Raises:
-        DataError: for data that are no tensor, which a law of torch cannot take.
-        NotApplicable: for ``obs_mask``, which makes a latent site whose observed places have no density.
+        DataError: for data that are no tensors, which torch's distributions do not take.
+        NotApplicable: for ``obs_mask``, which makes a latent site that has no density at the
+            observed places.
     """
     for name, site in run.observed().items():
         if isinstance(site["value"], np.ndarray | list | tuple):
             got = f"{an(type(site['value']).__name__)} at {name!r}"
-            raise DataError(
-                "a tensor as obs",
-                got,
-                "pass torch.as_tensor(...) of it to fit, or convert it in the program",
-            )
+            do = "pass torch.as_tensor(...) of it to fit, or convert it in the program"
+            raise DataError("a tensor as obs", got, do)
     for name in run.sites:
         base = name.removesuffix("_unobserved")
         if base != name and f"{base}_observed" in run.sites and base in run.sites:
-            raise NotApplicable(
-                "a likelihood without obs_mask",
-                f"one at {base!r}",
-                "observe the rows that are there (pyro.poutine.mask, or their index), and draw the missing values at a site of "
-                "their own if something depends on them",
+            do = (
+                "observe the rows that are there (pyro.poutine.mask, or their index), and draw the "
+                "missing values at a site of their own if something depends on them"
             )
+            raise NotApplicable("a likelihood without obs_mask", f"one at {base!r}", do)
 
 
 def check_observed(run: Run, program: Any) -> None:
-    """Refuses a program that can be given data, by an argument that is None where it is left out, and observes none.
+    """Refuse a program that has an optional argument for data and observes nothing.
 
     Raises:
-        DataError: naming these arguments.
+        DataError: naming the argument.
     """
     if any(site["is_observed"] and not is_deterministic(site) for _, site in run.samples()):
         return
-    optional = [
-        name
-        for name, p in inspect.signature(program.function).parameters.items()
-        if p.default is None
-    ]
+    parameters = inspect.signature(program.function).parameters
+    optional = [name for name, p in parameters.items() if p.default is None]
     if optional:
+        got = f"no observed site, with the argument {optional[0]}=None"
         do = f"pass {optional[0]}, and write pyro.sample(..., obs={optional[0]})"
-        raise DataError(
-            "a program that observes data",
-            f"no observed site, with the argument {optional[0]}=None",
-            do,
-        )
+        raise DataError("a program that observes data", got, do)
 
 
 def check_plates(program: Callable[[], Any]) -> None:
-    """Raises NotApplicable where a batch is in no plate: sums over discrete sites then multiply the wrong terms."""
+    """Raise NotApplicable if a batch is in no plate: sums over discrete sites would be wrong."""
     with _validation(), seeded(0), Run({}) as run:
         program()
         for _, site in run.samples():
             if is_deterministic(site):
                 continue
+            checked = {**site, "log_prob": site_log_prob(site)}
             try:
-                check_site_shape(
-                    cast(Any, {**site, "log_prob": site_log_prob(site)}), cast(int, NEVER)
-                )
+                check_site_shape(cast(Any, checked), cast(int, NEVER))
             except ValueError as error:
-                found, _, fixes = _sentence(error).partition(" Try one of the following fixes: ")
-                advice = (
-                    "enclose the batch in pyro.plate, or make it one event by .to_event"
-                    if fixes
-                    else "declare its plates"
-                )
-                raise NotApplicable(
-                    "every batch in a plate, as discrete sites are summed out", found, advice
-                ) from None
+                got, _, fixes = _sentence(error).partition(" Try one of the following fixes: ")
+                advice = "declare its plates"
+                if fixes:
+                    advice = "enclose the batch in pyro.plate, or make it one event by .to_event"
+                expected = "every batch in a plate, as discrete sites are summed out"
+                raise NotApplicable(expected, got, advice) from None
 
 
 def validated(program: Callable[[], Any]) -> str | None:
-    """Runs the program with Pyro's validation at draws of its prior. What validation says where the program has no density at any
-    of them; None where it passes.
+    """Run the program with Pyro's validation at draws of its prior.
+
+    Returns:
+        The message of validation if the program has no density at any draw; None if it passes.
 
     Raises:
-        DataError: where validation refuses what has a density all the same, which would be fitted without a word.
+        DataError: if validation refuses values that have a density all the same. Without validation
+            they would be fitted without a warning.
     """
-    said: str | None = None
+    message: str | None = None
     for seed in range(PLACES):
         try:
             with _validation(), seeded(seed), Run({}) as run:
                 program()
-                _look_at_data(run)
+                _evaluate_observed(run)
             return None
         except ValueError as error:
-            said = _sentence(error)
+            message = _sentence(error)
         if _has_density(program, seed):
-            raise DataError(
-                "values and parameters that Pyro's validation allows",
-                said,
-                "recode the data, or give the site a law and a prior that allow them",
-            )
-    return said
+            expected = "values and parameters that Pyro's validation allows"
+            do = "recode the data, or give the site a distribution and a prior that allow them"
+            raise DataError(expected, message, do)
+    return message
 
 
-def _look_at_data(run: Run) -> None:
+def _evaluate_observed(run: Run) -> None:
+    """Evaluate the likelihood of each observed site, so that validation checks its values."""
     for name, site in run.observed().items():
         try:
             site_log_prob(site)
@@ -164,7 +153,7 @@ def _look_at_data(run: Run) -> None:
 
 
 def _has_density(program: Callable[[], Any], seed: int) -> bool:
-    """Whether the program is finite there without validation, or breaks down, so that a search would too."""
+    """Return whether the density is finite without validation, or fails as a search would too."""
     with quietly(), seeded(seed), torch.no_grad(), Run({}) as run:
         try:
             program()
@@ -175,7 +164,7 @@ def _has_density(program: Callable[[], Any], seed: int) -> bool:
 
 @contextmanager
 def _validation() -> Iterator[None]:
-    # laws that do not say what their parameters may be warn of it
+    # distributions without arg_constraints warn that they cannot be validated
     with silenced(), pyro.validation_enabled(True), pyro.get_param_store().scope(), torch.no_grad():
         yield
 
@@ -186,11 +175,12 @@ def _sentence(error: Exception) -> str:
 
 
 def randomness(run: Run, density: Callable[[Tensor], Tensor], z: Tensor) -> str | None:
-    """What is random in a density besides its sites; None where it is the same at every call.
+    """Return what is random in a density besides its sites; None if it is the same at every call.
 
     Args:
-        run: one of the program.
-        density: log density at z [p].
+        run: one run of the program.
+        density: the log density at z [p].
+        z: where the density is evaluated twice, [p].
     """
     if run.subsampled:
         name, share = next(iter(run.subsampled.items()))

@@ -13,15 +13,15 @@ from torch.fx import GraphModule
 from ..errors import NotApplicable, NumericalWarning
 from ..numerics.process_locks import one_at_a_time
 from .branches import Key, Watched, difference
-from .density import Density, ValueAndGradient
-from .graph import agrees_up_to_rounding, first_of, looped, traced
+from .density import Density
+from .graph import ValueAndGradient, agrees_up_to_rounding, first_of, looped, traced
 
 VALUES = "its graph depends on the values (an if, or random numbers in it)"
 PYTHON_NUMBER = "it turns a value into a Python number, as an if, float() or .item() does"
 
 
 class Graphs:
-    """The graphs of one density: for all rows or a mini-batch, with or without Jacobian, of k points.
+    """The graphs of one density: of all rows or a mini-batch, of one point or several.
 
     Args:
         density: what is compiled.

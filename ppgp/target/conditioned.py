@@ -27,7 +27,7 @@ class Conditioned:
         self.model, self.data, self.program = model, data, program
 
     def __call__(self, tables: Tables = ()) -> None:
-        """Run the program; ``tables`` holds the inputs and targets of some rows, () stands for all rows."""
+        """Run the program on the inputs and targets of some rows; () stands for all rows."""
         if isinstance(self.data, Dataset):
             X, y = tables or (self.data.X, self.data.y)
             self.program(X, y, total=self.data.n)

@@ -1,8 +1,8 @@
-"""The log density of a program as a function of one unconstrained vector z, with its derivatives."""
+"""The log density of a program at an unconstrained vector z, with its derivatives."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 import torch
@@ -13,11 +13,9 @@ from ..numerics.seeding import seeded
 from .capabilities import LikelihoodDerivatives, supports
 from .conditioned import Conditioned, Tables
 from .enumeration import summed_out
-from .graph import jacobian_of
+from .graph import ValueAndGradient, jacobian_of
 from .handlers import Run, is_deterministic, numbers_seen, over_draws, quietly, site_log_prob
 from .survey import Survey
-
-ValueAndGradient = Callable[..., tuple[Tensor, Tensor]]
 
 
 class Density:

@@ -1,4 +1,4 @@
-"""Discrete latent sites of a program, summed out: what makes its density a function of the continuous ones alone."""
+"""Sum discrete latent sites out of the density of a program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .handlers import Run, is_data
 
 
 def is_discrete(site: dict[str, Any]) -> bool:
-    """Whether a record of ``Run`` is a latent site of discrete values."""
+    """Return whether a record of ``Run`` is a latent site of discrete values."""
     return (
         site["type"] == "sample"
         and not site["is_observed"]
@@ -25,7 +25,7 @@ def is_discrete(site: dict[str, Any]) -> bool:
 
 
 def check_enumerable(name: str, site: dict[str, Any]) -> None:
-    """Raises NotApplicable for a discrete site of endless support."""
+    """Raise NotApplicable for a discrete site with infinitely many values."""
     if not site["fn"].has_enumerate_support:
         raise NotApplicable(
             "continuous latent sites, or discrete ones of finite support, which are summed out",
@@ -35,19 +35,25 @@ def check_enumerable(name: str, site: dict[str, Any]) -> None:
 
 
 def plate_nesting(run: Run) -> int:
-    """How many nested plates the sites of a run have."""
+    """Return how deeply the plates of a run are nested."""
     dims = [f.dim for _, s in run.samples() for f in s["cond_indep_stack"] if f.vectorized]
     return -min(dims) if dims else 0
 
 
 def summed_out(program: Callable[[], None], nesting: int, likelihood: bool = True) -> Tensor:
-    """log density of the program with every discrete latent site summed over its values, by Pyro's tensor variable
-    elimination (Obermeyer et al. 2019); to be called under a ``Run`` that gives the continuous ones.
+    """Return the log density of the program, every discrete latent site summed over its values.
 
-    Without ``likelihood``, of its latent sites alone.
+    The sum is Pyro's tensor variable elimination (Obermeyer et al. 2019). Call it under a ``Run``
+    that gives the continuous sites their values.
+
+    Args:
+        program: a call runs it.
+        nesting: how deeply its plates are nested.
+        likelihood: whether the observed sites count.
 
     Raises:
-        NotApplicable: under a scale (a subsampled plate) or a mask, which a sum over values cannot be taken through.
+        NotApplicable: if a discrete site has a scale (a subsampled plate) or a mask: neither
+            commutes with the sum.
     """
     enumerated = poutine.enum(config_enumerate(program), first_available_dim=-1 - nesting)  # type: ignore[attr-defined]
     trace = poutine.trace(enumerated).get_trace()  # type: ignore[attr-defined]
@@ -55,19 +61,16 @@ def summed_out(program: Callable[[], None], nesting: int, likelihood: bool = Tru
     for name, site in nodes.items():
         if site["type"] != "sample" or site_is_subsample(cast(Any, site)) or not is_discrete(site):
             continue
-        if (
-            site["mask"] is not None
-            or not isinstance(site["scale"], int | float)
-            or site["scale"] != 1
-        ):
+        scaled = not isinstance(site["scale"], int | float) or site["scale"] != 1
+        if site["mask"] is not None or scaled:
             raise NotApplicable(
                 "discrete sites without scale, subsample or mask",
                 f"one at {name!r}",
                 "sum the discrete site out in the program",
             )
     if not likelihood:
-        for name in [
-            name for name, site in nodes.items() if site["type"] == "sample" and is_data(site)
-        ]:
-            trace.remove_node(name)
+        samples = [(name, site) for name, site in nodes.items() if site["type"] == "sample"]
+        for name, site in samples:
+            if is_data(site):
+                trace.remove_node(name)
     return TraceEinsumEvaluator(trace, True, nesting).log_prob(trace)

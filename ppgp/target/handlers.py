@@ -1,4 +1,4 @@
-"""Running a Pyro program with given values: the one handler behind Target and behind a user's own program."""
+"""Pyro handlers: run a program with given values, or draw its data again."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .angles import Angle
 
 
 class Run(Messenger):
-    """Gives the named sample sites and params their values, and keeps every site's record in ``sites``.
+    """Give the named sample sites and params their values, and record every site in ``sites``.
 
-    With ``unconstrained=True`` the values of sample sites and constrained params are unconstrained: each is mapped to
-    its support, whatever that is in this run, and the log-Jacobians are added up in ``log_jacobian``.
+    With ``unconstrained=True`` the values are unconstrained: each is mapped to the support that its
+    site has in this run, and the log-Jacobians of sample sites are summed in ``log_jacobian``.
     """
 
     def __init__(
@@ -80,14 +80,9 @@ class Run(Messenger):
         name = msg["name"]
         if name in self.values:
             value = self.values[name]
-            # it has no density that would change with its scale
-            transform = (
-                transform_to(msg["kwargs"].get("constraint", constraints.real))
-                if self.unconstrained
-                else None
-            )
-            msg["value"] = value if transform is None else transform(value)
-            msg["done"] = True
+            if self.unconstrained:  # no Jacobian: a param has no density
+                value = transform_to(msg["kwargs"].get("constraint", constraints.real))(value)
+            msg["value"], msg["done"] = value, True
         elif name in self.params:
             msg["value"], msg["done"] = self.params[name], True
 
@@ -95,18 +90,22 @@ class Run(Messenger):
         self.sites[msg["name"]] = dict(msg)
 
     def samples(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Return the sample sites, by name."""
         return ((name, s) for name, s in self.sites.items() if s["type"] == "sample")
 
     def latents(self) -> dict[str, dict[str, Any]]:
-        """The unobserved sample sites."""
+        """Return the unobserved sample sites."""
         return {name: s for name, s in self.samples() if not s["is_observed"]}
 
     def observed(self) -> dict[str, dict[str, Any]]:
-        """The observed sample sites that are a likelihood (no deterministic values, no factors)."""
+        """Return the observed sample sites that are data: no deterministic values, no factors."""
         return {name: s for name, s in self.samples() if s["is_observed"] and is_data(s)}
 
     def log_prob(self, likelihood: bool = True) -> Tensor | float:
-        """The sum of all sites' log densities, with plate scales and masks; without ``likelihood``, of the latent ones."""
+        """Return the sum of the sites' log densities, with the scales of plates and with masks.
+
+        Without ``likelihood`` only the latent sites count.
+        """
         total: Tensor | float = 0.0
         for _, s in self.samples():
             if not is_deterministic(s) and (likelihood or not s["is_observed"]):
@@ -115,7 +114,11 @@ class Run(Messenger):
 
 
 def mapping(name: str, law: Any) -> Any:
-    """The bijection from unconstrained space to the support of a site, given its law.
+    """Return the bijection from unconstrained space to the support of a site.
+
+    Args:
+        name: of the site, for the error.
+        law: its distribution.
 
     Raises:
         NotApplicable: if there is none.
@@ -128,12 +131,13 @@ def mapping(name: str, law: Any) -> Any:
         raise NotApplicable(
             "a latent site on a support that unconstrained space can be mapped to",
             f"{name!r} on {type(law.support).__name__}",
-            "for a mixture draw its component as a Categorical site (it is summed out) and the value given that",
+            "for a mixture draw its component as a Categorical site (it is summed out) and the "
+            "value given that",
         ) from None
 
 
 def is_circular(law: Any) -> bool:
-    """Whether a law is one of angles, which torch says to be of the real line."""
+    """Return whether a distribution is one of angles, whatever torch gives as its support."""
     while isinstance(
         law, Independent | dist.MaskedDistribution | dist.ExpandedDistribution | dist.SineSkewed
     ):
@@ -142,15 +146,16 @@ def is_circular(law: Any) -> bool:
 
 
 def _middle(law: Any) -> Tensor:
-    """Where the unconstrained scale of an improper law is 0."""
+    """Return the value that an improper prior has at 0 of the unconstrained scale."""
     transform = biject_to(law.support)
     return transform(torch.zeros(transform.inverse_shape(law.batch_shape + law.event_shape)))
 
 
 class Redraw(Messenger):
-    """Draws every observed site from its law, whatever was observed: the program then simulates data (replicates).
+    """Draw every observed site from its distribution, so that the program simulates data.
 
-    Values that the program computes (``pyro.deterministic``) are left alone. ``is_data`` tells the sites that were observed.
+    Values that the program computes (``pyro.deterministic``) stay. ``is_data`` is True for the
+    sites that were observed.
     """
 
     def _pyro_sample(self, msg: Any) -> None:
@@ -160,19 +165,19 @@ class Redraw(Messenger):
 
 
 def is_data(s: Mapping[str, Any]) -> bool:
-    """Whether a site is a likelihood: observed, or drawn again by ``Redraw``."""
-    seen = s["type"] == "sample" and (
-        s["is_observed"] or (s["infer"] or {}).get("was_observed", False)
-    )
-    return bool(seen) and not is_deterministic(s) and not is_factor(s)
+    """Return whether a site is data: observed, or drawn again by ``Redraw``."""
+    if s["type"] != "sample" or is_deterministic(s) or is_factor(s):
+        return False
+    return bool(s["is_observed"] or (s["infer"] or {}).get("was_observed", False))
 
 
 def site_log_prob(s: Mapping[str, Any]) -> Tensor:
+    """Return the log density of a site's value, without scale and mask."""
     return s["fn"].log_prob(s["value"], *s["args"], **s["kwargs"])
 
 
 def is_deterministic(s: Mapping[str, Any]) -> bool:
-    """Whether a site is a value that the program computes: ``pyro.deterministic``, or a site that was reparametrised."""
+    """Return whether the program computes the value: ``pyro.deterministic``, or reparametrised."""
     if s["infer"] and s["infer"].get("_deterministic", False):
         return True
     law = s["fn"]
@@ -184,14 +189,16 @@ def is_deterministic(s: Mapping[str, Any]) -> bool:
 
 
 def numbers_seen(s: Mapping[str, Any]) -> Tensor:
-    """How many numbers of an observed site are data, in the shape of its log density: what a mask leaves out counts nothing."""
+    """Return how many numbers of an observed site count, in the shape of its log density.
+
+    Masked numbers do not count.
+    """
     law, value, mask = s["fn"], s["value"], s["mask"]
     counts = _unmasked(law)
     if mask is not None:
         counts = counts * torch.as_tensor(mask).to(counts)
-    rows = value.shape[
-        : value.ndim - len(law.event_shape)
-    ]  # a value may have more rows than a law outside of plates
+    # outside of plates a value may have more rows than its distribution
+    rows = value.shape[: value.ndim - len(law.event_shape)]
     return counts.expand(torch.broadcast_shapes(counts.shape, rows))
 
 
@@ -209,11 +216,12 @@ def _unmasked(law: Any) -> Tensor:
 
 
 def is_factor(s: Mapping[str, Any]) -> bool:
+    """Return whether a site is ``pyro.factor``."""
     return isinstance(s["fn"], dist.Unit)
 
 
 def _without_handlers() -> None:
-    """A forked child has the stack of handlers of the thread that was inside, which would answer for its sites."""
+    """Clear the stack of handlers that a forked child inherits from another thread."""
     pyro.poutine.runtime._PYRO_STACK.clear()
 
 
@@ -222,8 +230,11 @@ when_abandoned(_without_handlers)
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """No validation (it asks questions that a trace or vmap cannot answer), and no param left in the global store; one
-    thread at a time, as Pyro's handlers are those of the process."""
+    """Run Pyro without validation, and leave no param in the global store.
+
+    Validation asks for values that a trace or vmap does not have. One thread at a time is inside,
+    as Pyro's handlers belong to the process.
+    """
     with one_at_a_time(), pyro.validation_enabled(False), pyro.get_param_store().scope():
         yield
 
@@ -233,7 +244,16 @@ def over_draws(
     draws: Mapping[str, Tensor],
     chunk: int = 500,
 ) -> dict[str, Tensor]:
-    """``function`` of one draw, applied to all: ``{name: [draw, ...]}`` in and out; vmap where it can, else a loop."""
+    """Apply a function of one draw to all draws, by vmap if possible, else in a loop.
+
+    Args:
+        function: ``{name: value}`` to ``{name: value}``.
+        draws: ``{name: [draw, ...]}``.
+        chunk: draws per call of vmap.
+
+    Returns:
+        ``{name: [draw, ...]}``.
+    """
     names = list(draws)
     total = len(draws[names[0]])
 
@@ -243,11 +263,7 @@ def over_draws(
     stacked = tuple(draws[name] for name in names)
     try:
         return torch.vmap(one, randomness="different", chunk_size=min(chunk, total))(*stacked)
-    except (
-        RuntimeError,
-        ValueError,
-        NotImplementedError,
-        TypeError,
-    ):  # a program that asks for a value: .item(), if, for
+    except (RuntimeError, ValueError, NotImplementedError, TypeError):
+        # the program asks for a value: .item(), if, for
         each = [one(*(v[i] for v in stacked)) for i in range(total)]
         return {k: torch.stack([e[k] for e in each]) for k in each[0]}

@@ -1,4 +1,4 @@
-"""Where each site lies in a flat vector z [p] of unconstrained numbers."""
+"""The place of each site in a flat vector z [p] of unconstrained numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,16 @@ __all__ = ["Slice", "laid", "names", "placed"]
 
 @dataclass(frozen=True)
 class Slice:
-    """Where a site lies in z, and how it gets there."""
+    """The place of a site in z, and the transform between both.
+
+    Attributes:
+        start: the first coordinate.
+        stop: one after the last coordinate.
+        unconstrained: the shape of the unconstrained value.
+        event: the shape of the value.
+        transform: from the unconstrained value to the value.
+        param: whether it is a ``pyro.param``.
+    """
 
     start: int
     stop: int
@@ -27,20 +36,21 @@ class Slice:
 
     @property
     def circular(self) -> bool:
-        """Whether its numbers are angles, each of them laid into a plane."""
+        """Whether its numbers are angles, each of which takes two coordinates."""
         return isinstance(self.transform, Angle)
 
     @property
     def free(self) -> int:
-        """How many numbers can be chosen."""
+        """How many numbers can be chosen: an angle is one number in two coordinates."""
         return (self.stop - self.start) // (2 if self.circular else 1)
 
     def of(self, z: Tensor) -> Tensor:
+        """Return the unconstrained value of the site in z [..., p]."""
         return z[..., self.start : self.stop].reshape(z.shape[:-1] + self.unconstrained)
 
 
 def placed(slices: Mapping[str, Slice], z: Tensor, values: Mapping[str, Tensor]) -> Tensor:
-    """z, but at ``values`` {site: [*event]} where they are given and lie inside the support."""
+    """Return z [p] with ``values`` {site: [*event]} put in, where they lie inside the support."""
     z = z.clone()
     for name, value in values.items():
         if name in slices:
@@ -52,7 +62,7 @@ def placed(slices: Mapping[str, Slice], z: Tensor, values: Mapping[str, Tensor])
 
 
 def laid(slices: Mapping[str, Slice], draws: Mapping[str, Tensor], like: Tensor) -> Tensor:
-    """z [..., p] from ``{site: [..., *event]}``."""
+    """Return z [..., p] from ``{site: [..., *event]}``."""
     parts = []
     for name, s in slices.items():
         free = s.transform.inv(draws[name].to(like))
@@ -61,7 +71,7 @@ def laid(slices: Mapping[str, Slice], draws: Mapping[str, Tensor], like: Tensor)
 
 
 def names(slices: Mapping[str, Slice]) -> list[str]:
-    """The site of each coordinate of z, and its index there where it has several."""
+    """Return the site of each coordinate of z, and its index there where it has several."""
     out: list[str] = []
     for name, s in slices.items():
         out += [f"{name}[{j}]" for j in range(s.stop - s.start)] if s.stop - s.start > 1 else [name]

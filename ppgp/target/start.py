@@ -79,7 +79,7 @@ def finite_start(
         raise NumericalError(
             "a finite gradient somewhere near the start",
             f"a finite density with a gradient of NaN or infinity in {', '.join(where)}",
-            "look for a sqrt, log or norm of 0 in the program; torch.where around one does not help",
+            "look for a sqrt, log or norm of 0 in the program; torch.where does not help there",
         )
     reported = "" if invalid is None else f" (Pyro's validation: {invalid})"
     do = "check the likelihood against the data (values outside its support?), and the priors"

@@ -64,6 +64,7 @@ def survey(program: Conditioned, run: Run, optimise_params: bool, empty: bool) -
     """Read off a run which sites the program has.
 
     Args:
+        program: the program and its data.
         run: the result of ``run_from_prior``.
         optimise_params: whether params are part of z.
         empty: whether a program with nothing to search is accepted.

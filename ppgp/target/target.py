@@ -17,7 +17,8 @@ from . import start
 from .checks import check_program
 from .compiled import Graphs, on_vectors
 from .conditioned import Conditioned
-from .density import Density, ValueAndGradient
+from .density import Density
+from .graph import ValueAndGradient
 from .handlers import quietly
 from .layout import laid, names, placed
 from .survey import has_static_supports, run_from_prior, survey
@@ -120,9 +121,9 @@ class Target:
     def value_and_grad(
         self, z: Tensor, rows: Tensor | None = None, *, jacobian: bool = True, compile: bool = True
     ) -> tuple[Tensor, Tensor]:
-        """Return ``log_density`` and its gradient [p] from the graph; NaN where there is no density.
+        """Return ``log_density`` and its gradient [p]; NaN where there is no density.
 
-        With ``compile=False`` the program itself runs unless there is a graph already.
+        They come from the graph. With ``compile=False`` the program itself runs unless there is a graph already.
         """
         graph = self.compiled(None if rows is None else len(rows), jacobian, compile=compile)
         with torch.no_grad():
@@ -139,9 +140,9 @@ class Target:
     def callback(
         self, jacobian: bool = True, after: float = 0
     ) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
-        """Return ``value_and_grad`` as a function of NumPy vectors in float64, with little overhead.
+        """Return ``value_and_grad`` as a function of NumPy vectors in float64.
 
-        The first ``after`` calls run the program itself; it is compiled for those that follow.
+        It adds little overhead. The first ``after`` calls run the program itself; it is compiled for those that follow.
         """
         return on_vectors(self.compiled, self._survey.like, jacobian, after)
 
@@ -204,7 +205,7 @@ class Target:
 
     @property
     def eager(self) -> bool:
-        """Whether the gradient runs Pyro's handlers, whose stack is global: one thread at a time."""
+        """Whether the gradient runs Pyro's handlers, which one thread at a time may do."""
         return self._graphs.eager
 
     def misled(self, z: Tensor | None) -> bool:

@@ -22,7 +22,7 @@ from ppgp.models import sgpr
 from ppgp.numerics import collapsed_bound as sparse
 from ppgp.priors import under
 from ppgp.target import Target
-from ppgp.target.graph import simplified
+from ppgp.target.simplify import simplified
 
 F64 = torch.float64
 KERNEL = kernels.ARD(kernels.RBF())

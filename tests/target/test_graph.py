@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from ppgp.target import graph
-from ppgp.target.graph import simplified
+from ppgp.target.simplify import simplified
 
 CONSTANT = torch.linspace(-1, 1, 6, dtype=torch.float64)
 
