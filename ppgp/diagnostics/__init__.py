@@ -1,4 +1,8 @@
-"""Whether to believe an answer: convergence, comparison, leave-one-out, calibration by simulation, metrics."""
+"""Checks of fitted posteriors.
+
+The package holds convergence diagnostics, comparisons with a reference, leave-one-out predictions,
+simulation-based calibration and metrics.
+"""
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from ..posterior.convergence import (

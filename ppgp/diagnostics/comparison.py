@@ -1,30 +1,31 @@
-"""compare: the same latents under several inferences, their predictions on test rows, and a verdict on each."""
+"""Compare posteriors: the same latents under several inferences, and a verdict on each."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-
-from ..conformal import LAC, Calibrator, Normalized, Score, calibrate
+from ..conformal import Score
 from ..conformal.scores.base import check_score
-from ..data.dataset import Dataset, in_order
+from ..data.dataset import Dataset
 from ..errors import DataError, DataWarning, NotApplicable, SettingError, UnknownName, an
-from ..numerics.process_locks import silenced
-from ..numerics.same_rows import same_rows
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
-from ..posterior.provenance import numbers
 from ..posterior.region import Region, exact_level
-from . import metrics
-from .differences import Found, judge
+from .differences import Verdict, judge
 from .leave_one_out import psis_loo
 from .predictive_differences import PredictiveDifference, predictive_difference
+from .predictive_figures import (
+    PredictiveFigures,
+    not_exchangeable,
+    predicted,
+    predictive_figures,
+    used_in_fit,
+    with_heuristic,
+)
 from .references import Side, reference_of, same_sites
 from .verdicts import CUT_SHORT, REFERENCE, UNJUDGED
 
@@ -33,32 +34,45 @@ if TYPE_CHECKING:
 
 __all__ = ["Comparison", "compare"]
 
-JOINT_MODE = "the joint mode of f and its hyperparameters is a poor fit: use SVI or NUTS, which integrate f out"
+JOINT_MODE = (
+    "the joint mode of f and its hyperparameters is a poor fit: "
+    "use SVI or NUTS, which integrate f out"
+)
 NO_REFERENCE = "no reference draws of this model: fit it by NUTS too"
+NO_DRAWS = "every hyperparameter is a number, or a param: no draws to judge"
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What ``compare`` found.
+    """The result of ``compare``.
 
     Attributes:
-        latents: one row a posterior and scalar: ``difference`` of means in reference sds and ``ratio`` of sds, each with
-            its Monte Carlo standard error; ``tail_5`` and ``tail_95``, the shares beyond the reference's 5 % and 95 % quantiles,
-            with theirs; the distances ``kolmogorov`` (largest difference of shares of draws) and ``wasserstein`` (in reference sds),
-            ``ess_per_second`` and ``verdict``.
-        joint: one row a posterior and direction: the same figures of projections of all scalars, some drawn at random and the two
-            in which sds differ most, and of the log density, where both posteriors recorded it.
-        predictive: one row a posterior: rmse, nll, crps (accuracy, nll, brier for classes), coverage and width of the
-            model's own interval and of the conformal one, seconds; ``predictive_shift`` from the reference's law (root mean square
-            over rows, in its sds) and ``interval_content``, the share of that law in the posterior's own intervals; with ``loo`` also
-            elpd_loo, its standard error, and the share of rows whose Pareto k is too large.
-        verdicts: ``{name: word}``: "agrees", "means agree, spread does not", "do not use" (a mean is off, or not finite);
-            "reference"; "unjudged" where there is none, too few draws on either side, or a search that Ctrl-C cut short. That of a posterior is that of its worst
-            figure; where the two laws are the same it is "agrees" but for one time in a hundred at most, whatever their number.
-        reasons: ``{name: sentence}``, the figure that says so, or what is missing.
-        predictive_verdicts, predictive_reasons: the same on the predictions of test rows: whether they differ from the reference's by
-            more than Monte Carlo error, by how much, and whether that matters for intervals.
-        regions, predictions: of the test rows, by name, where there are any.
+        latents: one row per posterior and scalar: ``difference`` of means in reference sds and
+            ``ratio`` of sds, each with its Monte Carlo standard error; ``tail_5`` and ``tail_95``,
+            the shares beyond the reference's 5 % and 95 % quantiles, with theirs; the distances
+            ``kolmogorov`` (largest difference of shares of draws) and ``wasserstein`` (in reference
+            sds); ``ess_per_second`` and ``verdict``.
+        joint: one row per posterior and direction: the same figures of projections of all scalars,
+            some drawn at random and the two in which sds differ most, and of the log density, where
+            both posteriors recorded it.
+        predictive: one row per posterior: rmse, nll, crps (accuracy, nll, brier for classes),
+            coverage and width of the model's own interval and of the conformal one, seconds;
+            ``predictive_shift`` from the reference's predictive distribution (root mean square over
+            rows, in its sds) and ``interval_content``, the probability that this distribution gives
+            to the posterior's own intervals; with ``loo`` also elpd_loo, its standard error, and
+            the share of rows whose Pareto k is too large.
+        verdicts: ``{name: word}``: "agrees"; "means agree, spread does not"; "do not use" (a mean
+            is off, or not finite); "reference"; "unjudged" where there is no reference, there are
+            too few draws on either side, or Ctrl-C stopped the fit. The verdict on a posterior is
+            that on its worst figure. Where the two distributions are the same it is other than
+            "agrees" with probability 0.01 at most, however many figures there are.
+        reasons: ``{name: sentence}``, the figure that decides, or what is missing.
+        predictive_verdicts: ``{name: word}``, the same for the predictions of test rows: whether
+            they differ from the reference's by more than Monte Carlo error, by how much, and
+            whether that matters for intervals.
+        predictive_reasons: ``{name: sentence}``, the figures behind them.
+        regions: the conformal sets of the test rows, by name, where there are calibration rows.
+        predictions: of the test rows, by name, where there are any.
     """
 
     latents: pd.DataFrame
@@ -72,7 +86,10 @@ class Comparison:
     predictive_reasons: dict[str, str] = field(default_factory=dict)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a posterior: the predictive figures, seconds, verdict and reason; with test rows, those on ``predictions`` too."""
+        """Return one row per posterior: predictive figures, seconds, verdict and reason.
+
+        With test rows there are also the verdict and the reason on its predictions.
+        """
         table = self.predictive.copy()
         table["verdict"] = [self.verdicts[name] for name in table.index]
         table["reason"] = [self.reasons[name] for name in table.index]
@@ -98,109 +115,91 @@ def compare(
 ) -> Comparison:
     """Compare posteriors with a reference and, where there are test rows, their predictions.
 
-    Both sides need enough draws: chains R-hat of at most 1.01 and 100 effective draws each, other methods 400 draws; a point is
-    judged on its means. Where they lack them, or Ctrl-C cut a search short, the word is "unjudged".
+    Both sides need enough draws: chains an R-hat of at most 1.01 and 100 effective draws per chain,
+    other methods 400 draws; a point is judged on its means. The verdict is "unjudged" where there
+    are too few draws, or Ctrl-C stopped the fit.
 
     Args:
         posteriors: by name. Sites are compared between posteriors of the same model.
-        reference: whose draws are taken for the truth: a name, a Posterior, or None (for each model, the chains with most
-            draws, those that have converged first; never those whose steps are not rejected: SGLD, SGHMC).
-        test: rows to score predictions on, in the units of the data, that no fit has seen; where one has, a warning says so.
-        calibration: rows that no fit has seen, other than those of ``test``, for conformal intervals at ``level``. Where they are not, a
-            warning says so, and the regions' sentence is "heuristic".
+        reference: the posterior whose draws are taken as true: a name, a Posterior, or None. None
+            takes, for each model, the chains with most draws, those that have converged first;
+            never chains whose steps are not rejected (SGLD, SGHMC).
+        test: new rows to evaluate predictions on, in the units of the data. Where a fit used one of
+            them, there is a DataWarning.
+        calibration: rows that no fit has used, other than those of ``test``, for conformal sets.
+            Where they are not such rows, there is a DataWarning, and the sentence of the regions
+            begins with "heuristic".
+        level: of the intervals, in (0, 1).
         score: the conformal score; None: ``Normalized()``, or ``LAC()`` for classes.
         loo: whether to predict each training row from the others, by PSIS-LOO.
 
+    Returns:
+        The Comparison.
+
     Raises:
-        SettingError: if there is nothing to compare, posteriors are not given by name, or level does not lie in (0, 1).
+        SettingError: if there is nothing to compare, posteriors are not given by name, or level
+            does not lie in (0, 1).
         DataError: if ``test`` or ``calibration`` is no Dataset.
         UnknownName: if ``reference`` is no name among the posteriors.
-        NotApplicable: if a reference given by hand shares no site with any posterior.
+        NotApplicable: if a reference given as a Posterior shares no site with any posterior.
     """
     import pandas as pd
 
     exact_level(level)
-    _check_arguments(posteriors, reference, {"test": test, "calibration": calibration}, score)
-    if isinstance(reference, str) and reference not in posteriors:
-        raise UnknownName("reference", reference, posteriors)
-    if isinstance(reference, Posterior) and not any(
-        same_sites(p, reference) for p in posteriors.values()
-    ):
-        raise NotApplicable(
-            "a reference of the same model",
-            f"sites {sorted(reference.draws)}",
-            "pass one with the same sites",
-        )
+    _check_arguments(posteriors, {"test": test, "calibration": calibration}, score)
+    _check_reference(reference, posteriors)
     sides = {name: Side(posterior) for name, posterior in posteriors.items()}
-    given = (
-        Side(reference)
-        if isinstance(reference, Posterior)
-        else None
-        if reference is None
-        else sides[reference]
-    )
-    standards = {name: reference_of(side, sides.values(), given) for name, side in sides.items()}
-    judged = {name: _judge(side, standards[name]) for name, side in sides.items()}
-    figures: dict[str, dict[str, Any]] = {name: {} for name in sides}
-    predictions, regions, second = {}, {}, {}
+    given: Side | None = None
+    if isinstance(reference, Posterior):
+        given = Side(reference)
+    elif reference is not None:
+        given = sides[reference]
+    references = {name: reference_of(side, sides.values(), given) for name, side in sides.items()}
+    judged = {name: _judge(side, references[name]) for name, side in sides.items()}
+    on_test: dict[str, PredictiveFigures] = {}
+    second: dict[str, PredictiveDifference] = {}
     if test is not None:
+        on_test = _on_test_rows(sides, test, calibration, level, score)
+        by_posterior = {id(sides[n].posterior): one.prediction for n, one in on_test.items()}
+        if given is not None and id(given.posterior) not in by_posterior:
+            by_posterior[id(given.posterior)] = predicted(given.posterior, [test])
         for name, side in sides.items():
-            figures[name], predictions[name], regions[name] = _predictive(
-                side.posterior, test, calibration, level, score
-            )
-        doubt = None if calibration is None else _shared(test, calibration)
-        seen = {name: _seen(predictions[name], test) for name in sides}
-        regions = {
-            name: _with_doubt(region, doubt or seen[name]) for name, region in regions.items()
-        }
-        for sentence in sorted({one for one in seen.values() if one}):
-            named = ", ".join(name for name, one in seen.items() if one == sentence)
-            warnings.warn(
-                f"figures of {named} are not those of new rows: {sentence}",
-                DataWarning,
-                stacklevel=2,
-            )
-        for sentence in sorted(
-            {
-                r.guarantee
-                for r in regions.values()
-                if r is not None and r.guarantee.startswith("heuristic")
-            }
-        ):
-            warnings.warn(
-                f"conformal coverage is not that of new rows: {sentence}", DataWarning, stacklevel=2
-            )
-        laws = {id(side.posterior): predictions[name] for name, side in sides.items()}
-        if given is not None and id(given.posterior) not in laws:
-            laws[id(given.posterior)] = _predicted(given.posterior, [test])
-        for name, side in sides.items():
-            second[name] = _judge_predictions(side, standards[name], laws, level)
-            figures[name] |= {
-                "predictive_shift": second[name].shift,
-                "interval_content": second[name].content,
-            }
+            second[name] = _judge_predictions(side, references[name], by_posterior, level)
+    figures = []
     for name, side in sides.items():
-        figures[name] |= _left_out(side.posterior) if loo else {}
-        figures[name] |= {"seconds": side.posterior.seconds}
+        row: dict[str, Any] = {"name": name}
+        if name in on_test:
+            row |= on_test[name].figures
+            row["predictive_shift"] = second[name].shift
+            row["interval_content"] = second[name].content
+        if loo:
+            row |= _leave_one_out(side.posterior)
+        figures.append(row | {"seconds": side.posterior.seconds})
+    regions = {name: one.region for name, one in on_test.items()}
     return Comparison(
-        pd.DataFrame(
-            [{"name": name, **row} for name, one in judged.items() for row in one.scalars]
-        ),
-        pd.DataFrame([{"name": name, **row} for name, row in figures.items()]).set_index("name"),
-        {name: one.word for name, one in judged.items()},
-        {name: _told(sides[name], one.reason) for name, one in judged.items()},
-        predictions,
-        {name: region for name, region in regions.items() if region},
-        pd.DataFrame([{"name": name, **row} for name, one in judged.items() for row in one.joint]),
-        {name: one.word for name, one in second.items()},
-        {name: _told(sides[name], one.reason) for name, one in second.items()},
+        latents=_table({name: one.scalars for name, one in judged.items()}),
+        predictive=pd.DataFrame(figures).set_index("name"),
+        verdicts={name: one.word for name, one in judged.items()},
+        reasons={name: _with_advice(sides[name], one.reason) for name, one in judged.items()},
+        predictions={name: one.prediction for name, one in on_test.items()},
+        regions={name: region for name, region in regions.items() if region is not None},
+        joint=_table({name: one.joint for name, one in judged.items()}),
+        predictive_verdicts={name: one.word for name, one in second.items()},
+        predictive_reasons={
+            name: _with_advice(sides[name], one.reason) for name, one in second.items()
+        },
     )
 
 
-def _check_arguments(
-    posteriors: Any, reference: Any, tables: Mapping[str, Any], score: Any
-) -> None:
-    """Refuse what is of another type than ``compare`` takes."""
+def _table(rows: Mapping[str, Iterable[Mapping[str, Any]]]) -> pd.DataFrame:
+    """Return one table of the rows of all posteriors, the name in the first column."""
+    import pandas as pd
+
+    return pd.DataFrame([{"name": name, **row} for name, each in rows.items() for row in each])
+
+
+def _check_arguments(posteriors: Any, tables: Mapping[str, Any], score: Any) -> None:
+    """Raise the error of the first argument of a type that ``compare`` does not take."""
     do = "pass {name: posterior}, such as {'nuts': posterior}"
     if not isinstance(posteriors, Mapping):
         raise SettingError("posteriors by name", an(type(posteriors).__name__), do)
@@ -208,15 +207,8 @@ def _check_arguments(
         raise SettingError("at least one posterior to compare", "none", do)
     for name, posterior in posteriors.items():
         if not isinstance(posterior, Posterior):
-            raise SettingError(
-                "posteriors by name", f"{an(type(posterior).__name__)} as {name!r}", do
-            )
-    if not (reference is None or isinstance(reference, str | Posterior)):
-        raise SettingError(
-            "a name, a Posterior or None as reference",
-            an(type(reference).__name__),
-            "pass one of those",
-        )
+            got = f"{an(type(posterior).__name__)} as {name!r}"
+            raise SettingError("posteriors by name", got, do)
     for name, table in tables.items():
         if not (table is None or isinstance(table, Dataset)):
             raise DataError(f"a Dataset as {name}", an(type(table).__name__), "pass Dataset(X, y)")
@@ -224,129 +216,95 @@ def _check_arguments(
         check_score(score)
 
 
-def _with_doubt(region: Region | None, doubt: str | None) -> Region | None:
-    """The sets, and in place of their guarantee the doubt, where there is one."""
-    if doubt is None or region is None:
-        return region
-    return replace(region, guarantee=f"heuristic: {doubt}")
+def _check_reference(reference: Any, posteriors: Mapping[str, Posterior]) -> None:
+    """Raise an error where no posterior can be judged by the reference."""
+    if reference is None:
+        return
+    if isinstance(reference, str):
+        if reference not in posteriors:
+            raise UnknownName("reference", reference, posteriors)
+        return
+    if not isinstance(reference, Posterior):
+        expected = "a name, a Posterior or None as reference"
+        raise SettingError(expected, an(type(reference).__name__), "pass one of those")
+    if not any(same_sites(posterior, reference) for posterior in posteriors.values()):
+        got = f"sites {sorted(reference.draws)}"
+        raise NotApplicable("a reference of the same model", got, "pass one with the same sites")
 
 
-def _seen(prediction: Prediction, test: Dataset) -> str | None:
-    """What is said of test rows that the fit has seen."""
-    count = int(prediction.in_training_with(test.y).sum())
-    return f"{count} of {test.n} test rows were also used in the fit" if count else None
-
-
-def _shared(test: Dataset, calibration: Dataset) -> str | None:
-    """What makes rows of the two tables not exchangeable: that they are the same, or the noise of one table alone is known."""
-    rows = in_order(test, calibration.feature_names)
-    if rows.shape[1] == calibration.d:
-        old, new = (
-            np.column_stack([numbers(a), numbers(b)])
-            for a, b in ((calibration.X, calibration.y), (rows, test.y))
-        )
-        same = int(same_rows(old, new).sum())
-        if same:
-            return f"{same} of {test.n} test rows are calibration rows"
-    if (test.noise_sd is None) != (calibration.noise_sd is None):
-        return "the noise of the test rows or of the calibration rows is known, not of both"
-    return None
-
-
-def _told(side: Side, reason: str) -> str:
-    """The reason, and what speaks against the method itself."""
-    return f"{reason}; {JOINT_MODE}" if side.posterior.stats.get("joint_mode") else reason
-
-
-def _judge(own: Side, standard: Side | None) -> Found:
-    if not own.posterior.draws:
-        return Found(UNJUDGED, "every hyperparameter is a number, or a param: no draws to judge")
-    if standard is None:
-        return Found(UNJUDGED, NO_REFERENCE)
-    if standard.posterior is own.posterior and own.cut_short:
-        return Found(UNJUDGED, CUT_SHORT)
-    if standard.posterior is own.posterior:
-        trouble = "; ".join(dict.fromkeys([*own.posterior.warnings, *own.lacks_as_reference]))
-        return Found(REFERENCE, f"but: {trouble}" if trouble else "chains converged")
-    return judge(own, standard)
-
-
-def _judge_predictions(
-    own: Side, standard: Side | None, laws: Mapping[int, Prediction], level: float
-) -> PredictiveDifference:
-    """``laws``: the predictions of each posterior at the same rows, by ``id``."""
-    if standard is None:
-        return PredictiveDifference(UNJUDGED, NO_REFERENCE)
-    if standard.posterior is own.posterior and own.cut_short:
-        return PredictiveDifference(UNJUDGED, CUT_SHORT)
-    if standard.posterior is own.posterior:
-        return PredictiveDifference(REFERENCE, "")
-    missing = own.missing(standard)
-    if missing:
-        return PredictiveDifference(UNJUDGED, missing)
-    ours, theirs = (laws[id(side.posterior)] for side in (own, standard))
-    return predictive_difference(
-        ours, theirs, level, (own.efficiency * ours.draws, standard.efficiency * theirs.draws)
-    )
-
-
-def _left_out(posterior: Posterior) -> dict[str, float]:
-    """NaN where the method has no spread to weigh."""
-    try:
-        found = psis_loo(posterior)
-    except NotApplicable:
-        return {"elpd_loo": math.nan, "elpd_loo_se": math.nan, "loo_k_too_large": math.nan}
-    return {
-        "elpd_loo": found.elpd,
-        "elpd_loo_se": found.se,
-        "loo_k_too_large": float((found.k > found.limit).mean()),
-    }
-
-
-def _predictive(
-    posterior: Posterior,
+def _on_test_rows(
+    sides: Mapping[str, Side],
     test: Dataset,
     calibration: Dataset | None,
     level: float,
     score: Score | None,
-) -> tuple[dict[str, float], Prediction, Region | None]:
-    """Figures on the test rows; one prediction serves both tables, as most of its cost does not depend on the rows."""
-    both = _predicted(posterior, [test] if calibration is None else [test, calibration])
-    prediction = both[: test.n]
-    classes = prediction.kind == "classes"
-    if classes:
-        figures = {
-            "accuracy": metrics.accuracy(prediction, test.y),
-            "nll": metrics.nll(prediction, test.y),
-        }
-        figures["brier"] = metrics.brier(prediction, test.y)
-    else:
-        own = prediction.interval(level)
-        figures = {"rmse": metrics.rmse(prediction, test.y), "nll": metrics.nll(prediction, test.y)}
-        figures |= {"crps": metrics.mean_crps(prediction, test.y)}
-        figures |= {"coverage": metrics.coverage(own, test.y), "width": metrics.mean_width(own)}
-    if calibration is None:
-        return figures, prediction, None
-    with silenced(DataWarning):  # said of all posteriors at once, in ``compare``
-        calibrator: Calibrator = calibrate(
-            score or (LAC() if classes else Normalized()), both[test.n :], calibration.y
-        )
-    region = calibrator(prediction, level=level)
-    figures |= {
-        "conformal_coverage": metrics.coverage(region, test.y),
-        "conformal_width": metrics.mean_width(region),
+) -> dict[str, PredictiveFigures]:
+    """Return the figures on the test rows by name, with warnings where these are not new rows."""
+    figures: dict[str, PredictiveFigures] = {}
+    names_by_reason: dict[str, list[str]] = {}
+    shared = None if calibration is None else not_exchangeable(test, calibration)
+    for name, side in sides.items():
+        own = predictive_figures(side.posterior, test, calibration, level, score)
+        used = used_in_fit(own.prediction, test)
+        if used:
+            names_by_reason.setdefault(used, []).append(name)
+        figures[name] = with_heuristic(own, shared or used)
+    for reason in sorted(names_by_reason):
+        names = ", ".join(names_by_reason[reason])
+        message = f"figures of {names} are not those of new rows: {reason}"
+        warnings.warn(message, DataWarning, stacklevel=3)
+    sentences = {one.region.guarantee for one in figures.values() if one.region is not None}
+    for sentence in sorted(s for s in sentences if s.startswith("heuristic")):
+        message = f"conformal coverage is not that of new rows: {sentence}"
+        warnings.warn(message, DataWarning, stacklevel=3)
+    return figures
+
+
+def _with_advice(side: Side, reason: str) -> str:
+    """Return the reason, with what is known against the inference method."""
+    return f"{reason}; {JOINT_MODE}" if side.posterior.stats.get("joint_mode") else reason
+
+
+def _judge(own: Side, reference: Side | None) -> Verdict:
+    """Return the verdict on the draws of one posterior."""
+    if not own.posterior.draws:
+        return Verdict(UNJUDGED, NO_DRAWS)
+    if reference is None:
+        return Verdict(UNJUDGED, NO_REFERENCE)
+    if reference.posterior is not own.posterior:
+        return judge(own, reference)
+    if own.cut_short:
+        return Verdict(UNJUDGED, CUT_SHORT)
+    concerns = "; ".join(dict.fromkeys([*own.posterior.warnings, *own.lacks_as_reference]))
+    return Verdict(REFERENCE, f"but: {concerns}" if concerns else "chains converged")
+
+
+def _judge_predictions(
+    own: Side, reference: Side | None, by_posterior: Mapping[int, Prediction], level: float
+) -> PredictiveDifference:
+    """Return the verdict on predictions; ``by_posterior`` holds them by ``id`` of the posterior."""
+    if reference is None:
+        return PredictiveDifference(UNJUDGED, NO_REFERENCE)
+    if reference.posterior is own.posterior:
+        if own.cut_short:
+            return PredictiveDifference(UNJUDGED, CUT_SHORT)
+        return PredictiveDifference(REFERENCE, "")
+    missing = own.missing(reference)
+    if missing:
+        return PredictiveDifference(UNJUDGED, missing)
+    ours, theirs = by_posterior[id(own.posterior)], by_posterior[id(reference.posterior)]
+    sizes = own.efficiency * ours.draws, reference.efficiency * theirs.draws
+    return predictive_difference(ours, theirs, level, sizes)
+
+
+def _leave_one_out(posterior: Posterior) -> dict[str, float]:
+    """Return the figures of PSIS-LOO, NaN where it does not apply to the inference method."""
+    try:
+        loo = psis_loo(posterior)
+    except NotApplicable:
+        return {"elpd_loo": math.nan, "elpd_loo_se": math.nan, "loo_k_too_large": math.nan}
+    return {
+        "elpd_loo": loo.elpd,
+        "elpd_loo_se": loo.se,
+        "loo_k_too_large": float((loo.k > loo.limit).mean()),
     }
-    return figures, prediction, region
-
-
-def _predicted(posterior: Posterior, parts: list[Dataset]) -> Prediction:
-    """The law of y at all their rows, with the noise that is known of them."""
-    known: dict[str, Any] = {}
-    if any(part.noise_sd is not None for part in parts) and posterior.model.known_noise:
-        sds = [
-            part.y.new_zeros(part.n) if part.noise_sd is None else part.noise_sd for part in parts
-        ]
-        known = {"noise_sd": torch.cat(sds)}
-    return posterior.predict(
-        torch.cat([in_order(part, posterior.data.feature_names) for part in parts]), **known
-    )

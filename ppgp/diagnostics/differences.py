@@ -1,4 +1,8 @@
-"""What differs between two posteriors of one model: scalar by scalar, in projections, and in the log density of their draws."""
+"""Differences between two posteriors of one model, and the verdict that follows.
+
+The posteriors are compared scalar by scalar, in projections of all scalars, and in the log density
+of their draws.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +20,18 @@ from .references import Side, comparable
 from .samples import Sample, projected
 from .verdicts import REJECTED, UNJUDGED, Difference, LogDensity, worst
 
-__all__ = ["Found", "judge"]
+__all__ = ["Verdict", "judge"]
 
 
 @dataclass(frozen=True)
-class Found:
-    """Every difference between a posterior and its reference.
+class Verdict:
+    """The verdict on a posterior, with every difference from its reference.
 
     Attributes:
-        scalars: one row a scalar that varies in the reference.
-        joint: one row a projection, and one for the log density.
-        word, reason: the verdict, and the figure that says so.
+        word: the verdict.
+        reason: the figure that decides, or what is missing.
+        scalars: one row per scalar that varies in the reference.
+        joint: one row per projection, and one for the log density.
     """
 
     word: str
@@ -34,159 +39,177 @@ class Found:
     scalars: list[dict[str, Any]] = field(default_factory=list)
     joint: list[dict[str, Any]] = field(default_factory=list)
 
-    def unjudged(self, missing: str) -> Found:
-        """The figures without their verdicts."""
-        rows = (
-            [{**row, "verdict": UNJUDGED} for row in part] for part in (self.scalars, self.joint)
-        )
-        return Found(UNJUDGED, missing, *rows)
+    def unjudged(self, missing: str) -> Verdict:
+        """Return the figures without their verdicts."""
+        scalars = [{**row, "verdict": UNJUDGED} for row in self.scalars]
+        joint = [{**row, "verdict": UNJUDGED} for row in self.joint]
+        return Verdict(UNJUDGED, missing, scalars, joint)
 
 
-def judge(own: Side, standard: Side) -> Found:
-    """One posterior by the draws of another, of the same sites."""
+def judge(own: Side, reference: Side) -> Verdict:
+    """Judge one posterior by the draws of another.
+
+    Args:
+        own: the posterior that is judged.
+        reference: a posterior with the same sites, whose draws are taken as true.
+    """
     if not own.finite:
-        return Found(REJECTED, "its draws are not finite")
-    missing = own.missing(standard)
-    if own.sample.short or standard.sample.short or not standard.finite:
-        return Found(UNJUDGED, missing)
-    judged = _found(own.posterior, standard.posterior, own.sample, standard.sample)
+        return Verdict(REJECTED, "its draws are not finite")
+    missing = own.missing(reference)
+    if own.sample.short or reference.sample.short or not reference.finite:
+        return Verdict(UNJUDGED, missing)
+    verdict = _compared(own.posterior, reference.posterior, own.sample, reference.sample)
     if missing:
-        return judged.unjudged(missing)
-    if standard.posterior.warnings and judged.word != REJECTED:
-        return replace(judged, reason=f"{judged.reason} (the reference has warnings of its own)")
-    return judged
+        return verdict.unjudged(missing)
+    if reference.posterior.warnings and verdict.word != REJECTED:
+        reason = f"{verdict.reason} (the reference has warnings of its own)"
+        return replace(verdict, reason=reason)
+    return verdict
 
 
-def _found(posterior: Posterior, standard: Posterior, own: Sample, reference: Sample) -> Found:
-    moving = [
-        name
-        for name, spread in zip(reference.names, np.ptp(reference.in_order, axis=0), strict=True)
-        if spread > 0
-    ]
+def _compared(posterior: Posterior, standard: Posterior, own: Sample, reference: Sample) -> Verdict:
+    """Return the verdict from all differences, ``standard`` being the reference's posterior."""
+    ranges = np.ptp(reference.in_order, axis=0)
+    moving = [name for name, width in zip(reference.names, ranges, strict=True) if width > 0]
     if not moving:
-        return Found(UNJUDGED, "nothing varies in the reference draws")
+        return Verdict(UNJUDGED, "nothing varies in the reference draws")
     own, reference = own.among(moving), reference.among(moving)
-    differences = _each(own, reference)
-    joint: list[Difference | LogDensity] = [
-        d for pair in projected(own, reference) for d in _each(*pair)
-    ]
-    joint += [] if own.point else _log_density(posterior, standard, len(moving))
+    differences = _of_scalars(own, reference)
+    joint: list[Difference | LogDensity] = []
+    for pair in projected(own, reference):
+        joint += _of_scalars(*pair)
+    if not own.point:
+        joint += _log_density(posterior, standard, len(moving))
     figures = sum(d.figures for d in [*differences, *joint])
-    scalars = [
-        _row(d, own, reference, j, posterior, d.judged(figures)[0])
-        for j, d in enumerate(differences)
-    ]
-    return Found(
-        *worst(differences, joint), scalars, [_joint_row(d, d.judged(figures)[0]) for d in joint]
+    scalars = []
+    for j, difference in enumerate(differences):
+        row = _row(difference, own, reference, j)
+        row["ess_per_second"] = math.nan
+        if not own.point:
+            row["ess_per_second"] = float(own.size[j]) / max(posterior.seconds, 1e-9)
+        scalars.append(row | {"verdict": difference.judged(figures)[0]})
+    directions = [_joint_row(d) | {"verdict": d.judged(figures)[0]} for d in joint]
+    word, reason = worst(differences, joint)
+    return Verdict(word, reason, scalars, directions)
+
+
+def _of_scalars(own: Sample, reference: Sample) -> list[Difference]:
+    """Return the difference of each scalar, in sds of the reference."""
+    if own.point:
+        shifts = (own.mean - reference.mean) / reference.sd
+        errors = reference.mean_error / reference.sd
+        each = zip(reference.names, shifts.tolist(), errors.tolist(), strict=True)
+        return [Difference(name, shift, error, None, 0.0) for name, shift, error in each]
+    sd_error = own.sd_error_if(reference)
+    return [_of_scalar(own, reference, j, float(sd_error[j])) for j in range(len(reference.names))]
+
+
+def _of_scalar(own: Sample, reference: Sample, j: int, sd_error: float) -> Difference:
+    """Return the difference of the j-th scalar of two samples."""
+    sd = float(reference.sd[j])
+    size = 1 / (1 / max(float(own.size[j]), 1.0) + 1 / max(float(reference.size[j]), 1.0))
+    x, y = own.in_order[:, j], reference.in_order[:, j]
+    low, high = np.quantile(y, [0.05, 0.95])
+    return Difference(
+        site=reference.names[j],
+        shift=float(own.mean[j] - reference.mean[j]) / sd,
+        shift_error=math.hypot(own.mean_error[j], reference.mean_error[j]) / sd,
+        ratio=float(own.sd[j]) / sd,
+        ratio_error=math.hypot(sd_error, reference.sd_error[j]) / sd,
+        tails=(float((x < low).mean()), float((x > high).mean())),
+        tail_error=math.sqrt(0.05 * 0.95 / size),
+        kolmogorov=float(np.asarray(ks_2samp(x, y, method="asymp"))[0]),
+        wasserstein=convergence.wasserstein(x, y) / sd,
+        size=size,
+        roughness=_roughness(y, sd),
     )
 
 
-def _each(own: Sample, reference: Sample) -> list[Difference]:
-    """Each scalar, differences in sds of the reference."""
-    out = []
-    sd_error = reference.sd_error if own.point else own.sd_error_if(reference)
-    for j, name in enumerate(reference.names):
-        sd = float(reference.sd[j])
-        shift = float(own.mean[j] - reference.mean[j]) / sd
-        if own.point:
-            out.append(Difference(name, shift, float(reference.mean_error[j]) / sd, None, 0.0))
-            continue
-        size = 1 / (1 / max(float(own.size[j]), 1.0) + 1 / max(float(reference.size[j]), 1.0))
-        x, y = own.in_order[:, j], reference.in_order[:, j]
-        low, high = np.quantile(y, [0.05, 0.95])
-        out.append(
-            Difference(
-                name,
-                shift,
-                math.hypot(own.mean_error[j], reference.mean_error[j]) / sd,
-                float(own.sd[j]) / sd,
-                math.hypot(sd_error[j], reference.sd_error[j]) / sd,
-                (float((x < low).mean()), float((x > high).mean())),
-                math.sqrt(0.05 * 0.95 / size),
-                float(np.asarray(ks_2samp(x, y, method="asymp"))[0]),
-                convergence.wasserstein(x, y) / sd,
-                size,
-                _roughness(y, sd),
-            )
-        )
-    return out
-
-
 def _roughness(y: np.ndarray, sd: float) -> float:
-    """The mean of the integral of |B(F)|, B a Brownian bridge and F the law of y (sorted), in sds."""
+    """Return the mean of the integral of |B(F)|, in sds.
+
+    B is a Brownian bridge, and F the empirical distribution function of y (sorted).
+    """
     share = np.arange(1, y.size) / y.size
     return math.sqrt(2 / math.pi) * float(np.sqrt(share * (1 - share)) @ np.diff(y)) / sd
 
 
 def _log_density(posterior: Posterior, standard: Posterior, scalars: int) -> list[LogDensity]:
-    """Where both have recorded it at each draw, and it is that of one density; else []."""
+    """Return the difference of the mean log densities.
+
+    The result is [] where either posterior did not record it at each draw, or the two densities are
+    not the same.
+    """
     both = []
     for each in (posterior, standard):
-        lp = each.stats.get("lp")
-        noisy = convergence.on_mini_batches(each)
-        if (
-            not isinstance(lp, Tensor)
-            or lp.shape != next(iter(each.draws.values())).shape[:2]
-            or noisy
-        ):
+        log_density = _recorded(each)
+        if log_density is None:
             return []
-        both.append(lp.detach().double().cpu().numpy())
-    if not np.isfinite(both[1]).all() or not comparable(posterior, standard):
+        both.append(log_density)
+    own, reference = both
+    if not np.isfinite(reference).all() or not comparable(posterior, standard):
         return []
-    if not np.isfinite(both[0]).all():
+    if not np.isfinite(own).all():
         return [LogDensity(-math.inf, 0.0, scalars)]
-    errors = (
-        convergence.mcse(lp, "mean", not p.mcmc)
-        for lp, p in zip(both, (posterior, standard), strict=True)
+    error = math.hypot(
+        convergence.mcse(own, "mean", not posterior.mcmc),
+        convergence.mcse(reference, "mean", not standard.mcmc),
     )
-    return [LogDensity(float(both[0].mean() - both[1].mean()), math.hypot(*errors), scalars)]
+    return [LogDensity(float(own.mean() - reference.mean()), error, scalars)]
 
 
-def _row(
-    d: Difference, own: Sample, reference: Sample, j: int, posterior: Posterior, word: str
-) -> dict[str, Any]:
-    tails = d.tails
+def _recorded(posterior: Posterior) -> np.ndarray | None:
+    """Return the log density of each draw [chain, draw]; None where it was not recorded."""
+    lp = posterior.stats.get("lp")
+    if not isinstance(lp, Tensor) or convergence.on_mini_batches(posterior):
+        return None
+    if lp.shape != next(iter(posterior.draws.values())).shape[:2]:
+        return None
+    return lp.detach().double().cpu().numpy()
+
+
+def _row(difference: Difference, own: Sample, reference: Sample, j: int) -> dict[str, Any]:
+    """Return the figures of the j-th scalar; a point lies wholly on one side of a quantile."""
+    tails, wasserstein = difference.tails, difference.wasserstein
     if tails is None:
         low, high = np.quantile(reference.in_order[:, j], [0.05, 0.95])
         tails = float(own.mean[j] < low), float(own.mean[j] > high)
-    wasserstein = d.wasserstein
     if wasserstein is None:
         wasserstein = float(np.abs(reference.in_order[:, j] - own.mean[j]).mean() / reference.sd[j])
     return {
-        "site": d.site,
+        "site": difference.site,
         "mean": float(own.mean[j]),
         "reference_mean": float(reference.mean[j]),
-        "difference": d.shift,
-        "difference_error": d.shift_error,
-        "ratio": 0.0 if d.ratio is None else d.ratio,
-        "ratio_error": d.ratio_error,
+        "difference": difference.shift,
+        "difference_error": difference.shift_error,
+        "ratio": _or(difference.ratio, 0.0),
+        "ratio_error": difference.ratio_error,
         "tail_5": tails[0],
         "tail_95": tails[1],
-        "tail_error": d.tail_error,
-        "kolmogorov": math.nan if d.kolmogorov is None else d.kolmogorov,
+        "tail_error": difference.tail_error,
+        "kolmogorov": _or(difference.kolmogorov, math.nan),
         "wasserstein": wasserstein,
-        "ess_per_second": math.nan
-        if own.point
-        else float(own.size[j]) / max(posterior.seconds, 1e-9),
-        "verdict": word,
     }
 
 
-def _joint_row(d: Difference | LogDensity, word: str) -> dict[str, Any]:
-    if isinstance(d, LogDensity):
+def _joint_row(difference: Difference | LogDensity) -> dict[str, Any]:
+    """Return the figures of a projection or of the log density."""
+    if isinstance(difference, LogDensity):
         return {
             "what": "log density (nats)",
-            "difference": d.gap,
-            "difference_error": d.error,
-            "verdict": word,
+            "difference": difference.gap,
+            "difference_error": difference.error,
         }
     return {
-        "what": d.site,
-        "difference": d.shift,
-        "difference_error": d.shift_error,
-        "ratio": 0.0 if d.ratio is None else d.ratio,
-        "ratio_error": d.ratio_error,
-        "kolmogorov": math.nan if d.kolmogorov is None else d.kolmogorov,
-        "wasserstein": math.nan if d.wasserstein is None else d.wasserstein,
-        "verdict": word,
+        "what": difference.site,
+        "difference": difference.shift,
+        "difference_error": difference.shift_error,
+        "ratio": _or(difference.ratio, 0.0),
+        "ratio_error": difference.ratio_error,
+        "kolmogorov": _or(difference.kolmogorov, math.nan),
+        "wasserstein": _or(difference.wasserstein, math.nan),
     }
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value

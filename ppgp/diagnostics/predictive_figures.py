@@ -1,0 +1,123 @@
+"""Predictions of test rows: figures of merit, conformal sets, and whether the rows are new."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..conformal import LAC, Normalized, Score, calibrate
+from ..data.dataset import Dataset, in_order
+from ..errors import DataWarning
+from ..numerics.process_locks import silenced
+from ..numerics.same_rows import same_rows
+from ..posterior.posterior import Posterior
+from ..posterior.prediction import Prediction
+from ..posterior.provenance import numbers
+from ..posterior.region import Region
+from . import metrics
+
+
+@dataclass(frozen=True, eq=False)
+class PredictiveFigures:
+    """Figures of one posterior on the test rows.
+
+    Attributes:
+        figures: ``{name: value}``.
+        prediction: of the test rows.
+        region: their conformal sets; None without calibration rows.
+    """
+
+    figures: dict[str, float]
+    prediction: Prediction
+    region: Region | None
+
+
+def predictive_figures(
+    posterior: Posterior,
+    test: Dataset,
+    calibration: Dataset | None,
+    level: float,
+    score: Score | None,
+) -> PredictiveFigures:
+    """Compute the figures of one posterior on the test rows.
+
+    One call predicts both tables, as most of its cost does not depend on the number of rows.
+
+    Args:
+        posterior: the fit.
+        test: rows to evaluate.
+        calibration: rows for the conformal sets; None: no such sets.
+        level: of the intervals.
+        score: the conformal score; None: ``Normalized()``, or ``LAC()`` for classes.
+    """
+    both = predicted(posterior, [test] if calibration is None else [test, calibration])
+    prediction = both[: test.n]
+    classes = prediction.kind == "classes"
+    figures: dict[str, float] = {}
+    if classes:
+        figures["accuracy"] = metrics.accuracy(prediction, test.y)
+        figures["nll"] = metrics.nll(prediction, test.y)
+        figures["brier"] = metrics.brier(prediction, test.y)
+    else:
+        own = prediction.interval(level)
+        figures["rmse"] = metrics.rmse(prediction, test.y)
+        figures["nll"] = metrics.nll(prediction, test.y)
+        figures["crps"] = metrics.mean_crps(prediction, test.y)
+        figures["coverage"] = metrics.coverage(own, test.y)
+        figures["width"] = metrics.mean_width(own)
+    if calibration is None:
+        return PredictiveFigures(figures, prediction, None)
+    if not score:
+        score = LAC() if classes else Normalized()
+    with silenced(DataWarning):  # ``compare`` warns once, for all posteriors
+        calibrator = calibrate(score, both[test.n :], calibration.y)
+    region = calibrator(prediction, level=level)
+    figures["conformal_coverage"] = metrics.coverage(region, test.y)
+    figures["conformal_width"] = metrics.mean_width(region)
+    return PredictiveFigures(figures, prediction, region)
+
+
+def predicted(posterior: Posterior, parts: list[Dataset]) -> Prediction:
+    """Return the prediction of all rows of these tables, with their known noise."""
+    known: dict[str, Any] = {}
+    if any(part.noise_sd is not None for part in parts) and posterior.model.known_noise:
+        sds = []
+        for part in parts:
+            sds.append(part.y.new_zeros(part.n) if part.noise_sd is None else part.noise_sd)
+        known = {"noise_sd": torch.cat(sds)}
+    rows = torch.cat([in_order(part, posterior.data.feature_names) for part in parts])
+    return posterior.predict(rows, **known)
+
+
+def used_in_fit(prediction: Prediction, test: Dataset) -> str | None:
+    """Return how many test rows were used in the fit, in words; None where none was."""
+    count = int(prediction.in_training_with(test.y).sum())
+    return f"{count} of {test.n} test rows were also used in the fit" if count else None
+
+
+def not_exchangeable(test: Dataset, calibration: Dataset) -> str | None:
+    """Return why rows of the two tables are not exchangeable; None where nothing shows it.
+
+    They may hold the same rows, or the noise of one table alone may be known.
+    """
+    rows = in_order(test, calibration.feature_names)
+    if rows.shape[1] == calibration.d:
+        old = np.column_stack([numbers(calibration.X), numbers(calibration.y)])
+        new = np.column_stack([numbers(rows), numbers(test.y)])
+        same = int(same_rows(old, new).sum())
+        if same:
+            return f"{same} of {test.n} test rows are calibration rows"
+    if (test.noise_sd is None) != (calibration.noise_sd is None):
+        return "the noise of the test rows or of the calibration rows is known, not of both"
+    return None
+
+
+def with_heuristic(figures: PredictiveFigures, reason: str | None) -> PredictiveFigures:
+    """Return the figures, the guarantee of their sets replaced by the reason against it."""
+    if reason is None or figures.region is None:
+        return figures
+    region = replace(figures.region, guarantee=f"heuristic: {reason}")
+    return replace(figures, region=region)
