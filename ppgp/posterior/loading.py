@@ -17,7 +17,7 @@ from ..data import Dataset
 from ..errors import StorageError, an
 from ..kernels import networks
 from ..priors import Param
-from . import storage
+from . import encoding, storage
 from .posterior import Posterior
 
 #: where the classes that a file may name live; looked up by name, because some of them stand above this module
@@ -39,7 +39,7 @@ def table() -> dict[str, type]:
     """Every class that a file may name: the members of the families, and the nouns."""
     families = [import_module(f"ppgp.{family}") for family in FAMILIES]
     members = [getattr(family, name) for family in families for name in family.__all__]
-    return {storage.class_name(member): member for member in members if isinstance(member, type)}
+    return {encoding.class_name(member): member for member in members if isinstance(member, type)}
 
 
 def load_posterior(path: str | Path, model: Any = None, *, unchecked: bool = False) -> Posterior:
@@ -54,17 +54,17 @@ def load_posterior(path: str | Path, model: Any = None, *, unchecked: bool = Fal
         StorageError: if the file is missing, foreign or damaged, has no checksum and ``unchecked`` is not given, holds a program,
             a module or a user's class and ``model`` is not given, or the module is not the one of the file.
     """
-    classes, things = storage.by_name(model)
+    classes, things = encoding.by_name(model)
     known = {**classes, **table()}
     known |= {before: known[now] for before, now in RENAMED.items()}
     guides = {name: getattr(autoguide, name) for name in autoguide.__all__}
     try:
         found = storage.load(path, known, {**guides, **things}, unchecked)
-    except storage.NotSupplied as error:
+    except encoding.NotSupplied as error:
         if model is None:
             raise
         got = ", ".join(map(repr, things)) or an(type(model).__name__)
-        raise storage.NotSupplied(error.expected, got, error.do) from None
+        raise encoding.NotSupplied(error.expected, got, error.do) from None
     if not isinstance(found, Posterior):
         raise StorageError(
             "a Posterior in the file", type(found).__name__, "pass a file written by posterior.save"

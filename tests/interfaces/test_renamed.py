@@ -10,7 +10,7 @@ import torch
 import ppgp
 from ppgp import conformal, inference, likelihoods
 from ppgp.models import LinearRegression
-from ppgp.posterior import storage
+from ppgp.posterior import encoding
 
 NORMAL = torch.distributions.Normal(torch.zeros(3).double(), torch.ones(3).double())
 
@@ -59,5 +59,5 @@ def test_a_saved_field_of_the_old_name(tmp_path) -> None:  # type: ignore[no-unt
         "fields": {"of": {"class": "inference.MAP", "fields": {}}, "members": 3},
     }
     table = {"inference.Ensemble": inference.Ensemble, "inference.MAP": inference.MAP}
-    assert storage._decode(tree, {}, table, {}) == inference.Ensemble(inference.MAP(), members=3)
-    assert storage.class_name(old) == "inference.Ensemble"
+    assert encoding.Source({}, table).decode(tree) == inference.Ensemble(inference.MAP(), members=3)
+    assert encoding.class_name(old) == "inference.Ensemble"

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ppgp import models
 from ppgp.errors import StorageError
-from ppgp.posterior import storage
+from ppgp.posterior import encoding, storage
 from ppgp.posterior.loading import load_posterior
 
 
@@ -27,7 +27,7 @@ class Record:
     level: Any = None
 
 
-TABLE = {storage.class_name(Record): Record}
+TABLE = {encoding.class_name(Record): Record}
 anything = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ppgp import kernels, models, priors
 from ppgp.errors import StorageError
-from ppgp.posterior import loading, storage
+from ppgp.posterior import encoding, loading, storage
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class Record:
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
 
-TABLE = {storage.class_name(kind): kind for kind in (Inner, Record)}
+TABLE = {encoding.class_name(kind): kind for kind in (Inner, Record)}
 PLAIN = st.recursive(
     st.none()
     | st.booleans()
@@ -208,9 +208,9 @@ def test_what_a_file_cannot_hold_is_named_and_can_be_given(tmp_path: Path) -> No
 def test_no_two_classes_that_a_file_may_name_share_a_name() -> None:
     """A kernel and a prior are both called Exponential."""
     table = loading.table()
-    assert table[storage.class_name(kernels.Exponential)] is kernels.Exponential
-    assert table[storage.class_name(priors.Exponential)] is priors.Exponential
-    assert all(storage.class_name(kind) == name for name, kind in table.items())
+    assert table[encoding.class_name(kernels.Exponential)] is kernels.Exponential
+    assert table[encoding.class_name(priors.Exponential)] is priors.Exponential
+    assert all(encoding.class_name(kind) == name for name, kind in table.items())
 
 
 def test_every_kernel_and_prior_comes_back_equal(tmp_path: Path) -> None:

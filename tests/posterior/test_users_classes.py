@@ -16,7 +16,7 @@ from torch import Tensor
 import ppgp
 from ppgp import inference, kernels, models
 from ppgp.errors import StorageError
-from ppgp.posterior import storage
+from ppgp.posterior import encoding
 
 X = torch.linspace(0, 1, 12, dtype=torch.float64)[:, None]
 DATA = ppgp.Dataset(X, torch.sin(5 * X[:, 0]))
@@ -91,4 +91,4 @@ def test_a_guide_of_pyro_needs_no_name(tmp_path: Path) -> None:
 def test_a_class_of_the_name_of_ours_is_not_taken_for_it() -> None:
     """A user's module may be called kernels, and its class RBF."""
     theirs = type("RBF", (kernels.RBF,), {"__module__": "mine.kernels"})
-    assert storage.class_name(theirs) != storage.class_name(kernels.RBF)
+    assert encoding.class_name(theirs) != encoding.class_name(kernels.RBF)

@@ -1,0 +1,247 @@
+"""Python values as a JSON tree and tensors, and back. There is no pickle, and no code is run.
+
+A class is looked up by its name, and only in the table that the caller gives. What cannot be
+written as data (a network, a function) is written as its name alone, and reading it back needs
+the object itself.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from pyro.nn import PyroModule
+from torch import Tensor, nn
+
+from ..errors import StorageError, an
+
+DEEPEST = 400  # the most brackets within brackets
+PACKAGE = __name__.partition(".")[0]
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+class NotSupplied(StorageError):
+    """An object that no file can hold is not among those that the caller gives."""
+
+
+def class_name(kind: type) -> str:
+    """Return the name of a class in a file.
+
+    It is ``family.Class`` for a class of this library, where a kernel and a prior may both be
+    called Exponential. It is the whole path for any other class, because a module of the user's
+    may be called kernels.
+    """
+    head, *parts = kind.__module__.split(".")
+    if head == PACKAGE and parts:
+        return f"{parts[0]}.{kind.__name__}"
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def class_name_in_format_1(kind: type) -> str:
+    """Return the name of a class in a file of format "ppgp-1"."""
+    parts = kind.__module__.split(".")
+    return f"{(parts[1:] or parts)[0]}.{kind.__name__}"
+
+
+# -- writing -----------------------------------------------------------------------------------
+
+
+@dataclass
+class Written:
+    """What ``encode`` collects beside the JSON tree.
+
+    Attributes:
+        tensors: The tensors, by the key that the tree has in their place.
+        classes: The classes in the value, by name.
+        things: The objects that no file can hold, by name.
+    """
+
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    classes: dict[str, type] = field(default_factory=dict)
+    things: dict[str, Any] = field(default_factory=dict)
+
+
+def by_name(value: Any) -> tuple[dict[str, type], dict[str, Any]]:
+    """Return the classes in a value and the objects that no file can hold, by their names."""
+    written = Written()
+    encode(value, written, "what is given", 0)
+    return written.classes, written.things
+
+
+def encode(value: Any, written: Written, where: str, depth: int = 0) -> Any:
+    """Return a value as a JSON tree; its tensors, classes and objects go to ``written``.
+
+    Args:
+        value: a number, text, array, tensor, list, tuple, mapping or dataclass, and nested ones.
+        written: receives the tensors, the classes and the objects that are stored by name.
+        where: the path to the value, for error messages.
+        depth: how deep the value is nested in the record.
+
+    Raises:
+        StorageError: if a file cannot hold the value, or the value contains itself.
+    """
+    if depth > DEEPEST // 4:
+        got = f"{where}, which holds itself"
+        raise StorageError("a record that ends", got, "take the circle out")
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | str | int | float):
+        return _scalar(value)
+    if isinstance(value, np.ndarray):
+        return {"array": _stored(_tensor_of(value, where), written, where)}
+    if isinstance(value, Tensor):
+        return {"tensor": _stored(value, written, where)}
+    if isinstance(value, tuple | list | Mapping):
+        return _container(value, written, where, depth)
+    if is_dataclass(value) and not isinstance(value, type):
+        return _record(value, written, where, depth)
+    if isinstance(value, type):
+        written.classes[class_name(value)] = value
+    if callable(value):
+        return _named(value, written, where)
+    do = "give numbers, text, arrays, tensors, lists or mappings of them"
+    raise StorageError("what a file can hold", f"{where}, {an(type(value).__name__)}", do)
+
+
+def _scalar(value: bool | str | int | float | None) -> Any:
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    return float(value) if math.isfinite(value) else {"number": repr(float(value))}
+
+
+def _container(value: Any, written: Written, where: str, depth: int) -> Any:
+    def inner(part: Any, name: Any) -> Any:
+        return encode(part, written, f"{where}.{name}", depth + 1)
+
+    if isinstance(value, Mapping):
+        return {"map": [[inner(k, "key"), inner(v, k)] for k, v in value.items()]}
+    parts = [inner(part, i) for i, part in enumerate(value)]
+    return {"tuple": parts} if isinstance(value, tuple) else parts
+
+
+def _record(value: Any, written: Written, where: str, depth: int) -> dict[str, Any]:
+    name = class_name(type(value))
+    written.classes[name] = type(value)
+    own = {}
+    for f in fields(value):
+        if f.init:
+            own[f.name] = encode(getattr(value, f.name), written, f"{where}.{f.name}", depth + 1)
+    return {"class": name, "fields": own}
+
+
+def _tensor_of(array: np.ndarray, where: str) -> Tensor:
+    try:
+        return torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape))
+    except (TypeError, ValueError):
+        got = f"{where}, an array of {array.dtype}"
+        do = "convert it to numbers, or to a list"
+        raise StorageError("numbers in every array", got, do) from None
+
+
+def _stored(tensor: Tensor, written: Written, where: str) -> str:
+    """Put a tensor aside and return its key."""
+    if tensor.layout is not torch.strided:
+        raise StorageError("dense tensors", f"{where} as {tensor.layout}", "call to_dense() first")
+    key = str(len(written.tensors))
+    written.tensors[key] = tensor.detach().cpu().clone().contiguous()
+    return key
+
+
+def _named(value: Any, written: Written, where: str) -> dict[str, Any]:
+    """Return the entry of an object stored by its name, with the layers if it is a network."""
+    name = str(getattr(value, "__name__", type(value).__name__))
+    held = written.things.setdefault(name, value)
+    layers = _layers(value)
+    if held is not value and held != value and (layers is None or layers != _layers(held)):
+        wanted = "one thing of a name among those that no file can hold"
+        do = "a function by def has a name of its own, and so has a network of a class of its own"
+        raise StorageError(wanted, f"another {name} in {where}", do)
+    return {"missing": name} if layers is None else {"missing": name, "layers": layers}
+
+
+def _layers(value: Any) -> str | None:
+    """Return the printed layers of a network; None for a Pyro guide, which builds them on use."""
+    if not isinstance(value, nn.Module) or isinstance(value, PyroModule):
+        return None
+    return _ADDRESS.sub("", repr(value))
+
+
+# -- reading -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a JSON tree is read with.
+
+    Attributes:
+        tensors: The tensors by key.
+        table: The classes that may be built, by name.
+        given: The objects that no file can hold, by name.
+    """
+
+    tensors: Mapping[str, Tensor]
+    table: Mapping[str, type]
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    def decode(self, tree: Any) -> Any:
+        """Return the value of a JSON tree.
+
+        Raises:
+            StorageError: if the tree names a class or an object that is not supplied.
+        """
+        if isinstance(tree, list):
+            return [self.decode(part) for part in tree]
+        if not isinstance(tree, dict):
+            return tree
+        for tag, read in _READERS.items():
+            if tag in tree:
+                return read(self, tree)
+        return self._built(tree)
+
+    def _tuple(self, tree: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(self.decode(part) for part in tree["tuple"])
+
+    def _map(self, tree: Mapping[str, Any]) -> dict[Any, Any]:
+        return {self.decode(key): self.decode(value) for key, value in tree["map"]}
+
+    def _supplied(self, tree: Mapping[str, Any]) -> Any:
+        """Return an object that is stored by its name, checked against its layers."""
+        name = tree["missing"]
+        if name not in self.given:
+            do = f"pass it: load_posterior(path, model={name})"
+            raise NotSupplied(f"{name!r}, which no file can hold", "no model", do)
+        layers = tree.get("layers")
+        if layers is not None and layers != _layers(self.given[name]):
+            wanted = f"{name} with the layers in the file"
+            raise StorageError(wanted, "other layers", "pass the recipe that was fitted")
+        return self.given[name]
+
+    def _built(self, tree: Mapping[str, Any]) -> Any:
+        """Return a record of a class in the table; fields may have their names of before."""
+        name = str(tree.get("class"))
+        if name not in self.table:
+            do = (
+                "the class is yours: pass the recipe with it, load_posterior(path, model=...), "
+                "or the file is foreign or newer"
+            )
+            raise StorageError("a class of ppgp in the file", repr(name), do)
+        kind = self.table[name]
+        now = getattr(kind, "renamed_fields", {})
+        return kind(**{now.get(k, k): self.decode(v) for k, v in tree["fields"].items()})
+
+
+_READERS: dict[str, Callable[[Source, Mapping[str, Any]], Any]] = {
+    "number": lambda _, tree: float(tree["number"]),
+    "tensor": lambda source, tree: source.tensors[tree["tensor"]],
+    "array": lambda source, tree: source.tensors[tree["array"]].numpy(),
+    "tuple": Source._tuple,
+    "map": Source._map,
+    "missing": Source._supplied,
+}
