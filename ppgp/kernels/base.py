@@ -133,7 +133,7 @@ class Kernel:
         """
         if self.spectrum is None:
             do = "draw the prior exactly: features=None"
-            raise NotApplicable("a kernel with a spectral law", type(self).__name__, do)
+            raise NotApplicable("a kernel with a spectral density", type(self).__name__, do)
         h = self._values(theta, draw.like, 0)
         return fourier(draw, self.spectrum(h, d, draw), h["variance"])
 

@@ -1,4 +1,4 @@
-"""What a fit returns, its predictions and their sets, convergence figures, ArviZ and files."""
+"""Posterior, Prediction and Region; convergence statistics, export to ArviZ, and saved files."""
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .posterior import Posterior

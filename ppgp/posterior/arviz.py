@@ -1,4 +1,4 @@
-"""Plain dicts to ArviZ: InferenceData on ArviZ 0.x, DataTree on ArviZ 1.x."""
+"""Plain dictionaries as ArviZ objects: InferenceData on ArviZ 0.x, DataTree on ArviZ 1.x."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..numerics.process_locks import silenced
 
 
 def arviz() -> ModuleType:
-    """ArviZ, imported without its notice about the coming version."""
+    """Return the module ArviZ, imported without its notice about the next version."""
     return imported("arviz")
 
 
@@ -24,28 +24,38 @@ def to_arviz(
     attrs: Mapping[str, Any],
     library: ModuleType | None = None,
 ) -> Any:
-    """``groups`` ({"posterior": {name: [chain, draw, ...]}, "observed_data": {name: [...]}, ...}) as ArviZ's own object.
+    """Return ArviZ's object of plain arrays.
 
-    ``library`` is the module with ``from_dict`` (ArviZ itself by default; ``arviz_base`` serves too).
+    Args:
+        groups: ``{"posterior": {name: [chain, draw, ...]}, "observed_data": {name: [...]}, ...}``;
+            empty groups are left out.
+        coords: ``{axis: coordinates}``.
+        dims: ``{variable: [axis, ...]}``, without chain and draw.
+        attrs: attributes of the whole object.
+        library: a module with ``from_dict``: ArviZ by default; ``arviz_base`` works too.
     """
     az = library if library is not None else arviz()
-    groups = {
-        g: {k: np.asarray(v) for k, v in values.items()} for g, values in groups.items() if values
-    }
-    used = {name for values in groups.values() for name in values}
+    arrays: dict[str, dict[str, np.ndarray]] = {}
+    for group, values in groups.items():
+        if values:
+            arrays[group] = {name: np.asarray(value) for name, value in values.items()}
+    used = {name for values in arrays.values() for name in values}
     kept = {name: list(d) for name, d in dims.items() if name in used}
     major = int(str(az.__version__).split(".")[0])
     modern = major >= 1 or az.__name__ == "arviz_base"
-    with silenced(UserWarning):  # more chains than draws, which one point estimate has
+    with silenced(UserWarning):  # a point estimate has more chains than draws
         if modern:
-            tree = az.from_dict(groups, coords=dict(coords), dims=kept)
+            tree = az.from_dict(arrays, coords=dict(coords), dims=kept)
             tree.attrs.update(attrs)
             return tree
-        return az.from_dict(**groups, coords=dict(coords), dims=kept, attrs=dict(attrs))
+        return az.from_dict(**arrays, coords=dict(coords), dims=kept, attrs=dict(attrs))
 
 
 def netcdf(tree: Any) -> memoryview:
-    """A NetCDF file in memory, compressed: HDF5 ends the process where it cannot write to a disk."""
+    """Return a compressed NetCDF file in memory.
+
+    It is not written to disk here, because HDF5 ends the process if a write fails.
+    """
     from xarray import DataTree
 
     if not isinstance(tree, DataTree):

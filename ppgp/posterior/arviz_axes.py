@@ -1,4 +1,4 @@
-"""What the axes of every site are called: plates of the program, features, classes, components."""
+"""Names of the axes of every site: plates of the program, features, classes and components."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ Coords = dict[str, list[Any]]
 
 
 def plate_axes(sites: Mapping[str, Mapping[str, Any]]) -> tuple[Dims, Coords]:
-    """``{site: [plate, ...]}`` and ``{plate: [0, 1, ...]}`` from the records of one run of the program.
+    """Return ``{site: [plate, ...]}`` and ``{plate: [0, 1, ...]}``, from one run of the program.
 
-    Plates come in the order of the site's axes; axes of the site's own event follow, and ArviZ names them. A plate that is
-    called like a site, or like one of ArviZ's own axes, becomes ``name_dim``.
+    Plates come in the order of the site's axes. The axes of the site's own event follow, and
+    ArviZ names them. A plate with the name of a site, or of one of ArviZ's own axes, is called
+    ``name_dim``.
     """
     dims: Dims = {}
     coords: Coords = {}
@@ -29,45 +30,62 @@ def plate_axes(sites: Mapping[str, Mapping[str, Any]]) -> tuple[Dims, Coords]:
         value = site["value"]
         if site["type"] != "sample" or not isinstance(value, Tensor) or not value.ndim:
             continue
-        # pyro.deterministic calls all its axes its event; inside a plate the outer ones are the plate's all the same
-        event = len(site["fn"].event_shape)
-        event = 0 if is_deterministic(site) and event == value.ndim else event
-        axes: list[str | None] = [None] * value.ndim
-        for frame in site["cond_indep_stack"]:
-            axis = (frame.dim or 0) - event  # from the right; a plate that is a loop has no axis
-            if frame.dim is not None and -axis <= value.ndim and value.shape[axis] == frame.size:
-                plate = (
-                    f"{frame.name}_dim"
-                    if frame.name in sites or frame.name in RESERVED
-                    else frame.name
-                )
-                axes[axis] = plate
-                coords[plate] = list(range(frame.size))
-        if any(axes):
-            # the log density of a likelihood lacks its own axes, so that they cannot be named for all groups at once
-            last = (
-                max(i for i, axis in enumerate(axes) if axis) + 1 if is_data(site) else value.ndim
-            )
-            dims[name] = [axis or f"{name}_dim_{i}" for i, axis in enumerate(axes[:last])]
+        axes = _plates(site, sites, coords)
+        if not any(axes):
+            continue
+        last = value.ndim
+        if is_data(site):
+            # the log density of an observed site lacks the axes of its event, so that these
+            # cannot have names that hold for all groups
+            last = max(i for i, axis in enumerate(axes) if axis) + 1
+        dims[name] = [axis or f"{name}_dim_{i}" for i, axis in enumerate(axes[:last])]
     return dims, coords
+
+
+def _plates(
+    site: Mapping[str, Any], sites: Mapping[str, Mapping[str, Any]], coords: Coords
+) -> list[str | None]:
+    """Return the plate of each axis of a site, None for other axes; add the plates to coords."""
+    value = site["value"]
+    event = len(site["fn"].event_shape)
+    if is_deterministic(site) and event == value.ndim:
+        # pyro.deterministic counts all axes as its event, those of plates too
+        event = 0
+    axes: list[str | None] = [None] * value.ndim
+    for frame in site["cond_indep_stack"]:
+        if frame.dim is None:  # a plate that is a loop has no axis
+            continue
+        axis = frame.dim - event  # from the right
+        if -axis > value.ndim or value.shape[axis] != frame.size:
+            continue
+        plate = frame.name
+        if plate in sites or plate in RESERVED:
+            plate = f"{plate}_dim"
+        axes[axis] = plate
+        coords[plate] = list(range(frame.size))
+    return axes
 
 
 def table_axes(
     model: Any, data: Dataset, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[Dims, Coords]:
-    """The axes that a table gives names to: ``row`` and ``feature``; ``class`` of a classifier; ``component`` of a mixture.
+    """Return the axes that a table names, and their coordinates.
 
-    ``shapes``: {site: event shape}. A site under ``ARD`` in a ``Subspace`` gets an axis of those columns alone.
+    They are ``row`` and ``feature``, ``class`` of a classifier and ``component`` of a mixture. A
+    lengthscale under ``ARD`` in a ``Subspace`` gets an axis of the columns of the subspace.
+
+    Args:
+        model: the prepared model.
+        data: the training table.
+        shapes: ``{site: event shape}``.
     """
     names: list[Any] = list(data.feature_names or range(data.d))
     coords: Coords = {"row": list(range(data.n)), "feature": names}
     dims: Dims = {"y": ["row"], "X": ["row", "feature"]}
     classes = getattr(model, "classes", None)
-    labels = (
-        [str(c) for c in data.classes]
-        if data.classes and len(data.classes) == classes
-        else list(range(classes or 0))
-    )
+    labels: list[Any] = list(range(classes or 0))
+    if data.classes and len(data.classes) == classes:
+        labels = [str(c) for c in data.classes]
     components = getattr(model, "components", None)
     for name, shape in shapes.items():
         if not shape:
@@ -92,7 +110,7 @@ def table_axes(
 
 
 def _columns(kernel: Any, path: list[str], d: int) -> list[int]:
-    """Which columns of X the kernel at ``path`` (numbers of children) sees."""
+    """Return the columns of X that the kernel at ``path`` reads (a path of child numbers)."""
     columns = list(range(d))
     path = list(path)
     while kernel is not None:
@@ -111,11 +129,11 @@ def renamed(
     user_dims: Mapping[str, Any] | None,
     user_coords: Mapping[str, Any] | None,
 ) -> None:
-    """Put the user's names in place of the found ones.
+    """Replace names and coordinates by those of the user, in place.
 
     Raises:
-        UnknownName: if coords name an axis that no variable has.
-        DataError: if an axis has another length than its coords.
+        UnknownName: if ``user_coords`` names an axis that no variable has.
+        DataError: if an axis has another length than its coordinates.
     """
     dims |= {name: list(axes) for name, axes in (user_dims or {}).items()}
     known = {axis for axes in dims.values() for axis in axes}
@@ -123,9 +141,6 @@ def renamed(
         if axis not in known:
             raise UnknownName("axis", axis, sorted(known))
         if axis in coords and len(coords[axis]) != len(values):
-            raise DataError(
-                f"{len(coords[axis])} coordinates for the axis {axis}",
-                f"{len(values)}",
-                "pass one name for each entry",
-            )
+            wanted = f"{len(coords[axis])} coordinates for the axis {axis}"
+            raise DataError(wanted, f"{len(values)}", "pass one name for each entry")
         coords[axis] = list(values)

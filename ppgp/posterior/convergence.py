@@ -1,4 +1,4 @@
-"""Whether chains have converged, and how far draws lie from other draws."""
+"""Convergence statistics of draws, and distances between samples."""
 
 from __future__ import annotations
 
@@ -40,47 +40,52 @@ __all__ = [
 ]
 
 RHAT_LIMIT = 1.01  # Vehtari et al. (2021)
-ESS_A_CHAIN = 100
-FEWEST = 4  # draws a chain, for R-hat and effective sample sizes to exist
-FEWEST_INDEPENDENT = 400  # draws that do not come from chains: as many as four chains need
+ESS_PER_CHAIN = 100
+FEWEST = 4  # draws per chain, for R-hat and effective sample sizes to exist
+FEWEST_INDEPENDENT = 400  # draws without chains: as many as the ESS that four chains need
 
 
 def scalars(draws: dict[str, Tensor]) -> Iterator[tuple[str, np.ndarray]]:
-    """Every scalar of every site: its name (``weight[3]``) and its draws [chain, draw] in float64."""
+    """Yield the name of every scalar (``weight[3]``) and its draws [chain, draw] in float64."""
     for name, value in draws.items():
         array = value.detach().double().cpu().numpy()
         for index in np.ndindex(*array.shape[2:]):
-            label = name + (f"[{', '.join(map(str, index))}]" if index else "")
-            yield label, array[(slice(None), slice(None), *index)]
+            subscript = f"[{', '.join(map(str, index))}]" if index else ""
+            yield name + subscript, array[(slice(None), slice(None), *index)]
 
 
 def ess(x: np.ndarray) -> float:
-    """Bulk effective sample size of draws [chain, draw]."""
+    """Return the bulk effective sample size of draws [chain, draw]."""
     return float(arviz().ess(x, method="bulk"))
 
 
 def ess_quantity(x: np.ndarray, quantity: str) -> float:
-    """Effective sample size for the "mean" or the "sd"."""
+    """Return the effective sample size for the "mean" or the "sd" of draws [chain, draw]."""
     return float(arviz().ess(x, method=quantity))
 
 
 def rhat(x: np.ndarray) -> float:
-    """Rank-normalised split R-hat of draws [chain, draw].
+    """Return the rank-normalised split R-hat of draws [chain, draw].
 
     Raises:
-        NotApplicable: for a single chain, which R-hat has nothing to compare with.
+        NotApplicable: If there is a single chain.
     """
     if len(x) < 2:
-        raise NotApplicable(
-            "at least two chains for R-hat", "one", "run more, for example NUTS(chains=4)"
-        )
+        do = "run more, for example NUTS(chains=4)"
+        raise NotApplicable("at least two chains for R-hat", "one", do)
     return float(arviz().rhat(x))
 
 
 def mcse(x: np.ndarray, quantity: str, independent: bool = False) -> float:
-    """Monte Carlo standard error of the mean or the sd; by the number of draws where they are independent.
+    """Return the Monte Carlo standard error of the mean or the sd.
 
-    That of the sd counts the kurtosis, which ArviZ's, of chains, takes for a normal law's.
+    The error of the sd accounts for the kurtosis of the draws; that of ArviZ assumes the kurtosis
+    of a normal distribution.
+
+    Args:
+        x: Draws [chain, draw].
+        quantity: "mean" or "sd".
+        independent: Whether the draws are independent; if not, the effective sample size is used.
     """
     n = x.size if independent else ess_quantity(x, quantity)
     if x.size < 2:
@@ -92,45 +97,64 @@ def mcse(x: np.ndarray, quantity: str, independent: bool = False) -> float:
 
 
 def kurtosis(x: np.ndarray) -> float:
-    """3 for a normal law."""
+    """Return the kurtosis, which is 3 for a normal distribution."""
     return float(((x - x.mean()) ** 4).mean()) / float(x.var(ddof=1)) ** 2
 
 
 def psis(log_ratio: np.ndarray) -> tuple[np.ndarray, Any]:
-    """Pareto-smoothed log weights [..., draw], normalised, and k-hat [...]; Vehtari, Simpson, Gelman, Yao & Gabry (2024)."""
+    """Return Pareto-smoothed importance weights and the Pareto shape k-hat.
+
+    Vehtari, Simpson, Gelman, Yao & Gabry (2024).
+
+    Args:
+        log_ratio: Log importance ratios [..., draw].
+
+    Returns:
+        Normalised log weights [..., draw], and k-hat [...].
+    """
     with silenced():
         smoothed, k = arviz().psislw(log_ratio)
-    return np.asarray(smoothed, dtype=float), float(k) if np.ndim(k) == 0 else np.asarray(
-        k, dtype=float
-    )
+    shape = float(k) if np.ndim(k) == 0 else np.asarray(k, dtype=float)
+    return np.asarray(smoothed, dtype=float), shape
 
 
 def k_hat_limit(draws: int) -> float:
-    """Above it the weights are unreliable: min(1 - 1 / log10 S, 0.7). Vehtari, Simpson, Gelman, Yao & Gabry (2024)."""
+    """Return the k-hat above which weights are unreliable: min(1 - 1 / log10 S, 0.7).
+
+    S is the number of draws. Vehtari, Simpson, Gelman, Yao & Gabry (2024).
+    """
     return min(1 - 1 / math.log10(max(draws, 11)), 0.7)
 
 
 def wasserstein(a: np.ndarray, b: np.ndarray) -> float:
-    """Wasserstein-1 distance between two samples."""
+    """Return the Wasserstein-1 distance between two samples."""
     return float(wasserstein_distance(a.ravel(), b.ravel()))
 
 
 def ess_of_each(x: np.ndarray, quantity: str) -> np.ndarray:
-    """Effective sample sizes [scalar] of draws [chain, draw, scalar]; of "shares" of draws: the smallest of bulk, median and tails."""
+    """Return the effective sample sizes [scalar] of draws [chain, draw, scalar].
+
+    Args:
+        x: Draws [chain, draw, scalar].
+        quantity: "mean" or "sd"; "shares" (of draws) gives the smallest of those for the bulk, the
+            median and the tails.
+    """
     az = arviz()
     methods = ("bulk", "median", "tail") if quantity == "shares" else (quantity,)
-    with silenced(RuntimeWarning):  # scalars that never move have no variance to divide by
+    with silenced(RuntimeWarning):  # constant scalars have no variance to divide by
         data = az.convert_to_dataset({"x": x})
         return np.min([az.ess(data, method=method)["x"].to_numpy() for method in methods], axis=0)
 
 
 @dataclass(frozen=True, eq=False)
 class Mixing:
-    """What R-hat and the effective numbers of draws say of chains: the one judgement, for ``fit``, ``diagnose`` and ``compare``.
+    """R-hat and effective sample sizes of chains, as ``fit``, ``diagnose`` and ``compare`` use them.
 
     Attributes:
+        chains: The number of chains.
+        draws: The number of draws per chain.
         table: ``posterior.summary()``; None for chains of fewer than four draws.
-        moving: the scalars that are not constant.
+        moving: The scalars that are not constant.
     """
 
     chains: int
@@ -140,18 +164,19 @@ class Mixing:
 
     @property
     def stuck(self) -> bool:
+        """Whether all draws are equal."""
         return not self.moving and self.draws > 1
 
     @property
     def r_hat(self) -> tuple[float, str]:
-        """The largest, and whose it is; infinite where no chain moves; NaN for one chain, which has none."""
+        """The largest R-hat and its scalar; infinite for a constant chain, NaN if unknown."""
         if self.table is None or self.chains < 2 or not self.moving:
             return math.nan, ""
         values = self.table["r_hat"].loc[self.moving].fillna(math.inf)
         return float(values.max()), str(values.idxmax())
 
     def least(self, kind: str) -> tuple[float, str]:
-        """The smallest effective number of draws of this kind ("bulk" or "tail"), and whose it is."""
+        """Return the smallest effective sample size ("bulk" or "tail") and its scalar."""
         if self.table is None or not self.moving:
             return math.nan, ""
         values = self.table[f"ess_{kind}"].loc[self.moving].fillna(0.0)
@@ -159,59 +184,70 @@ class Mixing:
 
     @property
     def complaints(self) -> list[str]:
-        """One sentence for each thing that says that the chains have not converged, or are too short to tell."""
-        found = []
+        """Convergence warnings: one sentence per check that the chains fail."""
+        warnings = []
         if self.stuck:
-            found.append(
-                "no draw differs from another: the sampler is stuck; start elsewhere, or change its steps"
+            warnings.append(
+                "no draw differs from another: the sampler is stuck; start elsewhere, or change "
+                "its steps"
             )
         if self.chains < 2:
-            found.append(
-                "one chain cannot show that it has converged, as R-hat compares chains: run at least two, better four"
+            warnings.append(
+                "one chain cannot show that it has converged, as R-hat compares chains: run at "
+                "least two, better four"
             )
         if self.table is None:
             verb = "is" if self.draws == 1 else "are"
-            return [
-                *found,
-                f"{counted(self.draws, 'draw')} a chain {verb} too few for R-hat and effective sample sizes: raise draws",
-            ]
+            warnings.append(
+                f"{counted(self.draws, 'draw')} per chain {verb} too few for R-hat and effective "
+                "sample sizes: raise draws"
+            )
+            return warnings
         r_hat, where = self.r_hat
         if r_hat > RHAT_LIMIT:
-            found.append(
-                f"R-hat is {r_hat:.3f} for {where} (wanted at most {RHAT_LIMIT}): the chains do not agree; raise warmup and draws, "
-                "or reparametrise; if they sit in different places, there are several modes"
+            warnings.append(
+                f"R-hat is {r_hat:.3f} for {where} (wanted at most {RHAT_LIMIT}): the chains do "
+                "not agree; raise warmup and draws, or reparametrise; if they sit in different "
+                "places, there are several modes"
             )
-        few, where = self.least("bulk")
-        if few < ESS_A_CHAIN * self.chains:
-            found.append(
-                f"the effective sample size of {where} is {few:.0f} (wanted {ESS_A_CHAIN * self.chains}, "
-                f"{ESS_A_CHAIN} a chain): raise draws"
+        smallest, where = self.least("bulk")
+        wanted = ESS_PER_CHAIN * self.chains
+        if smallest < wanted:
+            warnings.append(
+                f"the effective sample size of {where} is {smallest:.0f} (wanted {wanted}, "
+                f"{ESS_PER_CHAIN} per chain): raise draws"
             )
-        return found
+        return warnings
 
 
 def mixing(posterior: Posterior) -> Mixing:
-    """Of a posterior by Markov chains."""
+    """Return the convergence statistics of a posterior from Markov chains."""
     chains, draws = posterior.shape
     moving = [name for name, x in scalars(posterior.draws) if np.ptp(x) > 0]
     return Mixing(chains, draws, posterior.summary() if draws >= FEWEST else None, moving)
 
 
 def convergence_warnings(posterior: Posterior) -> list[str]:
-    """One sentence for each thing that says the chains have not converged; none for a method without chains."""
+    """Return one sentence per failed convergence check; [] for a method without chains."""
     return mixing(posterior).complaints if posterior.mcmc else []
 
 
 def efficiency(posterior: Posterior) -> float:
-    """Effective draws a draw, of the scalar that has fewest; 1 where they do not come from chains."""
+    """Return the smallest bulk effective sample size over the number of draws, at most 1.
+
+    It is 1 if the draws do not come from chains.
+    """
     if not posterior.mcmc:
         return 1.0
-    few, _ = mixing(posterior).least("bulk")
-    return min(1.0, few / math.prod(posterior.shape)) if few > 0 else 1.0
+    smallest, _ = mixing(posterior).least("bulk")
+    return min(1.0, smallest / math.prod(posterior.shape)) if smallest > 0 else 1.0
 
 
 def uncorrected(posterior: Posterior) -> str:
-    """What changes the law of its chains, of which mixing says nothing; "" where steps are accepted or rejected."""
+    """Describe why chains without rejection have another distribution than the posterior.
+
+    Convergence statistics do not show it. "" for chains whose steps are accepted or rejected.
+    """
     if not getattr(posterior.how, "uncorrected", False):
         return ""
     if on_mini_batches(posterior):
@@ -220,7 +256,7 @@ def uncorrected(posterior: Posterior) -> str:
 
 
 def on_mini_batches(posterior: Posterior) -> bool:
-    """Whether the density was another one at every step: of some rows, or of a program that takes some."""
+    """Whether every step used the density of another subset of the rows."""
     return (
         getattr(posterior.how, "batch_size", None) is not None
         or "random_density" in posterior.stats
@@ -228,18 +264,21 @@ def on_mini_batches(posterior: Posterior) -> bool:
 
 
 def plane(posterior: Posterior) -> dict[str, Tensor]:
-    """The draws, an angle as its cosine and sine: they have no seam at pi."""
-    found: dict[str, Tensor] = {}
+    """Return the draws with each angle as its cosine and sine, which are continuous at pi."""
+    draws: dict[str, Tensor] = {}
     for name, value in posterior.draws.items():
         if name in posterior.circular:
-            found |= {f"cos({name})": value.cos(), f"sin({name})": value.sin()}
+            draws |= {f"cos({name})": value.cos(), f"sin({name})": value.sin()}
         else:
-            found[name] = value
-    return found
+            draws[name] = value
+    return draws
 
 
 def lacks(posterior: Posterior) -> list[str]:
-    """What is missing before its draws can be judged, or judge others; [] where nothing is. A point is judged as it stands."""
+    """Return what the draws lack to be compared with others; [] if nothing.
+
+    A point estimate (one draw) is compared as it is.
+    """
     if posterior.mcmc:
         return convergence_warnings(posterior)
     draws = math.prod(posterior.shape)

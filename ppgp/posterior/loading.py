@@ -1,8 +1,8 @@
-"""load_posterior: what posterior.save wrote."""
+"""``load_posterior``, which reads what ``posterior.save`` wrote."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 from itertools import pairwise
@@ -20,7 +20,7 @@ from ..priors import Param
 from . import encoding, storage
 from .posterior import Posterior
 
-#: where the classes that a file may name live; looked up by name, because some of them stand above this module
+#: modules of the classes that a file may name; imported by name, as some of them use this module
 FAMILIES = (
     "data",
     "inference",
@@ -33,10 +33,11 @@ FAMILIES = (
 )
 #: names that earlier versions wrote -> names of today; "Class.field" for fields
 RENAMED = {"networks.CNN": "kernels.CNN", "networks.MLP": "kernels.MLP"}
+SAME_RECIPE = "pass the recipe that was fitted"
 
 
 def table() -> dict[str, type]:
-    """Every class that a file may name: the members of the families, and the nouns."""
+    """Return every class that a file may name, by its name in a file."""
     families = [import_module(f"ppgp.{family}") for family in FAMILIES]
     members = [getattr(family, name) for family in families for name in family.__all__]
     return {encoding.class_name(member): member for member in members if isinstance(member, type)}
@@ -46,121 +47,141 @@ def load_posterior(path: str | Path, model: Any = None, *, unchecked: bool = Fal
     """Read a Posterior that ``posterior.save`` wrote.
 
     Args:
-        model: what a file cannot hold: the program, guide or torch module that the posterior was fitted with, or the recipe
-            with that module in it, or with a class of one's own; several as a tuple. (The weights are in the file.)
-        unchecked: open a file of format "ppgp-1", which has no checksum: damage to it may go unnoticed. Save it again.
+        path: The file.
+        model: What a file cannot hold: the program, guide or torch module that the posterior was
+            fitted with, or the recipe that contains this module or a class of the user's own;
+            several as a tuple. (The weights are in the file.)
+        unchecked: Whether to open a file of format "ppgp-1", which has no checksum: damage to it
+            may go unnoticed. Save it again.
+
+    Returns:
+        The Posterior.
 
     Raises:
-        StorageError: if the file is missing, foreign or damaged, has no checksum and ``unchecked`` is not given, holds a program,
-            a module or a user's class and ``model`` is not given, or the module is not the one of the file.
+        StorageError: If the file is missing, foreign or damaged; if it has no checksum and
+            ``unchecked`` is not given; if it needs a program, a module or a user's class and
+            ``model`` is not given; or if the module is not the one in the file.
     """
     classes, things = encoding.by_name(model)
     known = {**classes, **table()}
     known |= {before: known[now] for before, now in RENAMED.items()}
     guides = {name: getattr(autoguide, name) for name in autoguide.__all__}
     try:
-        found = storage.load(path, known, {**guides, **things}, unchecked)
+        posterior = storage.load(path, known, {**guides, **things}, unchecked)
     except encoding.NotSupplied as error:
         if model is None:
             raise
         got = ", ".join(map(repr, things)) or an(type(model).__name__)
         raise encoding.NotSupplied(error.expected, got, error.do) from None
-    if not isinstance(found, Posterior):
-        raise StorageError(
-            "a Posterior in the file", type(found).__name__, "pass a file written by posterior.save"
-        )
+    if not isinstance(posterior, Posterior):
+        do = "pass a file written by posterior.save"
+        raise StorageError("a Posterior in the file", type(posterior).__name__, do)
     try:
-        _check(found)
-        if any(isinstance(thing, nn.Module) for thing in things.values()):
-            _same_shapes(found)
-        if storage.is_of_the_format_before(path):
-            found = _marked(found)
-        if found.recipe is not None:
-            object.__setattr__(found.model, "given", found.recipe)
-            object.__setattr__(found.model, "made_for", (found.data, found.scaler))
-        return found
+        return _ready(posterior, path, things)
     except StorageError:
         raise
-    except Exception as error:  # a recipe may raise anything where its numbers are not its own
+    except Exception as error:  # a recipe may raise anything on numbers that are not its own
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise StorageError(
-            "a Posterior that fits its model", reason, "pass the recipe that was fitted"
-        ) from None
+        wanted = "a Posterior that fits its model"
+        raise StorageError(wanted, reason, SAME_RECIPE) from None
 
 
-def _marked(found: Posterior) -> Posterior:
-    """With a recipe that says that its numbers are on the standardised scale; those of "ppgp-1" do not say so."""
-    model: Any = found.model
+def _ready(posterior: Posterior, path: str | Path, things: Mapping[str, Any]) -> Posterior:
+    """Check a posterior that was read, and connect its model with the recipe and the data."""
+    _check(posterior)
+    if any(isinstance(thing, nn.Module) for thing in things.values()):
+        _check_shapes(posterior)
+    if storage.is_of_the_format_before(path):
+        posterior = _marked_as_standardised(posterior)
+    if posterior.recipe is not None:
+        object.__setattr__(posterior.model, "given", posterior.recipe)
+        object.__setattr__(posterior.model, "made_for", (posterior.data, posterior.scaler))
+    return posterior
+
+
+def _marked_as_standardised(posterior: Posterior) -> Posterior:
+    """Return a posterior whose recipe states that its numbers are on the standardised scale.
+
+    Recipes in files of format "ppgp-1" do not state it.
+    """
+    model: Any = posterior.model
     own = getattr(model, "__dataclass_fields__", {})
-    if found.scaler is None or "standardised" not in own or model.standardised:
-        return found
-    return replace(found, model=replace(model, standardised=True))
+    if posterior.scaler is None or "standardised" not in own or model.standardised:
+        return posterior
+    return replace(posterior, model=replace(model, standardised=True))
 
 
-def _check(found: Posterior) -> None:
-    """Refuse fields that are not those of one fit."""
-    tensors = {**found.params, **found.draws}
-    counts = {tuple(value.shape[:2]) for value in found.draws.values()}
+def _check(posterior: Posterior) -> None:
+    """Check that the fields are those of one fit.
+
+    Raises:
+        StorageError: naming the first field that is not.
+    """
+    for name, holds in _facts(posterior):
+        if not holds:
+            do = "it is damaged or foreign; save again"
+            raise StorageError(f"{name} in the file", "something else", do)
+
+
+def _facts(posterior: Posterior) -> Iterator[tuple[str, bool]]:
+    """Yield (what a field has to be, whether it is)."""
+    draws, data, recipe = posterior.draws, posterior.data, posterior.recipe
+    tensors = {**posterior.params, **draws}
+    shapes = {tuple(value.shape[:2]) for value in draws.values()}
     weights = sum(value.numel() for value in tensors.values())
-    scaler, data = found.scaler, found.data
-    means = [] if scaler is None else [scaler.x_mean, scaler.x_sd, scaler.y_mean, scaler.y_sd]
-    rows = isinstance(data, Dataset)
-    facts = {
-        "tensors by site": all(isinstance(v, Tensor) for v in tensors.values()),
-        "draws [chain, draw, ...]": len(counts) < 2
-        and all(len(c) == 2 and min(c) > 0 for c in counts),
-        "a Dataset or arguments": rows or isinstance(data, Mapping),
-        "stats by name": all(isinstance(name, str) for name in found.stats),
-        "seconds": isinstance(found.seconds, float | int),
-        "sentences of warning": isinstance(found.warnings, tuple)
-        and all(isinstance(s, str) for s in found.warnings),
-        "a Scaler of these columns": scaler is None
-        or (rows and [v.shape for v in means] == [(data.d,), (data.d,), (), ()]),
-        "all the weights of a network": all(
-            _largest(network) <= weights
-            for network in networks.instances_in((found.model, found.recipe), networks.Network)
-        ),
-        "tables that the fit has seen besides": isinstance(found.also_seen, tuple)
-        and all(isinstance(table, Dataset | Mapping) for table in found.also_seen),
-        "a recipe of this model": found.recipe is None or type(found.recipe) is type(found.model),
-    }
-    wrong = [name for name, holds in facts.items() if not holds]
-    if wrong:
-        raise StorageError(
-            f"{wrong[0]} in the file", "something else", "it is damaged or foreign; save again"
-        )
+    complete = all(len(shape) == 2 and min(shape) > 0 for shape in shapes)
+    encoders = networks.instances_in((posterior.model, recipe), networks.Network)
+    yield "tensors by site", all(isinstance(v, Tensor) for v in tensors.values())
+    yield "draws [chain, draw, ...]", len(shapes) < 2 and complete
+    yield "a Dataset or arguments", isinstance(data, Dataset | Mapping)
+    yield "stats by name", all(isinstance(name, str) for name in posterior.stats)
+    yield "seconds", isinstance(posterior.seconds, float | int)
+    yield "sentences of warning", _is_tuple_of(posterior.warnings, str)
+    yield "a Scaler of these columns", _scaler_fits(posterior)
+    yield "all the weights of a network", all(_largest(e) <= weights for e in encoders)
+    also_seen = _is_tuple_of(posterior.also_seen, Dataset | Mapping)
+    yield "tables that the fit has seen besides", also_seen
+    yield "a recipe of this model", recipe is None or type(recipe) is type(posterior.model)
+
+
+def _is_tuple_of(value: object, kind: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(part, kind) for part in value)
+
+
+def _scaler_fits(posterior: Posterior) -> bool:
+    scaler, data = posterior.scaler, posterior.data
+    if scaler is None:
+        return True
+    if not isinstance(data, Dataset):
+        return False
+    parts = (scaler.x_mean, scaler.x_sd, scaler.y_mean, scaler.y_sd)
+    return [part.shape for part in parts] == [(data.d,), (data.d,), (), ()]
 
 
 def _largest(network: networks.Network) -> int:
-    """A lower bound on the weights of its largest layer, computed without building it."""
-    sizes = [
-        *getattr(network, "hidden", ()),
-        *getattr(network, "channels", ()),
-        getattr(network, "out", 1),
-    ]
+    """Return a lower bound on the weights of the largest layer, without building the network."""
+    sizes = [*getattr(network, "hidden", ()), *getattr(network, "channels", ())]
+    sizes.append(getattr(network, "out", 1))
     return max((prod(pair) for pair in pairwise(sizes)), default=0)
 
 
-def _same_shapes(found: Posterior) -> None:
-    """Refuse a module whose weights have other names or shapes than those in the file."""
-    sites = found.model.sites(found.data.d)
-    held = {name: v.shape for name, v in found.params.items()} | {
-        name: v.shape[2:] for name, v in found.draws.items()
-    }
-    for name, s in sites.items():
-        if not s.fixed or isinstance(s, Param):
-            got = tuple(held.get(name, ()))
-            if name not in held or got != tuple(s.shape):
-                stored = str(list(got)) if name in held else "nothing of that name"
-                raise StorageError(
-                    f"{name} of shape {list(s.shape)} in the file",
-                    stored,
-                    "pass the recipe that was fitted",
-                )
+def _check_shapes(posterior: Posterior) -> None:
+    """Check the names and shapes of the weights of a module against those in the file.
+
+    Raises:
+        StorageError: naming the first weight that differs.
+    """
+    sites = posterior.model.sites(posterior.data.d)
+    held = {name: tuple(value.shape) for name, value in posterior.params.items()}
+    held |= {name: tuple(value.shape[2:]) for name, value in posterior.draws.items()}
+    for name, site in sites.items():
+        if site.fixed and not isinstance(site, Param):
+            continue
+        if held.get(name) != tuple(site.shape):
+            got = str(list(held[name])) if name in held else "nothing of that name"
+            wanted = f"{name} of shape {list(site.shape)} in the file"
+            raise StorageError(wanted, got, SAME_RECIPE)
     strange = [name for name in held if name not in sites]
     if strange:
-        raise StorageError(
-            "the weights of this module alone",
-            f"{strange[0]} too",
-            "pass the recipe that was fitted",
-        )
+        wanted = "the weights of this module alone"
+        raise StorageError(wanted, f"{strange[0]} too", SAME_RECIPE)

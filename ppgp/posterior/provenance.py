@@ -1,4 +1,4 @@
-"""Where a prediction comes from: its rows, and those of the fit behind it, to be compared once y is known."""
+"""Which rows of a prediction are training rows, to be decided once their y are known."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ from ..target.handlers import Run, quietly
 
 @dataclass(frozen=True, eq=False)
 class Provenance:
-    """The rows of a prediction and those of the fit. x alone is no evidence that a row was seen: a pair (x, y) is.
+    """The rows of a prediction and the training rows.
 
-    Args:
-        trained: () -> the fit's inputs [n, k] and targets [n], in the units of the data.
+    The same x alone does not make a row a training row: the same pair (x, y) does.
+
+    Attributes:
+        trained: () -> the training inputs [n, k] and targets [n], in the units of the data.
         rows: () -> the inputs [m, k] of the prediction.
-        index: which of these rows; None: all.
-        others: the same rows, and those of other tables that the fit owes something to.
+        index: Which of these rows; None for all.
+        others: The same rows compared with other tables that influenced the fit.
     """
 
     trained: Callable[[], tuple[Table, Table]]
@@ -36,31 +38,42 @@ class Provenance:
 
     def __getitem__(self, index: Tensor) -> Provenance:
         others = tuple(other[index] for other in self.others)
-        return replace(
-            self, index=index if self.index is None else self.index[index], others=others
-        )
+        if self.index is not None:
+            index = self.index[index]
+        return replace(self, index=index, others=others)
 
     def in_training_with(self, y: Tensor) -> Tensor:
-        """[m] bool: rows that the fit has seen with this y [m], up to rounding, where chance does not explain as many."""
+        """Return which rows are training rows with this y [m], as [m] bool.
+
+        Pairs (x, y) are compared up to rounding; matches that chance explains do not count.
+        """
         target = numbers(y)
         key = target.tobytes()
         if key not in self._last:  # several scores are calibrated on the same rows
             X, known = self.trained()
-            rows = self.rows() if self.index is None else self.rows()[self.index.cpu().numpy()]
-            found = torch.from_numpy(
-                same_rows(np.column_stack([X, known]), np.column_stack([rows, target]))
-            )
+            rows = self.rows()
+            if self.index is not None:
+                rows = rows[self.index.cpu().numpy()]
+            before, now = np.column_stack([X, known]), np.column_stack([rows, target])
+            repeated = torch.from_numpy(same_rows(before, now))
             for other in self.others:
-                found = found | other.in_training_with(y)
+                repeated = repeated | other.in_training_with(y)
             self._last.clear()
-            self._last[key] = found
+            self._last[key] = repeated
         return self._last[key]
 
 
 def of_table(
     X: Tensor, train: Dataset, scaler: Scaler | None, others: Sequence[Any] = ()
 ) -> Provenance:
-    """Of rows X [m, d] on the scale of the training table; ``others``: tables in the units of the data."""
+    """Return the provenance of rows of a table.
+
+    Args:
+        X: the rows [m, d], on the scale of the training table.
+        train: the training table.
+        scaler: the standardisation of the training table.
+        others: other tables that influenced the fit, in the units of the data.
+    """
 
     def inputs(rows: Tensor) -> Table:
         return numbers(rows if scaler is None else rows * scaler.x_sd + scaler.x_mean)
@@ -74,36 +87,39 @@ def of_table(
 
     def beside(other: Dataset) -> Provenance:
         there, here = common_columns(other, train)
-        return Provenance(
-            lambda: (numbers(other.X)[:, there], numbers(other.y)), lambda: rows()[:, here]
-        )
 
-    return Provenance(
-        trained, rows, others=tuple(beside(other) for other in others if isinstance(other, Dataset))
-    )
+        def trained_there() -> tuple[Table, Table]:
+            return numbers(other.X)[:, there], numbers(other.y)
+
+        return Provenance(trained_there, lambda: rows()[:, here])
+
+    tables = tuple(beside(other) for other in others if isinstance(other, Dataset))
+    return Provenance(trained, rows, others=tables)
 
 
 def common_columns(one: Dataset, other: Dataset) -> tuple[list[int], list[int]]:
-    """The columns that two tables share, as places in either: by their names, or all where neither has names and
-    their number is the same. None where nothing says which is which: then y alone tells rows apart."""
+    """Return the positions of the columns that two tables share, in the one and in the other.
+
+    Columns are matched by name if both tables have names. Otherwise all columns match if the
+    tables have as many, and none if not; rows are then compared by y alone.
+    """
     if one.feature_names and other.feature_names:
         both = [name for name in one.feature_names if name in other.feature_names]
-        return [one.feature_names.index(name) for name in both], [
-            other.feature_names.index(name) for name in both
-        ]
+        first = [one.feature_names.index(name) for name in both]
+        return first, [other.feature_names.index(name) for name in both]
     every = list(range(one.d)) if one.d == other.d else []
     return every, every
 
 
 class ProgramRows:
-    """The rows of a program: its observed sites have the y, and the arguments with one entry per row are the inputs.
+    """The rows of a program: y are its observed sites, inputs the arguments with one entry per row.
 
     Args:
-        function: the program.
-        theta: every site and param of one draw.
-        data: the arguments of the fit.
-        given: the arguments of the prediction.
-        others: the arguments of other fits that this one owes something to.
+        function: The program.
+        theta: Every site and param of one draw.
+        data: The arguments of the fit.
+        given: The arguments of the prediction.
+        others: The arguments of other fits that influenced this one.
     """
 
     def __init__(
@@ -114,15 +130,17 @@ class ProgramRows:
         given: Mapping[str, Any],
         others: Sequence[Any] = (),
     ) -> None:
-        programs = [
-            other for other in others if isinstance(other, Mapping) and other.keys() == data.keys()
-        ]
-        self.others = [ProgramRows(function, theta, other, given) for other in programs]
-        self.function, self.theta, self.data, self.given = function, theta, data, given
-        self._observed: dict[str, Table] | None = None
+        self.function = function
+        self.theta = theta
+        self.data = data
+        self.given = given
+        self.others: list[ProgramRows] = []
+        for other in others:
+            if isinstance(other, Mapping) and other.keys() == data.keys():
+                self.others.append(ProgramRows(function, theta, other, given))
 
     def at(self, site: str, rows: int) -> Provenance:
-        """Of the law of a site at so many rows."""
+        """Return the provenance of the prediction of a site at this number of rows."""
 
         @cache
         def pairs() -> tuple[Table, Table, Table]:
@@ -139,7 +157,7 @@ class ProgramRows:
         return Provenance(lambda: pairs()[:2], lambda: pairs()[2], others=others)
 
     def _targets(self, site: str) -> Table:
-        """The y [n] that the fit saw at a site; empty where it saw none, or has no rows there."""
+        """Return the training y [n] of a site; empty if it is not observed, or has no rows."""
         with quietly(), seeded(0), torch.no_grad(), Run(dict(self.theta)) as run:
             self.function(**self.data)
         observed = run.observed()
@@ -148,11 +166,12 @@ class ProgramRows:
 
 
 def numbers(values: Tensor) -> Table:
+    """Return a tensor as a NumPy array in float64."""
     return values.detach().cpu().double().numpy()
 
 
 def columns(value: Any, n: int) -> Table | None:
-    """An argument with one entry per row as columns [n, k]; None where it has none."""
+    """Return an argument with one entry per row as columns [n, k]; None for other arguments."""
     try:
         table = numbers(value) if isinstance(value, Tensor) else np.asarray(value, dtype=float)
     except (TypeError, ValueError):

@@ -1,11 +1,11 @@
-"""Region: intervals or label sets, with the sentence that is guaranteed about them."""
+"""Region: prediction intervals or label sets, with the exact statement of their guarantee."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,32 +17,38 @@ __all__ = ["Region"]
 
 
 def exact_level(level: float) -> Fraction:
-    """The level as the rational number the user wrote: 0.9 is 9/10, not the nearest double.
+    """Return the level as the rational number that the user wrote: 0.9 is exactly 9/10.
 
     Raises:
-        SettingError: if it does not lie strictly between 0 and 1.
+        SettingError: If it does not lie strictly between 0 and 1.
     """
-    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
-        do = (
-            f"write {level / 100:g} for {level:g} %"
-            if isinstance(level, int | float) and 1 < level < 100
-            else "for example 0.9"
-        )
+    number = isinstance(level, int | float)
+    if isinstance(level, bool) or not number or not 0 < level < 1:
+        do = "for example 0.9"
+        if number and 1 < level < 100:
+            do = f"write {level / 100:g} for {level:g} %"
         raise SettingError("a level in (0, 1)", repr(level), do)
     return Fraction(str(level))
 
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """A set for each of n rows: an interval [lower, upper], or a set of labels [n, K].
+    """One set per row: an interval [lower, upper], or a set of labels.
 
-    An interval with lower > upper is empty; methods give it lower = inf and upper = -inf. NaN is no end. ``pieces`` holds a
-    union of intervals where the set is one: for each row a list of (lower, upper). ``guarantee`` is the exact sentence
-    that holds.
+    An interval with lower > upper is empty; an empty interval has lower = inf and upper = -inf.
+
+    Attributes:
+        level: The nominal coverage, strictly between 0 and 1.
+        guarantee: The exact sentence that holds about the coverage.
+        lower: Lower ends [n], None for labels.
+        upper: Upper ends [n], None for labels.
+        labels: [n, K] bool, the labels in each set; None for intervals.
+        n_calibration: The number of calibration rows, if there are any.
+        pieces: One tuple of (lower, upper) per row, where the sets are unions of intervals.
 
     Raises:
-        SettingError: if there are neither intervals nor labels, or both.
-        NumericalError: if an end is NaN: a set that could not be computed is not an empty one.
+        SettingError: If there are neither intervals nor labels, or both.
+        NumericalError: If an end is NaN. A set that could not be computed is not an empty one.
     """
 
     level: float
@@ -56,25 +62,25 @@ class Region:
     def __post_init__(self) -> None:
         interval = self.lower is not None and self.upper is not None
         if interval == (self.labels is not None):
-            raise SettingError(
-                "either lower and upper, or labels, in a Region", "both or neither", "pass one kind"
-            )
-        if interval:
-            lower, upper = cast(Tensor, self.lower), cast(Tensor, self.upper)
+            wanted = "either lower and upper, or labels, in a Region"
+            raise SettingError(wanted, "both or neither", "pass one kind")
+        if self.lower is not None and self.upper is not None:
+            lower, upper = self.lower, self.upper
             missing = torch.isnan(lower) | torch.isnan(upper)
             bad = torch.nonzero(missing).flatten().tolist()
             if bad:
-                raise NumericalError(
-                    "ends of intervals that are numbers",
-                    f"NaN in {listed(bad, 'row')}",
-                    "check the predictions of those rows; an empty interval has lower = inf and upper = -inf",
+                do = (
+                    "check the predictions of those rows; an empty interval has lower = inf and "
+                    "upper = -inf"
                 )
+                got = f"NaN in {listed(bad, 'row')}"
+                raise NumericalError("ends of intervals that are numbers", got, do)
 
     def __len__(self) -> int:
-        return len(self.labels if self.labels is not None else self.lower)  # type: ignore[arg-type]
+        return len(self._ends()[0] if self.labels is None else self.labels)
 
     def __iter__(self) -> Iterator[Tensor]:
-        """``lower, upper = region``."""
+        """Iterate over (lower, upper), so that ``lower, upper = region`` works."""
         return iter(self._ends())
 
     def _ends(self) -> tuple[Tensor, Tensor]:
@@ -84,7 +90,7 @@ class Region:
 
     @property
     def empty(self) -> Tensor:
-        """[n] bool: rows whose set holds nothing."""
+        """[n] bool: whether the set is empty."""
         if self.labels is not None:
             return ~self.labels.any(-1)
         lower, upper = self._ends()
@@ -92,7 +98,7 @@ class Region:
 
     @property
     def infinite(self) -> Tensor:
-        """[n] bool: rows whose interval has no end on some side (all labels, for label sets)."""
+        """[n] bool: whether the interval is unbounded, or the label set holds all labels."""
         if self.labels is not None:
             return self.labels.all(-1)
         lower, upper = self._ends()
@@ -100,29 +106,28 @@ class Region:
 
     @property
     def width(self) -> Tensor:
-        """[n]: length of the interval (of all its pieces), or number of labels; 0 where empty."""
+        """[n]: length of the interval or of all its pieces, or number of labels; 0 if empty."""
         if self.labels is not None:
             return self.labels.sum(-1)
         lower, upper = self._ends()
         if self.pieces is not None:
-            return torch.tensor(
-                [sum(b - a for a, b in row) for row in self.pieces],
-                dtype=lower.dtype,
-                device=lower.device,
-            )
+            lengths = [sum(b - a for a, b in row) for row in self.pieces]
+            return torch.tensor(lengths, dtype=lower.dtype, device=lower.device)
         return torch.where(self.empty, torch.zeros_like(lower), upper - lower)
 
     def covers(self, y: Any) -> Tensor:
-        """[n] bool: whether each y lies in its set; both ends belong to it.
+        """Return whether each y lies in its set, [n] bool; both ends belong to an interval.
+
+        Args:
+            y: Targets [n].
 
         Raises:
-            DataError: if y has another length.
+            DataError: If y has another length.
         """
         y = as_tensor(y, "y")
         if y.shape != (len(self),):
-            raise DataError(
-                f"y with shape [{len(self)}]", f"shape {list(y.shape)}", "pass one target a row"
-            )
+            got = f"shape {list(y.shape)}"
+            raise DataError(f"y with shape [{len(self)}]", got, "pass one target per row")
         if self.labels is not None:
             y = y.to(self.labels.device)
             known = (y == y.round()) & (y >= 0) & (y < self.labels.shape[1])
@@ -131,19 +136,16 @@ class Region:
         lower, upper = self._ends()
         y = y.to(lower)
         if self.pieces is not None:
-            inside = [
-                any(a <= v <= b for a, b in row)
-                for row, v in zip(self.pieces, y.tolist(), strict=True)
-            ]
+            rows = zip(self.pieces, y.tolist(), strict=True)
+            inside = [any(a <= v <= b for a, b in row) for row, v in rows]
             return torch.tensor(inside, device=lower.device)
         return (lower <= y) & (y <= upper)
 
     def __repr__(self) -> str:
         kind = "label sets" if self.labels is not None else "intervals"
-        shares = f"{float(self.infinite.double().mean()):.1%} infinite, {float(self.empty.double().mean()):.1%} empty"
-        calibrated = (
-            "" if self.n_calibration is None else f", {self.n_calibration} calibration rows"
-        )
-        return (
-            f"<Region {len(self)} {kind} at {self.level}: {self.guarantee}{calibrated}; {shares}>"
-        )
+        infinite = float(self.infinite.double().mean())
+        empty = float(self.empty.double().mean())
+        text = f"<Region {len(self)} {kind} at {self.level}: {self.guarantee}"
+        if self.n_calibration is not None:
+            text += f", {self.n_calibration} calibration rows"
+        return f"{text}; {infinite:.1%} infinite, {empty:.1%} empty>"

@@ -1,4 +1,4 @@
-"""Draws in the units of the data, and their summary: one row a scalar."""
+"""Draws in the units of the data, and their summary with one row per scalar."""
 
 from __future__ import annotations
 
@@ -22,7 +22,16 @@ UNITS = ("model", "data")
 def draws_in(
     units: str, draws: Mapping[str, Tensor], model: Any, scaler: Scaler | None
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """Draws on the scale of the model or in the units of the data, and the sites that stay on the former as they have no equivalent.
+    """Return draws on the scale of the model, or in the units of the data.
+
+    Args:
+        units: "model" or "data".
+        draws: ``{site: [chain, draw, *event]}`` on the scale of the model.
+        model: the prepared model.
+        scaler: the standardisation of the data.
+
+    Returns:
+        The draws, and the sites that stay on the scale of the model for want of an equivalent.
 
     Raises:
         UnknownName: if ``units`` is neither "model" nor "data".
@@ -31,19 +40,18 @@ def draws_in(
         raise UnknownName("system of units", units, UNITS)
     if units == "model" or scaler is None or not draws:
         return dict(draws), []
-    found = model.data_units(draws, scaler)
-    moved = {name: found.get(name) for name in draws}
-    left = [name for name, value in moved.items() if value is None]
-    return {name: draws[name] if value is None else value for name, value in moved.items()}, left
+    converted = model.data_units(draws, scaler)
+    left = [name for name in draws if converted.get(name) is None]
+    return {name: draws[name] if name in left else converted[name] for name in draws}, left
 
 
 def cut_short(stats: Mapping[str, Any]) -> bool:
-    """Whether Ctrl-C ended the search for a posterior of these stats before its time; files of earlier versions do not say."""
+    """Whether the stats record that Ctrl-C ended the search early; older files do not say."""
     return bool(stats.get("interrupted", False))
 
 
 def scale_of(units: str, scaler: Scaler | None) -> str:
-    """What the draws are on, in words."""
+    """Return the scale of the draws in words."""
     return "units of the data" if units == "data" or scaler is None else "standardised scale"
 
 
@@ -54,13 +62,19 @@ def table_of(
     chains: int,
     angles: Sequence[str] = (),
 ) -> Any:
-    """The figures of ``Posterior.summary``; ``chains`` is 0 where draws are independent."""
+    """Return the data frame of ``Posterior.summary``.
+
+    Args:
+        draws: ``{site: [chain, draw, *event]}``.
+        left: the sites that are on the standardised scale for want of an equivalent.
+        title: the name of the index.
+        chains: the number of chains; 0 if the draws are independent.
+        angles: the sites that are angles.
+    """
     import pandas as pd
 
-    plane = {name: (value.cos(), value.sin()) for name, value in draws.items() if name in angles}
-    draws = {
-        name: about_its_mean(value) if name in plane else value for name, value in draws.items()
-    }
+    points = {name: (value.cos(), value.sin()) for name, value in draws.items() if name in angles}
+    draws = {**draws, **{name: around_circular_mean(draws[name]) for name in points}}
     rows, index = [], []
     for name, value in draws.items():
         flat = value.reshape(*value.shape[:2], -1)
@@ -68,55 +82,63 @@ def table_of(
         for j in range(flat.shape[2]):
             x = flat[..., j].flatten().double()
             q = torch.quantile(x, torch.tensor([0.05, 0.5, 0.95], dtype=x.dtype, device=x.device))
-            spread = float(x.std()) if len(x) > 1 else float("nan")
-            rows.append([float(x.mean()), spread, *q.tolist()])
-            event = torch.unravel_index(torch.tensor(j), value.shape[2:]) if value.ndim > 2 else ()
-            at = f"[{', '.join(str(int(i)) for i in event)}]" if value.ndim > 2 else ""
-            index.append(name + at + mark)
+            sd = float(x.std()) if len(x) > 1 else math.nan
+            rows.append([float(x.mean()), sd, *q.tolist()])
+            index.append(name + _subscript(j, value.shape[2:]) + mark)
     table = pd.DataFrame(
         rows, index=pd.Index(index, name=title), columns=["mean", "sd", "5%", "50%", "95%"]
     )
     if chains and draws:
-        for column, found in _of_chains(draws, chains, plane).items():
-            table[column] = np.concatenate([np.ravel(found[name]) for name in draws])
+        for column, statistic in _chain_statistics(draws, chains, points).items():
+            table[column] = np.concatenate([np.ravel(statistic[name]) for name in draws])
     return table
 
 
-def about_its_mean(angle: Tensor) -> Tensor:
-    """Angles [chain, draw, *event] on the turn around their circular mean, where they have no seam."""
+def around_circular_mean(angle: Tensor) -> Tensor:
+    """Return angles [chain, draw, *event] within pi of their circular mean."""
     middle = torch.atan2(angle.sin().mean((0, 1)), angle.cos().mean((0, 1)))
     return middle + torch.remainder(angle - middle + math.pi, 2 * math.pi) - math.pi
 
 
-def _of_chains(
-    draws: Mapping[str, Tensor], chains: int, plane: Mapping[str, tuple[Tensor, Tensor]]
+def _subscript(position: int, shape: torch.Size) -> str:
+    """Return the indices of an element in row-major order, such as "[0, 2]"; "" for a scalar."""
+    if not shape:
+        return ""
+    indices = torch.unravel_index(torch.tensor(position), shape)
+    return f"[{', '.join(str(int(i)) for i in indices)}]"
+
+
+def _chain_statistics(
+    draws: Mapping[str, Tensor], chains: int, points: Mapping[str, tuple[Tensor, Tensor]]
 ) -> dict[str, dict[str, np.ndarray]]:
-    """``{figure: {site: [*event]}}``; ``plane``: cosine and sine of the angles."""
-    found = _figures(draws, chains)
+    """Return ``{statistic: {site: [*event]}}``; ``points`` holds cosine and sine of the angles."""
+    statistics = _statistics(draws, chains)
     for worse, kind in ((np.fmin, "ess_bulk"), (np.fmin, "ess_tail"), (np.fmax, "r_hat")):
-        for name, parts in plane.items() if kind in found else ():
-            found[kind][name] = worse(
-                *(_figures({name: part}, chains)[kind][name] for part in parts)
-            )
-    return found
+        if kind not in statistics:
+            continue
+        for name, (cosine, sine) in points.items():
+            of_cosine = _statistics({name: cosine}, chains)[kind][name]
+            of_sine = _statistics({name: sine}, chains)[kind][name]
+            statistics[kind][name] = worse(of_cosine, of_sine)
+    return statistics
 
 
-def _figures(draws: Mapping[str, Tensor], chains: int) -> dict[str, dict[str, np.ndarray]]:
+def _statistics(draws: Mapping[str, Tensor], chains: int) -> dict[str, dict[str, np.ndarray]]:
     az = arviz_bridge.arviz()
     arrays = {k: v.double().cpu().numpy() for k, v in draws.items()}
-    with silenced(RuntimeWarning):  # a scalar that never moves has no variance to divide by
-        warnings.filterwarnings(
-            "ignore", "More chains", UserWarning
-        )  # ArviZ takes few draws for axes in disorder
+    with silenced(RuntimeWarning):  # a constant scalar has no variance to divide by
+        # with few draws ArviZ suspects that the axes are in the wrong order
+        warnings.filterwarnings("ignore", "More chains", UserWarning)
         data = az.convert_to_dataset(arrays)
-        figures = {
+        statistics = {
             "mcse_mean": az.mcse(data, method="mean"),
             "mcse_sd": az.mcse(data, method="sd"),
             "ess_bulk": az.ess(data, method="bulk"),
             "ess_tail": az.ess(data, method="tail"),
         }
-        if chains > 1:  # R-hat compares chains: a single one has none, rather than NaN
-            figures["r_hat"] = az.rhat(data)
+        if chains > 1:  # a single chain has no R-hat, rather than NaN
+            statistics["r_hat"] = az.rhat(data)
     return {
-        kind: {name: figure[name].to_numpy() for name in draws} for kind, figure in figures.items()
+        kind: {name: statistic[name].to_numpy() for name in draws}
+        for kind, statistic in statistics.items()
     }

@@ -77,7 +77,7 @@ def test_what_only_numbers_have_is_refused_with_advice(law: Distribution, what: 
 
 
 def test_probabilities_of_numbers_are_refused_with_advice() -> None:
-    with pytest.raises(NotApplicable, match="got a continuous law"):
+    with pytest.raises(NotApplicable, match="got a continuous distribution"):
         Prediction(dist.Normal(torch.zeros(1, 2), torch.ones(1, 2))).probabilities
 
 

@@ -109,7 +109,7 @@ def test_a_law_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
 
 def test_targets_of_another_length_are_refused() -> None:
     for use in ("cdf", "log_prob", "crps", "pit"):
-        with pytest.raises(DataError, match=r"one y a row \(3\)"):
+        with pytest.raises(DataError, match=r"one y per row \(3\)"):
             getattr(Prediction(LAW), use)(np.zeros(4))
 
 
@@ -214,7 +214,7 @@ def test_rows_of_a_joint_law_cannot_be_taken_out() -> None:
 def test_quantiles_are_of_one_probability_or_one_a_row() -> None:
     law = Prediction(dist.Normal(torch.zeros(2, dtype=torch.float64), 1.0))
     assert law.quantile(torch.tensor([0.2, 0.5]))[1] == 0.0
-    with pytest.raises(SettingError, match=r"one a row \(2\), got 3: call it once"):
+    with pytest.raises(SettingError, match=r"one per row \(2\), got 3: call it once"):
         law.quantile(torch.tensor([0.1, 0.5, 0.9]))
 
 
