@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..errors import NotApplicable, counted
 from ..posterior.convergence import (
-    ESS_A_CHAIN,
+    ESS_PER_CHAIN,
     RHAT_LIMIT,
     k_hat_limit,
     mixing,
@@ -181,9 +181,9 @@ def _chains(posterior: Posterior) -> Diagnosis:
     r_hat, _ = mix.r_hat
     bad = mix.stuck or r_hat > FAR_APART
     few, where = mix.least("tail")
-    if few < ESS_A_CHAIN * mix.chains:
+    if few < ESS_PER_CHAIN * mix.chains:
         findings.append(
-            f"the tail's effective sample size of {where} is {few:.0f} (wanted {ESS_A_CHAIN} a chain): "
+            f"the tail's effective sample size of {where} is {few:.0f} (wanted {ESS_PER_CHAIN} a chain): "
             "raise draws before quoting tail quantiles"
         )
     diverging = posterior.stats.get("diverging")

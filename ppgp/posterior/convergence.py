@@ -148,7 +148,7 @@ def ess_of_each(x: np.ndarray, quantity: str) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Mixing:
-    """R-hat and effective sample sizes of chains, as ``fit``, ``diagnose`` and ``compare`` use them.
+    """R-hat and effective sample sizes of chains, for ``fit``, ``diagnose`` and ``compare``.
 
     Attributes:
         chains: The number of chains.
