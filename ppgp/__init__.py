@@ -1,6 +1,10 @@
-"""ppgp: write a model once as a Pyro program, fit it any way, see which answer to trust, get intervals with a guarantee.
+"""Gaussian processes and Bayesian regression in Pyro, with conformal prediction.
 
-Everything public is imported on first use, so that ``import ppgp`` and ``ppgp --help`` do not wait for torch.
+A model is written once as a Pyro program and fitted by any method. ``compare`` and ``diagnose``
+report which posterior to trust, and ``calibrate`` gives intervals with a coverage guarantee.
+
+Public names are imported on first use, so that ``import ppgp`` and ``ppgp --help`` do not wait for
+torch.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ __version__ = "0.1.0"
 
 load_passively()
 
+#: public class or function -> its module
 _NAMES = {
     "Comparison": "diagnostics.comparison",
     "Diagnosis": "diagnostics.diagnosis",
@@ -41,6 +46,7 @@ _NAMES = {
     "sbc": "diagnostics.simulation_based_calibration",
     "stacking_weights": "diagnostics.leave_one_out",
 }
+#: public module -> where it is
 _MODULES = {
     "conformal": "conformal",
     "data": "data",

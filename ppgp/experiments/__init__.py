@@ -1,4 +1,8 @@
-"""Published experiments, re-run: one a file, with ``run(out, *, seed, quick) -> rows`` and options of its own (strings). Named here, imported when asked for."""
+"""Published experiments that ``ppgp reproduce`` runs again, one per module.
+
+Each module has a function ``run(out, *, seed, quick) -> rows``, which may take further options as
+strings. A module is imported only when its experiment is asked for.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,8 @@ from ..errors import SettingError, UnknownName
 EXPERIMENTS: dict[str, tuple[str, str]] = {
     "iris": (
         "iris",
-        "three species of iris: least squares on labels beside softmax regression, fitted eight ways",
+        "three species of iris: least squares on labels beside softmax regression, "
+        "fitted eight ways",
     ),
     "latent-intervals": (
         "latent_intervals",
@@ -20,28 +25,38 @@ EXPERIMENTS: dict[str, tuple[str, str]] = {
     ),
     "ne-gp": (
         "ne_gp",
-        "neural-enhanced Gaussian processes, exact and sparse: coverage and width before and after calibration (--data-dir: UCI)",
+        "neural-enhanced Gaussian processes, exact and sparse: coverage and width before and "
+        "after calibration (--data-dir: UCI)",
     ),
     "olivetti": (
         "olivetti",
-        "the angle of a turned face by six models, under three protocols (--data-dir: a local copy)",
+        "the angle of a rotated face by six models, under three protocols "
+        "(--data-dir: a local copy)",
     ),
     "uci": (
         "uci",
-        "the UCI regression sets on published splits: exact and sparse GPs beside MC dropout and SVGP: needs --data-dir DIR",
+        "the UCI regression sets on published splits: exact and sparse GPs beside MC dropout "
+        "and SVGP: needs --data-dir DIR",
     ),
 }
 
 
 def options_of(run: Callable[..., Any], arguments: Sequence[str]) -> dict[str, str]:
-    """``--data-dir DIR`` or ``--data-dir=DIR`` as ``{"data_dir": "DIR"}``: options that this experiment alone has.
+    """Read the options that only this experiment has.
+
+    Args:
+        run: The ``run`` function of the experiment.
+        arguments: Words such as ``--data-dir DIR`` or ``--data-dir=DIR``.
+
+    Returns:
+        The options by parameter name, such as ``{"data_dir": "DIR"}``.
 
     Raises:
-        UnknownName: if it has no such option.
-        SettingError: for one without a value, or a word that belongs to none.
+        UnknownName: If the experiment has no such option.
+        SettingError: If an option has no value, or a word belongs to no option.
     """
     known = [name for name in signature(run).parameters if name not in ("out", "seed", "quick")]
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     waiting = list(arguments)
     while waiting:
         word, equals, value = waiting.pop(0).partition("=")
@@ -56,15 +71,15 @@ def options_of(run: Callable[..., Any], arguments: Sequence[str]) -> dict[str, s
             )
         if not equals and not waiting:
             raise SettingError(f"a value for {word}", "none", f"write {word} VALUE")
-        found[name] = value if equals else waiting.pop(0)
-    return found
+        options[name] = value if equals else waiting.pop(0)
+    return options
 
 
 def experiment(name: str) -> Callable[..., list[dict[str, Any]]]:
-    """The ``run`` of an experiment.
+    """Return the ``run`` function of an experiment.
 
     Raises:
-        UnknownName: if there is none of that name.
+        UnknownName: If there is no experiment of that name.
     """
     if name not in EXPERIMENTS:
         raise UnknownName("experiment", name, EXPERIMENTS)

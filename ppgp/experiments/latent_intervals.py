@@ -1,7 +1,8 @@
-"""Intervals for y from the standard deviation of f alone, from that of y, and after conformal calibration.
+"""Intervals for y from the standard deviation of f alone, from that of y, and after calibration.
 
-The first is a slip that is often made with Gaussian processes: the predictive law of y is N(mean, var f + noise)
-(Rasmussen & Williams 2006, equation 2.23 and the remark after it), and an interval from var f alone covers f, not y.
+The first is a common mistake with Gaussian processes. The predictive distribution of y is
+N(mean, var f + noise) (Rasmussen & Williams 2006, equation 2.23 and the remark after it), and an
+interval from var f alone covers f, not y.
 """
 
 from __future__ import annotations
@@ -25,12 +26,21 @@ LEVEL = 0.95
 
 
 def run(out: Path, *, seed: int = 0, quick: bool = False) -> list[dict[str, Any]]:
-    """Rows with ``protocol``, ``coverage`` (nominal 0.95), ``width``, ``seconds``; figure ``latent_intervals.png`` in ``out``.
+    """Compare the three intervals of one Gaussian process, fitted by MAP.
 
-    Data: y = sin(3 x) + 0.3 e on [-2, 2], e ~ N(0, 1); one GP by MAP, 2,000 test rows (``quick``: 200).
+    The data are y = sin(3 x) + 0.3 e on [-2, 2] with e ~ N(0, 1). Writes ``latent_intervals.png``.
+
+    Args:
+        out: Folder of the figure.
+        seed: Seed of the data and the fit.
+        quick: Use 200 test rows instead of 2,000.
+
+    Returns:
+        Rows with ``protocol``, ``coverage`` (nominal 0.95), ``width`` and ``seconds``.
     """
     generator = torch.Generator().manual_seed(seed)
-    train, calibration, test = (_data(n, generator) for n in (100, 200, 200 if quick else 2000))
+    n_test = 200 if quick else 2000
+    train, calibration, test = (_data(n, generator) for n in (100, 200, n_test))
     started = time.perf_counter()
     posterior = whole(fit(GP(), train, MAP(), seed=seed, progress=False))
     of_f, of_y = posterior.latent(test.X), posterior.predict(test.X)
@@ -43,8 +53,9 @@ def run(out: Path, *, seed: int = 0, quick: bool = False) -> list[dict[str, Any]
         "calibrated": calibrator(of_y, level=LEVEL),
     }
     seconds = time.perf_counter() - started
+    shown = of_y[:80]
     figure = plots.intervals(
-        of_y[:80], test.y[:80], calibrator(of_y[:80], level=LEVEL), of_f[:80].interval(LEVEL)
+        shown, test.y[:80], calibrator(shown, level=LEVEL), of_f[:80].interval(LEVEL)
     )
     write_figure(out / "latent_intervals.png", figure, dpi=130)
     return [
@@ -61,6 +72,7 @@ def run(out: Path, *, seed: int = 0, quick: bool = False) -> list[dict[str, Any]
 
 
 def _data(n: int, generator: torch.Generator) -> Dataset:
+    """Draw n rows."""
     x = 4 * torch.rand(n, 1, generator=generator, dtype=torch.float64) - 2
     noise = 0.3 * torch.randn(n, generator=generator, dtype=torch.float64)
     return Dataset(x, torch.sin(3 * x[:, 0]) + noise)

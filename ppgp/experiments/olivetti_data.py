@@ -1,6 +1,6 @@
-"""Photographs of faces turned by random angles: the rows of the Olivetti experiment, under three protocols.
+"""Photographs of faces rotated by random angles, split under three protocols.
 
-Samaria & Harter (1994) took the photographs, 10 each of 40 people.
+The photographs are those of Samaria & Harter (1994), 10 of each of 40 people.
 """
 
 from __future__ import annotations
@@ -20,17 +20,22 @@ SCALE = LIMIT / 3**0.5  # standard deviation of the angles
 COPIES = 5  # of each photograph
 TEST, CALIBRATION = 0.2, 0.1  # shares of the rows; the rest is for training
 
-#: what each protocol does against reading the angle off something else than the face
+#: how each protocol prevents reading the angle from something other than the face
 PROTOCOLS = {
     "document": "rows at random, whole frame",
-    "disc": "rows at random, inscribed disc: the black corners of a turned frame give its angle away",
+    "disc": "rows at random, inscribed disc: the black corners of a turned frame "
+    "give its angle away",
     "strict": "disc, and all copies of a photograph in one part",
 }
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Rows of images [n, side^2], pixels centred and scaled by those of ``train``, and angles in units of ``SCALE``."""
+    """Training, calibration and test rows.
+
+    The inputs are images [n, side^2], whose pixels are centred and scaled by those of ``train``.
+    The targets are angles in units of ``SCALE`` degrees.
+    """
 
     train: Dataset
     calibration: Dataset
@@ -38,46 +43,66 @@ class Parts:
 
 
 def photographs(data_dir: str | Path | None, quick: bool) -> Tensor:
-    """[400, 64, 64] in 0 .. 1, or a few small ones; ``data_dir``: scikit-learn's folder, or that of several data sets with it inside."""
+    """Return the photographs [400, 64, 64], with grey values in 0 .. 1.
+
+    Args:
+        data_dir: scikit-learn's data folder, or a folder that contains it as ``olivetti``; None
+            lets scikit-learn choose and download.
+        quick: Return 80 photographs of 16 by 16 pixels.
+    """
     home = None if data_dir is None else Path(data_dir)
-    home = home / "olivetti" if home is not None and (home / "olivetti").is_dir() else home
+    if home is not None and (home / "olivetti").is_dir():
+        home = home / "olivetti"
     faces = load("olivetti", data_home=home).X
     faces = faces.reshape(-1, 64, 64)
     return faces[::5, ::4, ::4] if quick else faces
 
 
 def turned(faces: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """Each face COPIES times, copies of a face side by side: images [n, side, side] and angles [n] in degrees.
+    """Rotate each face COPIES times by random angles.
 
-    Bilinear; what lies outside the frame is black.
+    The interpolation is bilinear, and pixels from outside the frame are black.
+
+    Args:
+        faces: Photographs [m, side, side].
+        seed: Seed of the angles.
+
+    Returns:
+        Images [n, side, side], with the copies of a face next to each other, and angles [n] in
+        degrees.
     """
     generator = torch.Generator().manual_seed(seed)
-    angles = LIMIT * (
-        2 * torch.rand(COPIES * len(faces), generator=generator, dtype=torch.float64) - 1
-    )
-    images = [
-        torch.from_numpy(
-            ndimage.rotate(faces[i // COPIES].numpy(), float(angle), reshape=False, order=1)
-        )
-        for i, angle in enumerate(angles)
-    ]
+    uniform = torch.rand(COPIES * len(faces), generator=generator, dtype=torch.float64)
+    angles = LIMIT * (2 * uniform - 1)
+    images = []
+    for i, angle in enumerate(angles.tolist()):
+        face = faces[i // COPIES].numpy()
+        images.append(torch.from_numpy(ndimage.rotate(face, angle, reshape=False, order=1)))
     return torch.stack(images), angles
 
 
 def disc(side: int) -> Tensor:
-    """[side, side] bool: the pixels whose centres a rotation never takes out of the frame."""
+    """Return the mask [side, side] of the pixels that no rotation moves out of the frame."""
     centred = torch.arange(side) - (side - 1) / 2
     return centred[:, None].square() + centred.square() <= ((side - 1) / 2) ** 2
 
 
 def parts(protocol: str, images: Tensor, angles: Tensor, seed: int) -> Parts:
-    """Training, calibration and test rows; no row is in two."""
+    """Split the rows into disjoint training, calibration and test rows.
+
+    Args:
+        protocol: A key of ``PROTOCOLS``.
+        images: Images [n, side, side].
+        angles: Angles [n] in degrees.
+        seed: Seed of the split.
+    """
     generator = torch.Generator().manual_seed(seed)
     group = COPIES if protocol == "strict" else 1
     order = torch.randperm(len(images) // group, generator=generator)
     rows = (group * order[:, None] + torch.arange(group)).flatten()
-    a, b = (group * round(share * len(order)) for share in (TEST, TEST + CALIBRATION))
-    pieces = [rows[b:], rows[a:b], rows[:a]]
+    n_test = group * round(TEST * len(order))
+    n_held_out = group * round((TEST + CALIBRATION) * len(order))
+    pieces = [rows[n_held_out:], rows[n_test:n_held_out], rows[:n_test]]
     if protocol != "document":
         images = images * disc(images.shape[-1])
     X, y = images.flatten(1), angles / SCALE
@@ -88,7 +113,7 @@ def parts(protocol: str, images: Tensor, angles: Tensor, seed: int) -> Parts:
 
 
 def mirrored(data: Dataset) -> Dataset:
-    """The rows, and each seen in a mirror, which turns the sign of its angle."""
+    """Return the rows and their mirror images, whose angles have the opposite sign."""
     side = round(data.d**0.5)
     other = data.X.reshape(-1, side, side).flip(2).flatten(1)
     return Dataset(
@@ -97,13 +122,20 @@ def mirrored(data: Dataset) -> Dataset:
 
 
 class Odd(nn.Module):
-    """g -> (g(x) - g(mirror image of x)) / 2: what changes its sign with the angle."""
+    """The odd part (g(x) - g(mirror image of x)) / 2 of a module g.
+
+    It changes its sign under a mirror, as the angle does.
+
+    Args:
+        module: The module g of images [n, side^2].
+    """
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
 
     def forward(self, x: Tensor) -> Tensor:
+        """Evaluate the odd part at images [n, side^2]."""
         side = round(x.shape[-1] ** 0.5)
         other = x.reshape(-1, side, side).flip(2).flatten(1)
         return (self.module(x) - self.module(other)) / 2

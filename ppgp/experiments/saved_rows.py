@@ -1,4 +1,4 @@
-"""Rows of an experiment, written to a file as they are complete, so that a stopped run keeps them."""
+"""Rows of an experiment, written as they are complete, so that a stopped run keeps them."""
 
 from __future__ import annotations
 

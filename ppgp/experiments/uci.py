@@ -1,14 +1,17 @@
-"""The UCI regression sets on their published 90/10 splits: RMSE and NLL in the units of y beside two published methods.
+"""The UCI regression sets on their published 90/10 splits, beside two published methods.
 
-Splits: Hernández-Lobato & Adams (2015), as distributed with Gal & Ghahramani (2016). Published columns: MC dropout from the
-corrected runs in that repository; SVGP with 100 inducing inputs from bayesian_benchmarks (Salimbeni), kin8nm from the
-demonstration of doubly stochastic deep GPs. The recipe: kernels of several degrees of smoothness, one lengthscale a column, and
-sums of a smooth and a rough one, fitted by MAP; their predictions are mixed with the weights that leave-one-out densities of the
-training rows ask for.
+RMSE and negative log density (NLL) are in the units of y. The splits are those of Hernández-Lobato
+& Adams (2015), as distributed with Gal & Ghahramani (2016). The published columns are MC dropout,
+from the corrected runs in that repository, and SVGP with 100 inducing inputs, from
+bayesian_benchmarks (Salimbeni); kin8nm from the demonstration of doubly stochastic deep GPs.
 
-On wine a third of the test rows repeat a training row, rating included. Kernels that notice it from the repeats among the training
-rows give such a rating almost all the probability there is, and a density without bound: its NLL tells of the repeats, its RMSE of
-the model.
+The candidates are kernels of several degrees of smoothness, with one lengthscale per column, and
+sums of a smooth and a rough one, fitted by MAP. Their predictions are mixed with stacking weights,
+which maximise the leave-one-out density of the training rows.
+
+On wine a third of the test rows repeat a training row, rating included. Kernels that detect
+repeats among the training rows give such a rating almost all of the probability, and a density
+without bound. The NLL of wine therefore measures the repeats, and its RMSE the model.
 """
 
 from __future__ import annotations
@@ -42,23 +45,19 @@ from ..posterior.prediction import Prediction
 from ..priors import LogNormal
 
 LEVEL = 0.9
-EXACT_UP_TO = 2000  # rows; beyond, "auto" takes the sparse model,
-COLLAPSED_UP_TO = 20_000  # and beyond that the one that takes mini-batches
+#: most rows of the exact model, and of the one with a collapsed bound; beyond it, mini-batches
+EXACT_UP_TO = 2000
+COLLAPSED_UP_TO = 20_000
 INDUCING = 512  # of SGPR
 MOST_INDUCING = 1000  # of SVGP
 BATCH = 512
-FROM_THE_SUBSET = 150  # steps: SVI begins at the mode of a collapsed bound, and q moves along its natural gradient
-COLUMN = LogNormal(
-    0.0, 1.0
-)  # the prior of each lengthscale with which the published table was made
-SMOOTH, MIDDLE, ROUGH = (
-    ARD(kernel)
-    for kernel in (
-        RBF(lengthscale=COLUMN),
-        Matern(1.5, lengthscale=COLUMN),
-        Matern(0.5, lengthscale=COLUMN),
-    )
-)
+#: SVI starts at the mode of the collapsed bound of a subset, and moves q by natural gradients
+SVI_STEPS = 150
+#: prior of each lengthscale, with which the published table was computed
+LENGTHSCALE = LogNormal(0.0, 1.0)
+SMOOTH = ARD(RBF(lengthscale=LENGTHSCALE))
+MIDDLE = ARD(Matern(1.5, lengthscale=LENGTHSCALE))
+ROUGH = ARD(Matern(0.5, lengthscale=LENGTHSCALE))
 KERNELS = (SMOOTH, MIDDLE, ROUGH)
 SUMS = (SMOOTH + MIDDLE, SMOOTH + ROUGH)
 #: set -> (RMSE, NLL) of SVGP and of MC dropout
@@ -72,7 +71,10 @@ PUBLISHED: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
     "wine": ((0.63, 0.95), (0.62, 0.93)),
     "yacht": ((0.66, 0.77), (0.67, 1.25)),
 }
-FILES = "one NAME.npz a set, with X [n, d], y [n], n, splits, and test_mask = np.packbits of a bool [splits, n], in DIR or DIR/uci"
+FILES = (
+    "one NAME.npz per set, with X [n, d], y [n], n, splits, and test_mask = np.packbits of a bool "
+    "[splits, n], in DIR or DIR/uci"
+)
 
 
 def _gp(n: int) -> list[Any]:
@@ -87,9 +89,15 @@ def _svgp(n: int) -> list[Any]:
     return [SVGP(MIDDLE, inducing=min(MOST_INDUCING, n // 2))]
 
 
-#: name -> (rows) -> candidates, which the training rows weigh
+def _auto(n: int) -> list[Any]:
+    if n <= EXACT_UP_TO:
+        return _gp(n)
+    return _sgpr(n) if n <= COLLAPSED_UP_TO else _svgp(n)
+
+
+#: name -> function of the number of rows that returns the candidates
 RECIPES: dict[str, Callable[[int], list[Any]]] = {
-    "auto": lambda n: (_gp if n <= EXACT_UP_TO else _sgpr if n <= COLLAPSED_UP_TO else _svgp)(n),
+    "auto": _auto,
     "gp": _gp,
     "sgpr": _sgpr,
     "svgp": _svgp,
@@ -106,19 +114,27 @@ def run(
     splits: str = "all",
     models: str = "auto",
 ) -> list[dict[str, Any]]:
-    """Rows with ``model``, ``set``, ``rmse``, ``nll`` (means over splits, in the units of y) and their standard errors.
+    """Fit the models on the published splits.
 
-    Each split that is done is a line of ``splits.jsonl`` in ``out``; a run that was stopped goes on from there.
+    Each complete split is a line of ``splits.jsonl``; a run that was stopped resumes from there.
 
     Args:
-        data_dir: a folder with the sets.
-        sets, models: names, comma-separated; models are "auto" (exact up to 2,000 rows, sparse up to 20,000, svgp beyond), "gp", "sgpr" and
-            "svgp" (Matern 3/2, mini-batches).
-        splits: how many of the published splits, or "all".
+        out: Folder of ``splits.jsonl``.
+        seed: Seed of the fits.
+        quick: Use one split of each set, 100 training rows and few steps.
+        data_dir: Folder of the sets.
+        sets: Names of sets, comma-separated.
+        splits: Number of published splits to use, or "all".
+        models: Comma-separated: "gp" (exact), "sgpr" (sparse), "svgp" (Matern 3/2, mini-batches)
+            and "auto" (exact up to 2,000 rows, sparse up to 20,000, svgp beyond).
+
+    Returns:
+        Rows with ``model``, ``set``, ``rmse``, ``nll`` (means over splits, in the units of y) and
+        their standard errors.
 
     Raises:
-        SettingError: without the data, or for a number of splits that there is not.
-        UnknownName: for a model that there is not.
+        SettingError: If the data are missing, or there are fewer splits than asked for.
+        UnknownName: If there is no such model.
     """
     wanted = [name.strip() for name in models.split(",")]
     for name in wanted:
@@ -129,69 +145,68 @@ def run(
             "a folder with the published splits", "none", f"pass --data-dir DIR: {FILES}"
         )
     log = out / "splits.jsonl"
-    done = _whole_lines(log.read_text()) if log.exists() else []
-    known = {(r["set"], r["model"], r["split"], r["seed"], r["quick"]): r for r in done}
+    complete = _complete_lines(log.read_text()) if log.exists() else []
+    known = {(r["set"], r["model"], r["split"], r["seed"], r["quick"]): r for r in complete}
     rows = []
-    for name in (s.strip() for s in sets.split(",")):
+    for name in (part.strip() for part in sets.split(",")):
         path = _file(Path(data_dir), name)
         for model in wanted:
-            found = []
+            records = []
             for number, train, test in splits_of(path, 1 if quick else splits):
                 key = (name, model, number, seed, quick)
                 if key not in known:
-                    known[key] = {
-                        "set": name,
-                        "model": model,
-                        "split": number,
-                        "n": train.n + test.n,
-                    }
-                    known[key] |= {
-                        "seed": seed,
-                        "quick": quick,
-                        **_measured(RECIPES[model](train.n), train, test, seed, quick),
-                    }
-                    append(log, json.dumps(known[key]) + "\n")
-                found.append(known[key])
-            rows.append(_row(name, model, found))
+                    record: dict[str, Any] = {"set": name, "model": model, "split": number}
+                    record |= {"n": train.n + test.n, "seed": seed, "quick": quick}
+                    record |= _evaluate(RECIPES[model](train.n), train, test, seed, quick)
+                    append(log, json.dumps(record) + "\n")
+                    known[key] = record
+                records.append(known[key])
+            rows.append(_row(name, model, records))
     return rows
 
 
-def _whole_lines(text: str) -> list[dict[str, Any]]:
-    """Without what a killed run left of a line: that split is run again."""
-    found = []
+def _complete_lines(text: str) -> list[dict[str, Any]]:
+    """Return the records, without the partial line of a killed run, whose split is run again."""
+    records = []
     for line in text.splitlines():
         with suppress(json.JSONDecodeError):
-            found.append(json.loads(line))
-    return found
+            records.append(json.loads(line))
+    return records
 
 
 def path_of(folder: Path, name: str) -> Path | None:
-    """``name``.npz in the folder or its ``uci``; None where it is not."""
-    return next(
-        (
-            path
-            for path in (folder / f"{name}.npz", folder / "uci" / f"{name}.npz")
-            if path.is_file()
-        ),
-        None,
-    )
+    """Return the path of ``name``.npz in the folder or its folder ``uci``; None if missing."""
+    candidates = (folder / f"{name}.npz", folder / "uci" / f"{name}.npz")
+    return next((path for path in candidates if path.is_file()), None)
 
 
 def _file(folder: Path, name: str) -> Path:
     path = path_of(folder, name)
-    if path is not None:
-        return path
-    raise SettingError(f"{name}.npz in {folder}", "no such file", f"it holds {FILES}")
+    if path is None:
+        raise SettingError(f"{name}.npz in {folder}", "no such file", f"it holds {FILES}")
+    return path
 
 
 def splits_of(path: Path, splits: str | int) -> Iterator[tuple[int, Dataset, Dataset]]:
-    """(number, training rows, test rows) of each of the first so many published splits, or of "all"."""
+    """Yield the number, the training rows and the test rows of each split.
+
+    Args:
+        path: The file of the set.
+        splits: Number of published splits to use, or "all".
+
+    Raises:
+        SettingError: If there are fewer splits than asked for.
+    """
     raw = np.load(path)
-    n, there = int(raw["n"]), int(raw["splits"])
-    count = there if splits == "all" else int(splits) if str(splits).isdigit() else 0
-    if not 1 <= count <= there:
+    n, published = int(raw["n"]), int(raw["splits"])
+    count = 0
+    if splits == "all":
+        count = published
+    elif str(splits).isdigit():
+        count = int(splits)
+    if not 1 <= count <= published:
         raise SettingError(
-            f"1 to {there} splits of {path.stem}, or all", str(splits), "lower --splits"
+            f"1 to {published} splits of {path.stem}, or all", str(splits), "lower --splits"
         )
     masks = np.unpackbits(raw["test_mask"], axis=1)[:, :n].astype(bool)
     X, y = torch.as_tensor(raw["X"]).double(), torch.as_tensor(raw["y"]).double()
@@ -200,31 +215,32 @@ def splits_of(path: Path, splits: str | int) -> Iterator[tuple[int, Dataset, Dat
         yield number, Dataset(X[~mask], y[~mask]), Dataset(X[mask], y[mask])
 
 
-def _measured(
+def _evaluate(
     candidates: list[Any], train: Dataset, test: Dataset, seed: int, quick: bool
 ) -> dict[str, Any]:
-    """What the candidates, stacked by leave-one-out on the training rows, make of the test rows."""
+    """Fit the candidates, stack them by leave-one-out, and measure the test predictions."""
     started = time.perf_counter()
     if quick:
         train, candidates = train.rows(torch.arange(min(train.n, 100))), candidates[:2]
         candidates = [c if isinstance(c, GP) else replace(c, inducing=20) for c in candidates]
+    how = _method(candidates[-1], train.n, quick)
     fits = []
     for model in candidates:
-        with silenced(PpgpWarning):  # so many steps serve; how far to trust a fit is weighed below
-            how = MAP(steps=5 if quick else 60)
-            if isinstance(model, SVGP):
-                how = SVI(steps=5 if quick else FROM_THE_SUBSET, batch_size=min(train.n, BATCH))
+        with silenced(PpgpWarning):  # short searches suffice, and stacking weighs their results
             fits.append(whole(fit(model, train, how, seed=seed, progress=False)))
-    weights, prediction = torch.ones(1), fits[0].predict(test.X)
-    if len(fits) > 1:
-        weights = stacking_weights(torch.stack([each.loo().log_prob(train.y) for each in fits]))
-        prediction = _mixed([each.predict(test.X) for each in fits], weights)
+    if len(fits) == 1:
+        weights, prediction = torch.ones(1), fits[0].predict(test.X)
+    else:
+        left_out = torch.stack([each.loo().log_prob(train.y) for each in fits])
+        weights = stacking_weights(left_out)
+        prediction = _mixture([each.predict(test.X) for each in fits], weights)
+    weight_of = {
+        repr(each.model.kernel): round(float(weight), 4)
+        for each, weight in zip(fits, weights, strict=True)
+    }
     return {
         "how": type(how).__name__.lower(),
-        "weights": {
-            repr(each.model.kernel): round(float(w), 4)
-            for each, w in zip(fits, weights, strict=True)
-        },
+        "weights": weight_of,
         "rmse": metrics.rmse(prediction, test.y),
         "nll": metrics.nll(prediction, test.y),
         "coverage": metrics.coverage(prediction.interval(LEVEL), test.y),
@@ -232,38 +248,47 @@ def _measured(
     }
 
 
-def _mixed(predictions: list[Prediction], weights: Tensor) -> Prediction:
-    """Normal laws of one draw each, mixed."""
-    mean, sd = (
-        torch.stack([getattr(p, figure) for p in predictions], -1) for figure in ("mean", "std")
-    )
+def _method(model: Any, n: int, quick: bool) -> MAP | SVI:
+    """Return the inference method of a candidate; all candidates of a set have the same."""
+    if isinstance(model, SVGP):
+        return SVI(steps=5 if quick else SVI_STEPS, batch_size=min(n, BATCH))
+    return MAP(steps=5 if quick else 60)
+
+
+def _mixture(predictions: list[Prediction], weights: Tensor) -> Prediction:
+    """Mix normal predictive distributions of one draw each."""
+    mean = torch.stack([prediction.mean for prediction in predictions], -1)
+    sd = torch.stack([prediction.std for prediction in predictions], -1)
     return Prediction(NormalMixture(weights, mean, sd))
 
 
-def _row(name: str, model: str, found: list[dict[str, Any]]) -> dict[str, Any]:
+def _row(name: str, model: str, records: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the row of one set and model: means over its splits."""
     svgp, dropout = PUBLISHED.get(name, ((None, None), (None, None)))
 
-    def error(key: str) -> float | None:
-        values = [r[key] for r in found]
-        return float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else None
-
     def mean(key: str) -> float:
-        return sum(r[key] for r in found) / len(found)
+        return sum(record[key] for record in records) / len(records)
+
+    def standard_error(key: str) -> float | None:
+        if len(records) == 1:
+            return None
+        values = [record[key] for record in records]
+        return float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
     return {
         "model": model,
-        "how": found[0]["how"],
+        "how": records[0]["how"],
         "set": name,
-        "n": found[0]["n"],
-        "splits": len(found),
+        "n": records[0]["n"],
+        "splits": len(records),
         "rmse": mean("rmse"),
-        "rmse_se": error("rmse"),
+        "rmse_se": standard_error("rmse"),
         "svgp_rmse": svgp[0],
         "dropout_rmse": dropout[0],
         "nll": mean("nll"),
-        "nll_se": error("nll"),
+        "nll_se": standard_error("nll"),
         "svgp_nll": svgp[1],
         "dropout_nll": dropout[1],
         "coverage": mean("coverage"),
-        "seconds": sum(r["seconds"] for r in found),
+        "seconds": sum(record["seconds"] for record in records),
     }

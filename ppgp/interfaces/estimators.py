@@ -1,4 +1,4 @@
-"""scikit-learn estimators, one a task: any model and method of the zoo in a pipeline, a grid search or a cross-validation."""
+"""scikit-learn estimators, one per task, around any model and inference method of the library."""
 
 from __future__ import annotations
 
@@ -25,69 +25,97 @@ __all__ = ["ProbabilisticClassifier", "ProbabilisticRegressor", "RBFFeatures"]
 
 
 def _validated(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
-    """What scikit-learn makes of X and y; columns that share a name are refused first."""
+    """Validate X and y as scikit-learn does, after refusing columns that share a name."""
     names_of(X)
     return validate_data(estimator, X, *y, **options)
 
 
 class _Probabilistic(BaseEstimator):
-    """``model`` and ``how``: names of the zoo, recipes as strings, or records themselves."""
+    """Common part: ``model`` and ``how`` are names, recipes as strings, or the records."""
 
     def __init__(self, model: Any, how: Any, seed: Any = 0) -> None:
         self.model, self.how, self.seed = model, how, seed
 
     def _table(self, X: Any, y: Any, given: Any, classes: Any = None) -> Dataset:
-        """With the names that the frame and the series had before scikit-learn made arrays of them."""
+        """Return a Dataset with the names that the data frame and the series had."""
         names = getattr(self, "feature_names_in_", None)
-        return Dataset(X, y, None if names is None else names.tolist(), name_of(given), classes)
+        columns = None if names is None else names.tolist()
+        return Dataset(X, y, columns, name_of(given), classes)
 
     def _fit(self, data: Dataset) -> None:
-        model = zoo.build_model(self.model) if isinstance(self.model, str) else self.model
-        how = zoo.build_how(self.how) if isinstance(self.how, str) else self.how
-        with silenced(ConvergenceWarning):  # a grid search asks posterior_.warnings
+        model, how = self.model, self.how
+        if isinstance(model, str):
+            model = zoo.build_model(model)
+        if isinstance(how, str):
+            how = zoo.build_how(how)
+        with silenced(ConvergenceWarning):  # posterior_.warnings keeps them
             self.posterior_ = fit_posterior(model, data, how, seed=self.seed, progress=False)
-        whole(self.posterior_)  # a grid search ends with Ctrl-C
+        whole(self.posterior_)  # so that Ctrl-C ends a grid search
 
     predict_law = Renamed("predict_distribution")
 
     def predict_distribution(self, X: Any) -> Prediction:
-        """The law of y at each row: quantiles, intervals, scores."""
+        """Return the predictive distribution of y at the rows of X.
+
+        Args:
+            X: Inputs [n, d].
+
+        Returns:
+            A Prediction, with quantiles, intervals and scores.
+        """
         check_is_fitted(self, "posterior_")
         return self.posterior_.predict(_validated(self, X, reset=False, dtype=np.float64))
 
 
 class ProbabilisticRegressor(RegressorMixin, _Probabilistic):
-    """Regression with a predictive law.
+    """Regression with a predictive distribution.
 
     Args:
-        model: "gp", "linear", a recipe such as ``"GP(Matern(1.5))"``, or a model.
-        how: "map", "laplace", "svi", "nuts", a recipe, or an inference record.
-        seed: every random number comes from it.
+        model: "gp", "linear", another name that ``ppgp list`` prints, a recipe such as
+            ``"GP(Matern(1.5))"``, or a model.
+        how: The inference method: "map", "laplace", "svi", "nuts", another name that ``ppgp list``
+            prints, a recipe, or an inference record.
+        seed: Seed of every random number.
 
     Attributes:
-        posterior_: the Posterior.
+        posterior_: The fitted Posterior.
     """
 
     def __init__(self, model: Any = "gp", how: Any = "map", seed: Any = 0) -> None:
         super().__init__(model, how, seed)
 
     def fit(self, X: Any, y: Any) -> ProbabilisticRegressor:
-        """Fit to X [n, d] and y [n]."""
+        """Fit to the inputs X [n, d] and the targets y [n]."""
         rows, targets = _validated(self, X, y, y_numeric=True, dtype=np.float64)
         self._fit(self._table(rows, targets, y))
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The predictive mean [n], and with ``return_std`` its standard deviation (noise included)."""
-        law = self.predict_distribution(X)
-        mean = law.mean.numpy()
-        return (mean, law.std.numpy()) if return_std else mean
+        """Return the predictive mean.
+
+        Args:
+            X: Inputs [n, d].
+            return_std: Whether to return the predictive standard deviation too.
+
+        Returns:
+            The mean [n], or the mean and the standard deviation [n], noise included.
+        """
+        predictive = self.predict_distribution(X)
+        mean = predictive.mean.numpy()
+        return (mean, predictive.std.numpy()) if return_std else mean
 
 
 class ProbabilisticClassifier(ClassifierMixin, _Probabilistic):
-    """Classification with probabilities averaged over the posterior.
+    """Binary classification with probabilities averaged over the posterior.
 
-    Args, attributes: as ``ProbabilisticRegressor``, and ``classes_``.
+    Args:
+        model: "logistic", another name that ``ppgp list`` prints, a recipe, or a model.
+        how: The inference method, as in ``ProbabilisticRegressor``.
+        seed: Seed of every random number.
+
+    Attributes:
+        posterior_: The fitted Posterior.
+        classes_: The two labels, sorted.
     """
 
     def __init__(self, model: Any = "logistic", how: Any = "laplace", seed: Any = 0) -> None:
@@ -99,66 +127,81 @@ class ProbabilisticClassifier(ClassifierMixin, _Probabilistic):
         return tags
 
     def fit(self, X: Any, y: Any) -> ProbabilisticClassifier:
-        """Fit to X [n, d] and labels y [n]."""
+        """Fit to the inputs X [n, d] and the labels y [n].
+
+        Raises:
+            ValueError: If y does not have exactly two classes.
+        """
         rows, labels = _validated(self, X, y, dtype=np.float64)
         check_classification_targets(labels)
         self.classes_, codes = np.unique(labels, return_inverse=True)
         if len(self.classes_) != 2:
             kinds = "one class" if len(self.classes_) == 1 else "more than two classes"
             raise ValueError(
-                f"Only binary classification is supported: y has {kinds} ({len(self.classes_)}), classifier needs two"
+                f"Only binary classification is supported: y has {kinds} ({len(self.classes_)}), "
+                "classifier needs two"
             )
         self._fit(self._table(rows, codes, y, self.classes_.tolist()))
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """[n, 2], in the order of ``classes_``."""
+        """Return the probabilities [n, 2] of the labels, in the order of ``classes_``."""
         return self.predict_distribution(X).probabilities.numpy()
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable label [n]."""
+        """Return the most probable label [n] of each row."""
         chosen = self.predict_proba(X).argmax(1)
         return self.classes_[chosen]
 
 
 class RBFFeatures(TransformerMixin, BaseEstimator):
-    """exp(-|x - c_j|^2 / (2 l^2)) for k centres: with a linear model, radial basis function regression. Bishop (2006), 3.1.
+    """Gaussian radial basis functions exp(-|x - c_j|^2 / (2 l^2)) of k centres.
 
-    For polynomials use scikit-learn's ``PolynomialFeatures``.
+    Followed by a linear model they give radial basis function regression (Bishop 2006, section
+    3.1). For polynomials use scikit-learn's ``PolynomialFeatures``.
 
     Args:
-        centres: k, placed by k-means.
-        lengthscale: l, in the units of X; None: the mean distance of a centre to its nearest one.
-        seed: of k-means.
+        centres: The number k of centres, which k-means places.
+        lengthscale: The lengthscale l, in the units of X. None takes the mean distance between a
+            centre and its nearest neighbour.
+        seed: Seed of k-means.
 
     Attributes:
-        centres_: [k, d].
-        lengthscale_: l.
+        centres_: The centres [k, d].
+        lengthscale_: The lengthscale l.
     """
 
     def __init__(self, centres: Any = 10, lengthscale: Any = None, seed: Any = 0) -> None:
         self.centres, self.lengthscale, self.seed = centres, lengthscale, seed
 
     def fit(self, X: Any, y: Any = None) -> RBFFeatures:
-        """Place the centres."""
+        """Place the centres by k-means of X [n, d]; y is ignored."""
         X = _validated(self, X, dtype=np.float64)
         k = min(int(self.centres), len(np.unique(X, axis=0)))
         self.centres_ = KMeans(k, n_init="auto", random_state=self.seed).fit(X).cluster_centers_
-        gaps = np.linalg.norm(self.centres_[:, None] - self.centres_[None], axis=-1) + np.diag(
-            np.full(k, np.inf)
-        )
-        nearest = float(gaps.min(1).mean()) if k > 1 else float(X.std()) or 1.0
-        self.lengthscale_ = nearest if self.lengthscale is None else float(self.lengthscale)
+        if self.lengthscale is None:
+            self.lengthscale_ = self._typical_gap(X)
+        else:
+            self.lengthscale_ = float(self.lengthscale)
         return self
 
+    def _typical_gap(self, X: np.ndarray) -> float:
+        """Return the mean distance to the nearest other centre; of one centre, the sd of X."""
+        k = len(self.centres_)
+        if k == 1:
+            return float(X.std()) or 1.0
+        gaps = np.linalg.norm(self.centres_[:, None] - self.centres_[None], axis=-1)
+        np.fill_diagonal(gaps, np.inf)
+        return float(gaps.min(1).mean())
+
     def transform(self, X: Any) -> np.ndarray:
-        """[n, k]"""
+        """Return the features [n, k] of X [n, d]."""
         check_is_fitted(self, "centres_")
         X = _validated(self, X, reset=False, dtype=np.float64)
         square = ((X[:, None] - self.centres_[None]) ** 2).sum(-1)
         return np.exp(-0.5 * square / self.lengthscale_**2)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """rbf0, rbf1, ..."""
+        """Return the names rbf0, rbf1, ... of the features."""
         check_is_fitted(self, "centres_")
         return np.array([f"rbf{j}" for j in range(len(self.centres_))], dtype=object)

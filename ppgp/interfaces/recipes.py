@@ -1,6 +1,8 @@
-"""Named recipes as plain strings, and the reader that turns a string into a record without running it.
+"""Named recipes as plain strings, and the reader that builds a record from a string.
 
-Nothing here imports torch until a recipe is built.
+A recipe is the text of a constructor call, such as ``GP(ARD(RBF()))``. It describes a model, an
+inference method or a score before it meets data. The reader evaluates calls of known classes and
+never runs other code. Nothing here imports torch until a recipe is built.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from ..errors import SettingError, UnknownName, an
 
@@ -17,10 +19,10 @@ __all__ = ["HOWS", "MODELS", "SCORES", "build_how", "build_model", "build_score"
 
 #: name -> (recipe, what it is)
 MODELS: dict[str, tuple[str, str]] = {
-    "gp": ("GP(ARD(RBF()))", "exact Gaussian process, one lengthscale a column"),
+    "gp": ("GP(ARD(RBF()))", "exact Gaussian process, one lengthscale per column"),
     "sgpr": (
         "SGPR(ARD(RBF()))",
-        "sparse Gaussian process: 100 inducing inputs, one lengthscale a column",
+        "sparse Gaussian process: 100 inducing inputs, one lengthscale per column",
     ),
     "svgp": (
         "SVGP(ARD(RBF()))",
@@ -28,7 +30,7 @@ MODELS: dict[str, tuple[str, str]] = {
     ),
     "dkl": (
         "GP(Deep(MLP((64, 64), 16, dropout=0.0), ARD(RBF())))",
-        "deep kernel: a Gaussian process of what a small network makes of the inputs",
+        "deep kernel: a Gaussian process of the features of a small network",
     ),
     "svdkl": (
         "SVGP(Deep(MLP((64, 64), 16, dropout=0.0), ARD(RBF())))",
@@ -42,10 +44,13 @@ MODELS: dict[str, tuple[str, str]] = {
         "SVGP(Deep(MLP((64, 64), 32, dropout=0.1), RBF()))",
         "the same, sparse and in mini-batches",
     ),
-    "kriging": ("Kriging()", "ordinary kriging, exponential variogram; units are left as they are"),
+    "kriging": ("Kriging()", "ordinary kriging, exponential variogram; no standardisation"),
     "linear": ("LinearRegression()", "Bayesian linear regression, unknown noise"),
     "logistic": ("LogisticRegression()", "Bayesian logistic regression, two classes"),
-    "mixture": ("GaussianMixture()", "a mixture of normal laws of y, the inputs not used"),
+    "mixture": (
+        "GaussianMixture()",
+        "a mixture of normal distributions of y; the inputs are not used",
+    ),
     "softmax": ("SoftmaxRegression()", "Bayesian softmax regression, any number of classes"),
 }
 
@@ -59,14 +64,14 @@ HOWS: dict[str, tuple[str, str]] = {
     ),
     "exact": ("Exact()", "the posterior in closed form, where the model has one"),
     "gibbs": ("Gibbs()", "Gibbs sampling, where the model has conditionals"),
-    "ensemble": ("Ensemble()", "MAP from five starts, side by side"),
+    "ensemble": ("Ensemble()", "MAP from five starts"),
     "metropolis": ("MetropolisHastings()", "random-walk Metropolis, without gradients"),
     "sgld": ("SGLD()", "stochastic gradient Langevin dynamics"),
     "sghmc": ("SGHMC()", "the same with momentum"),
-    "hmc": ("HMC(draws=500, warmup=500)", "Hamiltonian Monte Carlo, four chains abreast"),
+    "hmc": ("HMC(draws=500, warmup=500)", "Hamiltonian Monte Carlo, four chains in parallel"),
     "dvi": (
         "SVI(method='deterministic')",
-        "the same guide by natural gradients over fixed draws: no noise, a dozen steps",
+        "the same guide by natural gradients over fixed draws: no noise, few steps",
     ),
     "nuts": ("NUTS(draws=500, warmup=500)", "the No-U-Turn sampler, four chains"),
 }
@@ -74,18 +79,23 @@ HOWS: dict[str, tuple[str, str]] = {
 SCORES: dict[str, tuple[str, str]] = {
     "absolute": ("Absolute()", "one width for all rows"),
     "normalized": ("Normalized()", "in units of the predictive sd"),
-    "signed": ("Signed(normalized=True)", "one threshold a side"),
-    "quantile": ("Quantile()", "the predictive quantiles moved (CQR)"),
+    "signed": ("Signed(normalized=True)", "one threshold per side"),
+    "quantile": ("Quantile()", "the predictive quantiles, shifted (CQR)"),
     "pit": ("PIT()", "a central interval of the predictive CDF"),
     "density": ("Density()", "where the predictive density is highest"),
     "lac": ("LAC()", "labels by probability: the smallest sets"),
     "aps": ("APS()", "labels by cumulative probability: adaptive sets"),
-    "raps": ("RAPS()", "APS with a price on long sets"),
+    "raps": ("RAPS()", "APS with a penalty on large sets"),
 }
 
 
 def build_model(name_or_recipe: str) -> Any:
-    """A model from its name in the zoo, or from a recipe such as ``GP(Matern(1.5) + Linear())``."""
+    """Build a model from its name, or from a recipe such as ``GP(Matern(1.5) + Linear())``.
+
+    Raises:
+        UnknownName: If there is no such name, or no such class in the recipe.
+        SettingError: If the recipe cannot be read, or does not describe a model.
+    """
     from .. import kernels, likelihoods, models, priors
     from ..kernels import networks
 
@@ -99,14 +109,24 @@ def build_model(name_or_recipe: str) -> Any:
 
 
 def build_how(name_or_recipe: str) -> Any:
-    """An inference record from its name, or from a recipe such as ``NUTS(draws=200)``."""
+    """Build an inference record from its name, or from a recipe such as ``NUTS(draws=200)``.
+
+    Raises:
+        UnknownName: If there is no such name, or no such class in the recipe.
+        SettingError: If the recipe cannot be read, or does not describe a method.
+    """
     from .. import inference
 
     return _build("method", name_or_recipe, HOWS, [inference], inference.Inference)
 
 
 def build_score(name_or_recipe: str) -> Any:
-    """A conformal score from its name, or from a recipe such as ``Quantile(unit="width")``."""
+    """Build a conformal score from its name, or from a recipe such as ``Quantile(unit="width")``.
+
+    Raises:
+        UnknownName: If there is no such name, or no such class in the recipe.
+        SettingError: If the recipe cannot be read, or does not describe a score.
+    """
     from .. import conformal
 
     members = {name for name in conformal.__all__ if isinstance(getattr(conformal, name), type)}
@@ -121,20 +141,27 @@ def _build(
 ) -> Any:
     if text not in named and "(" not in text:
         raise UnknownName(kind, text, named)
-    built = read(named[text][0] if text in named else text, families)
+    recipe = named[text][0] if text in named else text
+    built = read(recipe, families)
     if not isinstance(built, wanted):
         raise SettingError(an(kind), text, f"name one of {', '.join(named)}, or write its recipe")
     return built
 
 
 def read(text: str, families: Sequence[Any], wanted: str = "") -> Any:
-    """Evaluate calls of the members of ``families``, literals, + and *: nothing else, and no code.
+    """Evaluate a recipe: calls of known classes, literals, + and *, and nothing else.
 
-    Where two families have a member of one name (StudentT is a prior and a likelihood), the annotation of the field that it is for
-    decides, and then the family named last.
+    Two families may have a class of the same name: StudentT is a prior and a likelihood. The
+    annotation of the field that receives the value decides, and otherwise the last family.
+
+    Args:
+        text: The recipe.
+        families: Modules whose ``__all__`` lists the known classes.
+        wanted: The annotation of the field that receives the value.
 
     Raises:
-        SettingError: for anything else.
+        UnknownName: If a class is not known.
+        SettingError: If the text is anything else, or a class refuses its arguments.
     """
     members: dict[str, list[type]] = {}
     for family in families:
@@ -151,30 +178,14 @@ def read(text: str, families: Sequence[Any], wanted: str = "") -> Any:
 
 
 def _value(node: ast.expr, members: Mapping[str, list[type]], wanted: str = "") -> Any:
-    """``wanted``: the annotation of the field that this is for."""
+    """Evaluate a node; ``wanted`` is the annotation of the field that receives the value."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        if node.func.id not in members:
-            raise UnknownName("class in a recipe", node.func.id, members)
-        options = members[node.func.id]
-        kind = next(
-            (o for o in options if any(base.__name__ in wanted for base in o.__mro__[1:-1])),
-            options[-1],
-        )
-        annotated = {f.name: str(f.type) for f in fields(kind)} if is_dataclass(kind) else {}
-        in_order = [*annotated.values(), *[""] * len(node.args)]
-        arguments = [
-            _value(a, members, annotation)
-            for a, annotation in zip(node.args, in_order, strict=False)
-        ]
-        named = {
-            k.arg: _value(k.value, members, annotated.get(k.arg, ""))
-            for k in node.keywords
-            if k.arg
-        }
-        return kind(*arguments, **named)
+        return _call(node.func.id, node, members, wanted)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mult):
         left, right = _value(node.left, members, wanted), _value(node.right, members, wanted)
-        return left + right if isinstance(node.op, ast.Add) else left * right
+        if isinstance(node.op, ast.Add):
+            return left + right
+        return left * right
     if isinstance(node, ast.List | ast.Tuple):
         return tuple(_value(e, members, wanted) for e in node.elts)
     try:
@@ -185,32 +196,75 @@ def _value(node: ast.expr, members: Mapping[str, list[type]], wanted: str = "") 
         ) from None
 
 
+def _call(name: str, node: ast.Call, members: Mapping[str, list[type]], wanted: str) -> Any:
+    """Build the class of this name with the arguments of the call."""
+    if name not in members:
+        raise UnknownName("class in a recipe", name, members)
+    kind = _chosen_class(members[name], wanted)
+    annotations = _annotations(kind)
+    in_order = [*annotations.values(), *[""] * len(node.args)]
+    positional = [
+        _value(argument, members, annotation)
+        for argument, annotation in zip(node.args, in_order, strict=False)
+    ]
+    named = {
+        keyword.arg: _value(keyword.value, members, annotations.get(keyword.arg, ""))
+        for keyword in node.keywords
+        if keyword.arg
+    }
+    return kind(*positional, **named)
+
+
+def _annotations(record_or_class: Any) -> dict[str, str]:
+    """Return the annotation of each field of a dataclass; of anything else, nothing."""
+    if not is_dataclass(record_or_class):
+        return {}
+    return {field.name: str(field.type) for field in fields(record_or_class)}
+
+
+def _chosen_class(candidates: list[type], wanted: str) -> type:
+    """Return the class whose base the annotation names, or else the last one."""
+    for candidate in candidates:
+        if any(base.__name__ in wanted for base in candidate.__mro__[1:-1]):
+            return candidate
+    return candidates[-1]
+
+
 def changed(record: Any, path: str, text: str) -> Any:
-    """The record with the option at ``path`` (``kernel.lengthscale``) set to ``text``: a number, a word, or a prior.
+    """Return a copy of a record with one option changed.
 
     Wrappers are transparent: ``kernel.lengthscale`` of ``GP(ARD(RBF()))`` is that of the RBF.
 
+    Args:
+        record: A model, a method, or a tuple of kernels.
+        path: The option, such as ``kernel.lengthscale``; a number picks a term of a sum.
+        text: The new value: a number, a word, or a prior such as ``LogNormal(0, 1)``.
+
     Raises:
-        UnknownName: if there is no such option; those that there are, are listed.
+        UnknownName: If there is no such option; the message lists the known ones.
     """
     head, _, rest = path.partition(".")
     if isinstance(record, tuple):
         if not head.isdigit() or int(head) >= len(record):
             raise UnknownName("term", head, map(str, range(len(record))))
-        return tuple(changed(r, rest, text) if i == int(head) else r for i, r in enumerate(record))
-    names = [f.name for f in fields(record)] if is_dataclass(record) else []
-    if head in names:
-        value = getattr(record, head)
-        annotation = next(str(f.type) for f in fields(record) if f.name == head)
-        new = changed(value, rest, text) if rest else _option(text, annotation)
-        return replace(cast(Any, record), **{head: new})
+        terms = list(record)
+        terms[int(head)] = changed(terms[int(head)], rest, text)
+        return tuple(terms)
+    annotations = _annotations(record)
+    if head in annotations:
+        if rest:
+            value = changed(getattr(record, head), rest, text)
+        else:
+            value = _option(text, annotations[head])
+        return replace(record, **{head: value})
     for inner in ("kernel", "children"):
-        if inner in names:
-            return replace(record, **{inner: changed(getattr(record, inner), path, text)})  # type: ignore[type-var]
-    raise UnknownName(f"option of {type(record).__name__}", head, names)
+        if inner in annotations:
+            return replace(record, **{inner: changed(getattr(record, inner), path, text)})
+    raise UnknownName(f"option of {type(record).__name__}", head, list(annotations))
 
 
 def _option(text: str, wanted: str) -> Any:
+    """Read the value of an option: a word stands for itself, anything else is a recipe."""
     from .. import kernels, likelihoods, priors
     from ..kernels import networks
 

@@ -1,4 +1,4 @@
-"""report: a folder with a page that opens by itself, its figures, results.json and one NetCDF a posterior."""
+"""The report of ``ppgp compare``: a page, its figures, results.json and a NetCDF per posterior."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ __all__ = ["rows_of", "write_report", "write_results"]
 
 STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#222}
-h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}table{border-collapse:collapse;font-size:13px;display:block;overflow-x:auto}
-th,td{padding:.3rem .6rem;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}th:first-child,td:first-child{text-align:left}
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
+table{border-collapse:collapse;font-size:13px;display:block;overflow-x:auto}
+th,td{padding:.3rem .6rem;border-bottom:1px solid #ddd;text-align:right;white-space:nowrap}
+th:first-child,td:first-child{text-align:left}
 td.text{text-align:left}img{max-width:100%;margin:.5rem 0}.note{color:#666;font-size:13px}
 """
 
@@ -38,32 +40,50 @@ def rows_of(
     posteriors: Mapping[str, Posterior],
     names: Mapping[str, tuple[str, str]],
 ) -> list[dict[str, Any]]:
-    """One flat record a posterior: model, how, interrupted, figures, seconds, verdict, reason, guarantee, warnings."""
+    """Return one flat record per posterior.
+
+    A record holds the model, the method, whether the fit was interrupted, the figures of the
+    comparison with their verdicts and reasons, the guarantee, and the warnings.
+
+    Args:
+        comparison: The comparison of the posteriors.
+        posteriors: The posteriors by name.
+        names: The pair ``(model, method)`` of each posterior.
+    """
     rows = []
-    for name, figures in comparison.to_frame().iterrows():
-        model, how = names[str(name)]
-        region = comparison.regions.get(str(name))
-        rows.append(
-            {"model": model, "how": how, "interrupted": cut_short(posteriors[str(name)].stats)}
-            | {str(k): _plain(v) for k, v in figures.items()}
-            | {
-                "guarantee": region.guarantee if region else None,
-                "warnings": list(posteriors[str(name)].warnings),
-            }
-        )
+    for label, figures in comparison.to_frame().iterrows():
+        name = str(label)
+        model, how = names[name]
+        region = comparison.regions.get(name)
+        row: dict[str, Any] = {"model": model, "how": how}
+        row["interrupted"] = cut_short(posteriors[name].stats)
+        row |= {str(key): _json_value(value) for key, value in figures.items()}
+        row["guarantee"] = region.guarantee if region else None
+        row["warnings"] = list(posteriors[name].warnings)
+        rows.append(row)
     return rows
 
 
-def _plain(value: Any) -> Any:
-    """A JSON value; infinity, which JSON lacks, as text."""
-    value = value.item() if isinstance(value, np.generic) else value
+def _json_value(value: Any) -> Any:
+    """Return a JSON value: NaN becomes None, and infinity, which JSON lacks, text."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     return value
 
 
 def write_results(out: Path, rows: list[dict[str, Any]], **about: Any) -> Path:
-    """results.json: what was run, and ``rows``, one flat record for each row of the printed table."""
+    """Write results.json and return its path.
+
+    Args:
+        out: The folder, which is made if it is missing.
+        rows: One flat record per row of the printed table.
+        **about: What was run.
+
+    Raises:
+        StorageError: If the file cannot be written.
+    """
     return files.write(
         out / "results.json", json.dumps({**about, "rows": rows}, indent=2) + "\n", folder=True
     )
@@ -77,14 +97,21 @@ def write_report(
     test: Dataset,
     **about: Any,
 ) -> tuple[Path, list[str]]:
-    """Write the folder; returns the path of index.html, and a sentence for each file that could not be written.
+    """Write the report.
 
-    The smallest and most telling files come first: results.json, the page without its pictures, the pictures, the page with
-    them, the posteriors.
+    The smallest and most informative files come first, in case the disk fills up: results.json,
+    the page without its figures, the figures, the page with them, the posteriors as NetCDF.
 
     Args:
-        names: ``{posterior: (model, how)}``.
-        about: what was run, for the head of the page and results.json.
+        out: The folder of the report.
+        comparison: The comparison of the posteriors.
+        posteriors: The posteriors by name.
+        names: The pair ``(model, method)`` of each posterior.
+        test: The test rows, for the figures.
+        **about: What was run, for the head of the page and results.json.
+
+    Returns:
+        The path of index.html, and one sentence per file that could not be written.
     """
     out = Path(out)
     page = out / "index.html"
@@ -109,11 +136,7 @@ def write_report(
         sections.append(f'<h2>{alt}</h2><img alt="{alt}" src="data:image/png;base64,{picture}">')
     attempt(lambda: files.write(page, _page(rows, about, sections)))
     for name, posterior in posteriors.items():
-        attempt(
-            lambda name=name, posterior=posterior: _write_netcdf(
-                out / f"{_slug(name)}.nc", posterior
-            )
-        )
+        attempt(partial(_write_netcdf, out / f"{_slug(name)}.nc", posterior))
     return page, list(dict.fromkeys(problems))
 
 
@@ -122,7 +145,12 @@ def _write_netcdf(path: Path, posterior: Posterior) -> None:
 
 
 def _slug(name: str) -> str:
+    """Return the name as part of a file name."""
     return "".join(c if c.isalnum() else "-" for c in name)
+
+
+#: name of a file, title, figure
+TitledFigure = tuple[str, str, Figure]
 
 
 def _figures(
@@ -130,83 +158,93 @@ def _figures(
     posteriors: Mapping[str, Posterior],
     names: Mapping[str, tuple[str, str]],
     test: Dataset,
-) -> list[tuple[str, str, Figure]]:
-    figures: list[tuple[str, str, Figure]] = []
+) -> list[TitledFigure]:
+    """Return the figures of the report, in the order in which the page shows them."""
+    figures: list[TitledFigure] = []
     if not comparison.latents.empty:
-        figures.append(
-            ("differences", "Approximations against NUTS", plots.differences(comparison))
-        )
-    for model in dict.fromkeys(m for m, _ in names.values()):
-        mine = {names[n][1]: p for n, p in posteriors.items() if names[n][0] == model}
-        if len(mine) > 1:
-            figures.append(
-                (f"marginals-{_slug(model)}", f"Marginals of {model}", plots.marginals(mine))
-            )
-        # the method to trust most stands for the model
-        name = next(
-            (n for n in names if names[n][0] == model and posteriors[n].mcmc),
-            next(n for n in names if names[n][0] == model),
-        )
-        prediction = comparison.predictions[name]
-        if prediction.kind == "classes":
-            figures.append(
-                (
-                    f"reliability-{_slug(name)}",
-                    f"Reliability of {name}",
-                    plots.reliability(prediction, test.y),
-                )
-            )
-        elif name in comparison.regions:
-            region = comparison.regions[name]
-            figure = plots.intervals(prediction, test.y, region, prediction.interval(region.level))
-            figures.append(
-                (
-                    f"intervals-{_slug(name)}",
-                    f"Intervals of {name}, before and after calibration",
-                    figure,
-                )
-            )
-        if posteriors[name].mcmc:
-            figures.append(
-                (f"trace-{_slug(name)}", f"Chains of {name}", plots.trace(posteriors[name]))
-            )
+        title = "Approximations against NUTS"
+        figures.append(("differences", title, plots.differences(comparison)))
+    for model in dict.fromkeys(model for model, _ in names.values()):
+        of_model = [name for name in names if names[name][0] == model]
+        by_method = {
+            names[name][1]: posterior
+            for name, posterior in posteriors.items()
+            if names[name][0] == model
+        }
+        if len(by_method) > 1:
+            title = f"Marginals of {model}"
+            figures.append((f"marginals-{_slug(model)}", title, plots.marginals(by_method)))
+        # MCMC, if there is one, is the method to trust most, and represents the model
+        shown = next((name for name in of_model if posteriors[name].mcmc), of_model[0])
+        figures += _figures_of_one(comparison, shown, posteriors[shown], test)
+    return figures
+
+
+def _figures_of_one(
+    comparison: Comparison, name: str, posterior: Posterior, test: Dataset
+) -> list[TitledFigure]:
+    """Return the figures of one posterior: its predictions of the test rows, and its chains."""
+    figures: list[TitledFigure] = []
+    slug = _slug(name)
+    prediction = comparison.predictions[name]
+    if prediction.kind == "classes":
+        figure = plots.reliability(prediction, test.y)
+        figures.append((f"reliability-{slug}", f"Reliability of {name}", figure))
+    elif name in comparison.regions:
+        region = comparison.regions[name]
+        own = prediction.interval(region.level)
+        figure = plots.intervals(prediction, test.y, region, own)
+        title = f"Intervals of {name}, before and after calibration"
+        figures.append((f"intervals-{slug}", title, figure))
+    if posterior.mcmc:
+        figures.append((f"trace-{slug}", f"Chains of {name}", plots.trace(posterior)))
     return figures
 
 
 def _page(rows: list[dict[str, Any]], about: Mapping[str, Any], sections: list[str]) -> str:
-    hidden = {"warnings", "guarantee"} | (
-        set() if any(row["interrupted"] for row in rows) else {"interrupted"}
+    """Return the page as HTML that refers to no other file."""
+    hidden = {"warnings", "guarantee"}
+    if not any(row["interrupted"] for row in rows):
+        hidden.add("interrupted")
+    columns = [column for column in rows[0] if column not in hidden]
+    head = "".join(f"<th>{html.escape(column.replace('_', ' '))}</th>" for column in columns)
+    body = "".join(_line(row, columns) for row in rows)
+    facts = "".join(
+        f"<li>{html.escape(str(key))}: {html.escape(str(value))}</li>"
+        for key, value in about.items()
     )
-    columns = [c for c in rows[0] if c not in hidden]
-    head = "".join(f"<th>{html.escape(c.replace('_', ' '))}</th>" for c in columns)
-    body = "".join("<tr>" + "".join(_cell(row.get(c)) for c in columns) + "</tr>" for row in rows)
-    said = "".join(
-        f"<li>{html.escape(str(k))}: {html.escape(str(v))}</li>" for k, v in about.items()
-    )
-    guarantees = "".join(
-        f"<li><b>{html.escape(row['model'])} {html.escape(row['how'])}</b>: {html.escape(row['guarantee'])}</li>"
-        for row in rows
-        if row["guarantee"]
-    )
-    problems = "".join(
-        f"<li><b>{html.escape(r['model'])} {html.escape(r['how'])}</b>: {html.escape(w)}</li>"
-        for r in rows
-        for w in r["warnings"]
-    )
+    guarantees = "".join(_item(row, row["guarantee"]) for row in rows if row["guarantee"])
+    warned = "".join(_item(row, warning) for row in rows for warning in row["warnings"])
+    if not guarantees:
+        guarantees = "<li>nothing: no calibration rows</li>"
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>ppgp report</title>",
-        f"<style>{STYLE}</style></head><body><h1>ppgp compare</h1><ul>{said}</ul>",
+        f"<style>{STYLE}</style></head><body><h1>ppgp compare</h1><ul>{facts}</ul>",
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>",
-        "<p class='note'>coverage and width: the model's own interval; conformal: after calibration on rows that no fit has seen.</p>",
-        f"<h2>What is guaranteed</h2><ul>{guarantees or '<li>nothing: no calibration rows</li>'}</ul>",
-        f"<h2>Warnings</h2><ul>{problems}</ul>" if problems else "",
-        *sections,
-        "</body></html>\n",
+        "<p class='note'>coverage and width: the model's own interval; conformal: after "
+        "calibration on rows that are not training rows.</p>",
+        f"<h2>What is guaranteed</h2><ul>{guarantees}</ul>",
     ]
-    return "".join(parts)
+    if warned:
+        parts.append(f"<h2>Warnings</h2><ul>{warned}</ul>")
+    return "".join([*parts, *sections, "</body></html>\n"])
+
+
+def _item(row: Mapping[str, Any], text: str) -> str:
+    """Return a list item about one posterior."""
+    title = f"{html.escape(row['model'])} {html.escape(row['how'])}"
+    return f"<li><b>{title}</b>: {html.escape(text)}</li>"
+
+
+def _line(row: Mapping[str, Any], columns: list[str]) -> str:
+    """Return a line of the table."""
+    cells = "".join(_cell(row.get(column)) for column in columns)
+    return f"<tr>{cells}</tr>"
 
 
 def _cell(value: Any) -> str:
+    """Return a cell of the table: numbers with four digits, anything else as text."""
     if isinstance(value, float):
         return f"<td>{value:.4g}</td>"
-    return f"<td class='text'>{html.escape('' if value is None else str(value))}</td>"
+    text = "" if value is None else str(value)
+    return f"<td class='text'>{html.escape(text)}</td>"

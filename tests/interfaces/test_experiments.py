@@ -47,8 +47,8 @@ def test_uci_is_in_the_units_of_y_and_goes_on_where_it_was_stopped(
     assert 1.0 < first["nll"] < 3.0
     line = (tmp_path / "out" / "splits.jsonl").read_text()
     calls: list[int] = []
-    measured = uci._measured
-    monkeypatch.setattr(uci, "_measured", lambda *a: calls.append(1) or measured(*a))
+    evaluate = uci._evaluate
+    monkeypatch.setattr(uci, "_evaluate", lambda *a: calls.append(1) or evaluate(*a))
     (second,) = run(tmp_path / "out", **options)
     assert len(calls) == 1
     assert second["splits"] == 2

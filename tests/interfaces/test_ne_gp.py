@@ -47,7 +47,7 @@ def test_without_tables_the_synthetic_set_is_run_and_the_missing_files_are_named
 
 def test_a_table_that_is_there_is_run(tmp_path: Path) -> None:
     write_table(tmp_path, "concrete")
-    with pytest.warns(DataWarning, match=r"want of power\.npz"):
+    with pytest.warns(DataWarning, match=r"power\.npz not found"):
         rows = experiment("ne-gp")(tmp_path / "out", quick=True, data_dir=tmp_path)
     assert [row["set"] for row in rows] == ["uneven"] * 4 + ["concrete"] * 4
 
