@@ -1,4 +1,4 @@
-"""A Bayesian mixture of normal laws."""
+"""A Bayesian mixture of normal distributions."""
 
 from __future__ import annotations
 
@@ -35,25 +35,28 @@ from .base import Model
 from .sites import Theta
 from .units import power, times
 
-MOST_ASSIGNMENTS = 1_000_000  # of rows to components, for the exact posterior
-NODES = 2001  # of the trapezoid rule in the log variance
-MOST_RENAMED = 6  # components, for a start that tries all their orders
-WIDTH = 25.0  # the log variance is integrated over this much on either side of the data's
+MOST_ASSIGNMENTS = 1_000_000  # the most assignments of rows that the exact posterior sums over
+NODES = 2001  # nodes of the trapezoid rule in the log variance
+MOST_RENAMED = 6  # the most components whose orders ``start`` tries all
+WIDTH = 25.0  # the log variance is integrated this far on either side of a typical one
 
 
 @dataclass(frozen=True, repr=False)
 class GaussianMixture(Model, ClosedForm, FullConditionals):
-    """y_i ~ sum_k proportion_k N(mean_k, variance_k), the assignments summed out; X is not used. Bishop (2006), section 10.2.
+    """Gaussian mixture: y_i ~ sum_k proportion_k N(mean_k, variance_k).
 
-    With ``variance=1.0`` and equal proportions it is the mixture of Blei, Kucukelbir & McAuliffe (2017), section 2.1.
-    The posterior is the same under every renaming of the components; draws are reported with the components in the order of
-    their means. Where a tuple tells the components apart, they stay in the order in which it names them.
+    Bishop (2006), section 10.2. The assignments of rows to components are summed out, and X is not
+    used. With ``variance=1.0`` and equal proportions it is the mixture of Blei, Kucukelbir &
+    McAuliffe (2017), section 2.1. The posterior does not change if the components are renamed, so
+    draws are reported with the components in the order of their means. Components that a tuple
+    distinguishes stay in the order of the tuple.
 
     Args:
-        components: K, at least 2.
+        components: K, the number of components, at least 2.
         mean: prior of each mean, or numbers.
-        variance: prior of each variance, one number for all, or one for each.
-        concentration: of the symmetric Dirichlet prior of the proportions.
+        variance: prior of each variance, or one number for all, or one number per component.
+        concentration: concentration of the symmetric Dirichlet prior of the proportions.
+        standardised: set by ``fit``: whether the numbers are on the scale of the model.
     """
 
     components: int = 2
@@ -87,20 +90,21 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
     def in_units(self, scaler: Scaler) -> GaussianMixture:
         y_mean, y_sd = float(scaler.y_mean), float(scaler.y_sd)
         mean = moved(self.mean, 1 / y_sd, -y_mean / y_sd, "the means")
-        return replace(
-            self, mean=mean, variance=moved(self.variance, power(y_sd, -2), what="variance")
-        )
+        variance = moved(self.variance, power(y_sd, -2), what="variance")
+        return replace(self, mean=mean, variance=variance)
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
-        found = times(draws, {"proportion": 1.0, "variance": power(float(scaler.y_sd), 2)})
-        return (
-            found | {"mean": scaler.y_mean + scaler.y_sd * draws["mean"]}
-            if "mean" in draws
-            else found
-        )
+        converted = times(draws, {"proportion": 1.0, "variance": power(float(scaler.y_sd), 2)})
+        if "mean" in draws:
+            converted["mean"] = scaler.y_mean + scaler.y_sd * draws["mean"]
+        return converted
 
     def prepare(self, data: Dataset) -> GaussianMixture:
-        """Raises DataError where there are fewer rows than components."""
+        """Return this recipe.
+
+        Raises:
+            DataError: if there are fewer rows than components.
+        """
         if data.n < self.components:
             raise DataError(
                 f"at least {self.components} rows for {self.components} components",
@@ -110,7 +114,7 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
         return self
 
     def _mixture(self, theta: Theta, like: Tensor) -> NormalMixture:
-        """Batch [*draw]."""
+        """Return the mixture of one row, batch [*draw]."""
         mean, variance = self.value(theta, "mean", like), self.value(theta, "variance", like)
         return NormalMixture(theta["proportion"], mean, variance.sqrt(), validate_args=False)
 
@@ -120,26 +124,16 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
         return NormalMixture(*parts, validate_args=False).expand((*one.batch_shape, len(X)))
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
-        """Where fits begin: expectation-maximisation from k-means (scikit-learn's), as all means equal would be a saddle."""
-        with unchanged():
-            from sklearn.exceptions import ConvergenceWarning
-            from sklearn.mixture import GaussianMixture as EM
+        """Return starting values: expectation-maximisation (scikit-learn's) from k-means.
 
-        y = data.y.double().cpu().numpy()[:, None]
-        with silenced(ConvergenceWarning):
-            fitted: Any = EM(
-                self.components, reg_covar=1e-3 * float(y.var()) + 1e-12, random_state=0
-            ).fit(y)
-        order = fitted.means_[:, 0].argsort()
-        values = {
-            "proportion": 0.95 * fitted.weights_[order] + 0.05 / self.components,
-            "mean": fitted.means_[order, 0],
-            "variance": fitted.covariances_[order, 0, 0],
-        }
+        Equal means would be a saddle point. Components that a tuple distinguishes start in the
+        order of the highest density.
+        """
+        estimates = self._expectation_maximisation(data)
         free = {name: s for name, s in self.sites(data.d).items() if not s.fixed}
-        begun = {name: torch.as_tensor(values[name]).to(data.y) for name in free}
-        if not self._told_apart or self.components > MOST_RENAMED:
-            return begun
+        start = {name: torch.as_tensor(estimates[name]).to(data.y) for name in free}
+        if not self._distinguished or self.components > MOST_RENAMED:
+            return start
 
         def density(theta: dict[str, Tensor]) -> float:
             prior = sum(
@@ -148,47 +142,81 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
             return prior + float(self._mixture(theta, data.y).log_prob(data.y).sum())
 
         orders = itertools.permutations(range(self.components))
-        return max(
-            ({name: v[list(order)] for name, v in begun.items()} for order in orders), key=density
-        )
+        candidates = ({name: v[list(order)] for name, v in start.items()} for order in orders)
+        return max(candidates, key=density)
+
+    def _expectation_maximisation(self, data: Dataset) -> dict[str, Any]:
+        """Return {site: estimate [K]} with the components by increasing mean."""
+        with unchanged():
+            from sklearn.exceptions import ConvergenceWarning
+            from sklearn.mixture import GaussianMixture as EM
+
+        y = data.y.double().cpu().numpy()[:, None]
+        least_variance = 1e-3 * float(y.var()) + 1e-12
+        with silenced(ConvergenceWarning):
+            fitted: Any = EM(self.components, reg_covar=least_variance, random_state=0).fit(y)
+        order = fitted.means_[:, 0].argsort()
+        return {
+            "proportion": 0.95 * fitted.weights_[order] + 0.05 / self.components,
+            "mean": fitted.means_[order, 0],
+            "variance": fitted.covariances_[order, 0, 0],
+        }
 
     @property
-    def _told_apart(self) -> bool:
-        """Whether a tuple gives each component a number or a prior of its own."""
-        given = [bare(p) for p in (self.mean, self.variance)]
-        written = [v for p in given for v in (vars(p).values() if isinstance(p, Prior) else (p,))]
-        return any(isinstance(v, tuple) for v in written)
+    def _distinguished(self) -> bool:
+        """Whether a tuple gives each component its own number or prior."""
+        values = []
+        for prior in (bare(self.mean), bare(self.variance)):
+            values += vars(prior).values() if isinstance(prior, Prior) else [prior]
+        return any(isinstance(v, tuple) for v in values)
 
     def relabel(self, draws: dict[str, Tensor]) -> tuple[dict[str, Tensor], str | None]:
-        """Components by increasing mean in every draw, unless they are told apart; a sentence where the order changed within a chain."""
-        if "mean" not in draws or self._told_apart:
+        """Sort the components of every draw by increasing mean, unless a tuple distinguishes them.
+
+        Args:
+            draws: {site: [chain, draw, *event]}.
+
+        Returns:
+            The sorted draws, and a warning if the order changed within a chain, else None.
+        """
+        if "mean" not in draws or self._distinguished:
             return draws, None
         order = draws["mean"].argsort(-1)
         code = (order * self.components ** torch.arange(self.components)).sum(-1)  # [chain, draw]
         usual = code.mode(-1).values[:, None]
         switched = float((code != usual).double().mean())
         K = draws["mean"].shape[-1]
-        sorted_draws = {
-            name: v.gather(-1, order) if v.shape[-1:] == (K,) and v.ndim == 3 else v
-            for name, v in draws.items()
-        }
+        sorted_draws = dict(draws)
+        for name, v in draws.items():
+            if v.ndim == 3 and v.shape[-1] == K:
+                sorted_draws[name] = v.gather(-1, order)
         if not switched:
             return sorted_draws, None
         return sorted_draws, (
-            f"labels switched: in {switched:.1%} of the draws the components stood in another order than in most of their "
-            "chain; all are reported by increasing mean, which means little where components overlap"
+            f"labels switched: in {switched:.1%} of the draws the components had another order than "
+            "in most of their chain; all are reported by increasing mean, which means little where "
+            "components overlap"
         )
 
     def responsibilities(self, theta: Theta, y: Tensor) -> Tensor:
-        """p(row i belongs to component k), averaged over the draws: [n, K]."""
-        one = self._mixture(theta, y)
-        return torch.softmax(
-            one.expand((1, *one.batch_shape)).component_log_prob(y[:, None]), -1
-        ).mean(1)
+        """Return p(row i belongs to component k), averaged over the draws: [n, K].
 
-    # -- conditionals --------------------------------------------------------------------------------------------
+        Args:
+            theta: {site: [draw, *event]}.
+            y: targets [n].
+        """
+        one = self._mixture(theta, y)
+        log_prob = one.expand((1, *one.batch_shape)).component_log_prob(y[:, None])
+        return torch.softmax(log_prob, -1).mean(1)
+
+    # -- full conditionals ----------------------------------------------------------
 
     def _conjugate(self, what: str) -> tuple[Normal, InverseGamma | None]:
+        """Return the conjugate priors of the means and the variances; None for fixed variances.
+
+        Raises:
+            NotApplicable: if the priors are not conjugate; ``what`` names the method that needs it.
+        """
         if not isinstance(self.mean, Normal):
             raise NotApplicable(
                 f"a Normal prior on mean for {what}", repr(self.mean), "use that, or NUTS"
@@ -202,7 +230,9 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
         return self.mean, self.variance if isinstance(self.variance, InverseGamma) else None
 
     def gibbs(self, train: Dataset) -> Callable[[Theta, torch.Generator], dict[str, Tensor]]:
-        """(theta [chain, *event], generator) -> theta: assignments, proportions, means and variances in turn.
+        """Return a Gibbs sweep: assignments, proportions, means and variances in turn.
+
+        The sweep maps (theta {site: [chain, *event]}, generator) to the next theta.
 
         Raises:
             NotApplicable: unless mean is Normal, and variance InverseGamma or a number.
@@ -228,32 +258,39 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
             g = gamma(self.concentration + count, generator).clamp_min(torch.finfo(y.dtype).tiny)
             new = {"proportion": g / g.sum(-1, keepdim=True)}
             precision = count / variance + sd_of_prior**-2
-            centre = (
-                torch.einsum("cnk,n->ck", member, y) / variance + centre_of_prior * sd_of_prior**-2
-            ) / precision
+            total = torch.einsum("cnk,n->ck", member, y)
+            centre = (total / variance + centre_of_prior * sd_of_prior**-2) / precision
             e = torch.randn(centre.shape, generator=generator, dtype=torch.float64).to(y)
             new["mean"] = centre + e / precision.sqrt()
             if spread is not None:
                 squares = (member * (y[None, :, None] - new["mean"][:, None]).square()).sum(1)
-                new["variance"] = (single(spread.rate) + 0.5 * squares) / gamma(
-                    single(spread.shape) + 0.5 * count, generator
-                )
+                rate = single(spread.rate) + 0.5 * squares
+                new["variance"] = rate / gamma(single(spread.shape) + 0.5 * count, generator)
             return new
 
         return sweep
 
-    # -- by enumeration ------------------------------------------------------------------------------------------
+    # -- the exact posterior --------------------------------------------------------
 
     def exact(
         self, train: Dataset, draws: int, generator: torch.Generator
     ) -> tuple[dict, dict, float]:
-        """Draws, no params, and the log evidence, by summing over all K^n assignments: an oracle for a handful of rows.
+        """Draw from the exact posterior, a sum over all K^n assignments of rows to components.
+
+        It is a reference for a handful of rows.
+
+        Args:
+            train: the training rows.
+            draws: number of draws.
+            generator: the random generator.
+
+        Returns:
+            The draws {site: [draw, *event]}, no params, and the log evidence.
 
         Raises:
-            NotApplicable: if there are more than a million assignments, or the priors are not conjugate.
+            NotApplicable: for more than a million assignments, or priors that are not conjugate.
         """
         prior, spread = self._conjugate("Exact")
-        centre_of_prior, sd_of_prior = single(prior.loc), single(prior.scale)
         y, K, n = train.y, self.components, train.n
         if K**n > MOST_ASSIGNMENTS:
             raise NotApplicable(
@@ -261,57 +298,11 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
                 f"{K}^{n}",
                 "use Gibbs or NUTS",
             )
-        member = (torch.arange(2**n)[:, None] >> torch.arange(n) & 1).to(
-            y
-        )  # every subset of the rows
-        count, total, square = member.sum(1), member @ y, member @ y.square()
-        if spread is None:
-            usual = single(cast(float, self.variance))
-        else:
-            usual = cast(float, spread.rate) / (cast(float, spread.shape) + 1) + float(y.var())
-        centre = math.log(usual)
-        reach = (
-            torch.zeros(1, dtype=y.dtype)
-            if spread is None
-            else torch.linspace(-WIDTH, WIDTH, NODES, dtype=y.dtype)
-        )
-        grid = (centre + reach).to(y)
-        v = grid.exp()
-        about = (
-            square - 2 * centre_of_prior * total + count * centre_of_prior**2
-        )  # squares about the prior mean
-        pull = (
-            (total - count * centre_of_prior)[:, None].square()
-            * sd_of_prior**2
-            / (v * (v + count[:, None] * sd_of_prior**2))
-        )
-        log_m = -0.5 * (
-            count[:, None] * (LOG_2PI + grid)
-            + torch.log1p(count[:, None] * sd_of_prior**2 / v)
-            + about[:, None] / v
-            - pull
-        )
-        if spread is not None:
-            log_m = (
-                log_m
-                + spread.distribution(y).log_prob(v)
-                + grid
-                + math.log(float(grid[1] - grid[0]))
-            )
-        subset = torch.logsumexp(log_m, 1)
-        assignments = torch.tensor(list(itertools.product(range(K), repeat=n)))
-        total_weight = math.lgamma(K * self.concentration) - math.lgamma(K * self.concentration + n)
-        log_w = torch.full((len(assignments),), total_weight, dtype=y.dtype, device=y.device)
-        codes = []
-        for k in range(K):
-            code = ((assignments == k).long() << torch.arange(n)).sum(1)
-            size = (assignments == k).sum(1).to(y)
-            log_w += (
-                subset[code]
-                + torch.lgamma(size + self.concentration)
-                - math.lgamma(self.concentration)
-            )
-            codes.append(code)
+        member = (torch.arange(2**n)[:, None] >> torch.arange(n) & 1).to(y)  # all subsets of rows
+        count, total = member.sum(1), member @ y
+        log_variance = self._grid(spread, y)
+        log_m = _log_marginals(member, y, prior, spread, log_variance)
+        log_w, codes = self._log_weights(torch.logsumexp(log_m, 1), n)
         picked = torch.multinomial(
             torch.softmax(log_w.double(), 0), draws, replacement=True, generator=generator
         )
@@ -320,21 +311,90 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
             "mean": torch.empty(draws, K).to(y),
         }
         variance = torch.empty(draws, K).to(y)
+        v = log_variance.exp()
+        centre_of_prior, precision_of_prior = single(prior.loc), single(prior.scale) ** -2
         for k in range(K):
             code = codes[k][picked]
-            node = torch.multinomial(
-                torch.softmax(log_m[code].double(), 1), 1, generator=generator
-            )[:, 0]
+            weights = torch.softmax(log_m[code].double(), 1)
+            node = torch.multinomial(weights, 1, generator=generator)[:, 0]
             variance[:, k] = v[node]
-            precision = count[code] / v[node] + sd_of_prior**-2
+            precision = count[code] / v[node] + precision_of_prior
             e = torch.randn(draws, generator=generator, dtype=torch.float64).to(y)
-            out["mean"][:, k] = (
-                total[code] / v[node] + centre_of_prior * sd_of_prior**-2
-            ) / precision + e / precision.sqrt()
-            out["proportion"][:, k] = torch._standard_gamma(
-                (count[code] + self.concentration).double(), generator=generator
-            ).to(y)
+            centre = (total[code] / v[node] + centre_of_prior * precision_of_prior) / precision
+            out["mean"][:, k] = centre + e / precision.sqrt()
+            shape = (count[code] + self.concentration).double()
+            out["proportion"][:, k] = torch._standard_gamma(shape, generator=generator).to(y)
         out["proportion"] = out["proportion"] / out["proportion"].sum(-1, keepdim=True)
         if spread is not None:
             out["variance"] = variance
         return out, {}, float(torch.logsumexp(log_w, 0))
+
+    def _grid(self, spread: InverseGamma | None, y: Tensor) -> Tensor:
+        """Return the log variances to integrate over; one of them if the variance is fixed."""
+        if spread is None:
+            typical = single(cast(float, self.variance))
+            reach = torch.zeros(1, dtype=y.dtype)
+        else:
+            typical = cast(float, spread.rate) / (cast(float, spread.shape) + 1) + float(y.var())
+            reach = torch.linspace(-WIDTH, WIDTH, NODES, dtype=y.dtype)
+        return (math.log(typical) + reach).to(y)
+
+    def _log_weights(self, subset: Tensor, n: int) -> tuple[Tensor, list[Tensor]]:
+        """Return the log joint density of y and each assignment, [K^n].
+
+        Args:
+            subset: log marginal likelihood of each subset of the rows as one component, [2^n].
+            n: number of rows.
+
+        Returns:
+            The log densities, and for each component the index of its subset of rows, [K^n].
+        """
+        K, a = self.components, self.concentration
+        assignments = torch.tensor(list(itertools.product(range(K), repeat=n)))
+        constant = math.lgamma(K * a) - math.lgamma(K * a + n)
+        log_w = torch.full((len(assignments),), constant, dtype=subset.dtype, device=subset.device)
+        codes = []
+        for k in range(K):
+            code = ((assignments == k).long() << torch.arange(n)).sum(1)
+            size = (assignments == k).sum(1).to(subset)
+            log_w += subset[code] + torch.lgamma(size + a) - math.lgamma(a)
+            codes.append(code)
+        return log_w, codes
+
+
+def _log_marginals(
+    member: Tensor, y: Tensor, prior: Normal, spread: InverseGamma | None, log_variance: Tensor
+) -> Tensor:
+    """Return the log marginal likelihood of each subset of the rows as one component.
+
+    The mean of the component is integrated out.
+
+    Args:
+        member: which rows are in each subset, [2^n, n] of 0 and 1.
+        y: targets [n].
+        prior: prior of the mean.
+        spread: prior of the variance, which is then included with the width of the grid; or None.
+        log_variance: the grid of log variances, [nodes].
+
+    Returns:
+        [2^n, nodes].
+    """
+    count, total, square = member.sum(1), member @ y, member @ y.square()
+    centre, prior_variance = single(prior.loc), single(prior.scale) ** 2
+    v = log_variance.exp()
+    squares_about_centre = square - 2 * centre * total + count * centre**2
+    explained = (
+        (total - count * centre)[:, None].square()
+        * prior_variance
+        / (v * (v + count[:, None] * prior_variance))
+    )
+    log_m = -0.5 * (
+        count[:, None] * (LOG_2PI + log_variance)
+        + torch.log1p(count[:, None] * prior_variance / v)
+        + squares_about_centre[:, None] / v
+        - explained
+    )
+    if spread is None:
+        return log_m
+    step = math.log(float(log_variance[1] - log_variance[0]))
+    return log_m + spread.distribution(y).log_prob(v) + log_variance + step

@@ -1,10 +1,10 @@
-"""Bayesian linear regression, and its exact posterior."""
+"""Bayesian linear regression, with its exact posterior and its full conditionals."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import pyro
 import pyro.distributions as dist
@@ -48,18 +48,20 @@ EXACT = "exact."  # prefix of the params of the closed form
 
 @dataclass(frozen=True, repr=False)
 class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
-    """y ~ N(X weight + bias, noise), weight_j, bias and noise with independent priors. Gelman et al. (2013), chapter 14.
+    """Linear regression: y ~ N(X weight + bias, noise), with independent priors.
 
-    Least squares is ``LinearRegression(Flat(), Flat(), Flat())``; ridge regression has ``Normal`` weights, a flat bias and
-    a number as noise.
+    Gelman et al. (2013), chapter 14. Least squares is ``LinearRegression(Flat(), Flat(), Flat())``;
+    ridge regression has ``Normal`` weights, a flat bias and a number as noise.
 
     Args:
-        weight: prior (or number) of each of the d weights.
+        weight: prior or number of each of the d weights.
         bias: prior or number of the intercept.
         noise: prior or number of the noise variance.
-        conjugate: whether the priors' standard deviations of weight and bias are in units of the noise sd; with
-            ``noise=InverseGamma(a, b)`` this is the Normal-inverse-gamma prior, whose predictive is Student's t. Under any
-            other prior on the noise ``Exact`` integrates over the noise on a grid.
+        conjugate: whether the prior standard deviations of weight and bias are in units of the
+            noise sd. With ``noise=InverseGamma(a, b)`` this is the Normal-inverse-gamma prior,
+            whose predictive distribution is Student's t. Under any other prior on the noise
+            ``Exact`` integrates over the noise on a grid.
+        standardised: set by ``fit``: whether the numbers are on the scale of the model.
     """
 
     weight: PriorLike = Normal(0.0, 1.0)
@@ -82,27 +84,34 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
         return dist.Normal(loc, self.value(theta, "noise", X).sqrt()[..., None])
 
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
-        """The Pyro program: X [n, d], y [n]; ``total`` is the number of rows that a mini-batch was taken from."""
-        sites = self.sites(X.shape[-1])
-        if self.conjugate:
-            theta = draw({"noise": sites["noise"]}, X)
-            sd = self.value(theta, "noise", X).sqrt()
-            for name in ("weight", "bias"):
-                s, prior = sites[name], bare(getattr(self, name))
-                if isinstance(prior, Normal):
-                    shape, law = torch.Size(s.shape), prior.distribution(X)
-                    scaled: Any = dist.Normal(sd * 0 + law.loc, law.scale * sd).expand(shape)
-                    scaled = scaled.to_event(len(s.shape))
-                    theta[name] = pyro.sample(name, scaled)
-                else:
-                    theta |= draw({name: s}, X)
-        else:
-            theta = draw(sites, X)
+        theta = self._draw_conjugate(X) if self.conjugate else draw(self.sites(X.shape[-1]), X)
+        distribution: Any = self.distribution(theta, X)
         with pyro.plate("rows", total or len(X), subsample=X):
-            return pyro.sample("y", self.distribution(theta, X), obs=y)  # type: ignore[arg-type]
+            return pyro.sample("y", distribution, obs=y)
+
+    def _draw_conjugate(self, X: Tensor) -> dict[str, Tensor]:
+        """Run the Pyro statements of the sites, with normal priors in units of the noise sd."""
+        sites = self.sites(X.shape[-1])
+        theta = draw({"noise": sites["noise"]}, X)
+        sd = self.value(theta, "noise", X).sqrt()
+        for name in ("weight", "bias"):
+            s, prior = sites[name], bare(getattr(self, name))
+            if isinstance(prior, Normal):
+                shape, normal = torch.Size(s.shape), prior.distribution(X)
+                # sd * 0 gives the mean the batch of the noise
+                scaled: Any = dist.Normal(sd * 0 + normal.loc, normal.scale * sd).expand(shape)
+                theta[name] = pyro.sample(name, scaled.to_event(len(s.shape)))
+            else:
+                theta |= draw({name: s}, X)
+        return theta
 
     def prepare(self, data: Dataset) -> LinearRegression:
-        """Raises SettingError where ``conjugate`` has no meaning for the priors."""
+        """Return this recipe.
+
+        Raises:
+            SettingError: with ``conjugate``, for priors on weight or bias that are neither Normal
+                nor Flat.
+        """
         priors = [bare(p) for p in (self.weight, self.bias) if isinstance(p, Prior)]
         if self.conjugate and not all(isinstance(p, Normal | Flat) for p in priors):
             raise SettingError(
@@ -118,24 +127,31 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
         return replace(self, weight=weight, bias=bias, noise=noise)
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
-        found = times(draws, {"noise": power(float(scaler.y_sd), 2)})
-        return found | coefficients_of_data(
-            draws, self.value(draws, "weight", scaler.x_mean), scaler
-        )
+        noise = times(draws, {"noise": power(float(scaler.y_sd), 2)})
+        weight = self.value(draws, "weight", scaler.x_mean)
+        return noise | coefficients_of_data(draws, weight, scaler)
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
-        """Where searches begin: least squares, whatever the units of X and y."""
+        """Return least-squares estimates, whatever the units of X and y."""
         features, y = self._features(data.X), data.y - self._fixed(data.X)
         size = features.abs().amax(0).clamp_min(torch.finfo(features.dtype).tiny)
         w = torch.linalg.lstsq(features / size, y[:, None], driver="gelsd").solution[:, 0] / size
-        spread = float(y.square().mean()) or 1.0
-        values = {"noise": ((y - features @ w).square().mean()).clamp_min(1e-6 * spread)}
-        for name in self._uncertain():
-            values[name], w = (w[: data.d], w[data.d :]) if name == "weight" else (w[0], w[1:])
-        return values
+        least = 1e-6 * (float(y.square().mean()) or 1.0)
+        noise = ((y - features @ w).square().mean()).clamp_min(least)
+        return {"noise": noise, **self._by_site(w, data.d)}
 
     def coefficients(self, draws: Theta, scaler: Scaler | None, X: Tensor) -> dict[str, Tensor]:
-        """weight [chain, draw, d] (units of y over units of x_j) and bias [chain, draw] (units of y)."""
+        """Return the coefficients in the units of the data.
+
+        Args:
+            draws: {site: [chain, draw, *event]} on the scale of the model.
+            scaler: the Scaler that standardised the data; None: it was not standardised.
+            X: the training inputs [n, d].
+
+        Returns:
+            "weight" [chain, draw, d] (units of y over units of x_j) and "bias" [chain, draw]
+            (units of y).
+        """
         weight, bias = with_fixed(self, draws, {"weight": X.shape[1:], "bias": ()}, X)
         if scaler is None:
             return {"weight": weight, "bias": bias}
@@ -145,29 +161,45 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
             "bias": scaler.y_mean + scaler.y_sd * bias - weight @ scaler.x_mean,
         }
 
-    # -- the closed form -----------------------------------------------------------------------------------------
+    # -- the closed form ------------------------------------------------------------
 
     def _uncertain(self) -> list[str]:
+        """Return which of weight and bias have a prior."""
         return [name for name in ("weight", "bias") if isinstance(getattr(self, name), Prior)]
 
+    def _by_site(self, w: Tensor, d: int) -> dict[str, Tensor]:
+        """Split the uncertain coefficients [*batch, p] by site."""
+        values = {}
+        for name in self._uncertain():
+            if name == "weight":
+                values[name], w = w[..., :d], w[..., d:]
+            else:
+                values[name], w = w[..., 0], w[..., 1:]
+        return values
+
     def _features(self, X: Tensor) -> Tensor:
-        """[n, p]: a column for each coefficient that is not fixed."""
+        """Return the columns of the uncertain coefficients, [n, p]."""
         columns = {"weight": X, "bias": torch.ones_like(X[:, :1])}
         return torch.cat([columns[name] for name in self._uncertain()] or [X[:, :0]], 1)
 
     def _fixed(self, X: Tensor) -> Tensor:
-        """[n]: the part of the mean that is fixed."""
-        fixed = {
-            n: 0.0 if isinstance(getattr(self, n), Prior) else getattr(self, n)
-            for n in ("weight", "bias")
-        }
-        return X @ tensor_of(fixed["weight"], X).expand(X.shape[1]) + fixed["bias"]
+        """Return the part of the mean that is fixed, [n]."""
+        uncertain = self._uncertain()
+        weight: Any = 0.0 if "weight" in uncertain else self.weight
+        bias: Any = 0.0 if "bias" in uncertain else self.bias
+        return X @ tensor_of(weight, X).expand(X.shape[1]) + bias
 
     def _known_noise(self, k: int, like: Tensor) -> Tensor:
-        """[k]: the number that the noise is fixed to."""
-        return torch.full((k,), float(self.noise), dtype=like.dtype, device=like.device)  # type: ignore[arg-type]
+        """Return the number that the noise is fixed to, [k]."""
+        noise = float(cast(float, self.noise))
+        return torch.full((k,), noise, dtype=like.dtype, device=like.device)
 
     def _decomposition(self, train: Dataset) -> Decomposition:
+        """Return the decomposition of the normal equations.
+
+        Raises:
+            NotApplicable: for priors on weight or bias that are neither Normal nor Flat.
+        """
         precision, mean, names = [], [], []
         for name in self._uncertain():
             prior = getattr(self, name)
@@ -176,14 +208,16 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
                     f"a Normal or Flat prior on {name} for the closed form", repr(prior), "use NUTS"
                 )
             size = train.d if name == "weight" else 1
-            proper = isinstance(prior, Normal)
-            precision += [s**-2 for s in _listed(prior.scale, size)] if proper else [0.0] * size
-            mean += _listed(prior.loc, size) if proper else [0.0] * size
-            names += (
-                list(train.feature_names or map(str, range(train.d)))
-                if name == "weight"
-                else ["the constant (bias)"]
-            )
+            if isinstance(prior, Normal):
+                precision += [s**-2 for s in _per_coefficient(prior.scale, size)]
+                mean += _per_coefficient(prior.loc, size)
+            else:
+                precision += [0.0] * size
+                mean += [0.0] * size
+            if name == "weight":
+                names += list(train.feature_names or map(str, range(train.d)))
+            else:
+                names.append("the constant (bias)")
         like = {"dtype": train.X.dtype, "device": train.X.device}
         return decompose(
             self._features(train.X),
@@ -196,10 +230,18 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
     def exact(
         self, train: Dataset, draws: int, generator: torch.Generator
     ) -> tuple[dict, dict, float]:
-        """Draws {site: [draw, *event]}, the params of the closed form, and the log evidence.
+        """Draw from the exact posterior.
 
-        Given the noise the coefficients are Gaussian; the noise is fixed, inverse-gamma (conjugate, under such a prior), or
-        integrated over on a grid, its draws stratified.
+        Given the noise the coefficients are Gaussian. The noise is fixed; or inverse-gamma, if the
+        prior is conjugate; or integrated over on a grid, with stratified draws.
+
+        Args:
+            train: the training rows.
+            draws: number of draws.
+            generator: the random generator.
+
+        Returns:
+            The draws {site: [draw, *event]}, the params of the closed form, and the log evidence.
         """
         d = self._decomposition(train)
         like = train.X
@@ -224,18 +266,25 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
             noise = out["noise"] = invert(grid, cdf, u).exp()
         mean, variance = d.coefficients(noise, self.conjugate)
         w = (mean + variance.sqrt() * e) @ d.basis.mT
-        for name in self._uncertain():
-            out[name], w = (
-                (w[:, : train.d], w[:, train.d :]) if name == "weight" else (w[:, 0], w[:, 1:])
-            )
+        out |= self._by_site(w, train.d)
         return out, {EXACT + name: value for name, value in params.items()}, evidence
 
     def predict(
         self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False
     ) -> Distribution:
-        """The law of y at X, batch [draw, n]; ``joint``: batch [draw], event [n].
+        """Return the predictive distribution of y at X.
 
-        With the closed form's params the coefficients are integrated out: Student's t, or a Normal for each noise.
+        Where theta holds the params of the closed form, the coefficients are integrated out: the
+        rows then have Student's t, or a Normal for each draw of the noise.
+
+        Args:
+            theta: {site: [draw, *event]}, with the params of the closed form after ``Exact``.
+            X: inputs [n, d].
+            train: the training rows.
+            joint: whether the rows are predicted jointly.
+
+        Returns:
+            A distribution of batch [draw, n]; if ``joint``, of batch [draw] and event [n].
         """
         if EXACT + "basis" not in theta or joint:
             return super().predict(theta, X, train, joint=joint)
@@ -243,7 +292,7 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
         return distribution_by_rows(lambda rows: self._integrated(theta, rows), X, draws)
 
     def _integrated(self, theta: Theta, X: Tensor) -> Distribution:
-        """The law of y with the coefficients integrated out, batch [draw, n]."""
+        """Return the distribution of y with the coefficients integrated out, batch [draw, n]."""
         basis, fit, rest, data, prior = (
             theta[EXACT + name] for name in ("basis", "fit", "rest", "data", "prior")
         )
@@ -254,21 +303,23 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
             return dist.StudentT(2 * shape, (fixed + features @ (data + prior))[None], scale[None])
         noise = theta["noise"] if "noise" in theta else self._known_noise(1, X)
         mean, variance = moments(fit, rest, data, prior, noise, self.conjugate)
-        return dist.Normal(
-            fixed + mean @ features.mT, (noise[:, None] + variance @ features.square().mT).sqrt()
-        )
+        sd = (noise[:, None] + variance @ features.square().mT).sqrt()
+        return dist.Normal(fixed + mean @ features.mT, sd)
 
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
-        """{"y": log p(y_i given theta), [draw, n]}."""
+        """Return {"y": log p(y_i given theta), [draw, n]}."""
         return {"y": self.distribution(theta, data.X).log_prob(data.y)}
 
-    # -- conditionals --------------------------------------------------------------------------------------------
+    # -- full conditionals ----------------------------------------------------------
 
     def gibbs(self, train: Dataset) -> Callable[[Theta, torch.Generator], dict[str, Tensor]]:
-        """(theta [chain, *event], generator) -> theta: coefficients given the noise, then the noise given them.
+        """Return a Gibbs sweep: the coefficients given the noise, then the noise given them.
+
+        The sweep maps (theta {site: [chain, *event]}, generator) to the next theta.
 
         Raises:
-            NotApplicable: unless weight and bias are Normal or Flat and noise is InverseGamma, Flat or a number.
+            NotApplicable: unless weight and bias are Normal or Flat, and noise is InverseGamma,
+                Flat or a number.
         """
         if isinstance(self.noise, Prior) and not isinstance(self.noise, InverseGamma | Flat):
             raise NotApplicable(
@@ -277,28 +328,28 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
                 "use that prior, Exact, or NUTS",
             )
         d = self._decomposition(train)
-        flat = isinstance(self.noise, Flat)
-        shape, rate = (
-            (-1.0, 0.0)
-            if flat
-            else (getattr(self.noise, "shape", 0.0), getattr(self.noise, "rate", 0.0))
-        )
+        shape, rate = 0.0, 0.0
+        if isinstance(self.noise, Flat):
+            shape = -1.0
+        elif isinstance(self.noise, InverseGamma):
+            shape, rate = cast(float, self.noise.shape), cast(float, self.noise.rate)
 
         def step(theta: Theta, generator: torch.Generator) -> dict[str, Tensor]:
-            some = next(iter(theta.values()))
-            noise = theta["noise"] if "noise" in theta else self._known_noise(len(some), some)  # type: ignore[arg-type]
+            if "noise" in theta:
+                noise = theta["noise"]
+            else:
+                some = next(iter(theta.values()))
+                noise = self._known_noise(len(some), some)
             mean, variance = d.coefficients(noise, self.conjugate)
             e = torch.randn(mean.shape, generator=generator, dtype=torch.float64).to(mean)
             v = mean + variance.sqrt() * e
-            w, new = v @ d.basis.mT, {}
-            for name in self._uncertain():
-                new[name], w = (
-                    (w[:, : train.d], w[:, train.d :]) if name == "weight" else (w[:, 0], w[:, 1:])
-                )
+            new = self._by_site(v @ d.basis.mT, train.d)
             if "noise" in theta:
-                residual, penalty = d.squares(v)
-                a = shape + 0.5 * (d.n + (d.proper if self.conjugate else 0))
-                b = rate + 0.5 * (residual + (penalty if self.conjugate else 0.0))
+                squares, penalty = d.squares(v)
+                count = d.n
+                if self.conjugate:  # the prior of the coefficients depends on the noise too
+                    count, squares = d.n + d.proper, squares + penalty
+                a, b = shape + 0.5 * count, rate + 0.5 * squares
                 u = torch.rand(b.shape, generator=generator, dtype=torch.float64)
                 new["noise"] = b * _inverse_gamma(a, 1.0, u).to(b)
             return new
@@ -306,13 +357,16 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
         return step
 
 
-def _listed(value: Number, size: int) -> list[float]:
-    """One number a coefficient."""
+def _per_coefficient(value: Number, size: int) -> list[float]:
+    """Return one number per coefficient."""
     return list(value) if isinstance(value, tuple) else [value] * size
 
 
 def _inverse_gamma(shape: float, rate: float, u: Tensor) -> Tensor:
-    """Its quantiles at u; torch has no inverse of the incomplete gamma function."""
+    """Return the quantiles of InverseGamma(shape, rate) at u.
+
+    torch has no inverse of the incomplete gamma function.
+    """
     from scipy import special
 
     gamma: Any = special.gammaincinv(shape, 1 - u.double().cpu().numpy())

@@ -22,11 +22,14 @@ from .units import coefficients_in_units, coefficients_of_data
 
 @dataclass(frozen=True, repr=False)
 class LogisticRegression(Model, LinearCoefficients, LikelihoodDerivatives, ProbitPrediction):
-    """y ~ Bernoulli(sigmoid(X weight + bias)), y in {0, 1}. Bishop (2006), section 4.5.
+    """Logistic regression: y ~ Bernoulli(sigmoid(X weight + bias)), with y in {0, 1}.
+
+    Bishop (2006), section 4.5.
 
     Args:
-        weight: prior (or number) of each of the d weights.
+        weight: prior or number of each of the d weights.
         bias: prior or number of the intercept.
+        standardised: set by ``fit``: whether the numbers are on the scale of the model.
     """
 
     weight: PriorLike = Normal(0.0, 1.0)
@@ -39,7 +42,12 @@ class LogisticRegression(Model, LinearCoefficients, LikelihoodDerivatives, Probi
         return {"weight": site("weight", self.weight, (d,)), "bias": site("bias", self.bias)}
 
     def prepare(self, data: Dataset) -> LogisticRegression:
-        """Raises SettingError for targets other than 0 and 1, DataError for one class or flat weights that the data leave free."""
+        """Return this recipe.
+
+        Raises:
+            SettingError: for targets other than 0 and 1.
+            DataError: for rows of one class only, or flat weights that the data do not determine.
+        """
         check_labels(self, data, 2)
         check_two_classes(data)
         check_determined(data, self.weight, self.bias)
@@ -53,12 +61,23 @@ class LogisticRegression(Model, LinearCoefficients, LikelihoodDerivatives, Probi
         return coefficients_of_data(draws, self.value(draws, "weight", scaler.x_mean), scaler)
 
     def distribution(self, theta: Theta, X: Tensor) -> Distribution:
-        return dist.Bernoulli(
-            logits=linear(self.value(theta, "weight", X), self.value(theta, "bias", X), X)
-        )
+        return dist.Bernoulli(logits=self._logits(theta, X))
+
+    def _logits(self, theta: Theta, X: Tensor) -> Tensor:
+        """Return X weight + bias, [*draw, n]."""
+        return linear(self.value(theta, "weight", X), self.value(theta, "bias", X), X)
 
     def coefficients(self, draws: Theta, scaler: Scaler | None, X: Tensor) -> dict[str, Tensor]:
-        """weight [chain, draw, d] (log-odds over units of x_j) and bias [chain, draw]."""
+        """Return the coefficients in the units of the data.
+
+        Args:
+            draws: {site: [chain, draw, *event]} on the scale of the model.
+            scaler: the Scaler that standardised the data; None: it was not standardised.
+            X: the training inputs [n, d].
+
+        Returns:
+            "weight" [chain, draw, d] (log-odds over units of x_j) and "bias" [chain, draw].
+        """
         weight, bias = with_fixed(self, draws, {"weight": X.shape[1:], "bias": ()}, X)
         if scaler is None:
             return {"weight": weight, "bias": bias}
@@ -66,21 +85,32 @@ class LogisticRegression(Model, LinearCoefficients, LikelihoodDerivatives, Probi
         return {"weight": weight, "bias": bias - weight @ scaler.x_mean}
 
     def curvature(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor, Tensor]:
-        """log p(y given theta), its gradient and Hessian [p, p] over the sites laid end to end: what IRLS is made of."""
+        """Return log p(y given theta), its gradient [p] and its Hessian [p, p], as IRLS needs them.
+
+        The p coordinates are those of weight and then bias; fixed ones are left out.
+
+        Args:
+            theta: one draw, {site: [*event]}.
+            data: the training rows.
+        """
         X = data.X
         weight, bias = self.value(theta, "weight", X).expand(data.d), self.value(theta, "bias", X)
         value, gradient, H = binary_curvature(X, data.y, weight, bias)
-        kept = [j for j in range(data.d) if isinstance(self.weight, Prior)] + [data.d] * isinstance(
-            self.bias, Prior
-        )
+        kept = list(range(data.d)) if isinstance(self.weight, Prior) else []
+        if isinstance(self.bias, Prior):
+            kept.append(data.d)
         return value, gradient[kept], H[kept][:, kept]
 
     def probit(self, theta: Theta, X: Tensor) -> Distribution:
-        """p(y = 1) = sigmoid(m / sqrt(1 + pi v / 8)), m and v the mean and variance of the logit. MacKay (1992)."""
-        logits = linear(self.value(theta, "weight", X), self.value(theta, "bias", X), X)
+        """Return the probit approximation of the predictive distribution, batch [1, n].
+
+        p(y = 1) = sigmoid(m / sqrt(1 + pi v / 8)), where m and v are the mean and the variance of
+        the logit over the draws. MacKay (1992).
+        """
+        logits = self._logits(theta, X)
         m, v = logits.mean(0), logits.var(0, correction=0)
         return dist.Bernoulli(logits=(m / torch.sqrt(1 + math.pi * v / 8))[None])
 
     def check_identifiability(self, data: Dataset) -> list[str]:
-        """Whether flat or nearly flat priors meet data that the inputs separate."""
+        """Return a warning if the inputs separate the classes and the priors are nearly flat."""
         return separation(data, 2, self.weight, self.bias)

@@ -1,4 +1,4 @@
-"""Any Pyro program of the user, wrapped so that every verb takes it."""
+"""A Pyro program written by the user, as a model that ``ppgp.fit`` accepts."""
 
 from __future__ import annotations
 
@@ -17,28 +17,36 @@ from ..numerics.threads import ELEMENT
 from ..priors import Param, Site
 from ..target.handlers import Run, numbers_seen, over_draws, quietly, site_log_prob
 from .base import Model
-from .program_predictions import laws
+from .program_predictions import predictive_distributions
 
 Theta = Mapping[str, Tensor]
-SEEN = "\0seen"
+SEEN = "\0seen"  # suffix of the entry that marks which numbers of a site a mask keeps
 
 
 @dataclass(frozen=True)
 class Program(Model):
-    """A Pyro program ``function(**arguments)``; the arguments are given to ``ppgp.fit`` as a dict.
+    """A Pyro program ``function(**arguments)``, whose arguments ``ppgp.fit`` takes as a dict.
 
-    Made by ``ppgp.fit``; site names and plates are the program's own. Nothing is standardised.
+    ``ppgp.fit`` makes it. Its sites and plates have the names that the program gives them, and
+    nothing is standardised.
+
+    Args:
+        function: the Pyro program.
     """
 
     function: Callable[..., Any]
     scales = ""
 
     def sites(self, d: int) -> dict[str, Site | Param]:
-        """None that are known without a run."""
+        """Return {}: the sites are not known without a run of the program."""
         return {}
 
     def work(self, numbers: int) -> float:
-        """About how many multiplications a run takes on arguments of so many numbers."""
+        """Return the approximate number of multiplications in one run.
+
+        Args:
+            numbers: how many numbers the arguments hold.
+        """
         return ELEMENT * numbers
 
     def model(self, **arguments: Any) -> Any:
@@ -52,11 +60,19 @@ class Program(Model):
         return dict(theta)
 
     def log_likelihood(self, theta: Theta, data: Mapping[str, Any]) -> dict[str, Tensor]:
-        """{observed site: log density, [draw, ...]}, without the places that a mask leaves out.
+        """Return the pointwise log likelihood.
+
+        Args:
+            theta: {site: [draw, *event]}.
+            data: the arguments of the fit.
+
+        Returns:
+            {observed site: log density, [draw, ...]}, without the entries that a mask leaves out.
 
         Raises:
-            NotApplicable: if the program has latent sites beside theta (discrete ones that were summed out), takes rows at random,
-                or masks depend on latent sites.
+            NotApplicable: if the program has latent sites that are not in theta (discrete ones
+                that were summed out), if it takes rows at random, or if its masks depend on latent
+                sites.
         """
 
         def one(values: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -67,7 +83,7 @@ class Program(Model):
                 raise NotApplicable(
                     "a program whose latent sites were all drawn",
                     f"{', '.join(others)} summed out",
-                    "write that sum into the law of y (MixtureSameFamily)",
+                    "write that sum into the distribution of y (MixtureSameFamily)",
                 )
             if run.subsampled:
                 name, share = next(iter(run.subsampled.items()))
@@ -76,82 +92,104 @@ class Program(Model):
                     f"a plate {name!r} that takes {share} at random",
                     "leave subsample_size out",
                 )
-            found = {}
+            log_densities = {}
             for name, s in run.observed().items():
                 seen = numbers_seen(s) > 0
-                found[name] = site_log_prob(s).expand(seen.shape).reshape(-1)
-                found[name + SEEN] = seen.reshape(-1)
-            return found
+                log_densities[name] = site_log_prob(s).expand(seen.shape).reshape(-1)
+                log_densities[name + SEEN] = seen.reshape(-1)
+            return log_densities
 
         with quietly():
-            found = over_draws(one, self._latents(theta))
-        return _without_masked(found)
+            per_draw = over_draws(one, self._latents(theta))
+        return _without_masked(per_draw)
 
     def predict(
         self, theta: Theta, arguments: Mapping[str, Any], data: Mapping[str, Any], seed: int = 0
     ) -> dict[str, Distribution]:
-        """{site: its law} for every site that was not drawn; arguments left out have their default, or are None.
+        """Return the predictive distribution of every site that was not drawn.
 
-        A discrete site that was summed out is drawn given ``data``, the arguments of the fit. Where a run draws something, there are
-        at least ``replay.RUNS`` of them.
+        Discrete sites that were summed out are drawn given the data of the fit. If a run draws
+        random numbers, there are at least ``program_predictions.RUNS`` runs.
+
+        Args:
+            theta: {site: [draw, *event]}.
+            arguments: arguments of the prediction; one that is left out has its default, or None.
+            data: the arguments of the fit.
+            seed: seed of the random numbers.
+
+        Returns:
+            {site: a distribution of batch [draw, n]}.
+
+        Raises:
+            NotApplicable: for an argument that the program does not have, or if every site was
+                drawn.
         """
-        wanted = self.arguments(data)
-        unknown = set(arguments) - set(wanted)
+        defaults = self.arguments(data)
+        unknown = set(arguments) - set(defaults)
         if unknown:
             raise NotApplicable(
-                f"arguments among {sorted(wanted)}",
+                f"arguments among {sorted(defaults)}",
                 f"{sorted(unknown)}",
                 "use the program's own names",
             )
-        full = {**wanted, **arguments}
-        before = {**wanted, **data}
+        full = {**defaults, **arguments}
+        before = {**defaults, **data}
         same_rows = all(
             value is None or same_value(value, before[name]) for name, value in full.items()
         )
         with quietly(), torch.no_grad():
-            found = laws(
+            predictive = predictive_distributions(
                 lambda: self.function(**full),
                 lambda: self.function(**data),
                 same_rows,
                 self._latents(theta),
                 seed,
             )
-        if not found:
+        if not predictive:
             raise NotApplicable(
                 "a site of the program that was not drawn, to be predicted",
                 "none",
                 "leave the observed argument out",
             )
-        return found
+        return predictive
 
     def check_arguments(self, data: Mapping[str, Any]) -> None:
-        """Raises DataError for arguments that the program has not, and for those that it needs."""
+        """Check the arguments of a fit against the signature of the program.
+
+        Raises:
+            DataError: if the program does not have an argument, or if one that it requires is
+                missing.
+        """
         try:
-            parameters = inspect.signature(self.function)
-        except (TypeError, ValueError):  # a callable that does not say
+            signature = inspect.signature(self.function)
+        except (TypeError, ValueError):  # a callable without a signature
             return
         try:
-            parameters.bind(**data)
+            signature.bind(**data)
         except TypeError:
-            wanted = ", ".join(parameters.parameters) or "none"
+            wanted = ", ".join(signature.parameters) or "none"
             got = ", ".join(map(str, data)) or "none"
             raise DataError(
                 f"the program's arguments: {wanted}", got, "use the program's own names"
             ) from None
 
     def arguments(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """{argument of the program: its default, or None}; where it takes any, those of ``data`` too."""
+        """Return {argument of the program: its default, or None}.
+
+        If the program takes any keyword, the arguments in ``data`` are also included.
+        """
         parameters = inspect.signature(self.function).parameters.values()
-        free = any(p.kind == p.VAR_KEYWORD for p in parameters)
-        own = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-        return {
-            **(dict.fromkeys(data) if free else {}),
-            **{p.name: None if p.default is p.empty else p.default for p in own},
-        }
+        arguments: dict[str, Any] = {}
+        if any(p.kind == p.VAR_KEYWORD for p in parameters):
+            arguments = dict.fromkeys(data)
+        for p in parameters:
+            if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+                arguments[p.name] = None if p.default is p.empty else p.default
+        return arguments
 
 
 def same_value(a: Any, b: Any) -> bool:
-    """Whether two arguments are the same: tensors and arrays by their numbers."""
+    """Return whether two arguments are equal; tensors and arrays are compared by their numbers."""
     if a is b:
         return True
     if isinstance(a, Tensor) and isinstance(b, Tensor):
@@ -163,17 +201,17 @@ def same_value(a: Any, b: Any) -> bool:
     return bool(same)
 
 
-def _without_masked(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The places of each site that are data.
+def _without_masked(per_draw: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the entries of each site that no mask leaves out.
 
     Raises:
-        NotApplicable: where they are others at other draws.
+        NotApplicable: if a mask differs between draws.
     """
-    kept = {}
-    for name, value in found.items():
+    unmasked = {}
+    for name, value in per_draw.items():
         if name.endswith(SEEN):
             continue
-        seen = found[name + SEEN]
+        seen = per_draw[name + SEEN]
         if bool((seen != seen[0]).any()):
             raise NotApplicable(
                 "a mask that is the same at every draw",
@@ -181,5 +219,5 @@ def _without_masked(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
                 "fix which rows count",
             )
         if bool(seen[0].any()):
-            kept[name] = value if bool(seen[0].all()) else value[:, seen[0]]
-    return kept
+            unmasked[name] = value if bool(seen[0].all()) else value[:, seen[0]]
+    return unmasked

@@ -23,16 +23,18 @@ from .units import coefficients_in_units
 
 @dataclass(frozen=True, repr=False)
 class SoftmaxRegression(Model, LinearCoefficients, LikelihoodDerivatives):
-    """y ~ Categorical(softmax(X weight_k + bias_k)), y in {0, .., K - 1}. Bishop (2006), section 4.3.4.
+    """Softmax regression: y ~ Categorical(softmax(X weight_k + bias_k)), y in {0, .., K - 1}.
 
-    Identifiability: the likelihood stays the same when one vector is added to the weights of all classes (or one number to
-    all biases). Under a proper prior all K vectors are sites and the prior, the same for every class, tells them apart; under
-    ``Flat`` class 0 is the reference, its coefficients 0, and K - 1 vectors are sites.
+    Bishop (2006), section 4.3.4. The likelihood does not change if one vector is added to the
+    weights of all classes, or one number to all biases. Under a proper prior all K vectors are
+    sites, and the prior, which is the same for every class, identifies them. Under ``Flat`` class 0
+    is the reference with coefficients 0, and the other K - 1 vectors are sites.
 
     Args:
-        weight: prior of each of the weights, sites of shape [K, d] (Flat: [K - 1, d]).
-        bias: prior (or number) of the intercepts, [K] (Flat: [K - 1]).
-        classes: K; None: as many as the data have.
+        weight: prior or number of the weights; the site has shape [K, d] (Flat: [K - 1, d]).
+        bias: prior or number of the intercepts; the site has shape [K] (Flat: [K - 1]).
+        classes: K, the number of classes; None: as many as the data have.
+        standardised: set by ``fit``: whether the numbers are on the scale of the model.
     """
 
     weight: PriorLike = Normal(0.0, 1.0)
@@ -51,29 +53,37 @@ class SoftmaxRegression(Model, LinearCoefficients, LikelihoodDerivatives):
             )
         return self.classes
 
-    def _rows(self, prior: PriorLike) -> int:
+    def _sites_per_class(self, prior: PriorLike) -> int:
+        """Return how many classes have a site: all K, or K - 1 under a flat prior."""
         return self._classes() - isinstance(bare(prior), Flat)
 
     def sites(self, d: int) -> dict[str, Site]:
         return {
-            "weight": site("weight", self.weight, (self._rows(self.weight), d)),
-            "bias": site("bias", self.bias, (self._rows(self.bias),)),
+            "weight": site("weight", self.weight, (self._sites_per_class(self.weight), d)),
+            "bias": site("bias", self.bias, (self._sites_per_class(self.bias),)),
         }
 
     def prepare(self, data: Dataset) -> SoftmaxRegression:
-        """Count the classes; raises for targets that are not the codes 0 .. K - 1, or flat weights that the data leave free."""
+        """Return the recipe with its number of classes.
+
+        Raises:
+            SettingError: for targets that are not the codes 0 .. K - 1.
+            DataError: for rows of one class only, or flat weights that the data do not determine.
+        """
         ready = self if self.classes is not None else replace(self, classes=count_classes(data))
         check_labels(ready, data, ready.classes or 2)
         check_two_classes(data)
         check_determined(data, self.weight, self.bias)
         return ready
 
-    def _all(self, theta: Theta, X: Tensor) -> tuple[Tensor, Tensor]:
-        """weight [*draw, K, d] and bias [*draw, K], the reference class included."""
+    def _all_classes(self, theta: Theta, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Return weight [*draw, K, d] and bias [*draw, K], with the reference class."""
         assert self.classes is not None
         weight, bias = self.value(theta, "weight", X), self.value(theta, "bias", X)
-        weight = weight.expand(self.classes, X.shape[-1]) if weight.ndim < 2 else weight
-        bias = bias.expand(self.classes) if bias.ndim == 0 else bias
+        if weight.ndim < 2:
+            weight = weight.expand(self.classes, X.shape[-1])
+        if bias.ndim == 0:
+            bias = bias.expand(self.classes)
         if weight.shape[-2] < self.classes:
             weight = torch.cat([torch.zeros_like(weight[..., :1, :]), weight], -2)
         if bias.shape[-1] < self.classes:
@@ -85,56 +95,66 @@ class SoftmaxRegression(Model, LinearCoefficients, LikelihoodDerivatives):
         return replace(self, weight=weight, bias=bias)
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
-        weight, bias = self._all(draws, scaler.x_mean[None])
+        weight, bias = self._all_classes(draws, scaler.x_mean[None])
         weight = weight / scaler.x_sd
         bias = bias - weight @ scaler.x_mean
-        if isinstance(
-            bare(self.bias), Flat
-        ):  # class 0 is the reference: one number more in all classes changes nothing
+        if isinstance(bare(self.bias), Flat):
+            # class 0 is the reference: a number subtracted from all classes changes nothing
             bias = bias - bias[..., :1]
-        assert self.classes is not None
-        whole = {"weight": weight, "bias": bias}
-        last = {"weight": -2, "bias": -1}
-        return {
-            name: whole[name].narrow(last[name], self.classes - n, n)
-            for name, n in self._drawn(draws).items()
-        }
-
-    def _drawn(self, draws: Theta) -> dict[str, int]:
-        """{site: how many classes have it}."""
-        return {
-            name: self._rows(getattr(self, name)) for name in ("weight", "bias") if name in draws
-        }
+        K = self._classes()
+        converted: dict[str, Tensor | None] = {}
+        if "weight" in draws:
+            n = self._sites_per_class(self.weight)
+            converted["weight"] = weight.narrow(-2, K - n, n)
+        if "bias" in draws:
+            n = self._sites_per_class(self.bias)
+            converted["bias"] = bias.narrow(-1, K - n, n)
+        return converted
 
     def distribution(self, theta: Theta, X: Tensor) -> Distribution:
-        weight, bias = self._all(theta, X)
+        weight, bias = self._all_classes(theta, X)
         return dist.Categorical(logits=X @ weight.mT + bias[..., None, :])
 
     def coefficients(self, draws: Theta, scaler: Scaler | None, X: Tensor) -> dict[str, Tensor]:
-        """weight [chain, draw, K, d] (log-odds over units of x_j) and bias [chain, draw, K], of all classes."""
+        """Return the coefficients of all classes in the units of the data.
+
+        Args:
+            draws: {site: [chain, draw, *event]} on the scale of the model.
+            scaler: the Scaler that standardised X; None: it was not standardised.
+            X: the training inputs [n, d].
+
+        Returns:
+            "weight" [chain, draw, K, d] (log-odds over units of x_j) and "bias" [chain, draw, K].
+        """
         K = self._classes()
         shapes = {"weight": (K, X.shape[-1]), "bias": (K,)}
-        weight, bias = self._all(
-            dict(zip(shapes, with_fixed(self, draws, shapes, X), strict=True)), X
-        )
+        weight, bias = with_fixed(self, draws, shapes, X)
+        weight, bias = self._all_classes({"weight": weight, "bias": bias}, X)
         if scaler is None:
             return {"weight": weight, "bias": bias}
         weight = weight / scaler.x_sd
         return {"weight": weight, "bias": bias - weight @ scaler.x_mean}
 
     def curvature(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor, Tensor]:
-        """log p(y given theta), its gradient and Hessian [p, p] over the sites laid end to end: block IRLS."""
-        weight, bias = self._all(theta, data.X)
+        """Return log p(y given theta), its gradient [p] and its Hessian [p, p], for block IRLS.
+
+        The p coordinates are the entries of weight and then of bias; fixed ones are left out.
+
+        Args:
+            theta: one draw, {site: [*event]}.
+            data: the training rows.
+        """
+        weight, bias = self._all_classes(theta, data.X)
         value, gradient, H = softmax_curvature(data.X, data.y, weight, bias)
         K, d = weight.shape
         index = torch.arange(K * (d + 1)).reshape(K, d + 1)
         kept = []
         for prior, columns in ((self.weight, index[:, :d]), (self.bias, index[:, d:])):
             if isinstance(prior, Prior):
-                kept.append(columns[K - self._rows(prior) :].reshape(-1))
+                kept.append(columns[K - self._sites_per_class(prior) :].reshape(-1))
         order = torch.cat(kept)
         return value, gradient.reshape(-1)[order], H.reshape(K * (d + 1), -1)[order][:, order]
 
     def check_identifiability(self, data: Dataset) -> list[str]:
-        """Whether flat or nearly flat priors meet data that the inputs separate."""
+        """Return a warning if the inputs separate the classes and the priors are nearly flat."""
         return separation(data, self.classes or 2, self.weight, self.bias)
