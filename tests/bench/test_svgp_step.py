@@ -15,7 +15,7 @@ from torch import Tensor
 from ppgp import kernels, models
 from ppgp.data import Dataset
 from ppgp.inference import SVI
-from ppgp.inference.variational.collapsed_svi import _Natural, _stepper
+from ppgp.inference.variational.collapsed_svi import NaturalSteps, joint_step
 from ppgp.target import Target
 
 M = BATCH = 1024
@@ -31,10 +31,9 @@ def ours(X: Tensor, y: Tensor, Z: Tensor, q: str) -> Callable[[], object]:
     model = models.SVGP(kernels.ARD(kernels.RBF()), q=q, Z=Z)
     bound = Target(model, data, optimise_params=True, collapsed_elbo=True)
     z = bound.origin()
-    how = SVI(batch_size=BATCH, learning_rate=0.01)
-    step = _stepper(
-        how, bound, _Natural(bound, model, data, z), z, torch.Generator().manual_seed(0)
-    )
+    options = SVI(batch_size=BATCH, learning_rate=0.01)._options()
+    natural = NaturalSteps(bound, model, data, z)
+    step = joint_step(options, bound, natural, z, torch.Generator().manual_seed(0))
     return lambda: step(0.01)
 
 

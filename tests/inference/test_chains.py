@@ -13,7 +13,7 @@ from ppgp import diagnostics
 from ppgp.data import Dataset
 from ppgp.errors import NotApplicable, SettingError
 from ppgp.inference import HMC, MAP, NUTS, SGHMC, SGLD, SVI, Ensemble, MetropolisHastings
-from ppgp.inference.mcmc.nutpie_chains import chain_seed
+from ppgp.inference.mcmc.nutpie_sampler import chain_seed
 from ppgp.models import SVGP, GaussianMixture, LinearRegression
 from ppgp.priors import Flat
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ppgp import Dataset, inference
-from ppgp.inference.variational.collapsed_svi import _Natural, _stepper
+from ppgp.inference.variational.collapsed_svi import NaturalSteps, joint_step
 from ppgp.kernels import RBF, Deep
 from ppgp.kernels.networks import MLP
 from ppgp.likelihoods import Gaussian
@@ -27,13 +27,13 @@ def test_the_two_halves_of_a_step_see_the_same_units(batch_size: int | None) -> 
     )  # no priors: the density is the bound
     bound = Target(model, data, optimise_params=True, collapsed_elbo=True)
     z = bound.start().clone()
-    q = _Natural(bound, model, data, z)
+    q = NaturalSteps(bound, model, data, z)
     q.fit(z)
     q.rate = 1e-12
     found: list[float] = []
     step = q.step
     q.step = lambda *given: found.append(step(*given)) or found[-1]  # type: ignore[method-assign,func-returns-value]
-    move = _stepper(inference.SVI(batch_size=batch_size), bound, q, z, generator)
+    move = joint_step(inference.SVI(batch_size=batch_size)._options(), bound, q, z, generator)
     climbed = [move(1e-12) for _ in range(3)]
     assert found == pytest.approx(climbed, rel=1e-6)
     with torch.no_grad(), quietly():

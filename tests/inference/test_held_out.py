@@ -69,14 +69,15 @@ def test_it_is_what_a_deep_kernel_needs() -> None:
 def test_lbfgs_on_more_weights_than_rows_warns_and_other_fits_do_not() -> None:
     data = noise_mostly(40, 0)
     notes = ppgp.fit(DEEP, data, inference.MAP(steps=30), progress=False).warnings
-    assert any("weights of a network to suit 40 rows" in note for note in notes)
+    assert any("weights of a network to 40 rows" in note for note in notes)
     for model, how in (
         (DEEP, inference.MAP(hold_out=0.2)),
         (DEEP, inference.MAP("adam", steps=3)),
         (GP(Deep(DEEP.kernel.network, RBF(), frozen=True)), inference.MAP()),  # type: ignore[attr-defined]
     ):
         assert not any(
-            "to suit" in note for note in ppgp.fit(model, data, how, progress=False).warnings
+            "weights of a network" in note
+            for note in ppgp.fit(model, data, how, progress=False).warnings
         )
 
 

@@ -21,7 +21,7 @@ from ppgp.diagnostics.simulation_based_calibration import FIT_SEED
 from ppgp.errors import ConvergenceWarning
 from ppgp.inference import MAP, Ensemble, Exact, Inference, Laplace
 from ppgp.inference.base import from_draws
-from ppgp.inference.optimise import map as map_module
+from ppgp.inference.optimise import lbfgs
 from ppgp.interfaces.estimators import ProbabilisticRegressor
 from ppgp.kernels import RBF, Deep
 from ppgp.models import GP, SGPR, SVGP, LinearRegression
@@ -136,7 +136,7 @@ def cut_maps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Every search by L-BFGS from now on is met by Ctrl-C at its third evaluation."""
     met: list[int] = []
 
-    class Met(map_module._Search):
+    class Met(lbfgs._Objective):
         calls = 0
 
         def __call__(self, scaled: Any) -> Any:
@@ -146,7 +146,7 @@ def cut_maps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
                 raise KeyboardInterrupt
             return super().__call__(scaled)
 
-    monkeypatch.setattr(map_module, "_Search", Met)
+    monkeypatch.setattr(lbfgs, "_Objective", Met)
     return met
 
 

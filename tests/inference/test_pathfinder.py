@@ -15,8 +15,8 @@ from torch import Tensor
 import ppgp
 from ppgp.errors import ImproperPosterior, NumericalError
 from ppgp.inference import HMC, NUTS, SVI, Laplace, Pathfinder
-from ppgp.inference.optimise.map import find_mode
-from ppgp.inference.variational.initialisation import starting_frame
+from ppgp.inference.optimise.lbfgs import find_mode
+from ppgp.inference.variational.initialisation import initial_gaussian
 from ppgp.inference.variational.pathfinder import PathGaussian, _gaussian, _scaled, best_on_path
 from ppgp.models import Program
 from ppgp.priors import FlatDistribution
@@ -65,12 +65,12 @@ def test_a_mode_at_infinity_does_not_mislead_a_path() -> None:
     target = Target(Program(eight_schools_centred), SCHOOLS)
     best = best_on_path(target, target.start(0, 1.0), 0, 200)
     assert isinstance(best, PathGaussian)
-    mode, _, _ = find_mode(target, target.start(0, 1.0), False, jacobian=True)
+    mode = find_mode(target, target.start(0, 1.0), False, jacobian=True).z
     assert float(target.constrain(mode)["tau"]) < 1e-4
     assert float(target.constrain(best.mean)["tau"]) > 0.01
     assert best.elbo > -60
-    frame = starting_frame(target, True, target.start(0), 0)
-    assert all(bool(torch.isfinite(x).all()) for x in frame[:2])
+    start = initial_gaussian(target, True, target.start(0), 0)
+    assert all(bool(torch.isfinite(x).all()) for x in start[:2])
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")

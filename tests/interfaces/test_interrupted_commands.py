@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 import ppgp
 from ppgp import inference, models
 from ppgp.inference import Inference
-from ppgp.inference.optimise import map as map_module
+from ppgp.inference.optimise import lbfgs
 from ppgp.interfaces import model_method_grid, signals
 from ppgp.interfaces.cli import app
 
@@ -46,7 +46,7 @@ def table(tmp_path: Path) -> Path:
 def cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every search by L-BFGS is met by Ctrl-C at its third evaluation."""
 
-    class Met(map_module._Search):
+    class Met(lbfgs._Objective):
         calls = 0
 
         def __call__(self, scaled: Any) -> Any:
@@ -55,7 +55,7 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> None:
                 raise KeyboardInterrupt
             return super().__call__(scaled)
 
-    monkeypatch.setattr(map_module, "_Search", Met)
+    monkeypatch.setattr(lbfgs, "_Objective", Met)
 
 
 @pytest.mark.usefixtures("cut")

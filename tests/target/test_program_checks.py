@@ -17,7 +17,7 @@ from torch import Tensor
 import ppgp
 from ppgp import inference
 from ppgp.errors import DataError, ImproperPosterior, NotApplicable, NumericalError
-from ppgp.inference.mcmc.nutpie_chains import _Chain
+from ppgp.inference.mcmc.nutpie_sampler import Chain
 from ppgp.models import Program
 from ppgp.priors import FlatDistribution
 from ppgp.target import Target
@@ -339,7 +339,7 @@ class Panicking:
 
 
 def test_a_panic_of_the_sampler_is_one_sentence() -> None:
-    chain = object.__new__(_Chain)
+    chain = object.__new__(Chain)
     chain.failure = None
     with pytest.raises(NumericalError, match="bad initial gradient") as caught:
         chain.end(Panicking())

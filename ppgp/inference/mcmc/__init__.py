@@ -1,1 +1,1 @@
-"""Markov chains."""
+"""Markov chain Monte Carlo: samplers written here, nutpie's and Pyro's."""

@@ -1,4 +1,7 @@
-"""What chains learn while they warm up: the shape of the posterior, from all chains together, in windows of doubling length."""
+"""How chains adapt to the shape of the posterior during the warm-up.
+
+The covariance is estimated from all chains together, in windows of doubling length.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,25 @@ import torch
 from torch import Tensor
 
 from ...target.target import Target
-from ..optimise.laplace import laplace_frame
+from ..optimise.laplace import laplace_preconditioner
 
-DENSE_UP_TO = 200  # dimensions of a full covariance; beyond, its diagonal
-FIRST_WINDOW = (
-    75  # transitions before the shape is first learnt; each window after is twice as long
-)
+DENSE_UP_TO = 200  # dimensions with a full covariance; above, it is diagonal
+#: Transitions before the covariance is first estimated; each later window is twice as long.
+FIRST_WINDOW = 75
 
 
 def preconditioner(target: Target, z: Tensor) -> dict[str, Tensor]:
-    """``origin`` and ``root`` of the Laplace approximation, and empty ``moments``: count, sum, sum of outer products (or squares)."""
+    """Return the preconditioner that chains z [chain, p] start with.
+
+    Returns:
+        ``origin`` [p] and ``root`` [p, p] of the Laplace approximation, or a diagonal ``root`` [p]
+        of ones in many dimensions; and empty ``moments``: the count, the sum, and the sum of outer
+        products (or of squares).
+    """
     p = target.dim
     if p <= DENSE_UP_TO:
         with target.same_noise(0):
-            origin, root = laplace_frame(target, z[0])
+            origin, root = laplace_preconditioner(target, z[0])
         return {"origin": origin, "root": root, "moments": z.new_zeros(1 + p + p * p)}
     return {
         "origin": z[0].clone(),
@@ -29,25 +37,28 @@ def preconditioner(target: Target, z: Tensor) -> dict[str, Tensor]:
 
 
 def apply(root: Tensor, w: Tensor) -> Tensor:
-    """root w for rows w [chain, p]; a root [p] is a diagonal."""
+    """Return root w for rows w [chain, p]; a root [p] is a diagonal."""
     return w * root if root.ndim == 1 else w @ root.mT
 
 
 def apply_transpose(root: Tensor, g: Tensor) -> Tensor:
-    """root' g for rows g [chain, p]."""
+    """Return root' g for rows g [chain, p]."""
     return g * root if root.ndim == 1 else g @ root
 
 
 def gather(state: dict[str, Tensor]) -> None:
-    """Count where the chains stand."""
-    centred = state["z"] - state["origin"]  # against the cancellation of large means
+    """Add the current positions of the chains to the moments."""
+    centred = state["z"] - state["origin"]  # avoids the cancellation of large means
     second = centred.mT @ centred if state["root"].ndim == 2 else centred.square().sum(0)
     count = centred.new_full((1,), float(len(centred)))
     state["moments"] = state["moments"] + torch.cat([count, centred.sum(0), second.reshape(-1)])
 
 
 def learn_root(state: dict[str, Tensor]) -> None:
-    """Take the shape of what was gathered, pulled towards its diagonal the more the fewer rows there are, and start anew."""
+    """Take the root of the covariance of the gathered positions, and empty the moments.
+
+    A full covariance is shrunk towards its diagonal, the more so the fewer positions there are.
+    """
     moments, p = state["moments"], state["z"].shape[-1]
     count, total, second = moments[0], moments[1 : 1 + p], moments[1 + p :]
     least = torch.finfo(moments.dtype).tiny
@@ -64,11 +75,13 @@ def learn_root(state: dict[str, Tensor]) -> None:
     state["moments"] = torch.zeros_like(moments)
 
 
-def window_ends(quiet: int) -> set[int]:
-    """The transitions, out of the first ``quiet``, after which the shape is learnt."""
-    ends, end, length = set(), 0, FIRST_WINDOW
-    while end + length <= quiet:
+def window_ends(transitions: int) -> set[int]:
+    """Return the transitions, of the first so many, after which the covariance is estimated."""
+    ends: set[int] = set()
+    end, length = 0, FIRST_WINDOW
+    while end + length <= transitions:
         end += length
         length *= 2
-        ends.add(end if end + length <= quiet else quiet)
+        # the last window takes what is left
+        ends.add(end if end + length <= transitions else transitions)
     return ends

@@ -1,4 +1,4 @@
-"""Markov chains side by side: how every sampler written here starts, advances, is stopped and becomes a Posterior."""
+"""The interface of the samplers written here, whose chains advance side by side."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from torch import Tensor
 
 from ...posterior.posterior import Posterior
 from ...target.target import Target
-from ..base import Inference, finish, starting_point
+from ..base import Inference, finish
 from ..checkpoint import Checkpoint
 from ..options import Count
 from ..progress import bar
+from .starts import starts_of_chains
 
 State = dict[str, Tensor]
 Transition = Callable[[State, torch.Generator, int], dict[str, Tensor]]
-SPREAD = 1.0  # chains start Uniform(-1, 1) around the origin of unconstrained space
 
 
 @dataclass(frozen=True)
 class Chains(Inference):
     """An interface: the chains advance together, so that one graph evaluates them all at once.
 
-    A method gives ``begin`` and ``move``; ``z`` in its state is where the chains stand, [chain, dim]. What the state holds
-    is all that a chain remembers, tensors only.
+    A method defines ``begin`` and ``move``. ``z`` in its state is the position of the chains,
+    [chain, p]. The state holds all that the chains remember, as tensors.
     """
 
     draws: Count = 1000
@@ -40,17 +40,23 @@ class Chains(Inference):
         return replace(self, draws=20, warmup=30, chains=2)
 
     def begin(self, target: Target, z: Tensor, generator: torch.Generator) -> State:
-        """What the chains remember between transitions, from where they start, z [chain, dim]."""
+        """Return the state of chains that start at z [chain, p]."""
         return {"z": z}
 
     def move(
         self, target: Target, state: State, generator: torch.Generator, t: int
     ) -> dict[str, Tensor]:
-        """Transition number t (from 0; the first ``warmup`` may adapt) of all chains: changes ``state``, returns figures [chain]."""
+        """Make transition ``t`` of all chains: change ``state``, and return figures [chain].
+
+        ``t`` counts from 0; the first ``warmup`` transitions may adapt.
+        """
         raise NotImplementedError
 
     def transition(self, target: Target) -> Transition:
-        """``move`` for one target; a method with work to do once for all transitions gives this instead."""
+        """Return ``move`` for one target.
+
+        A method with work to do once for all transitions overrides this instead of ``move``.
+        """
         return partial(self.move, target)
 
     def __call__(
@@ -62,7 +68,7 @@ class Chains(Inference):
         init: Posterior | Tensor | None = None,
         checkpoint: str | Path | None = None,
     ) -> Posterior:
-        """All transitions; from the file at ``checkpoint`` on, where there is one."""
+        """Make all transitions, starting from the file at ``checkpoint`` if there is one."""
         with Checkpoint(checkpoint, self, target, seed) as kept:
             return kept.noted(self._run(target, seed, progress, init, kept))
 
@@ -72,19 +78,19 @@ class Chains(Inference):
         seed: int,
         progress: bool,
         init: Posterior | Tensor | None,
-        kept: Checkpoint,
+        checkpoint: Checkpoint,
     ) -> Posterior:
         started = time.perf_counter()
         generator = torch.Generator().manual_seed(seed)
         move = self.transition(target)
         record, notes, interrupted = _Record(), [], False
-        found = kept.found()
-        if found is None:
-            state = self.begin(target, _starts(target, init, seed, self.chains), generator)
-            # laid out as a file would give it back: another layout may be summed in another order
+        saved = checkpoint.found()
+        if saved is None:
+            state = self.begin(target, starts_of_chains(target, init, seed, self.chains), generator)
+            # contiguous as in a checkpoint: another layout may be summed in another order
             state = {name: value.contiguous() for name, value in state.items()}
         else:
-            state = record.restore(found, generator)
+            state = record.restore(saved, generator)
         total = self.warmup + self.draws
         try:
             with bar(f"{type(self).__name__}, {self.chains} chains", total, progress) as update:
@@ -92,33 +98,26 @@ class Chains(Inference):
                     record.add(move(state, generator, t), state["z"], keep=t >= self.warmup)
                     state |= {name: value.contiguous() for name, value in state.items()}
                     update(t + 1, **record.latest)
-                    if kept.due() or t + 1 == total:
-                        kept.save(record.tensors(state, generator))
+                    if checkpoint.due() or t + 1 == total:
+                        checkpoint.save(record.tensors(state, generator))
         except KeyboardInterrupt:
             record.cut()
             if not record.draws:
                 raise
             interrupted = True
-            notes.append(f"stopped by Ctrl-C: {len(record.draws)} of {self.draws} draws a chain")
+            notes.append(f"stopped by Ctrl-C: {len(record.draws)} of {self.draws} draws per chain")
         stats = record.stats()
         notes += self.notes(stats)
-        return finish(
-            self,
-            target,
-            torch.stack(record.draws, 1),
-            started,
-            stats,
-            notes,
-            interrupted=interrupted,
-        )
+        z = torch.stack(record.draws, 1)
+        return finish(self, target, z, started, stats, notes, interrupted=interrupted)
 
     def notes(self, stats: dict[str, Tensor]) -> list[str]:
-        """What the figures say against the draws."""
+        """Return warnings about the draws that follow from the figures."""
         return []
 
 
 class _Record:
-    """What has been drawn so far, and how to put it into a checkpoint and back."""
+    """The draws and figures so far, and their way into a checkpoint and back."""
 
     def __init__(self) -> None:
         self.t = 0
@@ -134,11 +133,11 @@ class _Record:
         self.t += 1
 
     def cut(self) -> None:
-        """To as many draws as there are figures: Ctrl-C may have come between them."""
+        """Keep as many draws as there are figures: Ctrl-C may have come between the two."""
         self.draws = self.draws[: len(self.figures)]
 
     def stats(self) -> dict[str, Any]:
-        """[chain, draw] each."""
+        """Return each figure as a tensor [chain, draw]."""
         return {name: torch.stack([f[name] for f in self.figures], 1) for name in self.figures[0]}
 
     def tensors(self, state: State, generator: torch.Generator) -> dict[str, Tensor]:
@@ -149,30 +148,24 @@ class _Record:
             out |= {f"figure.{name}": value for name, value in self.stats().items()}
         return out
 
-    def restore(self, found: dict[str, Tensor], generator: torch.Generator) -> State:
-        self.t = int(found["t"])
-        generator.set_state(found["generator"])
-        if "draws" in found:
-            self.draws = list(found["draws"].unbind(1))
-            figures = {
-                name.removeprefix("figure."): v
-                for name, v in found.items()
-                if name.startswith("figure.")
-            }
+    def restore(self, saved: dict[str, Tensor], generator: torch.Generator) -> State:
+        """Take everything back from a checkpoint; return the state of the chains."""
+        self.t = int(saved["t"])
+        generator.set_state(saved["generator"])
+        if "draws" in saved:
+            self.draws = list(saved["draws"].unbind(1))
+            figures = _group(saved, "figure.")
             self.figures = [
-                {name: v[:, i] for name, v in figures.items()} for i in range(len(self.draws))
+                {name: value[:, i] for name, value in figures.items()}
+                for i in range(len(self.draws))
             ]
-        return {
-            name.removeprefix("state."): v for name, v in found.items() if name.startswith("state.")
-        }
+        return _group(saved, "state.")
 
 
-def _starts(target: Target, init: Posterior | Tensor | None, seed: int, chains: int) -> Tensor:
-    """[chain, dim]: apart from one another, so that R-hat means something; draws of the Posterior given."""
-    if init is None:
-        return torch.stack([target.start(seed + chain, SPREAD) for chain in range(chains)])
-    if isinstance(init, Posterior):
-        z = target.unconstrain(init.theta)
-        if len(z) >= chains:
-            return z[torch.linspace(0, len(z) - 1, chains).long()].clone()
-    return starting_point(target, init, seed).expand(chains, -1).clone()
+def _group(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with the prefix, named without it."""
+    return {
+        name.removeprefix(prefix): value
+        for name, value in tensors.items()
+        if name.startswith(prefix)
+    }

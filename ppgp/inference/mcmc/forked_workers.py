@@ -1,4 +1,7 @@
-"""Chains in forked processes: where a gradient takes microseconds, threads would wait for one another's interpreter lock."""
+"""Chains in forked processes.
+
+Where a gradient takes microseconds, threads would wait for one another's interpreter lock.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,17 @@ from ...numerics.process_locks import silenced
 from ...numerics.processes import end_with_parent, kill_all, without_interrupts
 from ...numerics.threads import available_cores
 
-PATIENCE = 5.0  # seconds that interrupted children have to hand over their draws
+PATIENCE = 5.0  # seconds that interrupted children have to send their draws
 
 Work = Callable[[int, Callable[[int, int], None]], Any]
 
 
 def can_fork() -> bool:
-    """Whether forked children are safe and of use: on Linux, in a main process that holds neither CUDA nor JAX's threads."""
+    """Whether forked children are safe and useful.
+
+    This needs Linux, several cores, and the main thread of a main process that holds neither CUDA
+    nor the threads of JAX.
+    """
     return (
         sys.platform == "linux"
         and available_cores() > 1
@@ -38,7 +45,13 @@ def can_fork() -> bool:
 
 
 class WorkerPool:
-    """Up to ``cores`` children at a time, one a job; ``work(job, report)`` runs in the child, ``heard(job, figures)`` here."""
+    """Forked children, one per job, up to ``cores`` of them at a time.
+
+    Args:
+        work: ``work(job, report)`` runs in the child; it may call ``report(*figures)``.
+        cores: the largest number of children at a time.
+        heard: ``heard(job, figures)`` runs in this process after each report.
+    """
 
     def __init__(
         self, work: Work, cores: int, heard: Callable[[int, tuple[int, int]], None]
@@ -47,10 +60,10 @@ class WorkerPool:
         self._running: dict[Connection, tuple[int, Any]] = {}
 
     def results(self, jobs: list[int]) -> Iterator[tuple[int, Any]]:
-        """(job, what its work returned), as they finish.
+        """Yield pairs of a job and the result of its work, as they finish.
 
         Raises:
-            Exception: whatever the work raised.
+            Exception: the error that the work raised.
             RuntimeError: if a child died.
         """
         waiting = list(jobs)
@@ -58,12 +71,12 @@ class WorkerPool:
             while waiting and len(self._running) < self.cores:
                 self._start(waiting.pop(0))
             for connection in wait(list(self._running)):
-                found = self._receive(connection)  # type: ignore[arg-type]
-                if found is not None:
-                    yield found
+                result = self._receive(cast(Connection, connection))
+                if result is not None:
+                    yield result
 
     def interrupt(self) -> Iterator[tuple[int, Any]]:
-        """Ctrl-C for the children; what they had."""
+        """Interrupt the children; yield pairs of a job and what its work had so far."""
         for _, process in self._running.values():
             os.kill(process.pid, signal.SIGINT)
         deadline = time.monotonic() + PATIENCE
@@ -73,14 +86,14 @@ class WorkerPool:
                 return
             for connection in ready:
                 try:
-                    found = self._receive(connection)  # type: ignore[arg-type]
-                except Exception:  # what went wrong after Ctrl-C no longer matters
+                    result = self._receive(cast(Connection, connection))
+                except Exception:  # an error after Ctrl-C no longer matters
                     continue
-                if found is not None and found[1] is not None:
-                    yield found
+                if result is not None and result[1] is not None:
+                    yield result
 
     def close(self) -> None:
-        """No child outlives the run."""
+        """End all children."""
         kill_all([process for _, process in self._running.values()])
         for connection in self._running:
             connection.close()
@@ -93,21 +106,20 @@ class WorkerPool:
         process = context.Process(
             target=_child, args=(self.work, job, there, inherited), daemon=True
         )
-        with (
-            silenced(DeprecationWarning),
-            without_interrupts(),
-        ):  # of forking beside threads: the children use none of them
+        # the warning is about forking beside threads, of which the children use none
+        with silenced(DeprecationWarning), without_interrupts():
             process.start()
         there.close()
         self._running[cast(Connection, here)] = job, process
 
     def _receive(self, connection: Connection) -> tuple[int, Any] | None:
+        """Read one message; return the job and its result if the message is one."""
         job, process = self._running[connection]
         kind: str
         value: Any
         try:
             kind, value = connection.recv()
-        except (EOFError, OSError):  # OSError: it ended halfway through a message
+        except (EOFError, OSError):  # OSError: the child ended halfway through a message
             kind, value = "failed", RuntimeError(f"the process of chain {job} died")
         if kind == "progress":
             self.heard(job, value)
@@ -121,8 +133,11 @@ class WorkerPool:
 
 
 def _child(work: Work, job: int, connection: Connection, inherited: list[Connection]) -> None:
-    """``inherited``: the reading ends of pipes that came with the fork. While a process holds that of its own pipe, a write to
-    it waits for ever once the parent has ended."""
+    """Do one job in a child, and send its result.
+
+    ``inherited`` are the reading ends of pipes that came with the fork. While a process holds the
+    reading end of its own pipe, a write to that pipe waits for ever once the parent has ended.
+    """
     for other in inherited:
         other.close()
     end_with_parent()
@@ -132,13 +147,13 @@ def _child(work: Work, job: int, connection: Connection, inherited: list[Connect
     def report(*figures: int) -> None:
         try:
             connection.send(("progress", figures))
-        except OSError:  # nobody reads any more
+        except OSError:  # the parent has ended
             os._exit(1)
 
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         answer = ("done", work(job, report))
-        _deaf()
+        _ignore_interrupts()
     except KeyboardInterrupt:
         answer = ("done", None)
     except BaseException as error:
@@ -149,30 +164,33 @@ def _child(work: Work, job: int, connection: Connection, inherited: list[Connect
 
 
 def _interrupted_once() -> None:
-    """The first Ctrl-C is raised: a terminal sends one to every process of its group, and the parent another."""
+    """Raise KeyboardInterrupt at the first Ctrl-C only.
+
+    A terminal sends one to every process of its group, and the parent sends another.
+    """
 
     def once(*_: Any) -> None:
-        _deaf()
+        _ignore_interrupts()
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, once)
-    if callable(signal.getsignal(signal.SIGTERM)):  # the parent takes it for Ctrl-C
+    if callable(signal.getsignal(signal.SIGTERM)):  # the parent treats it like Ctrl-C
         signal.signal(signal.SIGTERM, once)
 
 
-def _deaf() -> None:
+def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if callable(signal.getsignal(signal.SIGTERM)):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _portable(error: BaseException) -> BaseException:
-    """The error itself where it can pass a pipe: this library's own, and those that are made of their message."""
-    plain = type(error).__module__ == "builtins" and all(
-        isinstance(a, str | int | float) for a in error.args
-    )
-    return (
-        error
-        if isinstance(error, PpgpError) or plain
-        else RuntimeError(f"{type(error).__name__}: {error}")
-    )
+    """Return the error itself if it can be pickled, else a RuntimeError with its message.
+
+    This library's own errors can be pickled, and so can built-in ones with plain arguments.
+    """
+    builtin = type(error).__module__ == "builtins"
+    plain = builtin and all(isinstance(a, str | int | float) for a in error.args)
+    if isinstance(error, PpgpError) or plain:
+        return error
+    return RuntimeError(f"{type(error).__name__}: {error}")

@@ -14,15 +14,18 @@ from .chains import Chains, State, Transition
 
 @dataclass(frozen=True)
 class Gibbs(Chains):
-    """Each block of sites in turn from its law given the others; Geman & Geman (1984), Gelfand & Smith (1990).
+    """Draw each block of sites in turn from its conditional distribution given the others.
+
+    Geman & Geman (1984), Gelfand & Smith (1990).
 
     Args:
-        draws, warmup: a chain, kept and thrown away.
-        chains: advanced together.
+        draws: draws per chain that are kept.
+        warmup: draws per chain that are thrown away.
+        chains: the number of chains, which advance together.
     """
 
     def transition(self, target: Target) -> Transition:
-        """One sweep over the blocks.
+        """Return one sweep over the blocks.
 
         Raises:
             NotApplicable: if the model has no conditionals in closed form under its priors.

@@ -1,4 +1,4 @@
-"""Hamiltonian Monte Carlo with all chains abreast."""
+"""Hamiltonian Monte Carlo whose chains advance side by side."""
 
 from __future__ import annotations
 
@@ -23,25 +23,29 @@ from .adaptation import (
 )
 from .chains import Chains, State
 
-MAX_STEPS = 1024  # leapfrog steps a transition
-DIVERGENT = 1000.0  # error of the energy, in nats
+MAX_STEPS = 1024  # leapfrog steps per transition
+DIVERGENT = 1000.0  # error of the energy, in nats, that counts as a divergence
 
 
 @dataclass(frozen=True)
 class HMC(Chains):
-    """Duane et al. (1987), Neal (2011): leapfrog steps of adapted size along trajectories of random length.
+    """Hamiltonian Monte Carlo: leapfrog steps of adapted size, trajectories of random length.
 
-    The warm-up tunes the step size by dual averaging (Hoffman & Gelman 2014, algorithm 5) and the mass matrix by the covariance
-    of all chains together, in windows of doubling length, starting from the Laplace approximation.
+    Duane et al. (1987), Neal (2011). The warm-up tunes the step size by dual averaging (Hoffman &
+    Gelman 2014, algorithm 5) and the mass matrix by the covariance of all chains together, in
+    windows of doubling length, starting from the Laplace approximation.
+
+    Stats, [chain, draw]: ``acceptance_rate``, ``diverging``, ``n_steps``, ``energy``, ``lp``,
+    ``step_size``.
 
     Args:
-        draws, warmup: a chain, kept and thrown away.
-        chains: advanced together.
-        trajectory: mean length of a trajectory in posterior standard deviations; pi / 2 makes successive draws of a
-            Gaussian independent. Each is this times Uniform(0.5, 1.5), against resonance.
-        target_accept: mean acceptance that the step size is tuned to.
-
-    Stats, [chain, draw]: ``acceptance_rate``, ``diverging``, ``n_steps``, ``energy``, ``lp``, ``step_size``.
+        draws: draws per chain that are kept.
+        warmup: draws per chain that are thrown away.
+        chains: the number of chains, which advance together.
+        trajectory: the mean length of a trajectory in posterior standard deviations; pi / 2 makes
+            successive draws of a Gaussian independent. Each length is this times
+            Uniform(0.5, 1.5), which avoids resonance.
+        target_accept: the mean acceptance that the step size is tuned to.
     """
 
     trajectory: Positive = math.pi / 2
@@ -101,15 +105,18 @@ class HMC(Chains):
         }
 
     def _adapt(self, state: State, accept: float, t: int) -> None:
-        """Step size every transition; mass matrix at the end of each window; in the last quarter the step size alone."""
+        """Tune the step size, and at the end of a window the mass matrix.
+
+        In the last quarter of the warm-up only the step size is tuned.
+        """
         state["tuner"], state["step"] = _tuned(
             state["tuner"], accept, self.target_accept, last=t == self.warmup - 1
         )
-        quiet = self.warmup - self.warmup // 4
-        if t >= quiet:
+        with_mass_matrix = self.warmup - self.warmup // 4
+        if t >= with_mass_matrix:
             return
         gather(state)
-        if t + 1 not in window_ends(quiet):
+        if t + 1 not in window_ends(with_mass_matrix):
             return
         learn_root(state)
         state["tuner"] = _tuner(float(state["step"]))
@@ -119,12 +126,16 @@ class HMC(Chains):
 
 
 def _tuner(step: float) -> Tensor:
-    """Dual averaging's memory: iteration, its bias towards large steps, running error, running log step."""
+    """Return the state of dual averaging.
+
+    It holds the iteration, the log step size that it is biased towards, the running error and the
+    running mean of the log step size.
+    """
     return torch.tensor([0.0, math.log(10 * step), 0.0, 0.0], dtype=torch.float64)
 
 
 def _tuned(tuner: Tensor, accept: float, wanted: float, last: bool) -> tuple[Tensor, Tensor]:
-    """One step of dual averaging: its memory, and the step size to use (the averaged one at the last)."""
+    """Make one step of dual averaging; return its state and the step size, averaged if ``last``."""
     gamma, offset, kappa = 0.05, 10.0, 0.75
     count, centre, error, log_average = tuner.tolist()
     count += 1

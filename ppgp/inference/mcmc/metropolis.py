@@ -1,4 +1,4 @@
-"""Random-walk Metropolis-Hastings that learns the shape and the size of its steps."""
+"""Random-walk Metropolis-Hastings with adapted covariance and step size."""
 
 from __future__ import annotations
 
@@ -12,22 +12,26 @@ from ..options import Count
 from .adaptation import apply, gather, learn_root, preconditioner, window_ends
 from .chains import Chains, State
 
-WANTED = 0.234  # acceptance; Roberts, Gelman & Gilks (1997)
+WANTED = 0.234  # acceptance that the size is tuned to; Roberts, Gelman & Gilks (1997)
 
 
 @dataclass(frozen=True)
 class MetropolisHastings(Chains):
-    """Gaussian steps with the covariance of the posterior; Metropolis et al. (1953), Hastings (1970), Haario, Saksman & Tamminen (2001).
+    """Random-walk Metropolis-Hastings: Gaussian steps with the covariance of the posterior.
 
-    The covariance starts as the Laplace approximation's and is learnt in the warm-up from all chains together; the size is
-    tuned to an acceptance of 0.234. No gradient of the density is used: for densities that have none that is worth its cost.
+    Metropolis et al. (1953), Hastings (1970), Haario, Saksman & Tamminen (2001). The covariance
+    starts as that of the Laplace approximation, and the warm-up estimates it from all chains
+    together. The step size is tuned to an acceptance of 0.234. The steps use no gradient, which
+    suits densities whose gradient does not exist or is not worth its cost.
+
+    Stats, [chain, draw]: ``acceptance_rate`` (mean over the steps of the draw), ``lp``,
+    ``step_size``.
 
     Args:
-        draws, warmup: a chain, kept and thrown away; each draw is the last of ``thin`` steps.
-        chains: advanced together.
-        thin: steps a draw.
-
-    Stats, [chain, draw]: ``acceptance_rate`` (of the steps behind the draw), ``lp``, ``step_size``.
+        draws: draws per chain that are kept; each draw is the last of ``thin`` steps.
+        warmup: draws per chain that are thrown away.
+        chains: the number of chains, which advance together.
+        thin: steps per draw.
     """
 
     thin: Count = 10
@@ -63,9 +67,9 @@ class MetropolisHastings(Chains):
             state["log_size"] = (
                 state["log_size"] + (float(rate.mean()) - WANTED) * self.thin / (10.0 + t) ** 0.6
             )
-            quiet = self.warmup - self.warmup // 4
-            if t < quiet:
+            with_covariance = self.warmup - self.warmup // 4
+            if t < with_covariance:
                 gather(state)
-                if t + 1 in window_ends(quiet):
+                if t + 1 in window_ends(with_covariance):
                     learn_root(state)
         return {"acceptance_rate": rate, "lp": lp, "step_size": torch.full_like(lp, size)}

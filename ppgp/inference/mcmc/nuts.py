@@ -1,4 +1,4 @@
-"""The No-U-Turn sampler: nutpie's on Target's compiled gradient, or Pyro's own for comparison."""
+"""The No-U-Turn sampler: nutpie's on the compiled gradient, or Pyro's for comparison."""
 
 from __future__ import annotations
 
@@ -23,32 +23,43 @@ from ..base import Inference, divergences, finish
 from ..checkpoint import Checkpoint
 from ..options import Acceptance, Count, OneOf
 from ..progress import bar
-from .nutpie_chains import run_nutpie, starter
+from .nutpie_chains import run_nutpie
+from .nutpie_sampler import NutpieOptions
+from .starts import start_of_chain
 
+#: The metrics of each engine, its default first.
 METRICS = {
     "nutpie": ("low_rank", "diagonal"),
     "pyro": ("diagonal", "dense"),
-}  # the first is what the engine does unasked
+}
 
 
 @dataclass(frozen=True)
 class NUTS(Inference):
-    """Hoffman & Gelman (2014), with warm-up of step size and mass matrix.
+    """The No-U-Turn sampler, with warm-up of step size and mass matrix. Hoffman & Gelman (2014).
+
+    Stats, [chain, draw]: ``diverging``, ``n_steps``, ``acceptance_rate``, ``lp``, ``energy``,
+    ``tree_depth``, ``step_size`` (nutpie); ``diverging`` (pyro).
 
     Args:
-        draws, warmup: a chain, kept and thrown away.
-        chains: how many; nutpie runs them in parallel, in threads, or on Linux in forked processes where the gradient is so cheap
-            that threads would wait for one another. Their number of cores does not change the draws.
-        engine: "nutpie" (its Rust sampler on the compiled gradient), or "pyro" (``pyro.infer.NUTS`` on the program).
-        target_accept: mean acceptance that the step size is tuned to; raise it against divergences.
-        max_depth: at most 2^max_depth gradients a draw.
-        metric: what the mass matrix can be. nutpie: "low_rank" (in the coordinates of the Laplace approximation, where there
-            is one, a diagonal and those directions in which draws and gradients say that it is not enough; Seyboldt,
-            Carlson & Carpenter 2026) or "diagonal"; pyro: "diagonal" or "dense".
-            None: the first of these; for nutpie in more than 200 dimensions the second.
+        draws: draws per chain that are kept.
+        warmup: draws per chain that are thrown away.
+        chains: the number of chains. nutpie runs them in parallel: in threads, or on Linux in
+            forked processes if the gradient is so cheap that threads would wait for one another.
+            The number of cores does not change the draws.
+        engine: "nutpie" (its Rust sampler on the compiled gradient) or "pyro" (``pyro.infer.NUTS``
+            on the program).
+        target_accept: the mean acceptance that the step size is tuned to. Raise it against
+            divergences.
+        max_depth: at most 2^max_depth gradients per draw.
+        metric: the form of the mass matrix. nutpie has "low_rank" (in the coordinates of the
+            Laplace approximation, if there is one: a diagonal, and those directions in which draws
+            and gradients show that it is not enough; Seyboldt, Carlson & Carpenter 2026) and
+            "diagonal". pyro has "diagonal" and "dense". None: the first of these; for nutpie in
+            more than 200 dimensions the second.
 
-    Stats, [chain, draw]: ``diverging``, ``n_steps``, ``acceptance_rate``, ``lp``, ``energy``, ``tree_depth``, ``step_size``
-    (nutpie), ``diverging`` (pyro).
+    Raises:
+        UnknownName: if the engine does not have the metric.
     """
 
     draws: Count = 1000
@@ -76,15 +87,15 @@ class NUTS(Inference):
         init: Posterior | Tensor | None = None,
         checkpoint: str | Path | None = None,
     ) -> Posterior:
-        """Run it; ``checkpoint`` keeps the chains that are finished (nutpie).
+        """Run the chains; ``checkpoint`` keeps those that have finished (nutpie only).
 
         Raises:
             NumericalError: if the density cannot be sampled anywhere near the start.
+            NotApplicable: for a checkpoint with the engine "pyro".
         """
         started = time.perf_counter()
         if self.engine == "nutpie":
-            with Checkpoint(checkpoint, self, target, seed) as kept:
-                return kept.noted(run_nutpie(self, target, seed, progress, init, started, kept))
+            return self._nutpie(target, seed, progress, init, checkpoint, started)
         if checkpoint is not None:
             raise NotApplicable(
                 "engine='nutpie' with a checkpoint",
@@ -93,23 +104,50 @@ class NUTS(Inference):
             )
         return _pyro(self, target, seed, progress, init, started)
 
+    def _nutpie(
+        self,
+        target: Target,
+        seed: int,
+        progress: bool,
+        init: Posterior | Tensor | None,
+        path: str | Path | None,
+        started: float,
+    ) -> Posterior:
+        options = NutpieOptions(
+            draws=self.draws,
+            warmup=self.warmup,
+            chains=self.chains,
+            target_accept=self.target_accept,
+            max_depth=self.max_depth,
+            metric=self.metric,
+        )
+        with Checkpoint(path, self, target, seed) as checkpoint:
+            run = run_nutpie(options, target, seed, progress, init, checkpoint)
+            posterior = finish(
+                self, target, run.z, started, run.stats, run.notes, interrupted=run.interrupted
+            )
+            return checkpoint.noted(posterior)
+
 
 def _pyro(
     how: NUTS, target: Target, seed: int, progress: bool, init: Any, started: float
 ) -> Posterior:
+    """Run Pyro's NUTS on the program, one chain after the other."""
     check_flat(target, "engine='nutpie'")
     data = target.data
-    args, kwargs = (
-        ((data.X, data.y), {"total": data.n}) if isinstance(data, Dataset) else ((), dict(data))
-    )
+    args: tuple[Any, ...] = ()
+    if isinstance(data, Dataset):
+        args, kwargs = (data.X, data.y), {"total": data.n}
+    else:
+        kwargs = dict(data)
     chains: list[dict[str, Tensor]] = []
     interrupted = False
     diverging = torch.zeros(how.chains, how.draws, dtype=torch.bool)
-    total = how.chains * (how.draws + how.warmup)
-    start = starter(target, init, seed)
+    length = how.draws + how.warmup
+    start = start_of_chain(target, init, seed)
     with (
         quietly(),
-        bar(f"NUTS (pyro), {how.chains} chains", total, progress) as update,
+        bar(f"NUTS (pyro), {how.chains} chains", how.chains * length, progress) as update,
     ):
         try:
             for chain in range(how.chains):
@@ -123,10 +161,10 @@ def _pyro(
                 )
                 count = 0
 
-                def seen(*_: Any, chain: int = chain) -> None:
+                def after_draw(*_: Any, chain: int = chain) -> None:
                     nonlocal count
                     count += 1
-                    update(chain * (how.draws + how.warmup) + count, chain=chain + 1)
+                    update(chain * length + count, chain=chain + 1)
 
                 with seeded(seed + chain, z.device):
                     run = MCMC(
@@ -135,7 +173,7 @@ def _pyro(
                         warmup_steps=how.warmup,
                         initial_params=initial,
                         disable_progbar=True,
-                        hook_fn=seen,
+                        hook_fn=after_draw,
                     )
                     run.run(*args, **kwargs)
                 chains.append(run.get_samples())
@@ -149,12 +187,6 @@ def _pyro(
     if interrupted:
         notes.append(f"stopped by Ctrl-C: {len(chains)} of {how.chains} chains")
     draws = {name: torch.stack([c[name] for c in chains]) for name in target.slices}
-    return finish(
-        how,
-        target,
-        target.unconstrain(draws),
-        started,
-        {"diverging": diverging},
-        notes,
-        interrupted=interrupted,
-    )
+    z = target.unconstrain(draws)
+    stats = {"diverging": diverging}
+    return finish(how, target, z, started, stats, notes, interrupted=interrupted)

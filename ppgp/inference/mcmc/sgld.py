@@ -1,4 +1,7 @@
-"""Stochastic gradient Langevin dynamics and stochastic gradient Hamiltonian Monte Carlo: chains on mini-batches, nothing rejected."""
+"""Stochastic gradient MCMC: Langevin dynamics and Hamiltonian Monte Carlo on mini-batches.
+
+No step is rejected where the density exists.
+"""
 
 from __future__ import annotations
 
@@ -14,44 +17,58 @@ from ..options import Between, Count, Share
 from .adaptation import apply, apply_transpose, preconditioner
 from .chains import Chains, State, Transition
 
-FIRST = 10.0  # times the step size at the start of the warm-up
-FAR = 10.0  # sds a coordinate: no gradient of a normal posterior is longer nearer to its mode
-OFTEN = 0.01  # share of steps cut short that is worth a word
-POWER = 0.55  # of the fall to it; Welling & Teh (2011) need one in (0.5, 1]
+FIRST = 10.0  # ratio of the first step size of the warm-up to the last
+#: Standard deviations per coordinate. Within so many of its mode, a normal posterior has no longer
+#: gradient.
+FAR = 10.0
+OFTEN = 0.01  # share of steps cut short above which there is a warning
+POWER = 0.55  # of the decay of the step size; Welling & Teh (2011) need one in (0.5, 1]
 
 
 @dataclass(frozen=True)
 class SGLD(Chains):
-    """Half a gradient step plus noise of the same variance; Welling & Teh (2011).
+    """Stochastic gradient Langevin dynamics: half a gradient step plus noise of the same variance.
 
-    The steps are taken in the frame of the Laplace approximation (up to 200 dimensions), so that ``step`` is in posterior
-    variances. Nothing is rejected where the density exists: what is drawn is the posterior only up to an error of order ``step``
-    and, with mini-batches, of order step times the variance of the gradient. Where the density falls much faster than where the
-    frame was measured, steps are cut short, and a warning says how often. How chains mix says nothing of that error:
-    ``diagnose`` and ``compare`` judge them beside a reference alone.
+    Welling & Teh (2011). The steps are preconditioned by the Laplace approximation (up to 200
+    dimensions), so that ``step`` is in posterior variances. No step is rejected where the density
+    exists. The draws therefore follow the posterior only up to an error of order ``step`` and, with
+    mini-batches, of order step times the variance of the gradient. How well the chains mix is no
+    measure of that error: ``diagnose`` and ``compare`` judge these draws only beside a reference.
+    Where the density falls much faster than at the mode, steps are cut short, and a warning reports
+    how often.
+
+    Stats, [chain, draw]: ``lp`` (of the mini-batch, scaled to all rows), ``step_size``, ``cut``
+    (share of the steps cut short).
 
     Args:
-        draws, warmup: a chain, kept and thrown away; each is the last of ``thin`` steps.
-        chains: advanced together, on the same mini-batches.
-        step: size of a step after the warm-up; during it the size falls from ten times that, polynomially.
-        batch_size: rows a step, drawn without replacement: an unbiased gradient. None: all.
-        thin: steps a draw.
-
-    Stats, [chain, draw]: ``lp`` (of the mini-batch, scaled to all rows), ``step_size``, ``cut`` (share of the steps cut short).
+        draws: draws per chain that are kept; each is the last of ``thin`` steps.
+        warmup: draws per chain that are thrown away.
+        chains: the number of chains, which advance together on the same mini-batches.
+        step: the size of a step after the warm-up. During the warm-up it falls polynomially from
+            ten times that.
+        batch_size: rows per step, drawn without replacement, which makes the gradient unbiased.
+            None: all rows.
+        thin: steps per draw.
     """
 
     step: Annotated[float, Between(0.0, 2.0, "use 0.05")] = 0.05
     batch_size: Count | None = None
     thin: Count = 10
     takes_random_density = True
-    #: whether steps are never rejected, so that their size, and the noise of mini-batches, changes the law of the draws
+    #: whether steps are never rejected, so that the draws depend on the step size and on the noise
+    #: of mini-batches
     uncorrected: ClassVar[bool] = True
 
     def quick(self) -> SGLD:
         return replace(self, draws=20, warmup=30, chains=2, thin=2)
 
     def transition(self, target: Target) -> Transition:
-        """Raises SettingError or NotApplicable if the data cannot give such a mini-batch."""
+        """Return ``move`` for one target.
+
+        Raises:
+            SettingError: if there are fewer rows than ``batch_size``.
+            NotApplicable: if the data are not a Dataset and ``batch_size`` is given.
+        """
         check_batch(self, target, self.batch_size)
         return super().transition(target)
 
@@ -62,6 +79,7 @@ class SGLD(Chains):
         return {"z": z, "lp": value, "gradient": gradient, **preconditioner(target, z)}
 
     def _size(self, t: int) -> float:
+        """Return the step size of transition ``t``."""
         if t >= self.warmup:
             return self.step
         share = t / self.warmup
@@ -69,20 +87,30 @@ class SGLD(Chains):
         return self.step + (start - self.step) * (1 - share) * (1 + t) ** -POWER
 
     def _drift(self, target: Target, state: State) -> tuple[Tensor, Tensor]:
-        """The gradient in the frame, and whether it had to be shortened. In the frame of a normal posterior it is as long as the way to
-        the mode: much longer, and a step along it would leave for where the density is 0. (Tamed as in Brosse et al. 2019.)"""
+        """Return the preconditioned gradient [chain, p], and whether it was shortened [chain].
+
+        The preconditioned gradient of a normal posterior is as long as the way to the mode. A step
+        along a much longer one would end where the density is 0, so it is shortened as in Brosse
+        et al. (2019).
+        """
         gradient = apply_transpose(state["root"], torch.nan_to_num(state["gradient"], nan=0.0))
         rows = getattr(target.data, "n", 1)
         most = FAR * (target.dim * rows / min(self.batch_size or rows, rows)) ** 0.5
         length = gradient.norm(dim=-1, keepdim=True)
         return gradient * (most / length.clamp_min(most)), (length > most)[:, 0]
 
-    def _moved(self, state: State, drift: Tensor, e: Tensor, h: float) -> Tensor:
-        """The way of one step in the frame; e [chain, p] is standard normal."""
+    def _step(self, state: State, drift: Tensor, e: Tensor, h: float) -> Tensor:
+        """Return the preconditioned step [chain, p]; e [chain, p] is standard normal."""
         return 0.5 * h * drift + h**0.5 * e
 
     def _go(self, target: Target, state: State, z: Tensor, generator: torch.Generator) -> Tensor:
-        """To z, with the gradient there; whether not, [chain]: where the density does not exist, the chain stays."""
+        """Move the chains to z [chain, p] and evaluate the gradient there.
+
+        A chain stays where it is if the density does not exist at its place in z.
+
+        Returns:
+            Whether the chain stayed, [chain].
+        """
         value, gradient = target.value_and_grad_batch(
             z, draw_batch(target, self.batch_size, generator)
         )
@@ -99,12 +127,8 @@ class SGLD(Chains):
         for _ in range(self.thin):
             drift, long = self._drift(target, state)
             e = torch.randn(drift.shape, generator=generator, dtype=torch.float64).to(drift)
-            stayed = self._go(
-                target,
-                state,
-                state["z"] + apply(state["root"], self._moved(state, drift, e, h)),
-                generator,
-            )
+            step = apply(state["root"], self._step(state, drift, e, h))
+            stayed = self._go(target, state, state["z"] + step, generator)
             cut = cut + (long | stayed).to(cut)
         return {"lp": state["lp"], "step_size": torch.full_like(cut, h), "cut": cut / self.thin}
 
@@ -113,18 +137,25 @@ class SGLD(Chains):
         if share <= OFTEN:
             return []
         return [
-            f"{share:.0%} of the steps met slopes too steep for their size and were cut short: lower step, or use NUTS"
+            f"{share:.0%} of the steps met slopes too steep for their size and were cut short: "
+            "lower step, or use NUTS"
         ]
 
 
 @dataclass(frozen=True)
 class SGHMC(SGLD):
-    """Langevin dynamics with momentum and friction; Chen, Fox & Guestrin (2014), equation 15.
+    """Stochastic gradient Hamiltonian Monte Carlo: Langevin dynamics with momentum and friction.
+
+    Chen, Fox & Guestrin (2014), equation 15.
 
     Args:
-        step: of time, in posterior standard deviations; the error is of order step^2.
-        friction: share of the momentum lost a step.
-        draws, warmup, chains, batch_size, thin: as for SGLD.
+        draws: draws per chain that are kept; each is the last of ``thin`` steps.
+        warmup: draws per chain that are thrown away.
+        chains: the number of chains, which advance together on the same mini-batches.
+        step: the step in time, in posterior standard deviations; the error is of order step^2.
+        batch_size: rows per step. None: all rows.
+        thin: steps per draw.
+        friction: the share of the momentum that is lost per step.
     """
 
     step: Annotated[float, Between(0.0, 2.0, "use 0.15")] = 0.15
@@ -138,10 +169,9 @@ class SGHMC(SGLD):
     def _size(self, t: int) -> float:
         return self.step
 
-    def _moved(self, state: State, drift: Tensor, e: Tensor, h: float) -> Tensor:
-        noise = (
-            2 * self.friction - self.friction**2
-        ) ** 0.5 * h  # keeps the momentum's variance at h^2 exactly
+    def _step(self, state: State, drift: Tensor, e: Tensor, h: float) -> Tensor:
+        # this noise keeps the variance of the momentum at h^2 exactly
+        noise = (2 * self.friction - self.friction**2) ** 0.5 * h
         state["momentum"] = (1 - self.friction) * state["momentum"] + h**2 * drift + noise * e
         return state["momentum"]
 

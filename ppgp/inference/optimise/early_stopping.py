@@ -1,10 +1,10 @@
-"""Rows held out of a search: it ends where their predictive density is highest, which is not where that of the others is."""
+"""Early stopping of a search on the predictive density of rows that are held out of it."""
 
 from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,23 +12,37 @@ from torch import Tensor
 from ...data.dataset import Dataset
 from ...errors import NotApplicable, SettingError, counted
 from ...target.target import Target
-from ..base import finish
+from ..base import Inference, finish
+from .search import SearchOptions
 
-if TYPE_CHECKING:
-    from .map import MAP
-
-LOOKS = (
-    50  # at the rows held out, over the steps of sgd and Adam; L-BFGS looks after every iteration
-)
-PATIENT = 5  # looks without a better one, after which the search ends
-FEWEST = 2
-SEARCHES = ("lbfgs", "adam", "sgd")
+#: How often sgd and Adam evaluate the held-out rows. L-BFGS does so after every iteration.
+EVALUATIONS = 50
+PATIENCE = 5  # evaluations without an improvement after which the search ends
+FEWEST_ROWS = 2
+STOPPABLE = ("lbfgs", "adam", "sgd")
 
 
-class Watch:
-    """Keeps the best point that a search on ``target``, the rows not held out, has passed. Prechelt (1998)."""
+class EarlyStopping:
+    """Track the best point of a search, judged by rows that are held out (Prechelt 1998).
 
-    def __init__(self, how: MAP, target: Target, seed: int) -> None:
+    Attributes:
+        target: the density given the rows that are not held out, which the search maximises.
+
+    Args:
+        how: the method, recorded in the posteriors that are evaluated.
+        options: the options of the search.
+        share: the share of the rows to hold out.
+        target: the density given all rows.
+        seed: the seed of the random choice of rows.
+
+    Raises:
+        NotApplicable: if the data are not a Dataset.
+        SettingError: if fewer than two rows would be held out, or left.
+    """
+
+    def __init__(
+        self, how: Inference, options: SearchOptions, share: float, target: Target, seed: int
+    ) -> None:
         data = target.data
         if not isinstance(data, Dataset):
             raise NotApplicable(
@@ -36,63 +50,82 @@ class Watch:
                 "a program with its own arguments",
                 "leave hold_out out",
             )
-        count = round(float(how.hold_out or 0.0) * data.n)
-        if not FEWEST <= count <= data.n - FEWEST:
+        count = round(share * data.n)
+        if not FEWEST_ROWS <= count <= data.n - FEWEST_ROWS:
             raise SettingError(
-                f"at least {FEWEST} rows held out, and {FEWEST} left",
+                f"at least {FEWEST_ROWS} rows held out, and {FEWEST_ROWS} left",
                 f"{count} of {data.n}",
                 "change hold_out, or leave it out",
             )
-        order = torch.randperm(data.n, generator=torch.Generator().manual_seed(seed)).to(
-            data.X.device
-        )
-        self.how, self.held = how, data.rows(order[:count])
+        generator = torch.Generator().manual_seed(seed)
+        order = torch.randperm(data.n, generator=generator).to(data.X.device)
+        self.how = how
+        self.held_out = data.rows(order[:count])
         rest = data.rows(order[count:])
-        # a recipe with known noise knows that of its own rows alone
-        model = target.model if data.noise_sd is None else target.model.prepare(rest)
+        model = target.model
+        if data.noise_sd is not None:
+            # a recipe with known noise holds the noise of its own rows only
+            model = model.prepare(rest)
         self.target = Target(model, rest, optimise_params=True)
-        self.every = 1 if how.optimizer == "lbfgs" else max(1, how.steps // LOOKS)
-        self.best, self.at = math.inf, 0
+        self.every = 1
+        if options.optimizer != "lbfgs":
+            self.every = max(1, options.steps // EVALUATIONS)
+        self.best, self.best_step = math.inf, 0
         self.best_z: Tensor | None = None
         self.path: list[float] = []
 
     def nlpd(self, z: Tensor) -> float:
-        """Mean negative log predictive density of the rows held out, at z [p]."""
+        """Return the mean negative log predictive density of the held-out rows at z [p]."""
         with torch.no_grad():
             theta = finish(self.how, self.target, z[None, None], time.perf_counter()).theta
-            known = {} if self.held.noise_sd is None else {"noise_sd": self.held.noise_sd}
-            law = self.target.model.predict(theta, self.held.X, self.target.data, **known)
-            return -float(law.log_prob(self.held.y).mean())
+            noise = {}
+            if self.held_out.noise_sd is not None:
+                noise = {"noise_sd": self.held_out.noise_sd}
+            predictive = self.target.model.predict(
+                theta, self.held_out.X, self.target.data, **noise
+            )
+            return -float(predictive.log_prob(self.held_out.y).mean())
 
-    def over(self, t: int, z: Tensor) -> bool:
-        """Look, if it is time after t steps, at z; whether the search should end."""
-        if t % self.every:
+    def should_stop(self, step: int, z: Tensor) -> bool:
+        """Evaluate the held-out rows at z if they are due after ``step`` steps.
+
+        Returns:
+            Whether the search should end.
+        """
+        if step % self.every:
             return False
         self.path.append(self.nlpd(z))
         if self.path[-1] < self.best:
-            self.best, self.best_z, self.at = self.path[-1], z.clone(), t
-        return t - self.at >= PATIENT * self.every
+            self.best, self.best_z, self.best_step = self.path[-1], z.clone(), step
+        return step - self.best_step >= PATIENCE * self.every
 
-    def chosen(self, z: Tensor) -> tuple[Tensor, dict[str, Any]]:
-        """The best point, or z where none was finite, and what goes into the stats."""
-        found = {
+    def best_point(self, z: Tensor) -> tuple[Tensor, dict[str, Any]]:
+        """Return the best point and its stats; the point is z if no evaluation was finite."""
+        stats = {
             "held_out_nlpd": torch.tensor(self.path, dtype=torch.float64),
-            "held_out_step": self.at,
+            "held_out_step": self.best_step,
         }
-        return (z if self.best_z is None else self.best_z), found
+        if self.best_z is None:
+            return z, stats
+        return self.best_z, stats
 
 
-def unguarded(how: MAP, target: Target) -> list[str]:
-    """A sentence where a method without dropout or rows held out has moved more weights of a network than there are rows."""
+def overfitting_notes(optimizer: str, held_out: bool, target: Target) -> list[str]:
+    """Return a warning if nothing regularises a network with more weights than there are rows.
+
+    Dropout (in the steps of sgd and Adam) and held-out rows both count as a safeguard.
+    """
     weights = sum(
         s.stop - s.start
         for name, s in target.slices.items()
         if s.param and ".network." in f".{name}"
     )
     rows = target.data.n if isinstance(target.data, Dataset) else math.inf
-    if how.hold_out is not None or how.optimizer in ("adam", "sgd") or weights <= rows:
+    if held_out or optimizer in ("adam", "sgd") or weights <= rows:
         return []
+    fitted = f"{optimizer} has fitted {counted(weights, 'weight')} of a network"
     return [
-        f"{how.optimizer} has moved {counted(weights, 'weight')} of a network to suit {counted(int(rows), 'row')}, against which the marginal likelihood does "
-        "not guard: pass hold_out=0.1, or use MAP('adam') with dropout, or Deep(..., frozen=True), and see ppgp.check_network"
+        f"{fitted} to {counted(int(rows), 'row')}, and the marginal likelihood does not guard "
+        "against overfitting by so many: pass hold_out=0.1, or use MAP('adam') with dropout, "
+        "or Deep(..., frozen=True), and see ppgp.check_network"
     ]

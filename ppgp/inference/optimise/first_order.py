@@ -1,9 +1,10 @@
-"""Optimisers that see the gradient alone: gradient descent, stochastic gradient descent, Adam."""
+"""Optimisers that use the gradient alone: gradient descent, stochastic gradient descent, Adam."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,76 +16,81 @@ from ...target.capabilities import Reselects
 from ...target.target import Target
 from ..base import draw_batch
 from ..progress import bar
+from .early_stopping import EarlyStopping
 from .schedules import scheduled
+from .search import SearchOptions, SearchResult
 
-if TYPE_CHECKING:
-    from .early_stopping import Watch
-    from .map import MAP
-
-Found = tuple[Tensor, dict[str, Any], list[str]]
-
-RATES = {"adam": 0.05, "sgd": 0.1, "gd": 1.0}
 SGD_BATCH = 32
 ARMIJO = 1e-4  # share of the rise promised by the gradient that a step must deliver
-GROWTH = 2.0  # of the step tried next, after one that was taken
+GROWTH = 2.0  # factor on the step size that is tried after a step was accepted
+HALVINGS = 60  # of the step size before the search gives up
+
+Step = Callable[[Tensor, float], None]
 
 
-def rows_of(target: Target) -> int:
+def number_of_rows(target: Target) -> int:
+    """Return the number of rows of a Dataset; 1 for the arguments of a program."""
     return target.data.n if isinstance(target.data, Dataset) else 1
 
 
-def gd(how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool) -> Found:
-    """Steepest ascent of the log density."""
-    n = rows_of(target)
-    fixed = how.learning_rate is not None
-    rate = _vector(target, how.rates(target), z0) / n
+def gd(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> SearchResult:
+    """Maximise the log density by steepest ascent. ``seed`` is not used.
+
+    The step size follows from backtracking, unless the options fix the learning rate.
+    """
+    rate = _rate_vector(target, options, z0) / number_of_rows(target)
     z = z0.clone()
-    value, gradient = target.value_and_grad(z, jacobian=jacobian)
-    losses, notes, interrupted, converged = [-float(value)], [], False, False
+    value, gradient = target.value_and_grad(z, jacobian=options.jacobian)
+    losses = [-float(value)]
+    notes: list[str] = []
+    interrupted, converged = False, False
     size = 1.0
-    schedule = how.schedule or "constant"
     try:
-        with bar("MAP (gd)", how.steps, progress) as update:
-            for step in range(how.steps):
+        with bar("MAP (gd)", options.steps, options.progress) as update:
+            for step in range(options.steps):
                 direction = rate * gradient
                 rise = float(direction @ gradient)
                 if rise * size <= 1e-13 * (1 + abs(float(value))):
                     converged = True
                     break
-                if fixed:
-                    size = scheduled(schedule, step, how.steps)
+                if options.learning_rate is not None:
+                    size = scheduled(options.schedule or "constant", step, options.steps)
                     new = z + size * direction
-                    found = target.value_and_grad(new, jacobian=jacobian)
-                    if not bool(torch.isfinite(found[0])) or float(found[0]) < losses[
-                        0
-                    ] * -1 - 1e6 * (1 + abs(losses[0])):
+                    trial = target.value_and_grad(new, jacobian=options.jacobian)
+                    if _diverged(trial[0], losses[0]):
                         notes.append(
-                            f"gradient descent diverged at step {step + 1}: lower the learning rate, or leave it out"
+                            f"gradient descent diverged at step {step + 1}: "
+                            "lower the learning rate, or leave it out"
                         )
                         break
                 else:
-                    found, new, size = _backtracked(
-                        target, z, value, direction, rise, size, jacobian
+                    trial, new, size = _backtracked(
+                        target, z, value, direction, rise, size, options.jacobian
                     )
                     if new is z:
                         converged = True
                         break
-                z, (value, gradient) = new, found
+                z, (value, gradient) = new, trial
                 losses.append(-float(value))
                 update(step + 1, loss=losses[-1])
     except KeyboardInterrupt:
         interrupted = True
-        notes.append(
-            f"stopped by Ctrl-C after {len(losses) - 1} of {how.steps} steps; this is the point reached"
-        )
+        notes.append(_stopped_by_the_user(len(losses) - 1, options.steps))
     slope = float(gradient.abs().max())
-    if not (converged or interrupted or notes) and slope > 1e-3 * max(
-        1.0, abs(float(value)) ** 0.5
-    ):
+    steep = slope > 1e-3 * max(1.0, abs(float(value)) ** 0.5)
+    if not (converged or interrupted or notes) and steep:
         notes.append(
-            f"gradient descent had a gradient of {slope:.2g} left after {how.steps} steps: raise steps, or use lbfgs"
+            f"gradient descent had a gradient of {slope:.2g} left after {options.steps} steps: "
+            "raise steps, or use lbfgs"
         )
-    return z, _stats(float(value), slope, len(losses) - 1, interrupted, losses), notes
+    return SearchResult(z, _stats(value, gradient, len(losses) - 1, losses), notes, interrupted)
+
+
+def _diverged(value: Tensor, first_loss: float) -> bool:
+    """Whether a log density is not finite, or far below the one at the start."""
+    if not bool(torch.isfinite(value)):
+        return True
+    return float(value) < -first_loss - 1e6 * (1 + abs(first_loss))
 
 
 def _backtracked(
@@ -96,171 +102,186 @@ def _backtracked(
     size: float,
     jacobian: bool,
 ) -> tuple[tuple[Tensor, Tensor], Tensor, float]:
-    """The first of a falling sequence of steps that rises enough; the same z where none does."""
+    """Halve the step until the density rises enough (Armijo 1966).
+
+    Returns:
+        Value and gradient at the new point, the point and the step size. The point is z itself if
+        no step raises the density enough.
+    """
     size *= GROWTH
-    for _ in range(60):
+    for _ in range(HALVINGS):
         new = z + size * direction
-        found = target.value_and_grad(new, jacobian=jacobian)
-        if (
-            bool(torch.isfinite(found[1]).all())
-            and float(found[0]) >= float(value) + ARMIJO * size * rise
-        ):
-            return found, new, size
+        trial = target.value_and_grad(new, jacobian=jacobian)
+        finite = bool(torch.isfinite(trial[1]).all())
+        if finite and float(trial[0]) >= float(value) + ARMIJO * size * rise:
+            return trial, new, size
         size *= 0.5
     return (value, direction), z, size
 
 
 def sgd(
-    how: MAP,
+    options: SearchOptions,
     target: Target,
     z0: Tensor,
     seed: int,
-    progress: bool,
-    jacobian: bool,
-    watch: Watch | None = None,
-) -> Found:
-    """Steps along the gradient from a few rows."""
-    n = rows_of(target)
-    rate = _vector(target, how.rates(target), z0) / n
+    early_stopping: EarlyStopping | None = None,
+) -> SearchResult:
+    """Maximise the log density by steps along the gradient of a mini-batch."""
+    n = number_of_rows(target)
+    rate = _rate_vector(target, options, z0) / n
     z = z0.clone()
 
-    def step(t: int, gradient: Tensor, factor: float) -> None:
+    def step(gradient: Tensor, factor: float) -> None:
         z.add_(factor * rate * gradient)
 
-    batch = min(how.batch_size or SGD_BATCH, n)
-    return _stochastic(
-        how, target, z, seed, progress, jacobian, step, batch, how.schedule or "inverse", watch
-    )
+    batch_size = min(options.batch_size or SGD_BATCH, n)
+    gradients = _Gradients(options, target, z, batch_size, seed)
+    schedule = options.schedule or "inverse"
+    return _ascend(options, target, z, gradients, step, schedule, early_stopping)
 
 
 def adam(
-    how: MAP,
+    options: SearchOptions,
     target: Target,
     z0: Tensor,
     seed: int,
-    progress: bool,
-    jacobian: bool,
-    watch: Watch | None = None,
-) -> Found:
-    """Kingma & Ba (2015)."""
+    early_stopping: EarlyStopping | None = None,
+) -> SearchResult:
+    """Maximise the log density by Adam. Kingma & Ba (2015)."""
     z = z0.clone()
     pieces = {name: z[s.start : s.stop] for name, s in target.slices.items()}
-    rates = how.rates(target)
+    rates = options.rates(target)
     optimizer = torch.optim.Adam(
         [{"params": [piece], "lr": rates[name]} for name, piece in pieces.items()]
     )
 
-    def step(t: int, gradient: Tensor, factor: float) -> None:
+    def step(gradient: Tensor, factor: float) -> None:
         for (name, s), group in zip(target.slices.items(), optimizer.param_groups, strict=True):
             pieces[name].grad = -gradient[s.start : s.stop]
             group["lr"] = factor * rates[name]
         optimizer.step()
 
-    return _stochastic(
-        how,
-        target,
-        z,
-        seed,
-        progress,
-        jacobian,
-        step,
-        how.batch_size,
-        how.schedule or "constant",
-        watch,
-    )
+    gradients = _Gradients(options, target, z, options.batch_size, seed)
+    schedule = options.schedule or "constant"
+    return _ascend(options, target, z, gradients, step, schedule, early_stopping)
 
 
-def _stochastic(
-    how: MAP,
+class _Gradients:
+    """Log densities and gradients at successive steps, from mini-batches and with dropout if asked.
+
+    Attributes:
+        exact: whether every step uses all rows and no dropout.
+    """
+
+    def __init__(
+        self, options: SearchOptions, target: Target, z: Tensor, batch_size: int | None, seed: int
+    ) -> None:
+        self.target, self.jacobian = target, options.jacobian
+        self.generator = torch.Generator().manual_seed(seed)
+        self.batch_size = batch_size if isinstance(target.data, Dataset) else None
+        self.dropout = drops_out(target.model)
+        self.exact = self.batch_size is None and not self.dropout
+        self.reselect_every: int | None = None
+        if isinstance(target.model, Reselects):
+            self.reselect_every = target.model.reselect
+        self.reselected = torch.zeros_like(z, dtype=torch.bool)
+
+    def at(self, z: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        """Return the log density and its gradient; reselected params are first written into z."""
+        rows = draw_batch(self.target, self.batch_size, self.generator)
+        if self.reselect_every and step % self.reselect_every == 0:
+            self.reselected = _reselect(self.target, z)
+        if self.dropout:
+            seed = dropout_seed(self.generator)
+            return with_dropout(self.target, z, rows, self.jacobian, seed)
+        return self.target.value_and_grad(z, rows, jacobian=self.jacobian)
+
+    def without_reselected(self, gradient: Tensor) -> Tensor:
+        """Return the gradient with zeros for the params that the model itself selects."""
+        if not self.reselect_every:
+            return gradient
+        return torch.where(self.reselected, 0.0, gradient)
+
+
+def _ascend(
+    options: SearchOptions,
     target: Target,
     z: Tensor,
-    seed: int,
-    progress: bool,
-    jacobian: bool,
-    step: Any,
-    batch: int | None,
+    gradients: _Gradients,
+    step: Step,
     schedule: str,
-    watch: Watch | None,
-) -> Found:
-    """The loop of sgd and Adam: ``step(t, gradient, factor)`` moves z in place."""
-    generator = torch.Generator().manual_seed(seed)
-    if not isinstance(target.data, Dataset):
-        batch = None
+    early_stopping: EarlyStopping | None,
+) -> SearchResult:
+    """Run the loop of sgd and Adam; ``step(gradient, factor)`` moves z in place."""
     losses: list[float] = []
-    best, best_z, interrupted = -math.inf, z.clone(), False
-    placed = torch.zeros_like(z, dtype=torch.bool)
-    noisy = drops_out(target.model)
-    every = target.model.reselect if isinstance(target.model, Reselects) else None
     notes: list[str] = []
+    best, best_z, interrupted = -math.inf, z.clone(), False
     try:
-        with bar(f"MAP ({how.optimizer})", how.steps, progress) as update:
-            for t in range(how.steps):
-                rows = draw_batch(target, batch, generator)
-                if every and t % every == 0:
-                    placed = _reselected(target, z)
-                if noisy:
-                    value, gradient = with_dropout(target, z, rows, jacobian, units(generator))
-                else:
-                    value, gradient = target.value_and_grad(z, rows, jacobian=jacobian)
+        with bar(f"MAP ({options.optimizer})", options.steps, options.progress) as update:
+            for t in range(options.steps):
+                value, gradient = gradients.at(z, t)
                 if not bool(torch.isfinite(gradient).all()):
                     notes.append(
-                        f"the gradient was not finite at step {t + 1}; this is the point before it: lower the learning rate"
+                        f"the gradient was not finite at step {t + 1}; this is the point before "
+                        "it: lower the learning rate"
                     )
                     z = best_z
                     break
-                if every:
-                    gradient = torch.where(placed, 0.0, gradient)
-                exact = batch is None and not noisy
-                if exact and float(value) > best:
-                    best, best_z = float(value), z.clone()
-                elif not exact:
+                if not gradients.exact:
                     best_z = z.clone()
-                step(t, gradient, scheduled(schedule, t, how.steps))
+                elif float(value) > best:
+                    best, best_z = float(value), z.clone()
+                factor = scheduled(schedule, t, options.steps)
+                step(gradients.without_reselected(gradient), factor)
                 losses.append(-float(value))
                 update(t + 1, loss=losses[-1])
-                if watch is not None and watch.over(t + 1, z):
+                if early_stopping is not None and early_stopping.should_stop(t + 1, z):
                     break
     except KeyboardInterrupt:
         interrupted = True
-        notes.append(
-            f"stopped by Ctrl-C after {len(losses)} of {how.steps} steps; this is the point reached"
-        )
-    value, gradient = target.value_and_grad(z, jacobian=jacobian)
-    if not float(value) >= best and batch is None and not noisy:
-        z, (value, gradient) = best_z, target.value_and_grad(best_z, jacobian=jacobian)
+        notes.append(_stopped_by_the_user(len(losses), options.steps))
+    value, gradient = target.value_and_grad(z, jacobian=options.jacobian)
+    if gradients.exact and not float(value) >= best:
+        z = best_z
+        value, gradient = target.value_and_grad(z, jacobian=options.jacobian)
+    # NaN counts as a divergence
     if losses and not float(value) > -losses[0] - 1e6 * (1 + abs(losses[0])):
         notes.append(
-            f"the weights diverge (the loss went from {losses[0]:.3g} to {-float(value):.3g}): lower the learning rate"
+            f"the weights diverge (the loss went from {losses[0]:.3g} to {-float(value):.3g}): "
+            "lower the learning rate"
         )
-    return (
-        z.detach(),
-        _stats(float(value), float(gradient.abs().max()), len(losses), interrupted, losses),
-        notes,
-    )
+    stats = _stats(value, gradient, len(losses), losses)
+    return SearchResult(z.detach(), stats, notes, interrupted)
 
 
-def _reselected(target: Target, z: Tensor) -> Tensor:
-    """Params that the model places by itself, written into z; the mask [p] of where they are."""
+def _stopped_by_the_user(taken: int, steps: int) -> str:
+    return f"stopped by Ctrl-C after {taken} of {steps} steps; this is the point reached"
+
+
+def _reselect(target: Target, z: Tensor) -> Tensor:
+    """Write the params that the model selects by itself into z; return a mask [p] of them."""
     mask = torch.zeros_like(z, dtype=torch.bool)
     theta = {name: s.transform(s.of(z)) for name, s in target.slices.items()}
-    for name, value in target.model.reselected_inducing(
-        {**target.params, **theta}, target.data
-    ).items():
+    selected = target.model.reselected_inducing({**target.params, **theta}, target.data)
+    for name, value in selected.items():
         s = target.slices[name]
         z[s.start : s.stop] = s.transform.inv(value).reshape(-1)
         mask[s.start : s.stop] = True
     return mask
 
 
-def units(generator: torch.Generator) -> int:
-    """A seed of the units that drop out in a step."""
+def dropout_seed(generator: torch.Generator) -> int:
+    """Return a seed for the choice of the units that drop out in one step."""
     return int(torch.randint(2**31, (1,), generator=generator))
 
 
 def with_dropout(
     target: Target, z: Tensor, rows: Tensor | None, jacobian: bool, seed: int
 ) -> tuple[Tensor, Tensor]:
-    """Log density and gradient with units dropped out at random: run eagerly, as a graph would keep one set of units for good."""
+    """Return the log density and its gradient with units dropped out at random.
+
+    The density is run eagerly, because a compiled graph would keep one set of units for ever.
+    """
     with torch.enable_grad(), seeded(seed, z.device), training():
         point = z.detach().clone().requires_grad_(True)
         value = target.log_density(point, rows, jacobian=jacobian)
@@ -268,20 +289,19 @@ def with_dropout(
     return value.detach(), gradient
 
 
-def _vector(target: Target, rates: dict[str, float], like: Tensor) -> Tensor:
+def _rate_vector(target: Target, options: SearchOptions, like: Tensor) -> Tensor:
+    """Return the learning rate of each entry of z, [p]."""
+    rates = options.rates(target)
     out = torch.empty_like(like)
     for name, s in target.slices.items():
         out[s.start : s.stop] = rates[name]
     return out
 
 
-def _stats(
-    value: float, slope: float, steps: int, interrupted: bool, losses: list[float]
-) -> dict[str, Any]:
+def _stats(value: Tensor, gradient: Tensor, steps: int, losses: list[float]) -> dict[str, Any]:
     return {
-        "log_density": value,
-        "gradient": slope,
+        "log_density": float(value),
+        "gradient": float(gradient.abs().max()),
         "steps": steps,
-        "interrupted": interrupted,
         "losses": torch.tensor(losses, dtype=torch.float64),
     }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,23 +16,39 @@ from ...target.target import Target
 from ..base import Inference, at_the_mode, finish, starting_point
 from ..options import Count
 from .joint_mode import JOINT_MODE, found_jointly
-from .map import find_mode
+from .lbfgs import find_mode
 from .multistart import best_of, number_of_starts
+from .search import SearchResult
+
+#: How far along a ridge the density is evaluated, in its own units.
+DOUBLINGS = tuple(2.0**i for i in range(40))
+#: Standard deviations on the unconstrained scale above which the density is checked to fall at all.
+WIDE = 1e3
+#: Of the largest entry of a direction: smaller ones are rounding of an eigenvector, which a long
+#: way along it would magnify.
+NOTHING = 1e-4
+#: How far along a flat direction the density is evaluated, in its own units. A proper prior may be
+#: as wide as 1e7.
+FAR = (1e2, -1e2, 1e4, -1e4, 1e8, -1e8)
 
 
 @dataclass(frozen=True)
 class Laplace(Inference):
-    """N(z^, H^-1) around the mode z^ of the unconstrained density, H minus its Hessian there, log-Jacobian included.
+    """The normal approximation N(z^, H^-1) around the mode z^ of the unconstrained density.
+
+    H is minus the Hessian of the log density at z^, log-Jacobian included. MacKay (2003),
+    chapter 27; the same scale as in Pyro's AutoLaplaceApproximation and Stan.
+
+    Stats: ``log_evidence`` (log joint at z^ + p/2 log 2 pi - log|H| / 2); ``mode`` [p];
+    ``covariance`` [p, p]; ``log_q`` and ``lp`` (log densities of the draws under the approximation
+    and the target); and those of MAP that BIC and AIC are made of. ``joint_mode`` if f was expanded
+    together with its hyperparameters (an SVGP), a poor fit.
 
     Args:
-        draws: how many draws to take from it.
-        steps: at most so many iterations of L-BFGS.
-        starts: of the search for the mode, as in ``MAP``: several by default where a prior leaves the scale of a site open.
-
-    Stats: ``log_evidence`` (log joint at z^ + p/2 log 2 pi - log|H| / 2), ``mode`` [p], ``covariance`` [p, p], ``log_q``
-    and ``lp`` (log densities of the draws under the approximation and the target), and those of
-    MAP that BIC and AIC are made of; ``joint_mode`` where f was expanded together with its hyperparameters (an SVGP), a poor fit.
-    MacKay (2003), chapter 27; the same scale as Pyro's AutoLaplaceApproximation and Stan.
+        draws: the number of draws.
+        steps: the largest number of iterations of L-BFGS.
+        starts: the number of searches for the mode, as in ``MAP``: several by default if a prior
+            leaves the scale of a site open.
     """
 
     draws: Count = 1000
@@ -55,13 +70,11 @@ class Laplace(Inference):
         init: Posterior | Tensor | None = None,
     ) -> Posterior:
         started = time.perf_counter()
-        z0, ends, said = self._begin(target, init, seed, progress)
-        interrupted = ends.pop("interrupted", False)
-        peak = expand(target, z0, progress, 1 if interrupted else self.steps)
+        start = self._start(target, init, seed, progress)
+        peak = expand(target, start.z, progress, 1 if start.interrupted else self.steps)
         generator = torch.Generator().manual_seed(seed)
-        noise = torch.randn(self.draws, target.dim, generator=generator, dtype=torch.float64).to(
-            peak.mode
-        )
+        noise = torch.randn(self.draws, target.dim, generator=generator, dtype=torch.float64)
+        noise = noise.to(peak.mode)
         z = peak.mode + noise @ peak.root.mT
         log_q = (
             -peak.half_log_det_covariance
@@ -81,46 +94,45 @@ class Laplace(Inference):
             "log_q": log_q[None],
             "steps": peak.steps,
         }
-        stats |= ends | at_the_mode(target, peak.mode)
-        notes = [*said, *(sentence for sentence in peak.notes if sentence not in said)]
+        stats |= start.stats | at_the_mode(target, peak.mode)
+        notes = [*start.notes, *(note for note in peak.notes if note not in start.notes)]
         if found_jointly(target):
-            stats["joint_mode"], notes = True, [*notes, JOINT_MODE]
-        return finish(
-            self,
-            target,
-            z[None],
-            started,
-            stats,
-            notes,
-            interrupted=interrupted or peak.interrupted,
-        )
+            stats["joint_mode"] = True
+            notes.append(JOINT_MODE)
+        interrupted = start.interrupted or peak.interrupted
+        return finish(self, target, z[None], started, stats, notes, interrupted=interrupted)
 
-    def _begin(
+    def _start(
         self, target: Target, init: Posterior | Tensor | None, seed: int, progress: bool
-    ) -> tuple[Tensor, dict[str, Any], list[str]]:
-        """Where to climb from: with several starts the highest of their ends, with the stats and notes on all of them."""
+    ) -> SearchResult:
+        """Return where the last search begins: the highest end if there are several starts."""
         z0 = starting_point(target, init, seed)
         starts, enough = number_of_starts(target, self.starts, init)
         if starts == 1:
-            return z0, {}, []
+            return SearchResult(z0, {})
 
-        def maximise(z: Tensor, seed: int) -> tuple[Tensor, dict[str, Any], list[str]]:
+        def search(z: Tensor, seed: int) -> SearchResult:
             return find_mode(target, z, progress, jacobian=True, steps=self.steps)
 
-        z, stats, notes = best_of(target, maximise, z0, starts, seed, jacobian=True, enough=enough)
-        return (
-            z,
-            {
-                name: stats[name]
-                for name in ("ends", "end_log_densities", "losses_of_starts", "interrupted")
-            },
-            notes,
-        )
+        best = best_of(target, search, z0, starts, seed, jacobian=True, enough=enough)
+        kept = ("ends", "end_log_densities", "losses_of_starts")
+        return replace(best, stats={name: best.stats[name] for name in kept})
 
 
 @dataclass(frozen=True)
 class Peak:
-    """The mode of the unconstrained density, its height, and a root of the inverse of minus its Hessian there."""
+    """A mode of the unconstrained density, and its second-order expansion.
+
+    Attributes:
+        mode: the mode, [p].
+        log_density: the log density there.
+        root: a square root [p, p] of the covariance, the inverse of minus the Hessian.
+        half_log_det_covariance: half the log determinant of the covariance.
+        steps: iterations of the search.
+        notes: reasons to doubt the expansion.
+        interrupted: whether Ctrl-C ended the search.
+        definite: whether the density curves down in every direction.
+    """
 
     mode: Tensor
     log_density: float
@@ -129,17 +141,20 @@ class Peak:
     steps: int
     notes: tuple[str, ...]
     interrupted: bool
-    definite: bool  # whether the density curves down in every direction
+    definite: bool
 
 
 def expand(target: Target, z0: Tensor, progress: bool, steps: int) -> Peak:
-    """Climb to the mode by L-BFGS and expand to second order; directions that do not curve down are noted and made up.
+    """Maximise the density from z0 [p], and expand it to second order at the mode.
+
+    Directions in which the density does not curve down get a made-up spread and a note.
 
     Raises:
-        NumericalError: where the second derivatives are not finite.
-        ImproperPosterior: where the density is constant along a line through the mode.
+        NumericalError: if the second derivatives are not finite.
+        ImproperPosterior: if the density is constant along a line through the mode.
     """
-    mode, stats, notes = find_mode(target, z0, progress, jacobian=True, steps=steps)
+    result = find_mode(target, z0, progress, jacobian=True, steps=steps)
+    mode, notes = result.z, list(result.notes)
     precision = -target.hessian(mode)
     if not bool(torch.isfinite(precision).all()):
         raise NumericalError(
@@ -147,15 +162,16 @@ def expand(target: Target, z0: Tensor, progress: bool, steps: int) -> Peak:
             "NaN or infinity",
             "use SVI or NUTS, or priors that keep the mode off the boundary",
         )
-    # in units of each direction's own curvature: whether a direction is flat must not depend on the units of another
+    # scaled by each direction's own curvature, so that whether a direction counts as flat does not
+    # depend on the units of another
     own = precision.diagonal().abs()
     unit = torch.where(own > 0, own, torch.ones_like(own)).rsqrt()
     values, vectors = torch.linalg.eigh(unit[:, None] * precision * unit)
     floor = 1e-10 * float(values.abs().max())
+    tiny = torch.finfo(values.dtype).tiny
     flat = values <= floor
-    wide = (
-        unit[:, None] * vectors * values.clamp_min(torch.finfo(values.dtype).tiny).rsqrt()
-    ).norm(dim=0) > WIDE
+    spread = (unit[:, None] * vectors * values.clamp_min(tiny).rsqrt()).norm(dim=0)
+    wide = spread > WIDE
     if bool(wide.any()):
         _refuse_endless(target, mode, unit[:, None] * vectors[:, wide])
     if bool(flat.any()):
@@ -164,53 +180,47 @@ def expand(target: Target, z0: Tensor, progress: bool, steps: int) -> Peak:
         measured = _far_curvature(target, mode, directions)
         if measured is None:
             notes.append(
-                f"the Hessian at the mode is not negative definite in {int(flat.sum())} of {target.dim} directions (a ridge or a "
-                "saddle); the spread along them is made up and the evidence is not to be used"
+                f"the Hessian at the mode is not negative definite in {int(flat.sum())} of "
+                f"{target.dim} directions (a ridge or a saddle); the spread along them is made up "
+                "and the evidence is not to be used"
             )
-            values = values.abs().clamp_min(max(floor, torch.finfo(values.dtype).tiny))
+            values = values.abs().clamp_min(max(floor, tiny))
         else:
             values[flat], turn = torch.linalg.eigh(measured)
             vectors[:, flat] = vectors[:, flat] @ turn
             flat = torch.zeros_like(flat)
     return Peak(
         mode=mode,
-        log_density=stats["log_density"],
+        log_density=result.stats["log_density"],
         root=unit[:, None] * vectors * values.rsqrt(),
         half_log_det_covariance=float(unit.log().sum()) - 0.5 * float(values.log().sum()),
-        steps=stats["steps"],
+        steps=result.stats["steps"],
         notes=tuple(notes),
-        interrupted=stats["interrupted"],
+        interrupted=result.interrupted,
         definite=not bool(flat.any()),
     )
 
 
-DOUBLINGS = tuple(
-    2.0**i for i in range(40)
-)  # how far along a ridge the density is followed, in its own units
-WIDE = 1e3  # standard deviations of the unconstrained scale from which on it is asked whether there is an end to them
-NOTHING = 1e-4  # of a direction's largest entry: an eigenvector's rounding, which a long way would magnify
-#: how far along a flat direction the density is looked at, in its own units: a proper prior may be as wide as 1e7
-FAR = (1e2, -1e2, 1e4, -1e4, 1e8, -1e8)
-
-
 def _refuse_endless(target: Target, mode: Tensor, directions: Tensor) -> None:
-    """Raises ImproperPosterior where the density does not fall however far it is followed one way along one of the directions
-    [p, k], or in their plane away from the origin: classes that the inputs separate, under a flat prior, have their best weights at
-    infinity."""
+    """Raise ImproperPosterior if the density never falls along one of the directions [p, k].
+
+    The direction away from the origin in their plane is checked too: classes that the inputs
+    separate, under a flat prior, have their best weights at infinity.
+    """
     away = directions @ torch.linalg.lstsq(directions, (mode - target.origin())[:, None]).solution
+    distances = [0.0, *(t for t in FAR if t > 0)]
     for v in torch.cat([away, directions, -directions], 1).mT:
         step = v / v.abs().max()
         step = torch.where(step.abs() < NOTHING, torch.zeros_like(step), step)
         if not bool(torch.isfinite(step).all()):
             continue
-        far = torch.stack(
-            [target.value_and_grad(mode + t * step)[0] for t in (0.0, *(t for t in FAR if t > 0))]
-        )
+        far = torch.stack([target.value_and_grad(mode + t * step)[0] for t in distances])
         if bool((far >= far[0] - 1e-7 * (1 + far[0].abs())).all()):
-            _improper(target, step, "a density that does not fall however far {}")
+            _raise_improper(target, step, "a density that does not fall however far {}")
 
 
-def _improper(target: Target, step: Tensor, got: str) -> None:
+def _raise_improper(target: Target, step: Tensor, got: str) -> None:
+    """Raise ImproperPosterior; ``got`` has a place for the names of what ``step`` moves."""
     names = target.names()
     moved = [names[j] for j in torch.nonzero(step.abs() > 1e-3).flatten().tolist()]
     goes = "goes" if len(moved) == 1 else "go together"
@@ -222,18 +232,23 @@ def _improper(target: Target, step: Tensor, got: str) -> None:
 
 
 def _refuse_improper(target: Target, mode: Tensor, directions: Tensor) -> None:
-    """Raises ImproperPosterior where the density does not change far along one of the directions [p, k]."""
+    """Raise ImproperPosterior if the density stays constant along one of the directions [p, k]."""
     for v in directions.mT:
         step = v / v.abs().max()
         far = torch.stack([target.value_and_grad(mode + t * step)[0] for t in (0.0, *FAR)])
         if bool((far - far[0]).abs().max() <= 1e-7 * (1 + far[0].abs())):
-            _improper(target, step, "a density that stays the same however far {}")
+            _raise_improper(target, step, "a density that stays the same however far {}")
 
 
 def _far_curvature(target: Target, mode: Tensor, directions: Tensor) -> Tensor | None:
-    """Minus the second derivatives [k, k] along directions [p, k] in which rounding hides them in the Hessian: a wide prior along a
-    ridge. From how the density falls where it has fallen by a nat or so; None where that is no parabola."""
+    """Measure the curvature along directions [p, k] in which rounding hides it in the Hessian.
 
+    A wide prior along a ridge is such a case. The curvature follows from how far away the density
+    has fallen by about a nat.
+
+    Returns:
+        Minus the second derivatives [k, k]; None if the density is no parabola there.
+    """
     top = float(target.value_and_grad(mode)[0])
 
     def fall(v: Tensor) -> float:
@@ -247,29 +262,44 @@ def _far_curvature(target: Target, mode: Tensor, directions: Tensor) -> Tensor |
         return 2 * mean / t**2 if parabola else math.nan
 
     columns = list(directions.mT)
-    found = torch.diag(
-        torch.tensor([curvature(v) for v in columns], dtype=mode.dtype, device=mode.device)
-    )
+    diagonal = [curvature(v) for v in columns]
+    measured = torch.diag(torch.tensor(diagonal, dtype=mode.dtype, device=mode.device))
     for i, a in enumerate(columns):
         for j in range(i):
-            own = 0.5 * (curvature(a + columns[j]) - float(found[i, i]) - float(found[j, j]))
-            found[i, j] = found[j, i] = own
-    definite = bool(torch.isfinite(found).all()) and bool((torch.linalg.eigvalsh(found) > 0).all())
-    return found if definite else None
+            both = curvature(a + columns[j])
+            mixed = 0.5 * (both - float(measured[i, i]) - float(measured[j, j]))
+            measured[i, j] = measured[j, i] = mixed
+    if not bool(torch.isfinite(measured).all()):
+        return None
+    if not bool((torch.linalg.eigvalsh(measured) > 0).all()):
+        return None
+    return measured
 
 
-def laplace_frame(target: Target, start: Tensor, maximise: int = 200) -> tuple[Tensor, Tensor]:
-    """origin [p] and root [p, p], z = origin + root w: the Laplace approximation's; z itself where it has none.
+def laplace_preconditioner(
+    target: Target, start: Tensor, steps: int = 200
+) -> tuple[Tensor, Tensor]:
+    """Return the mode and the square root of the covariance of the Laplace approximation.
 
-    A linear change of variables leaves the posterior as it is, however poor the approximation.
+    They give the change of variables z = origin + root w. Being linear, it leaves the posterior as
+    it is, however poor the approximation. It is the identity if there is no approximation.
+
+    Returns:
+        origin [p] and root [p, p].
+
+    Raises:
+        ImproperPosterior: if the density is constant along a line.
+        KeyboardInterrupt: if Ctrl-C ended the search.
     """
-    unmoved = torch.zeros_like(start), torch.eye(target.dim, dtype=start.dtype, device=start.device)
+    identity = torch.eye(target.dim, dtype=start.dtype, device=start.device)
     try:
-        peak = expand(target, start, False, maximise)
+        peak = expand(target, start, False, steps)
     except ImproperPosterior:
         raise
     except NumericalError:
-        return unmoved
+        return torch.zeros_like(start), identity
     if peak.interrupted:
         raise KeyboardInterrupt("stopped before the warm-up; there is no draw to return")
-    return (peak.mode, peak.root) if peak.definite else unmoved
+    if not peak.definite:
+        return torch.zeros_like(start), identity
+    return peak.mode, peak.root

@@ -1,4 +1,4 @@
-"""Maximum a posteriori: which optimiser, and what is said of where it ended."""
+"""Maximum a posteriori estimation: the MAP record, and the search behind each optimizer."""
 
 from __future__ import annotations
 
@@ -7,66 +7,82 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import torch
-from scipy import optimize
 from torch import Tensor
 
 from ...errors import SettingError
-from ...numerics.threads import blas_on_one_thread
 from ...posterior.posterior import Posterior
 from ...target.capabilities import WarmStart
 from ...target.target import Target
 from ..base import Inference, at_the_mode, check_batch, finish, starting_point
 from ..options import Count, OneOf, Positive, Share
-from ..progress import bar
-from .early_stopping import SEARCHES, Watch, unguarded
-from .first_order import RATES, adam, gd, sgd
+from .early_stopping import STOPPABLE, EarlyStopping, overfitting_notes
+from .first_order import adam, gd, sgd
 from .joint_mode import JOINT_MODE, found_jointly
+from .lbfgs import scipy_search
 from .multistart import NEAR, best_of, number_of_starts, scattered
 from .newton import irls
-from .schedules import SCHEDULES, site_rates
+from .schedules import SCHEDULES
+from .search import SearchOptions, SearchResult
 
 SUBSET_STEPS = 30
-COMPILE_AFTER = 60  # evaluations, which most searches end before: about what compiling costs
+SEARCHES: dict[str, Callable[..., SearchResult]] = {
+    "lbfgs": scipy_search,
+    "newton": scipy_search,
+    "gd": gd,
+    "sgd": sgd,
+    "adam": adam,
+}
 
 
 @dataclass(frozen=True)
 class MAP(Inference):
-    """The mode of the posterior density on the natural scale of the sites: one draw. With ``Flat`` priors, maximum likelihood.
+    """The mode of the posterior density on the natural scale of the sites: one draw.
+
+    With ``Flat`` priors this is maximum likelihood. The density is that of the sites themselves
+    (no log-Jacobian), as in Pyro's AutoDelta and Stan's optimiser.
+
+    A model with a subset model (fewer rows of the same data) is started at the mode of the subset
+    model, which L-BFGS finds. Networks drop units out in the steps of sgd and Adam; the other
+    optimizers need the same density at every call.
+
+    Stats: ``log_density`` at the mode; ``log_likelihood``, ``observations`` and ``parameters``
+    (what BIC and AIC are made of); ``gradient`` (largest entry, unconstrained scale); ``steps``;
+    ``losses``; and ``interrupted`` (by Ctrl-C).
+    With several starts also ``ends`` [start, p] (unconstrained scale), ``end_log_densities``
+    [start] and ``losses_of_starts``; these are the subset model's if the starts are its own.
+    With ``hold_out`` also ``held_out_nlpd`` per evaluation and ``held_out_step``, the best step;
+    ``log_density`` and the figures of the search are then those of the rows that are not held out.
+    ``joint_mode`` if f was searched together with its hyperparameters (an SVGP), a poor fit.
 
     Args:
-        optimizer: "lbfgs" (SciPy's L-BFGS-B); "newton" (iteratively reweighted least squares where the model knows its
-            curvature, logistic and softmax regression; SciPy's trust-region Newton on the exact Hessian elsewhere);
-            "gd" (gradient descent, its step found by backtracking, Armijo 1966, unless ``learning_rate`` fixes it); "sgd"
-            (stochastic gradient descent, Robbins & Monro 1951); or "adam".
-        steps: at most so many iterations.
-        starts: searches begun at the usual place (or ``init``) and, for the others, at draws of the prior (within a factor of
-            e^2 of the usual place, where that is improper); the highest end is the answer, and a warning says where searches
-            ended apart. None: where a prior is improper (``Flat``) or the log of a site has a prior sd above 3, 8, or the first 5 where
-            those end alike; else 1; 1 too with ``init`` or ``hold_out``, and for the linear models, whose density has one mode.
-        learning_rate: of gd and sgd (on the density a row) and of Adam; one number, or ``{site: rate}``, "kernel.network" for
-            all under it and "" for the rest.
+        optimizer: "lbfgs" (SciPy's L-BFGS-B); "newton" (iteratively reweighted least squares where
+            the model knows its curvature, which holds for logistic and softmax regression, and
+            SciPy's trust-region Newton method on the exact Hessian elsewhere); "gd" (gradient
+            descent, its step size found by backtracking, Armijo 1966, unless ``learning_rate``
+            fixes it); "sgd" (stochastic gradient descent, Robbins & Monro 1951); or "adam".
+        steps: the largest number of iterations.
+        starts: the number of searches. The first begins at the usual place (or ``init``), the
+            others at draws from the prior (within a factor of e^2 of the usual place where the
+            prior is improper). The highest end is the answer, and a warning reports searches that
+            ended apart. None: 1 with ``init`` or ``hold_out``, and for the linear models, whose
+            density has one mode; otherwise 8 if a prior is improper (``Flat``) or the log of a
+            site has a prior sd above 3, reduced to 5 if the first 5 end alike; otherwise 1.
+        learning_rate: the rate of gd and sgd (on the density per row) and of Adam. One number, or
+            ``{site: rate}``, with "kernel.network" for all sites under it and "" for the rest.
             None: 0.1 for sgd, 0.05 for Adam.
-        schedule: how the rate falls over the steps: "constant", "cosine" (to 1 % of itself) or "inverse" (as 1 / t).
-            None: "inverse" for sgd, "constant" otherwise.
-        batch_size: rows a step of sgd (None: 32) and Adam (None: all).
-        hold_out: share of the rows, 0.1 say, that lbfgs, sgd and Adam do not see: the search ends when their predictive density has
-            stopped rising, at the point where it was highest. The posterior is then conditional on all rows. For deep kernels.
+        schedule: how the rate falls over the steps: "constant", "cosine" (to 1 % of itself) or
+            "inverse" (as 1 / t). None: "inverse" for sgd, "constant" otherwise.
+        batch_size: rows per step of sgd (None: 32) and Adam (None: all).
+        hold_out: the share of the rows, such as 0.1, that lbfgs, sgd and Adam do not use. The
+            search ends when the predictive density of these rows has stopped rising, and returns
+            the point where it was highest. The posterior is then conditional on all rows. Meant
+            for deep kernels.
 
-    A model with a subset model (fewer rows of the same data) is started at the mode of that, by L-BFGS.
-
-    Networks drop units out in the steps of sgd and Adam; the other methods need the same density at every call.
-
-    The density is that of the sites themselves (no log-Jacobian), as Pyro's AutoDelta and Stan's optimiser have it.
-    Stats: ``log_density`` at the mode, ``log_likelihood``, ``observations`` and ``parameters`` (what BIC and AIC are made of),
-    ``gradient`` (largest entry, unconstrained scale), ``steps``, ``losses``, and ``interrupted`` (by Ctrl-C); with several starts
-    also ``ends`` [start, p] (unconstrained scale), ``end_log_densities`` [start] and ``losses_of_starts`` (the subset model's, where the
-    starts are its own); with ``hold_out`` also ``held_out_nlpd``, look
-    by look, and ``held_out_step``, the best one, and the first of these are of the rows not held out; ``joint_mode`` where f was
-    searched together with its hyperparameters (an SVGP), a poor fit.
+    Raises:
+        SettingError: if ``hold_out`` or ``batch_size`` does not apply to the optimizer.
     """
 
     optimizer: Annotated[str, OneOf(("lbfgs", "newton", "gd", "sgd", "adam"))] = "lbfgs"
@@ -80,10 +96,11 @@ class MAP(Inference):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.hold_out is not None and self.optimizer not in SEARCHES:
-            got = f"hold_out={self.hold_out!r} with {self.optimizer}"
+        if self.hold_out is not None and self.optimizer not in STOPPABLE:
             raise SettingError(
-                f"hold_out with {', '.join(SEARCHES)}", got, "change one, or leave hold_out out"
+                f"hold_out with {', '.join(STOPPABLE)}",
+                f"hold_out={self.hold_out!r} with {self.optimizer}",
+                "change one, or leave hold_out out",
             )
         if self.batch_size is not None and self.optimizer not in ("adam", "sgd"):
             raise SettingError(
@@ -94,21 +111,20 @@ class MAP(Inference):
 
     @property
     def reselects_inducing(self) -> bool:
-        """Whether a model may place params of its own on the way."""
+        """Whether a model may select its inducing inputs again during the search."""
         return self.optimizer in ("adam", "sgd")
 
     def quick(self) -> MAP:
         return replace(self, steps=20, starts=min(self.starts or 1, 2))
 
     def rates(self, target: Target) -> dict[str, float]:
-        """The learning rate of each site.
+        """Return the learning rate of each site.
 
         Raises:
-            UnknownName, SettingError: for a site that there is not, or one without a rate.
+            UnknownName: if a rate is given for a site that the model does not have.
+            SettingError: if a site has no rate.
         """
-        return site_rates(
-            RATES[self.optimizer] if self.learning_rate is None else self.learning_rate, target
-        )
+        return self._options(False).rates(target)
 
     def __call__(
         self,
@@ -119,216 +135,127 @@ class MAP(Inference):
         init: Posterior | Tensor | None = None,
     ) -> Posterior:
         started = time.perf_counter()
-        watch = None if self.hold_out is None else Watch(self, target, seed)
-        everything, target = target, target if watch is None else watch.target
-        check_batch(self, target, self.batch_size)
-        search = OPTIMIZERS[self.optimizer]
-        if self.optimizer == "newton" and target.has_curvature:
-            search = irls
-        watched = {} if watch is None else {"watch": watch}
-        starts, enough = number_of_starts(
-            target, 1 if watch is not None and self.starts is None else self.starts, init
-        )
-        ask_subset = init is None and self.starts in (None, 1) and search is not irls
-        found = (
-            self._after_a_subset(target, seed, progress, watched, starts, enough)
-            if ask_subset
-            else None
-        )
-        if found is None:
-            z0 = starting_point(
-                target,
-                init,
-                seed,
-                jacobian=False,
-                check=search is not irls,
-                compile=search is not _scipy,
-            )
-
-            def maximise(z: Tensor, seed: int) -> tuple[Tensor, dict[str, Any], list[str]]:
-                return search(self, target, z, seed, progress, False, **watched)
-
-            found = (
-                maximise(z0, seed)
-                if starts == 1
-                else best_of(target, maximise, z0, starts, seed, enough=enough)
-            )
-        z, stats, notes = found
-        if watch is not None:
-            z, seen = watch.chosen(z)
-            stats |= seen
-        stats |= at_the_mode(everything, z)
-        notes = [*notes, *unguarded(self, everything)]
-        if found_jointly(everything):
-            stats["joint_mode"], notes = True, [*notes, JOINT_MODE]
+        options = self._options(progress)
+        searched, early_stopping = target, None
+        if self.hold_out is not None:
+            early_stopping = EarlyStopping(self, options, self.hold_out, target, seed)
+            searched = early_stopping.target
+        check_batch(self, searched, self.batch_size)
+        result = self._search(options, searched, seed, init, early_stopping)
+        z, stats = result.z, dict(result.stats)
+        if early_stopping is not None:
+            z, figures = early_stopping.best_point(z)
+            stats |= figures
+        stats |= at_the_mode(target, z)
+        held_out = self.hold_out is not None
+        notes = [*result.notes, *overfitting_notes(self.optimizer, held_out, target)]
+        if found_jointly(target):
+            stats["joint_mode"] = True
+            notes.append(JOINT_MODE)
         return finish(
-            self, everything, z[None, None], started, stats, notes, interrupted=stats["interrupted"]
+            self, target, z[None, None], started, stats, notes, interrupted=result.interrupted
         )
 
-    def _after_a_subset(
+    def _options(self, progress: bool) -> SearchOptions:
+        """Return the numbers that a search needs."""
+        return SearchOptions(
+            optimizer=self.optimizer,
+            steps=self.steps,
+            learning_rate=self.learning_rate,
+            schedule=self.schedule,
+            batch_size=self.batch_size,
+            progress=progress,
+        )
+
+    def _search(
         self,
+        options: SearchOptions,
         target: Target,
         seed: int,
-        progress: bool,
-        watched: dict[str, Any],
-        starts: int,
-        enough: int | None,
-    ) -> tuple[Tensor, dict[str, Any], list[str]] | None:
-        """The search from where the mode of the subset model places the start; None where there is none, or it leads nowhere.
-        Several starts are those of the subset model."""
-        model = target.model
-        if not isinstance(model, WarmStart):
-            return None
-        found = model.subset_model(target.data)
-        if found is None:
-            return None
-        small = Target(*found, compile=False, empty=True)
+        init: Posterior | Tensor | None,
+        early_stopping: EarlyStopping | None,
+    ) -> SearchResult:
+        """Search from one or several starts, after the subset model where there is one."""
+        search = SEARCHES[self.optimizer]
+        reweighted = self.optimizer == "newton" and target.has_curvature
+        if reweighted:
+            search = irls
+        if early_stopping is not None:
+            search = partial(search, early_stopping=early_stopping)
+        starts = self.starts
+        if early_stopping is not None and starts is None:
+            starts = 1
+        starts, enough = number_of_starts(target, starts, init)
+        if init is None and self.starts in (None, 1) and not reweighted:
+            result = _after_a_subset(search, options, target, seed, starts, enough)
+            if result is not None:
+                return result
+        z0 = starting_point(
+            target,
+            init,
+            seed,
+            jacobian=False,
+            check=not reweighted,
+            compile=reweighted or self.optimizer not in ("lbfgs", "newton"),
+        )
 
-        def maximise(z: Tensor, seed: int) -> tuple[Tensor, dict[str, Any], list[str]]:
-            return _scipy(MAP(steps=SUBSET_STEPS), small, z, seed, False, False)
+        def search_from(z: Tensor, seed: int) -> SearchResult:
+            return search(options, target, z, seed)
 
-        ends: dict[str, Any] = {}
-        z = small.origin()
-        if small.dim:
-            z = small.start(seed, jacobian=False)
-            if starts == 1:
-                z, ends, _ = maximise(z, seed)
-            else:
-                z, ends, _ = best_of(small, maximise, z, starts, seed, enough=enough)
-            if ends["interrupted"]:
-                raise KeyboardInterrupt(
-                    "stopped on the way to the start; there is no point to return"
-                )
-        with torch.no_grad():
-            z = target.placed(model.warm_start(small.constrain(z), target.data))
-        search = OPTIMIZERS[self.optimizer]
-        if search is _scipy:  # a model with a subset model is large: compiling it would not repay
-            search = partial(_scipy, compile_after=math.inf)
-        z, stats, notes = search(self, target, z, seed, progress, False, **watched)
-        kept = {
-            name: ends[name]
-            for name in ("ends", "end_log_densities", "losses_of_starts")
-            if name in ends
-        }
-        if kept:  # few steps end near a mode, not in it
-            notes = [*notes, *scattered(kept["end_log_densities"], NEAR)]
-        return (z, {**stats, **kept}, notes) if math.isfinite(stats["log_density"]) else None
+        if starts == 1:
+            return search_from(z0, seed)
+        return best_of(target, search_from, z0, starts, seed, enough=enough)
 
 
-def find_mode(
-    target: Target, z0: Tensor, progress: bool, jacobian: bool, steps: int = 1000
-) -> tuple[Tensor, dict, list[str]]:
-    """The mode, with or without the log-Jacobian, which Laplace expands around: by L-BFGS, or by Newton's method where the model
-    knows its curvature."""
-    search = irls if target.has_curvature else _scipy
-    return search(MAP(steps=steps), target, z0, 0, progress, jacobian)
-
-
-class _Search:
-    """The objective as SciPy wants it, of z / unit; remembers the best point, so that an interrupted search keeps it."""
-
-    def __init__(
-        self, target: Target, jacobian: bool, unit: np.ndarray, compile_after: float
-    ) -> None:
-        self.callback, self.unit = target.callback(jacobian, compile_after), unit
-        self.best, self.best_z = -math.inf, None
-        self.losses: list[float] = []
-        self.worst = 0.0
-
-    def __call__(self, scaled: np.ndarray) -> tuple[float, np.ndarray]:
-        z = scaled * self.unit
-        value, gradient = self.callback(z)
-        if not (math.isfinite(value) and np.isfinite(gradient).all()):
-            return self.worst + 1e3 * (1 + abs(self.worst)), np.zeros_like(
-                z
-            )  # uphill: the line search steps back
-        self.worst = max(self.worst, -value) if self.losses else -value
-        self.losses.append(-value)
-        if value > self.best:
-            self.best, self.best_z = value, z
-        return -value, -gradient * self.unit
-
-
-def _scipy(
-    how: MAP,
+def _after_a_subset(
+    search: Callable[..., SearchResult],
+    options: SearchOptions,
     target: Target,
-    z0: Tensor,
     seed: int,
-    progress: bool,
-    jacobian: bool,
-    watch: Watch | None = None,
-    compile_after: float = COMPILE_AFTER,
-) -> tuple[Tensor, dict, list[str]]:
-    newton = how.optimizer == "newton"
+    starts: int,
+    enough: int | None,
+) -> SearchResult | None:
+    """Search from the place to which the mode of the subset model leads.
+
+    With several starts, it is the subset model that is searched from several places.
+
+    Returns:
+        The result; None if the model has no subset model, or the search found no finite density.
+    """
+    model = target.model
+    if not isinstance(model, WarmStart):
+        return None
+    subset = model.subset_model(target.data)
+    if subset is None:
+        return None
+    small = Target(*subset, compile=False, empty=True)
+
+    def search_from(z: Tensor, seed: int) -> SearchResult:
+        return scipy_search(SearchOptions(steps=SUBSET_STEPS), small, z, seed)
+
+    ends: dict = {}
+    z = small.origin()
+    if small.dim:
+        z = small.start(seed, jacobian=False)
+        if starts == 1:
+            first = search_from(z, seed)
+        else:
+            first = best_of(small, search_from, z, starts, seed, enough=enough)
+        if first.interrupted:
+            raise KeyboardInterrupt("stopped on the way to the start; there is no point to return")
+        z, ends = first.z, first.stats
     with torch.no_grad():
-        unit = (torch.ones_like(z0) if newton else target.step_scales(z0)).double().cpu().numpy()
-    search = _Search(target, jacobian, unit, compile_after)
-
-    def curvature(z: np.ndarray) -> np.ndarray:
-        return -target.hessian(torch.from_numpy(z), jacobian=jacobian).double().cpu().numpy()
-
-    if newton:
-        method, options = "trust-exact", {"gtol": 1e-8, "maxiter": how.steps}
-    else:
-        method, options = (
-            "L-BFGS-B",
-            {
-                "maxiter": how.steps,
-                "maxfun": 4 * how.steps,
-                "maxcor": 20,
-                "ftol": 1e-13,
-                "gtol": 1e-7,
-            },
-        )
-    notes: list[str] = []
-    iterations, interrupted, ended = 0, False, False
-    with bar(f"MAP ({how.optimizer})", how.steps, progress) as update:
-
-        def after(z: np.ndarray) -> None:
-            nonlocal iterations, ended
-            iterations += 1
-            update(iterations, loss=-search.best)
-            if watch is not None and watch.over(iterations, torch.from_numpy(z * unit).to(z0)):
-                ended = True
-                raise StopIteration
-
-        try:
-            with blas_on_one_thread():
-                optimize.minimize(
-                    search,
-                    z0.double().cpu().numpy() / unit,
-                    jac=True,
-                    hess=curvature if newton else None,
-                    method=method,
-                    options=options,
-                    callback=after,
-                )
-        except KeyboardInterrupt:
-            interrupted = True
-            notes.append(
-                f"stopped by Ctrl-C after {iterations} iterations; this is the best point so far"
-            )
-    z = torch.from_numpy(search.best_z).to(z0) if search.best_z is not None else z0
-    value, gradient = search.callback(z.double().cpu().numpy())
-    slope = float(np.abs(gradient).max())
-    if not ended and (iterations >= how.steps or slope > 1e-3 * max(1.0, abs(float(value)) ** 0.5)):
-        notes.append(
-            f"the search ended after {iterations} iterations with a gradient of {slope:.2g}: raise steps, or check the priors"
-        )
-    stats = {
-        "log_density": float(value),
-        "gradient": slope,
-        "steps": iterations,
-        "interrupted": interrupted,
-        "losses": torch.tensor(search.losses, dtype=torch.float64),
+        z = target.placed(model.warm_start(small.constrain(z), target.data))
+    # a model with a subset model is large, and compiling it would not repay
+    result = search(replace(options, compile_after=math.inf), target, z, seed)
+    kept = {
+        name: ends[name]
+        for name in ("ends", "end_log_densities", "losses_of_starts")
+        if name in ends
     }
-    return z, stats, notes
-
-
-OPTIMIZERS: dict[str, Callable[..., tuple[Tensor, dict[str, Any], list[str]]]] = {
-    "lbfgs": _scipy,
-    "newton": _scipy,
-    "gd": gd,
-    "sgd": sgd,
-    "adam": adam,
-}
+    notes = result.notes
+    if kept:  # few steps end near a mode, not in it
+        notes = [*notes, *scattered(kept["end_log_densities"], NEAR)]
+    if not math.isfinite(result.stats["log_density"]):
+        return None
+    return replace(result, stats={**result.stats, **kept}, notes=notes)

@@ -1,8 +1,8 @@
-"""Several starts of one search: points drawn from the prior, the best end kept, and a sentence where searches ended apart."""
+"""Several starts of one search: draws from the prior, and the best of the ends."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,151 +11,207 @@ from torch import Tensor
 from ...numerics.seeding import seeded
 from ...target.handlers import Run, mapping, quietly
 from ...target.target import Target
+from .search import SearchResult
 from .vague import WIDE, improper, log_spread, vague_sites
 
-SEVERAL = 8  # by default: an end that one search in three reaches is missed by all of them in 4 % of the fits
-SPREAD = 2.0  # where a prior is flat, starts are Uniform(-2, 2) around the origin of the unconstrained scale, as Stan's chains
-TRIES = 20  # draws of the prior that are looked at for one of finite density
-ENOUGH = 5  # of these, by default, where the first so many end alike: an end that half of the searches reach is missed in 3 %, one in three in 13 %
-NEAR = 3.0  # nats: a mode with less than e^-3 = 5 % of the best one's height is no rival
-DIP = 0.1  # nats that the density falls between two ends which are not one mode
-SAME = 1e-3  # of the unconstrained scale: searches end less far from their mode
+#: Searches by default. All of them miss an end that one search in three reaches in 4 % of fits.
+SEVERAL = 8
+#: Starts of flat sites are Uniform(-2, 2) around the unconstrained origin, as Stan's chains.
+SPREAD = 2.0
+TRIES = 20  # draws from the prior among which one of finite density is sought
+#: Searches by default if so many end alike. They miss an end that half of the searches reach in
+#: 3 % of fits, and one that one in three reaches in 13 %.
+ENOUGH = 5
+#: In nats: a mode with less than e^-3 = 5 % of the height of the best one is no rival.
+NEAR = 3.0
+DIP = 0.1  # nats by which the density falls between two ends that are not one mode
+SAME = 1e-3  # of the unconstrained scale: a search ends closer than this to its mode
 
-Found = tuple[Tensor, dict[str, Any], list[str]]
+Search = Callable[[Tensor, int], SearchResult]
 
 
 def best_of(
     target: Target,
-    search: Callable[[Tensor, int], Found],
+    search: Search,
     z0: Tensor,
     starts: int,
     seed: int,
     *,
     jacobian: bool = False,
     enough: int | None = None,
-) -> Found:
-    """Search from z0 and from ``starts - 1`` points of the prior; the highest end, with all ends in its stats. ``enough``: no more than so
-    many searches where these end alike. ``jacobian``: whether the density that is climbed has it.
+) -> SearchResult:
+    """Search from z0 and from ``starts - 1`` draws from the prior, and return the highest end.
 
-    ``search(z, seed)`` gives the end, its stats (with ``log_density`` and ``losses``) and notes, which say that it is
-    no mode. Stats gain ``ends`` [start, p] on the unconstrained scale, ``end_log_densities`` [start], and
-    ``losses_of_starts``, the losses of each search.
+    Args:
+        target: the density.
+        search: ``search(z, seed)``, one search. Its stats hold ``log_density``, and notes mean that
+            its end is no mode.
+        z0: the first start, [p].
+        starts: the number of searches.
+        seed: the seed of the first search; each further search has the next one.
+        jacobian: whether the density that is maximised includes the log-Jacobian.
+        enough: end after so many searches if these end alike.
+
+    Returns:
+        The best result. Its stats gain ``ends`` [start, p] on the unconstrained scale,
+        ``end_log_densities`` [start], and ``losses_of_starts``, the losses of each search.
     """
-    found: list[Found] = []
-    interrupted = False
-    try:
-        for i in range(starts):
-            found.append(search(z0 if i == 0 else from_prior(target, seed + i), seed + i))
-            if found[-1][1]["interrupted"]:
-                raise KeyboardInterrupt
-            if i + 1 == enough and _alike(found):
-                break
-    except KeyboardInterrupt:
-        if not found:
-            raise
-        interrupted = True
-    ends = torch.stack([z for z, _, _ in found])
-    heights = torch.tensor([stats["log_density"] for _, stats, _ in found], dtype=torch.float64)
+    results, interrupted = _results(target, search, z0, starts, seed, enough)
+    ends = torch.stack([result.z for result in results])
+    heights = _heights(results)
     order = heights.nan_to_num(nan=-torch.inf).argsort(descending=True, stable=True).tolist()
-    z, stats, notes = found[order[0]]
-    settled = [i for i in order if not found[i][2] and heights[i] > heights[order[0]] - NEAR]
-    rivals = _apart(target, ends[settled], heights[settled], jacobian)
+    best = results[order[0]]
+    highest = heights[order[0]]
+    converged = [i for i in order if not results[i].notes and heights[i] > highest - NEAR]
+    rivals = _separate_modes(target, ends[converged], heights[converged], jacobian)
+    notes = list(best.notes)
     if len(rivals) > 1:
-        below = ", ".join(f"{float(heights[order[0]] - h):.2g}" for h in rivals[1:6])
-        notes = [
-            *notes,
-            f"{len(rivals)} modes within {NEAR:g} nats (the others {below} below the best): one point cannot stand for them all; "
-            "look at stats['ends'], or draw by NUTS from several chains",
-        ]
-    if len(rivals) < 2 and not interrupted:
-        notes = [*notes, *scattered(heights)]
-    extra = {
+        below = ", ".join(f"{float(highest - height):.2g}" for height in rivals[1:6])
+        notes.append(
+            f"{len(rivals)} modes within {NEAR:g} nats (the others {below} below the best): one "
+            "point cannot stand for them all; look at stats['ends'], or draw by NUTS from several "
+            "chains"
+        )
+    elif not interrupted:
+        notes += scattered(heights)
+    stats = {
+        **best.stats,
         "ends": ends,
         "end_log_densities": heights,
-        "losses_of_starts": tuple(s["losses"] for _, s, _ in found if "losses" in s),
-        "interrupted": interrupted,
+        "losses_of_starts": tuple(r.stats["losses"] for r in results if "losses" in r.stats),
     }
-    return z, {**stats, **extra}, notes
+    return SearchResult(best.z, stats, notes, interrupted)
+
+
+def _results(
+    target: Target, search: Search, z0: Tensor, starts: int, seed: int, enough: int | None
+) -> tuple[list[SearchResult], bool]:
+    """Run the searches; return their results, and whether Ctrl-C ended them."""
+    results: list[SearchResult] = []
+    try:
+        for i in range(starts):
+            start = z0 if i == 0 else from_prior(target, seed + i)
+            results.append(search(start, seed + i))
+            if results[-1].interrupted:
+                return results, True
+            if i + 1 == enough and _alike(results):
+                break
+    except KeyboardInterrupt:
+        if not results:
+            raise
+        return results, True
+    return results, False
 
 
 def default_starts(target: Target, init: object) -> int:
-    """How many searches there are where the caller has not said: ``SEVERAL`` where priors leave the scale of a site open,
-    unless the caller says where to begin, or the density has one mode."""
+    """Return the number of searches if the caller does not set it.
+
+    It is ``SEVERAL`` if priors leave the scale of a site open, unless the caller gives a start or
+    the density has one mode.
+    """
     one = init is not None or target.model.one_mode or not vague_sites(target)
     return 1 if one else SEVERAL
 
 
 def number_of_starts(target: Target, starts: int | None, init: object) -> tuple[int, int | None]:
-    """How many searches there are, and after how many that end alike no more are made (None: all are)."""
-    return (default_starts(target, init), ENOUGH) if starts is None else (starts, None)
+    """Return the number of searches, and after how many that end alike the rest is left out.
+
+    The second is None if all searches are made.
+    """
+    if starts is None:
+        return default_starts(target, init), ENOUGH
+    return starts, None
 
 
-def _alike(found: list[Found]) -> bool:
+def _heights(results: Sequence[SearchResult]) -> Tensor:
+    """Return the log densities of the ends, [start]."""
+    return torch.tensor([r.stats["log_density"] for r in results], dtype=torch.float64)
+
+
+def _alike(results: Sequence[SearchResult]) -> bool:
     """Whether all searches ended in a mode, and none below another."""
-    heights = torch.tensor([stats["log_density"] for _, stats, _ in found], dtype=torch.float64)
-    return not any(notes for _, _, notes in found) and bool((heights >= heights.max() - DIP).all())
+    heights = _heights(results)
+    converged = not any(result.notes for result in results)
+    return converged and bool((heights >= heights.max() - DIP).all())
 
 
 def scattered(heights: Tensor, least: float = DIP) -> list[str]:
-    """A sentence where searches ended ``least`` nats below the best, or more; [] where they agree."""
+    """Return a warning if searches ended ``least`` nats or more below the best, else []."""
     gaps = heights.nan_to_num(nan=-torch.inf).max() - heights
     low = gaps[~(gaps <= least)]
     if not len(low):
         return []
-    known = [f"{gap:.2g}" for gap in sorted(low[low.isfinite()].tolist())]
-    ends = " to ".join(dict.fromkeys(known[:1] + known[-1:]))
-    far = f"{ends} nats below" if known else "at no finite density, beside"
+    finite = [f"{gap:.2g}" for gap in sorted(low[low.isfinite()].tolist())]
+    where = "at no finite density, beside"
+    if finite:
+        span = " to ".join(dict.fromkeys([finite[0], finite[-1]]))
+        where = f"{span} nats below"
     return [
-        f"{len(low)} of {len(heights)} searches ended apart, {far} the best, which is the answer: see "
-        "stats['end_log_densities']; where few reach the best, raise starts or give proper priors"
+        f"{len(low)} of {len(heights)} searches ended apart, {where} the best, which is the "
+        "answer: see stats['end_log_densities']; where few reach the best, raise starts or give "
+        "proper priors"
     ]
 
 
 def from_prior(target: Target, seed: int) -> Tensor:
-    """z [p] drawn from the prior, of finite density; flat sites spread around the origin, those of a prior
-    too wide to search around its middle, params where they begin."""
+    """Return z [p] drawn from the prior, of finite density.
+
+    Sites with an improper prior are spread around the origin, those with a prior too wide to search
+    around its median, and params stay where they begin.
+    """
     generator = torch.Generator().manual_seed(seed)
     for _ in range(TRIES):
-        z = target.origin()
         jump = SPREAD * (2 * torch.rand(target.dim, generator=generator, dtype=torch.float64) - 1)
         own = int(torch.randint(2**31, (), generator=generator))
         with quietly(), seeded(own), torch.no_grad(), Run({}, params=target.params) as run:
             target.run_program()
-        for name, s in target.slices.items():
-            if s.param:
-                continue
-            law = run.sites[name]["fn"]
-            middle, spread = log_spread(law)
-            if improper(law):
-                z[s.start : s.stop] += jump[s.start : s.stop].to(z)
-            elif spread > WIDE:
-                centre = middle.expand(s.event).reshape(-1).nan_to_num(0.0, 0.0, 0.0)
-                z[s.start : s.stop] = (centre + jump[s.start : s.stop].to(centre)).to(z)
-            else:
-                z[s.start : s.stop] = mapping(name, law).inv(run.sites[name]["value"]).reshape(-1)
+        z = _start(target, run.sites, jump)
         value, gradient = target.value_and_grad(z, jacobian=False)
         if bool(torch.isfinite(value)) and bool(torch.isfinite(gradient).all()):
             return z
     return target.start(seed, SPREAD, jacobian=False)
 
 
-def _apart(target: Target, ends: Tensor, heights: Tensor, jacobian: bool) -> list[Tensor]:
-    """Heights of those ends, best first, with lower ground on the straight way to every better one."""
+def _start(target: Target, sites: dict[str, Any], jump: Tensor) -> Tensor:
+    """Return z [p] from a run of the program; ``jump`` [p] moves the vague sites."""
+    z = target.origin()
+    for name, s in target.slices.items():
+        if s.param:
+            continue
+        prior, own_jump = sites[name]["fn"], jump[s.start : s.stop]
+        median, spread = log_spread(prior)
+        if improper(prior):
+            z[s.start : s.stop] += own_jump.to(z)
+        elif spread > WIDE:
+            centre = median.expand(s.event).reshape(-1).nan_to_num(0.0, 0.0, 0.0)
+            z[s.start : s.stop] = (centre + own_jump.to(centre)).to(z)
+        else:
+            z[s.start : s.stop] = mapping(name, prior).inv(sites[name]["value"]).reshape(-1)
+    return z
+
+
+def _separate_modes(target: Target, ends: Tensor, heights: Tensor, jacobian: bool) -> list[Tensor]:
+    """Return the heights of those ends that are modes of their own, best first.
+
+    An end is a mode of its own if the density dips on the line to every better one.
+    """
     kept: list[int] = []
     for i in range(len(ends)):
+        lower = [float(min(heights[i], heights[j])) for j in kept]
         if all(
-            _dips(target, ends[i], ends[j], float(min(heights[i], heights[j])), jacobian)
-            for j in kept
+            _dips(target, ends[i], ends[j], low, jacobian)
+            for j, low in zip(kept, lower, strict=True)
         ):
             kept.append(i)
     return [heights[i] for i in kept]
 
 
 def _dips(target: Target, a: Tensor, b: Tensor, lower: float, jacobian: bool) -> bool:
+    """Whether the density on the line from a to b falls below ``lower`` by more than ``DIP``."""
     if float((a - b).abs().max()) < SAME:
         return False
     between = [
         float(target.value_and_grad(a + t * (b - a), jacobian=jacobian)[0])
         for t in (0.25, 0.5, 0.75)
     ]
-    return not min(between) >= lower - DIP  # NaN is lower ground
+    return not min(between) >= lower - DIP  # NaN counts as a dip

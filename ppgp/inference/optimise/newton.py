@@ -1,35 +1,37 @@
-"""Newton's method on the model's own curvature: iteratively reweighted least squares, for logistic and softmax regression."""
+"""Newton's method on the model's own curvature, for logistic and softmax regression.
+
+The method is also known as iteratively reweighted least squares.
+"""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from ...target.target import Target
 from ..progress import bar
+from .search import SearchOptions, SearchResult
 
-if TYPE_CHECKING:
-    from .map import MAP
-
-TOLERANCE = 1e-11  # of half the squared Newton decrement, the rise that is left; the step after it squares the error
+#: Of half the squared Newton decrement, which is the rise that is left. The step after it squares
+#: the error.
+TOLERANCE = 1e-11
 HALVINGS = 40
 
 
-def irls(
-    how: MAP, target: Target, z0: Tensor, seed: int, progress: bool, jacobian: bool
-) -> tuple[Tensor, dict[str, Any], list[str]]:
-    """w + (X'RX + S0^-1)^-1 [X'(y - p) - S0^-1 (w - m0)], halved while it does not ascend. Bishop (2006), section 4.3.3.
+def irls(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> SearchResult:
+    """Iterate w + (X'RX + S0^-1)^-1 [X'(y - p) - S0^-1 (w - m0)]. Bishop (2006), section 4.3.3.
 
-    One pass over the rows a step gives value, gradient and Hessian together.
+    A step is halved while the density does not rise. Each step takes one pass over the rows, which
+    gives value, gradient and Hessian together. ``seed`` is not used: the search is deterministic.
     """
-    z, notes, losses = z0.clone(), [], []
+    z = z0.clone()
+    notes: list[str] = []
+    losses: list[float] = []
     interrupted, converged, iteration = False, False, 0
-    value, gradient, H = target.curvature(z, jacobian=jacobian)
+    value, gradient, H = target.curvature(z, jacobian=options.jacobian)
     try:
-        with bar("MAP (newton)", how.steps, progress) as update:
-            for iteration in range(1, how.steps + 1):
+        with bar("MAP (newton)", options.steps, options.progress) as update:
+            for iteration in range(1, options.steps + 1):
                 losses.append(-float(value))
                 step = _solve(-H, gradient)
                 rise = 0.5 * float(gradient @ step)
@@ -40,16 +42,15 @@ def irls(
                     break
                 for _ in range(HALVINGS):
                     new = z + step
-                    found = target.curvature(new, jacobian=jacobian)
-                    if float(found[0]) >= float(value) and bool(torch.isfinite(found[2]).all()):
+                    trial = target.curvature(new, jacobian=options.jacobian)
+                    if float(trial[0]) >= float(value) and bool(torch.isfinite(trial[2]).all()):
                         break
                     step = 0.5 * step
                 else:
-                    converged = (
-                        True  # no step of a concave density rises: this is the top, to rounding
-                    )
+                    # no step of a concave density rises: this is the maximum, up to rounding
+                    converged = True
                     break
-                z, (value, gradient, H) = new, found
+                z, (value, gradient, H) = new, trial
     except KeyboardInterrupt:
         interrupted = True
         notes.append(
@@ -57,20 +58,20 @@ def irls(
         )
     if not converged and not interrupted:
         notes.append(
-            f"Newton's method had not converged after {how.steps} iterations: raise steps, or check the priors"
+            f"Newton's method had not converged after {options.steps} iterations: "
+            "raise steps, or check the priors"
         )
     stats = {
         "log_density": float(value),
         "gradient": float(gradient.abs().max()),
         "steps": iteration,
-        "interrupted": interrupted,
         "losses": torch.tensor(losses, dtype=torch.float64),
     }
-    return z, stats, notes
+    return SearchResult(z, stats, notes, interrupted)
 
 
 def _solve(A: Tensor, b: Tensor) -> Tensor:
-    """A^-1 b for A positive semi-definite; a ridge is added where rounding leaves it indefinite."""
+    """Return A^-1 b for positive semi-definite A, with a ridge if rounding made A indefinite."""
     scale = float(A.diagonal().abs().max()) or 1.0
     ridge = 0.0
     for _ in range(30):

@@ -1,59 +1,54 @@
-"""Learning rates that change over the steps, and rates per site."""
+"""Learning rates: how they change over the steps, and one rate per site."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from ...errors import SettingError, UnknownName
 from ...target.target import Target
 
-if TYPE_CHECKING:
-    pass
-
-
 SCHEDULES = ("constant", "cosine", "inverse")
-
-
-FINAL = 0.01  # share of the learning rate left at the end of the cosine
-
-
+FINAL = 0.01  # share of the learning rate that is left at the end of the cosine
 HALF_LIFE = 0.05  # share of the steps after which the inverse schedule has halved the rate
 
 
 def scheduled(schedule: str, step: int, steps: int) -> float:
-    """The factor on the learning rate at a step counted from 0."""
+    """Return the factor on the learning rate at a step, counted from 0."""
     if schedule == "cosine":
         return FINAL + (1 - FINAL) * 0.5 * (1 + math.cos(math.pi * step / steps))
-    return 1 / (1 + step / (HALF_LIFE * steps)) if schedule == "inverse" else 1.0
+    if schedule == "inverse":
+        return 1 / (1 + step / (HALF_LIFE * steps))
+    return 1.0
 
 
 def site_rates(given: float | Mapping[str, float], target: Target) -> dict[str, float]:
-    """The learning rate of each site; ``kernel.network`` is for all under it, "" for the rest.
+    """Return the learning rate of each site.
+
+    Args:
+        given: one rate for all sites, or ``{site: rate}``. The name of a group such as
+            ``kernel.network`` stands for all sites in it, and "" for all other sites.
+        target: the density, whose sites are the ones to optimise.
 
     Raises:
-        UnknownName, SettingError: for a site that there is not, or one without a rate.
+        UnknownName: if a rate is given for a site that the target does not have.
+        SettingError: if a site has no rate.
     """
     rates = given if isinstance(given, Mapping) else {"": given}
-    heads = {name: [given for given in rates if _is_under(name, given)] for name in target.slices}
-    unknown = [
-        given
-        for given in rates
-        if given and not any(_is_under(name, given) for name in target.slices)
-    ]
-    if unknown:
-        raise UnknownName("site in learning_rate", unknown[0], target.slices)
-    missing = [name for name, found in heads.items() if not found]
+    groups = {name: [group for group in rates if _is_in(name, group)] for name in target.slices}
+    for group in rates:
+        if group and not any(_is_in(name, group) for name in target.slices):
+            raise UnknownName("site in learning_rate", group, target.slices)
+    missing = [name for name, matching in groups.items() if not matching]
     if missing:
         raise SettingError(
             "a learning rate for every site",
             f"none for {missing}",
             "add them, or one for the rest under ''",
         )
-    return {name: rates[max(found, key=len)] for name, found in heads.items()}
+    return {name: rates[max(matching, key=len)] for name, matching in groups.items()}
 
 
-def _is_under(site: str, head: str) -> bool:
-    """Whether a site is the one named, or one of the group: ``kernel.network`` heads ``kernel.network.0.weight``."""
-    return head in ("", site) or site.startswith(head + ".")
+def _is_in(site: str, group: str) -> bool:
+    """Whether a site is in a group: ``kernel.network.0.weight`` is in ``kernel.network``."""
+    return group in ("", site) or site.startswith(group + ".")

@@ -1,4 +1,4 @@
-"""Priors that leave the scale of a site open: improper ones, and those whose log has a wide spread."""
+"""Priors that leave the scale of a site open: improper ones, and those with a wide log."""
 
 from __future__ import annotations
 
@@ -17,18 +17,26 @@ from ...priors import Prior, Site
 from ...target.handlers import Run, quietly
 from ...target.target import Target
 
-WIDE = 3.0  # standard deviations of the log: nine in ten draws span a factor of e^10, or 20,000
-DRAWS = 400  # of a law whose log has no known spread; that of the spread is then known to some 5 %
+#: Standard deviations of the log: nine in ten draws then span a factor of e^10, or 20,000.
+WIDE = 3.0
+#: Draws that estimate the spread of a log that has no closed form, to some 5 %.
+DRAWS = 400
 
 
 def vague_sites(target: Target) -> list[str]:
-    """The sites that the prior leaves open: it is improper, or its log has an sd above ``WIDE``."""
-    laws = _laws(target)
-    return [name for name, law in laws.items() if improper(law) or log_spread(law)[1] > WIDE]
+    """Return the sites whose prior is improper, or has a log with an sd above ``WIDE``."""
+    return [
+        name
+        for name, prior in _priors(target).items()
+        if improper(prior) or log_spread(prior)[1] > WIDE
+    ]
 
 
-def _laws(target: Target) -> dict[str, Any]:
-    """The prior of each site that is searched; a model of the library knows them without a run."""
+def _priors(target: Target) -> dict[str, Any]:
+    """Return the prior distribution of each site that is searched.
+
+    A model of the library knows its priors; a program is run once.
+    """
     wanted = {name for name, s in target.slices.items() if not s.param}
     if isinstance(target.data, Dataset):
         sites: Mapping[str, Any] = target.model.sites(target.data.d)
@@ -42,28 +50,32 @@ def _laws(target: Target) -> dict[str, Any]:
     return {name: run.sites[name]["fn"] for name in wanted}
 
 
-def improper(law: Any) -> bool:
-    """Whether it is no law: its draws are a start, not a sample."""
-    while hasattr(law, "base_dist"):
-        law = law.base_dist
-    return bool(getattr(law, "improper", False)) or type(law).__name__ == "ImproperUniform"
+def improper(prior: Any) -> bool:
+    """Whether a prior has no finite integral: its draws are starting values, not a sample."""
+    while hasattr(prior, "base_dist"):
+        prior = prior.base_dist
+    return bool(getattr(prior, "improper", False)) or isinstance(prior, dist.ImproperUniform)
 
 
-def log_spread(law: Any) -> tuple[Tensor, float]:
-    """Mean [*event] and largest sd of the log of a law of positive numbers; an sd of 0 for any other law, infinity for none."""
-    if improper(law):  # Pyro's cannot be drawn from
+def log_spread(prior: Any) -> tuple[Tensor, float]:
+    """Return the median [*event] and the largest sd of the log of a prior on positive numbers.
+
+    The sd is 0 for a prior on other numbers, and infinite for an improper one.
+    """
+    if improper(prior):  # Pyro's improper prior cannot be drawn from
         return torch.zeros(()), math.inf
-    one = law
-    while isinstance(one, Independent):
-        one = one.base_dist
-    if isinstance(one, dist.LogNormal):
-        return one.loc, float(one.scale.max())
-    support = one.support
+    base = prior
+    while isinstance(base, Independent):
+        base = base.base_dist
+    if isinstance(base, dist.LogNormal):
+        return base.loc, float(base.scale.max())
+    support = base.support
     above = isinstance(support, constraints.greater_than | constraints.greater_than_eq)
     if not above or bool(torch.as_tensor(support.lower_bound).ne(0).any()):
         return torch.zeros(()), 0.0
     with seeded(0), torch.no_grad():
-        logs = law.sample(torch.Size([DRAWS])).log()
+        logs = prior.sample(torch.Size([DRAWS])).log()
     spread = float(logs.std(0).max())
-    # draws that are 0 to rounding have a log of minus infinity
-    return logs.median(0).values, spread if math.isfinite(spread) else math.inf
+    if not math.isfinite(spread):  # a draw that rounds to 0 has a log of minus infinity
+        spread = math.inf
+    return logs.median(0).values, spread

@@ -1,1 +1,1 @@
-"""Approximations fitted by maximising a bound."""
+"""Variational inference: approximations that maximise a bound of the log evidence."""

@@ -1,11 +1,14 @@
-"""SVI of a model that knows its own bound: collapsed sites moved along their natural gradient, the rest by Adam or L-BFGS."""
+"""SVI of a model that knows its own bound.
+
+Collapsed sites move along their natural gradient, all other sites by Adam or L-BFGS.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,58 +19,80 @@ from ...posterior.posterior import Posterior
 from ...target.capabilities import SubsetModel
 from ...target.handlers import quietly
 from ...target.target import Target
-from ..base import draw_batch, finish, starting_point
+from ..base import Inference, draw_batch, finish, starting_point
 from ..interrupts import whole
-from ..optimise.first_order import units, with_dropout
-from ..optimise.map import MAP, find_mode
+from ..optimise.first_order import dropout_seed, with_dropout
+from ..optimise.lbfgs import find_mode
+from ..optimise.map import MAP
 from ..optimise.schedules import site_rates
+from .svi_options import SVIOptions
+from .training_loop import Training, train
 
-if TYPE_CHECKING:
-    from .svi import SVI
-
-NATURAL_RATE = 0.1  # of a step on some of the rows; Salimbeni, Eleftheriadis & Hensman (2018)
+#: Rate of a natural-gradient step on some of the rows; Salimbeni, Eleftheriadis & Hensman (2018).
+NATURAL_RATE = 0.1
 MOST_STEPS = 50
-SETTLED = 1e-6  # relative change of q at which steps on all rows end
-START_ROWS = 20_000
+CONVERGED = 1e-6  # relative change of q at which steps on all rows end
+START_ROWS = 20_000  # rows that the first natural-gradient steps use at most
 SUBSET_STEPS = 200
 
 
 def fit_collapsed_elbo(
-    how: SVI,
+    how: Inference,
+    options: SVIOptions,
     target: Target,
     seed: int,
     progress: bool,
     init: Posterior | Tensor | None,
     started: float,
-    train: Callable[..., Any],
 ) -> Posterior:
-    """One draw of the hyperparameters, at the maximum of log p(theta) + elbo, and the params of the collapsed sites.
+    """Maximise log p(theta) + ELBO over the hyperparameters and the params of the collapsed sites.
 
-    Stats: ``elbo``, a lower bound of log p(y given theta) whatever was climbed; ``objective``, what was climbed, log p(theta)
-    included, and ``objective_history`` [steps].
+    Args:
+        how: the method, recorded in the posterior.
+        options: its numbers.
+        target: the density; its model has a bound of its own.
+        seed: every random number follows from it.
+        progress: whether to show a progress bar.
+        init: where the search starts.
+        started: when the fit began, as ``time.perf_counter()``.
+
+    Returns:
+        A Posterior with one draw of the hyperparameters. Stats: ``elbo``, a lower bound of
+        log p(y given theta) whatever the objective; ``objective``, what was maximised, log p(theta)
+        included; and ``objective_history`` [steps].
     """
     model, data = target.model, target.data
     bound = Target(model, data, optimise_params=True, collapsed_elbo=True)
     generator = torch.Generator().manual_seed(seed)
     with quietly():
-        z = _begin(bound, model, data, init, seed)
-    q = _Natural(bound, model, data, z)
-    q.fit(z)
-    if how.method == "deterministic":
-        z, found, notes = find_mode(bound, z, progress, jacobian=False, steps=how.steps)
-        interrupted = found["interrupted"]
-        history = [-loss for loss in found["losses"].tolist()]
+        z = _start(bound, model, data, init, seed)
+    natural = NaturalSteps(bound, model, data, z)
+    natural.fit(z)
+    if options.method == "deterministic":
+        mode = find_mode(bound, z, progress, jacobian=False, steps=options.steps)
+        z = mode.z
+        history = [-loss for loss in mode.stats["losses"].tolist()]
+        result = Training(history, mode.notes, mode.interrupted)
     else:
-        history, notes, interrupted = train(_stepper(how, bound, q, z, generator), progress)
+        step = joint_step(options, bound, natural, z, generator)
+        result = train(options, step, progress)
     with torch.no_grad():
         objective = float(bound.log_density(z, jacobian=False))
         elbo = _elbo(bound, model, data, z)
     stats = {
         "elbo": elbo,
         "objective": objective,
-        "objective_history": torch.tensor(history, dtype=torch.float64),
+        "objective_history": torch.tensor(result.history, dtype=torch.float64),
     }
-    posterior = finish(how, bound, z[None, None], started, stats, notes, interrupted=interrupted)
+    posterior = finish(
+        how,
+        bound,
+        z[None, None],
+        started,
+        stats,
+        result.notes,
+        interrupted=result.interrupted,
+    )
     posterior.draws.update(
         {name: posterior.params[f"{name}_loc"][None, None] for name in model.collapsed}
     )
@@ -75,27 +100,26 @@ def fit_collapsed_elbo(
 
 
 def _elbo(bound: Target, model: Any, data: Any, z: Tensor) -> float:
-    """The ELBO of all rows at z, without log p(theta); a model with another objective has it too."""
-    honest = (
-        replace(model, objective="elbo") if getattr(model, "objective", "elbo") != "elbo" else model
-    )
+    """Return the ELBO of all rows at z, without log p(theta), whatever the model's objective."""
+    if getattr(model, "objective", "elbo") != "elbo":
+        model = replace(model, objective="elbo")
     theta = {**bound.params, **{name: s.transform(s.of(z)) for name, s in bound.slices.items()}}
     with quietly():
-        return float(honest.elbo(theta, data.X, data.y, total=data.n))
+        return float(model.elbo(theta, data.X, data.y, total=data.n))
 
 
-def _begin(
+def _start(
     bound: Target, model: Any, data: Any, init: Posterior | Tensor | None, seed: int
 ) -> Tensor:
-    """z from ``init``, else from the mode of the subset model, else from the middle of the priors."""
+    """Return z from ``init``, else from the mode of the subset model, else from the priors."""
     if init is not None:
         return starting_point(bound, init, seed, jacobian=False).clone()
     known: dict[str, Tensor] = {}
-    small = model.subset_model(data) if isinstance(model, SubsetModel) else None
-    if small is not None:
-        smaller = Target(*small, optimise_params=True, empty=True)
-        if smaller.dim:  # numbers alone are known already
-            mode = whole(MAP(steps=SUBSET_STEPS)(smaller, seed=seed))
+    subset = model.subset_model(data) if isinstance(model, SubsetModel) else None
+    if subset is not None:
+        small = Target(*subset, optimise_params=True, empty=True)
+        if small.dim:  # else all its hyperparameters are numbers
+            mode = whole(MAP(steps=SUBSET_STEPS)(small, seed=seed))
             known = {**mode.params, **{name: value[0, 0] for name, value in mode.draws.items()}}
     return bound.placed(
         {
@@ -106,101 +130,111 @@ def _begin(
     )
 
 
-class _Natural:
-    """The part of z that natural-gradient steps move, if the model has one.
+class NaturalSteps:
+    """Natural-gradient steps of the collapsed part of z, if the model has one.
 
-    ``rate`` is that of steps on all rows: halved where one lowers the bound, which likelihoods far from normal do at rate 1.
+    Attributes:
+        names: the sites that the steps move.
+        rate: the rate of steps on all rows. It is halved if a step lowers the bound, which
+            likelihoods far from normal do at rate 1.
     """
 
     def __init__(self, bound: Target, model: Any, data: Any, z: Tensor) -> None:
         self.bound, self.model, self.data, self.rate = bound, model, data, 1.0
-        found = self._moved(z, torch.zeros(1, dtype=torch.long), 0.0)
-        self.names = set(found[0]) if found is not None else set()
+        moved = self._moved(z, torch.zeros(1, dtype=torch.long), 0.0)
+        self.names = set() if moved is None else set(moved[0])
 
     def _moved(
         self, z: Tensor, rows: Tensor | None, rate: float
     ) -> tuple[dict[str, Tensor], float] | None:
-        """The params after a step, unconstrained, and the bound before it."""
-        X, y = (
-            (self.data.X, self.data.y) if rows is None else (self.data.X[rows], self.data.y[rows])
-        )
+        """Return the unconstrained params after a step, and the bound before it."""
+        X, y = self.data.X, self.data.y
+        if rows is not None:
+            X, y = X[rows], y[rows]
         theta = {name: s.transform(s.of(z)) for name, s in self.bound.slices.items()}
+        values = {**self.bound.params, **theta}
         with quietly():
-            found = self.model.natural(
-                {**self.bound.params, **theta}, X, y, total=self.data.n, rate=rate
-            )
-        if found is None:
+            moved = self.model.natural(values, X, y, total=self.data.n, rate=rate)
+        if moved is None:
             return None
-        return {
-            name: self.bound.slices[name].transform.inv(value).reshape(-1)
-            for name, value in found[0].items()
-        }, float(found[1])
+        params, value = moved
+        slices = self.bound.slices
+        free = {name: slices[name].transform.inv(v).reshape(-1) for name, v in params.items()}
+        return free, float(value)
 
     def step(self, z: Tensor, rows: Tensor | None, rate: float) -> float:
-        """Move z in place, and say what the bound was before; a step whose end is not finite is not taken."""
-        found = self._moved(z, rows, rate) if self.names else None
-        if found is None:
+        """Move z in place and return the bound before; a step to values not finite is left out."""
+        moved = self._moved(z, rows, rate) if self.names else None
+        if moved is None:
             return math.nan
-        moved, value = found
-        if all(bool(torch.isfinite(free).all()) for free in moved.values()):
-            for name, free in moved.items():
+        params, value = moved
+        if all(bool(torch.isfinite(free).all()) for free in params.values()):
+            for name, free in params.items():
                 s = self.bound.slices[name]
                 z[s.start : s.stop] = free
         return value
 
     def fit(self, z: Tensor) -> None:
-        """Steps on all rows, or on as many as are quick to go over, to where they end."""
+        """Step to convergence on all rows, or on a random part of very many."""
         n = self.data.n
-        some = (
-            None
-            if n <= START_ROWS
-            else torch.randperm(n, generator=torch.Generator().manual_seed(0))[:START_ROWS]
-        )
+        rows = None
+        if n > START_ROWS:
+            rows = torch.randperm(n, generator=torch.Generator().manual_seed(0))[:START_ROWS]
         self.rate = min(1.0, 2 * self.rate)
         best, kept = -math.inf, z.clone()
         for _ in range(MOST_STEPS if self.names else 0):
             before = z.clone()
-            value = self.step(z, some, self.rate)
-            if not value >= best - SETTLED * abs(best):
+            value = self.step(z, rows, self.rate)
+            if not value >= best - CONVERGED * abs(best):
                 z.copy_(kept)
                 self.rate *= 0.5
-                best = -math.inf  # the next step begins from where this one did
+                best = -math.inf  # the next step starts from where this one did
                 continue
             best, kept = value, before
-            if torch.allclose(before, z, rtol=SETTLED, atol=SETTLED):
+            if torch.allclose(before, z, rtol=CONVERGED, atol=CONVERGED):
                 return
 
 
-def _stepper(
-    how: SVI, bound: Target, q: _Natural, z: Tensor, generator: torch.Generator
+def joint_step(
+    options: SVIOptions,
+    bound: Target,
+    natural: NaturalSteps,
+    z: Tensor,
+    generator: torch.Generator,
 ) -> Callable[[float], float]:
-    """One step: q along its natural gradient, then the rest by Adam, from the same rows."""
-    rates = site_rates(how.learning_rate, bound)
-    mine = {name: s for name, s in bound.slices.items() if name not in q.names}
-    pieces = {name: z[s.start : s.stop] for name, s in mine.items()}
+    """Return a function of the rate that takes one step of z in place and returns the objective.
+
+    It moves the collapsed sites along their natural gradient, and then the others by Adam, from
+    the same rows.
+    """
+    rates = site_rates(options.learning_rate, bound)
+    others = {name: s for name, s in bound.slices.items() if name not in natural.names}
+    pieces = {name: z[s.start : s.stop] for name, s in others.items()}
     groups: list[dict[str, Any]] = [
         {"params": [piece], "lr": rates[name]} for name, piece in pieces.items()
     ]
-    # with numbers for hyperparameters and inducing inputs that stay, natural steps move all there is
+    # with numbers for hyperparameters and fixed inducing inputs, natural steps move everything
     optimizer = torch.optim.Adam(groups, maximize=True, fused=True) if groups else None
-    noisy = drops_out(bound.model)
+    dropout = drops_out(bound.model)
     first = max(rates.values())
 
     def step(rate: float) -> float:
-        rows = draw_batch(bound, how.batch_size, generator)
-        natural_rate = q.rate if rows is None else NATURAL_RATE * min(1.0, rate / first)
-        if noisy:  # both halves of a step climb one bound: that of the units left
-            seed = units(generator)
+        rows = draw_batch(bound, options.batch_size, generator)
+        natural_rate = natural.rate
+        if rows is not None:
+            natural_rate = NATURAL_RATE * min(1.0, rate / first)
+        if dropout:  # both halves of the step drop the same units out
+            seed = dropout_seed(generator)
             with seeded(seed, z.device), training():
-                q.step(z, rows, natural_rate)
+                natural.step(z, rows, natural_rate)
             value, gradient = with_dropout(bound, z, rows, False, seed)
         else:
-            q.step(z, rows, natural_rate)
+            natural.step(z, rows, natural_rate)
             value, gradient = bound.value_and_grad(z, rows, jacobian=False)
         if not math.isfinite(float(gradient.sum())):
-            return math.nan  # the step is left out, and the note on the ELBO says so
+            return math.nan  # the step is left out, and a warning about the ELBO reports it
         if optimizer is not None:
-            for (name, s), group in zip(mine.items(), optimizer.param_groups, strict=True):
+            for (name, s), group in zip(others.items(), optimizer.param_groups, strict=True):
                 pieces[name].grad = gradient[s.start : s.stop]
                 group["lr"] = rates[name] * rate / first
             optimizer.step()

@@ -1,6 +1,8 @@
-"""Variational inference without noise: a Gaussian guide fitted on draws that are fixed once, by natural gradients."""
+"""Variational inference without noise: natural gradients over draws that are fixed once."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -9,28 +11,53 @@ from ...target.target import Target
 from ..progress import bar
 from .gaussian_guide import GaussianGuide
 
-DRAWS_A_DIMENSION = 8
+DRAWS_PER_DIMENSION = 8
 FEWEST_DRAWS = 32
-MORE = 16  # times as many draws where the guide has learnt the fixed ones by heart
-FRESH = 4  # times as many draws to see whether it has
+MORE = 16  # factor on the number of draws if the guide has overfitted the fixed ones
+FRESH = 4  # factor on the number of draws that test for overfitting
 STAGES = 2
-OPTIMISM = 0.05  # nats by which the ELBO over the fixed draws may exceed that over fresh ones: twice what it lies below the best
-TOLERANCE = 1e-3  # nats: the ELBO has arrived once an iteration raises it by less
-FIRST_RATE = 0.7  # of the first steps, from wherever the Laplace approximation is
+#: Nats by which the ELBO over the fixed draws may exceed that over fresh ones. The excess is twice
+#: the distance from the best ELBO.
+OPTIMISM = 0.05
+TOLERANCE = 1e-3  # nats: the ELBO has converged once an iteration raises it by less
+FIRST_RATE = 0.7  # of the first steps, which start at the Laplace approximation
 HALVINGS = 12
-STEP = 1e-4  # of the central differences behind the linear response, in units of the guide's own parameters
+#: Of the central differences behind the linear response, in units of the guide's parameters.
+STEP = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class GuideFit:
+    """A guide fitted over fixed draws.
+
+    Attributes:
+        guide: the best guide.
+        history: the ELBO over the fixed draws at each step.
+        notes: reasons to doubt that the fit converged.
+        interrupted: whether Ctrl-C ended the fit.
+        e: the fixed draws, [k, p].
+    """
+
+    guide: GaussianGuide
+    history: list[float]
+    notes: list[str]
+    interrupted: bool
+    e: Tensor
 
 
 def draws_for(p: int) -> int:
-    """How many draws a guide over R^p begins with; larger sets are evaluated so many at a time."""
-    return max(FEWEST_DRAWS, DRAWS_A_DIMENSION * p)
+    """Return the number of draws that a fit of a guide over R^p starts with.
+
+    Larger sets of draws are evaluated so many at a time.
+    """
+    return max(FEWEST_DRAWS, DRAWS_PER_DIMENSION * p)
 
 
 def matched_draws(count: int, p: int, generator: torch.Generator, like: Tensor) -> Tensor:
-    """Standard normal draws e [count, p] with mean 0 and covariance I exactly, in pairs e, -e.
+    """Return standard normal draws e [count, p] with mean 0 and covariance I exactly.
 
-    Expectations of quadratic functions over them are exact, so that the fixed draws cost accuracy only where the target
-    is not Gaussian.
+    They come in pairs e, -e. Expectations of quadratic functions over them are exact, so that fixed
+    draws cost accuracy only if the target is not Gaussian.
     """
     half = torch.randn((count + 1) // 2, p, generator=generator, dtype=torch.float64).to(like)
     e = torch.cat([half, -half])
@@ -40,32 +67,35 @@ def matched_draws(count: int, p: int, generator: torch.Generator, like: Tensor) 
 
 def fit_guide(
     guide: GaussianGuide, target: Target, steps: int, generator: torch.Generator, progress: bool
-) -> tuple[GaussianGuide, list[float], list[str], bool, Tensor]:
-    """The guide at its optimum, the ELBOs on the way, notes, whether Ctrl-C came, and the draws that it was fitted on.
+) -> GuideFit:
+    """Maximise the ELBO of a guide over fixed draws, and over more if fresh draws show overfitting.
 
-    A guide far from its target bends to the draws that it sees: fresh ones say so, and then there are more.
+    A guide far from its target adapts to the very draws that it is fitted on.
     """
     count = draws_for(target.dim)
     history: list[float] = []
     for stage in range(STAGES):
         fixed = matched_draws(count * MORE**stage, target.dim, generator, guide.loc)
-        guide, more, notes, interrupted = maximise(guide, target, fixed, steps, progress)
-        history += more
-        if notes or interrupted or stage == STAGES - 1:
+        fit = maximise(guide, target, fixed, steps, progress)
+        guide = fit.guide
+        history += fit.history
+        if fit.notes or fit.interrupted or stage == STAGES - 1:
             break
         fresh, _ = guide.evaluate(
             target, matched_draws(FRESH * count, target.dim, generator, guide.loc), count
         )
         if not history[-1] - float(fresh.mean()) > OPTIMISM:
             break
-    return guide, history, notes, interrupted, fixed
+    return replace(fit, history=history)
 
 
 def maximise(
     guide: GaussianGuide, target: Target, e: Tensor, steps: int, progress: bool
-) -> tuple[GaussianGuide, list[float], list[str], bool]:
-    """Natural-gradient steps of size one, halved while the ELBO over the fixed draws does not rise; the best guide, the ELBOs
-    on the way, notes, and whether Ctrl-C came."""
+) -> GuideFit:
+    """Maximise the ELBO over fixed draws e [k, p] by natural-gradient steps.
+
+    Steps have size one, and are halved while the ELBO does not rise.
+    """
     notes: list[str] = []
     interrupted = False
     history: list[float] = []
@@ -76,10 +106,10 @@ def maximise(
             f, slope = best.evaluate(target, e, draws_for(target.dim))
             history.append(float(f.mean()))
             for step in range(steps):
-                found = _raised(best, target, e, slope, rate, history[-1])
-                if found is None:
+                raised = _raised(best, target, e, slope, rate, history[-1])
+                if raised is None:
                     break
-                best, f, slope, rate = found
+                best, f, slope, rate = raised
                 history.append(float(f.mean()))
                 update(step + 1, elbo=history[-1])
                 if history[-1] - history[-2] < TOLERANCE:
@@ -92,13 +122,13 @@ def maximise(
         notes.append(
             f"stopped by Ctrl-C after {len(history)} of {steps} steps; this is the guide reached"
         )
-    return best, history, notes, interrupted
+    return GuideFit(best, history, notes, interrupted, e)
 
 
 def _raised(
     guide: GaussianGuide, target: Target, e: Tensor, slope: Tensor, rate: float, elbo: float
 ) -> tuple[GaussianGuide, Tensor, Tensor, float] | None:
-    """The guide a step further, what it sees, and the rate that raised the ELBO; None where no rate does."""
+    """Return the guide after a step, its ELBOs and gradients, and the rate; None if none helps."""
     for _ in range(HALVINGS):
         trial = guide.copy()
         if trial.natural_step(e, slope, rate):
@@ -110,10 +140,12 @@ def _raised(
 
 
 def linear_response(guide: GaussianGuide, target: Target, e: Tensor) -> Tensor:
-    """The covariance of z [p, p] that a mean-field guide leaves out: how its means answer to a tilt of the density.
+    """Return the covariance of z [p, p] that a mean-field guide leaves out, by linear response.
 
-    Minus the inverse of the ELBO's Hessian in the guide's parameters, its block of the means; exact where the target is
-    Gaussian. Giordano, Broderick & Jordan (2018), section 3.2; by central differences of the gradient over the fixed draws.
+    It is the response of the guide's means to a tilt of the density: the block of the means in
+    minus the inverse of the ELBO's Hessian in the guide's parameters. It is exact if the target is
+    Gaussian. Giordano, Broderick & Jordan (2018), section 3.2. The Hessian comes from central
+    differences of the gradient over the fixed draws e [k, p].
     """
     parameters = guide.parameters()
     size = sum(p.numel() for p in parameters)
@@ -134,7 +166,7 @@ def linear_response(guide: GaussianGuide, target: Target, e: Tensor) -> Tensor:
 
 
 def _true_gradient(guide: GaussianGuide, target: Target, e: Tensor) -> list[Tensor]:
-    """Of the ELBO over the fixed draws: the entropy in closed form, no term left out."""
+    """Return the gradient of the ELBO over fixed draws, with the entropy in closed form."""
     scale = guide.log_scale.exp()
     _, slope = guide.evaluate(target, e, draws_for(target.dim))
     slope = slope @ guide.root

@@ -1,4 +1,4 @@
-"""Whether a guide that should be richer than a Gaussian has ended below one."""
+"""A comparison of a flexible guide with a Gaussian one."""
 
 from __future__ import annotations
 
@@ -12,43 +12,51 @@ from ...errors import NumericalError
 from ...target.target import Target
 from .deterministic import fit_guide
 from .gaussian_guide import GaussianGuide
-from .initialisation import starting_frame
+from .initialisation import initial_gaussian
 from .pathfinder import log_densities
 
-STEPS = 50  # along the natural gradient; a dozen are enough where the posterior is near a Gaussian
-DRAWS = 400  # behind the ELBO of the Gaussian
-ERRORS = 3.0  # Monte Carlo standard errors by which it must be higher, and
-NEGLIGIBLE = 0.01  # nats
+STEPS = 50  # along the natural gradient; a dozen suffice if the posterior is near a Gaussian
+DRAWS = 400  # behind the ELBO of the Gaussian guide
+#: The Gaussian guide must be better by so many Monte Carlo standard errors, plus so many nats.
+ERRORS = 3.0
+NEGLIGIBLE = 0.01
 
 
 def below_a_gaussian(
     target: Target, params: Mapping[str, Tensor], elbos: Tensor, seed: int
 ) -> list[str]:
-    """A sentence where the full-rank Gaussian guide has a higher ELBO than the guide of ``elbos`` [k], one draw each; else [].
+    """Return a warning if a full-rank Gaussian guide has a higher ELBO than another guide, else [].
 
-    The Gaussian is fitted with the params of the model held at ``params``.
+    Args:
+        target: the density.
+        params: the params of the model, which stay fixed while the Gaussian guide is fitted.
+        elbos: estimates [k] of the ELBO of the other guide, from one draw each.
+        seed: the seed of the fit.
+
+    Raises:
+        KeyboardInterrupt: if Ctrl-C ended the fit.
     """
     held = Target(target.model, target.data)
     held.params.update({name: value for name, value in params.items() if name in held.params})
     generator = torch.Generator().manual_seed(seed)
     try:
-        origin, root, interrupted = starting_frame(held, True, held.start(seed), seed)
+        origin, root, interrupted = initial_gaussian(held, True, held.start(seed), seed)
         if interrupted:
             raise KeyboardInterrupt
-        guide, _, _, interrupted, _ = fit_guide(
-            GaussianGuide(origin, root, True), held, STEPS, generator, False
-        )
+        fit = fit_guide(GaussianGuide(origin, root, True), held, STEPS, generator, False)
     except NumericalError:
-        return []  # where a Gaussian cannot be fitted, nothing is below it
-    if interrupted:
+        return []  # no Gaussian guide can be fitted
+    if fit.interrupted:
         raise KeyboardInterrupt
+    guide = fit.guide
     e = torch.randn(DRAWS, held.dim, generator=generator, dtype=torch.float64).to(origin)
-    theirs = log_densities(held, guide.draw(e)) - guide.log_prob(e)
-    gap = float(theirs.mean() - elbos.mean())
-    error = math.hypot(*(float(x.std()) / math.sqrt(len(x)) for x in (theirs, elbos)))
+    gaussian = log_densities(held, guide.draw(e)) - guide.log_prob(e)
+    gap = float(gaussian.mean() - elbos.mean())
+    error = math.hypot(*(float(x.std()) / math.sqrt(len(x)) for x in (gaussian, elbos)))
     if not gap > ERRORS * error + NEGLIGIBLE:
         return []
     return [
-        f"the ELBO of this guide, {float(elbos.mean()):.2f}, is {gap:.2f} nats (+-{error:.2f}) below that of a full-rank Gaussian, "
-        "which it could be: raise steps or lower learning_rate, or use guide='multivariate_normal'"
+        f"the ELBO of this guide, {float(elbos.mean()):.2f}, is {gap:.2f} nats (+-{error:.2f}) "
+        "below that of a full-rank Gaussian, which it could be: raise steps or lower "
+        "learning_rate, or use guide='multivariate_normal'"
     ]

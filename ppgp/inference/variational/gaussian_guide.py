@@ -1,7 +1,8 @@
-"""Gaussian guides over z in R^p, trained on Target's compiled gradient: what the autoguides "normal" and "multivariate_normal" are.
+"""Gaussian guides over z in R^p, for the guides "normal" and "multivariate_normal" of SVI.
 
-z = origin + root w,  w = loc + exp(log_scale) * (T e),  e ~ N(0, I),  T unit lower triangular (the identity for mean field).
-The root is fixed: an optimiser sees w, in which a posterior near its Laplace approximation is near N(0, I).
+z = origin + root w,  w = loc + exp(log_scale) * (T e),  e ~ N(0, I), with T unit lower triangular
+(the identity for mean field). Origin and root are fixed: the optimiser works on w, in which a
+posterior near its Laplace approximation is near N(0, I).
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ GRADIENTS = ("pathwise", "score", "score_baseline")
 
 
 class GaussianGuide:
-    """The parameters, their gradients, and draws. ``correlated``: full covariance, else a diagonal one (root diagonal too)."""
+    """The parameters of a Gaussian guide, their gradients, and draws.
+
+    Args:
+        origin: the fixed part of the mean, [p].
+        root: the fixed coordinates, [p, p]; diagonal unless ``correlated``.
+        correlated: whether the covariance is full; else it is diagonal.
+    """
 
     def __init__(self, origin: Tensor, root: Tensor, correlated: bool) -> None:
         self.origin, self.root, self.correlated = origin, root, correlated
@@ -25,28 +32,34 @@ class GaussianGuide:
         self.lower = torch.zeros_like(root) if correlated else None
 
     def copy(self) -> GaussianGuide:
+        """Return a guide with its own copy of the parameters."""
         other = GaussianGuide(self.origin, self.root, self.correlated)
         for mine, theirs in zip(self.parameters(), other.parameters(), strict=True):
             theirs.copy_(mine)
         return other
 
     def parameters(self) -> list[Tensor]:
-        return [self.loc, self.log_scale] + ([self.lower] if self.lower is not None else [])
+        """Return the tensors that an optimiser changes in place."""
+        if self.lower is None:
+            return [self.loc, self.log_scale]
+        return [self.loc, self.log_scale, self.lower]
 
     def _unit(self) -> Tensor | None:
+        """Return T [p, p]; None for a mean-field guide."""
         if self.lower is None:
             return None
         return self.lower + torch.eye(len(self.loc), dtype=self.loc.dtype, device=self.loc.device)
 
     def _mixed(self, e: Tensor) -> Tensor:
+        """Return T e for rows e [..., p]."""
         return e if self.lower is None else e + e @ self.lower.mT
 
     def draw(self, e: Tensor) -> Tensor:
-        """z [..., p] from standard normal e [..., p]."""
+        """Return z [..., p] from standard normal e [..., p]."""
         return self.origin + (self.loc + self.log_scale.exp() * self._mixed(e)) @ self.root.mT
 
     def log_prob(self, e: Tensor) -> Tensor:
-        """log q(draw(e)), [...]."""
+        """Return log q(draw(e)), [...]."""
         return (
             -0.5 * e.square().sum(-1)
             - self.log_scale.sum()
@@ -57,14 +70,24 @@ class GaussianGuide:
     def estimates(
         self, target: Target, e: Tensor, kind: str = "pathwise", batch: Tensor | None = None
     ) -> tuple[Tensor, list[Tensor]]:
-        """The ELBO and its gradient at each of k draws, e [k, p]: [k], and one [k, *shape] a parameter; unbiased all.
+        """Return unbiased estimates of the ELBO and of its gradient, one per draw.
 
-        kind:
-            "pathwise": d/dw [log p - log q] carried back to the parameters, the score of the guide left out, so that there is
-                no variance where q equals p ("sticking the landing", Roeder, Wu & Duvenaud 2017).
-            "score": (log p - log q) times the score of q (Ranganath, Gerrish & Blei 2014, equation 3).
-            "score_baseline": the same with a control variate a * score, whose coefficient for each parameter, E[f h^2] / E[h^2],
-                is estimated from the other draws (Ranganath, Gerrish & Blei 2014, section 3.2); k >= 2.
+        Args:
+            target: the density.
+            e: standard normal draws, [k, p].
+            kind: the estimate of the gradient.
+                "pathwise": d/dw [log p - log q] carried back to the parameters, without the score
+                of the guide, so that the variance is zero if q equals p ("sticking the landing",
+                Roeder, Wu & Duvenaud 2017).
+                "score": (log p - log q) times the score of q (Ranganath, Gerrish & Blei 2014,
+                equation 3).
+                "score_baseline": the same with a control variate a * score, whose coefficient for
+                each parameter, E[f h^2] / E[h^2], is estimated from the other draws (Ranganath,
+                Gerrish & Blei 2014, section 3.2); k >= 2.
+            batch: the rows of a mini-batch; None: all rows.
+
+        Returns:
+            The ELBOs [k], and one gradient [k, *shape] per parameter.
         """
         scale = self.log_scale.exp()
         mixed = self._mixed(e)
@@ -75,11 +98,10 @@ class GaussianGuide:
             value, slope = target.value_and_grad_batch(z, batch)
         f = value - self.log_prob(e)
         unit = self._unit()
-        whitened = (
-            e
-            if unit is None
-            else torch.linalg.solve_triangular(unit.mT, e.mT, upper=True, unitriangular=True).mT
-        )
+        whitened = e
+        if unit is not None:
+            solved = torch.linalg.solve_triangular(unit.mT, e.mT, upper=True, unitriangular=True)
+            whitened = solved.mT
         if kind == "pathwise":
             force = slope @ self.root + whitened / scale
             gradients = [force, force * scale * mixed]
@@ -92,20 +114,33 @@ class GaussianGuide:
         return f, [_weighted(f, h, baseline=kind == "score_baseline") for h in scores]
 
     def evaluate(
-        self, target: Target, e: Tensor, abreast: int | None = None, batch: Tensor | None = None
+        self, target: Target, e: Tensor, at_a_time: int | None = None, batch: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The ELBOs [k] of draws e [k, p], and the gradients of the log density there [k, p]; so many of them ``abreast``."""
+        """Return the ELBOs [k] of draws e [k, p], and the gradients [k, p] of the log density.
+
+        ``at_a_time`` limits how many draws are evaluated together; ``batch`` holds the rows of a
+        mini-batch.
+        """
         z = self.draw(e)
-        parts = [target.value_and_grad_batch(part, batch) for part in z.split(abreast or len(z))]
+        parts = [target.value_and_grad_batch(part, batch) for part in z.split(at_a_time or len(z))]
         value, slope = (torch.cat(part) for part in zip(*parts, strict=True))
         return value - self.log_prob(e), slope
 
     def natural_step(self, e: Tensor, slope: Tensor, rate: float) -> bool:
-        """One step along the natural gradient, from draws e [k, p] and what ``look`` saw there; False if there is none.
+        """Take one step along the natural gradient.
 
-        The precision moves by the retraction of Lin, Schmidt & Khan (2020), equation 11, which keeps it positive definite;
-        the expected Hessian is estimated from gradients (Stein's lemma), the score of q taken off both, so that there is no
-        noise at the optimum of a Gaussian target.
+        The precision moves by the retraction of Lin, Schmidt & Khan (2020), equation 11, which
+        keeps it positive definite. The expected Hessian is estimated from gradients (Stein's
+        lemma). The score of q is subtracted from both, so that there is no noise at the optimum of
+        a Gaussian target.
+
+        Args:
+            e: standard normal draws, [k, p].
+            slope: the gradients of the log density at these draws, from ``evaluate``, [k, p].
+            rate: the size of the step.
+
+        Returns:
+            False if no step was possible.
         """
         scale = self.log_scale.exp()
         unit = self._unit()
@@ -132,7 +167,7 @@ class GaussianGuide:
 
 
 def _weighted(f: Tensor, h: Tensor, baseline: bool) -> Tensor:
-    """f h, or (f - a) h with a from the other draws."""
+    """Return f h, or (f - a) h with the coefficient a estimated from the other draws."""
     f = f.reshape(-1, *[1] * (h.ndim - 1))
     if not baseline:
         return f * h

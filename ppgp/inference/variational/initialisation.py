@@ -1,4 +1,4 @@
-"""Where a Gaussian guide starts, and the coordinates it moves in: the best of what is known before the first step."""
+"""The Gaussian that a guide starts from, which also gives the coordinates it is fitted in."""
 
 from __future__ import annotations
 
@@ -15,55 +15,68 @@ from .deterministic import draws_for, matched_draws, maximise
 from .gaussian_guide import GaussianGuide
 from .pathfinder import best_on_path, log_densities
 
-CLIMB = 500  # iterations of L-BFGS before the guide starts
-CLIMB_STEPS = 100  # along the natural gradient
-START_SCALE = 0.1  # of the guide where nothing is known
+SEARCH_STEPS = 500  # iterations of L-BFGS before the guide starts
+GUIDE_STEPS = 100  # along the natural gradient
+START_SCALE = 0.1  # sd of the guide if nothing is known
 DRAWS = 20  # behind the ELBO of each candidate
 SHRINK = (1.0, 0.5, 0.25)  # a Gaussian of the right shape may reach too far into light tails
-POOR = 2.0  # nats between the evidence that a Laplace approximation claims and its ELBO: from here on, look further
+#: Nats by which the evidence of a Laplace approximation may exceed its ELBO before other candidates
+#: are tried.
+POOR = 2.0
 
 
-def starting_frame(
+def initial_gaussian(
     target: Target, correlated: bool, start: Tensor, seed: int
 ) -> tuple[Tensor, Tensor, bool]:
-    """origin [p] and root [p, p] (diagonal unless ``correlated``) of highest ELBO, and whether Ctrl-C came on the way.
+    """Return the Gaussian of highest ELBO among several cheap ones.
 
-    The Laplace approximation, where it is a good one; else the best of it, of a path towards the mode (which a mode at
-    infinity does not mislead) and of a small ball at the start, and from there some natural-gradient steps over fixed draws:
-    where the shape of the posterior is not that of its mode, an optimiser of rate 0.02 would crawl.
+    The first candidate is the Laplace approximation, which is returned if it is good. The others
+    are the best Gaussian on a path towards the mode (which a mode at infinity does not mislead) and
+    a small ball at the start. The best of all is then improved by some natural-gradient steps over
+    fixed draws: if the shape of the posterior differs from that at its mode, an optimiser of
+    rate 0.02 would be slow.
+
+    Returns:
+        origin [p], root [p, p] (diagonal unless ``correlated``), and whether Ctrl-C came.
+
+    Raises:
+        ImproperPosterior: if the density is constant along a line.
     """
     generator = torch.Generator().manual_seed(seed)
     e = torch.randn(DRAWS, target.dim, generator=generator, dtype=torch.float64).to(start)
     candidates: list[tuple[Tensor, Tensor]] = []
     try:
-        peak = expand(target, start, False, CLIMB)
+        peak = expand(target, start, False, SEARCH_STEPS)
     except ImproperPosterior:
         raise
     except NumericalError:
         peak = None
     if peak is not None:
-        laplace = _fitting(peak.mode, peak.root, correlated)
+        laplace = _of_guide(peak.mode, peak.root, correlated)
         evidence = peak.log_density + 0.5 * target.dim * LOG_2PI + peak.half_log_det_covariance
         gap = evidence - _elbo(target, *laplace, e) - _mean_field_loss(peak.root, correlated)
         if peak.interrupted or (peak.definite and gap < POOR):
             return *laplace, peak.interrupted
         candidates.append(laplace)
-    path = best_on_path(target, start, seed, CLIMB)
+    path = best_on_path(target, start, seed, SEARCH_STEPS)
     if path is not None:
-        candidates.append(_fitting(path.mean, path.root(), correlated))
+        candidates.append(_of_guide(path.mean, path.root(), correlated))
     candidates = [(origin, factor * root) for origin, root in candidates for factor in SHRINK]
     ball = start, START_SCALE * torch.eye(target.dim).to(start)
-    best = max([ball, *candidates], key=lambda frame: _elbo(target, *frame, e))
+    best = max([ball, *candidates], key=lambda candidate: _elbo(target, *candidate, e))
     guide = GaussianGuide(*best, correlated)
     fixed = matched_draws(draws_for(target.dim), target.dim, generator, start)
-    guide, _, _, interrupted = maximise(guide, target, fixed, CLIMB_STEPS, False)
+    fit = maximise(guide, target, fixed, GUIDE_STEPS, False)
     eye = torch.eye(target.dim).to(start)
-    centre = guide.draw(torch.zeros_like(start))
-    return centre, (guide.draw(eye) - centre).mT.contiguous(), interrupted
+    centre = fit.guide.draw(torch.zeros_like(start))
+    return centre, (fit.guide.draw(eye) - centre).mT.contiguous(), fit.interrupted
 
 
-def _fitting(origin: Tensor, root: Tensor, correlated: bool) -> tuple[Tensor, Tensor]:
-    """For a mean-field guide the diagonal Gaussian nearest to N(origin, root root'): variances 1 / precision_ii."""
+def _of_guide(origin: Tensor, root: Tensor, correlated: bool) -> tuple[Tensor, Tensor]:
+    """Return the Gaussian, or for a mean-field guide the nearest diagonal one.
+
+    The variances of the latter are 1 / precision_ii.
+    """
     if correlated:
         return origin, root
     precision = torch.linalg.inv(root @ root.mT).diagonal()
@@ -71,7 +84,11 @@ def _fitting(origin: Tensor, root: Tensor, correlated: bool) -> tuple[Tensor, Te
 
 
 def _mean_field_loss(root: Tensor, correlated: bool) -> float:
-    """KL from the nearest diagonal Gaussian to N(0, root root'): what leaving the correlations out costs, and no fault of Laplace's."""
+    """Return the KL divergence from the nearest diagonal Gaussian to N(0, root root').
+
+    It is the price of leaving the correlations out, and says nothing against the Laplace
+    approximation. It is 0 for a guide with a full covariance.
+    """
     if correlated:
         return 0.0
     covariance = root @ root.mT
@@ -80,6 +97,7 @@ def _mean_field_loss(root: Tensor, correlated: bool) -> float:
 
 
 def _elbo(target: Target, origin: Tensor, root: Tensor, e: Tensor) -> float:
+    """Return the ELBO of N(origin, root root') from standard normal draws e [k, p]."""
     log_q = (
         -0.5 * e.square().sum(-1)
         - torch.linalg.slogdet(root).logabsdet

@@ -1,4 +1,4 @@
-"""Pathfinder: Gaussians along the way to a mode, the one that is nearest to the posterior kept."""
+"""Pathfinder: of the Gaussians along the way to a mode, the one nearest to the posterior."""
 
 from __future__ import annotations
 
@@ -19,22 +19,29 @@ from ..base import Inference, finish, starting_point
 from ..options import Count
 from ..progress import bar
 
-BALL = 0.1  # sd, where there is nothing better
+BALL = 0.1  # sd of the Gaussian around a start, and of the jitter of starts at a given point
 HISTORY = 6  # pairs of steps and gradient differences behind each inverse Hessian
-CANDIDATE_DRAWS = 10  # behind each ELBO on the way
-CHAIN_STEPS, CHAIN_CANDIDATES = (
-    200,
-    8,
-)  # of L-BFGS before a chain, and of the Gaussians on its way that are looked at
-CURVED = 1e-12  # of the squared gradient difference: less curvature than this along a step teaches nothing
+CANDIDATE_DRAWS = 10  # behind each ELBO on a path
+CHAIN_STEPS = 200  # of L-BFGS before a chain starts
+CHAIN_CANDIDATES = 8  # Gaussians on the path of a chain whose ELBO is evaluated
+#: Of the squared gradient difference: a step with less curvature does not update the inverse
+#: Hessian.
+CURVED = 1e-12
 SPREAD = 1.0  # paths start Uniform(-1, 1) around the origin of unconstrained space
 
 
 @dataclass(frozen=True, eq=False)
 class PathGaussian:
-    """N(mean, covariance), the covariance being diag(scale) (I + Q (L L' - I) Q') diag(scale): O(p history) to draw from.
+    """A Gaussian with covariance diag(scale) (I + Q (L L' - I) Q') diag(scale).
 
-    Shapes: mean and scale [p], Q [p, 2 history], L [2 history, 2 history].
+    A draw costs O(p history).
+
+    Attributes:
+        mean: [p].
+        scale: [p].
+        Q: [p, 2 history].
+        L: [2 history, 2 history].
+        elbo: an estimate of its ELBO.
     """
 
     mean: Tensor
@@ -44,12 +51,12 @@ class PathGaussian:
     elbo: float = -math.inf
 
     def draw(self, e: Tensor) -> Tensor:
-        """z [k, p] from standard normal e [k, p]."""
+        """Return z [k, p] from standard normal e [k, p]."""
         along = e @ self.Q
         return self.mean + self.scale * (e + (along @ self.L.mT - along) @ self.Q.mT)
 
     def log_prob(self, z: Tensor) -> Tensor:
-        """[k] from z [k, p]."""
+        """Return the log densities [k] at z [k, p]."""
         w = (z - self.mean) / self.scale
         along = w @ self.Q
         inner = torch.linalg.solve_triangular(self.L, along.mT, upper=False)
@@ -58,28 +65,34 @@ class PathGaussian:
 
     @property
     def half_log_det(self) -> float:
+        """Half the log determinant of the covariance."""
         return float(self.scale.log().sum() + self.L.diagonal().log().sum())
 
     def root(self) -> Tensor:
-        """A square root [p, p] of the covariance."""
+        """Return a square root [p, p] of the covariance."""
         return (self.draw(torch.eye(len(self.mean)).to(self.mean)) - self.mean).mT
 
 
 @dataclass(frozen=True)
 class Pathfinder(Inference):
-    """Zhang, Carpenter, Gelman & Vehtari (2022): L-BFGS from several places; at each step of each path the Gaussian of its
-    inverse-Hessian estimate; of each path the one with the highest ELBO.
+    """Pathfinder: Gaussians on the paths of L-BFGS. Zhang, Carpenter, Gelman & Vehtari (2022).
 
-    The draws are from the mixture of the paths' Gaussians in proportion to exp(ELBO), whose density is known, so that ``diagnose``
-    can weigh them (the paper resamples them by those weights instead). Made for starts: it needs gradients alone, does not mind
-    modes at infinity, and takes some hundred of them. ``fit(..., init=posterior)`` begins where it ends.
+    L-BFGS runs from several places. Each step of a path gives a Gaussian from the estimate of the
+    inverse Hessian, and each path keeps the one of highest ELBO. The draws are from the mixture of
+    the kept Gaussians in proportion to exp(ELBO). The density of this mixture is known, so
+    ``diagnose`` can weight the draws (the paper resamples them by those weights instead).
 
-    Args:
-        draws: from the mixture.
-        paths: from different places, Uniform(-1, 1) around the origin of unconstrained space.
-        steps: of L-BFGS, at most.
+    The method is made for starts: it needs only gradients, some hundred of them, and modes at
+    infinity do not mislead it. ``fit(..., init=posterior)`` starts another method from its
+    posterior.
 
     Stats: ``elbo`` (of the best path), ``path_elbo`` [path], ``lp`` and ``log_q`` of the draws.
+
+    Args:
+        draws: draws from the mixture.
+        paths: the number of paths, which start Uniform(-1, 1) around the origin of unconstrained
+            space.
+        steps: the largest number of steps of L-BFGS.
 
     Raises:
         NumericalError: on use, if no Gaussian of any path has a finite ELBO.
@@ -101,51 +114,35 @@ class Pathfinder(Inference):
         init: Posterior | Tensor | None = None,
     ) -> Posterior:
         started = time.perf_counter()
-        found: list[PathGaussian] = []
+        gaussians: list[PathGaussian] = []
         notes: list[str] = []
         interrupted = False
         try:
             with bar("Pathfinder", self.paths, progress) as update:
                 for path in range(self.paths):
                     z0 = starting_point(target, init, seed + path, SPREAD)
-                    if (
-                        init is not None
-                    ):  # at a mode there would be no path, and all paths would be one
+                    if init is not None:
+                        # there is no path from a mode, and all paths from one point are the same
                         own = torch.Generator().manual_seed(seed + path)
-                        z0 = z0 + BALL * torch.randn(
-                            target.dim, generator=own, dtype=torch.float64
-                        ).to(z0)
+                        jitter = torch.randn(target.dim, generator=own, dtype=torch.float64)
+                        z0 = z0 + BALL * jitter.to(z0)
                     best = best_on_path(target, z0, seed + path, self.steps)
-                    found += [best] if best is not None else []
+                    gaussians += [best] if best is not None else []
                     update(path + 1, elbo=best.elbo if best else math.nan)
         except KeyboardInterrupt:
             interrupted = True
-            notes.append(f"stopped by Ctrl-C after {len(found)} of {self.paths} paths")
-            if not found:
+            notes.append(f"stopped by Ctrl-C after {len(gaussians)} of {self.paths} paths")
+            if not gaussians:
                 notes.append(
                     "no path had ended: these are draws from a small ball around the start"
                 )
-                found.append(_ball(target.origin()))
-        if not found:
+                gaussians.append(_ball(target.origin()))
+        if not gaussians:
             raise NumericalError(
                 "a Gaussian of finite ELBO on some path", "none", "check the priors, or use NUTS"
             )
-        generator = torch.Generator().manual_seed(seed)
-        elbos = torch.tensor([g.elbo for g in found], dtype=torch.float64)
-        log_weight = torch.log_softmax(elbos, 0)
-        which = torch.multinomial(
-            log_weight.exp(), self.draws, replacement=True, generator=generator
-        )
-        e = torch.randn(self.draws, target.dim, generator=generator, dtype=torch.float64).to(
-            found[0].mean
-        )
-        z = torch.empty_like(e)
-        for i, gaussian in enumerate(found):
-            z[which == i] = gaussian.draw(e[which == i])
-        log_q = torch.logsumexp(
-            torch.stack([w + g.log_prob(z) for w, g in zip(log_weight.to(z), found, strict=True)]),
-            0,
-        )
+        elbos = torch.tensor([g.elbo for g in gaussians], dtype=torch.float64)
+        z, log_q = _mixture_draws(gaussians, elbos, self.draws, seed)
         lp = log_densities(target, z)
         stats = {
             "elbo": float(elbos.max()),
@@ -156,7 +153,28 @@ class Pathfinder(Inference):
         return finish(self, target, z[None], started, stats, notes, interrupted=interrupted)
 
 
+def _mixture_draws(
+    gaussians: list[PathGaussian], elbos: Tensor, draws: int, seed: int
+) -> tuple[Tensor, Tensor]:
+    """Draw from the mixture of Gaussians with weights in proportion to exp(ELBO).
+
+    Returns:
+        The draws z [draw, p] and their log densities [draw].
+    """
+    generator = torch.Generator().manual_seed(seed)
+    mean = gaussians[0].mean
+    log_weight = torch.log_softmax(elbos, 0)
+    which = torch.multinomial(log_weight.exp(), draws, replacement=True, generator=generator)
+    e = torch.randn(draws, len(mean), generator=generator, dtype=torch.float64).to(mean)
+    z = torch.empty_like(e)
+    for i, gaussian in enumerate(gaussians):
+        z[which == i] = gaussian.draw(e[which == i])
+    weighted = [w + g.log_prob(z) for w, g in zip(log_weight.to(z), gaussians, strict=True)]
+    return z, torch.logsumexp(torch.stack(weighted), 0)
+
+
 def _ball(z: Tensor) -> PathGaussian:
+    """Return a small ball around z [p]."""
     return PathGaussian(
         z,
         torch.full_like(z, BALL),
@@ -167,7 +185,11 @@ def _ball(z: Tensor) -> PathGaussian:
 
 
 def log_densities(target: Target, z: Tensor) -> Tensor:
-    """[k] from z [k, p], by the graph of one point: one of k points costs more to make than some hundred calls."""
+    """Return the log densities [k] at z [k, p].
+
+    The graph of one point evaluates them in turn: compiling a graph of k points would cost more
+    than some hundred calls.
+    """
     graph = target.compiled()
     with torch.no_grad():
         return torch.stack([graph(point)[0] for point in z])
@@ -176,7 +198,18 @@ def log_densities(target: Target, z: Tensor) -> Tensor:
 def best_on_path(
     target: Target, z0: Tensor, seed: int, steps: int, candidates: int | None = None
 ) -> PathGaussian | None:
-    """The Gaussian of highest ELBO on the way of L-BFGS from z0 [p], among all or some of them; None where none has a finite one."""
+    """Return the Gaussian of highest ELBO on the path of L-BFGS from z0 [p].
+
+    Args:
+        target: the density.
+        z0: the start of the path.
+        seed: the seed of the draws behind each ELBO.
+        steps: the largest number of steps of L-BFGS.
+        candidates: how many Gaussians of the path to evaluate. None: all.
+
+    Returns:
+        The best Gaussian; None if none has a finite ELBO.
+    """
     generator = torch.Generator().manual_seed(seed)
     callback = target.callback()
     path = [z0.double().cpu().numpy()]
@@ -187,24 +220,22 @@ def best_on_path(
             return 1e300, np.zeros_like(z)
         return -value, -gradient
 
-    options = {"maxiter": steps, "maxcor": HISTORY, "ftol": 1e-10}
+    limits = {"maxiter": steps, "maxcor": HISTORY, "ftol": 1e-10}
     optimize.minimize(
         loss,
         path[0],
         jac=True,
         method="L-BFGS-B",
-        options=options,
+        options=limits,
         callback=lambda z: path.append(z.copy()),
     )
     points = torch.from_numpy(np.stack(path)).to(z0)
     slopes = torch.stack([torch.from_numpy(callback(z)[1].copy()) for z in path]).to(z0)  # of log p
     best: PathGaussian | None = None
     last = len(path) - 1
-    looked_at = (
-        range(last + 1)
-        if candidates is None
-        else {round(last * (i + 1) / candidates) for i in range(candidates)}
-    )
+    evaluated = set(range(last + 1))
+    if candidates is not None:
+        evaluated = {round(last * (i + 1) / candidates) for i in range(candidates)}
     variances = torch.ones_like(z0)
     pairs: list[tuple[Tensor, Tensor]] = []
     for t in range(1, len(path)):
@@ -212,15 +243,13 @@ def best_on_path(
         if bool(s @ y > CURVED * y.square().sum()):
             variances = _scaled(variances, s, y)
             pairs = [*pairs[-HISTORY + 1 :], (s, y)]
-        if not pairs or t not in looked_at:
+        if not pairs or t not in evaluated:
             continue
         gaussian = _gaussian(points[t], slopes[t], variances, pairs)
         if gaussian is None:
             continue
-        e = torch.randn(CANDIDATE_DRAWS, target.dim, generator=generator, dtype=torch.float64).to(
-            z0
-        )
-        z = gaussian.draw(e)
+        e = torch.randn(CANDIDATE_DRAWS, target.dim, generator=generator, dtype=torch.float64)
+        z = gaussian.draw(e.to(z0))
         elbo = float((log_densities(target, z) - gaussian.log_prob(z)).mean())
         if math.isfinite(elbo) and (best is None or elbo > best.elbo):
             best = replace(gaussian, elbo=elbo)
@@ -228,23 +257,27 @@ def best_on_path(
 
 
 def near_the_mass(target: Target, z0: Tensor, seed: int) -> Tensor:
-    """A draw from the best Gaussian on the path from z0 [p], where the density is finite; else z0: what a chain starts from.
+    """Return the start of a chain: a draw from the best Gaussian on the path from z0 [p].
 
-    Chains from places far apart end in different modes, so R-hat still sees them.
+    It is z0 itself if the density at the draw is not finite. Paths from places far apart end in
+    different modes, so that R-hat still detects several modes.
     """
     best = best_on_path(target, z0, seed, CHAIN_STEPS, CHAIN_CANDIDATES)
     if best is None:
         return z0
-    e = torch.randn(
-        1, target.dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
-    ).to(z0)
+    generator = torch.Generator().manual_seed(seed)
+    e = torch.randn(1, target.dim, generator=generator, dtype=torch.float64).to(z0)
     z = best.draw(e)[0]
     value, gradient = target.value_and_grad(z)
-    return z if bool(torch.isfinite(value) and torch.isfinite(gradient).all()) else z0
+    finite = bool(torch.isfinite(value) and torch.isfinite(gradient).all())
+    return z if finite else z0
 
 
 def _scaled(variances: Tensor, s: Tensor, y: Tensor) -> Tensor:
-    """The diagonal of the inverse Hessian after a step s with gradient difference y; Zhang et al. (2022), algorithm 3."""
+    """Return the diagonal of the inverse Hessian after a step s with gradient difference y.
+
+    Zhang et al. (2022), algorithm 3.
+    """
     a, b, c = (variances * y) @ y, y @ s, (s / variances) @ s
     return 1 / (
         a / (b * variances) + y.square() / b - a * s.square() / (b * c * variances.square())
@@ -254,7 +287,10 @@ def _scaled(variances: Tensor, s: Tensor, y: Tensor) -> Tensor:
 def _gaussian(
     z: Tensor, slope: Tensor, variances: Tensor, pairs: list[tuple[Tensor, Tensor]]
 ) -> PathGaussian | None:
-    """N(z + H slope, H) with H = diag(variances) + B G B', the L-BFGS inverse Hessian; Zhang et al. (2022), algorithm 4."""
+    """Return N(z + H slope, H) with the L-BFGS inverse Hessian H = diag(variances) + B G B'.
+
+    Zhang et al. (2022), algorithm 4. None if H is not positive definite or the mean not finite.
+    """
     if not bool((variances > 0).all() and torch.isfinite(variances).all()):
         return None
     S, Y = (torch.stack([pair[i] for pair in pairs], 1) for i in range(2))
@@ -272,4 +308,6 @@ def _gaussian(
     if int(failed) or not bool(torch.isfinite(L).all()):
         return None
     mean = z + variances * slope + B @ (G @ (B.mT @ slope))
-    return PathGaussian(mean, scale, Q, L) if bool(torch.isfinite(mean).all()) else None
+    if not bool(torch.isfinite(mean).all()):
+        return None
+    return PathGaussian(mean, scale, Q, L)

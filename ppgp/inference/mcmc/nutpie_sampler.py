@@ -1,0 +1,267 @@
+"""One chain of nutpie's Rust sampler on the compiled gradient of a Target."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import NumericalError, PpgpError
+from ...numerics.libraries import unchanged
+from ...numerics.process_locks import help_in, turns_of_this_thread
+from ...target.target import Target
+
+REPORT_SECONDS = 0.1  # between two reports of progress by a chain
+#: The name of each statistic here, and in nutpie.
+NUTPIE_STATS = {
+    "diverging": "diverging",
+    "n_steps": "n_steps",
+    "acceptance_rate": "mean_tree_accept",
+    "lp": "logp",
+    "energy": "energy",
+    "tree_depth": "depth",
+    "step_size": "step_size",
+}
+
+#: The draws z [draw, p] and the statistics [draw] of one chain.
+Parts = dict[str, np.ndarray]
+#: A function of the numbers of draws and of gradients so far.
+Report = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class NutpieOptions:
+    """The numbers that nutpie needs.
+
+    Attributes:
+        draws: draws per chain that are kept.
+        warmup: draws per chain that are thrown away.
+        chains: the number of chains.
+        target_accept: the mean acceptance that the step size is tuned to.
+        max_depth: at most 2^max_depth gradients per draw.
+        metric: "low_rank" or "diagonal"; None: by the number of dimensions.
+    """
+
+    draws: int
+    warmup: int
+    chains: int
+    target_accept: float
+    max_depth: int
+    metric: str | None
+
+
+class _Recoverable(Exception):
+    """The density does not exist at a point; nutpie counts this as a divergence."""
+
+    is_recoverable = True
+
+
+class NutpieSampler:
+    """What all chains share: the density in the coordinates w of z = origin + root w.
+
+    Args:
+        options: the numbers that nutpie needs.
+        target: the density.
+        start: the start z [p] of a chain as a function of its seed.
+        preconditioner: origin [p] and root [p, p]; None: the coordinates are z itself.
+        seed: the seed of the run.
+    """
+
+    def __init__(
+        self,
+        options: NutpieOptions,
+        target: Target,
+        start: Callable[[int], Tensor],
+        preconditioner: tuple[Tensor, Tensor] | None,
+        seed: int,
+    ) -> None:
+        self.options, self.target, self.start, self.seed = options, target, start, seed
+        self.preconditioned = preconditioner is not None
+        origin, root = preconditioner or (torch.zeros(0), torch.zeros(0))
+        self.origin, self.root = (x.double().cpu().numpy() for x in (origin, root))
+        self.callback = target.callback()
+        self.turns = turns_of_this_thread()  # this thread waits for those that sample
+
+    def whole_chain(self, number: int, report: Report) -> Parts | None:
+        """Run one chain from start to end; after Ctrl-C, return the draws so far."""
+        sampler, chain = self.begin(number, report)
+        try:
+            parts = chain.end(sampler)
+        except KeyboardInterrupt:
+            chain.stop()
+            return chain.cut(sampler)
+        if parts is not None and self.target.visited:
+            # a parent process does not see the points that its forked child evaluated
+            visited = torch.cat([z.reshape(-1, self.target.dim) for z in self.target.visited])
+            parts["visited"] = visited.double().cpu().numpy()
+        return parts
+
+    def begin(self, number: int, report: Report) -> tuple[Any, Chain]:
+        """Start a chain in a thread of its own; return nutpie's sampler and its callbacks here."""
+        with unchanged():
+            import nutpie
+            from nutpie.compiled_pyfunc import from_pyfunc
+
+        chain = Chain(self, report)
+        dim = self.target.dim
+        dtypes: list[Any] = [np.dtype("float64")]
+        model = from_pyfunc(
+            dim,
+            lambda: chain.logp,
+            lambda *_: chain.expanded,
+            dtypes,
+            [(dim,)],
+            ["z"],
+            make_initial_point_fn=chain.initial_point,
+        )
+        sampler = nutpie.sample(
+            model,
+            draws=self.options.draws,
+            tune=self.options.warmup,
+            chains=1,
+            cores=1,
+            seed=chain_seed(self.seed, number),
+            progress_bar=False,
+            return_raw_trace=True,
+            blocking=False,
+            target_accept=self.options.target_accept,
+            maxdepth=self.options.max_depth,
+            low_rank_modified_mass_matrix=self.preconditioned,
+        )
+        return sampler, chain
+
+
+class Chain:
+    """The functions that nutpie calls for one chain, and the first error inside them."""
+
+    def __init__(self, run: NutpieSampler, report: Report) -> None:
+        self.run, self.report = run, report
+        self.draws = self.gradients = 0
+        self.reported = time.monotonic()
+        self.failure: BaseException | None = None
+        self.whole: int | None = None  # the number of complete draws when Ctrl-C came
+
+    def logp(self, w: np.ndarray, **_: Any) -> tuple[float, np.ndarray]:
+        """Return the log density at w [p] and its gradient [p]."""
+        if self.whole is not None:
+            raise _Recoverable
+        run = self.run
+        help_in(run.turns)
+        self.gradients += 1
+        try:
+            value, gradient = run.callback(run.origin + run.root @ w if run.preconditioned else w)
+        except torch.linalg.LinAlgError:
+            # a Cholesky factor in a user's program: the density does not exist there
+            raise _Recoverable from None
+        except BaseException as error:
+            # nutpie would turn this into a panic, so it is raised at the end of the chain
+            self.failure = self.failure or error
+            raise _Recoverable from None
+        if not (math.isfinite(value) and np.isfinite(gradient).all()):
+            raise _Recoverable
+        return value, gradient @ run.root if run.preconditioned else gradient
+
+    def expanded(self, w: np.ndarray, **_: Any) -> Parts:
+        """Return z [p] of a draw w [p]. nutpie calls this once per draw."""
+        self.draws += 1
+        now = time.monotonic()
+        if now - self.reported > REPORT_SECONDS:
+            self.reported = now
+            self.report(self.draws, self.gradients)
+        run = self.run
+        return {"z": run.origin + run.root @ w if run.preconditioned else w}
+
+    def initial_point(self, own: int) -> np.ndarray:
+        """Return the start w [p] of the chain; ``own`` is its seed."""
+        run = self.run
+        help_in(run.turns)
+        try:
+            z = run.start(own).double().cpu().numpy()
+            if not run.preconditioned:
+                return z
+            return np.linalg.solve(run.root, z - run.origin)
+        except BaseException as error:
+            # raised again at the end of the chain, as in logp
+            self.failure = self.failure or error
+            raise
+
+    def end(self, sampler: Any) -> Parts | None:
+        """Wait for the end of the chain, and return its draws.
+
+        Raises:
+            NumericalError: if nutpie cannot sample the density.
+            Exception: the first error that the density raised.
+        """
+        try:
+            raw = sampler.wait()
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a panic in Rust is no Exception
+            if isinstance(self.failure, PpgpError):
+                raise self.failure from None
+            cause = self.failure or error
+            reason = str(cause).splitlines()[0] if str(cause) else ""
+            raise NumericalError(
+                "a density that can be sampled",
+                f"{type(cause).__name__}: {reason}",
+                "look for a prior that is flat, or a likelihood that is constant far from the data",
+            ) from cause
+        if self.failure is not None:
+            raise self.failure
+        return _parts(raw)
+
+    def stop(self) -> None:
+        """End the current trajectory at its next gradient, of which there may be a thousand."""
+        self.whole = self.draws
+
+    def cut(self, sampler: Any) -> Parts | None:
+        """Return the draws that were complete at the stop; None if there are none."""
+        try:
+            return _parts(sampler.abort(), self.whole)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            # the chain had no start yet; a panic in Rust is no Exception
+            return None
+
+
+def chain_seed(seed: int, chain: int) -> int:
+    """Return the seed of one chain; runs with neighbouring seeds share none."""
+    state = np.random.SeedSequence([seed % 2**63, chain]).generate_state(1, np.uint64)
+    return int(state[0] >> np.uint64(1))
+
+
+def _parts(raw: Any, first: int | None = None) -> Parts | None:
+    """Return the draws of one chain after the warm-up; None if there are none.
+
+    ``first``: leave out all draws, warm-up included, after so many.
+    """
+    draws, stats = raw.get_arrow_trace()
+    if not draws:
+        return None
+    kept = ~_column(stats[0], "tuning").astype(bool)
+    if first is not None:
+        kept[first:] = False
+    if not kept.any():
+        return None
+    parts = {"z": _column(draws[0], "z").reshape(len(kept), -1)[kept]}
+    for name, theirs in NUTPIE_STATS.items():
+        parts[name] = _column(stats[0], theirs)[kept].astype(float)
+    return parts
+
+
+def _column(batch: Any, name: str) -> np.ndarray:
+    """Return a column of an Arrow batch as an array; vectors are laid end to end."""
+    with unchanged():
+        import pyarrow
+
+    values = pyarrow.array(batch.column(name))
+    if hasattr(values, "flatten"):
+        values = values.flatten()
+    return values.to_numpy(False)

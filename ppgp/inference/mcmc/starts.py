@@ -1,0 +1,60 @@
+"""Where chains start in unconstrained space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ...posterior.posterior import Posterior
+from ...target.target import Target
+from ..base import starting_point
+from ..variational.pathfinder import near_the_mass
+
+#: Chains start Uniform(-1, 1) around the origin of unconstrained space, or on a path from there.
+SPREAD = 1.0
+#: Dimensions above which chains do not start on a path of L-BFGS, and mass matrices are diagonal:
+#: a low-rank adaptation costs an eigendecomposition per window, whatever the density costs.
+LOW_RANK_UP_TO = 200
+JITTER = 0.01  # sd of the starts around a point that the caller gives
+
+
+def start_of_chain(
+    target: Target, init: Posterior | Tensor | None, seed: int
+) -> Callable[[int], Tensor]:
+    """Return the start z [p] of one chain as a function of the seed of that chain."""
+    if init is not None:
+        centre = starting_point(target, init, seed)
+
+        def near(own: int) -> Tensor:
+            generator = torch.Generator().manual_seed(own % 2**63)
+            e = torch.randn(target.dim, generator=generator, dtype=torch.float64)
+            return centre + JITTER * e.to(centre)
+
+        return near
+
+    def anywhere(own: int) -> Tensor:
+        return target.start(own % 2**63, SPREAD)
+
+    def on_a_path(own: int) -> Tensor:
+        return near_the_mass(target, anywhere(own), own % 2**63)
+
+    return anywhere if target.dim > LOW_RANK_UP_TO else on_a_path
+
+
+def starts_of_chains(
+    target: Target, init: Posterior | Tensor | None, seed: int, chains: int
+) -> Tensor:
+    """Return the starts of chains that advance together, [chain, p].
+
+    Without ``init`` they lie apart, so that R-hat is informative. A Posterior gives some of its
+    draws, a point serves all chains.
+    """
+    if init is None:
+        return torch.stack([target.start(seed + chain, SPREAD) for chain in range(chains)])
+    if isinstance(init, Posterior):
+        z = target.unconstrain(init.theta)
+        if len(z) >= chains:
+            return z[torch.linspace(0, len(z) - 1, chains).long()].clone()
+    return starting_point(target, init, seed).expand(chains, -1).clone()

@@ -1,0 +1,142 @@
+"""Searches by SciPy: L-BFGS-B, and a trust-region Newton method on the exact Hessian."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from scipy import optimize
+from torch import Tensor
+
+from ...numerics.threads import blas_on_one_thread
+from ...target.target import Target
+from ..progress import bar
+from .early_stopping import EarlyStopping
+from .newton import irls
+from .search import SearchOptions, SearchResult
+
+
+def find_mode(
+    target: Target, z0: Tensor, progress: bool, jacobian: bool, steps: int = 1000
+) -> SearchResult:
+    """Find the mode near z0 [p], with or without the log-Jacobian in the density.
+
+    Newton's method serves where the model knows its own curvature, L-BFGS elsewhere. The Laplace
+    approximation expands around the mode with the log-Jacobian.
+    """
+    options = SearchOptions(steps=steps, jacobian=jacobian, progress=progress)
+    search = irls if target.has_curvature else scipy_search
+    return search(options, target, z0, 0)
+
+
+class _Objective:
+    """The objective for SciPy, as a function of z / unit.
+
+    It remembers the best point, so that an interrupted search can return it.
+    """
+
+    def __init__(
+        self, target: Target, jacobian: bool, unit: np.ndarray, compile_after: float
+    ) -> None:
+        self.callback, self.unit = target.callback(jacobian, compile_after), unit
+        self.best, self.best_z = -math.inf, None
+        self.losses: list[float] = []
+        self.worst = 0.0
+
+    def __call__(self, scaled: np.ndarray) -> tuple[float, np.ndarray]:
+        z = scaled * self.unit
+        value, gradient = self.callback(z)
+        if not (math.isfinite(value) and np.isfinite(gradient).all()):
+            # a value above all others makes the line search step back
+            return self.worst + 1e3 * (1 + abs(self.worst)), np.zeros_like(z)
+        self.worst = max(self.worst, -value) if self.losses else -value
+        self.losses.append(-value)
+        if value > self.best:
+            self.best, self.best_z = value, z
+        return -value, -gradient * self.unit
+
+
+def scipy_search(
+    options: SearchOptions,
+    target: Target,
+    z0: Tensor,
+    seed: int,
+    early_stopping: EarlyStopping | None = None,
+) -> SearchResult:
+    """Maximise the log density from z0 [p] by SciPy.
+
+    The method is its trust-region Newton method for the optimizer "newton", and L-BFGS-B otherwise.
+    ``seed`` is not used: the search is deterministic.
+    """
+    newton = options.optimizer == "newton"
+    with torch.no_grad():
+        scales = torch.ones_like(z0) if newton else target.step_scales(z0)
+    unit = scales.double().cpu().numpy()
+    objective = _Objective(target, options.jacobian, unit, options.compile_after)
+    notes: list[str] = []
+    iterations, interrupted, stopped_early = 0, False, False
+    with bar(f"MAP ({options.optimizer})", options.steps, options.progress) as update:
+
+        def after_iteration(z: np.ndarray) -> None:
+            nonlocal iterations, stopped_early
+            iterations += 1
+            update(iterations, loss=-objective.best)
+            if early_stopping is None:
+                return
+            if early_stopping.should_stop(iterations, torch.from_numpy(z * unit).to(z0)):
+                stopped_early = True
+                raise StopIteration
+
+        try:
+            with blas_on_one_thread():
+                optimize.minimize(
+                    objective,
+                    z0.double().cpu().numpy() / unit,
+                    jac=True,
+                    callback=after_iteration,
+                    **_scipy_arguments(options, target),
+                )
+        except KeyboardInterrupt:
+            interrupted = True
+            notes.append(
+                f"stopped by Ctrl-C after {iterations} iterations; this is the best point so far"
+            )
+    z = z0
+    if objective.best_z is not None:
+        z = torch.from_numpy(objective.best_z).to(z0)
+    value, gradient = objective.callback(z.double().cpu().numpy())
+    slope = float(np.abs(gradient).max())
+    steep = slope > 1e-3 * max(1.0, abs(float(value)) ** 0.5)
+    if not stopped_early and (iterations >= options.steps or steep):
+        notes.append(
+            f"the search ended after {iterations} iterations with a gradient of {slope:.2g}: "
+            "raise steps, or check the priors"
+        )
+    stats = {
+        "log_density": float(value),
+        "gradient": slope,
+        "steps": iterations,
+        "losses": torch.tensor(objective.losses, dtype=torch.float64),
+    }
+    return SearchResult(z, stats, notes, interrupted)
+
+
+def _scipy_arguments(options: SearchOptions, target: Target) -> dict:
+    """Return the arguments of ``scipy.optimize.minimize`` that depend on the method."""
+    if options.optimizer != "newton":
+        limits = {
+            "maxiter": options.steps,
+            "maxfun": 4 * options.steps,
+            "maxcor": 20,
+            "ftol": 1e-13,
+            "gtol": 1e-7,
+        }
+        return {"method": "L-BFGS-B", "options": limits}
+
+    def hessian(z: np.ndarray) -> np.ndarray:
+        point = torch.from_numpy(z)
+        return -target.hessian(point, jacobian=options.jacobian).double().cpu().numpy()
+
+    limits = {"gtol": 1e-8, "maxiter": options.steps}
+    return {"method": "trust-exact", "options": limits, "hess": hessian}

@@ -1,0 +1,72 @@
+"""What every search for a mode shares: its options, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from ...target.target import Target
+from .schedules import site_rates
+
+#: The default learning rate of each optimizer that has one.
+DEFAULT_RATES = {"adam": 0.05, "sgd": 0.1, "gd": 1.0}
+#: Evaluations after which L-BFGS compiles the density. Most searches end earlier, and compiling
+#: costs about as much as this many evaluations.
+COMPILE_AFTER = 60
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """The numbers that a search for a mode needs.
+
+    Attributes:
+        optimizer: "lbfgs", "newton", "gd", "sgd" or "adam".
+        steps: the largest number of iterations.
+        learning_rate: one number, or one number per site. None: the default of the optimizer.
+        schedule: how the learning rate changes over the steps. None: the default of the optimizer.
+        batch_size: rows per step. None: all rows, or 32 for "sgd".
+        jacobian: whether the density includes the log-Jacobian of the transform.
+        progress: whether to show a progress bar.
+        compile_after: evaluations after which L-BFGS compiles the density.
+    """
+
+    optimizer: str = "lbfgs"
+    steps: int = 1000
+    learning_rate: float | Mapping[str, float] | None = None
+    schedule: str | None = None
+    batch_size: int | None = None
+    jacobian: bool = False
+    progress: bool = False
+    compile_after: float = COMPILE_AFTER
+
+    def rates(self, target: Target) -> dict[str, float]:
+        """Return the learning rate of each site.
+
+        Raises:
+            UnknownName: if a rate is given for a site that the model does not have.
+            SettingError: if a site has no rate.
+        """
+        given = self.learning_rate
+        if given is None:
+            given = DEFAULT_RATES[self.optimizer]
+        return site_rates(given, target)
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """Where a search for a mode ended.
+
+    Attributes:
+        z: the end on the unconstrained scale, [p].
+        stats: figures of the search, such as ``log_density``, ``gradient``, ``steps``, ``losses``.
+        notes: reasons to doubt that z is a mode. Empty if the search converged.
+        interrupted: whether Ctrl-C ended the search.
+    """
+
+    z: Tensor
+    stats: dict[str, Any]
+    notes: list[str] = field(default_factory=list)
+    interrupted: bool = False

@@ -1,0 +1,205 @@
+"""SVI with a Gaussian guide, on the compiled gradient of a Target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...posterior.posterior import Posterior
+from ...target.target import Target
+from ..base import Inference, draw_batch, finish, starting_point
+from ..checkpoint import Checkpoint
+from .deterministic import fit_guide, linear_response
+from .gaussian_guide import GaussianGuide
+from .initialisation import START_SCALE, initial_gaussian
+from .pathfinder import log_densities
+from .svi_options import SVIOptions
+from .training_loop import train
+
+#: Decay of the running mean of the guide's parameters, which takes out the optimiser's jitter.
+AVERAGING = 0.99
+
+
+def fit_gaussian_guide(
+    how: Inference,
+    options: SVIOptions,
+    target: Target,
+    correlated: bool,
+    seed: int,
+    progress: bool,
+    init: Posterior | Tensor | None,
+    started: float,
+    checkpoint: Checkpoint,
+) -> Posterior:
+    """Fit a Gaussian guide to a density, and draw from it.
+
+    Args:
+        how: the method, recorded in the posterior.
+        options: its numbers.
+        target: the density.
+        correlated: whether the guide has a full covariance; else it is mean field.
+        seed: every random number follows from it.
+        progress: whether to show a progress bar.
+        init: where the guide starts.
+        started: when the fit began, as ``time.perf_counter()``.
+        checkpoint: a file that keeps guide, optimiser and random numbers.
+
+    Returns:
+        The Posterior, with the stats that ``SVI`` lists for Gaussian guides.
+    """
+    saved = checkpoint.found()
+    if saved is None:
+        origin, root, interrupted = _initial(options, target, correlated, init, seed)
+    else:
+        origin, root, interrupted = saved["origin"], saved["root"], False
+    fit = _StochasticFit(options, target, origin, root, correlated, seed)
+    history = [] if saved is None else fit.restore(saved)
+    extra: dict[str, Any] = {}
+    if options.method == "deterministic" and not interrupted:
+        result = fit_guide(fit.guide, target, options.steps, fit.generator, progress)
+        guide, history, notes = result.guide, result.history, result.notes
+        interrupted = result.interrupted
+        if not correlated and not interrupted:
+            extra["covariance"] = linear_response(guide, target, result.e)
+    else:
+
+        def after_step(history: list[float]) -> None:
+            if checkpoint.due():
+                checkpoint.save(fit.tensors(history))
+
+        training = train(
+            options,
+            fit.step,
+            progress,
+            interrupted=interrupted,
+            history=history,
+            after_step=after_step,
+        )
+        guide, history, notes = fit.averaged, training.history, training.notes
+        interrupted = training.interrupted
+        checkpoint.save(fit.tensors(history))
+    e = fit.noise(options.draws)
+    z = guide.draw(e)
+    lp = log_densities(target, z)
+    log_q = guide.log_prob(e)
+    stats = {
+        "elbo": float((lp - log_q).mean()),
+        "elbo_history": torch.tensor(history, dtype=torch.float64),
+        **extra,
+    }
+    if target.random is None:  # else lp is only an estimate of the density of a draw
+        stats |= {"lp": lp[None], "log_q": log_q[None]}
+    return finish(how, target, z[None], started, stats, notes, interrupted=interrupted)
+
+
+def _initial(
+    options: SVIOptions,
+    target: Target,
+    correlated: bool,
+    init: Posterior | Tensor | None,
+    seed: int,
+) -> tuple[Tensor, Tensor, bool]:
+    """Return origin [p] and root [p, p] of the first guide, and whether Ctrl-C came."""
+    start = starting_point(target, init, seed)
+    if options.batch_size is not None:
+        return start, START_SCALE * torch.eye(target.dim).to(start), False
+    with target.same_noise(seed):
+        origin, root, interrupted = initial_gaussian(target, correlated, start, seed)
+    # contiguous as in a checkpoint: another layout may be summed in another order
+    return origin, root.contiguous(), interrupted
+
+
+class _StochasticFit:
+    """The guide, the running mean of its parameters, the optimiser and the random numbers."""
+
+    def __init__(
+        self,
+        options: SVIOptions,
+        target: Target,
+        origin: Tensor,
+        root: Tensor,
+        correlated: bool,
+        seed: int,
+    ) -> None:
+        self.options, self.target = options, target
+        self.origin, self.root = origin, root
+        self.guide = GaussianGuide(origin, root, correlated)
+        self.averaged = GaussianGuide(origin, root, correlated)
+        # p^2 / 2 covariances that all move at once would overshoot at the rate of the p means
+        factors = [1.0, 1.0, target.dim**-0.5]
+        self.optimizer = torch.optim.Adam(
+            [
+                {"params": [parameter], "factor": factor}
+                for parameter, factor in zip(self.guide.parameters(), factors, strict=False)
+            ]
+        )
+        self.generator = torch.Generator().manual_seed(seed)
+        self.taken = 0
+
+    def noise(self, count: int) -> Tensor:
+        """Return standard normal draws e [count, p]."""
+        e = torch.randn(count, self.target.dim, generator=self.generator, dtype=torch.float64)
+        return e.to(self.guide.loc)
+
+    def step(self, rate: float) -> float:
+        """Take one step, and return the ELBO before it."""
+        self.taken += 1
+        e = self.noise(self.options.particles)
+        if self.options.optimizer == "natural":
+            elbos = self._natural_step(e, rate)
+        else:
+            elbos = self._adam_step(e, rate)
+        keep = min(AVERAGING, 1 - 1 / self.taken)
+        for mean, now in zip(self.averaged.parameters(), self.guide.parameters(), strict=True):
+            mean.lerp_(now, 1 - keep)
+        return float(elbos.mean())
+
+    def _natural_step(self, e: Tensor, rate: float) -> Tensor:
+        """Step along the natural gradient; return the ELBO at each draw."""
+        rows = draw_batch(self.target, self.options.batch_size, self.generator)
+        elbos, slope = self.guide.evaluate(self.target, e, batch=rows)
+        self.guide.natural_step(e, slope, rate)
+        return elbos
+
+    def _adam_step(self, e: Tensor, rate: float) -> Tensor:
+        """Step by Adam; return the ELBO at each draw."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group["factor"]
+        rows = draw_batch(self.target, self.options.batch_size, self.generator)
+        elbos, gradients = self.guide.estimates(self.target, e, self.options.gradient, rows)
+        for parameter, gradient in zip(self.guide.parameters(), gradients, strict=True):
+            parameter.grad = torch.nan_to_num(-gradient.mean(0), nan=0.0, posinf=0.0, neginf=0.0)
+        self.optimizer.step()
+        return elbos
+
+    def tensors(self, history: list[float]) -> dict[str, Tensor]:
+        """Return all that the next step depends on, for a checkpoint."""
+        out = {"origin": self.origin, "root": self.root, "generator": self.generator.get_state()}
+        out["history"] = torch.tensor(history, dtype=torch.float64)
+        for name, guide in (("guide", self.guide), ("averaged", self.averaged)):
+            out |= {f"{name}.{j}": p for j, p in enumerate(guide.parameters())}
+        for j, p in enumerate(self.guide.parameters()):
+            memory = self.optimizer.state.get(p, {})
+            out |= {f"adam.{j}.{name}": value for name, value in memory.items()}
+        return out
+
+    def restore(self, saved: dict[str, Tensor]) -> list[float]:
+        """Take everything back from a checkpoint; return the ELBOs of the steps so far."""
+        self.generator.set_state(saved["generator"])
+        for name, guide in (("guide", self.guide), ("averaged", self.averaged)):
+            for j, p in enumerate(guide.parameters()):
+                p.copy_(saved[f"{name}.{j}"])
+        for j, p in enumerate(self.guide.parameters()):
+            prefix = f"adam.{j}."
+            memory = {
+                name.removeprefix(prefix): value
+                for name, value in saved.items()
+                if name.startswith(prefix)
+            }
+            if memory:
+                self.optimizer.state[p] = memory
+        history = saved["history"].tolist()
+        self.taken = len(history)
+        return history

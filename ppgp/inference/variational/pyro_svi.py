@@ -1,0 +1,136 @@
+"""SVI with any other guide, trained by Pyro on the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pyro
+import torch
+from pyro.distributions import transforms
+from pyro.infer import SVI as PyroSVI
+from pyro.infer import Predictive, Trace_ELBO, autoguide
+from pyro.optim import PyroOptim
+from torch import Tensor
+
+from ...data.dataset import Dataset
+from ...kernels.networks import training
+from ...numerics.seeding import seeded
+from ...posterior.posterior import Posterior
+from ...target.checks import check_flat
+from ...target.target import Target
+from ..base import Inference, draw_batch, from_draws
+from .gaussian_baseline import below_a_gaussian
+from .initialisation import START_SCALE
+from .svi_options import SVIOptions
+from .training_loop import train
+
+ELBO_DRAWS = 100  # behind the ELBO of the fitted guide
+
+Guide = str | Callable[..., Any]
+
+
+def fit_pyro_guide(
+    how: Inference,
+    options: SVIOptions,
+    target: Target,
+    guide: Guide,
+    seed: int,
+    progress: bool,
+    started: float,
+) -> Posterior:
+    """Fit a guide with Pyro, and draw from it.
+
+    Args:
+        how: the method, recorded in the posterior.
+        options: its numbers.
+        target: the density, whose program is fitted.
+        guide: a Pyro guide, an autoguide class, or the name of an autoguide.
+        seed: every random number follows from it.
+        progress: whether to show a progress bar.
+        started: when the fit began, as ``time.perf_counter()``.
+
+    Returns:
+        The Posterior, with the stats ``elbo`` and ``elbo_history``.
+
+    Raises:
+        NotApplicable: for a site that is an angle.
+    """
+    check_flat(target, "guide='normal' or 'multivariate_normal'")
+    program, data = target.model.model, target.data
+    like = torch.zeros((), dtype=torch.get_default_dtype())
+    if isinstance(data, Dataset):
+        like = data.X
+    generator = torch.Generator().manual_seed(seed)
+    with (
+        seeded(seed, like.device),
+        pyro.get_param_store().scope() as _,
+        pyro.validation_enabled(False),
+    ):
+        q = _autoguide(guide, program, like)
+        optimizer = PyroOptim(torch.optim.Adam, {"lr": options.rate})
+        loop = PyroSVI(program, q, optimizer, Trace_ELBO(num_particles=options.particles))
+
+        def step(rate: float) -> float:
+            for one in optimizer.optim_objs.values():
+                one.param_groups[0]["lr"] = rate
+            args, kwargs = _arguments(data, draw_batch(target, options.batch_size, generator))
+            with training():  # networks drop units out in these steps only
+                return -cast(float, loop.step(*args, **kwargs))
+
+        fit = train(options, step, progress)
+        args, kwargs = _arguments(data, None)
+        with torch.no_grad():
+            sampled = Predictive(q, num_samples=options.draws)(*args, **kwargs)
+        losses = [cast(float, loop.evaluate_loss(*args, **kwargs)) for _ in range(ELBO_DRAWS)]
+        elbos = -torch.tensor(losses)
+        params = {name: p.detach().clone() for name, p in pyro.get_param_store().items()}
+    sites = [name for name, s in target.slices.items() if not s.param]
+    draws = {
+        name: sampled[name].detach().reshape(1, options.draws, *target.slices[name].event)
+        for name in sites
+    }
+    held = {name: p for name, p in params.items() if name in target.slices}
+    notes, interrupted = list(fit.notes), fit.interrupted
+    if guide == "iaf" and not interrupted:
+        try:
+            notes += below_a_gaussian(target, params, elbos.double(), seed)
+        except KeyboardInterrupt:
+            interrupted = True
+            notes.append("stopped by Ctrl-C before this guide was compared with a Gaussian one")
+    stats = {
+        "elbo": float(elbos.mean()),
+        "elbo_history": torch.tensor(fit.history, dtype=torch.float64),
+    }
+    return from_draws(how, target, draws, started, stats, notes, held, interrupted)
+
+
+def _arguments(data: Any, rows: Tensor | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of the program for some rows of the data; None: all rows."""
+    if not isinstance(data, Dataset):
+        return (), dict(data)
+    if rows is None:
+        return (data.X, data.y), {"total": data.n}
+    return (data.X[rows], data.y[rows]), {"total": data.n}
+
+
+def _autoguide(guide: Guide, program: Callable[..., Any], like: Tensor) -> Callable[..., Any]:
+    """Return the guide itself, or the autoguide that a name or a class stands for."""
+    if guide == "normal":
+        return autoguide.AutoNormal(program, init_scale=START_SCALE)
+    if guide == "multivariate_normal":
+        return autoguide.AutoMultivariateNormal(program, init_scale=START_SCALE)
+    if guide == "lowrank":
+        return autoguide.AutoLowRankMultivariateNormal(program, init_scale=START_SCALE)
+    if guide == "iaf":
+
+        def flow(dim: int) -> Any:
+            # AutoIAFNormal makes a float32 network whatever the dtype of the model
+            made = transforms.affine_autoregressive(dim, hidden_dims=[dim + 8, dim + 8])
+            return made.to(like.dtype)
+
+        return autoguide.AutoNormalizingFlow(program, flow)
+    if isinstance(guide, type) and issubclass(guide, autoguide.AutoGuide):
+        return guide(program)
+    assert callable(guide)
+    return guide
