@@ -21,15 +21,17 @@ __all__ = ["block_kriging", "discretised"]
 def discretised(
     centres: Any, size: Sequence[float], points: Sequence[int] = (4, 4)
 ) -> Float[Tensor, "m k d"]:
-    """Each block as a regular grid of points, those of GSLIB's nxdis and nydis. Deutsch & Journel (1998), section IV.1.
+    """Return each block as a regular grid of points, like GSLIB's nxdis and nydis.
+
+    Deutsch & Journel (1998), section IV.1.
 
     Args:
-        centres: [m, d], of blocks with sides along the axes.
-        size: [d], the lengths of the sides, in the units of the coordinates.
-        points: [d], how many points a side; they stand at the middles of equal parts.
+        centres: the centres of the blocks [m, d]; their sides are parallel to the axes.
+        size: the lengths of the sides [d], in the units of the coordinates.
+        points: the number of points per side [d]. They are at the middles of equal parts.
 
     Raises:
-        SettingError: if sizes or counts are not positive, or not one a column.
+        SettingError: if sizes or counts are not positive, or not one per column.
     """
     centres = check_inputs(centres)
     d = centres.shape[1]
@@ -39,39 +41,44 @@ def discretised(
         or min(size) <= 0
         or any(type(c) is not int or c < 1 for c in points)
     ):
-        got = f"size={tuple(size)}, points={tuple(points)}"
         raise SettingError(
-            f"{d} positive lengths and {d} whole counts, one a column",
-            got,
-            "pass one of each a coordinate",
+            f"{d} positive lengths and {d} whole counts, one per column",
+            f"size={tuple(size)}, points={tuple(points)}",
+            "pass one of each per coordinate",
         )
-    sides = [
-        (((torch.arange(count) + 0.5) / count - 0.5) * length).to(centres)
-        if count > 1
-        else centres.new_zeros(1)
-        for length, count in zip(size, points, strict=True)
-    ]
+    sides = []
+    for length, count in zip(size, points, strict=True):
+        side = centres.new_zeros(1)
+        if count > 1:
+            side = (((torch.arange(count) + 0.5) / count - 0.5) * length).to(centres)
+        sides.append(side)
     offsets = torch.stack([axis.flatten() for axis in torch.meshgrid(*sides, indexing="ij")], -1)
     return centres[:, None] + offsets
 
 
 def block_kriging(posterior: Posterior, blocks: Any) -> Prediction:
-    """The law of the mean of the surface (without the nugget) over each block, a mixture over the draws.
+    """Predict the mean of the surface, without the nugget, over each block.
 
     Args:
-        blocks: [m, k, d], the k points that stand for each block (``discretised`` makes them; an external drift needs its
-            columns too).
+        posterior: a fit of a kriging model.
+        blocks: the k points that represent each block [m, k, d]. ``discretised`` makes them; an
+            external drift also needs its columns.
+
+    Returns:
+        The prediction for the m blocks, a mixture over the draws.
 
     Raises:
-        NotApplicable: if the model is not one of kriging.
-        DataError: if blocks have another shape, NaN, or another number of columns than the training rows.
+        NotApplicable: if the model is not a kriging model.
+        DataError: if blocks have another shape, NaN, or another number of columns than the
+            training rows.
     """
     model = require(posterior.model, BlockMeans)
     points = as_tensor(blocks, "blocks").to(posterior.data.X)
     if points.ndim != 3 or points.shape[1] == 0 or points.shape[2] != posterior.data.d:
-        shape, wanted = list(points.shape), f"blocks [m, k, {posterior.data.d}]"
         raise DataError(
-            wanted, f"shape {shape}", "make them with discretised(centres, size, points)"
+            f"blocks [m, k, {posterior.data.d}]",
+            f"shape {list(points.shape)}",
+            "make them with discretised(centres, size, points)",
         )
     check_inputs(points.flatten(0, 1))
     with torch.no_grad():

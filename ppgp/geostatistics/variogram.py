@@ -1,4 +1,4 @@
-"""The empirical variogram of a table: how unlike two rows are, by their distance."""
+"""The empirical variogram of a table: how much two rows differ, by their distance."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..models.drift import Drift, basis, checked, places
 
 __all__ = ["EmpiricalVariogram", "empirical_variogram"]
 
-MAX_PAIRS = 2_000_000  # pairs above this number are subsampled
+MAX_PAIRS = 2_000_000  # tables with more pairs are subsampled
 ROWS_AT_ONCE = 1024
 KINDS = ("matheron", "cressie")
 
@@ -26,13 +26,15 @@ class EmpiricalVariogram:
     """Half the mean squared difference of two rows, by their distance.
 
     Attributes:
-        edges: [k + 1], of the lags; a pair at distance h belongs to the lag with edges[j] < h <= edges[j + 1].
-        distance: [k], mean distance of a lag's pairs.
-        semivariance: [k], in squared units of y.
-        pairs: [k], how many pairs each is the mean of.
-        direction: degrees clockwise from north that pairs point along (0 to 180); None: all directions.
-        subsampled: how many pairs were looked at where there were more than ``max_pairs``, else None.
-        rows: the table; None where it is not known.
+        edges: the edges of the lags [k + 1]; a pair at distance h belongs to the lag with
+            edges[j] < h <= edges[j + 1].
+        distance: the mean distance of the pairs of each lag [k].
+        semivariance: the semivariance of each lag [k], in squared units of y.
+        pairs: the number of pairs in each lag [k].
+        direction: the direction of the pairs, in degrees clockwise from north (0 to 180); None:
+            all directions.
+        subsampled: the number of pairs used if there were more than ``max_pairs``, else None.
+        rows: the table; None if it is not known.
     """
 
     edges: Tensor
@@ -44,7 +46,10 @@ class EmpiricalVariogram:
     rows: Dataset | None = field(default=None, repr=False)
 
     def to_frame(self) -> Any:
-        """A pandas DataFrame, one row a lag: lower, upper, distance, semivariance, pairs."""
+        """Return a pandas DataFrame with one row per lag.
+
+        Its columns are lower, upper, distance, semivariance and pairs.
+        """
         import pandas as pd
 
         columns = {
@@ -57,8 +62,9 @@ class EmpiricalVariogram:
         return pd.DataFrame({name: value.cpu().numpy() for name, value in columns.items()})
 
     def __repr__(self) -> str:
-        way = "" if self.direction is None else f" along {self.direction:g} degrees"
-        return f"<EmpiricalVariogram of {len(self.pairs)} lags up to {float(self.edges[-1]):g}{way}, {int(self.pairs.sum())} pairs>"
+        along = "" if self.direction is None else f" along {self.direction:g} degrees"
+        lags = f"{len(self.pairs)} lags up to {float(self.edges[-1]):g}{along}"
+        return f"<EmpiricalVariogram of {lags}, {int(self.pairs.sum())} pairs>"
 
 
 def empirical_variogram(
@@ -73,23 +79,33 @@ def empirical_variogram(
     max_pairs: int = MAX_PAIRS,
     seed: int = 0,
 ) -> EmpiricalVariogram:
-    """The semivariance of y in ``lags`` lags of equal width up to ``cutoff``. Matheron (1963); Cressie & Hawkins (1980).
+    """Return the semivariance of y in lags of equal width.
+
+    Matheron (1963); Cressie & Hawkins (1980). Pairs of rows at the same place (distance 0) are left
+    out: they show the nugget, and belong to no lag.
 
     Args:
-        cutoff: in the units of the coordinates; None: a third of the diagonal of the box around the rows, as in gstat.
-        drift: with more than a constant, the variogram is that of the residuals of an ordinary least-squares fit of it.
-        kind: "matheron", the mean of squares; "cressie", the fourth power of the mean root of |difference|, robust.
-        direction: degrees clockwise from north (first column east, second north): pairs within ``tolerance`` degrees alone.
-        max_pairs: a table with more pairs than this has so many drawn from it, with replacement, from ``seed``.
-
-    Pairs of rows at one place (distance 0) are left out: they tell of the nugget, at no lag.
+        data: the table.
+        lags: number of lags.
+        cutoff: the largest distance, in the units of the coordinates; None: a third of the
+            diagonal of the bounding box of the rows, as in gstat.
+        drift: the trend of y, see ``models.Kriging``. With more than a constant, the variogram is
+            that of the residuals of an ordinary least-squares fit of the drift.
+        kind: "matheron", from the mean squared difference, or "cressie", from the fourth power of
+            the mean square root of |difference|, which is robust.
+        direction: degrees clockwise from north (first column east, second north); only pairs
+            within ``tolerance`` of it are used. None: all pairs.
+        tolerance: in degrees, above 0 and at most 90.
+        max_pairs: from a table with more pairs, this many are drawn with replacement.
+        seed: seed of that draw.
 
     Raises:
         SettingError: if an option lies outside its range.
-        DataError: if a lag has no pairs, naming it, or there are fewer than 2 rows.
+        DataError: if a lag has no pairs, or there are fewer than 2 rows, or all at the same place.
     """
     _check(lags, cutoff, kind, direction, tolerance, max_pairs)
-    where, residual = places(checked(drift), data.X), _residuals(data, checked(drift))
+    drift = checked(drift)
+    where, residual = places(drift, data.X), _residuals(data, drift)
     if data.n < 2:
         raise DataError("at least 2 rows for a variogram", f"{data.n}", "collect more")
     if direction is not None and where.shape[1] != 2:
@@ -98,45 +114,30 @@ def empirical_variogram(
             f"{where.shape[1]}",
             "leave direction out",
         )
-    cutoff = float((where.amax(0) - where.amin(0)).norm()) / 3 if cutoff is None else float(cutoff)
+    if cutoff is None:
+        cutoff = float((where.amax(0) - where.amin(0)).norm()) / 3
     if cutoff == 0:
         raise DataError("rows at different places", "all at one", "check the coordinates")
-    edges = torch.linspace(0.0, cutoff, lags + 1, dtype=where.dtype, device=where.device)
+    edges = torch.linspace(0.0, float(cutoff), lags + 1, dtype=where.dtype, device=where.device)
     totals = where.new_zeros(3, lags)
-    count = data.n * (data.n - 1) // 2
-    drawn = count if count <= max_pairs else max_pairs
-    for i, j in _pairs(data.n, drawn if count > max_pairs else None, seed, where.device):
+    drawn = max_pairs if data.n * (data.n - 1) // 2 > max_pairs else None
+    for i, j in _pairs(data.n, drawn, seed, where.device):
         step = where[i] - where[j]
         h = step.square().sum(-1).sqrt()
         kept = (h > 0) & (h <= cutoff)
         if direction is not None:
             kept &= _along(step, h, direction, tolerance)
-        h, gap = h[kept], (residual[i] - residual[j])[kept].abs()
+        h, difference = h[kept], (residual[i] - residual[j])[kept].abs()
         lag = (torch.bucketize(h, edges) - 1).clamp(0, lags - 1)
-        power = gap.square() if kind == "matheron" else gap.sqrt()
+        power = difference.square() if kind == "matheron" else difference.sqrt()
         totals = totals.index_add(1, lag, torch.stack([torch.ones_like(h), h, power]))
     pairs, distance, power = totals
-    empty = torch.nonzero(pairs == 0).flatten().tolist()
-    if empty:
-        j = empty[0]
-        name = f"lag {j + 1} ({float(edges[j]):g} to {float(edges[j + 1]):g})"
-        more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
-        raise DataError(
-            "pairs of rows in every lag",
-            f"none in {name}{more}",
-            "use fewer lags, or another cutoff",
-        )
+    _check_lags(pairs, edges)
     mean = power / pairs
     if kind == "cressie":
         mean = mean.pow(4) / (0.457 + 0.494 / pairs)
     return EmpiricalVariogram(
-        edges,
-        distance / pairs,
-        mean / 2,
-        pairs.long(),
-        direction,
-        max_pairs if count > max_pairs else None,
-        data,
+        edges, distance / pairs, mean / 2, pairs.long(), direction, drawn, data
     )
 
 
@@ -148,6 +149,7 @@ def _check(
     tolerance: float,
     max_pairs: int,
 ) -> None:
+    """Check the options of ``empirical_variogram``."""
     if type(lags) is not int or lags < 1:
         raise SettingError("a whole number of lags", repr(lags), "pass 1 or more")
     if cutoff is not None and not 0 < cutoff < math.inf:
@@ -160,7 +162,7 @@ def _check(
         raise SettingError(
             "a direction from 0 to 180 degrees, clockwise from north",
             repr(direction),
-            "add or take off 180",
+            "add or subtract 180",
         )
     if not 0 < tolerance <= 90:
         raise SettingError(
@@ -170,9 +172,28 @@ def _check(
         raise SettingError("a whole number as max_pairs", repr(max_pairs), "pass 1 or more")
 
 
+def _check_lags(pairs: Tensor, edges: Tensor) -> None:
+    """Refuse lags without pairs.
+
+    Raises:
+        DataError: naming the first such lag.
+    """
+    empty = torch.nonzero(pairs == 0).flatten().tolist()
+    if not empty:
+        return
+    j = empty[0]
+    name = f"lag {j + 1} ({float(edges[j]):g} to {float(edges[j + 1]):g})"
+    if len(empty) > 1:
+        name = f"{name} and {len(empty) - 1} more"
+    raise DataError(
+        "pairs of rows in every lag", f"none in {name}", "use fewer lags, or another cutoff"
+    )
+
+
 def _residuals(data: Dataset, drift: Drift) -> Tensor:
+    """Return y without the drift, by ordinary least squares; a constant cancels in differences."""
     F = basis(drift, data.X, data.X)
-    if F.shape[1] < 2:  # a constant has no part in a difference
+    if F.shape[1] < 2:
         return data.y
     return data.y - F @ torch.linalg.lstsq(F, data.y[:, None]).solution[:, 0]
 
@@ -180,7 +201,7 @@ def _residuals(data: Dataset, drift: Drift) -> Tensor:
 def _pairs(
     n: int, drawn: int | None, seed: int, device: torch.device
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Blocks of pairs i < j: all of them, or some drawn with replacement."""
+    """Yield blocks of pairs of rows: all pairs i < j, or ``drawn`` of them with replacement."""
     if drawn is not None:
         generator = torch.Generator().manual_seed(seed)
         i = torch.randint(n, (drawn,), generator=generator)
@@ -194,8 +215,8 @@ def _pairs(
 
 
 def _along(step: Tensor, h: Tensor, direction: float, tolerance: float) -> Tensor:
-    turn = math.radians(direction)
-    cosine = (step[:, 0] * math.sin(turn) + step[:, 1] * math.cos(turn)).abs() / h.clamp_min(
-        torch.finfo(h.dtype).tiny
-    )
+    """Return which steps of length h lie within ``tolerance`` degrees of the direction."""
+    angle = math.radians(direction)
+    projection = (step[:, 0] * math.sin(angle) + step[:, 1] * math.cos(angle)).abs()
+    cosine = projection / h.clamp_min(torch.finfo(h.dtype).tiny)
     return cosine >= math.cos(math.radians(tolerance)) - 1e-12

@@ -18,26 +18,27 @@ from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError,
 from ..kernels import Exponential, Kernel, Product, Sum
 from ..models import Kriging
 from ..models.drift import Drift
-from ..priors import Param, Site
 from .variogram import EmpiricalVariogram
 
 __all__ = ["VariogramFit", "fit_variogram"]
 
 WEIGHTS = ("pairs/distance^2", "pairs", "cressie", "equal")
 STARTS = 4
-FAR = 10  # lengthscales so many times the largest distance cannot be told from infinity
+FAR = 10  # lengthscales above this many times the largest distance are as good as infinite
 
 
 @dataclass(frozen=True, eq=False)
 class VariogramFit:
-    """A variogram model with the numbers that fit best. They know the rows of the variogram: a fit with them in its recipe counts those
-    rows as seen.
+    """The variogram model with the numbers that fit best.
+
+    The numbers record the rows of the empirical variogram, so a fit that uses them in its recipe
+    counts those rows as training rows.
 
     Attributes:
-        variogram: the kernel, every hyperparameter a number.
-        nugget: the number found, or the one given.
-        loss: weighted sum of squares.
-        converged: whether the optimiser said so.
+        variogram: the kernel, with a number for every hyperparameter.
+        nugget: the fitted number, or the one that was given.
+        loss: the weighted sum of squares.
+        converged: whether the optimiser reported convergence.
     """
 
     variogram: Kernel
@@ -46,11 +47,16 @@ class VariogramFit:
     converged: bool
 
     def kriging(self, drift: Drift = "constant", **options: Any) -> Kriging:
-        """``Kriging`` with these numbers, its other options as given."""
+        """Return a ``Kriging`` recipe with these numbers.
+
+        Args:
+            drift: the drift, see ``models.Kriging``.
+            **options: the other options of ``Kriging``.
+        """
         return Kriging(self.variogram, self.nugget, drift, **options)
 
     def __call__(self, distance: Tensor, direction: float | None = None) -> Tensor:
-        """The semivariance [k] at distances [k] above 0, the nugget included."""
+        """Return the semivariance [k] at distances [k] above 0, with the nugget."""
         like = torch.as_tensor(distance)
         return semivariance(self.variogram, {}, like, direction) + self.nugget
 
@@ -58,17 +64,27 @@ class VariogramFit:
 def semivariance(
     kernel: Kernel, theta: Mapping[str, Tensor], distance: Tensor, direction: float | None = None
 ) -> Tensor:
-    """(k(0, 0) + k(x, x)) / 2 - k(0, x) for x at each distance [k] from 0, east where no direction is given: [k]."""
-    turn = math.radians(90.0 if direction is None else direction)
-    way = torch.tensor(
-        [math.sin(turn), math.cos(turn)], dtype=distance.dtype, device=distance.device
+    """Return the semivariance of a kernel, without a nugget.
+
+    It is (k(0, 0) + k(x, x)) / 2 - k(0, x) for x at each distance from 0.
+
+    Args:
+        kernel: the kernel, for inputs with two columns.
+        theta: its hyperparameters that are not fixed.
+        distance: [k].
+        direction: of x from 0, in degrees clockwise from north; None: east.
+
+    Returns:
+        [k].
+    """
+    angle = math.radians(90.0 if direction is None else direction)
+    unit = torch.tensor(
+        [math.sin(angle), math.cos(angle)], dtype=distance.dtype, device=distance.device
     )
-    X = distance[:, None] * way
+    X = distance[:, None] * unit
     origin = torch.zeros_like(X[:1])
-    return (
-        0.5 * (kernel.diag(theta, origin) + kernel.diag(theta, X))
-        - kernel(theta, origin, X)[..., 0, :]
-    )
+    variance = 0.5 * (kernel.diag(theta, origin) + kernel.diag(theta, X))
+    return variance - kernel(theta, origin, X)[..., 0, :]
 
 
 def fit_variogram(
@@ -78,39 +94,32 @@ def fit_variogram(
     *,
     weights: str = "pairs/distance^2",
 ) -> VariogramFit:
-    """The hyperparameters with the smallest weighted sum of squares; those fixed to numbers stay. Cressie (1985).
+    """Fit a variogram model to an empirical variogram by weighted least squares. Cressie (1985).
+
+    Hyperparameters that are fixed to numbers stay. Warns with ConvergenceWarning if the optimiser
+    stops early, or if the lags show no sill.
 
     Args:
-        variogram: a kernel, its priors saying which numbers are to be found (their laws are not used); None: ``Exponential()``.
-        nugget: a number that is known; None: to be found.
-        weights: a lag's weight: "pairs/distance^2" (gstat's default), "pairs", "cressie" (pairs / model^2), "equal".
+        empirical: the empirical variogram.
+        variogram: a kernel. Hyperparameters with a prior are fitted; the priors themselves are not
+            used. None: ``Exponential()``.
+        nugget: a number, if it is known; None: it is fitted.
+        weights: the weight of a lag: "pairs/distance^2" (gstat's default), "pairs", "cressie"
+            (pairs / model^2) or "equal".
+
+    Returns:
+        The fitted model.
 
     Raises:
-        SettingError: if ``weights`` is not one of these, or the nugget is negative.
-        DataError: if there are fewer lags than numbers to find.
-        NotApplicable: for a lengthscale a column (ARD) or an unknown angle, which one direction cannot tell; for an anisotropic
-            kernel and pairs in all directions.
+        SettingError: if ``weights`` is none of these, or the nugget is negative.
+        DataError: if there are fewer lags than unknown numbers.
+        NotApplicable: for one lengthscale per column (ARD) or an unknown angle, which one direction
+            does not determine; for an anisotropic kernel and pairs in all directions.
     """
-    if weights not in WEIGHTS:
-        raise SettingError(
-            f"weights among {', '.join(map(repr, WEIGHTS))}", repr(weights), "choose one"
-        )
-    if nugget is not None and not 0 <= nugget < math.inf:
-        raise SettingError(
-            "a nugget of 0 or more", repr(nugget), "pass a variance, or None to find it"
-        )
+    _check(weights, nugget)
     kernel = Exponential() if variogram is None else variogram
-    sites = kernel.sites(2)
-    turned = [name for name in sites if name.rsplit(".", 1)[-1] in ("angle", "ratio")]
-    if any(s.shape for s in sites.values()) or not all(sites[name].fixed for name in turned):
-        do = "fix the angle and the ratio, or fit Kriging by MAP"
-        raise NotApplicable("a variogram that one direction determines", repr(kernel), do)
-    if turned and empirical.direction is None:
-        do = "pass direction= to empirical_variogram"
-        raise NotApplicable(
-            "pairs along one direction for an anisotropic variogram", "pairs in all directions", do
-        )
-    names = _free(sites)
+    _check_determined(kernel, empirical)
+    names = [name for name, s in kernel.sites(2).items() if not s.fixed]
     unknown = len(names) + (nugget is None)
     if len(empirical.pairs) < unknown:
         raise DataError(
@@ -118,60 +127,19 @@ def fit_variogram(
             f"{len(empirical.pairs)}",
             "use more lags",
         )
-    h, gamma = empirical.distance.double().cpu(), empirical.semivariance.double().cpu()
-    pairs = empirical.pairs.double().cpu()
-    plain = {
-        "pairs/distance^2": pairs / h.square(),
-        "pairs": pairs,
-        "equal": torch.ones_like(h),
-        "cressie": pairs,
-    }[weights]
-    sill = max(float(gamma.max()), 1e-300)
-
-    def model(z: np.ndarray) -> Tensor:
-        values = torch.from_numpy(np.asarray(z)).exp()
-        theta = {name: values[i] for i, name in enumerate(names)}
-        return semivariance(kernel, theta, h, empirical.direction) + (
-            values[-1] if nugget is None else nugget
-        )
-
-    def residuals(z: np.ndarray) -> np.ndarray:
-        found = model(z)
-        scale = plain.sqrt() / (found.clamp_min(1e-12 * sill) if weights == "cressie" else sill)
-        return ((gamma - found) * scale).numpy()
-
+    problem = _LeastSquares(empirical, kernel, names, nugget, weights)
     if not unknown:
-        return VariogramFit(
-            kernel,
-            float(nugget or 0.0),
-            float(np.square(residuals(np.zeros(0))).sum()) * sill**2,
-            True,
-        )
-    tries = [
-        optimize.least_squares(
-            residuals, _start(names, nugget, sill, float(h.max()), k), x_scale=1.0, max_nfev=2000
-        )
-        for k in range(STARTS)
-    ]
-    best = min(tries, key=lambda t: t.cost)
+        residuals = problem.residuals(np.zeros(0))
+        loss = float(np.square(residuals).sum()) * problem.sill**2
+        return VariogramFit(kernel, float(nugget or 0.0), loss, True)
+    best = problem.solve()
     origin = Origin(*([] if empirical.rows is None else [empirical.rows]))
     values = [Found.on(float(value), origin) for value in np.exp(best.x)]
     numbers = dict(zip(names, values, strict=False))  # the nugget comes last
-    loss = 2 * float(best.cost) * (1.0 if weights == "cressie" else sill**2)
-    if not best.success:
-        warnings.warn(
-            "the fit of the variogram stopped before it converged", ConvergenceWarning, stacklevel=2
-        )
-    far = [
-        name
-        for name in names
-        if name.endswith("lengthscale") and numbers[name] > FAR * float(h.max())
-    ]
-    if far:
-        sentence = f"{far[0]} lies {numbers[far[0]] / float(h.max()):.0f} times beyond the last lag, so that these lags show no sill"
-        warnings.warn(
-            f"{sentence}; use a larger cutoff, or LinearVariogram", ConvergenceWarning, stacklevel=2
-        )
+    _warn(bool(best.success), numbers, problem.reach)
+    loss = 2 * float(best.cost)
+    if weights != "cressie":  # residuals are then relative to the sill
+        loss *= problem.sill**2
     return VariogramFit(
         with_numbers(kernel, numbers),
         values[-1] if nugget is None else float(nugget),
@@ -180,12 +148,107 @@ def fit_variogram(
     )
 
 
-def _free(sites: Mapping[str, Site | Param]) -> list[str]:
-    return [name for name, s in sites.items() if not s.fixed]
+def _check(weights: str, nugget: float | None) -> None:
+    """Check the options of ``fit_variogram``."""
+    if weights not in WEIGHTS:
+        raise SettingError(
+            f"weights among {', '.join(map(repr, WEIGHTS))}", repr(weights), "choose one"
+        )
+    if nugget is not None and not 0 <= nugget < math.inf:
+        raise SettingError(
+            "a nugget of 0 or more", repr(nugget), "pass a variance, or None to find it"
+        )
+
+
+def _check_determined(kernel: Kernel, empirical: EmpiricalVariogram) -> None:
+    """Refuse a kernel whose hyperparameters pairs along one direction do not determine."""
+    sites = kernel.sites(2)
+    anisotropy = [name for name in sites if name.rsplit(".", 1)[-1] in ("angle", "ratio")]
+    if any(s.shape for s in sites.values()) or not all(sites[name].fixed for name in anisotropy):
+        raise NotApplicable(
+            "a variogram that one direction determines",
+            repr(kernel),
+            "fix the angle and the ratio, or fit Kriging by MAP",
+        )
+    if anisotropy and empirical.direction is None:
+        raise NotApplicable(
+            "pairs along one direction for an anisotropic variogram",
+            "pairs in all directions",
+            "pass direction= to empirical_variogram",
+        )
+
+
+class _LeastSquares:
+    """The weighted least-squares problem in the logarithms z of the unknown numbers."""
+
+    def __init__(
+        self,
+        empirical: EmpiricalVariogram,
+        kernel: Kernel,
+        names: list[str],
+        nugget: float | None,
+        weights: str,
+    ) -> None:
+        self.kernel, self.names, self.nugget = kernel, names, nugget
+        self.direction, self.weights = empirical.direction, weights
+        self.distance = empirical.distance.double().cpu()
+        self.semivariance = empirical.semivariance.double().cpu()
+        self.sill = max(float(self.semivariance.max()), 1e-300)
+        self.reach = float(self.distance.max())
+        pairs = empirical.pairs.double().cpu()
+        if weights == "pairs/distance^2":
+            self.weight = pairs / self.distance.square()
+        elif weights == "equal":
+            self.weight = torch.ones_like(pairs)
+        else:
+            self.weight = pairs
+
+    def model(self, z: np.ndarray) -> Tensor:
+        """Return the semivariance of the model at the lags, [k]."""
+        values = torch.from_numpy(np.asarray(z)).exp()
+        theta = {name: values[i] for i, name in enumerate(self.names)}
+        nugget = values[-1] if self.nugget is None else self.nugget
+        return semivariance(self.kernel, theta, self.distance, self.direction) + nugget
+
+    def residuals(self, z: np.ndarray) -> np.ndarray:
+        """Return the weighted residuals, [k], relative to the sill (or the model, "cressie")."""
+        fitted = self.model(z)
+        unit: Tensor | float = self.sill
+        if self.weights == "cressie":
+            unit = fitted.clamp_min(1e-12 * self.sill)
+        return ((self.semivariance - fitted) * (self.weight.sqrt() / unit)).numpy()
+
+    def solve(self) -> Any:
+        """Return the best of several local optima, as SciPy's OptimizeResult."""
+        optima = []
+        for k in range(STARTS):
+            z = _start(self.names, self.nugget, self.sill, self.reach, k)
+            optima.append(optimize.least_squares(self.residuals, z, x_scale=1.0, max_nfev=2000))
+        return min(optima, key=lambda optimum: optimum.cost)
+
+
+def _warn(converged: bool, numbers: Mapping[str, float], reach: float) -> None:
+    """Warn about a fit that stopped early, and about a lengthscale that is as good as infinite."""
+    if not converged:
+        warnings.warn(
+            "the fit of the variogram stopped before it converged", ConvergenceWarning, stacklevel=3
+        )
+    for name, value in numbers.items():
+        if name.endswith("lengthscale") and value > FAR * reach:
+            warnings.warn(
+                f"{name} lies {value / reach:.0f} times beyond the last lag, so that these lags "
+                "show no sill; use a larger cutoff, or LinearVariogram",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+            return
 
 
 def _start(names: list[str], nugget: float | None, sill: float, reach: float, k: int) -> np.ndarray:
-    """Logarithms to start from: variances share the sill, lengths a share of the largest distance that depends on k."""
+    """Return the logarithms of the k-th starting point.
+
+    The variances share the sill. A length is a share of the largest distance that depends on k.
+    """
     share = (0.3, 0.1, 1.0, 0.03)[k]
     parts = max(1, sum(name.endswith(("variance", "outputscale")) for name in names))
     at = {
@@ -196,23 +259,32 @@ def _start(names: list[str], nugget: float | None, sill: float, reach: float, k:
         "offset": 1.0,
     }
     values = [at.get(name.rsplit(".", 1)[-1], 0.8 * sill / parts) for name in names]
-    return np.log([*values, *([0.1 * sill] if nugget is None else [])])
+    if nugget is None:
+        values.append(0.1 * sill)
+    return np.log(values)
 
 
 def with_numbers(kernel: Any, numbers: Mapping[str, float]) -> Any:
-    """The kernel with the sites in ``numbers`` fixed to them.
+    """Return the kernel with the sites in ``numbers`` fixed to them.
 
-    Wrappers are transparent, the children of sums and products numbered, as in the names of sites.
+    As in the names of sites, a wrapper does not appear in a name, and the children of sums and
+    products are numbered.
+
+    Args:
+        kernel: the kernel.
+        numbers: {site: number}.
     """
     if isinstance(kernel, Sum | Product):
-        tails = [
-            {k.removeprefix(f"{i}."): v for k, v in numbers.items() if k.startswith(f"{i}.")}
-            for i in range(len(kernel.children))
-        ]
-        return replace(
-            kernel,
-            children=tuple(with_numbers(c, t) for c, t in zip(kernel.children, tails, strict=True)),
-        )
+        children = []
+        for i, child in enumerate(kernel.children):
+            prefix = f"{i}."
+            of_child = {
+                name.removeprefix(prefix): value
+                for name, value in numbers.items()
+                if name.startswith(prefix)
+            }
+            children.append(with_numbers(child, of_child))
+        return replace(kernel, children=tuple(children))
     own = {f.name: numbers[f.name] for f in fields(kernel) if f.name in numbers}
     inner = getattr(kernel, "kernel", None)
     if inner is not None:
