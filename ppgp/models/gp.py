@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pyro
 import pyro.distributions as dist
@@ -19,11 +20,13 @@ from ..kernels.fourier_features import Draw
 from ..numerics.blocks import Assembled
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.distributions import GPMarginal
+from ..numerics.kept import Kept, version_of
 from ..priors import LogNormal, Param, PriorLike, Site, moved, prefixed, site, under
 from ..target.capabilities import (
     Capability,
     Components,
     JointGaussian,
+    KeptFactor,
     LatentFunction,
     LeaveOneOut,
     PosteriorFunctions,
@@ -41,7 +44,9 @@ ROWS_AT_ONCE = 2048
 
 
 @dataclass(frozen=True, repr=False)
-class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, JointGaussian):
+class GP(
+    Model, LatentFunction, KeptFactor, PosteriorFunctions, Components, LeaveOneOut, JointGaussian
+):
     """Exact GP regression: y ~ N(mean, K + noise I) with K = kernel(X, X).
 
     Rasmussen & Williams (2006), chapter 2. With ``noise=0`` the known noise of the Dataset is the
@@ -160,8 +165,14 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         chunks = ((s, {**params, **{k: v[s] for k, v in drawn.items()}}) for s in slices)
         return count, chunks
 
+    def _factor(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
+        """Return the root L [*draw, n, n] of the training covariance, and L^-1 (y - mean)."""
+        L = self._root(theta, train)
+        residual = train.y - self.value(theta, "mean", train.X)[..., None]
+        return L, torch.linalg.solve_triangular(L, residual.unsqueeze(-1), upper=False)
+
     def _conditional(
-        self, theta: Theta, X: Tensor, train: Dataset, joint: bool
+        self, theta: Theta, X: Tensor, train: Dataset, joint: bool, kept: Kept | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return the moments of f at X given the training rows.
 
@@ -177,8 +188,11 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         for draws, part in chunks:
             hyper = under("kernel", part)
             mean = self.value(part, "mean", X)[..., None]
-            L = self._root(part, train)
-            w = torch.linalg.solve_triangular(L, (train.y - mean).unsqueeze(-1), upper=False)
+            factor = partial(self._factor, part, train)
+            if kept is None:
+                L, w = factor()
+            else:
+                L, w = kept.get((draws.start, draws.stop, version_of(part)), factor)
             for row in range(0, max(1, len(X)), width):
                 block = X[row : row + width]
                 cross = self.kernel(hyper, train.X, block)
@@ -200,6 +214,7 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         *,
         joint: bool = False,
         noise_sd: Tensor | None = None,
+        kept: Kept | None = None,
     ) -> Distribution:
         """Return the predictive distribution of y at X.
 
@@ -209,12 +224,13 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
             train: the training rows.
             joint: whether the rows are predicted jointly.
             noise_sd: the known noise sd of the new rows [m], if any.
+            kept: where the factor of the training covariance is kept between predictions.
 
         Returns:
             A Normal of batch [draw, m]; if ``joint``, a MultivariateNormal of batch [draw] and
             event [m].
         """
-        mean, spread = self._conditional(theta, X, train, joint)
+        mean, spread = self._conditional(theta, X, train, joint, kept)
         noise = self._noise(theta, X, noise_sd)
         if joint:
             root = cholesky(add_diagonal(spread, noise), "predictive covariance")
@@ -222,9 +238,11 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         # in place: spread is a new tensor as large as the predictions
         return dist.Normal(mean, spread.add_(noise).sqrt_())
 
-    def latent(self, theta: Theta, X: Tensor, train: Dataset) -> Distribution:
+    def latent(
+        self, theta: Theta, X: Tensor, train: Dataset, kept: Kept | None = None
+    ) -> Distribution:
         """Return the predictive distribution of f at X, without the noise: batch [draw, m]."""
-        mean, variance = self._conditional(theta, X, train, False)
+        mean, variance = self._conditional(theta, X, train, False, kept)
         return dist.Normal(mean, variance.sqrt_())
 
     def gaussian(

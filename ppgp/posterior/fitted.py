@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from ..data.dataset import Dataset, Scaler
+from ..numerics.kept import Kept
 from ..numerics.threads import numbers_in
 
 
+@runtime_checkable
 class Fitted(Protocol):
     """The part of a Posterior that is read here; its attributes are documented at ``Posterior``."""
 
@@ -45,6 +47,10 @@ class Fitted(Protocol):
     @property
     def also_seen(self) -> tuple[Any, ...]:
         """Other tables whose rows count as training rows."""
+
+    @property
+    def kept(self) -> Kept:
+        """What predictions share."""
 
     @property
     def seconds(self) -> float:

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, counted
 from ..numerics.batching import in_chunks
+from ..numerics.kept import Kept
 from ..numerics.threads import limited_by
 from ..target.capabilities import (
     Components,
@@ -24,7 +25,7 @@ from ..target.capabilities import (
 from . import arviz_groups, criteria, functions, storage
 from .fitted import with_params, work_at
 from .new_rows import model_inputs
-from .predicting import in_data_units, predict_program, predict_table
+from .predicting import in_data_units, kept_by, predict_program, predict_table
 from .prediction import Prediction
 from .provenance import of_table
 from .summary import cut_short, draws_in, scale_of, table_of
@@ -57,6 +58,8 @@ class Posterior:
         also_seen: Other tables (or arguments of a program) that influenced the fit: those of
             ``init=``, and those on which numbers or networks of the recipe were computed. Their
             rows count as training rows too.
+        kept: What predictions share, such as the factor of the covariance of the training rows.
+            It is no part of a saved file.
     """
 
     model: Any
@@ -70,6 +73,7 @@ class Posterior:
     scaler: Scaler | None = None
     recipe: Any = None
     also_seen: tuple[Any, ...] = ()
+    kept: Kept = field(default_factory=Kept, init=False, repr=False)
 
     @property
     def chains(self) -> int:
@@ -196,7 +200,8 @@ class Posterior:
         model = require(self.model, LatentFunction)
         rows = model_inputs(self, X)
         with torch.no_grad():
-            return in_data_units(self, model.latent(self.theta, rows, self.data), rows)
+            found = model.latent(self.theta, rows, self.data, **kept_by(self))
+        return in_data_units(self, found, rows)
 
     @limited_by(work_at)
     def components(self, X: Any) -> dict[str, Prediction]:

@@ -12,6 +12,7 @@ from torch.distributions import Distribution
 
 from ..data.dataset import noise_of
 from ..errors import NotApplicable
+from ..target.capabilities import KeptFactor, supports
 from .fitted import Fitted, location_and_scale, with_params
 from .new_rows import known_noise, model_inputs
 from .prediction import Prediction
@@ -31,6 +32,11 @@ def in_data_units(fit: Fitted, distribution: Distribution, rows: Tensor) -> Pred
     return Prediction(distribution, offset, scale, fit.data.classes, provenance)
 
 
+def kept_by(fit: Fitted) -> dict[str, Any]:
+    """Return the keyword with which the predictions of a model share what the fit keeps."""
+    return {"kept": fit.kept} if supports(fit.model, KeptFactor) else {}
+
+
 def predict_table(
     fit: Fitted, X: Any, joint: Any, noise_sd: Any, others: Mapping[str, Any]
 ) -> Prediction:
@@ -47,6 +53,7 @@ def predict_table(
     rows = model_inputs(fit, X)
     with torch.no_grad():
         known = known_noise(fit, noise_sd, rows)
+        known |= kept_by(fit)
         found = fit.model.predict(fit.theta, rows, fit.data, joint=bool(joint), **known)
     return in_data_units(fit, found, rows)
 

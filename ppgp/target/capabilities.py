@@ -19,6 +19,7 @@ from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable
+from ..numerics.kept import Kept
 
 __all__ = [
     "BlockMeans",
@@ -28,6 +29,7 @@ __all__ = [
     "Components",
     "FullConditionals",
     "JointGaussian",
+    "KeptFactor",
     "LatentFunction",
     "LeaveOneOut",
     "LikelihoodDerivatives",
@@ -179,6 +181,32 @@ class LatentFunction(Capability):
     @abstractmethod
     def latent(self, theta: Theta, X: Tensor, train: Dataset) -> Distribution:
         """Return the distribution of f at X, batch [draw, n]."""
+
+
+class KeptFactor(Capability):
+    """Predictions that share a factor of the covariance of the training rows."""
+
+    expected = "a model whose predictions share a factor"
+    advice = "call predict without kept"
+
+    @abstractmethod
+    def predict(
+        self,
+        theta: Theta,
+        X: Tensor,
+        train: Dataset,
+        *,
+        joint: bool = False,
+        noise_sd: Tensor | None = None,
+        kept: Kept | None = None,
+    ) -> Distribution:
+        """Return the predictive distribution; the factor is taken from ``kept``, or put there."""
+
+    @abstractmethod
+    def latent(
+        self, theta: Theta, X: Tensor, train: Dataset, kept: Kept | None = None
+    ) -> Distribution:
+        """Return the distribution of f at X; the factor is taken from ``kept``, or put there."""
 
 
 class PosteriorFunctions(Capability):

@@ -118,9 +118,9 @@ def test_white_is_noise_that_no_inducing_variable_has(white: kernels.Kernel) -> 
     slack = 30 * 30 * sparse.JITTER * 1.2 / 0.4
     assert float(lower) == pytest.approx(evidence, abs=slack)
     assert float(upper) == pytest.approx(evidence, abs=slack)
-    assert float(model.prepare(data)._marginal({}, data.X, model.Z).log_prob(data.y)) == pytest.approx(
-        float(lower)
-    )
+    assert float(
+        model.prepare(data)._marginal({}, data.X, model.Z).log_prob(data.y)
+    ) == pytest.approx(float(lower))
     X = waves(7, seed=5).X
     for ask in ("predict", "joint", "latent", "loo"):
         if ask == "loo":

@@ -1,0 +1,95 @@
+"""The factor of the training covariance is kept between predictions of one fit."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+
+import ppgp
+from ppgp import Dataset, inference, models
+from ppgp.models import GP
+from ppgp.numerics.kept import Kept
+
+GENERATOR = torch.Generator().manual_seed(0)
+X = torch.rand(40, 2, generator=GENERATOR, dtype=torch.float64)
+DATA = Dataset(X, X.sin().sum(1))
+NEW = torch.rand(7, 2, generator=GENERATOR, dtype=torch.float64)
+OTHER = torch.rand(5, 2, generator=GENERATOR, dtype=torch.float64)
+
+
+@pytest.fixture
+def factored(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that grows by the number of draws whenever a training covariance is factored."""
+    counts: list[int] = []
+    root = GP._root
+
+    def counted(self: GP, theta: Any, train: Dataset) -> torch.Tensor:
+        counts.append(1)
+        return root(self, theta, train)
+
+    monkeypatch.setattr(GP, "_root", counted)
+    return counts
+
+
+def fitted(how: Any = None) -> ppgp.Posterior:
+    return ppgp.fit(models.GP(), DATA, how or inference.MAP(steps=20), progress=False)
+
+
+@pytest.mark.parametrize("how", [inference.MAP(steps=20), inference.Laplace(draws=12)], ids=repr)
+def test_a_second_prediction_factors_nothing_and_is_that_of_a_fresh_fit(
+    how: Any, factored: list[int]
+) -> None:
+    posterior, fresh = fitted(how), fitted(how)
+    posterior.predict(NEW)
+    count = len(factored)
+    again = posterior.predict(OTHER)
+    latent = posterior.latent(OTHER)
+    joint = posterior.predict(OTHER, joint=True)
+    assert len(factored) == count
+    assert torch.equal(again.mean, fresh.predict(OTHER).mean)
+    assert torch.equal(again.std, fresh.predict(OTHER).std)
+    assert torch.equal(latent.std, fresh.latent(OTHER).std)
+    wanted = fresh.predict(OTHER, joint=True).distribution.scale_tril
+    assert torch.equal(joint.distribution.scale_tril, wanted)
+
+
+def test_changed_draws_are_not_predicted_by_the_old_factor() -> None:
+    posterior, fresh = fitted(), fitted()
+    before = posterior.predict(NEW).mean
+    for one in (posterior, fresh):
+        one.draws["kernel.lengthscale"].mul_(3.0)
+    assert torch.equal(posterior.predict(NEW).mean, fresh.predict(NEW).mean)
+    posterior.draws["noise"] = posterior.draws["noise"] * 50
+    fresh.draws["noise"] = fresh.draws["noise"] * 50
+    assert torch.equal(posterior.predict(NEW).mean, fresh.predict(NEW).mean)
+    assert not torch.allclose(posterior.predict(NEW).mean, before)
+
+
+def test_files_copies_and_pickles_hold_no_factor(tmp_path: Any, factored: list[int]) -> None:
+    posterior = fitted()
+    size = posterior.save(tmp_path / "plain.safetensors").stat().st_size
+    posterior.predict(NEW)
+    assert posterior.kept.size > 0
+    assert posterior.save(tmp_path / "after.safetensors").stat().st_size == size
+    assert copy.deepcopy(posterior.kept).size == 0
+    assert pickle.loads(pickle.dumps(posterior.kept)).size == 0  # noqa: S301
+    count = len(factored)
+    ppgp.load_posterior(tmp_path / "plain.safetensors").predict(NEW)
+    assert len(factored) == count + 1
+
+
+def test_the_limit_bounds_what_is_kept() -> None:
+    kept = Kept(limit=100)
+    small, large = torch.zeros(10).double(), torch.zeros(3).double()
+    assert kept.get("small", lambda: (small,))[0] is small
+    assert kept.size == 80
+    kept.get("large", lambda: (large,))
+    assert kept.size == 80
+    other = torch.zeros(3).double()
+    assert kept.get("large", lambda: (other,))[0] is other
+    assert kept.get("small", lambda: (other,))[0] is small
+    assert Kept(0).get("any", lambda: (small,))[0] is small
