@@ -234,7 +234,9 @@ class Model:
             predictive = distribution_by_rows(lambda rows: self.distribution(theta, rows), X, draws)
         if len(predictive.batch_shape) != 2:
             predictive = predictive.expand(torch.Size([1, len(X)]))
-        return Independent(predictive, 1) if joint else predictive
+        if joint:
+            return Independent(predictive, 1)
+        return predictive
 
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
         """Return {"y": log p(y_i given theta), [draw, n]}."""
@@ -243,12 +245,16 @@ class Model:
     def value(self, theta: Theta, name: str, like: Tensor) -> Tensor:
         """Return theta[name], or the number that this recipe fixes the field ``name`` to."""
         prior = getattr(self, name)
-        return value_of(theta, name, 0.0 if prior is None else prior, like)
+        if prior is None:
+            prior = 0.0
+        return value_of(theta, name, prior, like)
 
 
 def as_given(model: Model) -> Model:
     """Return the recipe before ``prepare``, from which any fit to other rows starts."""
-    return model if model.given is None else model.given
+    if model.given is None:
+        return model
+    return model.given
 
 
 def made_from(ready: M, recipe: Model, rows: tuple[Dataset, Scaler | None] | None = None) -> M:
@@ -266,8 +272,10 @@ def made_from(ready: M, recipe: Model, rows: tuple[Dataset, Scaler | None] | Non
         ``ready`` itself.
     """
     if ready is not recipe:
+        if rows is None:
+            rows = recipe.made_for
         object.__setattr__(ready, "given", as_given(recipe))
-        object.__setattr__(ready, "made_for", recipe.made_for if rows is None else rows)
+        object.__setattr__(ready, "made_for", rows)
     return ready
 
 
@@ -302,7 +310,9 @@ def with_fixed(
     values = []
     for name, shape in shapes.items():
         value = model.value(draws, name, like)
-        values.append(value if name in draws else value.expand(*every, *shape))
+        if name not in draws:
+            value = value.expand(*every, *shape)
+        values.append(value)
     return values
 
 

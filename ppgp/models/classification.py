@@ -46,7 +46,9 @@ def check_determined(data: Dataset, weight: PriorLike, bias: PriorLike) -> None:
     weight, bias = bare(weight), bare(bias)
     if not isinstance(weight, Flat):
         return
-    X = data.X - data.X.mean(0) if isinstance(bias, Flat) else data.X
+    X = data.X
+    if isinstance(bias, Flat):
+        X = X - X.mean(0)
     flat_coefficients = data.d + isinstance(bias, Flat)
     advice = "drop columns, or give the weights a prior such as Normal(0, 1)"
     if flat_coefficients > data.n:
@@ -102,7 +104,9 @@ def separation(data: Dataset, classes: int, weight: PriorLike, bias: PriorLike) 
     A = _margins(data, classes, ends, nearly_flat).double().cpu().numpy()
     if not _separable(A, strictly=False):
         return []
-    how_much = "perfectly" if _separable(A, strictly=True) else "in part (quasi-separation)"
+    how_much = "in part (quasi-separation)"
+    if _separable(A, strictly=True):
+        how_much = "perfectly"
     smallest_sd = float(spread.flatten()[nearly_flat].min())
     consequence = (
         "under flat priors the likelihood has no maximum and some weights grow without end"

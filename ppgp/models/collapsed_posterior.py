@@ -131,7 +131,9 @@ class CollapsedPosterior(Model):
         for one in self._one_by_one(batch, data):
             both.append(torch.stack([one.rows.lower(one.noise), one.rows.upper(one.noise)]))
         lower, upper = torch.stack(both, 1)
-        return (lower[0], upper[0]) if single else (lower, upper)
+        if single:
+            return lower[0], upper[0]
+        return lower, upper
 
     def inducing_posterior(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor]:
         """Return the mean [draw, m] and the covariance [draw, m, m] of q(u) for each draw.

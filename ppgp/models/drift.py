@@ -38,6 +38,37 @@ def checked(drift: object) -> Drift:
     raise SettingError("a drift", repr(drift), do)
 
 
+def check_determined(drift: Drift, X: Tensor, neighbours: int | None) -> None:
+    """Refuse rows, or a number of neighbours, that do not determine the drift.
+
+    Args:
+        drift: the drift, as ``checked`` returns it.
+        X: the inputs of the training rows [n, d].
+        neighbours: number of rows that predict each place; None: all.
+
+    Raises:
+        DataError: if the rows do not determine it.
+        SettingError: if there are fewer neighbours than functions.
+    """
+    F = basis(drift, X, X)
+    n, p = F.shape
+    got = None
+    if p >= n:
+        got = f"{counted(n, 'row')} for {p}"
+    elif int(torch.linalg.matrix_rank(F / F.abs().amax(0).clamp_min(1e-300))) < p:
+        got = "columns that depend on one another"
+    if got is not None:
+        raise DataError(
+            "more rows than functions in the drift, all different", got, "use a simpler drift"
+        )
+    if neighbours is not None and neighbours < p:
+        raise SettingError(
+            f"at least {counted(p, 'neighbour')} for this drift",
+            str(neighbours),
+            "use more, or a simpler drift",
+        )
+
+
 def places(drift: Drift, X: Float[Tensor, "*b n d"]) -> Tensor:
     """Return the columns of X that are coordinates: all but those that the drift names.
 

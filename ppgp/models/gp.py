@@ -36,7 +36,7 @@ from .inducing import medians, refuse_broken
 from .known_noise import known_at, refuse_twins, with_known
 from .matheron import matheron
 from .memory_checks import check_memory_of_covariance, check_memory_of_predictions
-from .sites import Theta, begun, draw, first_draw, number_of_draws, split_params
+from .sites import Theta, begun, draw, first_draw, mean_site, number_of_draws, split_params
 from .units import filled, level, of_gp, power, units_of
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws
@@ -80,7 +80,7 @@ class GP(
         return {
             **prefixed("kernel", self.kernel.sites(d)),
             "noise": site("noise", self.noise, positive=True, zero=True),
-            "mean": site("mean", 0.0 if self.mean is None else self.mean),
+            "mean": mean_site(self.mean),
         }
 
     def work(self, n: int, d: int) -> float:
@@ -361,4 +361,6 @@ def _labels(kernel: Sum) -> list[str]:
 
 def _inner(kernel: Kernel) -> Kernel:
     """Return the kernel as the user wrote it."""
-    return kernel.kernel if isinstance(kernel, Unscaled) else kernel
+    if isinstance(kernel, Unscaled):
+        return kernel.kernel
+    return kernel

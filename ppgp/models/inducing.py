@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..data.arrays import as_tensor
+from ..data.dataset import Scaler
 from ..errors import DataError, NumericalError, NumericalWarning, SettingError, counted
 from ..kernels import Kernel
 from ..numerics.inducing_points import GREEDY, different_rows, select
@@ -85,9 +86,25 @@ def check_given(Z: Tensor, d: int) -> None:
         raise DataError("different inducing inputs", "duplicates among them", "drop the copies")
 
 
+def number_before_data(inducing: int | None) -> int:
+    """Return m, the number of inducing inputs, as far as it is known without the rows."""
+    if inducing is None:
+        return DEFAULT_INDUCING
+    return inducing
+
+
+def in_units_of_model(Z: Tensor | None, scaler: Scaler) -> Tensor | None:
+    """Return inducing inputs given in the units of X on the scale of the model."""
+    if Z is None:
+        return None
+    return scaler.inputs(Z.to(scaler.x_mean))
+
+
 def wanted(inducing: int | None, X: Tensor) -> int:
     """Return how many inducing inputs the recipe asks for."""
-    return min(DEFAULT_INDUCING, len(different_rows(X))) if inducing is None else inducing
+    if inducing is None:
+        return min(DEFAULT_INDUCING, len(different_rows(X)))
+    return inducing
 
 
 def say_if_fewer(Z: Tensor, inducing: int | None, X: Tensor) -> None:
@@ -135,8 +152,11 @@ def place(
             # in single precision a greedy selection distinguishes few rows
             rows, hyper = rows.double(), {name: value.double() for name, value in hyper.items()}
         diagonal = smooth.diag(hyper, rows)
-    residual = None if residual is None else residual.to(rows)
-    features = rows if selection in GREEDY or smooth is not kernel else None
+    if residual is not None:
+        residual = residual.to(rows)
+    features = None
+    if selection in GREEDY or smooth is not kernel:
+        features = rows
     return select(
         selection, m, X, residual, lambda a, b: smooth(hyper, a, b), diagonal, noise, seed, features
     )

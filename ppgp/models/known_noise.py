@@ -18,7 +18,9 @@ def with_known(noise: Tensor, noise_sd: Tensor | None) -> Tensor:
     Returns:
         [*draw, n], or ``noise`` itself if there is no known noise.
     """
-    return noise if noise_sd is None else noise + noise_sd.square()
+    if noise_sd is None:
+        return noise
+    return noise + noise_sd.square()
 
 
 def known_at(X: Tensor, noise_sd: Tensor | None) -> Tensor | None:

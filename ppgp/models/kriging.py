@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
-from ..errors import DataError, NotApplicable, SettingError, counted
+from ..errors import NotApplicable, SettingError
 from ..kernels import Exponential, Kernel
 from ..kernels.base import check_kernel
 from ..kernels.units import Units
@@ -21,12 +21,12 @@ from ..numerics.distributions import TrendMarginal
 from ..priors import Flat, LogNormal, Param, PriorLike, Site, moved, prefixed, site, under
 from ..target.capabilities import BlockMeans, JointGaussian, LatentFunction, LeaveOneOut
 from .base import Model, full_batch_only
-from .drift import Drift, basis, checked, places
+from .drift import Drift, basis, check_determined, checked, places
 from .inducing import medians, refuse_broken
 from .known_noise import known_at, refuse_twins
 from .kriging_equations import KrigingEquations
 from .memory_checks import check_memory_of_covariance
-from .sites import Theta, begun, draw, first_draw
+from .sites import Theta, begun, draw, first_draw, mean_site
 from .units import filled
 
 ESTIMATORS = ("reml", "ml")
@@ -119,12 +119,16 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
     @property
     def kernel(self) -> Kernel:
         """The covariance of the surface."""
-        return Exponential() if self.variogram is None else self.variogram
+        if self.variogram is None:
+            return Exponential()
+        return self.variogram
 
     @property
     def density_at_numbers(self) -> str | None:
         """None for the profile likelihood, which is no density of y."""
-        return None if self.estimator == "ml" and self.drift != "none" else "log_evidence"
+        if self.estimator == "ml" and self.drift != "none":
+            return None
+        return "log_evidence"
 
     def value(self, theta: Theta, name: str, like: Tensor) -> Tensor:
         with_nugget = self
@@ -139,12 +143,14 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
             "nugget": site("nugget", nugget, positive=True, zero=True),
         }
         if self.drift == "none":
-            sites["mean"] = site("mean", 0.0 if self.mean is None else self.mean)
+            sites["mean"] = mean_site(self.mean)
         return sites
 
     def _coordinates(self, d: int) -> int:
         """Return how many of d columns are coordinates."""
-        return d - len(self.drift) if isinstance(self.drift, tuple) else d
+        if isinstance(self.drift, tuple):
+            return d - len(self.drift)
+        return d
 
     def work(self, n: int, d: int) -> float:
         return float(n) ** 3 + super().work(n, d)
@@ -169,33 +175,15 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         where = places(self.drift, data.X)
         self.sites(data.d)
         refuse_broken(self.kernel, where)
-        self._check_drift(data)
+        check_determined(self.drift, data.X, self.neighbours)
         if self.nugget == 0:
             hyper = under("variogram", medians(self.sites(data.d), where, 0))
             nugget = self.kernel.nugget(hyper, where)
             refuse_twins(where, data.noise_sd, nugget, "rows at different places", "nugget")
-        mean = filled(self.mean, data) if self.drift == "none" else self.mean
+        mean = self.mean
+        if self.drift == "none":
+            mean = filled(mean, data)
         return replace(self._with_priors(where, data.y), noise_sd=data.noise_sd, mean=mean)
-
-    def _check_drift(self, data: Dataset) -> None:
-        """Refuse rows, or a number of neighbours, that do not determine the drift."""
-        F = basis(self.drift, data.X, data.X)
-        p = F.shape[1]
-        got = None
-        if p >= data.n:
-            got = f"{counted(data.n, 'row')} for {p}"
-        elif int(torch.linalg.matrix_rank(F / F.abs().amax(0).clamp_min(1e-300))) < p:
-            got = "columns that depend on one another"
-        if got is not None:
-            raise DataError(
-                "more rows than functions in the drift, all different", got, "use a simpler drift"
-            )
-        if self.neighbours is not None and self.neighbours < p:
-            raise SettingError(
-                f"at least {counted(p, 'neighbour')} for this drift",
-                str(self.neighbours),
-                "use more, or a simpler drift",
-            )
 
     def _with_priors(self, where: Tensor, y: Tensor) -> Kriging:
         """Return the recipe with priors centred on the data where it has none."""
@@ -212,8 +200,11 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         variogram = self.variogram
         if variogram is not None:
             variogram = variogram.in_units(Units.none(self._coordinates(len(scaler.x_mean))))
-        nugget = None if self.nugget is None else moved(self.nugget)
-        mean = None if self.mean is None else moved(self.mean)
+        nugget, mean = self.nugget, self.mean
+        if nugget is not None:
+            nugget = moved(nugget)
+        if mean is not None:
+            mean = moved(mean)
         return replace(self, variogram=variogram, nugget=nugget, mean=mean)
 
     def start(self, data: Dataset) -> dict[str, Tensor]:

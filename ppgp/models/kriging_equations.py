@@ -149,7 +149,9 @@ class KrigingEquations(Model):
         near = distance.topk(self.neighbours or train.n, largest=False).indices  # [m, k]
         with_axis = self._with_block_axis(theta, train.d)
         hyper = under("variogram", with_axis)
-        known = None if train.noise_sd is None else train.noise_sd[near]
+        known = None
+        if train.noise_sd is not None:
+            known = train.noise_sd[near]
         C = add_diagonal(self.kernel(hyper, where[near]), self._noise(with_axis, where, known))
         centre = self._centre(theta, where)
         residual = train.y[near] - centre[..., None]

@@ -185,8 +185,12 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
     def _fixed(self, X: Tensor) -> Tensor:
         """Return the part of the mean that is fixed, [n]."""
         uncertain = self._uncertain()
-        weight: Any = 0.0 if "weight" in uncertain else self.weight
-        bias: Any = 0.0 if "bias" in uncertain else self.bias
+        weight: Any = self.weight
+        bias: Any = self.bias
+        if "weight" in uncertain:
+            weight = 0.0
+        if "bias" in uncertain:
+            bias = 0.0
         return X @ tensor_of(weight, X).expand(X.shape[1]) + bias
 
     def _known_noise(self, k: int, like: Tensor) -> Tensor:
@@ -359,7 +363,9 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
 
 def _per_coefficient(value: Number, size: int) -> list[float]:
     """Return one number per coefficient."""
-    return list(value) if isinstance(value, tuple) else [value] * size
+    if isinstance(value, tuple):
+        return list(value)
+    return [value] * size
 
 
 def _inverse_gamma(shape: float, rate: float, u: Tensor) -> Tensor:

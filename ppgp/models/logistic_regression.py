@@ -96,7 +96,9 @@ class LogisticRegression(Model, LinearCoefficients, LikelihoodDerivatives, Probi
         X = data.X
         weight, bias = self.value(theta, "weight", X).expand(data.d), self.value(theta, "bias", X)
         value, gradient, H = binary_curvature(X, data.y, weight, bias)
-        kept = list(range(data.d)) if isinstance(self.weight, Prior) else []
+        kept = []
+        if isinstance(self.weight, Prior):
+            kept += range(data.d)
         if isinstance(self.bias, Prior):
             kept.append(data.d)
         return value, gradient[kept], H[kept][:, kept]

@@ -109,7 +109,9 @@ def matheron(
     if exact:
 
         def shared(*rows: Tensor) -> Tensor:
-            return kernel.shared(theta, *rows) if len(rows) == 1 else kernel(theta, *rows)
+            if len(rows) == 1:
+                return kernel.shared(theta, *rows)
+            return kernel(theta, *rows)
 
         prior: Path = ExactPrior(shared, draw)
         nugget = kernel.nugget(theta, X)
@@ -124,7 +126,9 @@ def matheron(
 
     def path(rows: Tensor) -> Tensor:
         smooth = mean + prior(rows) + (kernel(theta, rows, X) @ weights).mT
-        return smooth if rough is None else smooth + rough(rows)
+        if rough is None:
+            return smooth
+        return smooth + rough(rows)
 
     return path
 
@@ -135,4 +139,6 @@ def _nugget_covariance(
     """Return the covariance of the nugget: diagonal for X1 alone, 0 between X1 and X2."""
     nugget = kernel.nugget(theta, X1)
     assert nugget is not None
-    return torch.diag_embed(nugget) if X2 is None else nugget.new_zeros(len(X1), len(X2))
+    if X2 is None:
+        return torch.diag_embed(nugget)
+    return nugget.new_zeros(len(X1), len(X2))

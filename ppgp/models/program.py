@@ -184,7 +184,9 @@ class Program(Model):
             arguments = dict.fromkeys(data)
         for p in parameters:
             if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
-                arguments[p.name] = None if p.default is p.empty else p.default
+                arguments[p.name] = None
+                if p.default is not p.empty:
+                    arguments[p.name] = p.default
         return arguments
 
 

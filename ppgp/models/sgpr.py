@@ -23,14 +23,16 @@ from .inducing import (
     DEFAULT_INDUCING,
     check_given,
     check_number,
+    in_units_of_model,
     medians,
+    number_before_data,
     place,
     refuse_broken,
     say_if_fewer,
     take_given,
 )
 from .memory_checks import check_memory_of_rows
-from .sites import Theta, begun, draw
+from .sites import Theta, begun, draw, mean_site
 from .units import filled, level, of_gp, power, units_of
 
 SUBSET_ROWS = 1024
@@ -93,11 +95,11 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
         return {
             **prefixed("kernel", self.kernel.sites(d)),
             "noise": site("noise", self.noise, positive=True),
-            "mean": site("mean", 0.0 if self.mean is None else self.mean),
+            "mean": mean_site(self.mean),
         }
 
     def work(self, n: int, d: int) -> float:
-        m = DEFAULT_INDUCING if self.inducing is None else self.inducing
+        m = number_before_data(self.inducing)
         return float(n) * m * m + super().work(n, d)
 
     def check_memory(self, n: int, d: int, like: Tensor) -> None:
@@ -108,7 +110,7 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
         Raises:
             NotEnoughMemory: if they do not fit.
         """
-        m = DEFAULT_INDUCING if self.inducing is None else self.inducing
+        m = number_before_data(self.inducing)
         chunk = min(MATRICES * m, MATRICES * STREAMED / (like.element_size() * n))
         name = f"the covariances of {m:,} inducing inputs with the rows"
         check_memory_of_rows(n, chunk + 10 * m * m / n, like, name, "use fewer inducing inputs")
@@ -150,7 +152,7 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
     def in_units(self, scaler: Scaler) -> SGPR:
         noise = moved(self.noise, power(float(scaler.y_sd), -2), what="noise")
         kernel, mean = self.kernel.in_units(units_of(scaler)), level(self.mean, scaler)
-        Z = None if self.Z is None else scaler.inputs(self.Z.to(scaler.x_mean))
+        Z = in_units_of_model(self.Z, scaler)
         return replace(self, kernel=kernel, noise=noise, mean=mean, Z=Z)
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
@@ -214,12 +216,16 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
         lengthscale = theta.get("kernel.lengthscale")
         if lengthscale is None:
             return {}
-        factor = self.kernel.factor if isinstance(self.kernel, Unscaled) else 1.0
-        return {"inducing": 2.0 * lengthscale.detach() / tensor_of(factor, lengthscale)}
+        step = 2.0 * lengthscale.detach()
+        if isinstance(self.kernel, Unscaled):
+            step = step / tensor_of(self.kernel.factor, lengthscale)
+        return {"inducing": step}
 
     def chunked(self, data: Dataset) -> bool:
         """Return whether Kmn exceeds 256 MB; a traced graph would hold every chunk at once."""
-        m = DEFAULT_INDUCING if self.Z is None else len(self.Z)
+        m = DEFAULT_INDUCING
+        if self.Z is not None:
+            m = len(self.Z)
         return data.n * m * data.X.element_size() > STREAMED
 
     def reselected(self, theta: Theta, data: Dataset) -> SGPR:
@@ -242,7 +248,9 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
             {"inducing": Z}, or {} if fewer rows than there are inducing inputs span the rest.
         """
         Z = self._select(theta, data.X, data.y)
-        return {"inducing": Z} if self.Z is None or len(Z) == len(self.Z) else {}
+        if self.Z is None or len(Z) == len(self.Z):
+            return {"inducing": Z}
+        return {}
 
     def _medians(self, X: Tensor) -> dict[str, Tensor]:
         return medians(self.sites(X.shape[1]), X, self.seed)
@@ -250,7 +258,9 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
     def _select(self, theta: Theta, X: Tensor, y: Tensor | None) -> Tensor:
         """Place inducing inputs at the hyperparameters theta."""
         noise = float(self.value(theta, "noise", X))
-        residual = None if y is None else y - self.value(theta, "mean", X)
+        residual = None
+        if y is not None:
+            residual = y - self.value(theta, "mean", X)
         return place(
             self._selection, self.inducing, self.kernel, theta, X, residual, noise, self.seed
         )
@@ -260,8 +270,10 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
 
     def _inducing_param(self, X: Tensor) -> Tensor:
         """Return the param of the inducing inputs, which starts at Z; Z itself if none moves it."""
-        Z = self.Z if self.Z is not None else self._select_before_fit(X)
-        return pyro.param("inducing", Z.to(X)) if self.learn or self.reselect else Z.to(X)
+        Z = self._inducing_inputs({}, X)
+        if self.learn or self.reselect:
+            return pyro.param("inducing", Z)
+        return Z
 
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
         full_batch_only(

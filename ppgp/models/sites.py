@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyro
 from torch import Tensor
 
-from ..priors import Param, Site
+from ..priors import Param, PriorLike, Site, site
 
 Theta = Mapping[str, Tensor]
 
@@ -36,7 +36,16 @@ def draw(sites: Mapping[str, Site | Param], like: Tensor) -> dict[str, Tensor]:
 def _param(name: str, p: Param, like: Tensor) -> Tensor:
     """Return the value in the param store, which starts as a copy of the recipe's."""
     value = pyro.param(name, p.value.detach().clone().to(like), constraint=p.constraint)
-    return value if p.trained else value.detach()
+    if p.trained:
+        return value
+    return value.detach()
+
+
+def mean_site(mean: PriorLike | None) -> Site:
+    """Return the site of a constant mean; None stands for 0 until ``prepare`` fills it in."""
+    if mean is None:
+        mean = 0.0
+    return site("mean", mean)
 
 
 def begun(sites: Mapping[str, Site | Param]) -> dict[str, Tensor]:
@@ -64,4 +73,6 @@ def first_draw(sites: Mapping[str, Site | Param], theta: Theta) -> dict[str, Ten
 
 def number_of_draws(theta: Theta) -> int:
     """Return the length of the draw axis; 1 if theta is empty."""
-    return next(iter(theta.values())).shape[0] if theta else 1
+    if theta:
+        return next(iter(theta.values())).shape[0]
+    return 1

@@ -70,7 +70,9 @@ class SoftmaxRegression(Model, LinearCoefficients, LikelihoodDerivatives):
             SettingError: for targets that are not the codes 0 .. K - 1.
             DataError: for rows of one class only, or flat weights that the data do not determine.
         """
-        ready = self if self.classes is not None else replace(self, classes=count_classes(data))
+        ready = self
+        if self.classes is None:
+            ready = replace(self, classes=count_classes(data))
         check_labels(ready, data, ready.classes or 2)
         check_two_classes(data)
         check_determined(data, self.weight, self.bias)

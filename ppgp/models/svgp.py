@@ -18,15 +18,16 @@ from ..kernels.base import check_kernel
 from ..likelihoods import Gaussian, Likelihood
 from ..likelihoods.expected_log_likelihood import Expected
 from ..numerics.whitened import Moments, divergence
-from ..priors import Normal, Param, Prior, PriorLike, Site, prefixed, site, under
+from ..priors import Normal, Param, Prior, PriorLike, Site, prefixed, under
 from ..target.capabilities import CollapsedBound, LatentFunction, OwnGuide, SubsetModel
 from .base import Model
 from .inducing import (
-    DEFAULT_INDUCING,
     all_rows,
     check_given,
     check_number,
+    in_units_of_model,
     medians,
+    number_before_data,
     place,
     refuse_broken,
     say_if_fewer,
@@ -34,7 +35,7 @@ from .inducing import (
 )
 from .memory_checks import check_memory_of_rows
 from .sgpr import SGPR
-from .sites import Theta, begun, draw
+from .sites import Theta, begun, draw, mean_site
 from .svgp_predictions import ROWS_AT_ONCE, WhitenedPredictions, scale_of_q
 from .units import filled, level, of_gp, units_of
 
@@ -124,14 +125,16 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         """Return the hyperparameters and v, of shape [K, m] for K latent functions per row."""
-        m = DEFAULT_INDUCING if self.inducing is None else self.inducing
-        return {**self._hyperparameters(d), "v": self._v(m if self.Z is None else len(self.Z))}
+        m = number_before_data(self.inducing)
+        if self.Z is not None:
+            m = len(self.Z)
+        return {**self._hyperparameters(d), "v": self._v(m)}
 
     def _hyperparameters(self, d: int) -> dict[str, Site | Param]:
         return {
             **prefixed("kernel", self.kernel.sites(d)),
             **self.likelihood.sites(),
-            "mean": site("mean", 0.0 if self.mean is None else self.mean),
+            "mean": mean_site(self.mean),
         }
 
     def _v(self, m: int) -> Site:
@@ -139,13 +142,15 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
         return Site(Normal(0.0, 1.0), (k, m) if k > 1 else (m,))
 
     def work(self, n: int, d: int) -> float:
-        m = DEFAULT_INDUCING if self.inducing is None else self.inducing
+        m = number_before_data(self.inducing)
         return float(n) * m * m + super().work(n, d)
 
     @property
     def survey(self) -> int | None:
         """A subset of the rows, or None while inducing inputs must still be chosen among them."""
-        return None if self.Z is None else SURVEY
+        if self.Z is None:
+            return None
+        return SURVEY
 
     def check_memory(self, n: int, d: int, like: Tensor) -> None:
         """Check that the covariances of the inducing inputs with n rows at once fit into memory.
@@ -153,7 +158,7 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
         Raises:
             NotEnoughMemory: if they do not.
         """
-        m = DEFAULT_INDUCING if self.inducing is None else self.inducing
+        m = number_before_data(self.inducing)
         name = f"the covariances of {m:,} inducing inputs with the rows"
         check_memory_of_rows(
             n, MATRICES * m, like, name, "pass SVI(batch_size=1000), or use fewer inducing inputs"
@@ -180,7 +185,9 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
         return replace(ready, Z=Z, inducing=len(Z))
 
     def check(self, data: Dataset) -> None:
-        cheap = replace(self, selection="random") if self.selection == "kmeans" else self
+        cheap = self
+        if self.selection == "kmeans":
+            cheap = replace(self, selection="random")
         cheap.prepare(data)
 
     def _select(self, X: Tensor, y: Tensor | None) -> Tensor:
@@ -194,14 +201,16 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
                 "use 'conditional_variance'",
             )
         theta = medians(self._hyperparameters(X.shape[1]), X, self.seed)
-        residual = None if y is None else y - self.value(theta, "mean", X)
+        residual = None
+        if y is not None:
+            residual = y - self.value(theta, "mean", X)
         noise = float(theta.get("noise", X.new_ones(())))
         return place(
             self.selection, self.inducing, self.kernel, theta, X, residual, noise, self.seed
         )
 
     def in_units(self, scaler: Scaler) -> SVGP:
-        Z = None if self.Z is None else scaler.inputs(self.Z.to(scaler.x_mean))
+        Z = in_units_of_model(self.Z, scaler)
         kernel, mean = self.kernel.in_units(units_of(scaler)), level(self.mean, scaler)
         likelihood = self.likelihood.in_units(float(scaler.y_sd))
         return replace(self, kernel=kernel, likelihood=likelihood, mean=mean, Z=Z)
@@ -225,7 +234,9 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
         """Return the param of the inducing inputs, which starts at Z; Z itself if none moves it."""
         if self.Z is not None:
             Z = self.Z.to(X)
-            return pyro.param("inducing", Z) if self.learn else Z
+            if self.learn:
+                return pyro.param("inducing", Z)
+            return Z
         if not self.learn:
             raise SettingError(
                 "inducing inputs", "an SVGP that has not seen data", "call prepare(data) first"

@@ -52,7 +52,9 @@ class WhitenedPredictions(Model):
         """Return the inducing inputs that belong to theta."""
         if "inducing" in theta:
             return theta["inducing"].to(like)
-        return self._select(like, None) if self.Z is None else self.Z.to(like)
+        if self.Z is None:
+            return self._select(like, None)
+        return self.Z.to(like)
 
     # The next four take theta of one draw, {site: [*event]}, b rows X and m inducing inputs Z.
 
@@ -177,4 +179,6 @@ class WhitenedPredictions(Model):
 
 def scale_of_q(theta: Theta) -> Tensor:
     """Return the root of the covariance of q(v), or its sds if that is diagonal."""
-    return theta["v_scale"] if "v_scale" in theta else theta["v_scale_tril"]
+    if "v_scale" in theta:
+        return theta["v_scale"]
+    return theta["v_scale_tril"]

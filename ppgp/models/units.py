@@ -38,7 +38,9 @@ def level(mean: PriorLike | None, scaler: Scaler) -> PriorLike | None:
     """
     y_mean, y_sd = float(scaler.y_mean), float(scaler.y_sd)
     if mean is None:
-        return None if (y_mean, y_sd) == (0.0, 1.0) else 0.0
+        if (y_mean, y_sd) == (0.0, 1.0):
+            return None
+        return 0.0
     return moved(mean, 1 / y_sd, -y_mean / y_sd, "the mean")
 
 
@@ -52,7 +54,9 @@ def filled(mean: PriorLike | None, data: Dataset, numbers: bool = True) -> Prior
     """
     if mean is not None:
         return mean
-    return float(data.y.mean()) if numbers else 0.0
+    if numbers:
+        return float(data.y.mean())
+    return 0.0
 
 
 def coefficients_in_units(
@@ -97,7 +101,9 @@ def _shift_of_bias(weight: PriorLike, bias: PriorLike, x_mean: tuple[float, ...]
             f"bias={bias!r}",
             "pass standardise=False to fit, or give the bias a prior on the standardised scale",
         )
-    weights = weight if isinstance(weight, tuple) else (weight,) * len(x_mean)
+    weights = (weight,) * len(x_mean)
+    if isinstance(weight, tuple):
+        weights = weight
     return sum(w * m for w, m in zip(weights, x_mean, strict=True))
 
 
@@ -156,8 +162,9 @@ def times(draws: Mapping[str, Tensor], factors: Mapping[str, Factor]) -> dict[st
     for name, value in draws.items():
         factor = factors.get(name, math.nan)
         if isinstance(factor, tuple):
-            per_column = value[..., None] if value.ndim == 2 else value
-            products[name] = per_column * tensor_of(factor, value)
+            if value.ndim == 2:
+                value = value[..., None]
+            products[name] = value * tensor_of(factor, value)
         elif math.isnan(factor):
             products[name] = None
         else:
