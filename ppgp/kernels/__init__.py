@@ -1,4 +1,4 @@
-"""Covariance functions: one kernel a file, and the algebra that combines them."""
+"""Covariance functions, one kernel per file, and their sums, products and wrappers."""
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .anisotropy import Anisotropy

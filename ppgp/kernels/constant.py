@@ -14,7 +14,13 @@ from .hyperparameters import constant_variance
 
 @dataclass(frozen=True)
 class Constant(Kernel):
-    """variance, whatever the rows: f(x) = c with c ~ N(0, variance). Rasmussen & Williams (2006), section 4.2."""
+    """The same variance for all rows: f(x) = c with c ~ N(0, variance).
+
+    Rasmussen & Williams (2006), section 4.2.
+
+    Args:
+        variance: Prior of the variance, or a number that fixes it.
+    """
 
     variance: PriorLike = LogNormal(0.0, 1.0)
     hyper = ("variance",)

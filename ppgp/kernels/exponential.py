@@ -1,4 +1,4 @@
-"""The exponential kernel, of Ornstein and Uhlenbeck."""
+"""The exponential kernel, that of the Ornstein-Uhlenbeck process."""
 
 from __future__ import annotations
 
@@ -17,10 +17,15 @@ from .hyperparameters import constant_variance
 class Exponential(Kernel):
     """variance * exp(-|x - x'| / lengthscale): rough paths, and the default of geostatistics.
 
-    Isotropic in X as the model sees it: ``fit`` scales columns one by one, those that ``Dataset(coordinates=)`` names by one factor.
-    A length in the units of the data, a number, is one length in every direction of the data.
+    Isotropic in X as the model sees it: ``fit`` standardises columns one by one, and those that
+    ``Dataset(coordinates=)`` names by one common factor. A fixed lengthscale is in the units of the
+    data, and is the same in every direction of the data.
 
     Rasmussen & Williams (2006), equation 4.18 with gamma = 1.
+
+    Args:
+        variance: Prior of the variance, or a number that fixes it.
+        lengthscale: Prior of the lengthscale, or a number that fixes it.
     """
 
     variance: PriorLike = LogNormal(0.0, 1.0)

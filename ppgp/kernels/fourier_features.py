@@ -1,4 +1,4 @@
-"""Functions drawn from a Gaussian-process prior, once, to be evaluated anywhere: random Fourier features."""
+"""Functions drawn from a Gaussian-process prior by random Fourier features."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ import torch
 from torch import Tensor
 
 Path = Callable[[Tensor], Tensor]  # X [m, d] -> values [samples, m]
-BUDGET = 4_000_000  # numbers in the largest temporary of one block of rows
+BUDGET = 4_000_000  # the most numbers in a temporary tensor of one block of rows
 
 
 @dataclass(frozen=True)
 class Draw:
-    """How to draw: so many functions of so many features each, random numbers from ``generator``, dtype and device of ``like``."""
+    """The settings of a draw of functions.
+
+    Attributes:
+        samples: The number of functions.
+        features: The number of features per function.
+        generator: The source of random numbers.
+        like: A tensor with the dtype and device of the results.
+    """
 
     samples: int
     features: int
@@ -22,10 +29,14 @@ class Draw:
     like: Tensor
 
     def normal(self, *shape: int) -> Tensor:
+        """Return draws of N(0, 1)."""
         return torch.randn(*shape, generator=self.generator, dtype=torch.float64).to(self.like)
 
     def gamma(self, shape: float, *size: int) -> Tensor:
-        """Gamma(shape, rate 1) through its quantile function: torch's own sampler takes no generator."""
+        """Return draws of Gamma(shape, rate 1).
+
+        They are quantiles of uniform numbers, as torch's own sampler takes no generator.
+        """
         from scipy.special import gammaincinv
 
         u = torch.rand(*size, generator=self.generator, dtype=torch.float64)
@@ -33,17 +44,24 @@ class Draw:
 
 
 def fourier(draw: Draw, frequencies: Tensor, variance: Tensor) -> Path:
-    """sqrt(variance / L) sum_j a_j cos(w_j x) + b_j sin(w_j x), a and b ~ N(0, 1). Rahimi & Recht (2007).
+    """Return sqrt(variance / L) sum_j a_j cos(w_j x) + b_j sin(w_j x), with a and b ~ N(0, 1).
 
-    Each function has frequencies of its own, [samples, L, d], so that over functions mean and covariance are those of the kernel
-    exactly, for any L. What L buys is normality: the excess kurtosis of f(x) - f(x') is of order 1 / L. (With frequencies
-    shared by all functions the covariance itself would be off, by up to variance / sqrt(2 L) a standard error.)
+    Rahimi & Recht (2007). Each function has its own frequencies, so that mean and covariance over
+    functions are exactly those of the kernel, for any L. A larger L makes the functions closer to
+    Gaussian: the excess kurtosis of f(x) - f(x') is of order 1 / L. (With frequencies shared by all
+    functions the covariance itself would have a standard error of up to variance / sqrt(2 L).)
+
+    Args:
+        draw: The settings.
+        frequencies: w, [samples, L, d].
+        variance: The variance of the kernel.
+
+    Returns:
+        A function from X [m, d] to values [samples, m].
     """
     samples, L, _ = frequencies.shape
-    a, b = (
-        (variance / L).sqrt() * draw.normal(samples, 1, L),
-        (variance / L).sqrt() * draw.normal(samples, 1, L),
-    )
+    a = (variance / L).sqrt() * draw.normal(samples, 1, L)
+    b = (variance / L).sqrt() * draw.normal(samples, 1, L)
 
     def path(X: Tensor) -> Tensor:
         blocks = []
@@ -56,22 +74,25 @@ def fourier(draw: Draw, frequencies: Tensor, variance: Tensor) -> Path:
 
 
 def gaussian_frequencies(draw: Draw, d: int, lengthscale: Tensor) -> Tensor:
-    """N(0, 1 / lengthscale^2), [samples, L, d]: the spectral law of the squared exponential."""
+    """Return N(0, 1 / lengthscale^2), [samples, L, d]: the spectral density of RBF."""
     return draw.normal(draw.samples, draw.features, d) / lengthscale
 
 
 def student_frequencies(draw: Draw, d: int, lengthscale: Tensor, nu: float) -> Tensor:
-    """Student's t with 2 nu degrees of freedom: the spectral law of Matern nu. Rasmussen & Williams (2006), equation 4.15."""
-    shared = (
-        draw.gamma(nu, draw.samples, draw.features, 1) / nu
-    )  # chi-squared of 2 nu degrees over 2 nu
-    return (
-        gaussian_frequencies(draw, d, lengthscale)
-        / shared.clamp_min(torch.finfo(shared.dtype).tiny).sqrt()
-    )
+    """Return Student's t with 2 nu degrees of freedom, the spectral density of Matern nu.
+
+    Rasmussen & Williams (2006), equation 4.15.
+    """
+    # chi-squared with 2 nu degrees of freedom, over 2 nu
+    shared = draw.gamma(nu, draw.samples, draw.features, 1) / nu
+    root = shared.clamp_min(torch.finfo(shared.dtype).tiny).sqrt()
+    return gaussian_frequencies(draw, d, lengthscale) / root
 
 
 def gamma_frequencies(draw: Draw, d: int, lengthscale: Tensor, alpha: float) -> Tensor:
-    """Gaussians of precision Gamma(alpha, alpha): the rational quadratic. Rasmussen & Williams (2006), equation 4.20."""
+    """Return Gaussians of precision Gamma(alpha, alpha), the mixture of RationalQuadratic.
+
+    Rasmussen & Williams (2006), equation 4.20.
+    """
     shared = draw.gamma(alpha, draw.samples, draw.features, 1) / alpha
     return gaussian_frequencies(draw, d, lengthscale) * shared.sqrt()

@@ -15,8 +15,12 @@ from .fourier_features import Draw, Path
 class Linear(Kernel):
     """variance * x'x: f(x) = w'x with w ~ N(0, variance I). Rasmussen & Williams (2006), section 2.1.
 
-    Add ``Constant`` for an intercept. Where ``fit`` has standardised X, a prior is on a kernel of x less the mean of the training
-    rows, and so are its draws in the units of the data; a number is on x itself.
+    Add ``Constant`` for an intercept. If ``fit`` standardises X, a prior refers to the kernel of x
+    minus the mean of the training rows, and so do its draws in the units of the data; a number
+    refers to the kernel of x itself.
+
+    Args:
+        variance: Prior of the variance of the weights, or a number that fixes it.
     """
 
     variance: PriorLike = LogNormal(0.0, 1.0)

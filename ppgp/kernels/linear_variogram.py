@@ -1,4 +1,4 @@
-"""The kernel whose variogram is a straight line."""
+"""The kernel with a linear variogram."""
 
 from __future__ import annotations
 
@@ -14,13 +14,19 @@ from .distance import TINY, distance
 
 @dataclass(frozen=True)
 class LinearVariogram(Kernel):
-    """slope * (|x| + |x'| - |x - x'|), Levy's Brownian field, whose variogram is slope * |x - x'| without a sill.
+    """slope * (|x| + |x'| - |x - x'|), Levy's Brownian field.
 
-    A line without a sill has no stationary covariance: this field is 0 at the origin. Under a constant drift (ordinary kriging)
-    the origin has no part in any prediction, and what is left is the linear variogram alone. Levy (1948); Chiles & Delfiner
-    (2012), section 2.5.3. A linear variogram with a sill is a covariance in one dimension only, and is not offered.
-    Where ``fit`` has standardised X, the origin of a slope with a prior is the mean of the training rows, in draws in the units of
-    the data too.
+    Its variogram is slope * |x - x'|, without a sill. Such a variogram has no stationary
+    covariance: this field is 0 at the origin. With a constant drift (ordinary kriging) predictions
+    do not depend on the origin, and are those of the linear variogram. Levy (1948); Chiles &
+    Delfiner (2012), section 2.5.3. A linear variogram with a sill is a covariance in one dimension
+    only, and is not available.
+
+    If ``fit`` standardises X and the slope has a prior, the origin is the mean of the training
+    rows, for draws in the units of the data too.
+
+    Args:
+        slope: Prior of the slope, or a number that fixes it.
     """
 
     slope: PriorLike = LogNormal(0.0, 1.0)

@@ -1,4 +1,4 @@
-"""The Matern kernels with closed forms: nu = 1/2, 3/2, 5/2."""
+"""The Matern kernels that have closed forms: nu = 1/2, 3/2 and 5/2."""
 
 from __future__ import annotations
 
@@ -17,13 +17,21 @@ from .hyperparameters import constant_variance
 
 @dataclass(frozen=True)
 class Matern(Kernel):
-    """variance * (polynomial in s) * exp(-s), s = sqrt(2 nu) |x - x'| / lengthscale. Rasmussen & Williams (2006), equation 4.17.
+    """variance * (polynomial in s) * exp(-s), where s = sqrt(2 nu) |x - x'| / lengthscale.
 
-    Isotropic in X as the model sees it: ``fit`` scales columns one by one, those that ``Dataset(coordinates=)`` names by one factor.
-    A length in the units of the data, a number, is one length in every direction of the data.
+    Isotropic in X as the model sees it: ``fit`` standardises columns one by one, and those that
+    ``Dataset(coordinates=)`` names by one common factor. A fixed lengthscale is in the units of the
+    data, and is the same in every direction of the data.
+
+    Rasmussen & Williams (2006), equation 4.17.
+
+    Args:
+        nu: Smoothness, one of 0.5, 1.5 and 2.5.
+        variance: Prior of the variance, or a number that fixes it.
+        lengthscale: Prior of the lengthscale, or a number that fixes it.
 
     Raises:
-        SettingError: if nu is not 0.5, 1.5 or 2.5.
+        SettingError: If nu is not 0.5, 1.5 or 2.5.
     """
 
     nu: float = 2.5
@@ -36,11 +44,8 @@ class Matern(Kernel):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.nu not in (0.5, 1.5, 2.5):
-            raise SettingError(
-                "nu = 0.5, 1.5 or 2.5 in Matern",
-                repr(self.nu),
-                "use one of them, or RBF for infinity",
-            )
+            do = "use one of them, or RBF for infinity"
+            raise SettingError("nu = 0.5, 1.5 or 2.5 in Matern", repr(self.nu), do)
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         s = math.sqrt(2 * self.nu) * distance(X1, X2, h["lengthscale"])

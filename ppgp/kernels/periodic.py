@@ -15,9 +15,16 @@ from .hyperparameters import constant_variance
 
 @dataclass(frozen=True)
 class Periodic(Kernel):
-    """variance * exp(-2 sum_k sin^2(pi (x_k - x'_k) / period) / lengthscale^2). MacKay (1998), equation 47.
+    """variance * exp(-2 sum_k sin^2(pi (x_k - x'_k) / period) / lengthscale^2).
 
-    The lengthscale is one of the sine, without a unit. Several columns multiply: each repeats with the same period. For one column among many use ``Subspace``.
+    MacKay (1998), equation 47. The lengthscale is relative to the sine and has no unit. With
+    several columns it is the product of the kernels of the columns, which have the same period.
+    For one column among many use ``Subspace``.
+
+    Args:
+        variance: Prior of the variance, or a number that fixes it.
+        lengthscale: Prior of the lengthscale, or a number that fixes it.
+        period: Prior of the period, or a number that fixes it.
     """
 
     variance: PriorLike = LogNormal(0.0, 1.0)

@@ -18,11 +18,16 @@ from .units import Factor, Units
 class Polynomial(Kernel):
     """variance * (x'x + offset)^degree. Rasmussen & Williams (2006), section 4.2.2.
 
-    Where ``fit`` has standardised X, priors are on a kernel of x less the mean of the training rows, and so are its draws in the
-    units of the data; numbers are on x itself.
+    If ``fit`` standardises X, priors refer to the kernel of x minus the mean of the training rows,
+    and so do their draws in the units of the data; numbers refer to the kernel of x itself.
+
+    Args:
+        degree: A positive whole number.
+        variance: Prior of the variance, or a number that fixes it.
+        offset: Prior of the offset, or a number that fixes it.
 
     Raises:
-        SettingError: if degree is not a positive whole number.
+        SettingError: If degree is not a positive whole number.
     """
 
     degree: int = 2
@@ -33,16 +38,17 @@ class Polynomial(Kernel):
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.degree, bool) or not isinstance(self.degree, int) or self.degree < 1:
-            raise SettingError(
-                "a whole degree of 1 or more in Polynomial", repr(self.degree), "use 2 or 3"
-            )
+            wanted = "a whole degree of 1 or more in Polynomial"
+            raise SettingError(wanted, repr(self.degree), "use 2 or 3")
 
     @property
     def dimensions(self) -> Mapping[str, tuple[float, float]]:  # type: ignore[override]
         return {"variance": (2, -2 * self.degree), "offset": (0, 2)}
 
     def factors(self, units: Units) -> dict[str, Factor]:
-        return super().factors(units) if units.isotropic else dict.fromkeys(self.hyper, math.nan)
+        if units.isotropic:
+            return super().factors(units)
+        return dict.fromkeys(self.hyper, math.nan)
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         return h["variance"] * (X1 @ (X1 if X2 is None else X2).mT + h["offset"]).pow(self.degree)

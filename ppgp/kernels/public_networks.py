@@ -1,4 +1,4 @@
-"""What users see as ``ppgp.networks``: the networks of deep kernels, and their training before the fit."""
+"""The public module ``ppgp.networks``: networks of deep kernels, and training before the fit."""
 
 from .networks import CNN, MLP, Network, training
 from .pretraining import pretrained, regressor

@@ -16,12 +16,20 @@ from .hyperparameters import constant_variance
 
 @dataclass(frozen=True)
 class RationalQuadratic(Kernel):
-    """variance * (1 + |x - x'|^2 / (2 alpha lengthscale^2))^-alpha: RBFs of many lengthscales.
+    """variance * (1 + |x - x'|^2 / (2 alpha lengthscale^2))^-alpha.
 
-    Isotropic in X as the model sees it: ``fit`` scales columns one by one, those that ``Dataset(coordinates=)`` names by one factor.
-    A length in the units of the data, a number, is one length in every direction of the data.
+    It is a mixture of RBF kernels with different lengthscales.
+
+    Isotropic in X as the model sees it: ``fit`` standardises columns one by one, and those that
+    ``Dataset(coordinates=)`` names by one common factor. A fixed lengthscale is in the units of the
+    data, and is the same in every direction of the data.
 
     Rasmussen & Williams (2006), equation 4.19.
+
+    Args:
+        variance: Prior of the variance, or a number that fixes it.
+        lengthscale: Prior of the lengthscale, or a number that fixes it.
+        alpha: Prior of the shape of the mixture, or a number that fixes it.
     """
 
     variance: PriorLike = LogNormal(0.0, 1.0)

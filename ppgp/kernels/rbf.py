@@ -18,8 +18,13 @@ from .hyperparameters import constant_variance
 class RBF(Kernel):
     """variance * exp(-|x - x'|^2 / (2 lengthscale^2)). Rasmussen & Williams (2006), equation 4.9.
 
-    Isotropic in X as the model sees it: ``fit`` scales columns one by one, those that ``Dataset(coordinates=)`` names by one factor.
-    A length in the units of the data, a number, is one length in every direction of the data.
+    Isotropic in X as the model sees it: ``fit`` standardises columns one by one, and those that
+    ``Dataset(coordinates=)`` names by one common factor. A fixed lengthscale is in the units of the
+    data, and is the same in every direction of the data.
+
+    Args:
+        variance: Prior of the variance, or a number that fixes it.
+        lengthscale: Prior of the lengthscale, or a number that fixes it.
     """
 
     variance: PriorLike = LogNormal(0.0, 1.0)
@@ -31,7 +36,8 @@ class RBF(Kernel):
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         if X2 is None or X1.shape[-1] <= FEW_COLUMNS:
             return h["variance"] * torch.exp(-0.5 * squared_distance(X1, X2, h["lengthscale"]))
-        # all of the exponent in one matrix product, in double precision: a large matrix is then passed over once, by exp
+        # the whole exponent in one matrix product, in double precision: only ``exp`` passes over
+        # the large matrix again
         A, B = X1.double(), X2.double()
         centre = B.mean(-2, keepdim=True)
         A, B = A - centre, B - centre

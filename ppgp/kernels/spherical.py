@@ -14,13 +14,20 @@ from .hyperparameters import constant_variance
 
 @dataclass(frozen=True)
 class Spherical(Kernel):
-    """variance * (1 - 3 s / 2 + s^3 / 2) for s = |x - x'| / lengthscale < 1, else 0: two balls' common volume.
+    """variance * (1 - 3 s / 2 + s^3 / 2) for s = |x - x'| / lengthscale < 1, else 0.
 
-    Isotropic in X as the model sees it: ``fit`` scales columns one by one, those that ``Dataset(coordinates=)`` names by one factor.
-    A length in the units of the data, a number, is one length in every direction of the data.
+    It is proportional to the common volume of two balls. The lengthscale is the range itself, at
+    which the variogram reaches its sill. It is a covariance in one, two and three dimensions only.
 
-    The lengthscale is the range itself, where the variogram reaches its sill. A covariance in one, two and three dimensions
-    only. Matheron (1965); Chiles & Delfiner (2012), section 2.5.1.
+    Isotropic in X as the model sees it: ``fit`` standardises columns one by one, and those that
+    ``Dataset(coordinates=)`` names by one common factor. A fixed lengthscale is in the units of the
+    data, and is the same in every direction of the data.
+
+    Matheron (1965); Chiles & Delfiner (2012), section 2.5.1.
+
+    Args:
+        variance: Prior of the variance, or a number that fixes it.
+        lengthscale: Prior of the lengthscale, or a number that fixes it.
     """
 
     variance: PriorLike = LogNormal(0.0, 1.0)

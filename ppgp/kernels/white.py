@@ -14,9 +14,13 @@ from .hyperparameters import constant_variance
 
 @dataclass(frozen=True)
 class White(Kernel):
-    """variance where both sides are the same row, else 0: a nugget that belongs to f, not to the observation.
+    """variance where both arguments are the same row, else 0: a nugget that belongs to f.
 
-    Rows are the same when X2 is left out and the index is the same: two measurements at one place are two rows.
+    Two rows are the same if X2 is None and their index is the same: two measurements at one place
+    are two rows. Noise of the observation y belongs to the likelihood instead.
+
+    Args:
+        variance: Prior of the variance, or a number that fixes it.
     """
 
     variance: PriorLike = LogNormal(-2.0, 1.0)
