@@ -1,4 +1,4 @@
-"""Deep kernels: a kernel of the features that a network makes of the inputs."""
+"""Deep kernels: a kernel on features that a neural network computes from the inputs."""
 
 from __future__ import annotations
 
@@ -18,29 +18,33 @@ from .networks import Network, module_of, weights, width
 from .units import Factor, Units
 
 NETWORK = "network"
-COLLAPSED = 1e-6  # spread of all features over the rows, relative to their size, below which all rows are one
+COLLAPSED = 1e-6  # relative spread of the features below which all rows count as equal
 
 
 @dataclass(frozen=True)
 class Deep(Kernel):
-    """kernel(g(x), g(x')), g a network. Wilson, Hu, Salakhutdinov & Xing (2016), equation 5.
+    """kernel(g(x), g(x')), where g is a network.
 
-    The weights are params named ``network.<param>``, which MAP and SVI optimise; with a ``prior`` they are sites, and
-    inference is over them too. The network runs on copies of them, so that the recipe is never trained. It reads X as the model sees
-    it, standardised inside ``fit``; lengths of the kernel are those of features, and have no unit.
+    Wilson, Hu, Salakhutdinov & Xing (2016), equation 5. The weights are params named
+    ``network.<param>``, which MAP and SVI optimise; with a ``prior`` they are sites, which are
+    inferred like the others. The network runs on copies of them, so that the recipe is never
+    trained. It reads X as the model sees it, standardised inside ``fit``; lengthscales of the inner
+    kernel refer to features, and have no unit.
 
-    The marginal likelihood guards against few weights, not thousands: L-BFGS drives the noise towards 0 where Adam, which drops
-    units out, does not. Ober, Rasmussen & van der Wilk (2021) show how badly; judge by rows held out.
+    The marginal likelihood does not protect thousands of weights from overfitting: L-BFGS drives
+    the noise towards 0; Adam with dropout does not. See Ober, Rasmussen & van der Wilk (2021), and
+    judge a deep kernel by held-out rows.
 
     Args:
-        network: ``MLP``, ``CNN``, or any torch module from rows [n, d] to features [n, q] (a copy is kept).
-        kernel: of the features.
-        prior: of every weight; None: params.
-        frozen: leave the weights where they are: a kernel on the features of a network trained beforehand.
+        network: ``MLP``, ``CNN``, or any torch module from rows [n, d] to features [n, q] (a copy
+            is kept).
+        kernel: The kernel on the features.
+        prior: The prior of every weight; None makes the weights params.
+        frozen: Whether the weights stay as they are, for a network that was trained before.
 
     Raises:
-        SettingError: if the network is no network, or lies in another, or is frozen and has a prior; on use, if it does not fit
-            the columns of X.
+        SettingError: If the network is not a network, lies inside another, or is frozen and has a
+            prior; on use, if it does not fit the columns of X.
     """
 
     network: Any
@@ -53,35 +57,31 @@ class Deep(Kernel):
         super().__post_init__()
         if not isinstance(self.network, Network | nn.Module) or not isinstance(self.kernel, Kernel):
             got = f"Deep({type(self.network).__name__}, {type(self.kernel).__name__})"
-            raise SettingError(
-                "a network and a kernel in Deep", got, "for example Deep(MLP(), RBF())"
-            )
+            do = "for example Deep(MLP(), RBF())"
+            raise SettingError("a network and a kernel in Deep", got, do)
         if self.frozen and self.prior is not None:
             raise SettingError("weights with a prior, or frozen", "both", "leave one out")
         if isinstance(self.network, nn.Module):
             object.__setattr__(self, "network", copy.deepcopy(self.network))
 
     def __repr__(self) -> str:
-        own = (
-            repr(self.network)
-            if isinstance(self.network, Network)
-            else f"<{type(self.network).__name__}>"
-        )
-        return f"Deep(network={own}, kernel={self.kernel!r}, prior={self.prior!r}, frozen={self.frozen})"
+        network = f"<{type(self.network).__name__}>"
+        if isinstance(self.network, Network):
+            network = repr(self.network)
+        settings = f"kernel={self.kernel!r}, prior={self.prior!r}, frozen={self.frozen}"
+        return f"Deep(network={network}, {settings})"
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         given = self.kernel.sites(width(self.network, d))
-        # features lie in a ball, whatever their number
-        inner: dict[str, Site | Param] = {
-            name: s if isinstance(s, Param) else replace(s, prior=per_column(s.prior, 1))
-            for name, s in given.items()
-        }
+        # features lie in a ball of one radius, whatever their number
+        inner: dict[str, Site | Param] = {}
+        for name, s in given.items():
+            inner[name] = s
+            if not isinstance(s, Param):
+                inner[name] = replace(s, prior=per_column(s.prior, 1))
         if any(name.startswith(NETWORK + ".") for name in inner):
-            raise SettingError(
-                "one network in a kernel",
-                "a Deep in a Deep",
-                "put one network after the other in a module",
-            )
+            do = "put one network after the other in a module"
+            raise SettingError("one network in a kernel", "a Deep in a Deep", do)
         parameters, buffers = weights(module_of(self.network, d))
         own: dict[str, Site | Param] = {}
         for name, value in parameters.items():
@@ -105,16 +105,15 @@ class Deep(Kernel):
         return Units.none(width(self.network, len(units.x_sd)), units.y_sd)
 
     def features(self, theta: Theta, X: Tensor) -> Tensor:
-        """g(X), [*batch, n, q]; weights that are not in theta are those of the recipe."""
+        """Return g(X), [*batch, n, q]; weights that theta lacks are those of the recipe."""
         module = module_of(self.network, X.shape[-1])
         given = under(NETWORK, theta)
         parameters, buffers = weights(module)
         initial: dict[str, Tensor] = {**parameters, **buffers}
         shapes = {name: value.shape for name, value in initial.items()}
         state = {name: given.get(name, value).to(X) for name, value in initial.items()}
-        batch = torch.broadcast_shapes(
-            *(v.shape[: v.ndim - len(shapes[name])] for name, v in state.items())
-        )
+        batches = (v.shape[: v.ndim - len(shapes[name])] for name, v in state.items())
+        batch = torch.broadcast_shapes(*batches)
 
         def run(state: dict[str, Tensor], X: Tensor) -> Tensor:
             flat = X.reshape(-1, X.shape[-1])
@@ -123,15 +122,17 @@ class Deep(Kernel):
         if not batch:
             return run(state, X)
         batch = torch.broadcast_shapes(batch, X.shape[:-2])
-        each = {
-            name: v.expand(batch + shapes[name]).reshape(-1, *shapes[name])
-            for name, v in state.items()
-        }
-        rows = X if X.ndim == 2 else X.expand(batch + X.shape[-2:]).reshape(-1, *X.shape[-2:])
-        several = torch.vmap(run, in_dims=(0, None if X.ndim == 2 else 0), randomness="different")
+        each = {}
+        for name, value in state.items():
+            each[name] = value.expand(batch + shapes[name]).reshape(-1, *shapes[name])
+        rows, axis_of_rows = X, None
+        if X.ndim > 2:
+            rows, axis_of_rows = X.expand(batch + X.shape[-2:]).reshape(-1, *X.shape[-2:]), 0
+        several = torch.vmap(run, in_dims=(0, axis_of_rows), randomness="different")
         return several(each, rows).reshape(*batch, X.shape[-2], -1)
 
     def _inner(self, theta: Theta) -> dict[str, Tensor]:
+        """Return the part of theta that belongs to the kernel on the features."""
         return {name: value for name, value in theta.items() if not name.startswith(NETWORK + ".")}
 
     def to_feature_space(self, theta: Theta, *tables: Tensor) -> tuple[Kernel, Theta, list[Tensor]]:
@@ -139,11 +140,9 @@ class Deep(Kernel):
         return self.kernel, self._inner(theta), list(features.split([len(X) for X in tables], -2))
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        return self.kernel(
-            self._inner(theta),
-            self.features(theta, X1),
-            None if X2 is None else self.features(theta, X2),
-        )
+        first = self.features(theta, X1)
+        second = None if X2 is None else self.features(theta, X2)
+        return self.kernel(self._inner(theta), first, second)
 
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
         return self.kernel.diag(self._inner(theta), self.features(theta, X))
@@ -157,27 +156,29 @@ class Deep(Kernel):
         return lambda X: inner(self.features(theta, X))
 
     def check_fit(self, theta: Theta, X: Tensor) -> list[str]:
-        """A sentence where features are not finite, or the same in all rows."""
+        """Return a warning if features are not finite, or the same in all rows."""
         F = self.features(theta, X)
-        if not bool(torch.isfinite(F).all()):
-            bad = torch.nonzero(
-                ~torch.isfinite(F).flatten(0, -3).all(-1).all(0)
-                if F.ndim > 2
-                else ~torch.isfinite(F).all(-1)
-            )
-            where = listed(bad.flatten().tolist(), "row")
+        finite = torch.isfinite(F)
+        if not bool(finite.all()):
+            rows = finite.all(-1)
+            if F.ndim > 2:
+                rows = finite.flatten(0, -3).all(-1).all(0)
+            where = listed(torch.nonzero(~rows).flatten().tolist(), "row")
             return [
-                f"the network gives features that are not finite in {where}: check the data there, or lower the learning rate"
+                f"the network gives features that are not finite in {where}: check the data "
+                "there, or lower the learning rate"
             ]
-        spread = (F - F.mean(-2, keepdim=True)).square().mean((-2, -1)).sqrt()
-        size = F.square().mean((-2, -1)).sqrt()
-        if (
-            len(X) > 1
-            and not torch.equal(X, X[:1].expand_as(X))
-            and bool((spread <= COLLAPSED * size).all())
-        ):
+        if len(X) > 1 and not torch.equal(X, X[:1].expand_as(X)) and _collapsed(F):
             return [
-                "the network gives the same features in all rows, so that the kernel sees no inputs: lower the learning rate, start "
-                "from networks.pretrained, or leave the network out"
+                "the network gives the same features in all rows, so that the kernel sees no "
+                "inputs: lower the learning rate, start from networks.pretrained, or leave the "
+                "network out"
             ]
         return self.kernel.check_fit(self._inner(theta), F)
+
+
+def _collapsed(F: Tensor) -> bool:
+    """Whether the features [*batch, n, q] hardly differ between the rows, in every batch entry."""
+    spread = (F - F.mean(-2, keepdim=True)).square().mean((-2, -1)).sqrt()
+    size = F.square().mean((-2, -1)).sqrt()
+    return bool((spread <= COLLAPSED * size).all())

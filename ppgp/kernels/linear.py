@@ -13,7 +13,9 @@ from .fourier_features import Draw, Path
 
 @dataclass(frozen=True)
 class Linear(Kernel):
-    """variance * x'x: f(x) = w'x with w ~ N(0, variance I). Rasmussen & Williams (2006), section 2.1.
+    """variance * x'x: f(x) = w'x with w ~ N(0, variance I).
+
+    Rasmussen & Williams (2006), section 2.1.
 
     Add ``Constant`` for an intercept. If ``fit`` standardises X, a prior refers to the kernel of x
     minus the mean of the training rows, and so do its draws in the units of the data; a number

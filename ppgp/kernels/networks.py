@@ -1,11 +1,15 @@
-"""Small encoders for deep kernels: records that build a torch module for inputs of d columns, the same one every time.
+"""Small neural networks for deep kernels.
 
-A record prints, compares and is stored as plain data; any ``nn.Module`` from rows [n, d] to features [n, q] serves in its place.
+A network is a record that builds a torch module for inputs of d columns, the same one every time.
+It prints, compares and is stored as plain data. Any ``nn.Module`` from rows [n, d] to features
+[n, q] can take its place.
 
-Features are bounded: each lies within 2 / sqrt(out) of 0, so that no two rows are further apart than 4 whatever the width. A
-network of free scale could undo any lengthscale by growing its weights; within a ball of radius 2 a lengthscale of 1, the centre
-of the default prior, stands between "all rows are alike" and "no two rows are". Standardising features over the rows at
-hand would tie the covariance of two rows to the company they keep, and the kernel would no longer be a function of two points.
+Features are bounded: each lies within 2 / sqrt(out) of 0, so that two rows are at most 4 apart,
+whatever the number of features. A network of free scale could undo any lengthscale by growing its
+weights. Within a ball of radius 2, a lengthscale of 1, the centre of the default prior, lies
+between "all rows are alike" and "no two rows are alike". Standardising the features over the
+current rows would make the covariance of two rows depend on the other rows, and the kernel would
+no longer be a function of two points.
 """
 
 from __future__ import annotations
@@ -38,12 +42,12 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 }
 RADIUS = 2.0
 T = TypeVar("T")
-AT_ONCE = 2**22  # numbers between two layers of convolution
+AT_ONCE = 2**22  # the most numbers between two layers of convolution
 _TRAINING: ContextVar[bool] = ContextVar("training", default=False)
 
 
 class _Own(threading.local):
-    """What one thread of Python has for itself."""
+    """The modules of one thread of Python."""
 
     def __init__(self) -> None:
         self.modules: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
@@ -53,33 +57,42 @@ _OWN = _Own()
 
 
 class Network:
-    """The interface: ``build(d)`` is a new module from rows [n, d] to features [n, q], in float64; ``layers(d)`` makes it."""
+    """The interface of networks: ``build(d)`` returns a new module from [n, d] to [n, q].
+
+    A subclass defines ``layers``. Modules are in float64.
+
+    Attributes:
+        seed: The seed of the initial weights.
+    """
 
     seed: int
 
     def layers(self, d: int) -> nn.Module:
+        """Return the module for inputs of d columns, with any initial weights."""
         raise NotImplementedError
 
     def build(self, d: int) -> nn.Module:
-        """The same weights every time, and nobody else's random numbers used up."""
+        """Return a module with the same weights every time; no other random numbers are used."""
         with stream(self.seed):
             return _initialised(self.layers(d))
 
 
 class Bounded(nn.Module):
-    """x [n, q] -> RADIUS / sqrt(q) tanh(x): within a ball, for the reason that stands at the top of this file."""
+    """x [n, q] -> RADIUS / sqrt(q) tanh(x), within a ball; this module's docstring says why."""
 
     def forward(self, x: Tensor) -> Tensor:
         return RADIUS / math.sqrt(x.shape[-1]) * torch.tanh(x)
 
 
 class InBlocks(nn.Sequential):
-    """Layers applied to so many rows at a time, unless they train: the values between two layers of convolution are many, and of
-    all rows at once they leave the cache, several times slower.
+    """Layers that are applied to blocks of rows, except in training.
+
+    The values between two layers of convolution do not fit into the cache for all rows at once,
+    which is several times slower.
 
     Args:
-        layers: the layers in order.
-        rows: at a time; None: all.
+        *layers: The layers in order.
+        rows: Rows per block; None for all.
     """
 
     def __init__(self, *layers: Any, rows: int | None = None) -> None:
@@ -94,17 +107,21 @@ class InBlocks(nn.Sequential):
 
 @dataclass(frozen=True)
 class MLP(Network):
-    """A multilayer perceptron, [n, d] -> [n, out]; deep kernels with it: Wilson, Hu, Salakhutdinov & Xing (2016).
+    """A multilayer perceptron, [n, d] -> [n, out].
+
+    For deep kernels see Wilson, Hu, Salakhutdinov & Xing (2016).
 
     Args:
-        hidden: units of each hidden layer.
-        out: how many features.
+        hidden: The number of units of each hidden layer.
+        out: The number of features.
         activation: "relu", "tanh", "gelu" or "silu".
-        dropout: share of the hidden units left out in a stochastic step of MAP or SVI. Srivastava et al. (2014).
-        seed: of the initial weights, N(0, 2 / inputs of the unit). He et al. (2015).
+        dropout: The share of hidden units that are left out in a stochastic step of MAP or SVI.
+            Srivastava et al. (2014).
+        seed: The seed of the initial weights, N(0, 2 / inputs of the unit). He et al. (2015).
 
     Raises:
-        SettingError, UnknownName: if a size, the dropout or the activation is none.
+        SettingError: If a size is not a positive whole number, or the dropout not in [0, 1).
+        UnknownName: If the activation is not known.
     """
 
     hidden: tuple[int, ...] = (64, 64)
@@ -121,30 +138,33 @@ class MLP(Network):
         layers: list[nn.Module] = []
         width = d
         for units in self.hidden:
-            layers += [
-                nn.Linear(width, units, dtype=torch.float64),
-                ACTIVATIONS[self.activation](),
-                nn.Dropout(self.dropout),
-            ]
+            linear = nn.Linear(width, units, dtype=torch.float64)
+            layers += [linear, ACTIVATIONS[self.activation](), nn.Dropout(self.dropout)]
             width = units
         return nn.Sequential(*layers, nn.Linear(width, self.out, dtype=torch.float64), Bounded())
 
 
 @dataclass(frozen=True)
 class CNN(Network):
-    """Blocks of convolution, activation and pooling, then a linear layer: flat rows of square images, [n, side^2] -> [n, out].
+    """Blocks of convolution, activation and pooling, then a linear layer.
 
-    LeCun, Bottou, Bengio & Haffner (1998).
+    It maps flattened square images [n, side^2] to features [n, out]. LeCun, Bottou, Bengio &
+    Haffner (1998).
 
     Args:
-        channels: of each block, which halves the sides of the image.
-        out: how many features.
-        activation, dropout, seed: as in MLP; the dropout is before the linear layer.
-        normalise: each channel of a convolution by its mean and variance, those of the batch while ``pretrained`` trains and the
-            running ones, buffers that nothing moves, in a kernel. Ioffe & Szegedy (2015).
+        channels: The channels of each block; a block halves the sides of the image.
+        out: The number of features.
+        activation: "relu", "tanh", "gelu" or "silu".
+        dropout: The share of units that are left out before the linear layer, as in MLP.
+        seed: The seed of the initial weights, as in MLP.
+        normalise: Whether each channel of a convolution is normalised by its mean and variance.
+            They are those of the batch while ``pretrained`` trains, and the running ones (constant
+            buffers) in a kernel. Ioffe & Szegedy (2015).
 
     Raises:
-        SettingError, UnknownName: if an option is none; on use, if a row is not a square image of at least 2^blocks pixels a side.
+        SettingError: If a size is not a positive whole number, or the dropout not in [0, 1); on
+            use, if a row is not a square image with sides of at least 2^blocks pixels.
+        UnknownName: If the activation is not known.
     """
 
     channels: tuple[int, ...] = (8, 16, 16)
@@ -158,36 +178,28 @@ class CNN(Network):
         object.__setattr__(self, "channels", tuple(self.channels))
         _check(self, self.activation, self.dropout, (*self.channels, self.out))
         if not self.channels:
-            raise SettingError(
-                "at least one block in CNN", "no channels", "for example channels=(8, 16, 16)"
-            )
+            do = "for example channels=(8, 16, 16)"
+            raise SettingError("at least one block in CNN", "no channels", do)
 
     def layers(self, d: int) -> nn.Module:
         side, least = math.isqrt(d), 2 ** len(self.channels)
         if side * side != d or side < least:
-            raise SettingError(
-                f"rows that are square images of at least {least} x {least} for CNN",
-                counted(d, "column"),
-                "use MLP",
-            )
+            wanted = f"rows that are square images of at least {least} x {least} for CNN"
+            raise SettingError(wanted, counted(d, "column"), "use MLP")
         layers: list[nn.Module] = [nn.Unflatten(1, (1, side, side))]
         before = 1
+        bias = not self.normalise
         for channels in self.channels:
-            layers.append(
-                nn.Conv2d(
-                    before, channels, 3, padding=1, bias=not self.normalise, dtype=torch.float64
-                )
-            )
+            layers.append(nn.Conv2d(before, channels, 3, padding=1, bias=bias, dtype=torch.float64))
             if self.normalise:
                 layers.append(nn.BatchNorm2d(channels, dtype=torch.float64))
             layers += [ACTIVATIONS[self.activation](), nn.MaxPool2d(2)]
             before, side = channels, side // 2
         head = nn.Linear(before * side * side, self.out, dtype=torch.float64)
         rows = max(1, AT_ONCE // (self.channels[0] * d))
-        built = InBlocks(
-            *layers, nn.Flatten(), nn.Dropout(self.dropout), head, Bounded(), rows=rows
-        )
-        return built.to(memory_format=torch.channels_last)  # type: ignore[call-overload] # a third faster on a CPU
+        layers += [nn.Flatten(), nn.Dropout(self.dropout), head, Bounded()]
+        # channels_last is a third faster on a CPU; torch's annotations lack this overload
+        return InBlocks(*layers, rows=rows).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def _check(network: Network, activation: str, dropout: float, sizes: tuple[int, ...]) -> None:
@@ -201,23 +213,25 @@ def _check(network: Network, activation: str, dropout: float, sizes: tuple[int, 
 
 
 def _initialised(module: nn.Module) -> nn.Module:
-    """Weights N(0, gain / fan in), biases 0; the last layer's gain is 1, so that few features start where tanh is flat."""
+    """Initialise weights by N(0, gain / fan in) and biases by 0.
+
+    The gain of the last layer is 1, so that few features start where tanh is flat.
+    """
     layers = [m for m in module.modules() if isinstance(m, nn.Linear | nn.Conv2d)]
     for layer in layers:
-        nn.init.kaiming_normal_(
-            layer.weight, nonlinearity="linear" if layer is layers[-1] else "relu"
-        )
+        nonlinearity = "linear" if layer is layers[-1] else "relu"
+        nn.init.kaiming_normal_(layer.weight, nonlinearity=nonlinearity)
         if layer.bias is not None:
             nn.init.zeros_(layer.bias)
     return module
 
 
-# -- modes -------------------------------------------------------------------------------------------------------
+# -- modules in kernels ------------------------------------------------------------------------
 
 
 @contextmanager
 def training() -> Iterator[None]:
-    """Networks drop units out inside, in this thread alone; everywhere else they do not."""
+    """A context in which networks apply dropout, in this thread only."""
     token = _TRAINING.set(True)
     try:
         yield
@@ -226,9 +240,11 @@ def training() -> Iterator[None]:
 
 
 def module_of(network: Network | nn.Module, d: int) -> nn.Module:
-    """The module that a kernel runs on rows of d columns: a clone that nobody trains, dropping out inside ``training()``.
+    """Return the module that a kernel runs on rows of d columns, with dropout in ``training()``.
 
-    Each thread of Python has one of its own, on the same numbers: ``functional_call`` puts the weights into the module."""
+    It is a clone that is never trained. Each thread of Python has its own module over the same
+    numbers, as ``functional_call`` puts the weights into the module.
+    """
     shared = _built(network, d, _TRAINING.get())
     if shared not in _OWN.modules:
         same = {id(value): value for value in (*shared.parameters(), *shared.buffers())}
@@ -238,24 +254,20 @@ def module_of(network: Network | nn.Module, d: int) -> nn.Module:
 
 @lru_cache(maxsize=32)
 def _built(network: Network | nn.Module, d: int, train: bool) -> nn.Module:
-    module = (
-        (network.build(d) if isinstance(network, Network) else copy.deepcopy(network))
-        .requires_grad_(False)
-        .eval()
-    )
-    for part in (
-        module.modules()
-    ):  # dropout alone: what estimates statistics in train mode would change buffers in place
+    module = network.build(d) if isinstance(network, Network) else copy.deepcopy(network)
+    module.requires_grad_(False).eval()
+    # only dropout: layers that estimate statistics in train mode would change buffers in place
+    for part in module.modules():
         part.training = train and isinstance(part, _DropoutNd)
     return module
 
 
 @lru_cache(maxsize=32)
 def width(network: Network | nn.Module, d: int) -> int:
-    """How many features it makes of rows of d columns.
+    """Return the number of features that a network computes from rows of d columns.
 
     Raises:
-        SettingError: if it cannot take them, or does not give [n, q].
+        SettingError: If it does not take these rows, or does not return [n, q].
     """
     module = _built(network, d, False)
     like = next((p for p in module.parameters()), torch.zeros((), dtype=torch.float64))
@@ -264,20 +276,16 @@ def width(network: Network | nn.Module, d: int) -> int:
             shape = list(module(torch.zeros(2, d, dtype=like.dtype, device=like.device)).shape)
     except (RuntimeError, ValueError, TypeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise SettingError(
-            f"a network that takes rows of {counted(d, 'column')}", reason, "give it as many inputs"
-        ) from None
+        wanted = f"a network that takes rows of {counted(d, 'column')}"
+        raise SettingError(wanted, reason, "give it as many inputs") from None
     if len(shape) != 2 or shape[0] != 2 or shape[1] < 1:
-        raise SettingError(
-            "a network from rows [n, d] to features [n, q]",
-            f"{shape} from 2 rows",
-            "flatten its output",
-        )
+        wanted = "a network from rows [n, d] to features [n, q]"
+        raise SettingError(wanted, f"{shape} from 2 rows", "flatten its output")
     return shape[1]
 
 
 def instances_in(record: Any, kind: type[T]) -> Iterator[T]:
-    """What is of that kind among the fields of a record, and of the records in it."""
+    """Yield the instances of a class among the fields of a record, and of the records in it."""
     if isinstance(record, kind):
         yield record
     elif isinstance(record, tuple | list):
@@ -289,13 +297,13 @@ def instances_in(record: Any, kind: type[T]) -> Iterator[T]:
 
 
 def modules_in(record: Any) -> Iterator[nn.Module]:
-    """The torch modules among the fields of a record, and of the records in it."""
+    """Yield the torch modules among the fields of a record, and of the records in it."""
     return instances_in(record, nn.Module)
 
 
 def drops_out(record: Any) -> bool:
-    """Whether a network somewhere in the record drops units out in train mode."""
-    if getattr(record, "frozen", False):  # a network that is not trained
+    """Whether a network somewhere in the record has dropout."""
+    if getattr(record, "frozen", False):  # such a network is not trained
         return False
     if isinstance(record, Network):
         return bool(getattr(record, "dropout", 0.0))
@@ -309,9 +317,9 @@ def drops_out(record: Any) -> bool:
 
 
 def weights(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Parameters and buffers by name; whole-number buffers (counters of batches) are not needed to run it."""
+    """Return parameters and buffers by name.
+
+    Whole-number buffers (counters of batches) are left out, as they are not needed to run it.
+    """
     buffers = {name: b for name, b in module.named_buffers() if b.is_floating_point()}
     return dict(module.named_parameters()), buffers
-
-
-# -- training beforehand -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Weights of a network that has learned to predict y before it becomes part of a kernel."""
+"""Training of a network to predict y, before it becomes part of a kernel."""
 
 from __future__ import annotations
 
@@ -26,26 +26,36 @@ def pretrained(
     seed: int = 0,
     standardise: bool = True,
 ) -> nn.Module:
-    """A new module, trained with a linear head (then thrown away) to predict y by least squares: a start for ``Deep``.
+    """Return a new module that was trained to predict y by least squares, a start for ``Deep``.
 
-    Adam (Kingma & Ba 2015) on mini-batches, with the one-cycle schedule of Smith & Topin (2019), dropout on. What it is given is
-    left as it was. The module knows the rows: a fit with it in its recipe counts them as seen.
+    It is trained with a linear head, which is then discarded, by Adam (Kingma & Ba 2015) on
+    mini-batches with the one-cycle schedule of Smith & Topin (2019) and with dropout. The network
+    that is passed does not change. The module remembers its rows: a fit whose recipe contains it
+    counts them as training rows.
 
     Args:
-        network: a record or a module.
+        network: A network record, or a torch module.
         data: X [n, d], y [n].
-        learning_rate: the highest of the cycle.
-        standardise: as in ``ppgp.fit``, so that the kernel later sees the inputs that the network was trained on.
+        epochs: Passes over the rows.
+        learning_rate: The highest of the cycle.
+        batch_size: Rows per step.
+        seed: The seed of the head, the order of the rows and the dropout.
+        standardise: Whether to standardise as ``ppgp.fit`` does, so that the kernel later sees
+            inputs on the scale that the network was trained on.
+
+    Returns:
+        The trained module, from rows [n, d] to features [n, q].
 
     Raises:
-        SettingError: if epochs, batch_size or learning_rate is not positive, or the network does not fit the data.
+        SettingError: If epochs, batch_size or learning_rate is not positive, or the network does
+            not fit the data.
     """
     table = data.standardised()[0] if standardise else data
-    both = regressor(
+    with_head = regressor(
         network, table, epochs=epochs, learning_rate=learning_rate, batch_size=batch_size, seed=seed
     )
-    mark(both[0], data, before=origin_of(network))
-    return both[0]
+    mark(with_head[0], data, before=origin_of(network))
+    return with_head[0]
 
 
 def regressor(
@@ -57,34 +67,51 @@ def regressor(
     batch_size: int = BATCH,
     seed: int = 0,
 ) -> nn.Sequential:
-    """What ``pretrained`` trains, with its head: [n, d] -> features [n, q] -> [n, 1], on the scale that the data have."""
-    for name, value in (
-        ("epochs", epochs),
-        ("batch_size", batch_size),
-        ("learning_rate", learning_rate),
-    ):
+    """Return the module that ``pretrained`` trains, with its head.
+
+    It maps [n, d] to features [n, q] to predictions [n, 1], on the scale of the data.
+
+    Args:
+        network: A network record, or a torch module.
+        data: X [n, d], y [n].
+        epochs: Passes over the rows.
+        learning_rate: The highest of the cycle.
+        batch_size: Rows per step.
+        seed: The seed of the head, the order of the rows and the dropout.
+
+    Raises:
+        SettingError: As ``pretrained``.
+    """
+    settings = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
+    for name, value in settings.items():
         if not value > 0:
             raise SettingError(f"a positive {name} in pretrained", repr(value), "change it")
     features = width(network, data.d)
-    module = network.build(data.d) if isinstance(network, Network) else copy.deepcopy(network)
-    module = module.to(data.X).requires_grad_(True).train()
+    module = _fresh_module(network, data.d).to(data.X).requires_grad_(True).train()
     with seeded(seed, data.X.device), torch.enable_grad():
         head = nn.Linear(features, 1).to(data.X)
-        both = nn.Sequential(module, head)
-        optimizer = torch.optim.Adam(both.parameters(), lr=learning_rate)
+        with_head = nn.Sequential(module, head)
+        optimizer = torch.optim.Adam(with_head.parameters(), lr=learning_rate)
         steps = -(-data.n // batch_size) * epochs
         cycle = torch.optim.lr_scheduler.OneCycleLR(
             optimizer, learning_rate, total_steps=max(steps, 2)
         )
         for _ in range(epochs):
             for rows in torch.randperm(data.n, device=data.X.device).split(batch_size):
-                if len(rows) == 1 < data.n:  # batch normalisation has no variance of one row
+                if len(rows) == 1 < data.n:  # one row has no variance for batch normalisation
                     continue
-                loss = (both(data.X[rows])[:, 0] - data.y[rows]).square().mean()
+                loss = (with_head(data.X[rows])[:, 0] - data.y[rows]).square().mean()
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
                 cycle.step()
-    for part in (both, both[0]):
+    for part in (with_head, with_head[0]):
         mark(part, data, before=origin_of(network))
-    return both.requires_grad_(False).eval()
+    return with_head.requires_grad_(False).eval()
+
+
+def _fresh_module(network: Network | nn.Module, d: int) -> nn.Module:
+    """Return a module for inputs of d columns that shares no weights with ``network``."""
+    if isinstance(network, Network):
+        return network.build(d)
+    return copy.deepcopy(network)

@@ -17,16 +17,21 @@ from .units import Units, power
 
 @dataclass(frozen=True)
 class SpectralMixture(Kernel):
-    """sum_q weight_q prod_k exp(-2 pi^2 (x_k - x'_k)^2 bandwidth_qk^2) cos(2 pi (x_k - x'_k) frequency_qk).
+    """sum_q weight_q prod_k exp(-2 pi^2 r_k^2 bandwidth_qk^2) cos(2 pi r_k frequency_qk).
 
-    Wilson & Adams (2013), equation 12; bandwidth is the root of their v. With enough components it comes close to any stationary
-    kernel, periodic ones included, and so it can extrapolate a pattern; the density has many modes. Searches start with
-    frequencies spread over (0, 1) cycles a unit, as equal components would stay equal.
+    r is x - x'. Wilson & Adams (2013), equation 12; bandwidth is the root of their v. With enough components it
+    approximates any stationary kernel, periodic ones included, and can extrapolate a pattern; the
+    posterior has many modes. Searches start with frequencies spread over (0, 1) cycles per unit,
+    because equal components would stay equal.
 
-    Sites: ``weight`` [components], ``frequency`` and ``bandwidth`` [components, d]; a number fixes all of one.
+    Args:
+        components: The number of components.
+        weight: Prior of the weights [components], or a number that fixes all of them.
+        frequency: Prior of the frequencies [components, d], or a number that fixes all of them.
+        bandwidth: Prior of the bandwidths [components, d], or a number that fixes all of them.
 
     Raises:
-        SettingError: if components is not a positive whole number.
+        SettingError: If components is not a positive whole number.
     """
 
     components: int = 3
@@ -39,71 +44,53 @@ class SpectralMixture(Kernel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (
-            isinstance(self.components, bool)
-            or not isinstance(self.components, int)
-            or self.components < 1
-        ):
-            raise SettingError(
-                "a positive whole number of components in SpectralMixture",
-                repr(self.components),
-                "use 3",
-            )
+        count: object = self.components
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            wanted = "a positive whole number of components in SpectralMixture"
+            raise SettingError(wanted, repr(count), "use 3")
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         Q = self.components
-        spread = ((torch.arange(Q, dtype=torch.float64) + 0.5) / Q)[:, None].expand(Q, d)
-        checked = site("frequency", self.frequency, (Q, d), positive=True)
+        frequency = site("frequency", self.frequency, (Q, d), positive=True)
+        if not frequency.fixed:
+            spread = ((torch.arange(Q, dtype=torch.float64) + 0.5) / Q)[:, None].expand(Q, d)
+            frequency = replace(frequency, start=spread)
         return {
             "weight": site("weight", self.weight, (Q,), positive=True),
-            "frequency": Site(
-                checked.prior, checked.shape, True, start=None if checked.fixed else spread
-            ),
+            "frequency": frequency,
             "bandwidth": site("bandwidth", self.bandwidth, (Q, d), positive=True),
         }
 
     def in_units(self, units: Units) -> Kernel:
         weight = moved(self.weight, power(units.y_sd, -2), what="weight")
-        frequency, bandwidth = (
-            moved(prior, units.x_sd) for prior in (self.frequency, self.bandwidth)
-        )  # one a column
+        # one number per column
+        frequency, bandwidth = moved(self.frequency, units.x_sd), moved(self.bandwidth, units.x_sd)
         return replace(self, weight=weight, frequency=frequency, bandwidth=bandwidth)
 
     def _parts(self, theta: Theta, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Weight [*batch, Q], frequency and bandwidth [*batch, Q, d]."""
-        shapes = {
-            "weight": (self.components,),
-            **dict.fromkeys(("frequency", "bandwidth"), (self.components, X.shape[-1])),
-        }
-        found = []
+        """Return weight [*batch, Q], frequency and bandwidth [*batch, Q, d]."""
+        Q, d = self.components, X.shape[-1]
+        shapes = {"weight": (Q,), "frequency": (Q, d), "bandwidth": (Q, d)}
+        parts = []
         for name, shape in shapes.items():
             value = value_of(theta, name, getattr(self, name), X)
             value = value.expand(shape) if value.ndim < len(shape) else value
             if tuple(value.shape[-len(shape) :]) != shape:
-                raise SettingError(
-                    f"{name} of shape {list(shape)}",
-                    f"{list(value.shape)}",
-                    "pass the same columns of X",
-                )
-            found.append(value)
-        return found[0], found[1], found[2]
+                wanted, got = f"{name} of shape {list(shape)}", f"{list(value.shape)}"
+                raise SettingError(wanted, got, "pass the same columns of X")
+            parts.append(value)
+        return parts[0], parts[1], parts[2]
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         weight, frequency, bandwidth = self._parts(theta, X1)
         other = X1 if X2 is None else X2
         total = weight[..., None, None]
         for k in range(X1.shape[-1]):
-            difference = (X1[..., :, None, k] - other[..., None, :, k]).unsqueeze(
-                -3
-            )  # [*b, 1, n1, n2], a component an entry
-            envelope = torch.exp(
-                -2 * math.pi**2 * (difference * bandwidth[..., k, None, None]).square()
-            )
-            total = (
-                total
-                * envelope
-                * torch.cos(2 * math.pi * difference * frequency[..., k, None, None])
-            )
+            # [*b, 1, n1, n2]; the axis of length 1 is that of the components
+            difference = (X1[..., :, None, k] - other[..., None, :, k]).unsqueeze(-3)
+            width, centre = bandwidth[..., k, None, None], frequency[..., k, None, None]
+            envelope = torch.exp(-2 * math.pi**2 * (difference * width).square())
+            total = total * envelope * torch.cos(2 * math.pi * difference * centre)
         return total.sum(-3)
 
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
@@ -114,13 +101,11 @@ class SpectralMixture(Kernel):
     def path(self, theta: Theta, d: int, draw: Draw) -> Path:
         weight, frequency, bandwidth = self._parts(theta, draw.like)
         size = (draw.samples, draw.features)
-        # on the CPU, where the generator lives
-        chosen = torch.multinomial(
-            weight.double().cpu(), draw.samples * draw.features, True, generator=draw.generator
-        )
+        count = draw.samples * draw.features
+        # on the CPU, which is the device of the generator
+        chosen = torch.multinomial(weight.double().cpu(), count, True, generator=draw.generator)
         chosen = chosen.reshape(size).to(draw.like.device)
-        sign = draw.normal(
-            *size, d
-        ).sign()  # a product of cosines: every combination of signs alike
+        # for a product of cosines all combinations of signs have the same probability
+        sign = draw.normal(*size, d).sign()
         centre, spread = sign * frequency[chosen], bandwidth[chosen] * draw.normal(*size, d)
         return fourier(draw, 2 * math.pi * (centre + spread), weight.sum())

@@ -1,9 +1,13 @@
-"""Kernels around a kernel: Scale, ARD, Subspace. Their names are transparent: ``ARD(RBF())`` has a ``lengthscale``."""
+"""Kernels that wrap one kernel: Scale, ARD and Subspace.
+
+They add nothing to the names of sites: ``ARD(RBF())`` has a site ``lengthscale``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,7 +35,12 @@ from .units import Factor, Units, power
 class Scale(Around):
     """outputscale * kernel: one variance for a whole sum or product (a single kernel has its own).
 
-    As in a product, one variance carries the unit y^2: the first that has a prior, and the outputscale where none has.
+    As in a product, one variance carries the unit y^2: the first that has a prior, or the
+    outputscale if none has.
+
+    Args:
+        kernel: The kernel to scale.
+        outputscale: Prior of the factor, or a number that fixes it.
     """
 
     kernel: Kernel
@@ -44,16 +53,15 @@ class Scale(Around):
     def sites(self, d: int) -> dict[str, Site | Param]:
         inner = self.kernel.sites(d)
         if "outputscale" in inner:
-            raise SettingError(
-                "one Scale around a kernel", "a Scale in a Scale", "keep the outer one"
-            )
+            got = "a Scale in a Scale"
+            raise SettingError("one Scale around a kernel", got, "keep the outer one")
         return {"outputscale": site("outputscale", self.outputscale, positive=True), **inner}
 
     def uncertain_level(self) -> bool:
         return isinstance(self.outputscale, Prior) or self.kernel.uncertain_level()
 
     def _shared(self, units: Units) -> tuple[Units, Units]:
-        """The units of the outputscale and those of the kernel."""
+        """Return the units of the outputscale, and those of the kernel."""
         outer = (
             unit_carrier([isinstance(self.outputscale, Prior), self.kernel.uncertain_level()]) == 0
         )
@@ -69,42 +77,41 @@ class Scale(Around):
         return {"outputscale": own.scale(2, 0), **self.kernel.factors(inner)}
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        scale = value_of(theta, "outputscale", self.outputscale, X1)
-        return scale[..., None, None] * self.kernel(theta, X1, X2)
+        return self._value(theta, X1)[..., None, None] * self.kernel(theta, X1, X2)
+
+    def _value(self, theta: Theta, like: Tensor) -> Tensor:
+        return value_of(theta, "outputscale", self.outputscale, like)
 
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
-        return value_of(theta, "outputscale", self.outputscale, X)[..., None] * self.kernel.diag(
-            theta, X
-        )
+        return self._value(theta, X)[..., None] * self.kernel.diag(theta, X)
 
     def nugget(self, theta: Theta, X: Tensor) -> Tensor | None:
         own = self.kernel.nugget(theta, X)
-        return (
-            None
-            if own is None
-            else value_of(theta, "outputscale", self.outputscale, X)[..., None] * own
-        )
+        return None if own is None else self._value(theta, X)[..., None] * own
 
     def check_fit(self, theta: Theta, X: Tensor) -> list[str]:
         return self.kernel.check_fit(theta, X)
 
     def path(self, theta: Theta, d: int, draw: Draw) -> Path:
-        size, inner = (
-            value_of(theta, "outputscale", self.outputscale, draw.like).sqrt(),
-            self.kernel.path(theta, d, draw),
-        )
+        size = self._value(theta, draw.like).sqrt()
+        inner = self.kernel.path(theta, d, draw)
         return lambda X: size * inner(X)
 
 
 @dataclass(frozen=True)
 class ARD(Around):
-    """One lengthscale a column ("automatic relevance determination", MacKay 1994; Neal 1996): site [d] in place of a scalar.
+    """One lengthscale per column: the site ``lengthscale`` is [d] instead of a scalar.
 
-    A number fixes all of them, a tuple of numbers each. The default prior has a median of sqrt(d), see
-    ``priors.Lengthscale``. Sums and products take it on each term: ``ARD(RBF()) + ARD(Matern())``.
+    "Automatic relevance determination", MacKay (1994) and Neal (1996). As the lengthscale of the
+    kernel, a number fixes all entries, a tuple of numbers each of them. The default prior has a
+    median of sqrt(d), see ``priors.Lengthscale``. In sums and products it goes around each term:
+    ``ARD(RBF()) + ARD(Matern())``.
+
+    Args:
+        kernel: A kernel of |x - x'| / lengthscale, or a Scale around one.
 
     Raises:
-        NotApplicable: if the kernel has no lengthscale that merely rescales the inputs.
+        NotApplicable: If the kernel has no lengthscale that merely rescales the inputs.
     """
 
     kernel: Kernel
@@ -113,13 +120,12 @@ class ARD(Around):
         super().__post_init__()
         check_kernel(self.kernel)
         if not self._leaf().rescales:
-            raise NotApplicable(
-                "a kernel of |x - x'| / lengthscale inside ARD",
-                repr(self.kernel),
-                "put ARD around RBF, Matern, ... itself",
-            )
+            wanted = "a kernel of |x - x'| / lengthscale inside ARD"
+            do = "put ARD around RBF, Matern, ... itself"
+            raise NotApplicable(wanted, repr(self.kernel), do)
 
-    def _leaf(self) -> Kernel:
+    def _leaf(self) -> Any:
+        """Return the kernel inside all Scale, which has a lengthscale."""
         leaf = self.kernel
         while isinstance(leaf, Scale):
             leaf = leaf.kernel
@@ -127,7 +133,7 @@ class ARD(Around):
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         inner = _with_one_length(self.kernel).sites(d)
-        prior = per_column(self._leaf().lengthscale, d)  # type: ignore[attr-defined]
+        prior = per_column(self._leaf().lengthscale, d)
         own = site("lengthscale", prior, (d,), True)
         return {k: own if k == "lengthscale" else s for k, s in inner.items()}
 
@@ -137,19 +143,15 @@ class ARD(Around):
         return proportioned(ARD(self.kernel.in_units(units.even())), units)
 
     def _rescaled(self, theta: Theta, X: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        lengthscale = value_of(theta, "lengthscale", self._leaf().lengthscale, X)  # type: ignore[attr-defined]
+        """Return theta with a lengthscale of 1, and the lengthscales [*batch, 1, d]."""
+        lengthscale = value_of(theta, "lengthscale", self._leaf().lengthscale, X)
         if lengthscale.ndim == 0:
             lengthscale = lengthscale.expand(X.shape[-1])
         if lengthscale.shape[-1] != X.shape[-1]:
-            raise SettingError(
-                f"{counted(lengthscale.shape[-1], 'column')} of X, one a lengthscale",
-                f"{X.shape[-1]}",
-                "pass the same columns",
-            )
-        return {
-            **theta,
-            "lengthscale": torch.ones_like(lengthscale[..., 0]),
-        }, lengthscale.unsqueeze(-2)
+            wanted = f"{counted(lengthscale.shape[-1], 'column')} of X, one per lengthscale"
+            raise SettingError(wanted, f"{X.shape[-1]}", "pass the same columns")
+        inner = {**theta, "lengthscale": torch.ones_like(lengthscale[..., 0])}
+        return inner, lengthscale.unsqueeze(-2)
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         inner, lengthscale = self._rescaled(theta, X1)
@@ -166,7 +168,7 @@ class ARD(Around):
 
 
 def _with_one_length(kernel: Kernel) -> Kernel:
-    """The kernel inside an ARD by itself, for which one length a column would be no site."""
+    """Return the kernel inside an ARD with lengthscale 1, as its own site takes no tuple."""
     if isinstance(kernel, Scale):
         return replace(kernel, kernel=_with_one_length(kernel.kernel))
     return replaced(kernel, lengthscale=1.0)
@@ -176,8 +178,13 @@ def _with_one_length(kernel: Kernel) -> Kernel:
 class Subspace(Around):
     """The kernel on some columns alone: ``Subspace(Periodic(), columns=[3])``.
 
+    Args:
+        kernel: The kernel on these columns.
+        columns: Column numbers, counted from 0.
+
     Raises:
-        SettingError: if columns are none, repeated, or not whole numbers; on use, if X lacks one of them.
+        SettingError: If there are no columns, or they are repeated or not whole numbers; on use,
+            if X lacks one of them.
     """
 
     kernel: Kernel
@@ -186,25 +193,16 @@ class Subspace(Around):
     def __post_init__(self) -> None:
         super().__post_init__()
         columns = plain(tuple(self.columns))
-        if (
-            not columns
-            or len(set(columns)) != len(columns)
-            or not all(isinstance(c, int) and c >= 0 for c in columns)
-        ):
-            raise SettingError(
-                "different column numbers, counted from 0, in Subspace",
-                repr(self.columns),
-                "list each once",
-            )
+        distinct = len(set(columns)) == len(columns)
+        if not columns or not distinct or not all(isinstance(c, int) and c >= 0 for c in columns):
+            wanted = "different column numbers, counted from 0, in Subspace"
+            raise SettingError(wanted, repr(self.columns), "list each once")
         object.__setattr__(self, "columns", columns)
 
     def _check(self, d: int) -> None:
         if max(self.columns) >= d:
-            raise SettingError(
-                f"X with at least {counted(max(self.columns) + 1, 'column')} for {self!r}",
-                f"{d}",
-                "name columns that exist",
-            )
+            wanted = f"X with at least {counted(max(self.columns) + 1, 'column')} for {self!r}"
+            raise SettingError(wanted, f"{d}", "name columns that exist")
 
     def in_units(self, units: Units) -> Kernel:
         return replace(self, kernel=self.kernel.in_units(units.columns(self.columns)))

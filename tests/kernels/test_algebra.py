@@ -87,7 +87,7 @@ def test_ard_refuses_a_sum_as_its_terms_have_their_own() -> None:
 
 def test_ard_refuses_other_columns_than_it_has_lengthscales() -> None:
     theta = {"variance": torch.ones(()), "lengthscale": torch.ones(2)}
-    with pytest.raises(SettingError, match="2 columns of X, one a lengthscale, got 3"):
+    with pytest.raises(SettingError, match="2 columns of X, one per lengthscale, got 3"):
         ARD(RBF())(theta, X.float())
 
 
