@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset, noise_of
+from ..data.dataset import Dataset
+from ..data.new_rows import noise_of
 from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError
 from ..inference import Inference
 from ..inference.fitting import fit

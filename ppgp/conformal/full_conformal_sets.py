@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset, Scaler, noise_of
+from ..data.dataset import Dataset, Scaler
+from ..data.new_rows import noise_of
 from ..errors import (
     ConvergenceWarning,
     DataError,

@@ -1,10 +1,11 @@
-"""Tables: a Dataset, its Scaler, checked arrays, and reading from names and files."""
+"""Tables: Dataset and Scaler, checked arrays, and tables loaded by name or from files."""
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .arrays import as_tensor, check_inputs, check_noise
 from .columns import inputs_of
-from .dataset import Dataset, Scaler, in_order
+from .dataset import Dataset, Scaler
 from .loading import load, read_frame
+from .new_rows import in_order
 
 __all__ = [
     "Dataset",

@@ -1,4 +1,4 @@
-"""Arrays of the caller as checked tensors."""
+"""Conversion of the caller's arrays to checked tensors."""
 
 from __future__ import annotations
 
@@ -12,16 +12,23 @@ from torch import Tensor
 from ..errors import DataError, SettingError, UnknownName, listed
 from .entries import real_numbers, refuse_complex, refuse_masked
 
-KEPT = (torch.float32, torch.float64)
+KEPT = (torch.float32, torch.float64)  # other dtypes become float64
 
 
 def as_tensor(values: Any, what: str, dtype: torch.dtype | None = None) -> Tensor:
-    """A finite-or-not float tensor from an array, a list, a frame or a tensor, without its gradient.
+    """Return an array, a list, a frame or a tensor as a float tensor without its gradient.
 
-    float32 and float64 are kept; every other type of number becomes float64. None and NA become NaN.
+    float32 and float64 are kept, and every other type of number becomes float64. None and NA become
+    NaN. Values need not be finite.
+
+    Args:
+        values: The values.
+        what: What they are called in messages.
+        dtype: The dtype of the result; None keeps that of the values.
 
     Raises:
-        DataError: if the values are not real numbers, are masked or sparse; the row is named.
+        DataError: If the values are not real numbers, or are masked or sparse; the message names
+            the row.
     """
     tensor = of_tensor(values, what) if isinstance(values, Tensor) else _of_array(values, what)
     return tensor if dtype is None else tensor.to(dtype)
@@ -30,20 +37,23 @@ def as_tensor(values: Any, what: str, dtype: torch.dtype | None = None) -> Tenso
 def check_inputs(
     X: Any, feature_names: Sequence[str] | None = None, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """X as a finite [n, d] tensor.
+    """Return X as a finite [n, d] tensor.
+
+    Args:
+        X: An array, a tensor, a frame or a list.
+        feature_names: The names of the columns, for messages.
+        dtype: The dtype of the result; None keeps that of X.
 
     Raises:
-        DataError: naming the rows and columns that are NaN or infinite, or the shape that does not fit.
+        DataError: If X is not two-dimensional, has no columns, or is not finite; the message names
+            the shape, or the rows and columns.
     """
     X = as_tensor(X, "X", dtype)
     if X.ndim != 2:
-        shape = list(X.shape)
-        do = (
-            "reshape one column as X[:, None], one row as X[None, :]"
-            if X.ndim == 1
-            else "flatten each row"
-        )
-        raise DataError("X with shape [n, d]", f"shape {shape}", do)
+        do = "flatten each row"
+        if X.ndim == 1:
+            do = "reshape one column as X[:, None], one row as X[None, :]"
+        raise DataError("X with shape [n, d]", f"shape {list(X.shape)}", do)
     if X.shape[1] == 0:
         raise DataError(
             "at least one column in X",
@@ -52,27 +62,34 @@ def check_inputs(
         )
     bad = ~torch.isfinite(X)
     if bool(bad.any()):
-        rows, columns = torch.nonzero(bad, as_tuple=True)
-        names = [feature_names[c] if feature_names else int(c) for c in columns.unique().tolist()]
+        rows, columns = (part.unique().tolist() for part in torch.nonzero(bad, as_tuple=True))
+        if feature_names:
+            columns = [feature_names[c] for c in columns]
         raise DataError(
             "finite numbers in X",
-            f"NaN or infinity in {listed(rows.unique().tolist(), 'row')}, {listed(names, 'column')}",
+            f"NaN or infinity in {listed(rows, 'row')}, {listed(columns, 'column')}",
             "drop or impute them first",
         )
     return X
 
 
 def check_noise(noise_sd: Any, n: int, like: Tensor) -> Tensor:
-    """Known standard deviations [n], one for all or one a row.
+    """Return known standard deviations as a tensor [n].
+
+    Args:
+        noise_sd: One number for all rows, or one per row.
+        n: The number of rows.
+        like: A tensor whose dtype and device the result has.
 
     Raises:
-        DataError: if they are not finite, negative, or of another number than the rows.
+        DataError: If they are not finite, negative, or neither one nor n.
     """
     sd = cast(as_tensor(noise_sd, "noise_sd"), like, "noise_sd")
-    sd = sd[:, 0] if sd.ndim == 2 and sd.shape[1] == 1 else sd
+    if sd.ndim == 2 and sd.shape[1] == 1:
+        sd = sd[:, 0]
     if sd.ndim > 1 or (sd.ndim == 1 and len(sd) != n):
         raise DataError(
-            f"noise_sd with shape [{n}], one a row", f"shape {list(sd.shape)}", "align it with X"
+            f"noise_sd with shape [{n}], one per row", f"shape {list(sd.shape)}", "align it with X"
         )
     sd = sd.expand(n)
     bad = torch.nonzero(~(torch.isfinite(sd) & (sd >= 0))).flatten().tolist()
@@ -85,11 +102,16 @@ def check_noise(noise_sd: Any, n: int, like: Tensor) -> Tensor:
 def check_coordinates(
     coordinates: Sequence[str | int] | None, names: Sequence[str] | None, d: int
 ) -> tuple[str | int, ...] | None:
-    """The columns that are places in one space, by name where columns have names, else by number.
+    """Return the columns that are coordinates, by name where columns have names, else by number.
+
+    Args:
+        coordinates: The columns, by name or number.
+        names: The names of all columns.
+        d: The number of columns.
 
     Raises:
-        UnknownName: if there is no such name (the nearest one is offered).
-        SettingError: if they are no list, none, repeated, or numbers without a column.
+        UnknownName: If there is no such name; the message offers the nearest one.
+        SettingError: If they are not a list, empty, repeated, or numbers without a column.
     """
     if coordinates is None:
         return None
@@ -99,7 +121,9 @@ def check_coordinates(
             raise UnknownName("coordinate", one, names or map(str, range(d)))
     numbers = [one for one in given if not isinstance(one, str)]
     strange = [one for one in numbers if type(one) is not int or not 0 <= one < d]
-    kept = tuple(names[one] if names and type(one) is int and one < d else one for one in given)
+    kept = given
+    if names and not strange:
+        kept = tuple(one if isinstance(one, str) else names[one] for one in given)
     if strange or not kept or len(set(kept)) < len(kept):
         wanted = "a list of different columns, by name or counted from 0, as coordinates"
         raise SettingError(wanted, repr(coordinates), 'for example ["east", "north"], or [0, 1]')
@@ -107,10 +131,15 @@ def check_coordinates(
 
 
 def of_tensor(values: Tensor, what: str) -> Tensor:
-    """A dense tensor of real numbers without its gradient, float32 or float64.
+    """Return a dense tensor of real numbers in float32 or float64, without its gradient.
+
+    Args:
+        values: The tensor.
+        what: What it is called in messages.
 
     Raises:
-        DataError: for complex numbers and tensors that are sparse, nested, masked, quantised or without values.
+        DataError: For complex numbers, and for tensors that are sparse, nested, masked or without
+            values.
     """
     if isinstance(values, torch.masked.MaskedTensor):
         refuse_masked(~values.get_mask().cpu().numpy(), what)
@@ -132,10 +161,10 @@ def of_tensor(values: Tensor, what: str) -> Tensor:
 
 
 def cast(values: Tensor, like: Tensor, what: str) -> Tensor:
-    """``values`` in the dtype and on the device of ``like``.
+    """Return ``values`` in the dtype and on the device of ``like``.
 
     Raises:
-        DataError: if that dtype does not hold a value; its row is named.
+        DataError: If the dtype cannot represent a value; the message names its row.
     """
     moved = values.to(like)
     if torch.finfo(values.dtype).max > torch.finfo(moved.dtype).max:
@@ -148,16 +177,18 @@ def cast(values: Tensor, like: Tensor, what: str) -> Tensor:
 
 
 def array_of(values: Any, what: str) -> np.ndarray:
-    """The array that a list, a frame or an array is, of any kind of entries.
+    """Return a list, a frame or an array as an array of NumPy, with any kind of entries.
+
+    Args:
+        values: The values.
+        what: What they are called in messages.
 
     Raises:
-        DataError: if rows differ in length, entries are masked, or it is sparse.
+        DataError: If rows differ in length, entries are masked, or the array is sparse.
     """
     if isinstance(values, list | tuple):
-        values = [of_tensor(v, what).cpu().numpy() if isinstance(v, Tensor) else v for v in values]
-        masked = [
-            isinstance(v, np.ma.MaskedArray) and bool(np.ma.getmaskarray(v).any()) for v in values
-        ]
+        values = [_without_torch(v, what) for v in values]
+        masked = [isinstance(v, np.ma.MaskedArray) and _any_masked(v) for v in values]
         refuse_masked(np.array(masked, dtype=bool), what)
     if isinstance(values, np.ma.MaskedArray):
         refuse_masked(np.ma.getmaskarray(values), what)
@@ -176,9 +207,19 @@ def array_of(values: Any, what: str) -> np.ndarray:
         ) from None
 
 
+def _without_torch(value: Any, what: str) -> Any:
+    """Return a tensor as an array, and anything else as it is."""
+    return of_tensor(value, what).cpu().numpy() if isinstance(value, Tensor) else value
+
+
+def _any_masked(array: np.ma.MaskedArray) -> bool:
+    """Return whether an entry is masked."""
+    return bool(np.ma.getmaskarray(array).any())
+
+
 def _of_array(values: Any, what: str) -> Tensor:
+    """Return a list, a frame or an array as a tensor."""
     array = real_numbers(array_of(values, what), what)
-    with np.errstate(over="ignore"):  # what is too large becomes infinity, and is refused as such
-        return torch.from_numpy(
-            np.array(array, dtype=np.float32 if array.dtype == np.float32 else np.float64)
-        )
+    dtype = np.float32 if array.dtype == np.float32 else np.float64
+    with np.errstate(over="ignore"):  # numbers that overflow become infinite, which checks reject
+        return torch.from_numpy(np.array(array, dtype=dtype))

@@ -1,8 +1,8 @@
-"""Columns by name: what a frame calls them, and new rows put into the order of the training rows."""
+"""Columns by name: the names in a frame, and new rows in the order of the training columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from numbers import Number
 from typing import Any
 
@@ -13,21 +13,24 @@ from ..errors import DataError, PpgpError, UnknownName, listed, nearest
 from .arrays import as_tensor
 from .entries import is_missing, reads_as_number, real_numbers, refuse_complex
 
-LIKE = 0.8  # how alike two names must be for one to be taken for the other
-LEVEL = "="  # between a column and its level in the name of a one-hot column
+LIKE = 0.8  # similarity from which one name is suggested in place of another
+LEVEL = "="  # separates a column and its level in the name of a one-hot column
 
 
 def labels_of(frame: Any) -> list[Any] | None:
-    """The labels of a frame's columns; None for what is no frame."""
-    found = getattr(frame, "column_names", getattr(frame, "columns", None))
-    return None if found is None else list(found)
+    """Return the labels of a frame's columns, or None for an object that is not a frame."""
+    labels = getattr(frame, "column_names", getattr(frame, "columns", None))
+    return None if labels is None else list(labels)
 
 
 def names_of(frame: Any) -> tuple[str, ...] | None:
-    """The names of a frame's columns; None for an array, and where columns are only counted: 0, 1, ..., d - 1.
+    """Return the names of a frame's columns.
+
+    Returns:
+        The names, or None for an array and for columns that are numbered 0, 1, ..., d - 1.
 
     Raises:
-        DataError: if two columns share a name.
+        DataError: If two columns share a name.
     """
     labels = labels_of(frame)
     if labels is None or labels == list(range(len(labels))):
@@ -38,7 +41,7 @@ def names_of(frame: Any) -> tuple[str, ...] | None:
 
 
 def refuse_twice(names: Iterable[str]) -> None:
-    """Raises DataError where two columns share a name."""
+    """Raise DataError if two columns share a name."""
     names = list(names)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -48,16 +51,24 @@ def refuse_twice(names: Iterable[str]) -> None:
 
 
 def name_of(y: Any) -> str | None:
-    """The name of a series, or of the one column of a frame."""
+    """Return the name of a series, or of the only column of a frame; None if there is none."""
     names = names_of(y)
     if names is not None:
         return names[0] if len(names) == 1 else None
     name = getattr(y, "name", None)
-    return None if name is None or callable(name) else str(name)
+    if name is None or callable(name):
+        return None
+    return str(name)
 
 
 def indicators(inputs: Any) -> Any:
-    """A DataFrame with each column of text or categories as one column of 0 and 1 per level, named ``column=level``."""
+    """Return a DataFrame with a column of 0 and 1 for each level of text or categories.
+
+    Such a column is named ``column=level``. Numeric columns are kept.
+
+    Raises:
+        DataError: If a category is missing.
+    """
     import pandas as pd
 
     text = [c for c in inputs.columns if inputs[c].dtype.kind not in "fiubmM"]
@@ -66,16 +77,19 @@ def indicators(inputs: Any) -> Any:
         raise DataError(
             "a category in every row",
             f"missing ones in {listed(missing, 'column')}",
-            "drop those rows, or name them",
+            "drop those rows, or give them a category",
         )
     return pd.get_dummies(inputs, columns=text, prefix_sep=LEVEL, dtype=float)
 
 
 def numeric(frame: Any) -> Any:
-    """A DataFrame of numbers, with objects that are numbers read as such: Decimals, integers beyond 64 bits.
+    """Return a DataFrame of numbers.
+
+    Objects that are numbers are read as such: Decimals, and integers beyond 64 bits.
 
     Raises:
-        DataError: naming the columns that hold something else, and the first entry that is no number.
+        DataError: If a column holds something else; the message names these columns, and the first
+            entry that is not a number.
     """
     import pandas as pd
 
@@ -95,21 +109,26 @@ def numeric(frame: Any) -> Any:
             row = next((i for i, entry in enumerate(entries) if not reads_as_number(entry)), 0)
             odd.append((str(label), f"{entries[row]!r:.60} in row {row}"))
     if odd:
+        names = listed([name for name, _ in odd], "column")
         raise DataError(
             "numbers in every input column",
-            f"text or dates in {listed([name for name, _ in odd], 'column')}",
-            f"drop the column, make one column of 0 and 1 per category (Dataset.from_frame does, with one_hot=True), "
-            f"or mend {odd[0][1]}",
+            f"text or dates in {names}",
+            "drop the column, make one column of 0 and 1 per category (Dataset.from_frame does, "
+            f"with one_hot=True), or correct {odd[0][1]}",
         )
-    return (
-        pd.DataFrame({label: read.get(label, frame[label]) for label in frame.columns})
-        if read
-        else frame
-    )
+    if not read:
+        return frame
+    return pd.DataFrame({label: read.get(label, frame[label]) for label in frame.columns})
 
 
 class MissingColumns(UnknownName):
-    """New rows lack columns that the fit has."""
+    """New rows lack columns of the training rows.
+
+    Args:
+        missing: The columns that are missing.
+        names: The names of the training columns.
+        present: The names of the columns of the new rows.
+    """
 
     def __init__(
         self, missing: Sequence[str], names: Sequence[str], present: Iterable[str]
@@ -117,16 +136,21 @@ class MissingColumns(UnknownName):
         missing, present = list(dict.fromkeys(missing)), list(present)
         near = nearest(missing[0], [name for name in present if name not in names], LIKE)
         do = f"rename {near!r}, or add {missing[0]!r}" if near else "add what is missing"
-        got = f"no {listed(missing, 'column')} among {listed(present, 'column') if present else 'no columns'}"
-        PpgpError.__init__(self, f"the {listed(names, 'column')} of the fit", got, do)
+        there = listed(present, "column") if present else "no columns"
+        got = f"no {listed(missing, 'column')} among {there}"
+        PpgpError.__init__(self, f"the {listed(names, 'column')} of the training rows", got, do)
 
 
 def positions(own: Sequence[str], names: Sequence[str]) -> list[int]:
-    """Where each of the ``names`` stands among a table's own.
+    """Return the positions of ``names`` in a table's own column names.
+
+    Args:
+        own: The column names of the table.
+        names: The names of the training columns.
 
     Raises:
-        UnknownName: if one is missing.
-        DataError: if there is one more.
+        UnknownName: If a column is missing.
+        DataError: If a column is not among ``names``.
     """
     missing = [name for name in names if name not in own]
     if missing:
@@ -136,26 +160,32 @@ def positions(own: Sequence[str], names: Sequence[str]) -> list[int]:
 
 
 def _refuse_foreign(foreign: Sequence[str], names: Sequence[str]) -> None:
+    """Raise DataError for columns that the training rows do not have."""
     if foreign:
-        known = listed(names, "column")
         raise DataError(
-            f"the {known} of the fit alone",
+            f"only the {listed(names, 'column')} of the training rows",
             f"{listed(foreign, 'column')} too",
-            "drop what the fit has not seen",
+            "drop the columns that the training rows do not have",
         )
 
 
 def inputs_of(
     frame: Any, names: Sequence[str], target: str | None = None, noise: str | None = None
 ) -> Tensor:
-    """X [n, d] from a frame, column by column; ``column=level`` is 1 where the column holds that level.
+    """Return X [n, d] from a frame, column by column.
+
+    The column ``column=level`` is 1 where the frame's column holds that level.
 
     Args:
-        target, noise: columns that the frame may hold too, and that are not looked at.
+        frame: The frame.
+        names: The names of the d columns.
+        target: The name of a column that the frame may hold too, and which is ignored.
+        noise: The name of another such column.
 
     Raises:
-        UnknownName: if a column is missing.
-        DataError: if a column is not among ``names``, or holds a level that ``names`` does not have.
+        UnknownName: If a column is missing.
+        DataError: If a column is not among ``names``, or holds a level that ``names`` does not
+            have.
     """
     columns: list[Tensor] = []
     levels: dict[str, set[str]] = {}
@@ -167,25 +197,28 @@ def inputs_of(
             columns.append(as_tensor(frame[present[name]].to_numpy(), f"column {name}"))
         elif level and head in present:
             levels.setdefault(head, set()).add(level)
-            columns.append(
-                as_tensor((frame[present[head]].astype(str) == level).to_numpy(dtype=float), name)
-            )
+            indicator = frame[present[head]].astype(str) == level
+            columns.append(as_tensor(indicator.to_numpy(dtype=float), name))
         else:
-            absent = [
-                one
-                for one in names
-                if one not in present and one.partition(LEVEL)[0] not in present
-            ]
-            raise MissingColumns([one.partition(LEVEL)[0] for one in absent], names, present)
-    _refuse_foreign(
-        [name for name in present if name not in (*names, *levels, target, noise)], names
-    )
+            raise MissingColumns(_absent(names, present), names, present)
+    expected = (*names, *levels, target, noise)
+    _refuse_foreign([name for name in present if name not in expected], names)
     for head, known in levels.items():
         new = sorted(set(frame[present[head]].astype(str)) - known)
         if new:
             raise DataError(
                 f"levels of {head} among {', '.join(sorted(known))}",
                 listed(new, "level"),
-                "the fit has never seen them",
+                "the training rows have no such level",
             )
     return torch.stack(columns, 1)
+
+
+def _absent(names: Sequence[str], present: Container[str]) -> list[str]:
+    """Return the columns of ``names`` that are present neither as such nor as a level's column."""
+    absent = []
+    for name in names:
+        head = name.partition(LEVEL)[0]
+        if name not in present and head not in present:
+            absent.append(head)
+    return absent

@@ -1,4 +1,7 @@
-"""A .csv or .tsv file as a DataFrame: every row has as many fields as the header, and no name comes twice."""
+"""A .csv or .tsv file as a DataFrame.
+
+Every row must have as many fields as the header, and no name may occur twice.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +16,19 @@ import numpy as np
 from ..errors import DataError, counted
 from .columns import refuse_twice
 
-SIGNS = {
-    ",": "commas",
-    ";": "semicolons",
-    "\t": "tabs",
-}  # that separate columns in one program or another
+#: what programs separate columns with
+SIGNS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 SPACES = np.frombuffer(b" \t", np.uint8)
 
 
 class Records(NamedTuple):
-    """What a file holds beside blank lines.
+    """The records of a file, without blank lines.
 
-    Args:
-        header: the names in its first record.
-        header_line: the line of the file on which that begins, counted from 1.
-        fields: of each further record, how many fields it has.
-        lines: of each further record, the line of the file on which it begins, counted from 1.
+    Attributes:
+        header: The names in the first record.
+        header_line: The line of the file on which the header begins, counted from 1.
+        fields: The number of fields of each further record.
+        lines: The line of the file on which each further record begins, counted from 1.
     """
 
     header: list[str]
@@ -38,30 +38,37 @@ class Records(NamedTuple):
 
 
 def read_delimited(path: Path, separator: str) -> Any:
-    """The table of a file whose first line names the columns.
+    """Return the table of a file whose first line names the columns.
+
+    Args:
+        path: The file.
+        separator: What separates its columns.
 
     Raises:
-        DataError: for rows of another number of fields than the header, names that come twice, what is no UTF-8 text.
+        DataError: If a row has another number of fields than the header, a name occurs twice, or
+            the file is not UTF-8 text.
     """
     import pandas as pd
 
     content = _text(path)
-    header, header_line, fields, lines = (_quoted if b'"' in content else _plain)(
-        content, separator, path.name
-    )
+    quoted = b'"' in content
+    records = _quoted if quoted else _plain
+    header, header_line, fields, lines = records(content, separator, path.name)
     _check_header(header, separator, path.name)
     refuse_twice(name for name in header if name.strip())
     wrong = np.flatnonzero(fields != len(header))
     if len(wrong):
         row = int(wrong[0])
-        more = f"; {len(wrong)} such rows" if len(wrong) > 1 else ""
+        got = f"{fields[row]} in row {row} (line {lines[row]})"
+        if len(wrong) > 1:
+            got += f"; {len(wrong)} such rows"
         raise DataError(
             f"{counted(len(header), 'field')} in every row of {path.name}, as in its header",
-            f"{fields[row]} in row {row} (line {lines[row]}){more}",
-            "mend the row; a separator at its end counts, and so does a decimal comma",
+            got,
+            "correct the row; a separator at its end counts, and so does a decimal comma",
         )
     gaps = np.flatnonzero(np.diff(lines, prepend=header_line) > 1)
-    if len(header) == 1 and len(gaps) and b'"' not in content:
+    if len(header) == 1 and len(gaps) and not quoted:
         after = header_line if gaps[0] == 0 else lines[gaps[0] - 1]
         got = f"a blank line {after + 1}"
         raise DataError(f"a value in every row of {path.name}", got, "fill it, or drop the line")
@@ -72,30 +79,25 @@ def read_delimited(path: Path, separator: str) -> Any:
 
 
 def _check_header(header: list[str], separator: str, name: str) -> None:
-    """Refuse the header of a file with other separators, and one that ends in a separator."""
-    others = [
-        sign for sign in SIGNS if sign != separator and len(header) == 1 and sign in header[0]
-    ]
-    if others:
-        wanted = SIGNS[separator]
-        raise DataError(
-            f"columns separated by {wanted} in {name}", _shown(others[0]), f"save it with {wanted}"
-        )
-    if len(header) > 1 and not header[-1].strip():
-        do = "drop that separator, and the one at the end of each row, or name the column"
+    """Raise DataError for a header with other separators, and for one that ends in a separator."""
+    if len(header) == 1:
+        others = [sign for sign in SIGNS if sign != separator and sign in header[0]]
+        if others:
+            wanted = SIGNS[separator]
+            got = "a tab" if others[0] == "\t" else repr(others[0])
+            raise DataError(
+                f"columns separated by {wanted} in {name}", got, f"save it with {wanted}"
+            )
+    elif header and not header[-1].strip():
         raise DataError(
             f"a name for every column of {name}",
             "none for the last: the header ends in a separator",
-            do,
+            "drop that separator, and the one at the end of each row, or name the column",
         )
 
 
-def _shown(sign: str) -> str:
-    return "a tab" if sign == "\t" else repr(sign)
-
-
 def _text(path: Path) -> bytes:
-    """The bytes of a file of UTF-8 text, without its mark at the beginning."""
+    """Return the bytes of a file of UTF-8 text, without its byte-order mark."""
     content = path.read_bytes().removeprefix(codecs.BOM_UTF8)
     if not content.strip():
         raise DataError("a table with a header", f"the empty file {path.name}", "check the file")
@@ -114,7 +116,7 @@ def _text(path: Path) -> bytes:
 
 
 def _plain(content: bytes, separator: str, name: str) -> Records:
-    """Of a file without quotes: counted in one go, since it may have many rows."""
+    """Return the records of a file without quotes, by vectorised operations."""
     body = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n").removesuffix(b"\n") + b"\n"
     codes = np.frombuffer(body, np.uint8)
     ends = np.flatnonzero(codes == ord("\n"))
@@ -129,7 +131,7 @@ def _plain(content: bytes, separator: str, name: str) -> Records:
 
 
 def _quoted(content: bytes, separator: str, name: str) -> Records:
-    """Of a file with quotes, within which separators and line ends count for nothing."""
+    """Return the records of a file with quotes, in which separators and line ends may be quoted."""
     reader = csv.reader(io.StringIO(content.decode(), newline=""), delimiter=separator)
     header: list[str] = []
     header_line = 1

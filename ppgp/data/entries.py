@@ -1,4 +1,4 @@
-"""Entries of an array: which are missing, which are no real numbers, and in which row."""
+"""Entries of arrays: which are missing or not real numbers, and in which row."""
 
 from __future__ import annotations
 
@@ -13,14 +13,22 @@ import numpy as np
 from ..errors import DataError, listed
 
 LARGEST = np.finfo(float).max
-ENCODE = "encode categories as numbers (one column per category), drop the column, or mend the row"
+ENCODE = (
+    "encode categories as numbers (one column per category), drop the column, or correct the row"
+)
 
 
 def real_numbers(array: np.ndarray, what: str) -> np.ndarray:
-    """The array with text and objects read as numbers; None, NA and NaT of objects become NaN.
+    """Return the array with text and objects read as numbers.
+
+    None, NA and NaT in an array of objects become NaN.
+
+    Args:
+        array: The array.
+        what: What it is called in messages.
 
     Raises:
-        DataError: naming the first entry that is no real number, and its row.
+        DataError: If an entry is not a real number; the message names the first one and its row.
     """
     kind = array.dtype.kind
     if kind in "mM":
@@ -33,14 +41,14 @@ def real_numbers(array: np.ndarray, what: str) -> np.ndarray:
         raise DataError(
             f"numbers in {what}", f"entries of type {array.dtype}", "pass one column per field"
         )
-    flat = [
-        _number(entry, position, array, what)
-        for position, entry in enumerate(array.ravel().tolist())
-    ]
+    flat = []
+    for position, entry in enumerate(array.ravel().tolist()):
+        flat.append(_number(entry, position, array, what))
     return np.array(flat, dtype=float).reshape(array.shape)
 
 
 def _number(entry: Any, position: int, array: np.ndarray, what: str) -> float:
+    """Return an entry as a float, or raise DataError."""
     if is_missing(entry):
         return float("nan")
     if isinstance(entry, complex):
@@ -61,14 +69,14 @@ def _number(entry: Any, position: int, array: np.ndarray, what: str) -> float:
 
 
 def is_missing(entry: Any) -> bool:
-    """Whether it is None, NaN, or the NA or NaT of pandas."""
+    """Return whether an entry is None, NaN, or the NA or NaT of pandas."""
     if entry is None or type(entry).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(entry, float) and math.isnan(entry)
 
 
 def reads_as_number(entry: Any) -> bool:
-    """Whether it is missing, a number, or text that spells one."""
+    """Return whether an entry is missing, a number, or text that spells a number."""
     if is_missing(entry) or isinstance(entry, Number):
         return True
     try:
@@ -79,29 +87,39 @@ def reads_as_number(entry: Any) -> bool:
 
 
 def missing_rows(array: np.ndarray) -> list[int]:
-    """The rows of an array of objects that miss an entry."""
+    """Return the rows of an array of objects that have a missing entry."""
     width = max(1, array[:1].size)
-    return sorted(
-        {i // width for i, entry in enumerate(array.ravel().tolist()) if is_missing(entry)}
-    )
+    missing = [i for i, entry in enumerate(array.ravel().tolist()) if is_missing(entry)]
+    return sorted({i // width for i in missing})
 
 
 def place_of(position: int, shape: Sequence[int]) -> str:
-    """Where an entry of the flat array stands: ``row 3``, or ``row 3, column 1``."""
+    """Return the place of an entry of the flattened array: "row 3", or "row 3, column 1"."""
     where = np.unravel_index(position, tuple(shape)) if shape else (0,)
-    row, column = int(where[0]), ", ".join(str(int(i)) for i in where[1:])
-    return f"row {row}, column {column}" if column else f"row {row}"
+    row, *columns = [int(i) for i in where]
+    if not columns:
+        return f"row {row}"
+    return f"row {row}, column {', '.join(map(str, columns))}"
 
 
 def refuse_complex(what: str) -> NoReturn:
+    """Raise DataError for complex numbers."""
     raise DataError(
         f"real numbers in {what}", "complex ones", "pass real and imaginary parts as two columns"
     )
 
 
 def refuse_masked(mask: np.ndarray, what: str) -> None:
-    """Raises DataError where an entry is masked."""
-    if mask.any():
-        rows = np.flatnonzero(mask.reshape(len(mask), -1).any(1)).tolist() if mask.ndim else [0]
-        do = "drop those rows, or fill them with .filled()"
-        raise DataError(f"no masked entries in {what}", f"some in {listed(rows, 'row')}", do)
+    """Raise DataError if an entry is masked.
+
+    Args:
+        mask: True where an entry is masked.
+        what: What the array is called in messages.
+    """
+    if not mask.any():
+        return
+    rows = [0]
+    if mask.ndim:
+        rows = np.flatnonzero(mask.reshape(len(mask), -1).any(1)).tolist()
+    do = "drop those rows, or fill them with .filled()"
+    raise DataError(f"no masked entries in {what}", f"some in {listed(rows, 'row')}", do)

@@ -1,4 +1,8 @@
-"""Which rows something was found on before it became part of a recipe: numbers and trained modules know their own."""
+"""The rows from which numbers and trained modules in a recipe were computed.
+
+A recipe is a model before it meets data. Numbers fitted to data and networks trained on data may
+stand in it; they record the tables they come from.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,18 @@ import torch
 
 from .dataset import Dataset
 
-MARK = "found_on_rows"  # the attribute of a module
-ROUNDING = 16  # machine epsilons
+MARK = "found_on_rows"  # the attribute of a module that holds its Origin
+ROUNDING = 16  # machine epsilons by which equal numbers may differ
 
 
 class Origin:
-    """The rows that something was found on, in the units of the data. Copies of the thing share it."""
+    """The tables that something was computed from, in the units of the data.
+
+    Copies of the object share its Origin.
+
+    Attributes:
+        tables: The tables.
+    """
 
     def __init__(self, *tables: Dataset) -> None:
         self.tables = tables
@@ -26,12 +36,19 @@ class Origin:
 
 
 class Found(float):
-    """A number that knows the rows it was found on, and in all else that number. What is computed from it does not know them."""
+    """A float that records the rows it was computed from.
+
+    The results of arithmetic with it are plain floats.
+
+    Attributes:
+        origin: The rows.
+    """
 
     origin: Origin = Origin()
 
     @classmethod
     def on(cls, value: float, origin: Origin) -> Found:
+        """Return a number that was computed from the rows of ``origin``."""
         number = cls(value)
         number.origin = origin
         return number
@@ -44,7 +61,7 @@ class Found(float):
 
 
 def origin_of(thing: object) -> Origin:
-    """Of a number or a module; one without rows where none is known."""
+    """Return the Origin of a number or a module, without tables where none is recorded."""
     if isinstance(thing, Found):
         return thing.origin
     found = getattr(thing, MARK, None)
@@ -52,12 +69,22 @@ def origin_of(thing: object) -> Origin:
 
 
 def mark(module: Any, *tables: Dataset, before: Origin | None = None) -> None:
-    """Let a module know the rows it was trained on, and those that it began from."""
-    setattr(module, MARK, Origin(*(() if before is None else before.tables), *tables))
+    """Record the rows that a module was trained on.
+
+    Args:
+        module: The module.
+        *tables: The tables it was trained on.
+        before: The Origin of the module that training started from.
+    """
+    earlier = () if before is None else before.tables
+    setattr(module, MARK, Origin(*earlier, *tables))
 
 
 def same_table(a: Dataset, b: Dataset) -> bool:
-    """Whether two tables have the same numbers in the same order, up to the rounding of a scale and back."""
+    """Return whether two tables have the same numbers in the same order.
+
+    Numbers may differ by the rounding of a standardisation and its inverse.
+    """
     if a is b:
         return True
     if a.X.shape != b.X.shape or a.X.device != b.X.device:

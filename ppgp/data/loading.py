@@ -1,4 +1,4 @@
-"""load: a table by name or from a file; load_posterior: what posterior.save wrote."""
+"""Data sets loaded by name or from a file."""
 
 from __future__ import annotations
 
@@ -28,24 +28,27 @@ def load(
     data_home: str | Path | None = None,
     coordinates: Sequence[str | int] | None = None,
 ) -> Dataset:
-    """A Dataset by name or from a file.
+    """Load a Dataset by name or from a file.
 
     Args:
-        name_or_path: "diabetes", "iris", "breast_cancer", "wine" or "digits" (bundled with scikit-learn); "california" or
-            "olivetti" (fetched by it, once); "openml:NAME"; or a .csv, .tsv or .parquet file.
-        target: the column that is y; needed for a file, optional elsewhere.
-        data_home: where scikit-learn keeps what it fetches.
-        coordinates: the columns that are places in one space, as ``Dataset`` takes them.
+        name_or_path: "diabetes", "iris", "breast_cancer", "wine" or "digits" (bundled with
+            scikit-learn); "california" or "olivetti" (fetched by it, once); "openml:NAME"; or a
+            .csv, .tsv or .parquet file.
+        target: The column that is y; required for a file, optional otherwise.
+        data_home: Where scikit-learn keeps what it fetches.
+        coordinates: The columns that are places in one space, as ``Dataset`` takes them.
 
     Raises:
-        UnknownName: if there is no such data set, target column or coordinate (the nearest name is offered).
-        DataError: if the file cannot be read, or needs ``target``.
+        UnknownName: If there is no such data set, target column or coordinate; the message offers
+            the nearest name.
+        DataError: If the file cannot be read, or ``target`` is required.
     """
-    found = _loaded(name_or_path, target, data_home)
-    return found if coordinates is None else replace(found, coordinates=coordinates)
+    data = _loaded(name_or_path, target, data_home)
+    return data if coordinates is None else replace(data, coordinates=coordinates)
 
 
 def _loaded(name_or_path: str | Path, target: str | None, data_home: str | Path | None) -> Dataset:
+    """Return the Dataset of ``load``, before its coordinates are set."""
     name = str(name_or_path)
     path = Path(name)
     if path.suffix.lower() in READERS:
@@ -62,11 +65,11 @@ def _loaded(name_or_path: str | Path, target: str | None, data_home: str | Path 
 
 
 def read_frame(path: str | Path) -> Any:
-    """A pandas DataFrame from a .csv, .tsv or .parquet file.
+    """Return a pandas DataFrame from a .csv, .tsv or .parquet file.
 
     Raises:
-        DataError: if there is no such file, it cannot be read, has no rows, a row of another number of fields than the header,
-            or a name twice.
+        DataError: If there is no such file, it cannot be read or has no rows, a row has another
+            number of fields than the header, or a name occurs twice.
     """
     path = Path(path)
     if not path.is_file():
@@ -80,14 +83,15 @@ def read_frame(path: str | Path) -> Any:
 
 
 def _read(path: Path) -> Any:
+    """Return the DataFrame in a file, or raise DataError if it cannot be read."""
     import pandas as pd
     import pyarrow
 
     kind = path.suffix.lower()
     try:
-        return (
-            read_delimited(path, SEPARATORS[kind]) if kind in SEPARATORS else pd.read_parquet(path)
-        )
+        if kind in SEPARATORS:
+            return read_delimited(path, SEPARATORS[kind])
+        return pd.read_parquet(path)
     except PpgpError:
         raise
     except (
@@ -105,27 +109,35 @@ def _read(path: Path) -> Any:
 
 
 def _from_file(path: Path, target: str | None) -> Dataset:
+    """Return the Dataset in a file."""
     frame = read_frame(path)
     if target is None:
-        columns = ", ".join(map(str, frame.columns))
-        raise DataError("the name of the target column", "none", f"pass target=, one of: {columns}")
+        raise _no_target(frame)
     return Dataset.from_frame(frame, target)
 
 
+def _no_target(frame: Any) -> DataError:
+    """Return the error for a target column that is required and not given."""
+    columns = ", ".join(map(str, frame.columns))
+    return DataError("the name of the target column", "none", f"pass target=, one of: {columns}")
+
+
 def _from_bunch(bunch: Any, target: str | None) -> Dataset:
-    """scikit-learn's Bunch; a target of whole numbers with ``target_names`` is classes."""
+    """Return a Dataset from scikit-learn's Bunch.
+
+    A target of whole numbers with ``target_names`` holds classes.
+    """
     frame = bunch.frame
     own = str(bunch.target.name)
-    names = getattr(bunch, "target_names", None)
-    labelled = (
-        names is not None
-        and bunch.target.dtype.kind in "iu"
-        and len(names) == bunch.target.nunique()
-    )
     if target is not None and target != own:
         return Dataset.from_frame(frame, target)
+    names = getattr(bunch, "target_names", None)
+    labels = None
+    if names is not None and bunch.target.dtype.kind in "iu":
+        labels = [str(label) for label in names]
+    if labels is not None and len(labels) != bunch.target.nunique():
+        labels = None
     inputs = frame.drop(columns=[own])
-    labels = [str(label) for label in names] if labelled and names is not None else None
     return Dataset(
         inputs.to_numpy(dtype=float),
         bunch.target.to_numpy(),
@@ -136,6 +148,7 @@ def _from_bunch(bunch: Any, target: str | None) -> Dataset:
 
 
 def _fetched(name: str, target: str | None, data_home: str | Path | None) -> Dataset:
+    """Return a Dataset that scikit-learn fetches."""
     with unchanged():
         from sklearn import datasets
 
@@ -154,21 +167,19 @@ def _fetched(name: str, target: str | None, data_home: str | Path | None) -> Dat
         openml = name.removeprefix("openml:")
         fetch = partial(datasets.fetch_openml, openml, as_frame=True, data_home=home, parser="auto")
     bunch = _online(name, fetch)
-    wanted = target or (str(bunch.target.name) if bunch.target is not None else None)
-    if wanted is None:
-        raise DataError(
-            "the name of the target column",
-            "none",
-            f"pass target=, one of: {', '.join(map(str, bunch.frame.columns))}",
-        )
-    return Dataset.from_frame(bunch.frame, wanted)
+    if not target:
+        target = None if bunch.target is None else str(bunch.target.name)
+    if target is None:
+        raise _no_target(bunch.frame)
+    return Dataset.from_frame(bunch.frame, target)
 
 
 def _online(name: str, fetch: Callable[[], Any]) -> Any:
+    """Return what scikit-learn fetches, or raise DataError if it fails."""
     try:
         return fetch()
     except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise DataError(
             f"{name!r} from scikit-learn's fetcher",
             reason,

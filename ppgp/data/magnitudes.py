@@ -1,4 +1,7 @@
-"""Means and standard deviations of columns of any magnitude: no square overflows or vanishes on the way."""
+"""Means and standard deviations of columns of any magnitude.
+
+No square overflows or underflows in the computation.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-ULPS = 4  # values that differ by no more are one number and its rounding
+ULPS = 4  # values that differ by no more units in the last place are one number
 
 
 class Spread(NamedTuple):
-    """Of each column: its mean, its standard deviation, and whether all its values are one number up to rounding."""
+    """Statistics of columns.
+
+    Attributes:
+        mean: The mean of each column.
+        sd: Its standard deviation.
+        constant: Whether all its values are one number up to rounding.
+    """
 
     mean: Tensor
     sd: Tensor
@@ -20,16 +29,16 @@ class Spread(NamedTuple):
 
 
 def spread(values: Tensor) -> Spread:
-    """Of ``values`` [n, ...] over the rows.
+    """Return mean and standard deviation over the rows of ``values`` [n, ...].
 
-    Columns whose squares would leave the range of their dtype are divided by a power of two near their largest magnitude. Columns
-    that share more than half of their digits are first moved by their smallest value. Both are exact.
+    Columns whose squares would leave the range of their dtype are divided by a power of two near
+    their largest magnitude. Columns whose values share more than half of their digits are first
+    moved by their smallest value. Both operations are exact.
     """
     low, high = values.amin(0), values.amax(0)
     exponent = torch.frexp(torch.maximum(low.abs(), high.abs())).exponent
-    quarter = (
-        torch.frexp(torch.tensor(torch.finfo(values.dtype).max, dtype=values.dtype)).exponent // 4
-    )
+    most = torch.tensor(torch.finfo(values.dtype).max, dtype=values.dtype)
+    quarter = torch.frexp(most).exponent // 4
     exponent = torch.where(exponent.abs() > quarter, exponent, 0)
     if bool(exponent.any()):
         values, low, high = (times_two_to(v, -exponent) for v in (values, low, high))
@@ -43,12 +52,12 @@ def spread(values: Tensor) -> Spread:
     mean, sd = shift + values.mean(0), values.std(0, correction=0)
     if bool(exponent.any()):
         mean, sd = times_two_to(mean, exponent), times_two_to(sd, exponent)
-        constant = constant | (sd == 0)  # smaller than any float
+        constant = constant | (sd == 0)  # the sd is smaller than any float
     return Spread(mean, sd, constant)
 
 
 def root_mean_square(values: Tensor) -> Tensor:
-    """Of all the values, of any magnitude; 0 of zeros."""
+    """Return the root mean square of all values, of any magnitude; 0 for zeros."""
     largest = values.abs().max()
     if float(largest) == 0.0:
         return largest
@@ -57,7 +66,10 @@ def root_mean_square(values: Tensor) -> Tensor:
 
 
 def standardised(values: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
-    """(values - mean) / sd, by halves where a difference may exceed the largest float."""
+    """Return (values - mean) / sd.
+
+    Both are halved first where the difference may exceed the largest float.
+    """
     limit = torch.finfo(mean.dtype)
     if bool((mean.abs() > limit.max * limit.eps / 4).any()):
         return (values / 2 - mean / 2) / (sd / 2)
@@ -65,10 +77,10 @@ def standardised(values: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
 
 
 def times_two_to(values: Tensor, exponent: Tensor) -> Tensor:
-    """values * 2 ** exponent, exactly, where 2 ** exponent alone may be no float."""
-    half = exponent.cpu().numpy() // 2
-    for part in (half, exponent.cpu().numpy() - half):
-        values = values * torch.as_tensor(
-            np.ldexp(1.0, part), dtype=values.dtype, device=values.device
-        )
+    """Return values * 2 ** exponent, exactly, even where 2 ** exponent is not a float."""
+    whole = exponent.cpu().numpy()
+    half = whole // 2
+    for part in (half, whole - half):
+        power = np.ldexp(1.0, part)
+        values = values * torch.as_tensor(power, dtype=values.dtype, device=values.device)
     return values

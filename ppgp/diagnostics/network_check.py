@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset, in_order
+from ..data.dataset import Dataset
+from ..data.new_rows import in_order
 from ..errors import ConvergenceWarning, DataError, NotApplicable
 from ..inference import MAP
 from ..inference.fitting import fit

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from ..conformal import LAC, Normalized, Score, calibrate
-from ..data.dataset import Dataset, in_order
+from ..data.dataset import Dataset
+from ..data.new_rows import in_order
 from ..errors import DataWarning
 from ..numerics.process_locks import silenced
 from ..numerics.same_rows import same_rows

@@ -7,7 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from ..data.arrays import check_inputs, check_noise
-from ..data.dataset import Scaler, in_order
+from ..data.dataset import Scaler
+from ..data.new_rows import in_order
 from ..errors import NotApplicable
 from .fitted import Fitted
 

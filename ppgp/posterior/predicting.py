@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data.dataset import noise_of
+from ..data.new_rows import noise_of
 from ..errors import NotApplicable
 from ..target.capabilities import KeptFactor, supports
 from .fitted import Fitted, location_and_scale, with_params

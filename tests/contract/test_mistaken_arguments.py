@@ -134,7 +134,7 @@ def test_columns_that_new_rows_lack(posterior: Posterior) -> None:
     sentence = refusal(
         UnknownName,
         lambda: posterior.predict(frame[["a"]]),
-        "columns a, b of the fit",
+        "columns a, b of the training rows",
         "no column b",
     )
     assert "rename" not in sentence

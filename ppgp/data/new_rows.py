@@ -1,0 +1,62 @@
+"""New rows in the order of the training columns, and their known noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .columns import inputs_of, labels_of, positions, refuse_twice
+from .dataset import Dataset
+
+__all__ = ["in_order", "noise_of"]
+
+
+def in_order(
+    X: Any, names: Sequence[str] | None, target: str | None = None, noise: str | None = None
+) -> Any:
+    """Return new rows with their columns in the order of ``names``.
+
+    The columns of a frame and of a Dataset are found by name; an array is returned as it is.
+    Without names, a frame whose columns are numbered 0 .. d - 1 is read in that order.
+
+    Args:
+        X: The new rows.
+        names: The names of the training columns; None if they have none.
+        target: The name of the target, which a frame may hold too.
+        noise: The name of the known noise, which a frame may hold too.
+
+    Raises:
+        UnknownName: If a column is missing.
+        DataError: If a column is neither among ``names`` nor ``target`` nor ``noise``.
+    """
+    if isinstance(X, Dataset):
+        own = X.feature_names
+        if names is None or own is None or own == tuple(names):
+            return X.X
+        return X.X[:, positions(own, names)]
+    labels = labels_of(X)
+    refuse_twice(map(str, labels or ()))
+    if labels is None:
+        return X
+    numbers = list(range(len(labels)))
+    if names is None and labels != numbers and set(labels) == set(numbers):
+        names = tuple(map(str, numbers))
+    return X if names is None else inputs_of(X, names, target, noise)
+
+
+def noise_of(rows: Any, name: str | None) -> Any:
+    """Return the known noise of new rows.
+
+    Args:
+        rows: A Dataset, a frame or an array.
+        name: The name of the column of a frame that holds the known noise.
+
+    Returns:
+        The standard deviations, or None if the rows have none.
+    """
+    if isinstance(rows, Dataset):
+        return rows.noise_sd
+    labels = {str(label): label for label in labels_of(rows) or []}
+    if name not in labels:
+        return None
+    return rows[labels[name]].to_numpy()

@@ -1,0 +1,181 @@
+"""Standardisation of a table's columns, and its inverse."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from ..errors import DataError, DataWarning, counted, listed
+from . import magnitudes
+
+__all__ = ["Scaler"]
+
+SAME_SCALE = 1e-5  # relative to an sd: how far means and sds of the same rows differ after rounding
+
+
+@runtime_checkable
+class Table(Protocol):
+    """What a Scaler reads of a Dataset."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def X(self) -> Tensor: ...
+    @property
+    def y(self) -> Tensor: ...
+    @property
+    def noise_sd(self) -> Tensor | None: ...
+    @property
+    def feature_names(self) -> Sequence[str] | None: ...
+    @property
+    def together(self) -> list[int]: ...
+
+
+T = TypeVar("T", bound=Table)
+
+
+@dataclass(frozen=True, eq=False)
+class Scaler:
+    """Standardisation of columns and of the target, and its inverse.
+
+    It maps x to (x - x_mean) / x_sd per column, and y to (y - y_mean) / y_sd. All coordinates of a
+    Dataset have the same ``x_sd``.
+
+    Attributes:
+        x_mean: [d], the means of the columns.
+        x_sd: [d], their standard deviations.
+        y_mean: [], the mean of the target.
+        y_sd: [], its standard deviation.
+    """
+
+    x_mean: Tensor
+    x_sd: Tensor
+    y_mean: Tensor
+    y_sd: Tensor
+
+    @classmethod
+    def of(cls, data: Table, scale_X: bool = True, scale_y: bool = True) -> Scaler:
+        """Return the Scaler that standardises a Dataset.
+
+        Coordinates share one standard deviation, the root mean square of their own. A constant
+        column or target is centred and not scaled, and a DataWarning names it.
+
+        Args:
+            data: The Dataset.
+            scale_X: Whether to standardise the columns of X.
+            scale_y: Whether to standardise y.
+        """
+        X, y = data.X, data.y
+        x_mean, x_sd = torch.zeros_like(X[0]), torch.ones_like(X[0])
+        y_mean, y_sd = torch.zeros_like(y[0]), torch.ones_like(y[0])
+        if scale_X:
+            x_mean, own_sd, constant = magnitudes.spread(X)
+            if bool(constant.any()):
+                _warn_constant(constant, data.feature_names)
+            # beyond 1e15, the rounding errors of a constant column exceed 1
+            x_sd = torch.where(constant, own_sd.clamp_min(1.0), own_sd)
+            if data.together and not bool(constant[data.together].all()):
+                x_sd[data.together] = magnitudes.root_mean_square(own_sd[data.together])
+        if scale_y:
+            y_mean, y_sd, constant = magnitudes.spread(y)
+            if bool(constant):
+                warnings.warn(
+                    "y is constant: centred, not scaled; every model will predict that constant",
+                    DataWarning,
+                    stacklevel=3,
+                )
+                y_sd = y_sd.clamp_min(1.0)
+        return cls(x_mean, x_sd, y_mean, y_sd)
+
+    @property
+    def identity(self) -> bool:
+        """Whether the scaler changes nothing."""
+        X = bool((self.x_mean == 0).all() and (self.x_sd == 1).all())
+        return X and float(self.y_mean) == 0.0 and float(self.y_sd) == 1.0
+
+    def like(self, other: Scaler) -> bool:
+        """Return whether both scalers are the same up to rounding."""
+        if self.x_mean.shape != other.x_mean.shape:
+            return False
+        pairs = (
+            (self.x_mean, self.x_sd, other.x_mean, other.x_sd),
+            (self.y_mean, self.y_sd, other.y_mean, other.y_sd),
+        )
+        eps = 8 * max(torch.finfo(scaler.y_sd.dtype).eps for scaler in (self, other))
+        for mean, sd, other_mean, other_sd in pairs:
+            gap = torch.maximum((mean - other_mean).abs(), (sd - other_sd).abs())
+            if not bool((gap <= SAME_SCALE * sd + eps * mean.abs()).all()):
+                return False
+        return True
+
+    def inputs(self, X: Tensor) -> Tensor:
+        """Return X [n, d] on the standardised scale.
+
+        Raises:
+            DataError: If X has another number of columns than the training rows, or rows so far
+                from them that the distance overflows.
+        """
+        if X.shape[-1] != len(self.x_mean):
+            raise DataError(
+                f"{counted(len(self.x_mean), 'column')}, as in training",
+                f"{X.shape[-1]}",
+                "pass the same columns in the same order",
+            )
+        scaled = magnitudes.standardised(X, self.x_mean, self.x_sd)
+        # below this limit, squared distances in lengthscales are finite
+        limit = torch.finfo(scaled.dtype).max ** 0.25
+        if scaled.numel() and not float(torch.linalg.vector_norm(scaled, torch.inf)) <= limit:
+            _refuse_far(scaled, limit)
+        return scaled
+
+    def targets(self, y: Tensor) -> Tensor:
+        """Return y on the standardised scale."""
+        return magnitudes.standardised(y, self.y_mean, self.y_sd)
+
+    def __call__(self, data: T) -> T:
+        """Return a Dataset on the standardised scale; known noise is divided by y_sd."""
+        noise_sd = data.noise_sd
+        if noise_sd is not None:
+            noise_sd = noise_sd / self.y_sd
+        return replace(data, X=self.inputs(data.X), y=self.targets(data.y), noise_sd=noise_sd)
+
+    def back(self, data: T) -> T:
+        """Return a standardised Dataset in its original units."""
+        noise_sd = data.noise_sd
+        if noise_sd is not None:
+            noise_sd = noise_sd * self.y_sd
+        X = data.X * self.x_sd + self.x_mean
+        return replace(data, X=X, y=data.y * self.y_sd + self.y_mean, noise_sd=noise_sd)
+
+    def to(self, *where: Any) -> Scaler:
+        """Return the scaler on another device or in another dtype, as ``Tensor.to``."""
+        parts = (self.x_mean, self.x_sd, self.y_mean, self.y_sd)
+        return Scaler(*(part.to(*where) for part in parts))
+
+
+def _warn_constant(constant: Tensor, feature_names: Sequence[str] | None) -> None:
+    """Warn of constant columns."""
+    names: list[Any] = torch.nonzero(constant).flatten().tolist()
+    if feature_names:
+        names = [feature_names[i] for i in names]
+    warnings.warn(
+        f"{listed(names, 'column')} of X constant: centred, not scaled; "
+        "a constant column does not inform the model",
+        DataWarning,
+        stacklevel=4,
+    )
+
+
+def _refuse_far(X: Tensor, limit: float) -> None:
+    """Raise DataError for standardised rows beyond the limit."""
+    rows = torch.nonzero(X.abs() > limit)[:, 0].unique().tolist()
+    if rows:
+        got = f"{listed(rows, 'row')} farther away"
+        raise DataError(
+            f"rows within {limit:.1g} sds of the training rows", got, "check their units"
+        )

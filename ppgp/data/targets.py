@@ -1,0 +1,114 @@
+"""Targets as checked numbers: labels become codes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Number
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import DataError, listed
+from .arrays import array_of, as_tensor, cast, of_tensor
+from .entries import missing_rows
+
+Classes = tuple[Any, ...] | None
+
+
+def check_targets(y: Any, classes: Sequence[Any] | None, X: Tensor) -> tuple[Tensor, Classes]:
+    """Return y as finite numbers [n] in the dtype and on the device of X [n, d], and its classes.
+
+    Args:
+        y: The targets: numbers, or labels, which become codes.
+        classes: The names of the codes, if y holds codes already.
+        X: The inputs.
+
+    Returns:
+        The targets [n], and the names of the codes, or None for numbers.
+
+    Raises:
+        DataError: If y is not finite, not one column, or has another length than X.
+    """
+    codes, classes = encode(y, classes)
+    codes = cast(codes, X, "y")
+    if codes.ndim == 2 and codes.shape[1] == 1:
+        codes = codes[:, 0]
+    if codes.ndim != 1:
+        raise DataError("y with shape [n]", f"shape {list(codes.shape)}", "pass one target column")
+    if len(codes) != len(X):
+        raise DataError(
+            f"as many targets as rows of X ({len(X)})", f"{len(codes)}", "align X and y"
+        )
+    bad = torch.nonzero(~torch.isfinite(codes)).flatten().tolist()
+    if bad:
+        raise DataError(
+            "finite targets", f"NaN or infinity in {listed(bad, 'row')} of y", "drop those rows"
+        )
+    return codes, classes
+
+
+def encode(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, Classes]:
+    """Return targets as numbers, and the names of the codes if they are labels.
+
+    Args:
+        y: The targets.
+        classes: The names of the codes 0 .. K - 1, if y holds codes. If it is None, labels
+            (strings, booleans) become codes in their sorted order.
+
+    Raises:
+        DataError: If labels are missing or of several kinds, or codes are not in 0 .. K - 1.
+    """
+    if classes is not None:
+        return _codes(y, classes), tuple(classes)
+    if isinstance(y, Tensor):
+        return of_tensor(y, "y"), (False, True) if y.dtype == torch.bool else None
+    array = array_of(y, "y")
+    if array.dtype.kind not in "OUSb":
+        return as_tensor(array, "y"), None
+    labels = _labels(array)
+    if array.dtype.kind == "O" and all(_is_number(label) for label in labels):
+        return as_tensor(array, "y"), None
+    code = {label: i for i, label in enumerate(labels)}
+    codes = [code[label] for label in array.ravel().tolist()]
+    return torch.tensor(codes, dtype=torch.float64).reshape(array.shape), tuple(labels)
+
+
+def _codes(y: Any, classes: Sequence[Any]) -> Tensor:
+    """Return codes after a check that they are whole numbers in 0 .. K - 1."""
+    codes = as_tensor(y, "y")
+    values = codes.flatten().tolist()
+    stray = sorted({v for v in values if not 0 <= v < len(classes) or v != int(v)})
+    if stray:
+        raise DataError(
+            f"labels 0 .. {len(classes) - 1} in y, one for each of classes",
+            f"{stray[:5]}",
+            "recode them, or leave classes out",
+        )
+    return codes
+
+
+def _labels(array: np.ndarray) -> list[Any]:
+    """Return the different labels in sorted order."""
+    missing = missing_rows(array) if array.dtype.kind == "O" else []
+    if missing:
+        raise DataError(
+            "a target in every row",
+            f"a missing one in y, {listed(missing, 'row')}",
+            "drop those rows",
+        )
+    labels = array.ravel().tolist()
+    try:
+        return sorted(set(labels))
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in labels})
+        got = f"{' and '.join(kinds)} mixed"
+        if len(kinds) == 1:
+            got = f"{kinds[0]}, which has no order"
+        raise DataError("labels of one kind in y", got, "convert them to one kind") from None
+
+
+def _is_number(label: Any) -> bool:
+    """Return whether a label is a number, which a boolean is not."""
+    return isinstance(label, Number) and not isinstance(label, bool)
