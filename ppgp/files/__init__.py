@@ -1,4 +1,7 @@
-"""Files that are replaced whole or not at all, paths that are checked before the work, and locks. Neither torch nor pandas is imported."""
+"""Files that are written completely or not at all, checks of paths before the work, and locks.
+
+Neither torch nor pandas is imported.
+"""
 
 from .locks import locked
 from .output_paths import check_file, check_folder, check_regular, explained, is_stream, target_of

@@ -1,4 +1,7 @@
-"""One process at a time works on a file: a lock beside it, which names the process and ends with it."""
+"""Locks that let one process at a time work on a file.
+
+A lock is a file beside the locked one. It names the process and is released when the process ends.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +11,32 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from ..errors import StorageError
 from .output_paths import beside, sweep, target_of
 
+fcntl: Any
 try:
     import fcntl
-except (
-    ImportError
-):  # a system without it: files are replaced whole there too, but nobody is told of the other
-    fcntl = None  # type: ignore[assignment]
+except ImportError:  # a system without it has no locks, but files are still replaced as a whole
+    fcntl = None
 
-LOOKS = 20  # at the name in a lock that was taken a moment ago
+READS = 20  # of the owner's name in a lock, which it may not have written yet
 _held: set[int] = set()  # descriptors of the locks of this process
 
 
 @contextmanager
 def locked(path: str | Path | None) -> Iterator[None]:
-    """Hold the lock of a file; None: nothing is locked. Where no lock can be had (a read-only folder), there is none.
+    """Hold the lock of a file inside the block.
+
+    Where a lock is impossible (a read-only folder), none is held.
+
+    Args:
+        path: The file; None locks nothing.
 
     Raises:
-        StorageError: if another run holds it, with the number of its process.
+        StorageError: If another run holds the lock; the message has the number of its process.
     """
     if path is None:
         yield
@@ -37,7 +45,7 @@ def locked(path: str | Path | None) -> Iterator[None]:
     try:
         yield
     finally:
-        if descriptor in _held:  # not in a forked child, whose copy is closed
+        if descriptor in _held:  # false in a forked child, which has closed its copy
             _held.discard(descriptor)
             with suppress(OSError):
                 lock.unlink()
@@ -45,45 +53,54 @@ def locked(path: str | Path | None) -> Iterator[None]:
 
 
 def _taken(path: Path) -> tuple[Path, int]:
-    """The lock and its descriptor, -1 where there is none."""
+    """Return the lock and its descriptor, which is -1 where a lock is impossible."""
     lock = path
     try:
         target = target_of(path)
         lock = beside(target, "lock")
         lock.parent.mkdir(parents=True, exist_ok=True)
         while fcntl is not None:
-            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                there = os.stat(lock)
-            except BlockingIOError:
-                owner = _owner(descriptor)
-                os.close(descriptor)
-                do = "wait for it to end, or choose another path"
-                raise StorageError(
-                    "a file that no other run uses", f"{path}, which {owner} uses", do
-                ) from None
-            except FileNotFoundError:  # its owner ended between the two lines
-                os.close(descriptor)
-                continue
-            except OSError:
-                os.close(descriptor)
-                raise
-            if there.st_ino == os.fstat(descriptor).st_ino:
+            descriptor = _attempt(path, lock)
+            if descriptor is not None:
                 _held.add(descriptor)
-                with suppress(OSError):  # a full disk: a lock without a name
+                with suppress(OSError):  # on a full disk the lock does not name its owner
                     os.ftruncate(descriptor, 0)
                     os.write(descriptor, f"{_name()}\n".encode())
                 sweep(target)
                 return lock, descriptor
-            os.close(descriptor)
     except OSError:
         pass
     return lock, -1
 
 
+def _attempt(path: Path, lock: Path) -> int | None:
+    """Return the descriptor of the lock once it is acquired; None if its last owner removed it."""
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        there = os.stat(lock)
+    except BlockingIOError:
+        owner = _owner(descriptor)
+        os.close(descriptor)
+        do = "wait for it to end, or choose another path"
+        raise StorageError(
+            "a file that no other run uses", f"{path}, which {owner} uses", do
+        ) from None
+    except FileNotFoundError:  # the last owner removed the file after it was opened
+        os.close(descriptor)
+        return None
+    except OSError:
+        os.close(descriptor)
+        raise
+    if there.st_ino == os.fstat(descriptor).st_ino:
+        return descriptor
+    os.close(descriptor)  # the last owner removed the file, and another process made a new one
+    return None
+
+
 def _owner(descriptor: int) -> str:
-    for _ in range(LOOKS):
+    """Return a description of the process that holds a lock."""
+    for _ in range(READS):
         name = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
         if name == _name():
             return f"another fit of this process ({os.getpid()})"
@@ -94,11 +111,15 @@ def _owner(descriptor: int) -> str:
 
 
 def _name() -> str:
+    """Return how this process names itself in its locks."""
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
-def _let_go() -> None:
-    """In a forked child: closing a copy leaves the lock to the parent, and the parent's end is its end."""
+def _after_fork() -> None:
+    """Close the copies of the parent's locks in a forked child.
+
+    The parent keeps its locks, and they are released when the parent ends.
+    """
     for descriptor in _held:
         with suppress(OSError):
             os.close(descriptor)
@@ -106,4 +127,4 @@ def _let_go() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go)
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,4 +1,7 @@
-"""Where a path leads, and whether a file or a folder can be written there: asked before the work, not after it."""
+"""Checks, before the work, of whether a file or a folder can be written at a path.
+
+The module also resolves the links of paths and explains errors of the operating system.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ from pathlib import Path
 
 from ..errors import StorageError
 
-NEW = ".new"  # ends the name of a file that is being written
-LINKS = 40  # followed at most, as the kernel does
-LONGEST = 180  # bytes of a name that stands in the name of the file beside it; a longer one is stood for by its digest
+NEW = ".new"  # the end of the name of a file that is being written
+LINKS = 40  # symbolic links that are followed at most, as by the kernel
+LONGEST = 180  # bytes of a name that a hidden file repeats in its own name; longer ones are hashed
 _DESCRIPTORS = re.compile(r"(/proc/[^/]+(/task/[^/]+)?/fd|/dev/fd)")
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _LOCKED = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -31,7 +34,13 @@ _DO = {
 
 
 def target_of(path: str | Path) -> Path:
-    """The file that a path leads to, symbolic links followed; a link to an open descriptor (/dev/stdout) is left as it is."""
+    """Return the file that a path leads to, with symbolic links resolved.
+
+    A link to an open descriptor (/dev/stdout) is left as it is.
+
+    Raises:
+        OSError: If links form a circle.
+    """
     here = os.path.join(os.getcwd(), path)
     for _ in range(LINKS):
         folder, name = os.path.split(here)
@@ -46,14 +55,17 @@ def target_of(path: str | Path) -> Path:
 
 
 def descriptor_of(target: Path) -> int | None:
-    """The number of this process's open descriptor that a target names."""
+    """Return the number of this process's open descriptor that a target names, or None."""
     folder = str(target.parent)
     own = folder in ("/dev/fd", "/proc/self/fd", f"/proc/{os.getpid()}/fd")
     return int(target.name) if own and target.name.isdigit() else None
 
 
 def is_stream(path: str | Path) -> bool:
-    """Whether a path leads to a pipe, a device or an open descriptor, which is written through and never replaced."""
+    """Return whether a path leads to a pipe, a device or an open descriptor.
+
+    Such a target is written through and never replaced.
+    """
     with explained(path):
         target = target_of(path)
         if _DESCRIPTORS.fullmatch(str(target.parent)):
@@ -63,7 +75,7 @@ def is_stream(path: str | Path) -> bool:
 
 
 def beside(target: Path, tail: str) -> Path:
-    """A hidden name in the folder of a file."""
+    """Return a hidden name in the folder of a file, derived from its name."""
     name, whole = target.name, os.fsencode(target.name)
     if len(whole) > LONGEST:
         name = hashlib.sha256(whole).hexdigest()[:32]
@@ -71,15 +83,17 @@ def beside(target: Path, tail: str) -> Path:
 
 
 def fresh(target: Path, suffix: str = "") -> Path:
-    """A name beside a file that nothing bears."""
+    """Return an unused name beside a file."""
     return beside(target, f"{secrets.token_hex(8)}{NEW}{suffix}")
 
 
 def sweep(target: Path) -> None:
-    """Remove what killed writers of a file have left beside it. Only for the holder of its lock."""
-    left = re.compile(
-        re.escape(beside(target, "").name) + r"[0-9a-f]{16}" + re.escape(NEW) + r"(\..*)?"
-    )
+    """Remove the incomplete files that killed processes have left beside a file.
+
+    Only the holder of the file's lock may call it.
+    """
+    hidden, new = re.escape(beside(target, "").name), re.escape(NEW)
+    left = re.compile(rf"{hidden}[0-9a-f]{{16}}{new}(\..*)?")
     with suppress(OSError):
         for name in os.listdir(target.parent):
             if left.fullmatch(name):
@@ -87,10 +101,11 @@ def sweep(target: Path) -> None:
 
 
 def check_file(path: str | Path) -> Path:
-    """The path, if a file can be written there.
+    """Return the path if a file can be written there.
 
     Raises:
-        StorageError: for a folder, a read-only file or folder, a folder that is missing, a name that is too long.
+        StorageError: For a folder, a read-only file or folder, a missing folder, or a name that is
+            too long.
     """
     path = Path(path)
     with explained(path):
@@ -108,31 +123,37 @@ def check_file(path: str | Path) -> Path:
 
 
 def check_regular(path: str | Path) -> Path:
-    """The path, if a file stands there, or nothing yet: what is asked of a file that is read again.
+    """Return the path if a file written there can be read again.
+
+    The path leads to a regular file, or to nothing yet.
 
     Raises:
-        StorageError: for a folder, a device, a name that is too long, a path below a file.
+        StorageError: For a folder, a device, a name that is too long, or a path below a file.
     """
     path = Path(path)
     with explained(path):
         target = target_of(path)
         kind = kind_of(target)
         above = next(folder for folder in target.parents if kind_of(folder) is not None)
+    if kind is not None and stat.S_ISDIR(kind):
+        raise _not_readable(f"{path}, a folder")
     if kind is not None and not stat.S_ISREG(kind):
-        what = "a folder" if stat.S_ISDIR(kind) else "which is no regular file"
-        raise StorageError(
-            "a file that can be read again", f"{path}, {what}", "choose another path"
-        )
+        raise _not_readable(f"{path}, which is no regular file")
     if not above.is_dir():
         raise StorageError(f"a folder to write {path}", f"the file {above}", "choose another path")
     return path
 
 
+def _not_readable(got: str) -> StorageError:
+    """Return the error for a path that cannot be read again."""
+    return StorageError("a file that can be read again", got, "choose another path")
+
+
 def check_folder(path: str | Path) -> Path:
-    """The path, if a folder is there or can be made there, and files can be written in it.
+    """Return the path if it is a folder, or can become one, in which files can be written.
 
     Raises:
-        StorageError: for a file, a read-only folder, a name that is too long.
+        StorageError: For a file, a read-only folder, or a name that is too long.
     """
     path = Path(path)
     with explained(path):
@@ -146,13 +167,24 @@ def check_folder(path: str | Path) -> Path:
         longest = os.pathconf(there, "PC_NAME_MAX") if hasattr(os, "pathconf") else 255
         if any(len(os.fsencode(name)) > longest for name in missing):
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), str(path))
-    _probe(path, there / (missing[-1] if missing else "file"))
+    name = missing[-1] if missing else "file"
+    _probe(path, there / name)
     return path
 
 
 @contextmanager
 def explained(path: str | Path, deed: str = "write") -> Iterator[None]:
-    """What the operating system says against writing a path, as a StorageError. A pipe that nobody reads is left to the caller."""
+    """Raise errors of the operating system inside the block as StorageError.
+
+    A broken pipe is left to the caller.
+
+    Args:
+        path: The path that is used.
+        deed: What is done to it, as a verb.
+
+    Raises:
+        StorageError: If the operating system raises an error.
+    """
     try:
         yield
     except BrokenPipeError:
@@ -163,6 +195,7 @@ def explained(path: str | Path, deed: str = "write") -> Iterator[None]:
 
 
 def _advice(path: str | Path, error: OSError) -> str:
+    """Return what the user can do about an error of the operating system."""
     if error.errno in _FULL:
         return f"make room{_free(path)}, or choose another disk"
     if error.errno in _LOCKED:
@@ -171,19 +204,22 @@ def _advice(path: str | Path, error: OSError) -> str:
 
 
 def _free(path: str | Path) -> str:
+    """Return how many bytes are free on the disk of a path, in parentheses."""
     for folder in Path(os.path.abspath(path)).parents:
         try:
             return f" ({shutil.disk_usage(folder).free:,} bytes are free)"
-        except OSError:  # a folder that is gone: ask the one above
+        except OSError:  # the folder does not exist: try the one above
             continue
     return ""
 
 
 def kind_of(target: Path) -> int | None:
-    """The mode of what stands there; None for nothing. What is below a file cannot be there either.
+    """Return the mode of the file at a path, or None if there is none.
+
+    Nothing can be below a file.
 
     Raises:
-        OSError: for what the operating system will not look at.
+        OSError: If the operating system cannot access the path.
     """
     try:
         return os.stat(target).st_mode
@@ -192,21 +228,31 @@ def kind_of(target: Path) -> int | None:
 
 
 def _check_part(path: Path, folder: Path, do: str) -> None:
+    """Raise StorageError if ``folder``, in which ``path`` is to be written, is not a folder.
+
+    Args:
+        path: The path to write.
+        folder: Its folder.
+        do: What to do about a folder that is missing.
+    """
     with explained(path):
         kind = kind_of(folder)
-        above = (
-            None if kind is not None else next(p for p in folder.parents if kind_of(p) is not None)
-        )
-    if kind is None and above is not None and above.is_dir():
+        existing = folder
+        if kind is None:
+            existing = next(p for p in folder.parents if kind_of(p) is not None)
+    if kind is None and existing.is_dir():
         raise StorageError(f"a folder for {path}", f"no folder {path.parent}", do)
     if kind is None or not stat.S_ISDIR(kind):
         raise StorageError(
-            f"a folder to write {path}", f"the file {above or folder}", "choose another path"
+            f"a folder to write {path}", f"the file {existing}", "choose another path"
         )
 
 
 def check_mode(path: Path, target: Path, kind: int | None) -> None:
-    """A file marked read-only is not replaced, though its folder would allow it, and the superuser may do all."""
+    """Raise StorageError for a file marked read-only.
+
+    Such a file is not replaced, even if its folder or the superuser's rights would allow it.
+    """
     if kind is not None and (not kind & 0o222 or not os.access(target, os.W_OK)):
         raise StorageError(
             "a file to write",
@@ -216,7 +262,10 @@ def check_mode(path: Path, target: Path, kind: int | None) -> None:
 
 
 def _probe(path: Path, target: Path) -> None:
-    """An empty file beside the target, and away again: permissions alone do not tell of read-only disks."""
+    """Create an empty file beside the target and remove it.
+
+    Permissions alone do not reveal a read-only disk.
+    """
     new = fresh(target)
     with explained(path):
         try:

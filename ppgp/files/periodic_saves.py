@@ -1,4 +1,7 @@
-"""Saves along the way: one that fails is told once and tried again, and the work goes on."""
+"""Saves during a run.
+
+A save that fails is reported once and tried again at the next save, and the run continues.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,11 @@ from ..errors import StorageError, StorageWarning
 
 
 class Saves:
-    """The saves of one run to one file."""
+    """The saves of one run to one file.
+
+    Args:
+        path: The file.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
@@ -18,21 +25,32 @@ class Saves:
         self._warned = False
 
     def attempt(self, write: Callable[[], object]) -> bool:
-        """Write, or warn the first time that it fails; whether it is written."""
+        """Write, and warn the first time that it fails.
+
+        Args:
+            write: Writes the file.
+
+        Returns:
+            Whether the file was written.
+        """
         try:
             write()
         except StorageError as error:
             self._failed = error
             if not self._warned:
                 self._warned = True
-                sentence = f"the checkpoint could not be written: {error}; the run goes on, and tries again at the next save"
-                warnings.warn(sentence, StorageWarning, stacklevel=3)
+                warnings.warn(
+                    f"the checkpoint could not be written: {error}; the run goes on, and tries "
+                    "again at the next save",
+                    StorageWarning,
+                    stacklevel=3,
+                )
             return False
         self._failed = None
         return True
 
     def notes(self) -> tuple[str, ...]:
-        """What is to be said at the end: whether the last save failed."""
+        """Return the notes for the end of the run: whether the last save failed."""
         if self._failed is None:
             return ()
         return (f"the checkpoint {self.path} does not hold the end of this run: {self._failed}",)

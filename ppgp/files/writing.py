@@ -1,4 +1,7 @@
-"""One writer for every file: beside the target, to the disk, and then in its place."""
+"""The writer of all files.
+
+It writes beside the target, flushes to the disk, and then replaces the target.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,13 @@ from .output_paths import check_mode, descriptor_of, explained, fresh, is_stream
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[IO[bytes]]:
-    """A file to write bytes to, which takes the place of ``path`` once it is whole and on the disk.
+    """Open a file for bytes that replaces ``path`` once it is complete and on the disk.
 
-    If the block raises, ``path`` is as it was. A symbolic link stays, and the file that it leads to is replaced; permissions
-    stay. A pipe or a device is written through.
+    If the block raises, ``path`` is unchanged. A symbolic link is kept, and the file it leads to is
+    replaced; permissions are kept. A pipe or a device is written through.
 
     Raises:
-        StorageError: if the operating system will not write it.
+        StorageError: If the operating system does not allow it.
     """
     if is_stream(path):
         with explained(path), _through(target_of(path)) as file:
@@ -34,7 +37,13 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def replacing_path(path: str | Path) -> Iterator[Path]:
-    """The same for writers that ask for a path: that of an empty file with the same suffix."""
+    """Provide a path to write to, in place of the open file of ``replacing``.
+
+    It is that of an empty file with the same suffix as ``path``.
+
+    Raises:
+        StorageError: If the operating system does not allow it.
+    """
     path = Path(path)
     if is_stream(path):
         with explained(path):
@@ -60,7 +69,16 @@ def replacing_path(path: str | Path) -> Iterator[Path]:
 
 
 def write(path: str | Path, *content: bytes | memoryview | str, folder: bool = False) -> Path:
-    """Put bytes, or text in UTF-8, in the place of a file; returns the path. ``folder``: make the folder, if it is missing."""
+    """Replace a file with bytes or text, and return its path.
+
+    Args:
+        path: The file.
+        *content: Bytes, or text, which is written in UTF-8.
+        folder: Whether to make the file's folder if it is missing.
+
+    Raises:
+        StorageError: If the operating system does not allow it.
+    """
     if folder:
         _make_folder(path)
     with replacing(path) as file:
@@ -70,7 +88,15 @@ def write(path: str | Path, *content: bytes | memoryview | str, folder: bool = F
 
 
 def write_figure(path: str | Path, figure: Any, **options: Any) -> Path:
-    """A figure of matplotlib, in the format that the suffix names; the folder is made."""
+    """Save a figure of matplotlib in the format of the suffix, and return its path.
+
+    The folder is made if it is missing.
+
+    Args:
+        path: The file.
+        figure: The figure.
+        **options: Further arguments of ``savefig``.
+    """
     _make_folder(path)
     with replacing(path) as file:
         figure.savefig(file, format=Path(path).suffix.removeprefix(".") or "png", **options)
@@ -78,50 +104,56 @@ def write_figure(path: str | Path, figure: Any, **options: Any) -> Path:
 
 
 def append(path: str | Path, text: str) -> None:
-    """Add lines to a file, all of them or none; what a killed process left of a line is ended first. The folder is made.
+    """Add lines to a file, all of them or none.
+
+    A line that a killed process left incomplete is ended first. The folder is made if it is
+    missing.
 
     Raises:
-        StorageError: if the operating system will not write them.
+        StorageError: If the operating system does not allow it.
     """
     with explained(path):
         target = target_of(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        begun = target.exists()
-        with open(
-            target, "ab", buffering=0
-        ) as file:  # a buffer would write its rest when it is closed
+        existed = target.exists()
+        # without a buffer, which would write its rest when the file is closed
+        with open(target, "ab", buffering=0) as file:
             before = file.tell()
-            torn = before > 0 and not _ends_a_line(target)
-            rest = memoryview(("\n" * torn + text).encode())
+            incomplete = before > 0 and not _ends_a_line(target)
+            rest = memoryview(("\n" * incomplete + text).encode())
             try:
                 while rest:
                     rest = rest[file.write(rest) :]
             except BaseException:
                 with suppress(OSError):
                     os.ftruncate(file.fileno(), before)
-                    if not begun:
+                    if not existed:
                         target.unlink()
                 raise
 
 
 def _make_folder(path: str | Path) -> None:
+    """Make the folder of a file if it is missing."""
     with explained(path):
         target_of(path).parent.mkdir(parents=True, exist_ok=True)
 
 
 def _ends_a_line(target: Path) -> bool:
+    """Return whether the last byte of a file ends a line."""
     with target.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) == b"\n"
 
 
 def _create(new: Path, target: Path, mode: int | None) -> None:
-    """An empty file, with the owner and the permissions of the one that it will replace."""
+    """Create an empty file with the owner and the permissions of the file it will replace."""
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         if mode is not None:
             there = os.stat(target)
-            with suppress(OSError, AttributeError):  # another's file, or a system without owners
+            with suppress(
+                OSError, AttributeError
+            ):  # the file belongs to another user, or the system has no owners
                 os.fchown(descriptor, there.st_uid, there.st_gid)
             os.chmod(new, stat.S_IMODE(mode))
     finally:
@@ -129,7 +161,11 @@ def _create(new: Path, target: Path, mode: int | None) -> None:
 
 
 def _through(target: Path) -> IO[bytes]:
-    """A pipe, a device or a descriptor: one of our own is written where it stands, which opening it again would not do."""
+    """Open a pipe, a device or a descriptor for writing.
+
+    A descriptor of this process is duplicated, so that writing continues at its position; opening
+    it anew would start at the beginning.
+    """
     number = descriptor_of(target)
     if number is None:
         return target.open("wb")
