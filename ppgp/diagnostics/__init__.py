@@ -8,7 +8,6 @@ from ..numerics import libraries as libraries  # first: it imports NumPy and tor
 from ..posterior.convergence import (
     convergence_warnings,
     ess,
-    ess_quantity,
     k_hat_limit,
     mcse,
     psis,
@@ -20,7 +19,6 @@ from ..posterior.convergence import (
 __all__ = [
     "convergence_warnings",
     "ess",
-    "ess_quantity",
     "k_hat_limit",
     "mcse",
     "psis",

@@ -25,7 +25,6 @@ __all__ = [
     "efficiency",
     "ess",
     "ess_of_each",
-    "ess_quantity",
     "k_hat_limit",
     "lacks",
     "mcse",
@@ -59,11 +58,6 @@ def ess(x: np.ndarray) -> float:
     return float(arviz().ess(x, method="bulk"))
 
 
-def ess_quantity(x: np.ndarray, quantity: str) -> float:
-    """Return the effective sample size for the "mean" or the "sd" of draws [chain, draw]."""
-    return float(arviz().ess(x, method=quantity))
-
-
 def rhat(x: np.ndarray) -> float:
     """Return the rank-normalised split R-hat of draws [chain, draw].
 
@@ -87,7 +81,7 @@ def mcse(x: np.ndarray, quantity: str, independent: bool = False) -> float:
         quantity: "mean" or "sd".
         independent: Whether the draws are independent; if not, the effective sample size is used.
     """
-    n = x.size if independent else ess_quantity(x, quantity)
+    n = x.size if independent else float(arviz().ess(x, method=quantity))
     if x.size < 2:
         return 0.0
     sd = float(x.std(ddof=1))
