@@ -1,4 +1,4 @@
-"""How a model is fitted: one method a file, each a frozen record of options."""
+"""Methods of inference. Each is a frozen record of options in a file of its own."""
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .base import Inference

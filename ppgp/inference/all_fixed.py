@@ -1,4 +1,4 @@
-"""A model whose hyperparameters are all numbers: its posterior is one point, whatever the method."""
+"""Models whose hyperparameters are all fixed numbers, so that every method has the same result."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from .base import Inference, at_the_mode, from_draws
 
 
 def only_draw(how: Inference, target: Target) -> Posterior:
-    """The Posterior of a target with ``dim`` 0: one draw of no sites, and what the data say of its numbers.
+    """Return the Posterior of a target with ``dim`` 0: one draw of no sites.
 
-    Stats: ``log_density`` (log p(y) on the scale of the model, at these numbers), under the name too that the model gives it
-    (``log_evidence``; ``elbo`` where it is a bound), and what BIC and AIC are made of, with 0 free numbers.
+    Its stats hold ``log_density`` (log p(y) at these numbers, on the scale of the model), the same
+    value under the name that the model gives it (``log_evidence``, or ``elbo`` if it is a bound),
+    and what BIC and AIC are made of, with 0 free parameters.
     """
     started = time.perf_counter()
     z = target.origin()

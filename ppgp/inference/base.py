@@ -1,4 +1,4 @@
-"""The interface of every inference method, and how its draws become a Posterior."""
+"""The interface of all inference methods, and the way from draws to a Posterior."""
 
 from __future__ import annotations
 
@@ -17,24 +17,31 @@ from .options import check_options
 
 
 class Inference:
-    """A frozen record of options; ``how(target, seed=, progress=, init=)`` returns a Posterior.
+    """An inference method: a frozen record of options, which is called with a Target.
 
-    A run that went badly returns, with warnings; only misuse raises. A new method gives ``__call__`` and ``quick``, and annotates
-    its options by what ``options.py`` has; a ``__post_init__`` of its own calls this one first.
+    ``how(target, seed=, progress=, init=)`` returns a Posterior, also after a run that did not
+    converge, which then has warnings. Only misuse raises an error.
+
+    A new method defines ``__call__`` and ``quick``, and annotates its options with the types of
+    ``options.py``. A ``__post_init__`` of its own calls this one first.
+
+    Attributes:
+        optimises_params: whether the method also optimises ``pyro.param`` values (the
+            ``optimise_params`` of Target).
+        takes_random_density: whether it can use a density that is random at every call and unbiased
+            (a subsampled plate).
     """
 
-    #: whether ``pyro.param`` values are part of what is searched (Target's ``optimise_params``)
     optimises_params: ClassVar[bool] = False
-    #: whether it can take a density that is random at every call, right on average (a subsampled plate)
     takes_random_density: ClassVar[bool] = False
 
     @property
     def reselects_inducing(self) -> bool:
-        """Whether it can select inducing inputs again on the way, as ``SGPR(reselect=)`` asks for."""
+        """Whether it can select inducing inputs again during a run, for ``SGPR(reselect=)``."""
         return False
 
     def __post_init__(self) -> None:
-        """Raises SettingError or UnknownName for an option that its annotation does not allow."""
+        """Raise SettingError or UnknownName for an option that its annotation does not allow."""
         check_options(self)
 
     def __call__(
@@ -45,27 +52,29 @@ class Inference:
         progress: bool = False,
         init: Posterior | Tensor | None = None,
     ) -> Posterior:
-        """Run it.
+        """Run the method.
 
         Args:
             target: the density.
-            seed: every random number comes from it.
-            progress: show one progress bar.
-            init: where to start: a Posterior over the same sites, or some of them (its mean), or z [p].
+            seed: the seed that every random number follows from.
+            progress: whether to show a progress bar.
+            init: where to start: the mean of a Posterior over all or some of the sites, or z [p].
         """
         raise NotImplementedError
 
     def numbers(self, p: int) -> float:
-        """How many numbers its draws of p numbers each take, and what it makes them from."""
-        return 3.0 * p * (getattr(self, "draws", None) or 1) * (getattr(self, "chains", None) or 1)
+        """Return how many numbers the draws, of p numbers each, and their computation hold."""
+        draws = getattr(self, "draws", None) or 1
+        chains = getattr(self, "chains", None) or 1
+        return 3.0 * p * draws * chains
 
     def quick(self) -> Inference:
-        """The same method on a tiny budget: to see that a model runs, not what it says."""
+        """Return the same method with a tiny budget, to check that a model runs at all."""
         raise NotImplementedError
 
 
 def check_draws(how: Inference, target: Target) -> None:
-    """Raises NotEnoughMemory where the draws, or a matrix that they are made from, do not fit."""
+    """Raise NotEnoughMemory if the draws, or a matrix behind them, do not fit in memory."""
     name = f"the draws of {target.dim:,} numbers by {type(how).__name__}"
     must_fit(
         8 * how.numbers(target.dim),
@@ -75,7 +84,12 @@ def check_draws(how: Inference, target: Target) -> None:
 
 
 def check_batch(how: Inference, target: Target, batch_size: int | None) -> None:
-    """Refuse a mini-batch that the data or the model cannot give."""
+    """Check that mini-batches of this size exist.
+
+    Raises:
+        NotApplicable: if the data are not a Dataset.
+        SettingError: if there are fewer rows.
+    """
     if batch_size is None:
         return
     n = getattr(target.data, "n", None)
@@ -94,12 +108,13 @@ def check_batch(how: Inference, target: Target, batch_size: int | None) -> None:
 
 
 def draw_batch(target: Target, batch_size: int | None, generator: torch.Generator) -> Tensor | None:
-    """Indices of so many rows, without replacement; None, all rows, without a batch size."""
-    return (
-        None
-        if batch_size is None
-        else torch.randperm(target.data.n, generator=generator)[:batch_size]
-    )
+    """Return the indices of ``batch_size`` random rows, without replacement.
+
+    It is None, for all rows, without a batch size.
+    """
+    if batch_size is None:
+        return None
+    return torch.randperm(target.data.n, generator=generator)[:batch_size]
 
 
 def starting_point(
@@ -111,16 +126,27 @@ def starting_point(
     check: bool = True,
     compile: bool = True,
 ) -> Tensor:
-    """z [p]: from ``init`` where given, else a point near the origin, of finite density if that is to be checked, which ``compile=False`` does
-    without compiling."""
+    """Return the point z [p] at which a method starts.
+
+    Args:
+        target: the density.
+        init: a Posterior, or the point itself. None: a point near the origin.
+        seed: the seed of a random point.
+        spread: how far from the origin a random point may be.
+        jacobian: whether the density includes the log-Jacobian.
+        check: whether to look for a point of finite density; else it is the origin.
+        compile: whether this check compiles the density.
+
+    Raises:
+        SettingError: if ``init`` is something else, or has another shape.
+        NotApplicable: if no site of ``init`` is a site of the target.
+    """
     if init is None:
-        return (
-            target.start(seed, spread, jacobian=jacobian, compile=compile)
-            if check
-            else target.origin()
-        )
+        if not check:
+            return target.origin()
+        return target.start(seed, spread, jacobian=jacobian, compile=compile)
     if isinstance(init, Posterior):
-        return _where_it_ended(init, target)
+        return _mean_of(init, target)
     try:
         z = torch.as_tensor(init)
     except (TypeError, ValueError, RuntimeError):
@@ -135,23 +161,24 @@ def starting_point(
     return z
 
 
-def _where_it_ended(init: Posterior, target: Target) -> Tensor:
-    """z [p] in the middle of a posterior's draws and at its params; sites that it does not have stay at the origin.
+def _mean_of(init: Posterior, target: Target) -> Tensor:
+    """Return z [p] at the mean of a posterior's draws and at its params.
+
+    Sites that the posterior does not have stay at the origin.
 
     Raises:
-        NotApplicable: where no site is in both.
+        NotApplicable: if the two have no site in common.
     """
-    middles = {**init.params, **{name: v.flatten(0, 1).mean(0) for name, v in init.draws.items()}}
+    means = {**init.params, **{name: v.flatten(0, 1).mean(0) for name, v in init.draws.items()}}
     both = {
         name: v
-        for name, v in middles.items()
+        for name, v in means.items()
         if name in target.slices and v.shape == target.slices[name].event
     }
     if not both:
-        got = f"one over {', '.join(middles)}"
         raise NotApplicable(
             f"init over some of {', '.join(target.slices)}",
-            got,
+            f"one over {', '.join(means)}",
             "pass a Posterior of this model, or z",
         )
     if both.keys() == target.slices.keys() <= init.draws.keys():
@@ -160,18 +187,18 @@ def _where_it_ended(init: Posterior, target: Target) -> Tensor:
 
 
 def divergences(diverging: Tensor) -> list[str]:
-    """What is said of draws whose trajectories left the posterior; [] where there are none."""
+    """Return a warning if any trajectory diverged, else []."""
     count = int(diverging.sum())
     if not count:
         return []
     return [
-        f"{count} of {diverging.numel()} draws diverged: the sampler could not follow the posterior there; "
-        "raise target_accept, or reparametrise"
+        f"{count} of {diverging.numel()} draws diverged: the sampler could not follow the "
+        "posterior there; raise target_accept, or reparametrise"
     ]
 
 
 def at_the_mode(target: Target, z: Tensor) -> dict[str, Any]:
-    """What BIC and AIC are made of."""
+    """Return the stats at z [p] that BIC and AIC are made of."""
     log_likelihood, observations = target.log_likelihood(z)
     return {
         "log_likelihood": log_likelihood,
@@ -190,18 +217,28 @@ def finish(
     params: Mapping[str, Tensor] | None = None,
     interrupted: bool = False,
 ) -> Posterior:
-    """A Posterior from draws z [chain, draw, p]; ``interrupted``: Ctrl-C ended the search before its time."""
+    """Make a Posterior from draws z [chain, draw, p].
+
+    Args:
+        how: the method.
+        target: the density.
+        z: the draws on the unconstrained scale.
+        started: when the run began, as ``time.perf_counter()``.
+        stats: what the method recorded.
+        notes: its warnings.
+        params: params that are not part of z.
+        interrupted: whether Ctrl-C ended the run early.
+    """
     with torch.no_grad():
         values = target.constrain(z)
-    found = {
+    optimised = {
         name: v[0, 0]
         for name, v in values.items()
         if name in target.slices and target.slices[name].param
     }
-    draws = {name: v for name, v in values.items() if name not in found}
-    return from_draws(
-        how, target, draws, started, stats, notes, {**found, **(params or {})}, interrupted
-    )
+    draws = {name: v for name, v in values.items() if name not in optimised}
+    params = {**optimised, **(params or {})}
+    return from_draws(how, target, draws, started, stats, notes, params, interrupted)
 
 
 def from_draws(
@@ -214,12 +251,28 @@ def from_draws(
     params: Mapping[str, Tensor] | None = None,
     interrupted: bool = False,
 ) -> Posterior:
-    """A Posterior from draws on the natural scale, ``{site: [chain, draw, *event]}``; its stats gain ``interrupted``."""
-    draws, sentence = target.model.relabel(draws)
-    notes = [*notes, *([sentence] if sentence else [])]
-    own: dict[str, Any] = {} if target.random is None else {"random_density": target.random}
+    """Make a Posterior from draws ``{site: [chain, draw, *event]}`` on the natural scale.
+
+    Args:
+        how: the method.
+        target: the density.
+        draws: the draws.
+        started: when the run began, as ``time.perf_counter()``.
+        stats: what the method recorded; ``interrupted`` is added.
+        notes: its warnings.
+        params: what was optimised.
+        interrupted: whether Ctrl-C ended the run early.
+    """
+    draws, relabelled = target.model.relabel(draws)
+    notes = list(notes)
+    if relabelled:
+        notes.append(relabelled)
+    own: dict[str, Any] = {}
+    if target.random is not None:
+        own["random_density"] = target.random
     angles = tuple(name for name in draws if name in target.slices and target.slices[name].circular)
-    own |= {"circular": angles} if angles else {}
+    if angles:
+        own["circular"] = angles
     return Posterior(
         model=target.model,
         data=target.data,

@@ -1,4 +1,7 @@
-"""Long runs survive: their whole state in one file, written so that a kill at any moment leaves the last good one."""
+"""Checkpoints: the whole state of a long run in one file.
+
+A kill at any moment leaves the last complete save.
+"""
 
 from __future__ import annotations
 
@@ -22,25 +25,34 @@ from ..target.target import Target
 
 FORMAT = "ppgp-checkpoint-3"
 EVERY = 2.0  # seconds between saves
-SHARE = 0.05  # of the time of the run at most: where a save takes long, saves are further apart
+SHARE = 0.05  # of the run's time that saves take at most; slow saves are further apart
 
 
 class Checkpoint:
-    """A file for the tensors of one run, locked while the block lasts. ``None`` as path: nothing is ever written or found.
+    """A file for the tensors of one run, locked inside the block.
 
-    A file of another run (another method, model, seed or data) is refused rather than overwritten. A save that fails is told
-    once, and the run goes on.
+    A file of another run (another method, model, seed or data) is refused, not overwritten. The
+    first save that fails issues a warning, and the run goes on.
+
+    Args:
+        path: the file. None: nothing is ever written or read.
+        how: the method.
+        target: the density.
+        seed: the seed of the run.
     """
 
     def __init__(self, path: str | Path | None, how: Any, target: Target, seed: int) -> None:
-        self.path = None if path is None else Path(path)
-        self._identity = "" if path is None else _identity(how, target, seed)
+        self.path: Path | None = None
+        self._identity = ""
+        if path is not None:
+            self.path = Path(path)
+            self._identity = _identity(how, target, seed)
         self._next = time.monotonic() + EVERY
         self._saves = files.Saves(self.path)
         self._lock: AbstractContextManager[None] = files.locked(self.path)
 
     def __enter__(self) -> Checkpoint:
-        """Raises StorageError if another run holds the lock, or no file can stand at the path."""
+        """Raise StorageError if another run holds the lock, or no file can be at the path."""
         if self.path is not None:
             files.check_regular(self.path)
         self._lock.__enter__()
@@ -50,22 +62,24 @@ class Checkpoint:
         self._lock.__exit__(*error)
 
     def noted(self, posterior: Posterior) -> Posterior:
-        """The posterior of the run, with what there is to say of the file."""
+        """Return the posterior of the run, with a warning if the last save failed."""
         notes = self._saves.notes()
-        return replace(posterior, warnings=(*posterior.warnings, *notes)) if notes else posterior
+        if not notes:
+            return posterior
+        return replace(posterior, warnings=(*posterior.warnings, *notes))
 
     def found(self) -> dict[str, Tensor] | None:
-        """The tensors of the last save, or None.
+        """Return the tensors of the last save; None if there is no file.
 
         Raises:
-            StorageError: if the file is damaged, foreign, or of another run.
+            StorageError: if the file is damaged, no checkpoint, or of another run.
         """
         if self.path is None:
             return None
         with files.explained(self.path, "read"):
             if not self.path.exists():
                 return None
-            self.path.open("rb").close()  # what may not be read is not damaged
+            self.path.open("rb").close()  # a missing permission is no damage
         try:
             with safe_open(str(self.path), "pt") as file:
                 metadata = file.metadata() or {}
@@ -100,7 +114,11 @@ class Checkpoint:
         return self.path is not None and time.monotonic() >= self._next
 
     def save(self, tensors: Mapping[str, Tensor]) -> None:
-        """Replace the file: written beside it and renamed, which the operating system does at once or not at all."""
+        """Replace the file.
+
+        The new one is written beside it and renamed, which the operating system does at once or
+        not at all.
+        """
         path = self.path
         if path is None:
             return
@@ -116,12 +134,14 @@ class Checkpoint:
 
 
 def _checksum(tensors: Mapping[str, Tensor]) -> str:
-    """A digest of names, types, shapes and numbers."""
+    """Return a digest of names, types, shapes and numbers."""
     return fingerprint(*sorted(tensors.items()))
 
 
 def _identity(how: Any, target: Target, seed: int) -> str:
-    """A digest of all that the result depends on."""
+    """Return a digest of all that the result depends on."""
     data = target.data
-    arguments = (data.X, data.y, data.noise_sd) if isinstance(data, Dataset) else dict(data)
-    return fingerprint(how, target.model, int(seed), arguments)
+    if isinstance(data, Dataset):
+        table = (data.X, data.y, data.noise_sd)
+        return fingerprint(how, target.model, int(seed), table)
+    return fingerprint(how, target.model, int(seed), dict(data))

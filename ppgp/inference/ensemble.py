@@ -1,4 +1,4 @@
-"""The same method from several starts, their answers put side by side."""
+"""Ensembles: the same method from several starts, as an equal mixture."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ from .optimise.map import MAP
 from .options import Count
 from .progress import bar
 
-SPREAD = 2.0  # members start Uniform(-2, 2) around the origin of unconstrained space, the first at the origin itself
+#: Members start Uniform(-2, 2) around the origin of unconstrained space, the first at the origin.
+SPREAD = 2.0
 
 
 @renamed_arguments(of="base")
 @dataclass(frozen=True)
 class Ensemble(Inference):
-    """Deep ensembles, an equal mixture of the members' answers; Lakshminarayanan, Pritzel & Blundell (2017).
+    """A deep ensemble: an equal mixture of the members' draws.
 
-    With ``MAP`` it is also the multi-start search: ``stats["log_density"]`` says which member is the best, and the sites'
-    spread over members whether there are several modes.
+    Lakshminarayanan, Pritzel & Blundell (2017). With ``MAP`` it is also a search from several
+    starts: ``stats["log_density"]`` shows which member is the best, and the spread of the sites
+    over the members whether there are several modes.
+
+    Stats: ``log_density`` [member], if the method has one; ``seconds`` [member].
 
     Args:
-        base: the method of each member; one that gives no params of its own, or the same ones.
-        members: how many.
-
-    Stats: ``log_density`` [member], where the method has one; ``seconds`` [member].
+        base: the method of each member. It must optimise no params, or give all members the same.
+        members: the number of members.
     """
 
     base: Inference = field(default_factory=MAP)
@@ -42,11 +44,13 @@ class Ensemble(Inference):
     of = Renamed("base")
 
     @property
-    def optimises_params(self) -> bool:  # type: ignore[override]
+    def optimises_params(self) -> bool:  # type: ignore[override]  # a ClassVar of other methods
+        """Whether the base method optimises params."""
         return self.base.optimises_params
 
     @property
-    def takes_random_density(self) -> bool:  # type: ignore[override]
+    def takes_random_density(self) -> bool:  # type: ignore[override]  # a ClassVar of others
+        """Whether the base method takes a density that is random at every call."""
         return self.base.takes_random_density
 
     def quick(self) -> Ensemble:
@@ -61,51 +65,48 @@ class Ensemble(Inference):
         init: Posterior | Tensor | None = None,
     ) -> Posterior:
         started = time.perf_counter()
-        found: list[Posterior] = []
+        members: list[Posterior] = []
         notes: list[str] = []
         interrupted = False
-        # a search from several starts in each member would end in one mode every time
-        one = (
-            replace(self.base, starts=1)
-            if isinstance(self.base, MAP) and self.base.starts is None
-            else self.base
-        )
+        base = self.base
+        if isinstance(base, MAP) and base.starts is None:
+            # with several starts, every member would end in the same mode
+            base = replace(base, starts=1)
         try:
             with bar(f"Ensemble of {self.members}", self.members, progress) as update:
                 for member in range(self.members):
-                    start = (
-                        init
-                        if init is not None or member == 0
-                        else target.start(seed + member, SPREAD)
-                    )
-                    found.append(one(target, seed=seed + member, progress=False, init=start))
-                    _refuse_own_params(self.base, found[-1], target)
+                    start = init
+                    if init is None and member > 0:
+                        start = target.start(seed + member, SPREAD)
+                    members.append(base(target, seed=seed + member, progress=False, init=start))
+                    _refuse_own_params(self.base, members[-1], target)
                     update(member + 1)
-                    whole(found[-1])
+                    whole(members[-1])
         except KeyboardInterrupt:
-            if not found:
+            if not members:
                 raise
-            if len(found) > 1 and cut_short(found[-1].stats):
-                found.pop()
+            if len(members) > 1 and cut_short(members[-1].stats):
+                members.pop()
             interrupted = True
-            notes.append(f"stopped by Ctrl-C: {len(found)} of {self.members} members")
-        sentences = [s for p in found for s in p.warnings if s not in target.notes]
+            notes.append(f"stopped by Ctrl-C: {len(members)} of {self.members} members")
+        sentences = [s for p in members for s in p.warnings if s not in target.notes]
         notes += list(dict.fromkeys(sentences))
-        draws = {name: torch.cat([p.draws[name] for p in found], 1) for name in found[0].draws}
-        stats: dict[str, Any] = {
-            "seconds": torch.tensor([p.seconds for p in found], dtype=torch.float64)
-        }
-        if all("log_density" in p.stats for p in found):
-            stats["log_density"] = torch.tensor(
-                [p.stats["log_density"] for p in found], dtype=torch.float64
-            )
+        draws = {name: torch.cat([p.draws[name] for p in members], 1) for name in members[0].draws}
+        seconds = [p.seconds for p in members]
+        stats: dict[str, Any] = {"seconds": torch.tensor(seconds, dtype=torch.float64)}
+        if all("log_density" in p.stats for p in members):
+            heights = [p.stats["log_density"] for p in members]
+            stats["log_density"] = torch.tensor(heights, dtype=torch.float64)
         return from_draws(self, target, draws, started, stats, notes, interrupted=interrupted)
 
 
-def _refuse_own_params(how: Inference, found: Posterior, target: Target) -> None:
-    """Raises NotApplicable where a member has params of its own: one Posterior has one of each."""
-    own = sorted(set(found.params) - set(target.params))
+def _refuse_own_params(how: Inference, member: Posterior, target: Target) -> None:
+    """Raise NotApplicable if a member has params of its own: a Posterior holds each param once."""
+    own = sorted(set(member.params) - set(target.params))
     if own:
-        got = f"{listed(own, 'param')} of each member's own, from {type(how).__name__} on {type(target.model).__name__}"
-        do = "use the method by itself, or Ensemble(MAP()) of a model whose sites all have priors"
-        raise NotApplicable("a method whose members differ in their sites alone", got, do)
+        pair = f"{type(how).__name__} on {type(target.model).__name__}"
+        raise NotApplicable(
+            "a method whose members differ in their sites alone",
+            f"{listed(own, 'param')} of each member's own, from {pair}",
+            "use the method by itself, or Ensemble(MAP()) of a model whose sites all have priors",
+        )

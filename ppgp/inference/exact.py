@@ -1,4 +1,4 @@
-"""The posterior itself, where the model knows it in closed form."""
+"""Exact inference, for models that know their posterior in closed form."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from .options import Count
 
 @dataclass(frozen=True)
 class Exact(Inference):
-    """Independent draws from the exact posterior; predictions integrate in closed form, not over the draws.
+    """Independent draws from the exact posterior.
 
-    For a linear regression with Gaussian noise and Normal or Flat coefficients, and for a tiny mixture by enumeration of
-    all assignments.
+    Predictions integrate in closed form, not over the draws. The method serves a linear regression
+    with Gaussian noise and Normal or Flat coefficients, and a tiny mixture by enumeration of all
+    assignments.
+
+    Stats: ``log_evidence``, log p(y) on the scale of the model (with a flat prior, the integral
+    against density 1).
 
     Args:
-        draws: how many to take.
-
-    Stats: ``log_evidence``, log p(y) on the scale of the model (with a flat prior, the integral against density 1).
+        draws: the number of draws.
     """
 
     draws: Count = 1000
@@ -41,17 +43,14 @@ class Exact(Inference):
         progress: bool = False,
         init: Posterior | Tensor | None = None,
     ) -> Posterior:
-        """Take the draws; ``init`` and ``progress`` have no meaning here.
+        """Take the draws; ``init`` and ``progress`` have no effect.
 
         Raises:
             NotApplicable: if the model has no closed form under its priors.
         """
         started = time.perf_counter()
         model = require(target.model, ClosedForm)
-        draws, params, evidence = model.exact(
-            target.data, self.draws, torch.Generator().manual_seed(seed)
-        )
-        stats = {"log_evidence": evidence}
-        return from_draws(
-            self, target, {name: v[None] for name, v in draws.items()}, started, stats, (), params
-        )
+        generator = torch.Generator().manual_seed(seed)
+        draws, params, evidence = model.exact(target.data, self.draws, generator)
+        chain = {name: value[None] for name, value in draws.items()}
+        return from_draws(self, target, chain, started, {"log_evidence": evidence}, (), params)

@@ -1,14 +1,14 @@
-"""fit: a model, data and a method in; a Posterior out."""
+"""``fit``: fit a model to data by a method, and return a Posterior."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -47,10 +47,13 @@ FEW_ROWS = 3
 
 
 def _work(model: Any, data: Any, how: Any = None, **_: Any) -> float:
-    """About how many multiplications one evaluation of the density takes; 0 where the arguments do not fit."""
+    """Return about how many multiplications one evaluation of the density takes.
+
+    It is 0 if the arguments do not fit together, which ``fit`` reports.
+    """
     if isinstance(model, Model) and isinstance(data, Dataset):
         rows = min(data.n, getattr(how, "batch_size", None) or data.n)
-        with suppress(PpgpError):  # fit says what is wrong
+        with suppress(PpgpError):
             return model.work(rows, data.d)
     elif callable(model) and isinstance(data, Mapping):
         return Program(model).work(numbers_in(data))
@@ -70,141 +73,247 @@ def fit(
     init: Posterior | Tensor | None = None,
     checkpoint: str | Path | None = None,
 ) -> Posterior:
-    """Fit a model to data by a method; everything it does is reproducible from ``seed``.
+    """Fit a model to data.
 
     Args:
-        model_or_program: a model of the zoo, or any Pyro program.
+        model_or_program: a recipe from ``ppgp.models``, or any Pyro program.
         data: a Dataset for a model; ``{argument: value}`` for a program.
-        how: an inference record; None: ``NUTS()``. A model whose hyperparameters are all numbers
-            leaves nothing to search: by every method the Posterior is one draw, log p(y) in its stats.
-        standardise: put the data on the scale that the model's default priors are meant for (each model says what may be
-            scaled). Predictions are in the units of the data all the same, and so is every number of the recipe, every prior
-            inside ``priors.InUnitsOfData`` and inducing inputs given by hand; other priors are on the standardised scale. The recipe
-            of a posterior, ``posterior.model``, is on the scale of its rows already, and refused for rows of another scale: fit
-            ``posterior.recipe`` to them. A program's arguments are never touched.
-        init: a Posterior over the same sites, or some of them, or z, to start from. The rows of that posterior count as seen by
-            this one, and so do those on which ``fit_variogram`` or ``networks.pretrained`` found what stands in the recipe.
-        checkpoint: a file that keeps the state of a long run; started again with the same arguments after a kill, the run
-            goes on from it and ends as it would have. SVI and the chains have it (NUTS: by the finished chain). A save that fails
-            is a StorageWarning, and the next is tried; ``posterior.warnings`` says if the last one failed. The file is locked
-            while the run lasts.
+        how: the method, a record from ``ppgp.inference``. None: ``NUTS()``. If all hyperparameters
+            of the model are numbers, there is nothing to search: the Posterior of every method is
+            then one draw, with log p(y) in its stats.
+        seed: the seed that every random number follows from.
+        progress: whether to show a progress bar.
+        standardise: whether to put the data on the scale that the default priors of the model are
+            meant for. Each model declares what may be scaled. Predictions are in the units of the
+            data in any case. Numbers in the recipe, priors inside ``priors.InUnitsOfData`` and
+            given inducing inputs are in the units of the data too; all other priors are on the
+            standardised scale. The arguments of a program are never changed.
+            The recipe ``posterior.model`` of a fit is already on the scale of its rows, and is
+            refused for rows of another scale: fit ``posterior.recipe`` to those.
+        init: where to start: a Posterior over all or some of the sites, or z [p]. The rows of
+            that Posterior count as training rows of this one, as do those on which
+            ``fit_variogram`` or ``networks.pretrained`` determined a part of the recipe.
+        checkpoint: a file that keeps the state of a long run. If a run is killed, the same call
+            continues from the file and ends as the run would have. SVI and the chains support it
+            (NUTS per finished chain). A save that fails issues a StorageWarning, and the next one
+            is tried; ``posterior.warnings`` reports whether the last one failed. The file is
+            locked during the run.
 
     Returns:
-        A Posterior. A run that went badly returns too, with ``posterior.warnings`` (also issued as ConvergenceWarning).
+        A Posterior, also after a run that did not converge. What is wrong with the run is in
+        ``posterior.warnings``, and is issued as ConvergenceWarning.
 
     Raises:
-        DataError, SettingError: if the data do not fit the model.
+        DataError: if the data do not fit the model.
+        SettingError: if an option does not fit the data.
         NotApplicable: if the method cannot fit this model; the message names one that can.
-        StorageError: if the checkpoint is of another run, damaged, or in use by another process, which is named.
+        StorageError: if the checkpoint is damaged, of another run, or in use by another process,
+            which the message names.
     """
-    how, given = NUTS() if how is None else how, data
-    if not isinstance(how, Inference):
-        got = repr(how) if isinstance(how, str | type) else an(type(how).__name__)
-        do = "call fit(model, Dataset(X, y), inference.NUTS())"
-        if isinstance(how, str):
-            found = own_class(Inference, how)
-            do = (
-                f"write inference.{found}()"
-                if found
-                else f"ppgp.interfaces.recipes.build_how({how!r}) makes one"
-            )
-        do = f"call it: {how.__name__}()" if isinstance(how, type) else do
-        raise NotApplicable("an inference record such as inference.NUTS()", got, do)
-    if isinstance(model_or_program, type):
-        raise NotApplicable(
-            "a model",
-            f"the class {model_or_program.__name__}",
-            f"call it: {model_or_program.__name__}()",
-        )
-    if isinstance(model_or_program, Kernel):
-        name = type(model_or_program).__name__
-        raise NotApplicable("a model", f"the kernel {name}", f"write models.GP({name}())")
+    how = NUTS() if how is None else how
+    _check_method(how)
+    _check_model(model_or_program)
     if isinstance(model_or_program, Program):
         model_or_program = model_or_program.function
-    if isinstance(model_or_program, Model):
-        if not isinstance(data, Dataset):
-            raise DataError(
-                f"a Dataset for {type(model_or_program).__name__}",
-                type(data).__name__,
-                "use ppgp.Dataset(X, y)",
-            )
-        selects_again = isinstance(model_or_program, Reselects) and model_or_program.reselect
-        if selects_again and not how.reselects_inducing:
-            raise NotApplicable(
-                "MAP('adam') or MAP('sgd') to place inducing inputs again on the way",
-                repr(how),
-                "use one, or leave reselect out",
-            )
-        model, data, scaler = _prepared(model_or_program, data, standardise)
-        recipe = as_given(model_or_program)
-    elif callable(model_or_program):
-        if isinstance(data, Dataset) or not isinstance(data, Mapping):
-            names = ", ".join(f"{name}=..." for name in Program(model_or_program).arguments({}))
-            raise DataError(
-                "a dict of the program's arguments", type(data).__name__, f"pass dict({names})"
-            )
-        model, scaler, recipe = Program(model_or_program), None, None
-        model.check_arguments(data)
-    else:
-        named = isinstance(model_or_program, str)
-        got = repr(model_or_program) if named else an(type(model_or_program).__name__)
-        do = f"ppgp.interfaces.recipes.build_model({got}) makes one" if named else "pass a callable"
-        raise NotApplicable("a model of ppgp.models or a Pyro program", got, do)
-    of_the_zoo = isinstance(model_or_program, Model)
-    target = Target(model, data, optimise_params=how.optimises_params, empty=of_the_zoo)
-    kept = {} if checkpoint is None else {"checkpoint": checkpoint}
-    if kept and "checkpoint" not in signature(how.__call__).parameters:
-        raise NotApplicable(
-            "a method with checkpoints",
-            type(how).__name__,
-            "use SVI, NUTS, HMC or SGLD, or leave checkpoint out",
-        )
-    if target.random is not None and not how.takes_random_density:
-        raise NotApplicable(
-            f"the same density at every call for {type(how).__name__}",
-            target.random,
-            "use SVI or SGLD, or leave subsample_size out and write an integral as a site or a closed form",
-        )
+    problem = _problem(model_or_program, data, how, standardise)
+    target = Target(
+        problem.model,
+        problem.data,
+        optimise_params=how.optimises_params,
+        empty=isinstance(model_or_program, Model),
+    )
+    options: dict[str, Any] = {"seed": seed, "progress": progress, "init": init}
+    if checkpoint is not None:
+        options["checkpoint"] = checkpoint
+    _check_support(how, target, checkpoint is not None)
     check_draws(how, target)
-    options: dict[str, Any] = {"seed": seed, "progress": progress, "init": init, **kept}
-    with nullcontext() if target.random is None else seeded(seed):
-        posterior = how(target, **options) if target.dim else only_draw(how, target)
-    if isinstance(model, Program) and target.dim and target.misled(_reached(target, posterior)):
-        if checkpoint is not None:  # it holds what the graph gave
-            Path(checkpoint).unlink(missing_ok=True)
-        whole(posterior)
-        posterior = how(target, **options)
-    checks = []
-    if isinstance(data, Dataset):
-        with torch.no_grad():
-            checks = [*model.check_identifiability(data), *model.check_fit(posterior.theta, data)]
-    notes = (*posterior.warnings, *checks, *convergence_warnings(posterior))
-    seen = also_seen(model_or_program, given, init)
-    posterior = replace(posterior, scaler=scaler, recipe=recipe, warnings=notes, also_seen=seen)
+    posterior = _run(how, target, options)
+    posterior = replace(
+        posterior,
+        scaler=problem.scaler,
+        recipe=problem.recipe,
+        warnings=(*posterior.warnings, *_check_result(problem, posterior)),
+        also_seen=also_seen(model_or_program, data, init),
+    )
     for sentence in posterior.warnings:
         warnings.warn(sentence, ConvergenceWarning, stacklevel=4)
     return posterior
 
 
-def _reached(target: Target, posterior: Posterior) -> Tensor | None:
-    """The draws of a posterior as z [n, p]; None where they cannot be mapped back."""
-    params = {
-        name: value[None] for name, value in posterior.params.items() if name in target.slices
-    }
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """A model that is ready for its data.
+
+    Attributes:
+        model: the prepared recipe, or the wrapped program.
+        data: the data on the scale of the model.
+        scaler: what put them on that scale; None: they are unchanged.
+        recipe: the recipe as it was given; None for a program.
+    """
+
+    model: Any
+    data: Any
+    scaler: Scaler | None
+    recipe: Any
+
+
+def _check_method(how: Any) -> None:
+    """Raise NotApplicable for a ``how`` that is no inference record."""
+    if isinstance(how, Inference):
+        return
+    got, do = an(type(how).__name__), "call fit(model, Dataset(X, y), inference.NUTS())"
+    if isinstance(how, str):
+        known = own_class(Inference, how)
+        got, do = repr(how), f"ppgp.interfaces.recipes.build_how({how!r}) makes one"
+        if known:
+            do = f"write inference.{known}()"
+    elif isinstance(how, type):
+        got, do = repr(how), f"call it: {how.__name__}()"
+    raise NotApplicable("an inference record such as inference.NUTS()", got, do)
+
+
+def _check_model(model_or_program: Any) -> None:
+    """Raise NotApplicable for what is neither a model nor a program."""
+    if isinstance(model_or_program, type):
+        name = model_or_program.__name__
+        raise NotApplicable("a model", f"the class {name}", f"call it: {name}()")
+    if isinstance(model_or_program, Kernel):
+        name = type(model_or_program).__name__
+        raise NotApplicable("a model", f"the kernel {name}", f"write models.GP({name}())")
+    if isinstance(model_or_program, Model) or callable(model_or_program):
+        return
+    got, do = an(type(model_or_program).__name__), "pass a callable"
+    if isinstance(model_or_program, str):
+        got = repr(model_or_program)
+        do = f"ppgp.interfaces.recipes.build_model({got}) makes one"
+    raise NotApplicable("a model of ppgp.models or a Pyro program", got, do)
+
+
+def _problem(model_or_program: Any, data: Any, how: Inference, standardise: bool) -> _Problem:
+    """Make the model or program ready for its data; refuse what does not fit together."""
+    if isinstance(model_or_program, Model):
+        return _problem_of_model(model_or_program, data, how, standardise)
+    return _problem_of_program(model_or_program, data)
+
+
+def _problem_of_model(model: Model, data: Any, how: Inference, standardise: bool) -> _Problem:
+    if not isinstance(data, Dataset):
+        raise DataError(
+            f"a Dataset for {type(model).__name__}",
+            type(data).__name__,
+            "use ppgp.Dataset(X, y)",
+        )
+    reselects = isinstance(model, Reselects) and model.reselect
+    if reselects and not how.reselects_inducing:
+        raise NotApplicable(
+            "MAP('adam') or MAP('sgd') to place inducing inputs again on the way",
+            repr(how),
+            "use one, or leave reselect out",
+        )
+    prepared, scaled, scaler = _prepared(model, data, standardise)
+    return _Problem(prepared, scaled, scaler, as_given(model))
+
+
+def _problem_of_program(program: Callable[..., Any], data: Any) -> _Problem:
+    model = Program(program)
+    if isinstance(data, Dataset) or not isinstance(data, Mapping):
+        names = ", ".join(f"{name}=..." for name in model.arguments({}))
+        raise DataError(
+            "a dict of the program's arguments", type(data).__name__, f"pass dict({names})"
+        )
+    model.check_arguments(data)
+    return _Problem(model, data, None, None)
+
+
+def _check_support(how: Inference, target: Target, checkpoint: bool) -> None:
+    """Raise NotApplicable if the method has no checkpoints, or cannot use a random density."""
+    name = type(how).__name__
+    if checkpoint and "checkpoint" not in signature(how.__call__).parameters:
+        raise NotApplicable(
+            "a method with checkpoints",
+            name,
+            "use SVI, NUTS, HMC or SGLD, or leave checkpoint out",
+        )
+    if target.random is not None and not how.takes_random_density:
+        raise NotApplicable(
+            f"the same density at every call for {name}",
+            target.random,
+            "use SVI or SGLD, or leave subsample_size out and write an integral as a site or a "
+            "closed form",
+        )
+
+
+def _run(how: Inference, target: Target, options: dict[str, Any]) -> Posterior:
+    """Run the method; run it again if the compiled graph of a program proves wrong afterwards."""
+    with nullcontext() if target.random is None else seeded(options["seed"]):
+        posterior = how(target, **options) if target.dim else only_draw(how, target)
+    compiled_program = isinstance(target.model, Program) and target.dim
+    if not compiled_program or not target.misled(_evaluated(target, posterior)):
+        return posterior
+    if "checkpoint" in options:  # it holds results of the wrong graph
+        Path(options["checkpoint"]).unlink(missing_ok=True)
+    whole(posterior)
+    return how(target, **options)
+
+
+def _evaluated(target: Target, posterior: Posterior) -> Tensor | None:
+    """Return the draws of a posterior as z [n, p]; None if they cannot be mapped back."""
     draws = {name: value.flatten(0, 1) for name, value in posterior.draws.items()}
     size = max((len(value) for value in draws.values()), default=1)
+    params = {
+        name: value[None].expand(size, *value.shape)
+        for name, value in posterior.params.items()
+        if name in target.slices
+    }
     try:
-        return target.unconstrain(
-            {
-                **{name: value.expand(size, *value.shape[1:]) for name, value in params.items()},
-                **draws,
-            }
-        )
-    except NotApplicable:  # a support that moves with another site
+        return target.unconstrain({**params, **draws})
+    except NotApplicable:  # a support that depends on another site
         return None
 
 
-def _prepared(model: Model, data: Dataset, standardise: bool) -> tuple[Model, Dataset, Any]:
+def _check_result(problem: _Problem, posterior: Posterior) -> list[str]:
+    """Return warnings of the model about its fit, and of the convergence checks."""
+    notes: list[str] = []
+    if isinstance(problem.data, Dataset):
+        with torch.no_grad():
+            notes += problem.model.check_identifiability(problem.data)
+            notes += problem.model.check_fit(posterior.theta, problem.data)
+    return [*notes, *convergence_warnings(posterior)]
+
+
+def _prepared(
+    model: Model, data: Dataset, standardise: bool
+) -> tuple[Model, Dataset, Scaler | None]:
+    """Return the model made ready for its data, the data on its scale, and their Scaler."""
+    _check_data(model, data)
+    if model.standardised and not standardise:
+        raise SettingError(
+            "a recipe in the units of the data with standardise=False",
+            "one on the standardised scale",
+            "pass posterior.recipe, which is in the units of the data, "
+            "or leave standardise=False out",
+        )
+    scaler = None
+    if standardise and model.scales:
+        # an error in the data is reported in their own units; a numerical one, of a network say,
+        # may not occur on the standardised scale, and prepare checks again
+        with suppress(NumericalError):
+            model.check(data)
+        data, scaler = data.standardised(scale_y="y" in model.scales, scale_X="X" in model.scales)
+    recipe = model
+    _refuse_another_scale(model, scaler)
+    if not model.standardised:
+        units = scaler
+        if units is None:
+            units = Scaler.of(data, scale_X=False, scale_y=False)
+        model = model.in_units(units)
+        if scaler is not None and any(f.name == "standardised" for f in fields(cast(Any, model))):
+            model = replace(cast(Any, model), standardised=True)
+    return made_from(model.prepare(data), recipe, (data, scaler)), data, scaler
+
+
+def _check_data(model: Model, data: Dataset) -> None:
+    """Refuse data that a model cannot take: few rows, labels, or known noise."""
     if data.n < FEW_ROWS:
         raise DataError(
             f"at least {FEW_ROWS} rows to fit a model",
@@ -212,7 +321,9 @@ def _prepared(model: Model, data: Dataset, standardise: bool) -> tuple[Model, Da
             "collect more rows, or use Target directly",
         )
     if "y" in model.scales and data.classes is not None:
-        labels = ", ".join(map(str, data.classes[:4])) + (", ..." if len(data.classes) > 4 else "")
+        labels = ", ".join(map(str, data.classes[:4]))
+        if len(data.classes) > 4:
+            labels += ", ..."
         raise DataError(
             f"numbers in y for {type(model).__name__}",
             f"the labels {labels}",
@@ -224,41 +335,20 @@ def _prepared(model: Model, data: Dataset, standardise: bool) -> tuple[Model, Da
             type(model).__name__,
             "use GP or Kriging, or a Dataset without noise_sd",
         )
-    if model.standardised and not standardise:
-        do = "pass posterior.recipe, which is in the units of the data, or leave standardise=False out"
-        raise SettingError(
-            "a recipe in the units of the data with standardise=False",
-            "one on the standardised scale",
-            do,
-        )
-    scaler = None
-    if standardise and model.scales:
-        with suppress(
-            NumericalError
-        ):  # of a network, say, which the standardised X may serve: prepare asks again
-            model.check(data)  # what does not fit is said about the data as they are
-        data, scaler = data.standardised(scale_y="y" in model.scales, scale_X="X" in model.scales)
-    recipe = model
-    _refuse_another_scale(model, scaler)
-    if not model.standardised:
-        model = model.in_units(
-            Scaler.of(data, scale_X=False, scale_y=False) if scaler is None else scaler
-        )
-        if scaler is not None and any(f.name == "standardised" for f in fields(model)):  # type: ignore[arg-type]
-            model = replace(model, standardised=True)  # type: ignore[type-var]
-    return made_from(model.prepare(data), recipe, (data, scaler)), data, scaler
 
 
 def _refuse_another_scale(model: Model, scaler: Scaler | None) -> None:
-    """Raises SettingError for the recipe of a posterior and rows of another scale, on which its numbers would be others."""
+    """Raise SettingError for the recipe of a posterior and rows of another scale.
+
+    The numbers of such a recipe would mean something else on the new scale.
+    """
     before = None if model.made_for is None else model.made_for[1]
-    if (
-        model.standardised
-        and before is not None
-        and not (scaler is not None and before.like(scaler))
-    ):
+    if not model.standardised or before is None:
+        return
+    if scaler is None or not before.like(scaler):
         raise SettingError(
-            "posterior.recipe, which is in the units of the data, for other rows than those of the posterior",
+            "posterior.recipe, which is in the units of the data, for other rows than those of "
+            "the posterior",
             "posterior.model, whose numbers are on the scale of its own rows",
             "fit posterior.recipe",
         )

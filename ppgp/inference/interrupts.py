@@ -1,4 +1,4 @@
-"""Ctrl-C in a run of several fits: a fit that was cut short is no fit, and the run ends there."""
+"""Ctrl-C in a run of several fits: an interrupted fit ends the run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["whole"]
 
 
 def whole(posterior: Posterior) -> Posterior:
-    """The posterior itself, for whoever goes on to another fit.
+    """Return the posterior itself, for a caller that goes on to another fit.
 
     Raises:
-        KeyboardInterrupt: if the fit was cut short.
+        KeyboardInterrupt: if Ctrl-C ended the fit early.
     """
     if cut_short(posterior.stats):
         raise KeyboardInterrupt("a fit was stopped before its end")

@@ -1,4 +1,7 @@
-"""The options of a record: what each may be is written in its annotation, and one function holds every record to it."""
+"""Checks of the options of a record.
+
+The annotation of each option states which values it may have, and one function checks them all.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ import numpy as np
 
 from ..errors import SettingError, UnknownName
 
-LARGEST = 2**31 - 1  # what every backend counts to
+LARGEST = 2**31 - 1  # the largest number that every backend counts to
 _REFUSED = object()
 
 
 @dataclass(frozen=True)
 class Between:
-    """Numbers between two others, these left out."""
+    """Numbers strictly between ``low`` and ``high``; ``advice`` ends the error message."""
 
     low: float
     high: float
@@ -36,7 +39,7 @@ class Between:
 
 @dataclass(frozen=True)
 class Whole:
-    """Whole numbers from ``low`` to ``high``."""
+    """Whole numbers from ``low`` to ``high``; ``advice`` ends the error message."""
 
     low: int = 1
     high: int = LARGEST
@@ -53,7 +56,7 @@ class Whole:
 
 @dataclass(frozen=True)
 class OneOf:
-    """Words of a list."""
+    """One of the ``words``."""
 
     words: tuple[str, ...]
 
@@ -71,7 +74,7 @@ Acceptance = Annotated[float, Between(0.0, 1.0, "use 0.8, or 0.95 against diverg
 
 
 def check_options(record: Any) -> None:
-    """Hold every field of a record to its annotation; NumPy's numbers become Python's.
+    """Check every field of a record against its annotation; convert NumPy's numbers to Python's.
 
     Raises:
         SettingError: for a value of another type, or outside its range.
@@ -79,16 +82,19 @@ def check_options(record: Any) -> None:
     """
     for name, hint in _hints(type(record)):
         value = getattr(record, name)
-        fitting = _fitting(value, hint)
-        if fitting is _REFUSED:
+        converted = _converted(value, hint)
+        if converted is _REFUSED:
             _refuse(type(record).__name__, name, value, hint)
-        if fitting is not value:
-            object.__setattr__(record, name, fitting)
+        if converted is not value:
+            object.__setattr__(record, name, converted)
 
 
 @cache
 def _hints(kind: type) -> tuple[tuple[str, Any], ...]:
-    """Name and annotation of every field; those of a user's record that cannot be looked up are not checked."""
+    """Return name and annotation of every field.
+
+    The fields of a user's record are not checked if its annotations cannot be resolved.
+    """
     if not is_dataclass(kind):
         return ()
     try:
@@ -98,79 +104,88 @@ def _hints(kind: type) -> tuple[tuple[str, Any], ...]:
     return tuple((f.name, hints[f.name]) for f in fields(kind))
 
 
-def _fitting(value: Any, hint: Any) -> Any:
-    """The value as the annotation has it, or _REFUSED."""
+def _converted(value: Any, hint: Any) -> Any:
+    """Return the value with the type of the annotation, or _REFUSED."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        found = (_fitting(value, option) for option in arguments)
-        return next((each for each in found if each is not _REFUSED), _REFUSED)
+        converted = (_converted(value, option) for option in arguments)
+        return next((each for each in converted if each is not _REFUSED), _REFUSED)
     if origin is Annotated:
-        inner = _fitting(value, arguments[0])
-        return inner if inner is not _REFUSED and inner in arguments[1] else _REFUSED
-    if hint is Any:
-        return value
-    if hint is None or hint is types.NoneType:
-        return None if value is None else _REFUSED
+        inner = _converted(value, arguments[0])
+        if inner is _REFUSED or inner not in arguments[1]:
+            return _REFUSED
+        return inner
+    if origin in (Mapping, dict):
+        return _mapping(value, arguments)
     if hint is bool:
         return bool(value) if isinstance(value, bool | np.bool_) else _REFUSED
     if hint in (int, float):
         return _number(value, hint)
-    if origin in (Mapping, dict):
-        return _mapping(value, arguments)
-    if origin is Callable or hint is Callable:
-        return value if callable(value) else _REFUSED
-    kind = origin or hint
-    return value if not isinstance(kind, type) or isinstance(value, kind) else _REFUSED
+    return value if _is_of(value, hint) else _REFUSED
+
+
+def _is_of(value: Any, hint: Any) -> bool:
+    """Whether a value is of a type that needs no conversion."""
+    kind = get_origin(hint) or hint
+    if hint is Any:
+        return True
+    if hint is None or hint is types.NoneType:
+        return value is None
+    if kind is Callable:
+        return callable(value)
+    return not isinstance(kind, type) or isinstance(value, kind)
 
 
 def _number(value: Any, hint: type) -> Any:
+    """Return a finite number of Python, or _REFUSED."""
     if isinstance(value, np.integer | np.floating):
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, int | float):
         return _REFUSED
-    if hint is int:
-        return value if isinstance(value, int) else _REFUSED
     try:
-        return value if math.isfinite(value) else _REFUSED
+        fits = isinstance(value, int) if hint is int else math.isfinite(value)
     except OverflowError:  # a whole number that no float holds
-        return _REFUSED
+        fits = False
+    return value if fits else _REFUSED
 
 
 def _mapping(value: Any, arguments: tuple[Any, ...]) -> Any:
+    """Return a mapping with converted keys and values, or _REFUSED; an empty one is refused."""
     if not isinstance(value, Mapping) or not value:
         return _REFUSED
     key, entry = arguments
-    found = {_fitting(k, key): _fitting(v, entry) for k, v in value.items()}
-    if any(v is _REFUSED for pair in found.items() for v in pair):
+    converted = {_converted(k, key): _converted(v, entry) for k, v in value.items()}
+    if any(v is _REFUSED for pair in converted.items() for v in pair):
         return _REFUSED
-    return value if all(found[k] is v for k, v in value.items()) else found
+    unchanged = all(converted[k] is v for k, v in value.items())
+    return value if unchanged else converted
 
 
 def _refuse(record: str, name: str, value: Any, hint: Any) -> None:
-    ranges = [each for each in _leaves(hint) if isinstance(each, OneOf)]
-    if ranges and isinstance(value, str):
-        raise UnknownName(f"{name} of {record}", value, ranges[0].words)
-    advice = [each.advice for each in _leaves(hint) if isinstance(each, Between | Whole)]
-    raise SettingError(
-        f"{_said(hint)} as {name} of {record}", repr(value)[:60], (advice or ["change it"])[0]
-    )
+    """Raise UnknownName for a word that is not in a list, SettingError for any other value."""
+    lists = [each for each in _leaves(hint) if isinstance(each, OneOf)]
+    if lists and isinstance(value, str):
+        raise UnknownName(f"{name} of {record}", value, lists[0].words)
+    ranges = (each for each in _leaves(hint) if isinstance(each, Between | Whole))
+    advice = next((each.advice for each in ranges), "change it")
+    raise SettingError(f"{_in_words(hint)} as {name} of {record}", repr(value)[:60], advice)
 
 
 def _leaves(hint: Any) -> list[Any]:
-    """Every annotation and range inside an annotation."""
+    """Return every annotation and range inside an annotation."""
     inner = get_args(hint)
-    return [hint, *(leaf for each in inner for leaf in _leaves(each))] if inner else [hint]
+    return [hint, *(leaf for each in inner for leaf in _leaves(each))]
 
 
-def _said(hint: Any) -> str:
-    """An annotation in words."""
+def _in_words(hint: Any) -> str:
+    """Return an annotation in words."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return " or ".join(_said(option) for option in arguments)
+        return " or ".join(_in_words(option) for option in arguments)
     if origin is Annotated:
         return str(arguments[1])
     if origin in (Mapping, dict):
-        return f"a mapping of {_said(arguments[0])} to {_said(arguments[1])}"
+        return f"a mapping of {_in_words(arguments[0])} to {_in_words(arguments[1])}"
     if origin is Callable or hint is Callable:
         return "a function"
     words = {

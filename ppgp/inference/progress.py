@@ -1,4 +1,4 @@
-"""One progress bar for every long run: steps, a few figures, time left; silent when not asked for."""
+"""The progress bar of every long run: steps, a few figures and the time left."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-REFRESH_SECONDS = 0.1  # redrawing more often costs more than the cheapest steps it would report
+REFRESH_SECONDS = 0.1  # redrawing more often costs more than the cheapest steps
 
 
 @contextmanager
 def bar(title: str, total: int, show: bool) -> Iterator[Callable[..., None]]:
-    """Yield ``update(step, **figures)``; figures (loss, divergences, ...) stand behind the bar."""
+    """Show a progress bar inside the block, if ``show``.
+
+    It yields ``update(step, **figures)``; the figures (loss, divergences, ...) follow the bar.
+    """
     if not show:
         yield lambda step, **figures: None
         return

@@ -68,10 +68,11 @@ def learn_root(state: dict[str, Tensor]) -> None:
         covariance = (second.reshape(p, p) - torch.outer(total, total) / count) / (count - 1)
         diagonal = covariance.diagonal().clamp_min(least)
         keep = count / (count + 5.0 * p)
-        root, failed = torch.linalg.cholesky_ex(
-            keep * covariance + (1 - keep) * torch.diag(diagonal)
-        )
-        state["root"] = root if int(failed) == 0 else torch.diag(diagonal.sqrt())
+        shrunk = keep * covariance + (1 - keep) * torch.diag(diagonal)
+        root, failed = torch.linalg.cholesky_ex(shrunk)
+        if int(failed):
+            root = torch.diag(diagonal.sqrt())
+        state["root"] = root
     state["moments"] = torch.zeros_like(moments)
 
 
@@ -82,6 +83,8 @@ def window_ends(transitions: int) -> set[int]:
     while end + length <= transitions:
         end += length
         length *= 2
-        # the last window takes what is left
-        ends.add(end if end + length <= transitions else transitions)
+        if end + length > transitions:  # the last window takes what is left
+            ends.add(transitions)
+        else:
+            ends.add(end)
     return ends

@@ -142,7 +142,9 @@ class NaturalSteps:
     def __init__(self, bound: Target, model: Any, data: Any, z: Tensor) -> None:
         self.bound, self.model, self.data, self.rate = bound, model, data, 1.0
         moved = self._moved(z, torch.zeros(1, dtype=torch.long), 0.0)
-        self.names = set() if moved is None else set(moved[0])
+        self.names: set[str] = set()
+        if moved is not None:
+            self.names = set(moved[0])
 
     def _moved(
         self, z: Tensor, rows: Tensor | None, rate: float
@@ -164,7 +166,9 @@ class NaturalSteps:
 
     def step(self, z: Tensor, rows: Tensor | None, rate: float) -> float:
         """Move z in place and return the bound before; a step to values not finite is left out."""
-        moved = self._moved(z, rows, rate) if self.names else None
+        if not self.names:
+            return math.nan
+        moved = self._moved(z, rows, rate)
         if moved is None:
             return math.nan
         params, value = moved
@@ -176,13 +180,15 @@ class NaturalSteps:
 
     def fit(self, z: Tensor) -> None:
         """Step to convergence on all rows, or on a random part of very many."""
+        if not self.names:
+            return
         n = self.data.n
         rows = None
         if n > START_ROWS:
             rows = torch.randperm(n, generator=torch.Generator().manual_seed(0))[:START_ROWS]
         self.rate = min(1.0, 2 * self.rate)
         best, kept = -math.inf, z.clone()
-        for _ in range(MOST_STEPS if self.names else 0):
+        for _ in range(MOST_STEPS):
             before = z.clone()
             value = self.step(z, rows, self.rate)
             if not value >= best - CONVERGED * abs(best):
