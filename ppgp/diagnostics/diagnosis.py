@@ -1,4 +1,4 @@
-"""diagnose: whether to believe one posterior, from nothing but itself; every finding has its figure and what to do about it."""
+"""Diagnose one posterior by itself: chains by their mixing, guides by importance weights."""
 
 from __future__ import annotations
 
@@ -33,21 +33,26 @@ if TYPE_CHECKING:
 __all__ = ["Diagnosis", "diagnose", "k_hat", "log_ratio", "reweighted"]
 
 EBFMI_LIMIT = 0.3  # Betancourt (2016)
-FAR_APART = 1.1  # R-hat of chains that are in different places
-EQUAL = 1e-9  # nats between the largest and the smallest log weight
+FAR_APART = 1.1  # R-hat above which chains are in different places
+MOST_DIVERGENT = 0.05  # share of divergent transitions above which the draws are not to be used
+EQUAL = 1e-9  # nats between the largest and the smallest log weight of equal weights
+
+Moments = tuple[float, float, float, float]
+"""Mean, sd, and their Monte Carlo standard errors."""
 
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """What ``diagnose`` found.
+    """The result of ``diagnose``.
 
     Attributes:
-        verdict: "agrees" (nothing speaks against it), "means agree, spread does not", "do not use", or "unjudged".
-        figure: the one that says so.
-        findings: a sentence for each thing wrong, with what to do.
-        table: one row a scalar. Chains: ess_bulk, ess_tail, r_hat, verdict. Draws of a guide: mean and sd as drawn and as
-            corrected by importance weights, verdict.
-        k_hat: Pareto shape of the importance weights, for guides; None otherwise.
+        verdict: "agrees" (no check fails), "means agree, spread does not", "do not use", or
+            "unjudged".
+        figure: the figure that decides.
+        findings: one sentence per failed check, with what to do.
+        table: one row per scalar. Chains: ess_bulk, ess_tail, r_hat, verdict. Draws of a guide:
+            mean and sd as drawn and as corrected by importance weights, verdict.
+        k_hat: the Pareto shape of the importance weights, for guides; None otherwise.
     """
 
     verdict: str
@@ -62,7 +67,7 @@ class Diagnosis:
 
 
 def log_ratio(posterior: Posterior) -> np.ndarray:
-    """log p(theta, y) - log q(theta) of each draw, [draws].
+    """Return log p(theta, y) - log q(theta) of each draw, [draws].
 
     Raises:
         NotApplicable: if the method does not know the density of its draws.
@@ -78,19 +83,24 @@ def log_ratio(posterior: Posterior) -> np.ndarray:
 
 
 def k_hat(posterior: Posterior) -> float:
-    """Pareto shape of the importance weights from the approximation to the posterior. Yao, Vehtari, Simpson & Gelman (2018).
+    """Return the Pareto shape of the importance weights from the approximation to the posterior.
+
+    Yao, Vehtari, Simpson & Gelman (2018).
 
     Raises:
         NotApplicable: if the method does not know the density of its draws.
     """
     ratio = log_ratio(posterior)
     if float(np.ptp(ratio)) < EQUAL:
-        return 0.0  # all weights the same: there is no tail to fit
+        return 0.0  # all weights are equal: there is no tail to fit
     return psis(ratio)[1]
 
 
-def reweighted(posterior: Posterior) -> dict[str, tuple[float, float, float, float]]:
-    """``{scalar: (mean, sd, and their Monte Carlo standard errors)}`` of the posterior, by Pareto-smoothed importance weights.
+def reweighted(posterior: Posterior) -> dict[str, Moments]:
+    """Return the moments of the posterior by Pareto-smoothed importance weights.
+
+    The result is ``{scalar: (mean, sd, error of the mean, error of the sd)}``, with Monte Carlo
+    standard errors.
 
     Raises:
         NotApplicable: if the method does not know the density of its draws.
@@ -99,26 +109,33 @@ def reweighted(posterior: Posterior) -> dict[str, tuple[float, float, float, flo
     return {name: _weighted(w / w.sum(), x.ravel()) for name, x in scalars(plane(posterior))}
 
 
-def _weighted(w: np.ndarray, x: np.ndarray) -> tuple[float, float, float, float]:
-    """Mean, sd and their Monte Carlo standard errors of draws with weights."""
+def _weighted(w: np.ndarray, x: np.ndarray) -> Moments:
+    """Return the moments of draws with weights that sum to 1."""
     mean = float(w @ x)
     square = (x - mean) ** 2
     variance = float(w @ square)
     sd = math.sqrt(variance)
-    error = math.sqrt(float(w**2 @ square))
-    spread = math.sqrt(float(w**2 @ (square - variance) ** 2)) / (2 * sd) if sd > 0 else 0.0
-    return mean, sd, error, spread
+    mean_error = math.sqrt(float(w**2 @ square))
+    if not sd > 0:
+        return mean, sd, mean_error, 0.0
+    sd_error = math.sqrt(float(w**2 @ (square - variance) ** 2)) / (2 * sd)
+    return mean, sd, mean_error, sd_error
 
 
 def diagnose(posterior: Posterior, reference: Posterior | None = None) -> Diagnosis:
-    """Judge a posterior by itself: chains by their mixing, guides by importance weights; a point has nothing to judge.
+    """Judge a posterior by itself: chains by their mixing, guides by importance weights.
 
-    Agreement with a reference is what ``compare`` judges; this needs none, and finds less: a chain that never left one mode
-    of several looks converged, and of chains whose steps are never rejected (SGLD, SGHMC) mixing cannot tell whether they are too
-    wide: they are "unjudged".
+    A point cannot be judged. Unlike ``compare`` this needs no reference, and it detects less: a
+    chain that never left one mode of several looks converged. Chains whose steps are never
+    rejected (SGLD, SGHMC) are "unjudged", as mixing cannot show whether they are too wide.
 
     Args:
-        reference: draws of the same sites to be judged by as well; the word is then the worse of both.
+        posterior: the fit.
+        reference: a posterior of the same sites to judge by as well; the verdict is then the worse
+            of both.
+
+    Returns:
+        The Diagnosis.
 
     Raises:
         NotApplicable: if ``reference`` has other sites.
@@ -128,104 +145,96 @@ def diagnose(posterior: Posterior, reference: Posterior | None = None) -> Diagno
     elif "log_q" in posterior.stats and "lp" in posterior.stats:
         alone = _guide(posterior)
     else:
-        alone = _nothing(posterior)
+        alone = _without_density(posterior)
     if cut_short(posterior.stats) and alone.verdict != REJECTED:
-        alone = replace(
-            alone, verdict=UNJUDGED, figure=CUT_SHORT, findings=(CUT_SHORT, *alone.findings)
-        )
-    return alone if reference is None else _beside(alone, posterior, reference)
+        findings = (CUT_SHORT, *alone.findings)
+        alone = replace(alone, verdict=UNJUDGED, figure=CUT_SHORT, findings=findings)
+    return alone if reference is None else _with_reference(alone, posterior, reference)
 
 
-def _beside(alone: Diagnosis, posterior: Posterior, reference: Posterior) -> Diagnosis:
-    """The worse of a posterior by itself and beside a reference."""
+def _with_reference(alone: Diagnosis, posterior: Posterior, reference: Posterior) -> Diagnosis:
+    """Return the worse of the diagnosis of a posterior alone and by a reference."""
     if not same_sites(posterior, reference):
-        raise NotApplicable(
-            "a reference of the same model",
-            f"sites {sorted(reference.draws)}",
-            "pass one with the same sites",
-        )
-    found = judge(Side(posterior), Side(reference))
-    sentence = f"beside the reference: {found.reason}"
-    if found.word == UNJUDGED:
-        return replace(alone, findings=(*alone.findings, sentence))
-    if alone.verdict != UNJUDGED and SEVERITY.index(alone.verdict) >= SEVERITY.index(found.word):
+        got = f"sites {sorted(reference.draws)}"
+        raise NotApplicable("a reference of the same model", got, "pass one with the same sites")
+    verdict = judge(Side(posterior), Side(reference))
+    findings = (*alone.findings, f"beside the reference: {verdict.reason}")
+    if verdict.word == UNJUDGED:
+        return replace(alone, findings=findings)
+    if alone.verdict != UNJUDGED and SEVERITY.index(alone.verdict) >= SEVERITY.index(verdict.word):
         return alone
-    return replace(
-        alone, verdict=found.word, figure=found.reason, findings=(*alone.findings, sentence)
-    )
+    return replace(alone, verdict=verdict.word, figure=verdict.reason, findings=findings)
 
 
-def _nothing(posterior: Posterior) -> Diagnosis:
+def _without_density(posterior: Posterior) -> Diagnosis:
+    """Diagnose a posterior that has neither chains nor draws of known density."""
     table = posterior.summary()
     if posterior.certain:
         reason = "every hyperparameter is a number: nothing is uncertain"
         return Diagnosis(AGREES, reason, posterior.warnings, table)
-    count = math.prod(posterior.shape)
     if type(posterior.how).__name__ == "Exact":
         return Diagnosis(AGREES, "draws of the posterior itself", posterior.warnings, table)
-    reason = (
-        "one point: it has no spread to judge"
-        if count == 1
-        else "draws whose density is not known cannot be weighed"
-    )
+    reason = "draws whose density is not known cannot be weighed"
+    if math.prod(posterior.shape) == 1:
+        reason = "one point: it has no spread to judge"
     advice = "fit by Laplace, or by NUTS, and compare"
     return Diagnosis(UNJUDGED, reason, (*posterior.warnings, f"{reason}: {advice}"), table)
 
 
-# -- chains --------------------------------------------------------------------------------------------------------------
-
-
 def _chains(posterior: Posterior) -> Diagnosis:
+    """Diagnose chains by R-hat, effective sample sizes, divergences and energies."""
     mix = mixing(posterior)
-    table, findings = posterior.summary() if mix.table is None else mix.table, mix.complaints
+    table, findings = mix.table, mix.complaints
+    if table is None:
+        table = posterior.summary()
     r_hat, _ = mix.r_hat
     bad = mix.stuck or r_hat > FAR_APART
     few, where = mix.least("tail")
     if few < ESS_PER_CHAIN * mix.chains:
         findings.append(
-            f"the tail's effective sample size of {where} is {few:.0f} (wanted {ESS_PER_CHAIN} a chain): "
-            "raise draws before quoting tail quantiles"
+            f"the tail's effective sample size of {where} is {few:.0f} "
+            f"(wanted {ESS_PER_CHAIN} per chain): raise draws before quoting tail quantiles"
         )
     diverging = posterior.stats.get("diverging")
     if isinstance(diverging, Tensor) and bool(diverging.any()):
         share = float(diverging.double().mean())
-        bad = bad or share > 0.05
+        bad = bad or share > MOST_DIVERGENT
         findings.append(
-            f"{counted(int(diverging.sum()), 'divergence')} ({share:.1%}): the posterior is too curved for the step size somewhere and draws "
-            "are missing there; raise target_accept, or reparametrise (a non-centred hierarchy)"
+            f"{counted(int(diverging.sum()), 'divergence')} ({share:.1%}): the posterior is too "
+            "curved for the step size somewhere and draws are missing there; raise target_accept, "
+            "or reparametrise (a non-centred hierarchy)"
         )
     findings += _energy(posterior.stats.get("energy"), mix.draws)
     wider = uncorrected(posterior)
     if wider:
         findings.append(
-            f"{wider}, and nothing corrects it: how they mix says nothing of it; pass reference=, or fit by NUTS"
+            f"{wider}, and nothing corrects it: mixing does not show it; "
+            "pass reference=, or fit by NUTS"
         )
-    table["verdict"] = [_word(r) for r in table["r_hat"]] if mix.chains > 1 else AGREES
+    table["verdict"] = AGREES
+    if mix.chains > 1:
+        table["verdict"] = [_word(r) for r in table["r_hat"]]
     if bad:
         return Diagnosis(REJECTED, findings[0], tuple(findings), table)
     if wider:
         return Diagnosis(UNJUDGED, findings[-1], tuple(findings), table)
     if findings:
-        return Diagnosis(
-            UNJUDGED if mix.chains < 2 else SPREAD, findings[0], tuple(findings), table
-        )
-    return Diagnosis(
-        AGREES,
-        f"R-hat at most {r_hat:.3f}, effective sample size at least {mix.least('bulk')[0]:.0f}",
-        (),
-        table,
-    )
+        word = UNJUDGED if mix.chains < 2 else SPREAD
+        return Diagnosis(word, findings[0], tuple(findings), table)
+    size, _ = mix.least("bulk")
+    figure = f"R-hat at most {r_hat:.3f}, effective sample size at least {size:.0f}"
+    return Diagnosis(AGREES, figure, (), table)
 
 
 def _word(r_hat: float) -> str:
-    """Of one scalar; NaN: it never moves."""
+    """Return the verdict on one scalar; an R-hat of NaN means that it never moves."""
     if r_hat > FAR_APART:
         return REJECTED
     return SPREAD if r_hat > RHAT_LIMIT else AGREES
 
 
 def _energy(energy: object, draws: int) -> list[str]:
-    """The energy Bayesian fraction of missing information of each chain."""
+    """Return a finding where a chain's energy fraction of missing information (E-BFMI) is low."""
     if not isinstance(energy, Tensor) or draws < 4:
         return []
     e = energy.double().cpu().numpy()
@@ -236,15 +245,13 @@ def _energy(energy: object, draws: int) -> list[str]:
     if float(fraction.min()) >= EBFMI_LIMIT:
         return []
     return [
-        f"E-BFMI {fraction.min():.2f} (wanted above {EBFMI_LIMIT}): momentum cannot reach the tails of the energy in one step; "
-        "reparametrise, or use priors with lighter tails"
+        f"E-BFMI {fraction.min():.2f} (wanted above {EBFMI_LIMIT}): momentum cannot reach the "
+        "tails of the energy in one step; reparametrise, or use priors with lighter tails"
     ]
 
 
-# -- guides --------------------------------------------------------------------------------------------------------------
-
-
 def _guide(posterior: Posterior) -> Diagnosis:
+    """Diagnose draws of a guide by the importance weights that correct them."""
     import pandas as pd
 
     ratio = log_ratio(posterior)
@@ -252,26 +259,29 @@ def _guide(posterior: Posterior) -> Diagnosis:
     corrected = reweighted(posterior)
     rows, differences = {}, []
     for name, x in scalars(plane(posterior)):
-        found = _against_weighted(name, x.ravel(), corrected[name])
-        differences.append(found)
+        difference = _against_weighted(name, x.ravel(), corrected[name])
+        differences.append(difference)
         mean, sd, *_ = corrected[name]
         rows[name] = {
             "mean": float(x.mean()),
             "sd": float(x.std(ddof=1)),
             "psis_mean": mean,
             "psis_sd": sd,
-            "shift": found.shift,
-            "ratio": found.ratio,
-            "verdict": found.judged(2 * len(corrected))[0],
+            "shift": difference.shift,
+            "ratio": difference.ratio,
+            "verdict": difference.judged(2 * len(corrected))[0],
         }
     projections = _projections(posterior, ratio, corrected)
     table = pd.DataFrame(rows).T.infer_objects()
     findings = list(posterior.warnings)
-    figure = f"k-hat {k:.2f} (limit {limit:.2f} for {ratio.size} draws); the weights move {_moved(ratio):.1%} of the probability"
+    figure = (
+        f"k-hat {k:.2f} (limit {limit:.2f} for {ratio.size} draws); "
+        f"the weights move {_moved(ratio):.1%} of the probability"
+    )
     if not math.isfinite(k) or k > limit:
         findings.append(
-            f"{figure}: the weights that would correct this approximation are unreliable, so it is far from the posterior "
-            "somewhere; use a richer guide, or NUTS"
+            f"{figure}: the weights that would correct this approximation are unreliable, so it is "
+            "far from the posterior somewhere; use a richer guide, or NUTS"
         )
         return Diagnosis(REJECTED, figure, tuple(findings), table, k)
     word, which = worst(differences, projections)
@@ -284,9 +294,9 @@ def _guide(posterior: Posterior) -> Diagnosis:
 
 
 def _projections(
-    posterior: Posterior, ratio: np.ndarray, corrected: dict[str, tuple[float, float, float, float]]
+    posterior: Posterior, ratio: np.ndarray, corrected: dict[str, Moments]
 ) -> list[Difference]:
-    """The same in directions drawn at random, in which no scalar lies."""
+    """Return the differences in random directions, which differ from those of the scalars."""
     sample = Sample.of(posterior)
     sds = np.array([sd for _, sd, *_ in corrected.values()])
     moving = [name for name, sd in zip(sample.names, sds, strict=True) if sd > 0]
@@ -302,10 +312,8 @@ def _projections(
     ]
 
 
-def _against_weighted(
-    name: str, x: np.ndarray, corrected: tuple[float, float, float, float]
-) -> Difference:
-    """A scalar as drawn against the same draws by their weights."""
+def _against_weighted(name: str, x: np.ndarray, corrected: Moments) -> Difference:
+    """Return the difference of a scalar as drawn from the same draws with weights."""
     mean, sd, mean_error, sd_error = corrected
     own = float(x.std(ddof=1))
     if not sd > 0:
@@ -320,6 +328,6 @@ def _against_weighted(
 
 
 def _moved(ratio: np.ndarray) -> float:
-    """Total variation between the weights and equal ones: how much probability they move."""
+    """Return how much probability the weights move: their total variation from equal weights."""
     w = np.exp(ratio - ratio.max())
     return float(0.5 * np.abs(w / w.sum() - 1 / w.size).sum())

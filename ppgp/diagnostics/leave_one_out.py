@@ -1,4 +1,4 @@
-"""How well a posterior predicts rows that it has not seen, without refitting: Pareto-smoothed importance sampling."""
+"""Leave-one-out predictions without refits, by Pareto-smoothed importance sampling."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ..posterior.posterior import Posterior
 
 __all__ = ["LOO", "psis_loo", "stacking_weights"]
 
-ROUNDS = 200
-SHORT = 1e-6  # nats a row
+ROUNDS = 200  # of SLSQP
+SHORT = 1e-6  # nats per row
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,8 +27,9 @@ class LOO:
     """Leave-one-out predictive densities.
 
     Attributes:
-        pointwise: log p(y_i given the other rows), [n], in the units of the data.
-        k: Pareto shape of each row's weights, [n]; above ``limit`` its figure is not reliable.
+        pointwise: [n], log p(y_i given the other rows), in the units of the data.
+        k: [n], the Pareto shape of each row's weights.
+        limit: the shape above which the density of a row is not reliable.
     """
 
     pointwise: np.ndarray
@@ -37,34 +38,40 @@ class LOO:
 
     @property
     def elpd(self) -> float:
-        """Their sum: the expected log predictive density of n new rows."""
+        """The expected log predictive density of n new rows: the sum of ``pointwise``."""
         return float(self.pointwise.sum())
 
     @property
     def se(self) -> float:
         """Standard error of ``elpd``, over rows."""
-        return (
-            float(np.sqrt(len(self.pointwise) * self.pointwise.var(ddof=1)))
-            if len(self.pointwise) > 1
-            else float("nan")
-        )
+        n = len(self.pointwise)
+        if n < 2:
+            return math.nan
+        return float(np.sqrt(n * self.pointwise.var(ddof=1)))
 
     def __repr__(self) -> str:
         bad = int((self.k > self.limit).sum())
-        return f"<LOO: elpd {self.elpd:.1f} +- {self.se:.1f}, k above {self.limit:.2f} in {bad} of {len(self.k)} rows>"
+        rows = f"k above {self.limit:.2f} in {bad} of {len(self.k)} rows"
+        return f"<LOO: elpd {self.elpd:.1f} +- {self.se:.1f}, {rows}>"
 
 
 def psis_loo(posterior: Posterior, site: str | None = None) -> LOO:
-    """PSIS-LOO (Vehtari, Gelman & Gabry 2017), with the correction for approximate posteriors.
+    """Estimate leave-one-out predictive densities by PSIS-LOO.
 
-    Draws of Laplace or a Gaussian guide are weighed by p(theta, y) / q(theta) too, so that the answer is that of the posterior
-    and not of its approximation (Magnusson, Andersen, Jonasson & Vehtari 2019, equation 8), where k allows.
+    Vehtari, Gelman & Gabry (2017). Draws of Laplace or a Gaussian guide are also weighted by
+    p(theta, y) / q(theta), so that the result is that of the posterior and not of its approximation
+    (Magnusson, Andersen, Jonasson & Vehtari 2019, equation 8), where k is below its limit.
 
     Args:
+        posterior: the fit.
         site: the observed site, where a program has several.
 
+    Returns:
+        The LOO of the n training rows.
+
     Raises:
-        NotApplicable: for a point, for several observed sites, or where the density of the draws is not known.
+        NotApplicable: for a point, for several observed sites and no ``site``, or where the density
+            of the draws is not known.
         UnknownName: if no observed site has that name.
     """
     each = posterior.pointwise()
@@ -77,9 +84,8 @@ def psis_loo(posterior: Posterior, site: str | None = None) -> LOO:
     if site is not None and site not in each:
         raise UnknownName("observed site", site, each)
     if len(each) > 1 and site is None:
-        raise NotApplicable(
-            "the name of one observed site", ", ".join(each), f"pass site={next(iter(each))!r}"
-        )
+        do = f"pass site={next(iter(each))!r}"
+        raise NotApplicable("the name of one observed site", ", ".join(each), do)
     log_likelihood = each[site or next(iter(each))].flatten(0, 1).double().cpu().numpy()
     if posterior.certain:  # the hyperparameters are numbers, whichever row is left out
         return LOO(log_likelihood[0], np.zeros_like(log_likelihood[0]), math.inf)
@@ -106,14 +112,17 @@ def psis_loo(posterior: Posterior, site: str | None = None) -> LOO:
 
 
 def stacking_weights(log_densities: Tensor) -> Tensor:
-    """The weights [K] of K models under which the mixture of them predicts best: the largest sum_i log sum_k w_k p_k(y_i given the
-    other rows). Yao, Vehtari, Simpson & Gelman (2018), equation 4; by SciPy's SLSQP.
+    """Compute the weights of the mixture of K models that predicts best.
 
-    The sum is concave, so that its gradient bounds what is missing to the best: ConvergenceWarning where that may be more than
-    1e-6 nats a row.
+    They maximise sum_i log sum_k w_k p_k(y_i given the other rows). Yao, Vehtari, Simpson & Gelman
+    (2018), equation 4; by SciPy's SLSQP. The sum is concave, so that its gradient bounds the
+    distance to the maximum: there is a ConvergenceWarning where it may exceed 1e-6 nats per row.
 
     Args:
-        log_densities: log p_k(y_i given the other rows), [K, n].
+        log_densities: [K, n], log p_k(y_i given the other rows).
+
+    Returns:
+        The weights [K], which sum to 1.
 
     Raises:
         DataError: where a density is NaN or infinite, or a row is impossible under all models.
@@ -133,7 +142,7 @@ def stacking_weights(log_densities: Tensor) -> Tensor:
     def mixture(w: np.ndarray) -> np.ndarray:
         return np.maximum(w @ densities, np.finfo(float).tiny)
 
-    found = optimize.minimize(
+    result = optimize.minimize(
         lambda w: -np.log(mixture(w)).mean(),
         np.full(K, 1 / K),
         jac=lambda w: -(densities / mixture(w)).mean(1),
@@ -142,12 +151,13 @@ def stacking_weights(log_densities: Tensor) -> Tensor:
         constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": lambda w: np.ones(K)},
         options={"ftol": 1e-16, "maxiter": ROUNDS},
     )
-    weights = np.clip(found.x, 0.0, None)
+    weights = np.clip(result.x, 0.0, None)
     weights /= weights.sum()
     short = float((densities / mixture(weights)).mean(1).max()) - 1
     if not short <= SHORT:
         sentence = (
-            f"the stacking weights may lie {short:.2g} nats a row below the best: {found.message}"
+            f"the stacking weights may lie {short:.2g} nats per row below the best: "
+            f"{result.message}"
         )
         warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
     return torch.as_tensor(weights).to(log_densities)

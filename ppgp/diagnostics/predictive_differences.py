@@ -1,4 +1,4 @@
-"""Whether the predictions of an approximation differ from the reference's, by how much, and whether that matters for intervals."""
+"""Differences between the predictions of an approximation and of a reference."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ __all__ = ["PredictiveDifference", "predictive_difference"]
 
 @dataclass(frozen=True)
 class PredictiveDifference:
-    """How the predictive laws of two posteriors differ at the same rows.
+    """How the predictive distributions of two posteriors differ at the same rows.
 
     Attributes:
-        word: "agrees"; "means agree, spread does not" (its intervals hold another share of the reference's law than they claim);
-            "do not use" (its means are off).
-        reason: the figures.
-        shift: root mean square, over rows, of the difference of means in sds of the reference's law.
-        content: what its intervals hold of the reference's law, on average over rows.
+        word: the verdict: "agrees"; "means agree, spread does not" (the reference gives its
+            intervals another probability than they claim); "do not use" (its means are off).
+        reason: the figures behind it.
+        shift: the root mean square, over rows, of the difference of means in predictive sds of the
+            reference.
+        content: the probability that the reference gives to its intervals, on average over rows.
     """
 
     word: str
@@ -37,94 +38,102 @@ class PredictiveDifference:
 def predictive_difference(
     own: Prediction, reference: Prediction, level: float, sizes: tuple[float, float]
 ) -> PredictiveDifference:
-    """Judge the law of ``own`` by that of ``reference``, at the same rows.
+    """Judge predictions by those of a reference, at the same rows.
 
-    A row counts by what its difference exceeds its Monte Carlo error, of so many standard errors that laws which are the same are
-    told apart with probability FALSE_ALARM at most. For classes, the shift is that of the function of y whose mean moves most, in
-    its sds, and the interval is the smallest set of labels that holds ``level``.
+    A row counts by the amount by which its difference exceeds a number of Monte Carlo standard
+    errors. The number is such that equal distributions are reported as different with probability
+    FALSE_ALARM at most. For classes, the shift is that of the function of y whose mean differs
+    most, in its sds, and the interval is the smallest set of labels that holds ``level``.
 
     Args:
+        own: the predictions to judge.
+        reference: the predictions taken as true.
         level: of the central intervals.
-        sizes: effective numbers of posterior draws behind each, of ``own`` and of ``reference``.
+        sizes: the effective numbers of posterior draws behind ``own`` and behind ``reference``.
     """
     errors = standard_errors(2 * len(own))
     classes = own.kind == "classes"
-    shift, shift_error = (_of_classes if classes else _of_means)(own, reference, sizes)
+    if classes:
+        shift, shift_error = _shift_of_classes(own, reference, sizes)
+        sets = "label sets"
+    else:
+        shift, shift_error = _shift_of_means(own, reference, sizes)
+        sets = f"{level:.0%} intervals"
     held, claimed, error = _contents(own, reference, level, sizes)
     beyond = (shift - errors * shift_error).clamp_min(0.0)
     missing = ((held - claimed).abs() - errors * error).clamp_min(0.0)
-    size, typical = float(shift.square().mean().sqrt()), float(beyond.square().mean().sqrt())
-    content, off = float(held.mean()), float(missing.mean())
-    matters = off > _tolerance(level)
-    differ = bool((beyond > 0).any() or (missing > 0).any())
-    word = REJECTED if typical > MEAN_TOLERANCE else SPREAD if matters else AGREES
-    sets = "label sets" if classes else f"{level:.0%} intervals"
-    weight = ", which matters" if matters else ", which does not matter"
+    size, content = float(shift.square().mean().sqrt()), float(held.mean())
+    matters = float(missing.mean()) > _tolerance(level)
+    word = AGREES
+    if matters:
+        word = SPREAD
+    if float(beyond.square().mean().sqrt()) > MEAN_TOLERANCE:
+        word = REJECTED
+    verb, weight = "does not differ", ""
+    if bool((beyond > 0).any() or (missing > 0).any()):
+        verb = "differs"
+        weight = ", which matters" if matters else ", which does not matter"
     reason = (
-        f"{'differs' if differ else 'does not differ'} by more than Monte Carlo error: means {size:.2g} predictive sd apart "
-        f"(worst row {float(shift.max()):.2g}); its {sets} hold {content:.1%} of the reference's law "
-        f"where they claim {float(claimed.mean()):.1%}{weight if differ else ''}"
+        f"{verb} by more than Monte Carlo error: means {size:.2g} predictive sd apart "
+        f"(worst row {float(shift.max()):.2g}); its {sets} have probability {content:.1%} under "
+        f"the reference where they claim {float(claimed.mean()):.1%}{weight}"
     )
     return PredictiveDifference(word, reason, size, content)
 
 
 def _tolerance(level: float) -> float:
-    """What a normal law's interval at this level loses where its sd is too small by SPREAD_TOLERANCE."""
+    """Return the coverage that a normal interval loses if its sd is SPREAD_TOLERANCE too small."""
     z = float(ndtri(0.5 + 0.5 * level))
     return 2 * float(ndtr(z) - ndtr(z * (1 - SPREAD_TOLERANCE)))
 
 
-def _of_means(
+def _shift_of_means(
     own: Prediction, reference: Prediction, sizes: tuple[float, float]
 ) -> tuple[Tensor, Tensor]:
-    """Differences of the means [n] in predictive sds, and their errors; 0 where a law has no mean or no sd: see its interval."""
+    """Return the differences of the means [n] in predictive sds, and their Monte Carlo errors.
+
+    Both are 0 where a distribution has no mean or no sd; its interval is judged all the same.
+    """
     sd = reference.std
-    error = sum(
-        (p.epistemic / size for p, size in zip((own, reference), sizes, strict=True)),
-        torch.zeros_like(sd),
-    ).sqrt()
     shift = (own.mean - reference.mean).abs() / sd
-    known = torch.isfinite(shift) & torch.isfinite(error / sd)
-    return torch.where(known, shift, torch.zeros_like(sd)), torch.where(
-        known, error / sd, torch.zeros_like(sd)
-    )
+    error = (own.epistemic / sizes[0] + reference.epistemic / sizes[1]).sqrt() / sd
+    known, zero = torch.isfinite(shift) & torch.isfinite(error), torch.zeros_like(sd)
+    return torch.where(known, shift, zero), torch.where(known, error, zero)
 
 
-def _of_classes(
+def _shift_of_classes(
     own: Prediction, reference: Prediction, sizes: tuple[float, float]
 ) -> tuple[Tensor, Tensor]:
-    """The largest shift of the mean of a function of the label, in its sds [n]: the root of chi square, about both laws' middle."""
+    """Return the largest shift of the mean of a function of the label [n], and its error.
+
+    The shift is in sds of that function: the root of chi square, about the average of both
+    distributions.
+    """
     ours, theirs = own.probabilities, reference.probabilities
     middle = (0.5 * (ours + theirs)).clamp_min(torch.finfo(ours.dtype).tiny)
-    variance = sum(
-        (
-            univariate.probabilities(p.distribution).var(0, correction=0) / size
-            for p, size in zip((own, reference), sizes, strict=True)
-        ),
-        torch.zeros_like(middle),
-    )
-    return ((ours - theirs).square() / middle).sum(-1).sqrt(), (variance / middle).sum(-1).sqrt()
+    by_draw = (univariate.probabilities(p.distribution) for p in (own, reference))
+    own_variance, reference_variance = (p.var(0, correction=0) for p in by_draw)
+    variance = own_variance / sizes[0] + reference_variance / sizes[1]
+    shift = ((ours - theirs).square() / middle).sum(-1).sqrt()
+    return shift, (variance / middle).sum(-1).sqrt()
 
 
 def _contents(
     own: Prediction, reference: Prediction, level: float, sizes: tuple[float, float]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What the reference's law and its own hold in its sets [n], and the error of the difference."""
+    """Return the probability of its sets under the reference and under its own distribution.
+
+    The third value is the error of their difference; all are [n].
+    """
     if own.kind == "classes":
         p, order = own.probabilities.sort(-1, descending=True)
         kept = torch.zeros_like(p).scatter(-1, order, (p.cumsum(-1) - p < level).to(p))
-        masses = [
-            (univariate.probabilities(each.distribution) * kept).sum(-1)
-            for each in (own, reference)
-        ]
+        by_draw = (univariate.probabilities(each.distribution) for each in (own, reference))
+        ours, theirs = ((probabilities * kept).sum(-1) for probabilities in by_draw)
     else:
         lower, upper = own.interval(level)
-        below = (
-            lower - own.scale if own.kind == "count" else lower
-        )  # counts: the lower end belongs to the interval
-        masses = [each.cdf_by_draw(upper) - each.cdf_by_draw(below) for each in (own, reference)]
-    error = sum(
-        (m.var(0, correction=0) / size for m, size in zip(masses, sizes, strict=True)),
-        torch.zeros(()),
-    ).sqrt()
-    return masses[1].mean(0), masses[0].mean(0), error
+        if own.kind == "count":  # the lower end of an interval of counts belongs to it
+            lower = lower - own.scale
+        ours, theirs = (p.cdf_by_draw(upper) - p.cdf_by_draw(lower) for p in (own, reference))
+    variance = ours.var(0, correction=0) / sizes[0] + theirs.var(0, correction=0) / sizes[1]
+    return theirs.mean(0), ours.mean(0), variance.sqrt()

@@ -1,4 +1,4 @@
-"""Sites and data drawn from a prior: of a model at inputs X, or of a user's program with its arguments."""
+"""Draw parameters and data from the prior of a model, or of a user's program."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from ..errors import DataError, NotApplicable
 from ..models import Model, Program
 from ..priors import Flat, bare
 
-TRIES = 100  # simulated data sets that a model may refuse in a row
+TRIES = 100  # simulated data sets in a row that a model may refuse
+
 Drawn = tuple[dict[str, Tensor], Any, Any]
+"""The values of all sites, what to fit, and the data to fit it to."""
 
 
 @dataclass(frozen=True)
@@ -26,33 +28,30 @@ class OfModel:
     X: Tensor
 
     def check(self) -> None:
-        """Raises NotApplicable where a prior is Flat."""
+        """Check that all priors can be drawn from.
+
+        Raises:
+            NotApplicable: if a prior is Flat.
+        """
         sites = self.model.sites(self.X.shape[1])
-        _refuse(
-            [
-                name
-                for name, site in sites.items()
-                if isinstance(bare(getattr(site, "prior", None)), Flat)
-            ]
-        )
+        priors = {name: bare(getattr(site, "prior", None)) for name, site in sites.items()}
+        _refuse([name for name, prior in priors.items() if isinstance(prior, Flat)])
 
     def drawn(self) -> Drawn:
-        """Sites and y, the model made ready for them, and its Dataset.
+        """Return the values of sites and y, the model prepared for them, and its Dataset.
 
-        Data that the model refuses (labels of one class) are drawn again: a condition on y alone leaves p(theta given y) as it is.
+        Data that the model refuses (labels of one class) are drawn again: a condition on y alone
+        does not change p(theta given y).
         """
         model: Any = self.model
-        if getattr(model, "mean", 0.0) is None:  # y is drawn about 0, which the fit then may know
+        if getattr(model, "mean", 0.0) is None:  # y is drawn about 0, so that the fit may use it
             model = replace(model, mean=0.0)
         refused: DataError | None = None
         for _ in range(TRIES):
             values = {name: node["value"] for name, node in _sites(model.model, self.X).items()}
             try:
-                return (
-                    values,
-                    model.prepare(Dataset(self.X, values["y"])),
-                    Dataset(self.X, values["y"]),
-                )
+                data = Dataset(self.X, values["y"])
+                return values, model.prepare(data), data
             except DataError as error:
                 refused = error
         assert refused is not None
@@ -61,50 +60,58 @@ class OfModel:
 
 @dataclass(frozen=True)
 class OfProgram:
-    """A user's program; the sites that bear the name of an argument left out are its data."""
+    """A user's program; its data are the sites named like the arguments that are left out."""
 
     program: Callable[..., Any]
     arguments: Mapping[str, Any]
 
-    def _full(self) -> dict[str, Any]:
+    def _all_arguments(self) -> dict[str, Any]:
+        """Return every argument of the program, None for those that are left out."""
         return {**Program(self.program).arguments(self.arguments), **self.arguments}
 
     def check(self) -> None:
-        """Raises NotApplicable where a prior is improper, or no site is data."""
-        full = self._full()
-        laws = {name: node["fn"] for name, node in _sites(self.program, **full).items()}
-        _refuse([name for name, law in laws.items() if _improper(law)])
-        left_out = [name for name, value in full.items() if value is None]
-        if not set(left_out) & set(laws):
+        """Check that all priors can be drawn from, and that some site is data.
+
+        Raises:
+            NotApplicable: if a prior is improper, or no site is data.
+        """
+        arguments = self._all_arguments()
+        sites = _sites(self.program, **arguments)
+        _refuse([name for name, node in sites.items() if _improper(node["fn"])])
+        left_out = [name for name, value in arguments.items() if value is None]
+        if not set(left_out) & set(sites):
             raise NotApplicable(
                 "an argument left out that names the site of the data",
-                f"{', '.join(left_out) or 'none'} left out, sites {', '.join(laws)}",
-                "write pyro.sample('y', ..., obs=y), and pass the other arguments as sbc(program, how, arguments=dict(x=x))",
+                f"{', '.join(left_out) or 'none'} left out, sites {', '.join(sites)}",
+                "write pyro.sample('y', ..., obs=y), and pass the other arguments as "
+                "sbc(program, how, arguments=dict(x=x))",
             )
 
     def drawn(self) -> Drawn:
-        """Sites and data, the program, and its arguments with those data."""
-        full = self._full()
-        values = {name: node["value"] for name, node in _sites(self.program, **full).items()}
-        data = {
-            name: values[name] for name, value in full.items() if value is None and name in values
-        }
-        return values, self.program, {**full, **data}
+        """Return the values of all sites, the program, and its arguments with the data drawn."""
+        arguments = self._all_arguments()
+        values = {name: node["value"] for name, node in _sites(self.program, **arguments).items()}
+        left_out = [name for name, value in arguments.items() if value is None and name in values]
+        data = {name: values[name] for name in left_out}
+        return values, self.program, {**arguments, **data}
 
 
 def _sites(program: Callable[..., Any], *arguments: Any, **named: Any) -> dict[str, dict[str, Any]]:
-    trace = pyro.poutine.trace(program).get_trace(*arguments, **named)  # type: ignore[attr-defined]
-    nodes: dict[str, dict[str, Any]] = dict(trace.nodes)  # type: ignore[arg-type]
+    """Return the sample sites of one run of a program."""
+    traced: Any = pyro.poutine.trace(program)
+    nodes: dict[str, dict[str, Any]] = dict(traced.get_trace(*arguments, **named).nodes)
     return {name: node for name, node in nodes.items() if node["type"] == "sample"}
 
 
-def _improper(law: Any) -> bool:
-    while hasattr(law, "base_dist"):
-        law = law.base_dist
-    return bool(getattr(law, "improper", False))
+def _improper(distribution: Any) -> bool:
+    """Return whether a distribution, or the one it wraps, is improper."""
+    while hasattr(distribution, "base_dist"):
+        distribution = distribution.base_dist
+    return bool(getattr(distribution, "improper", False))
 
 
 def _refuse(flat: list[str]) -> None:
+    """Raise NotApplicable if any site has a Flat prior."""
     if flat:
         raise NotApplicable(
             "priors that can be drawn from", f"Flat for {', '.join(flat)}", "use proper priors"

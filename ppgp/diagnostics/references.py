@@ -1,4 +1,4 @@
-"""Which posterior another may be judged by, and what either lacks for that."""
+"""The choice of a reference posterior, and what either side lacks for a comparison."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .verdicts import CUT_SHORT
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One posterior of a comparison; what is computed of it, once."""
+    """One posterior of a comparison, with what is computed from it once."""
 
     posterior: Posterior
 
@@ -34,39 +34,47 @@ class Side:
 
     @cached_property
     def lacks(self) -> list[str]:
-        """What is missing before it can be judged."""
-        cut = [CUT_SHORT] if self.cut_short else []
-        return [*cut, *convergence.lacks(self.posterior)]
+        """What is missing before the posterior can be judged; [] where nothing is."""
+        lacks = convergence.lacks(self.posterior)
+        return [CUT_SHORT, *lacks] if self.cut_short else lacks
 
     @property
     def cut_short(self) -> bool:
+        """Whether Ctrl-C stopped the fit."""
         return cut_short(self.posterior.stats)
 
     @cached_property
     def lacks_as_reference(self) -> list[str]:
-        """What is missing before its draws may be taken for the truth."""
-        missing = self.lacks if self.finite else ["its draws are not finite", *self.lacks]
+        """What is missing before the draws may be taken as true; [] where nothing is."""
+        missing = list(self.lacks)
+        if not self.finite:
+            missing.insert(0, "its draws are not finite")
         wider = convergence.uncorrected(self.posterior)
-        return [f"{wider}, and nothing corrects it: fit by NUTS", *missing] if wider else missing
+        if wider:
+            missing.insert(0, f"{wider}, and nothing corrects it: fit by NUTS")
+        return missing
 
-    def missing(self, standard: Side) -> str:
-        """What is missing before it can be judged by ``standard``; "" where nothing is."""
-        return "; ".join(
-            [
-                *(f"the reference: {sentence}" for sentence in standard.lacks_as_reference),
-                *self.lacks,
-            ]
-        )
+    def missing(self, reference: Side) -> str:
+        """Return what is missing before it can be judged by a reference; "" where nothing is."""
+        theirs = [f"the reference: {sentence}" for sentence in reference.lacks_as_reference]
+        return "; ".join([*theirs, *self.lacks])
 
     @cached_property
     def efficiency(self) -> float:
-        """Effective draws a draw."""
+        """The effective number of draws per draw."""
         return convergence.efficiency(self.posterior)
 
 
 def reference_of(own: Side, sides: Iterable[Side], given: Side | None) -> Side | None:
-    """Whose draws are taken for the truth of ``own``'s posterior; None where there is nobody."""
-    if given is not None:  # a reference that was named is taken at its word
+    """Return the posterior that ``own`` is judged by; None where there is none.
+
+    Args:
+        own: the posterior to judge.
+        sides: all posteriors of the comparison.
+        given: the reference that the user named; None: the chains of the same model with most
+            draws, those that have converged first.
+    """
+    if given is not None:  # a reference that the user named need not have converged
         return given if same_sites(own.posterior, given.posterior) else None
     chains = [s for s in sides if s.posterior.mcmc and not convergence.uncorrected(s.posterior)]
     same = [s for s in chains if same_model(own.posterior, s.posterior)]
@@ -74,30 +82,33 @@ def reference_of(own: Side, sides: Iterable[Side], given: Side | None) -> Side |
 
 
 def comparable(a: Posterior, b: Posterior) -> bool:
-    """Whether the log densities of both are those of one density."""
-    same = a.params.keys() == b.params.keys() and all(
-        torch.equal(v, b.params[k]) for k, v in a.params.items()
-    )
-    return same and same_model(a, b)
+    """Return whether the log densities recorded by both are those of one density."""
+    if a.params.keys() != b.params.keys():
+        return False
+    same_params = all(torch.equal(v, b.params[k]) for k, v in a.params.items())
+    return same_params and same_model(a, b)
 
 
 def same_model(a: Posterior, b: Posterior) -> bool:
+    """Return whether both are fits of one model to the same data."""
     return same_sites(a, b) and a.model == b.model and _same_data(a.data, b.data)
 
 
 def same_sites(a: Posterior, b: Posterior) -> bool:
-    shapes = ({k: v.shape[2:] for k, v in p.draws.items()} for p in (a, b))
-    return type(a.model) is type(b.model) and next(shapes) == next(shapes)
+    """Return whether both have a model of one class, with the same sites and shapes."""
+    ours, theirs = ({k: v.shape[2:] for k, v in p.draws.items()} for p in (a, b))
+    return type(a.model) is type(b.model) and ours == theirs
 
 
 def _same_data(a: Any, b: Any) -> bool:
     if isinstance(a, Dataset) and isinstance(b, Dataset):
-        tables = [tuple(t for t in (d.X, d.y, d.noise_sd) if t is not None) for d in (a, b)]
-        return len(tables[0]) == len(tables[1]) and all(
-            x.shape == y.shape and bool((x == y).all()) for x, y in zip(*tables, strict=True)
-        )
+        ours, theirs = ([t for t in (d.X, d.y, d.noise_sd) if t is not None] for d in (a, b))
+        if len(ours) != len(theirs):
+            return False
+        pairs = zip(ours, theirs, strict=True)
+        return all(x.shape == y.shape and bool((x == y).all()) for x, y in pairs)
     if isinstance(a, Mapping) and isinstance(b, Mapping):
-        return a.keys() == b.keys() and all(
-            np.array_equal(np.asarray(a[k]), np.asarray(b[k])) for k in a
-        )
+        if a.keys() != b.keys():
+            return False
+        return all(np.array_equal(np.asarray(a[k]), np.asarray(b[k])) for k in a)
     return a is b

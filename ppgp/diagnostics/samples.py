@@ -1,4 +1,4 @@
-"""The scalars of a posterior side by side, with their Monte Carlo errors, and directions in which two posteriors are compared."""
+"""Scalars of a posterior with Monte Carlo errors, and directions for comparing posteriors."""
 
 from __future__ import annotations
 
@@ -15,13 +15,19 @@ from ..posterior import convergence
 from ..posterior.posterior import Posterior
 
 RANDOM = 20  # directions drawn at random, the same in every run
-MOST = 500  # coordinates in which directions are learnt: beyond, as many random projections of them
+MOST = 500  # coordinates for learnt directions; of more scalars, so many random projections
 LEADING = 3  # scalars that the name of a direction mentions
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Draws [chain, draw, scalar], those of an angle as its cosine and sine; ``independent``: not from Markov chains."""
+    """Draws of all scalars of a posterior; an angle is replaced by its cosine and sine.
+
+    Attributes:
+        names: of the scalars.
+        values: [chain, draw, scalar].
+        independent: whether the draws are not from Markov chains.
+    """
 
     names: list[str]
     values: np.ndarray
@@ -29,6 +35,7 @@ class Sample:
 
     @classmethod
     def of(cls, posterior: Posterior) -> Sample:
+        """Return the sample of a posterior."""
         names, columns = zip(*convergence.scalars(convergence.plane(posterior)), strict=True)
         return cls(list(names), np.stack(columns, -1), not posterior.mcmc)
 
@@ -42,7 +49,7 @@ class Sample:
 
     @property
     def short(self) -> bool:
-        """Whether its chains are too short for any figure."""
+        """Whether the chains are too short for any figure."""
         return not self.independent and self.values.shape[1] < convergence.FEWEST
 
     @cached_property
@@ -51,7 +58,9 @@ class Sample:
 
     @cached_property
     def sd(self) -> np.ndarray:
-        return np.zeros(len(self.names)) if self.point else self.values.std((0, 1), ddof=1)
+        if self.point:
+            return np.zeros(len(self.names))
+        return self.values.std((0, 1), ddof=1)
 
     def _size(self, quantity: str) -> np.ndarray:
         if self.independent:
@@ -60,7 +69,7 @@ class Sample:
 
     @cached_property
     def size(self) -> np.ndarray:
-        """Effective numbers of draws for shares of draws: the smallest of bulk, median and tails."""
+        """The effective numbers of draws for shares: the least of bulk, median and tails."""
         return self._size("shares")
 
     @cached_property
@@ -73,7 +82,7 @@ class Sample:
 
     @cached_property
     def kurtosis(self) -> np.ndarray:
-        """3 for a normal law; that of a scalar which never moves is 1."""
+        """The kurtosis of each scalar: 3 for a normal distribution, 1 for a constant scalar."""
         spread = np.where(self.sd > 0, self.sd, 1.0)
         return np.where(self.sd > 0, (((self.values - self.mean) / spread) ** 4).mean((0, 1)), 1.0)
 
@@ -82,7 +91,10 @@ class Sample:
         return self._error_of_sd(self.sd, self.kurtosis)
 
     def sd_error_if(self, reference: Sample) -> np.ndarray:
-        """The larger of its own and of what it were if its law is the reference's: few draws may show nothing of heavy tails."""
+        """Return the larger of its own error of the sd and the error under the reference.
+
+        The latter assumes the distribution of the reference: few draws may not show heavy tails.
+        """
         return np.maximum(self.sd_error, self._error_of_sd(reference.sd, reference.kurtosis))
 
     def _error_of_sd(self, sd: np.ndarray, kurtosis: np.ndarray) -> np.ndarray:
@@ -90,32 +102,35 @@ class Sample:
 
     @cached_property
     def in_order(self) -> np.ndarray:
-        """[draws, scalar], each column sorted."""
+        """The draws of all chains [draws, scalar], each column sorted."""
         return np.sort(self.values.reshape(self.draws, -1), axis=0)
 
     def among(self, names: Sequence[str]) -> Sample:
-        """The scalars of these names, in this order."""
+        """Return the scalars of these names, in this order."""
         where = {name: j for j, name in enumerate(self.names)}
-        return Sample(
-            list(names), self.values[..., [where[name] for name in names]], self.independent
-        )
+        columns = [where[name] for name in names]
+        return Sample(list(names), self.values[..., columns], self.independent)
 
     def along(self, directions: np.ndarray, names: Sequence[str]) -> Sample:
-        """The scalars x @ directions [scalar, k]."""
+        """Return the k scalars x @ directions, with directions [scalar, k]."""
         return Sample(list(names), self.values @ directions, self.independent)
 
     def half(self, second: bool) -> Sample:
-        """The first or the second half of the draws of each chain."""
+        """Return the first or the second half of the draws of each chain."""
         middle = self.values.shape[1] // 2
         part = self.values[:, middle:] if second else self.values[:, :middle]
         return Sample(self.names, part, self.independent)
 
 
 def projected(sample: Sample, reference: Sample) -> list[tuple[Sample, Sample]]:
-    """Both in directions that no scalar shows: some drawn at random, and the two in which sds differ most.
+    """Return both samples in directions other than the scalars.
 
-    The latter are learnt on one half of the draws and seen on the other, so that they raise no false alarm by being chosen.
-    ``reference``: every scalar of it varies.
+    Some directions are random, and two are those in which sds differ most. The latter are learnt on
+    one half of the draws and evaluated on the other, so that the choice raises no false alarm.
+
+    Args:
+        sample: of the posterior that is judged.
+        reference: of the reference; every scalar of it varies.
     """
     scalars = len(reference.names)
     if scalars < 2:
@@ -124,22 +139,24 @@ def projected(sample: Sample, reference: Sample) -> list[tuple[Sample, Sample]]:
     pairs = [(sample.along(random, names), reference.along(random, names))]
     if min(sample.values.shape[1], reference.values.shape[1]) >= 2 * convergence.FEWEST:
         learnt, names = _extreme(sample.half(False), reference.half(False), reference.sd)
-        pairs.append(
-            (sample.half(True).along(learnt, names), reference.half(True).along(learnt, names))
-        )
+        second = sample.half(True), reference.half(True)
+        pairs.append((second[0].along(learnt, names), second[1].along(learnt, names)))
     return pairs
 
 
 def random_directions(scale: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Directions [scalar, RANDOM] of the scalars in units of ``scale``, the same in every run, and their names."""
+    """Return random directions [scalar, RANDOM], the same in every run, and their names.
+
+    Args:
+        scale: [scalar], the units of the scalars.
+    """
     e = np.random.default_rng(0).normal(size=(len(scale), RANDOM))
-    return e / math.sqrt(len(scale)) / scale[:, None], [
-        f"projection {k + 1} of {RANDOM} at random" for k in range(RANDOM)
-    ]
+    names = [f"projection {k + 1} of {RANDOM} at random" for k in range(RANDOM)]
+    return e / math.sqrt(len(scale)) / scale[:, None], names
 
 
 def _extreme(sample: Sample, reference: Sample, scale: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """The directions [scalar, 2] in which the ratio of sds is smallest and largest, and their names."""
+    """Return the directions [scalar, 2] with the smallest and largest ratio of sds, and names."""
     with unchanged():
         from sklearn.covariance import ledoit_wolf
 
@@ -152,12 +169,10 @@ def _extreme(sample: Sample, reference: Sample, scale: np.ndarray) -> tuple[np.n
     )
     _, vectors = eigh(ours, theirs)
     directions = basis @ vectors[:, [0, -1]]
+    weights = directions * scale[:, None]
     names = []
-    for which, weights in zip(
-        ("narrowest", "widest"), (directions * scale[:, None]).T, strict=True
-    ):
-        leading = np.argsort(-np.abs(weights))[:LEADING]
-        names.append(
-            f"the direction of {which} spread (mostly {', '.join(reference.names[j] for j in leading)})"
-        )
+    for j, which in enumerate(("narrowest", "widest")):
+        leading = np.argsort(-np.abs(weights[:, j]))[:LEADING]
+        mostly = ", ".join(reference.names[i] for i in leading)
+        names.append(f"the direction of {which} spread (mostly {mostly})")
     return directions, names

@@ -79,9 +79,9 @@ def test_what_it_cannot_judge() -> None:
     with pytest.raises(NotApplicable, match="Deep"):
         ppgp.check_network(plain, rows(20, 1))
     deep = ppgp.fit(GP(Deep(First(), RBF())), data, inference.MAP(), progress=False)
-    with pytest.raises(DataError, match="has not seen"):
+    with pytest.raises(DataError, match="has not used"):
         ppgp.check_network(deep, data)
-    with pytest.raises(DataError, match="has not seen"):
+    with pytest.raises(DataError, match="has not used"):
         ppgp.check_network(deep, Dataset(data.X.float().double(), data.y.float().double()))
     ppgp.check_network(deep, Dataset(data.X, rows(30, 2).y))  # the same places, measured again
     with pytest.raises(DataError, match="at least 10"):

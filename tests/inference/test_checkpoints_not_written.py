@@ -179,7 +179,7 @@ def test_a_log_that_was_away_holds_every_line_in_the_end(
     from ppgp.diagnostics import simulation_based_calibration as module
 
     path, calls = tmp_path / "sbc.jsonl", 0
-    one = module._one
+    one = module._simulate
 
     def away(*arguments: object) -> dict[str, int]:
         nonlocal calls
@@ -188,7 +188,7 @@ def test_a_log_that_was_away_holds_every_line_in_the_end(
             path.unlink()
         return one(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module, "_one", away)
+    monkeypatch.setattr(module, "_simulate", away)
     whole = ppgp.sbc(LinearRegression(), Exact(draws=100), 20, progress=False, checkpoint=path)
     again = ppgp.sbc(LinearRegression(), Exact(draws=100), 20, progress=False, checkpoint=path)
     assert calls == 20  # the second call reads
