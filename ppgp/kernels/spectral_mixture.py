@@ -19,10 +19,10 @@ from .units import Units, power
 class SpectralMixture(Kernel):
     """sum_q weight_q prod_k exp(-2 pi^2 r_k^2 bandwidth_qk^2) cos(2 pi r_k frequency_qk).
 
-    r is x - x'. Wilson & Adams (2013), equation 12; bandwidth is the root of their v. With enough components it
-    approximates any stationary kernel, periodic ones included, and can extrapolate a pattern; the
-    posterior has many modes. Searches start with frequencies spread over (0, 1) cycles per unit,
-    because equal components would stay equal.
+    Here r is x - x'; Wilson & Adams (2013), equation 12, where bandwidth is the root of their v.
+    With enough components it approximates any stationary kernel, periodic ones included, and can
+    extrapolate a pattern; the posterior has many modes. Searches start with frequencies spread over
+    (0, 1) cycles per unit, because equal components would stay equal.
 
     Args:
         components: The number of components.

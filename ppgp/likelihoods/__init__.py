@@ -1,4 +1,4 @@
-"""Likelihoods: what stands between a latent function and y, one a file."""
+"""Likelihoods, the distributions of y given a latent function, one per file."""
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .base import Likelihood

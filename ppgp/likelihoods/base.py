@@ -1,4 +1,4 @@
-"""The interface of every likelihood: what stands between a latent Gaussian f and y, row by row."""
+"""The interface of likelihoods: the distribution of y given a latent Gaussian f, row by row."""
 
 from __future__ import annotations
 
@@ -21,48 +21,63 @@ Theta = Mapping[str, Tensor]
 
 
 class Likelihood:
-    """p(y given f), frozen: priors and structure. A new one gives ``distribution`` and ``marginal``, and ``expected`` where it is closed.
+    """p(y | f), a frozen record of priors and structure.
 
-    ``theta`` is ``{site: [*draw, *event]}``; f, mean and variance are [*draw, n], or [*draw, K, n] for K latent functions.
+    A new likelihood defines ``distribution`` and ``marginal``, and ``expected`` if it has a closed
+    form. ``theta`` is ``{site: [*draw, *event]}``; f, mean and variance are [*draw, n], or
+    [*draw, K, n] for K latent functions.
+
+    Attributes:
+        scales: What ``fit`` may standardise: "Xy", "X" or "".
+        dimensions: ``{site: power of y in its unit}``; a site that is missing has no unit.
+        nodes: The number of Gauss-Hermite nodes in ``expected``. A likelihood that is narrow
+            relative to the uncertainty of f needs more.
     """
 
-    #: what may be standardised, as in ``Model``
     scales: ClassVar[str] = "Xy"
-    #: site -> power of y in its unit; what is not named has no unit
     dimensions: ClassVar[Mapping[str, float]] = {}
-    #: of Gauss-Hermite in ``expected``; a law narrower than f is uncertain needs more
     nodes: ClassVar[int] = 20
 
     def __post_init__(self) -> None:
-        """Called first by a ``__post_init__`` of one's own."""
+        """Convert numbers to Python's; a subclass with its own ``__post_init__`` calls it first."""
         with_plain_numbers(self)
 
     @property
     def latents(self) -> int:
-        """How many latent functions a row has."""
+        """The number of latent functions."""
         return 1
 
     def sites(self) -> dict[str, Site]:
+        """Return ``{name: Site}`` of the hyperparameters."""
         return {}
 
     def in_units(self, y_sd: float) -> Likelihood:
-        """This recipe for y / y_sd: a number, and a prior inside ``InUnitsOfData``, is in the units of y."""
-        own = {
-            name: moved(getattr(self, name), to_power(y_sd, -power), what=name)
-            for name, power in self._powers().items()
-        }
-        changed = {name: value for name, value in own.items() if value is not getattr(self, name)}
+        """Return this likelihood for y / y_sd.
+
+        A number, and a prior inside ``InUnitsOfData``, is in the units of y and is rescaled.
+        """
+        changed = {}
+        for name, power in self._powers().items():
+            before = getattr(self, name)
+            after = moved(before, to_power(y_sd, -power), what=name)
+            if after is not before:
+                changed[name] = after
+        # every concrete likelihood is a dataclass; this interface is not
         return replace(self, **changed) if changed else self  # type: ignore[type-var]
 
     def factors(self, y_sd: float) -> dict[str, float]:
-        """{site: what its draws are multiplied by to be in the units of y}."""
+        """Return ``{site: factor}`` from draws on the scale of a model to the units of y."""
         return {name: to_power(y_sd, power) for name, power in self._powers().items()}
 
     def _powers(self) -> dict[str, float]:
         return {name: self.dimensions.get(name, 0) for name in self.sites()}
 
     def prepare(self, data: Dataset) -> Likelihood:
-        """This recipe made ready for these targets; raises where they do not fit it."""
+        """Return this likelihood prepared for these targets.
+
+        Raises:
+            DataError: If the targets do not fit it.
+        """
         return self
 
     law = Renamed("distribution")
@@ -72,27 +87,33 @@ class Likelihood:
         take_renamed_method(cls, "law", "distribution")
 
     def distribution(self, theta: Theta, f: Tensor) -> Distribution:
-        """The law of y given f, batch [*draw, n]."""
+        """Return the distribution of y given f, batch [*draw, n]."""
         raise NotImplementedError
 
     def marginal(self, theta: Theta, mean: Tensor, variance: Tensor) -> Distribution:
-        """The law of y where f ~ N(mean, variance), batch [*draw, n]."""
+        """Return the distribution of y for f ~ N(mean, variance), batch [*draw, n]."""
         raise NotImplementedError
 
     def expected(self, theta: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
-        """E log p(y given f) over f ~ N(mean, variance), [*draw, n]: by Gauss-Hermite unless closed."""
+        """Return E log p(y | f) over f ~ N(mean, variance), [*draw, n].
+
+        It is computed by Gauss-Hermite quadrature, unless a subclass has a closed form.
+        """
         nodes, weights = hermite(self.nodes, mean)
         column = (-1,) + (1,) * mean.ndim
         f = mean + root(variance) * nodes.reshape(column)
         return (self.distribution(theta, f).log_prob(y) * weights.reshape(column)).sum(0)
 
     def value(self, theta: Theta, name: str, like: Tensor) -> Tensor:
-        """theta[name] with an axis for the rows, or the number that this recipe fixes the field ``name`` to."""
+        """Return theta[name], or the number that fixes the field, with an axis for the rows."""
         return value_of(theta, name, getattr(self, name), like)[..., None]
 
 
 def root(variance: Tensor) -> Tensor:
-    """The sd of f, its slope finite where f is certain: a linear kernel knows f(0), and one such row would make every slope NaN."""
+    """Return the sd of f, with a finite gradient where the variance is 0.
+
+    A linear kernel has variance 0 at x = 0, and one such row would make every gradient NaN.
+    """
     return variance.clamp_min(torch.finfo(variance.dtype).eps).sqrt()
 
 
@@ -103,6 +124,6 @@ def _hermite(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def hermite(count: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Nodes and weights [count] of E h(Z), Z ~ N(0, 1)."""
+    """Return the nodes and weights [count] of Gauss-Hermite quadrature of E h(Z), Z ~ N(0, 1)."""
     nodes, weights = _hermite(count)
     return torch.as_tensor(nodes).to(like), torch.as_tensor(weights).to(like)

@@ -1,4 +1,4 @@
-"""Two classes."""
+"""The Bernoulli likelihood of two classes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ class Bernoulli(Likelihood):
     """y ~ Bernoulli(g(f)), y in {0, 1}. Rasmussen & Williams (2006), section 3.3.
 
     Args:
-        link: "logit" (g the sigmoid) or "probit" (g the normal cdf, whose average over f is closed).
+        link: "logit" (g is the sigmoid) or "probit" (g is the normal cdf, whose average over f has
+            a closed form).
+
+    Raises:
+        UnknownName: If the link is neither.
     """
 
     link: str = "logit"
@@ -35,12 +39,18 @@ class Bernoulli(Likelihood):
             raise UnknownName("link", self.link, LINKS)
 
     def prepare(self, data: Dataset) -> Bernoulli:
-        """Raises DataError for targets other than 0 and 1."""
+        """Return this likelihood.
+
+        Raises:
+            DataError: If a target is neither 0 nor 1.
+        """
         check_codes(data, 2)
         return self
 
     def distribution(self, theta: Theta, f: Tensor) -> Distribution:
-        return dist.Bernoulli(logits=f if self.link == "logit" else _logit_of_probit(f))
+        if self.link == "probit":
+            f = _logit_of_probit(f)
+        return dist.Bernoulli(logits=f)
 
     def marginal(self, theta: Theta, mean: Tensor, variance: Tensor) -> Distribution:
         if self.link == "probit":  # equation 3.82
@@ -48,9 +58,11 @@ class Bernoulli(Likelihood):
         return dist.Bernoulli(logits=log_odds(mean, root(variance).square()))
 
     def expected(self, theta: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
-        """E log p(y given f): to 2e-8 for "logit", however uncertain f is.
+        """Return E log p(y | f).
 
-        By Gauss-Hermite for "probit": off by 4e-6, .004, .35 and 7.5 where the sd of f is 2, 5, 20 and 100.
+        For "logit" the error is at most 2e-8, however uncertain f is. For "probit" it is computed
+        by Gauss-Hermite quadrature, with errors of 4e-6, .004, .35 and 7.5 where the sd of f is 2,
+        5, 20 and 100.
         """
         if self.link == "probit":
             return super().expected(theta, mean, variance, y)
@@ -58,5 +70,5 @@ class Bernoulli(Likelihood):
 
 
 def _logit_of_probit(f: Tensor) -> Tensor:
-    """log ndtr(f) - log ndtr(-f), which loses no digits in the tails."""
+    """Return log ndtr(f) - log ndtr(-f), which keeps full precision in the tails."""
     return torch.special.log_ndtr(f) - torch.special.log_ndtr(-f)

@@ -1,4 +1,4 @@
-"""Gaussian noise."""
+"""The likelihood of Gaussian noise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Gaussian(Likelihood):
     """y ~ N(f, noise). Rasmussen & Williams (2006), section 2.2.
 
     Args:
-        noise: prior (or number) of the variance.
+        noise: Prior of the variance, or a number that fixes it.
     """
 
     noise: PriorLike = LogNormal(-2.0, 1.0)
@@ -34,6 +34,6 @@ class Gaussian(Likelihood):
         return dist.Normal(mean, (variance + self.value(theta, "noise", mean)).sqrt())
 
     def expected(self, theta: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
-        """Hensman, Fusi & Lawrence (2013), equation 4."""
+        """Return E log p(y | f) in closed form; Hensman, Fusi & Lawrence (2013), equation 4."""
         noise = self.value(theta, "noise", mean)
         return -0.5 * (LOG_2PI + noise.log() + ((y - mean).square() + variance) / noise)

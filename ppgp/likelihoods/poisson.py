@@ -1,4 +1,4 @@
-"""Counts."""
+"""The Poisson likelihood of counts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,19 @@ from .target_checks import check_counts_of_events
 
 @dataclass(frozen=True)
 class Poisson(Likelihood):
-    """y ~ Poisson(exp(f)), y = 0, 1, 2, ...: a log-Gaussian Cox process on a grid. Moller, Syversveen & Waagepetersen (1998)."""
+    """y ~ Poisson(exp(f)), y = 0, 1, 2, ...: a log-Gaussian Cox process on a grid.
+
+    Moller, Syversveen & Waagepetersen (1998).
+    """
 
     scales = "X"
 
     def prepare(self, data: Dataset) -> Poisson:
-        """Raises DataError for targets that are no counts."""
+        """Return this likelihood.
+
+        Raises:
+            DataError: If a target is not a count.
+        """
         check_counts_of_events(data)
         return self
 
@@ -33,5 +40,5 @@ class Poisson(Likelihood):
         return PoissonLogNormal(mean, root(variance))
 
     def expected(self, theta: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
-        """y E f - E exp(f) - log y!, in closed form."""
+        """Return y E f - E exp(f) - log y!, in closed form."""
         return y * mean - (mean + 0.5 * variance).exp() - torch.lgamma(y + 1)

@@ -1,4 +1,4 @@
-"""Student-t noise: a few rows may lie far off."""
+"""The likelihood of Student-t noise, which tolerates outliers."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from .base import Likelihood, Theta, root
 
 @dataclass(frozen=True)
 class StudentT(Likelihood):
-    """y = f + scale t, t of Student's law with ``df`` degrees of freedom. Jylanki, Vanhatalo & Vehtari (2011).
+    """y = f + scale t, where t has Student's distribution with ``df`` degrees of freedom.
+
+    Jylanki, Vanhatalo & Vehtari (2011).
 
     Args:
-        df: prior or number of the degrees of freedom.
-        scale: prior or number of the scale (for large df it is the sd of the noise).
+        df: Prior of the degrees of freedom, or a number that fixes them.
+        scale: Prior of the scale, or a number that fixes it (for large df, the sd of the noise).
     """
 
     df: PriorLike = Gamma(2.0, 0.1)  # noqa: RUF009
@@ -40,6 +42,6 @@ class StudentT(Likelihood):
         return StudentTPlusNormal(df, mean, scale, root(variance), validate_args=False)
 
     def expected(self, theta: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
-        """By one rule for all rows, however narrow the noise is beside f."""
+        """Return E log p(y | f) by quadrature that is accurate for noise much narrower than f."""
         df, scale = self.value(theta, "df", mean), self.value(theta, "scale", mean)
         return expected_log_density(df, scale, mean, variance, y)

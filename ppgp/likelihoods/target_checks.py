@@ -1,4 +1,4 @@
-"""Checks of targets that are codes or counts."""
+"""Checks of targets that are class codes or counts."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from ..errors import DataError, counted
 
 
 def distinct(data: Dataset) -> tuple[list[float], str]:
-    """The values of y, and the first few in words."""
+    """Return the distinct values of y, and the first few of them as text."""
     values = torch.unique(data.y).tolist()
-    return values, ", ".join(f"{v:g}" for v in values[:6]) + (", ..." if len(values) > 6 else "")
+    shown = [f"{v:g}" for v in values[:6]]
+    if len(values) > 6:
+        shown.append("...")
+    return values, ", ".join(shown)
 
 
 def count_classes(data: Dataset) -> int:
-    """As many as are named, or as the largest code says; at least 2."""
-    return max(len(data.classes) if data.classes is not None else int(data.y.max()) + 1, 2)
+    """Return the number of class names, or the largest code plus 1; at least 2."""
+    if data.classes is not None:
+        return max(len(data.classes), 2)
+    return max(int(data.y.max()) + 1, 2)
 
 
 def check_codes(data: Dataset, classes: int) -> None:
-    """Refuse targets that are not the codes 0 .. classes - 1.
+    """Check that the targets are the codes 0 .. classes - 1.
 
     Raises:
-        DataError: naming the values found.
+        DataError: naming the values of y, if they are not.
     """
     values, shown = distinct(data)
     if any(v not in range(classes) for v in values):
-        raise DataError(
-            f"labels 0 to {classes - 1} in y",
-            f"{counted(len(values), 'value')}: {shown}",
-            "recode y, or choose another likelihood",
-        )
+        got = f"{counted(len(values), 'value')}: {shown}"
+        do = "recode y, or choose another likelihood"
+        raise DataError(f"labels 0 to {classes - 1} in y", got, do)
 
 
 def check_counts_of_events(data: Dataset) -> None:
-    """Refuse targets that are not whole numbers from 0 on.
+    """Check that the targets are counts 0, 1, 2, ...
 
     Raises:
-        DataError: naming the first row that is none.
+        DataError: naming the first row that is not.
     """
     wrong = torch.nonzero((data.y < 0) | (data.y != data.y.round())).flatten().tolist()
     if wrong:
-        raise DataError(
-            "counts 0, 1, 2, ... in y",
-            f"{float(data.y[wrong[0]]):g} in row {wrong[0]}",
-            "choose another likelihood, or round y",
-        )
+        got = f"{float(data.y[wrong[0]]):g} in row {wrong[0]}"
+        raise DataError("counts 0, 1, 2, ... in y", got, "choose another likelihood, or round y")
