@@ -1,4 +1,4 @@
-"""Priors as frozen records, the named sites that have them, and the units that they are in."""
+"""Priors as frozen records, the named sites that have priors, and conversions between units."""
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .records import (

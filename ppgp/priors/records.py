@@ -1,8 +1,9 @@
-"""Priors as frozen records: a record builds its Pyro distribution with the dtype and device of given data.
+"""Priors as frozen records, which build Pyro distributions with the dtype and device of given data.
 
-A number in place of a prior fixes the value, in the units of the data; a prior is on the scale that the model sees, unless it
-stands inside ``InUnitsOfData``. A number of a prior may be a tuple, one for each entry along the last axis of the site. ``Flat``
-gives maximum likelihood. Records compare, print and store as plain data; nothing here samples.
+A number in place of a prior fixes the value, in the units of the data. A prior is on the scale that
+the model sees, unless it is inside ``InUnitsOfData``. A parameter of a prior may be a tuple, with
+one number per entry along the last axis of the site. ``Flat`` gives maximum likelihood. Records
+compare, print and are stored as plain data; nothing here samples.
 """
 
 from __future__ import annotations
@@ -37,36 +38,38 @@ __all__ = [
     "Uniform",
 ]
 
+#: one number for all entries, or one per entry along the last axis
 if TYPE_CHECKING:
-    Number: TypeAlias = (
-        float | tuple[float, ...]
-    )  # one for all entries, or one for each along the last axis
-else:  # numbers of NumPy and tensors without axes are taken too, and become Python's
+    Number: TypeAlias = float | tuple[float, ...]
+else:  # NumPy's numbers and tensors without axes are accepted too, and become Python's
     Number = float | int | np.generic | np.ndarray | Tensor | tuple
 
 
 class Prior:
-    """The interface: ``distribution(like)`` and whether draws are positive."""
+    """The interface of priors.
+
+    Attributes:
+        positive: Whether all draws are positive.
+    """
 
     positive: bool = False
 
     def distribution(self, like: Tensor) -> TorchDistributionMixin:
-        """The Pyro distribution of one value, with the dtype and device of ``like``."""
+        """Return the Pyro distribution of one value, with the dtype and device of ``like``."""
         raise NotImplementedError
 
     def _numbers(self, like: Tensor) -> list[Any]:
-        return [tensor_of(getattr(self, f.name), like) for f in fields(self)]  # type: ignore[arg-type]
+        """Return the parameters as tensors, in the order of the fields."""
+        return [tensor_of(value, like) for value in field_values(self).values()]
 
     def __post_init__(self) -> None:
         with_plain_numbers(self)
-        for f in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, f.name)
-            free = f.name in ("loc", "low", "high")
+        for name, value in field_values(self).items():
+            free = name in ("loc", "low", "high")
             if not all(is_number(v) and (v > 0 or free) for v in entries(value)):
                 wanted = "a finite number" if free else "a positive number"
-                raise SettingError(
-                    f"{wanted} as {f.name} of {type(self).__name__}", repr(value), "change it"
-                )
+                where = f"{name} of {type(self).__name__}"
+                raise SettingError(f"{wanted} as {where}", repr(value), "change it")
 
 
 if TYPE_CHECKING:
@@ -75,51 +78,60 @@ else:
     PriorLike = Prior | Number
 
 
+def field_values(record: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass and their values."""
+    return {f.name: getattr(record, f.name) for f in fields(record)}
+
+
 def plain(value: Any) -> Any:
-    """A number of NumPy or a tensor without axes as Python's, in tuples too; anything else as it is."""
+    """Return NumPy's numbers and tensors without axes as Python numbers, in tuples too.
+
+    Any other value is returned as it is.
+    """
     if isinstance(value, tuple):
-        found = tuple(map(plain, value))
-        return value if all(a is b for a, b in zip(found, value, strict=True)) else found
+        numbers = tuple(map(plain, value))
+        unchanged = all(a is b for a, b in zip(numbers, value, strict=True))
+        return value if unchanged else numbers
     if isinstance(value, np.generic | np.ndarray | Tensor) and value.ndim == 0:
         return value.item()
     return value
 
 
 def with_plain_numbers(record: Any) -> None:
-    """Put Python's numbers in the fields of a frozen record, which then compares, prints and is stored as if given so."""
-    for f in fields(record):
-        value = getattr(record, f.name)
-        found = plain(value)
-        if found is not value:
-            object.__setattr__(record, f.name, found)
+    """Convert the numbers in the fields of a frozen record to Python's, in place.
+
+    The record then compares, prints and is stored as if Python's numbers had been given.
+    """
+    for name, value in field_values(record).items():
+        number = plain(value)
+        if number is not value:
+            object.__setattr__(record, name, number)
 
 
 def entries(value: object) -> tuple[Any, ...]:
-    """The numbers of a field: one, or those of a tuple that is not empty."""
+    """Return the numbers of a field as a tuple; an empty tuple is returned inside a tuple."""
     return value if isinstance(value, tuple) and value else (value,)
 
 
 def single(value: Number) -> float:
-    """The number that serves all entries.
+    """Return the number that holds for all entries.
 
     Raises:
-        SettingError: if there is one for each.
+        SettingError: If there is one number per entry.
     """
     if isinstance(value, tuple):
-        raise SettingError(
-            "one number for all entries here",
-            f"{len(value)}, one for each",
-            "use NUTS, or one number",
-        )
+        got = f"{len(value)}, one per entry"
+        raise SettingError("one number for all entries here", got, "use NUTS, or one number")
     return value
 
 
 def is_number(value: object) -> bool:
+    """Whether the value is a finite number, and not a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def tensor_of(values: Number, like: Tensor) -> Tensor:
-    """Numbers with the dtype and device of ``like``: [], or [entries]."""
+    """Return numbers as a tensor [] or [entries], with the dtype and device of ``like``."""
     if isinstance(values, tuple):
         return torch.tensor(values, dtype=like.dtype, device=like.device)
     return torch.full((), values, dtype=like.dtype, device=like.device)
@@ -127,13 +139,17 @@ def tensor_of(values: Number, like: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class InUnitsOfData(Prior):
-    """The prior in the units of the data, as a plain number is; a prior without it is on the scale that the model sees.
+    """A prior in the units of the data, instead of the scale that the model sees.
 
-    ``Periodic(period=InUnitsOfData(LogNormal(math.log(365.0), 0.1)))`` is a period of about 365 in the units of X. ``fit`` puts the
-    same law on the scale of the model. A program run without ``fit`` has one scale alone, and the law as it is written.
+    ``Periodic(period=InUnitsOfData(LogNormal(math.log(365.0), 0.1)))`` is a period of about 365 in
+    the units of X. ``fit`` converts the prior to the scale of the model. A program that is run
+    without ``fit`` has a single scale, and uses the prior as it is written.
+
+    Args:
+        prior: The prior.
 
     Raises:
-        SettingError: if it is not given a prior.
+        SettingError: If it is not given a prior.
     """
 
     prior: Any
@@ -144,7 +160,8 @@ class InUnitsOfData(Prior):
             raise SettingError("a prior in InUnitsOfData", repr(self.prior), do)
 
     @property
-    def positive(self) -> bool:  # type: ignore[override]
+    def positive(self) -> bool:  # type: ignore[override] # a constant in other priors
+        """Whether all draws are positive."""
         return self.prior.positive
 
     def distribution(self, like: Tensor) -> TorchDistributionMixin:
@@ -152,7 +169,7 @@ class InUnitsOfData(Prior):
 
 
 def bare(prior: Any) -> Any:
-    """The prior, out of its ``InUnitsOfData``."""
+    """Return the prior without ``InUnitsOfData`` around it."""
     return prior.prior if isinstance(prior, InUnitsOfData) else prior
 
 
@@ -193,16 +210,20 @@ class LogNormal(Prior):
 
 @dataclass(frozen=True)
 class Lengthscale(LogNormal):
-    """The kernels' default: LogNormal(loc, scale), and LogNormal(loc + log(d) / 2, scale) for each column of ``ARD`` over d.
+    """The default prior of lengthscales, LogNormal(loc + log(columns) / 2, scale).
 
-    Two rows of d standardised columns are sqrt(2 d) apart on average. With a median of 1 in each column, rows of many
-    columns would all be strangers, and the data would have to argue with the prior once a column; a median of sqrt(d)
-    leaves the distance of two rows, in lengthscales, as it is for one column. One lengthscale for all columns has one
-    such argument, which few rows settle, and keeps the median of 1. Hvarfner, Hellsten & Nardi (2024) have the same
-    growth. Features of a network (``Deep``) lie in a ball whatever their number: there the median is 1.
+    A single lengthscale for all columns has the median 1 (``columns=1``); each of the d lengthscales
+    of ``ARD`` has the median sqrt(d). Two rows of d standardised columns are sqrt(2 d) apart on
+    average. With a median of 1 in each of many columns all rows would be far apart, and the data
+    would have to correct the prior in every column; a median of sqrt(d) leaves the distance of two
+    rows, in lengthscales, as it is for one column. A single lengthscale is one quantity that few
+    rows determine. Hvarfner, Hellsten & Nardi (2024) use the same growth with d. Features of a
+    network (``Deep``) lie in a ball whatever their number, so the median is 1 there.
 
     Args:
-        columns: d; ``ARD`` fills it in.
+        loc: The mean of the logarithm for one column.
+        scale: The standard deviation of the logarithm.
+        columns: d; ``ARD`` sets it.
     """
 
     columns: int = 1
@@ -213,7 +234,7 @@ class Lengthscale(LogNormal):
 
 
 def per_column(prior: Any, d: int) -> Any:
-    """The prior of each of d lengthscales: ``Lengthscale`` grows with d, any other stays as it is."""
+    """Return the prior of each of d lengthscales: only ``Lengthscale`` depends on d."""
     return replace(prior, columns=d) if isinstance(prior, Lengthscale) else prior
 
 
@@ -276,7 +297,7 @@ class HalfCauchy(Prior):
 
 @dataclass(frozen=True)
 class Dirichlet(Prior):
-    """Symmetric Dirichlet of proportions that sum to 1; ``Site`` gives how many there are."""
+    """Symmetric Dirichlet of proportions that sum to 1; their number is that of the ``Site``."""
 
     concentration: float = 1.0
     positive = True
@@ -296,12 +317,12 @@ class Uniform(Prior):
         super().__post_init__()
         low, high = self._numbers(torch.zeros((), dtype=torch.float64))
         if not bool((low < high).all()):
-            raise SettingError(
-                "low < high in Uniform", f"low={self.low}, high={self.high}", "swap or widen them"
-            )
+            got = f"low={self.low}, high={self.high}"
+            raise SettingError("low < high in Uniform", got, "swap or widen them")
 
     @property
-    def positive(self) -> bool:  # type: ignore[override]
+    def positive(self) -> bool:  # type: ignore[override] # a constant in other priors
+        """Whether all draws are positive."""
         return min(entries(self.low)) >= 0
 
     def distribution(self, like: Tensor) -> TorchDistributionMixin:
@@ -310,10 +331,13 @@ class Uniform(Prior):
 
 @dataclass(frozen=True)
 class Flat(Prior):
-    """No prior: log density 0 everywhere on the site's support, so that MAP is maximum likelihood.
+    """A flat prior: log density 0 on the support of the site, so that MAP is maximum likelihood.
 
-    ``start`` is what a draw returns (an optimiser's starting value); by default 1 on positive sites, 0 elsewhere.
-    The posterior is proper only where the data make it so.
+    The posterior is proper only if the data make it so.
+
+    Args:
+        start: The value that a draw returns, which is the starting value of an optimiser; by
+            default 1 on positive sites and 0 elsewhere.
     """
 
     start: Number | None = None
@@ -324,31 +348,41 @@ class Flat(Prior):
             raise SettingError("a finite number as start of Flat", repr(self.start), "change it")
 
     def distribution(self, like: Tensor, positive: bool = False) -> TorchDistributionMixin:
-        start = self.start if self.start is not None else (1.0 if positive else 0.0)
-        support = constraints.positive if positive else constraints.real
+        start, support = 0.0, constraints.real
+        if positive:
+            start, support = 1.0, constraints.positive
+        if self.start is not None:
+            start = self.start
         return FlatDistribution(tensor_of(start, like), support)
 
 
 class FlatDistribution(dist.TorchDistribution):
-    """Log density 0 on its support; every draw is the starting value. Unlike Pyro's ImproperUniform it can be drawn from."""
+    """Log density 0 on its support; every draw is the starting value.
 
-    arg_constraints = {}  # type: ignore[assignment]
+    Unlike Pyro's ImproperUniform it can be drawn from.
+    """
+
+    arg_constraints = {}  # type: ignore[assignment] # Pyro annotates a property
     has_rsample = True
-    improper = True  # no law: its draws are a start, not a sample
+    improper = True  # not a probability distribution: its draws are starting values
 
     def __init__(self, start: Tensor, support: constraints.Constraint) -> None:
         self.start, self._support = start, support
         super().__init__(batch_shape=start.shape, validate_args=False)
 
     @property
-    def support(self) -> constraints.Constraint:  # type: ignore[override]
+    def support(self) -> constraints.Constraint:  # type: ignore[override] # a class attribute in Pyro
+        """The support of the site."""
         return self._support
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> FlatDistribution:
+        """Return this distribution with another batch shape."""
         return FlatDistribution(self.start.expand(torch.Size(batch_shape)), self._support)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Return the starting value, repeated."""
         return self.start.expand(torch.Size(sample_shape) + self.batch_shape).clone()
 
     def log_prob(self, value: Tensor) -> Tensor:
+        """Return 0."""
         return torch.zeros_like(value)

@@ -1,10 +1,10 @@
-"""The named quantities of a model: sites, which have a prior or a number, and params, which are optimised."""
+"""The named quantities of a model: sites, with a prior or a number, and optimised params."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
@@ -12,50 +12,77 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ..errors import SettingError, counted
-from .records import Dirichlet, Flat, Prior, PriorLike, bare, entries, is_number, tensor_of
+from .records import (
+    Dirichlet,
+    Flat,
+    Prior,
+    PriorLike,
+    bare,
+    entries,
+    field_values,
+    is_number,
+    tensor_of,
+)
 
 SiteOrParam = TypeVar("SiteOrParam", bound="Site | Param")
 
 
 @dataclass(frozen=True)
 class Site:
-    """One named quantity of a model: its prior (or fixed number), the shape of its event, whether it must be positive."""
+    """One named quantity of a model.
+
+    Attributes:
+        prior: Its prior, or the number that fixes it.
+        shape: The shape of its event.
+        positive: Whether it must be positive.
+        start: The starting value of a search; None: chosen from the prior.
+    """
 
     prior: PriorLike
     shape: tuple[int, ...] = ()
     positive: bool = False
-    start: Tensor | None = field(
-        default=None, repr=False, compare=False
-    )  # where a search begins; None: what the prior says
+    start: Tensor | None = field(default=None, repr=False, compare=False)
 
     @property
     def fixed(self) -> bool:
+        """Whether a number fixes it."""
         return not isinstance(self.prior, Prior)
 
     def distribution(self, like: Tensor) -> TorchDistributionMixin:
+        """Return the Pyro distribution of the event, with the dtype and device of ``like``."""
         prior = bare(self.prior)
         assert isinstance(prior, Prior)
         if isinstance(prior, Dirichlet):
             return prior.distribution(like, self.shape[-1])
-        options = {"positive": self.positive} if isinstance(prior, Flat) else {}
-        one = prior.distribution(like, **options)
-        return one.expand(torch.Size(self.shape)).to_event(len(self.shape))  # type: ignore[attr-defined]
+        if isinstance(prior, Flat):
+            return self._of_event(prior.distribution(like, self.positive))
+        return self._of_event(prior.distribution(like))
+
+    def _of_event(self, one: Any) -> TorchDistributionMixin:
+        """Return independent copies of the distribution of one value, in the shape of the event."""
+        return one.expand(torch.Size(self.shape)).to_event(len(self.shape))
 
 
 @dataclass(frozen=True)
 class Param:
-    """One named tensor that is optimised rather than inferred; its value is where the search begins.
+    """One named tensor that is optimised rather than inferred.
 
-    Not ``trained``: it is named and stored with the others, and no gradient reaches it (a network's buffers).
+    Attributes:
+        value: The starting value.
+        trained: Whether it is optimised. If not (buffers of a network), it is named and stored
+            like the others, and gets no gradient.
+        constraint: The support.
+        fixed: True: it has no prior and is not drawn.
     """
 
     value: Tensor = field(repr=False, compare=False)
     trained: bool = True
     constraint: constraints.Constraint = field(default=constraints.real, repr=False, compare=False)
-    fixed = True  # not drawn: it has no prior
+    fixed = True
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The shape of the tensor."""
         return tuple(self.value.shape)
 
 
@@ -66,69 +93,68 @@ def site(
     positive: bool = False,
     zero: bool = False,
 ) -> Site:
-    """A checked Site: a positive quantity needs a prior on positive numbers, or positive numbers (or 0, with ``zero``); one number, or
-    one for each entry along the last axis.
+    """Return a Site whose prior or number is checked.
+
+    Args:
+        name: The name of the quantity, for error messages.
+        prior: A prior, one number, or one number per entry along the last axis.
+        shape: The shape of the event.
+        positive: Whether the quantity must be positive.
+        zero: Whether a positive quantity may also be fixed to 0.
 
     Raises:
-        SettingError: if the prior can give values that the quantity cannot take.
+        SettingError: If the prior or number can give values that the quantity cannot take.
     """
     if isinstance(prior, Prior):
         _one_each(name, bare(prior), shape)
         if positive and not prior.positive and not isinstance(bare(prior), Flat):
-            raise SettingError(
-                f"a prior on positive numbers for {name}",
-                repr(prior),
-                "use LogNormal, Gamma, HalfNormal or Flat",
-            )
+            do = "use LogNormal, Gamma, HalfNormal or Flat"
+            raise SettingError(f"a prior on positive numbers for {name}", repr(prior), do)
     elif not all(map(is_number, entries(prior))):
-        raise SettingError(
-            f"a prior or a finite number for {name}",
-            repr(prior),
-            "write float(...), or a tuple for one each",
-        )
+        do = "write float(...), or a tuple with one number per entry"
+        raise SettingError(f"a prior or a finite number for {name}", repr(prior), do)
     elif positive and any(v < 0 or (v == 0 and not zero) for v in entries(prior)):
-        raise SettingError(
-            f"a positive number for {name}", repr(prior), "fix it above 0, or give it a prior"
-        )
+        do = "fix it above 0, or give it a prior"
+        raise SettingError(f"a positive number for {name}", repr(prior), do)
     elif isinstance(prior, tuple) and (not shape or len(prior) != shape[-1]):
         _refuse_length(name, prior, shape)
     return Site(prior, shape, positive)
 
 
 def _one_each(name: str, prior: Prior, shape: tuple[int, ...]) -> None:
-    """Refuse a prior whose tuples have another length than the last axis of its site."""
-    for f in fields(prior):  # type: ignore[arg-type]
-        value = getattr(prior, f.name)
+    """Check that tuples in a prior have the length of the last axis of its site."""
+    for field_name, value in field_values(prior).items():
         if isinstance(value, tuple) and (not shape or len(value) != shape[-1]):
-            _refuse_length(f"{f.name} of the prior of {name}", value, shape)
+            _refuse_length(f"{field_name} of the prior of {name}", value, shape)
 
 
 def _refuse_length(name: str, value: tuple[float, ...], shape: tuple[int, ...]) -> None:
-    wanted = f"one number, or {shape[-1]} (one for each entry)," if shape else "one number"
+    wanted = "one number"
+    if shape:
+        wanted = f"one number, or {shape[-1]} (one per entry),"
     raise SettingError(f"{wanted} for {name}", counted(len(value), "number"), "change it")
 
 
 def value_of(theta: Mapping[str, Tensor], name: str, prior: PriorLike, like: Tensor) -> Tensor:
-    """The value of a site: from ``theta``, or the number that the record fixes it to.
+    """Return the value of a site: that in ``theta``, or the number that fixes it.
 
     Raises:
-        SettingError: if it is in neither place.
+        SettingError: If there is neither.
     """
     if name in theta:
         return theta[name]
     if isinstance(prior, Prior):
-        raise SettingError(
-            f"a value for {name} in theta", f"only {sorted(theta)}", f"add {name!r} to theta"
-        )
+        got = f"only {sorted(theta)}"
+        raise SettingError(f"a value for {name} in theta", got, f"add {name!r} to theta")
     return tensor_of(prior if isinstance(prior, tuple) else float(prior), like)
 
 
 def prefixed(prefix: str, sites: Mapping[str, SiteOrParam]) -> dict[str, SiteOrParam]:
-    """The same sites under ``prefix.name``."""
+    """Return the same sites under ``prefix.name``."""
     return {f"{prefix}.{name}": s for name, s in sites.items()}
 
 
 def under(prefix: str, theta: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The part of theta that stands under ``prefix.``, with the prefix taken off."""
+    """Return the entries of theta whose names start with ``prefix.``, without the prefix."""
     head = prefix + "."
     return {name[len(head) :]: value for name, value in theta.items() if name.startswith(head)}

@@ -1,7 +1,7 @@
-"""Units: what stands in the units of the data, and the same on the scale that a model sees.
+"""Conversion of numbers and priors from the units of the data to the scale that a model sees.
 
-A plain number is in the units of the data, and so is a prior inside ``InUnitsOfData``; any other prior is on the scale of the
-model, where ``fit`` has standardised X and y. ``moved`` takes a number or a prior from the one to the other.
+A plain number is in the units of the data, and so is a prior inside ``InUnitsOfData``. Any other
+prior is on the scale of the model, for which ``fit`` has standardised X and y.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .records import (
 
 
 def power(base: float, exponent: float) -> float:
-    """base ** exponent; infinity where no float holds it."""
+    """Return base ** exponent, or infinity on overflow."""
     try:
         return base**exponent
     except OverflowError:
@@ -39,17 +39,25 @@ def power(base: float, exponent: float) -> float:
 
 
 def in_units_of_data(prior: object) -> bool:
-    """Whether it is a number, one number an entry, or a prior inside ``InUnitsOfData``."""
+    """Whether it is a number, a tuple of numbers, or a prior inside ``InUnitsOfData``."""
     return isinstance(prior, InUnitsOfData) or (prior is not None and not isinstance(prior, Prior))
 
 
 def moved(
     prior: PriorLike, factor: Number = 1.0, shift: Number = 0.0, what: str = "it"
 ) -> PriorLike:
-    """factor * value + shift, where ``prior`` is in the units of the data; any other prior as it is. factor > 0.
+    """Return the number or prior of factor * value + shift, if it is in the units of the data.
+
+    A prior that is not inside ``InUnitsOfData`` is returned as it is.
+
+    Args:
+        prior: A number, one number per entry, or a prior.
+        factor: A positive number, or one per entry.
+        shift: A number, or one per entry.
+        what: The name of the quantity, for error messages.
 
     Raises:
-        SettingError: if there is no such law among the priors, or no float holds the number.
+        SettingError: If no prior of this library has that distribution, or a number overflows.
     """
     if isinstance(prior, Prior) and not isinstance(prior, InUnitsOfData):
         return prior
@@ -57,17 +65,17 @@ def moved(
     if isinstance(given, Prior):
         if any(math.isinf(f) or f == 0 for f in entries(factor)):
             raise _out_of_range(prior, what)
-        return _law(given, factor, shift, what)
-    found = affine(given, factor, shift)
-    if any(math.isinf(v) for v in entries(found)) or (
-        any(entries(given)) and shift == 0.0 and not any(entries(found))
-    ):
+        return _transformed(given, factor, shift, what)
+    number = affine(given, factor, shift)
+    overflow = any(math.isinf(v) for v in entries(number))
+    underflow = any(entries(given)) and shift == 0.0 and not any(entries(number))
+    if overflow or underflow:
         raise _out_of_range(prior, what)
-    return found
+    return number
 
 
 def entries(value: Number) -> tuple[float, ...]:
-    """The numbers that it is: one, or one per entry."""
+    """Return the numbers as a tuple."""
     return value if isinstance(value, tuple) else (value,)
 
 
@@ -77,62 +85,78 @@ def _out_of_range(prior: PriorLike, what: str) -> SettingError:
 
 
 def affine(value: Number, factor: Number = 1.0, shift: Number = 0.0) -> Number:
-    """factor * value + shift, entry by entry where one of them is a tuple."""
-    return _each(
-        lambda v, f, s: v if (f, s) == (1.0, 0.0) else _line(v, f, s), value, factor, shift
-    )
+    """Return factor * value + shift, entry by entry if one of them is a tuple."""
+    return _entrywise(_affine_number, value, factor, shift)
 
 
-def _line(value: float, factor: float, shift: float) -> float:
+def _affine_number(value: float, factor: float, shift: float) -> float:
+    if (factor, shift) == (1.0, 0.0):
+        return value
     if value == 0 and math.isinf(factor):
         return shift
     return factor * value + shift
 
 
-def _each(rule: Callable[..., float], *values: Number) -> Number:
-    """One number where all are, or where all entries come out alike."""
+def _entrywise(function: Callable[..., float], *values: Number) -> Number:
+    """Apply a function entry by entry; return one number if all entries of the result are equal.
+
+    Raises:
+        SettingError: If the values are tuples of different lengths.
+    """
     lengths = {len(v) for v in values if isinstance(v, tuple)}
     if not lengths:
-        return rule(*values)
+        return function(*values)
     if len(lengths) > 1:
-        raise SettingError(
-            "as many numbers as entries",
-            " and ".join(map(str, sorted(lengths))),
-            "give one for each",
-        )
+        got = " and ".join(map(str, sorted(lengths)))
+        raise SettingError("as many numbers as entries", got, "give one per entry")
     size = lengths.pop()
-    rows = zip(*(v if isinstance(v, tuple) else (v,) * size for v in values), strict=True)
-    found = tuple(rule(*row) for row in rows)
-    return found[0] if len(set(found)) == 1 else found
+    columns = [v if isinstance(v, tuple) else (v,) * size for v in values]
+    results = tuple(function(*row) for row in zip(*columns, strict=True))
+    return results[0] if len(set(results)) == 1 else results
 
 
-def _law(prior: Prior, factor: Number, shift: Number, what: str) -> Prior:
-    """The law of factor * value + shift."""
-    unmoved = affine(1.0, factor) == 1.0 and affine(0.0, 1.0, shift) == 0.0
-    if unmoved or isinstance(prior, Dirichlet):  # proportions have no unit
+def _transformed(prior: Prior, factor: Number, shift: Number, what: str) -> Prior:
+    """Return the prior of factor * value + shift.
+
+    Raises:
+        SettingError: If no prior of this library has that distribution.
+    """
+    shifted = affine(0.0, 1.0, shift) != 0.0
+    scaled = affine(1.0, factor) != 1.0
+    if not (scaled or shifted) or isinstance(prior, Dirichlet):  # proportions have no unit
         return prior
+    transformed = _shifted_and_scaled(prior, factor, shift)
+    if transformed is None and not shifted:
+        transformed = _scaled(prior, factor)
+    if transformed is None:
+        wanted = f"a prior for {what} that has an equivalent on the standardised scale"
+        do = "use Normal, StudentT, Uniform or Flat there, or pass standardise=False to fit"
+        raise SettingError(wanted, repr(prior), do)
+    return transformed
+
+
+def _shifted_and_scaled(prior: Prior, factor: Number, shift: Number) -> Prior | None:
+    """Return the prior of factor * value + shift for a family that is closed under both."""
     if isinstance(prior, Normal | StudentT):
-        return replace(
-            prior, loc=affine(prior.loc, factor, shift), scale=affine(prior.scale, factor)
-        )
+        loc, scale = affine(prior.loc, factor, shift), affine(prior.scale, factor)
+        return replace(prior, loc=loc, scale=scale)
     if isinstance(prior, Uniform):
         return Uniform(affine(prior.low, factor, shift), affine(prior.high, factor, shift))
     if isinstance(prior, Flat):
-        return (
-            prior
-            if prior.start is None
-            else replace(prior, start=affine(prior.start, factor, shift))
-        )
-    if affine(0.0, 1.0, shift) == 0.0:
-        if isinstance(prior, LogNormal):
-            return replace(prior, loc=_each(lambda v, f: v + math.log(f), prior.loc, factor))
-        if isinstance(prior, HalfNormal | HalfCauchy):
-            return replace(prior, scale=affine(prior.scale, factor))
-        if isinstance(prior, InverseGamma):
-            return replace(prior, rate=affine(prior.rate, factor))
-        if isinstance(prior, Gamma | Exponential):
-            return replace(prior, rate=_each(lambda v, f: v / f, prior.rate, factor))
-    do = "use Normal, StudentT, Uniform or Flat there, or pass standardise=False to fit"
-    raise SettingError(
-        f"a prior for {what} that has an equivalent on the standardised scale", repr(prior), do
-    )
+        if prior.start is None:
+            return prior
+        return replace(prior, start=affine(prior.start, factor, shift))
+    return None
+
+
+def _scaled(prior: Prior, factor: Number) -> Prior | None:
+    """Return the prior of factor * value for a family that is closed under scaling alone."""
+    if isinstance(prior, LogNormal):
+        return replace(prior, loc=_entrywise(lambda v, f: v + math.log(f), prior.loc, factor))
+    if isinstance(prior, HalfNormal | HalfCauchy):
+        return replace(prior, scale=affine(prior.scale, factor))
+    if isinstance(prior, InverseGamma):
+        return replace(prior, rate=affine(prior.rate, factor))
+    if isinstance(prior, Gamma | Exponential):
+        return replace(prior, rate=_entrywise(lambda v, f: v / f, prior.rate, factor))
+    return None
