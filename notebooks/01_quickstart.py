@@ -7,10 +7,11 @@
 # ---
 
 # %% [markdown]
-# # Quickstart: from a table to an interval that can be trusted
+# # Quickstart: from a table to intervals with a guarantee
 #
-# One model, four ways to fit it, one referee, and intervals with a stated guarantee, on the diabetes data that ship with
-# scikit-learn: 442 patients, ten measurements, and a score of how the disease went on a year later.
+# This notebook fits one model by four methods, compares the posteriors, and computes intervals
+# with a stated guarantee. The data are the diabetes data of scikit-learn: 442 patients, ten
+# measurements, and a score of the progression of the disease after one year.
 
 # %%
 # %matplotlib inline
@@ -26,33 +27,34 @@ train, calibration, test = data.split(0.6, 0.2, 0.2, seed=0)
 data
 
 # %% [markdown]
-# ## Fit it any way
+# ## Fit by any method
 #
-# A model is a recipe: priors and structure, no data. The same recipe goes to every method.
+# A model is a recipe: priors and structure, without data. Every method takes the same recipe.
 
 # %%
 model = models.LinearRegression()
-ways = {
+methods = {
     "map": inference.MAP(),
     "laplace": inference.Laplace(),
     "svi": inference.SVI(),
     "nuts": inference.NUTS(draws=500, warmup=500),
 }
-posteriors = {name: ppgp.fit(model, train, how, progress=False) for name, how in ways.items()}
+posteriors = {name: ppgp.fit(model, train, how, progress=False) for name, how in methods.items()}
 posteriors["nuts"].summary().round(3)
 
 # %% [markdown]
-# Draws are on the standardised scale that the priors are meant for; the coefficients in the units of the data are one call away.
+# Draws are on the standardised scale, to which the priors refer. `coefficients()` gives the
+# coefficients in the units of the data.
 
 # %%
 weights = posteriors["nuts"].coefficients()["weight"].mean((0, 1))
 dict(zip(data.feature_names, weights.round(decimals=1).tolist(), strict=True))
 
 # %% [markdown]
-# ## See which answer to trust
+# ## Compare the posteriors
 #
-# Differences are in standard deviations of the reference (NUTS), with their Monte Carlo error; the verdict counts only what
-# exceeds three of them.
+# Differences are in standard deviations of the reference (NUTS), with their Monte Carlo error. The
+# verdict counts only what exceeds three Monte Carlo errors.
 
 # %%
 comparison = ppgp.compare(posteriors, test=test, calibration=calibration, level=0.9)
@@ -70,8 +72,9 @@ plots.marginals(posteriors, sites=8)
 # %% [markdown]
 # ## Intervals with a guarantee
 #
-# The model's own interval covers as often as it says only if the model is right. Calibrated on rows that the fit has not seen,
-# it covers at least nine times in ten whatever the model, for rows exchangeable with those.
+# The interval of a model covers at its nominal level only if the model is right. Calibrated on
+# rows that are not training rows, it covers with probability at least 0.9 whatever the model is,
+# for rows exchangeable with the calibration rows.
 
 # %%
 prediction = posteriors["nuts"].predict(test.X)
@@ -85,17 +88,19 @@ region
 plots.intervals(prediction, test.y, region, own=prediction.interval(0.9))
 
 # %% [markdown]
-# How far the coverage on these test rows may lie from 0.9 is known too: given the calibration rows it follows a Beta law.
+# The range of the coverage on these test rows is known too: given the calibration rows, the
+# coverage follows a Beta distribution.
 
 # %%
 low, high = calibrator.coverage_band(0.9, confidence=0.99)
 covered = metrics.coverage(region, test.y)
 print(
-    f"covered {covered:.3f} of {test.n} test rows; the coverage given these calibration rows lies in [{low:.3f}, {high:.3f}]"
+    f"covered {covered:.3f} of {test.n} test rows; "
+    f"the coverage given these calibration rows lies in [{low:.3f}, {high:.3f}]"
 )
 
 # %% [markdown]
-# ## What this page stands on
+# ## What was shown
 
 # %%
 assert comparison.verdicts["nuts"] == "reference"

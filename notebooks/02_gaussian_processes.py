@@ -9,15 +9,16 @@
 # %% [markdown]
 # # Gaussian processes, from a dozen lines to the library
 #
-# After M. Facure's tutorial *Processos Gaussianos* (2018), on the data it begins with: bikes rented in Washington on each day of
-# 2011 and 2012 (UCI 275). The dozen lines here differ from the tutorial's where those slip: its code has `exp(-d^2 / (2 l))` for
-# `exp(-d^2 / (2 l^2))`, a Kronecker product for the Kronecker delta, the covariance of the *test* rows where that of the training
-# rows belongs, `L'L` for `LL'`, and bands without the noise.
+# This notebook follows M. Facure's tutorial *Processos Gaussianos* (2018), with the data that it
+# begins with: the bikes rented in Washington on each day of 2011 and 2012 (UCI 275). The code here
+# corrects several mistakes of the tutorial: `exp(-d^2 / (2 l))` for `exp(-d^2 / (2 l^2))`, a
+# Kronecker product for the Kronecker delta, the covariance of the *test* rows where that of the
+# training rows belongs, `L'L` for `LL'`, and bands without the noise.
 #
-# The data are read from `bike/day.csv` in the folder that the environment variable `PPGP_DATA` names, by default `data/` at
-# the top of the repository; `docs/data.md` gives the source. Without the file the notebook runs on simulated days, and prints
-# that it does: the text describes the published data. The target is the sum of `casual` and `registered`, so neither is ever
-# an input.
+# The data are read from `bike/day.csv` in the folder that the environment variable `PPGP_DATA`
+# names, by default `data/` at the top of the repository; `docs/data.md` gives the source. Without
+# the file the notebook runs on simulated days, and prints that it does; the text describes the
+# published data. The target is the sum of `casual` and `registered`, so neither is ever an input.
 
 # %%
 # %matplotlib inline
@@ -82,7 +83,8 @@ table.describe().loc[["mean", "std", "min", "max"]].round(1)
 # %% [markdown]
 # ## A dozen lines
 #
-# One input, the temperature; forty days of 2011 to learn from, the other 325 to be predicted; everything in standard deviations.
+# The input is the temperature alone. Forty days of 2011 are the training rows, and the other 325
+# days are predicted. All quantities are in standard deviations.
 
 # %%
 order = np.random.default_rng(0).permutation(365)
@@ -105,10 +107,12 @@ def kernel(a, b, variance=1.0, lengthscale=0.7):
 
 
 def gaussian_process(x, y, new, noise=0.3):
-    """Mean and covariance of f at the new rows, and log p(y). Rasmussen & Williams (2006), algorithm 2.1."""
-    L = np.linalg.cholesky(
-        kernel(x, x) + noise * np.eye(len(x))
-    )  # K + noise I = L L', of the training rows
+    """Mean and covariance of f at the new rows, and log p(y).
+
+    Rasmussen & Williams (2006), algorithm 2.1.
+    """
+    # K + noise I = L L' of the training rows
+    L = np.linalg.cholesky(kernel(x, x) + noise * np.eye(len(x)))
     V = solve_triangular(L, kernel(x, new), lower=True)
     w = solve_triangular(L, y, lower=True)
     evidence = -0.5 * w @ w - np.log(np.diag(L)).sum() - 0.5 * len(x) * np.log(2 * np.pi)
@@ -139,7 +143,8 @@ axes[1].legend(fontsize=8, loc="lower right")
 plt.show()
 
 # %% [markdown]
-# The inner band is of the function. A day's rides scatter around it, and a band for *them* has the noise in it:
+# The inner band is that of the function. The rides of a day scatter around the function, and a
+# band for *them* includes the noise:
 
 # %%
 centre, spread, _ = gaussian_process(x, y, new)
@@ -150,7 +155,7 @@ covered = {
 print({name: f"{share:.0%} of 325 days in the 95 % band" for name, share in covered.items()})
 
 # %% [markdown]
-# The library has the same numbers; a number in place of a prior fixes it.
+# The library gives the same numbers; a number in place of a prior fixes the value.
 
 # %%
 fixed = models.GP(kernels.RBF(variance=1.0, lengthscale=0.7), noise=0.3)
@@ -160,17 +165,18 @@ def as_rows(v):
     return torch.as_tensor(v)[:, None]
 
 
-law = fixed.predict({}, as_rows(new), ppgp.Dataset(as_rows(x), y))
+predictive = fixed.predict({}, as_rows(new), ppgp.Dataset(as_rows(x), y))
 gap = (
-    float(np.abs(law.mean[0].numpy() - centre).max()),
-    float(np.abs(law.variance[0].numpy() - np.diag(spread) - 0.3).max()),
+    float(np.abs(predictive.mean[0].numpy() - centre).max()),
+    float(np.abs(predictive.variance[0].numpy() - np.diag(spread) - 0.3).max()),
 )
 print(f"largest difference in means {gap[0]:.1e}, in variances {gap[1]:.1e}")
 
 # %% [markdown]
 # ## Kernels: what functions are like before the data
 #
-# A kernel is the covariance of two values of the function; sums and products of kernels are kernels.
+# A kernel is the covariance of two values of the function. Sums and products of kernels are
+# kernels.
 
 # %%
 shown = {
@@ -189,10 +195,11 @@ for axis, (name, one) in zip(axes.flat, shown.items()):
 plt.show()
 
 # %% [markdown]
-# ## Hyperparameters: the peak, or all of them
+# ## Hyperparameters: the mode, or the whole posterior
 #
-# Flat priors give the peak of the likelihood (ML-II), default priors its compromise with them (MAP), and NUTS draws from the whole
-# posterior. Several starts, as the likelihood of a GP may have several peaks.
+# Flat priors give the maximum of the likelihood (ML-II), default priors the mode of the posterior
+# (MAP), and NUTS draws from the whole posterior. The fits begin at several starts, as the
+# likelihood of a GP may have several modes.
 
 # %%
 forty = ppgp.Dataset(
@@ -251,14 +258,15 @@ axis.legend()
 plt.show()
 
 # %% [markdown]
-# Forty days leave the lengthscale open within a factor of three or so. The peak knows nothing of that: the function is less certain
-# under NUTS than under either point.
+# Forty days determine the lengthscale only within a factor of about three. A mode ignores this:
+# the function is less certain under NUTS than under either point.
 #
-# ## Leaving one out, in closed form
+# ## Leave-one-out in closed form
 #
-# Which inputs are worth having? One Cholesky factor gives the prediction of every day from all others, and the log densities
-# of what happened say how good it is. Here every second day is fitted, and the days between check what leaving one out says. The
-# season has the period of a year: a number is in the units of the data, here days, though `fit` standardises them.
+# Which inputs are useful? One Cholesky factor gives the prediction of every day from all others,
+# and the log densities of the observed values measure the quality. Here every second day is a
+# training row, and the days between check the leave-one-out result. The season has the period of a
+# year: a number is in the units of the data, here days, although `fit` standardises them.
 
 # %%
 inputs = ["day", "temperature", "humidity", "wind"]
@@ -268,9 +276,8 @@ odd, even = (
 )
 terms = {
     "weather": kernels.Subspace(kernels.ARD(kernels.RBF()), [1, 2, 3]),
-    "trend": kernels.Subspace(
-        kernels.RBF(lengthscale=360.0), [0]
-    ),  # about a year: slower than a season
+    # a lengthscale of about a year: slower than a season
+    "trend": kernels.Subspace(kernels.RBF(lengthscale=360.0), [0]),
     "season": kernels.Subspace(kernels.Periodic(period=365.25), [0]),
 }
 sums = {
@@ -289,31 +296,30 @@ def error(v):
     return float(v.std() * len(v) ** 0.5)
 
 
-scores = pd.DataFrame(
-    {
-        name: {
-            "elpd": float(left_out[name].sum()),
-            "more than the row above": float((left_out[name] - left_out[before]).sum())
-            if before
-            else np.nan,
-            "its standard error": error(left_out[name] - left_out[before]) if before else np.nan,
-            "a day, left out": float(left_out[name].mean()),
-            "a day, between": float(between[name].mean()),
-            "coverage at 0.9, between": metrics.coverage(
-                posteriors[name].predict(even.X).interval(0.9), even.y
-            ),
-        }
-        for name, before in zip(sums, [None, *sums])
-    }
-).T
+rows, before = {}, None
+for name in sums:
+    row = {"elpd": float(left_out[name].sum())}
+    row["more than the row above"], row["its standard error"] = np.nan, np.nan
+    if before is not None:
+        difference = left_out[name] - left_out[before]
+        row["more than the row above"] = float(difference.sum())
+        row["its standard error"] = error(difference)
+    row["per day, left out"] = float(left_out[name].mean())
+    row["per day, between"] = float(between[name].mean())
+    region = posteriors[name].predict(even.X).interval(0.9)
+    row["coverage at 0.9, between"] = metrics.coverage(region, even.y)
+    rows[name], before = row, name
+scores = pd.DataFrame(rows).T
 scores.round(3)
 
 # %% [markdown]
-# The trend is worth a great deal. What a season adds is within three standard errors of nothing: the weather has the seasons in it.
+# The trend improves the prediction considerably. The gain of the season is within three standard
+# errors of zero: the weather already contains the seasons.
 #
-# ## A sum of kernels, taken apart
+# ## The components of a sum of kernels
 #
-# Each term has a law of its own given the data. Means add up to the whole; bands do not, as what one term takes another lacks.
+# Each term has its own distribution given the data. The means add up to the mean of the sum. The
+# bands do not, as the terms are negatively correlated.
 
 # %%
 whole = posteriors["weather + trend + season"]
@@ -337,14 +343,14 @@ for axis, (name, part) in zip(axes, parts.items()):
 axes[0].set_ylabel("thousand rides")
 plt.show()
 total = sum(part.mean for part in parts.values()) + float(odd.y.mean())
-print(
-    f"the means add up to that of f within {float((total - whole.latent(odd.X).mean).abs().max()):.1e} thousand rides"
-)
+difference = float((total - whole.latent(odd.X).mean).abs().max())
+print(f"the means add up to that of f within {difference:.1e} thousand rides")
 
 # %% [markdown]
-# The business grew by some two thousand rides a day in two years, and warm days help until they are hot. The level of each term
-# alone is uncertain (the wide bands), as a constant may move from one to the other; their sum is not. The days that the
-# others predict worst:
+# The number of rides grew by some two thousand a day in two years, and it rises with the
+# temperature until the days are hot. The level of each term alone is uncertain (the wide bands),
+# as a constant may move from one term to another; the level of their sum is not. The days that the
+# others predict worst are:
 
 # %%
 alone = whole.loo()
@@ -361,8 +367,8 @@ strange = pd.DataFrame(
 strange.round(1)
 
 # %% [markdown]
-# Hurricane Sandy (29 October 2012) is the first of them: a Gaussian has no room for such days; an input for the kind of weather,
-# or Student-t noise, would.
+# Hurricane Sandy (29 October 2012) is the first of them. A Gaussian distribution gives such days
+# almost no probability; an input for the kind of weather, or Student-t noise, would help.
 #
 # ## What was shown
 

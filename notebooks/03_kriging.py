@@ -9,13 +9,15 @@
 # %% [markdown]
 # # Kriging
 #
-# Zinc in the topsoil of a flood plain of the Meuse, 155 samples (Rikken & Van Rijn 1993). Kriging is Gaussian-process
-# regression in the words of geostatistics: a variogram in place of a kernel, a drift in place of a mean, metres that mean
-# something and are never standardised.
+# The data are the zinc contents of 155 soil samples from a flood plain of the river Meuse (Rikken
+# & Van Rijn 1993). Kriging is Gaussian-process regression in the terms of geostatistics: a
+# variogram instead of a kernel, a drift instead of a mean, and coordinates in metres that are
+# never standardised.
 #
-# The data are read from `kriging/meuse.csv` in the folder that the environment variable `PPGP_DATA` names, by default `data/`
-# at the top of the repository; `docs/data.md` gives the source. Without the file the notebook runs on simulated samples, and
-# prints that it does: the text describes the published data.
+# The data are read from `kriging/meuse.csv` in the folder that the environment variable
+# `PPGP_DATA` names, by default `data/` at the top of the repository; `docs/data.md` gives the
+# source. Without the file the notebook runs on simulated samples, and prints that it does; the
+# text describes the published data.
 
 # %%
 # %matplotlib inline
@@ -61,15 +63,17 @@ data = ppgp.Dataset(places, zinc, feature_names=["x", "y"], target_name="log zin
 # %% [markdown]
 # ## The variogram
 #
-# Half the mean squared difference of two samples, by their distance: numbers, lags and cutoff are gstat's. The spherical model
-# is fitted by least squares with gstat's weights, pairs / distance^2.
+# The empirical variogram is half the mean squared difference of two samples, by their distance.
+# Number of pairs, lags and cutoff are those of gstat. The spherical model is fitted by least
+# squares with gstat's weights, pairs / distance^2.
 
 # %%
 empirical = ppgp.empirical_variogram(data)
 fitted = ppgp.fit_variogram(empirical, kernels.Spherical())
 print(empirical.to_frame().head().round(3).to_string(index=False))
 print(
-    f"nugget {fitted.nugget:.4f}, partial sill {fitted.variogram.variance:.4f}, range {fitted.variogram.lengthscale:.0f} m"
+    f"nugget {fitted.nugget:.4f}, partial sill {fitted.variogram.variance:.4f}, "
+    f"range {fitted.variogram.lengthscale:.0f} m"
 )
 
 # %%
@@ -89,9 +93,10 @@ plt.show()
 # %% [markdown]
 # ## Ordinary and universal kriging
 #
-# The mean is unknown: one constant (ordinary), or a constant and the square root of the distance to the river (a given drift, a
-# column of X that is no coordinate). Either way it is integrated out, so that the density is the restricted likelihood (REML)
-# and NUTS draws sill, range and nugget with the drift marginalised.
+# The mean is unknown: one constant (ordinary), or a constant and the square root of the distance
+# to the river (universal, with a column of X that is not a coordinate as the drift). In both cases
+# the mean is integrated out, so that the density is the restricted likelihood (REML), and NUTS
+# draws sill, range and nugget with the drift marginalised.
 
 # %%
 river = np.sqrt(table["dist"].to_numpy(float))
@@ -102,14 +107,12 @@ fits = {
     "universal, REML by NUTS": (models.Kriging(drift=(2,)), with_river),
 }
 rows, posteriors = {}, {}
-for name, (model, rows_of_it) in fits.items():
+for name, (model, samples) in fits.items():
     if "NUTS" in name:
-        posterior = ppgp.fit(
-            model, rows_of_it, inference.NUTS(draws=300, warmup=300), progress=False
-        )
+        posterior = ppgp.fit(model, samples, inference.NUTS(draws=300, warmup=300), progress=False)
         alone = posteriors[name] = posterior.loo()
-    else:  # nothing is left to infer: the recipe itself predicts
-        alone = ppgp.Prediction(model.loo({}, rows_of_it))
+    else:  # all hyperparameters are numbers: the recipe itself predicts
+        alone = ppgp.Prediction(model.loo({}, samples))
     region = alone.interval(0.9)
     rows[name] = {
         "rmse": metrics.rmse(alone, zinc),
@@ -121,13 +124,15 @@ scores = pd.DataFrame(rows).T
 print(scores.round(3).to_string())
 
 # %% [markdown]
-# Left out one at a time in closed form (the drift estimated anew each time). What the drift explains, the surface need not: the
-# intervals are narrower, and they all cover what they say, within what 155 rows can tell (a standard error of 0.024).
+# The samples are left out one at a time in closed form, with the drift estimated anew each time.
+# The drift explains a part of the variation that the surface then need not explain: the intervals
+# are narrower. All intervals cover at their level, within the precision of 155 rows (a standard
+# error of 0.024).
 #
 # ## Blocks
 #
-# A field is cleaned or not as a whole: the mean over 200 m by 200 m varies less than the value at a point. The nugget, an error of
-# measurement here, has no share in it.
+# A field is remediated or not as a whole: the mean over 200 m by 200 m varies less than the value
+# at a point. The nugget, here a measurement error, does not contribute.
 
 # %%
 posterior = ppgp.fit(models.Kriging(), data, inference.MAP(), progress=False)
@@ -139,8 +144,9 @@ print(f"mean sd at a point {float(point.std.mean()):.3f}, of a block {float(bloc
 # %% [markdown]
 # ## A map from neighbourhoods
 #
-# Each place from its 30 nearest samples, as one does where there are many. The range of 900 m reaches beyond those in places, so
-# the two maps are not the same: typically by a small share of the kriging sd, at the worst place by more than half of one.
+# Each place is predicted from its 30 nearest samples, as is usual for large data sets. In some
+# places the range of 900 m is wider than the neighbourhood, so that the two maps differ: typically
+# by a small share of the kriging sd, and at the worst place by more than half of it.
 
 # %%
 east, north = np.meshgrid(np.arange(178600, 181500, 50.0), np.arange(329700, 333700, 50.0))
@@ -156,7 +162,8 @@ for axis, values, title in ((axes[0], local.mean, "log zinc"), (axes[1], local.s
 plt.show()
 gap = (local.mean - everywhere.mean).abs() / everywhere.std
 print(
-    f"30 neighbours and all, in kriging sds: {float(gap.median()):.2f} in the median, {float(gap.max()):.2f} at the worst place"
+    f"30 neighbours and all, in kriging sds: {float(gap.median()):.2f} in the median, "
+    f"{float(gap.max()):.2f} at the worst place"
 )
 
 # %% [markdown]

@@ -9,10 +9,11 @@
 # %% [markdown]
 # # Sparse Gaussian processes
 #
-# An exact GP costs n^3. Its function is often so smooth that m of its values say nearly all that the n rows say: m inducing
-# variables, at inducing inputs that need not be rows. `SGPR` has the best q of them in closed form (Titsias 2009), `SVGP` (Hensman et
-# al. 2013, 2015) moves it step by step, on mini-batches and for any likelihood. Both are bounds on the evidence, so that
-# there is a number that says whether m is enough.
+# An exact GP costs n^3. Its function is often so smooth that m of its values contain nearly all
+# the information of the n rows: m inducing variables, at inducing inputs that need not be rows.
+# `SGPR` has the optimal q of these variables in closed form (Titsias 2009). `SVGP` (Hensman et al.
+# 2013, 2015) moves q step by step, on mini-batches and for any likelihood. Both give a bound on
+# the evidence, which shows whether m is large enough.
 
 # %%
 # %matplotlib inline
@@ -27,9 +28,8 @@ from ppgp import inference, kernels, likelihoods, metrics, models
 
 warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
 generator = torch.Generator().manual_seed(0)
-x = (
-    6 * torch.rand(400, 1, generator=generator, dtype=torch.float64).sqrt()
-)  # more rows to the right
+# more rows to the right
+x = 6 * torch.rand(400, 1, generator=generator, dtype=torch.float64).sqrt()
 y = (
     torch.sin(3 * x[:, 0])
     + 0.4 * torch.sin(11 * x[:, 0])
@@ -40,30 +40,27 @@ train, test = ppgp.Dataset(x[:300], y[:300]), ppgp.Dataset(x[300:], y[300:])
 # %% [markdown]
 # ## Two bounds on the evidence
 #
-# At the hyperparameters of the exact fit, SGPR bounds log p(y) from below and from above. The gap is what one does not know about
-# the evidence without the exact GP; it closes as m grows, the upper bound later than the lower.
+# At the hyperparameters of the exact fit, SGPR bounds log p(y) from below and from above. The gap
+# between them bounds the error of the evidence without the exact GP. It closes as m grows, the
+# upper bound later than the lower.
 
 # %%
 exact = ppgp.fit(models.GP(), train, inference.MAP(starts=4), progress=False)
 theta = {name: value[0, 0] for name, value in exact.draws.items()}
 hyper = {name.removeprefix("kernel."): float(value) for name, value in theta.items()}
 kernel, noise = kernels.RBF(hyper["variance"], hyper["lengthscale"]), hyper["noise"]
-data = exact.data  # as the model saw it: standardised
+data = exact.data  # the standardised training rows
 C = kernel({}, data.X) + noise * torch.eye(data.n, dtype=torch.float64)
 evidence = float(
     torch.distributions.MultivariateNormal(torch.zeros_like(data.y), C).log_prob(data.y)
 )
-sizes, ways = (
-    (3, 6, 9, 12, 15, 20, 25, 30, 40, 50, 60),
-    ("kmeans", "random", "conditional_variance", "bound"),
-)
-bounds = {
-    (way, m): [
-        float(b) for b in models.SGPR(kernel, m, way, noise=noise).prepare(data).bounds({}, data)
-    ]
-    for way in ways
-    for m in sizes
-}
+sizes = (3, 6, 9, 12, 15, 20, 25, 30, 40, 50, 60)
+selections = ("kmeans", "random", "conditional_variance", "bound")
+bounds = {}
+for selection in selections:
+    for m in sizes:
+        sgpr = models.SGPR(kernel, m, selection, noise=noise).prepare(data)
+        bounds[selection, m] = [float(bound) for bound in sgpr.bounds({}, data)]
 table = pd.DataFrame(bounds, index=["lower", "upper"]).T
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.6))
 axes[0].plot(sizes, table.loc["conditional_variance", "upper"], "v-", label="upper bound")
@@ -76,23 +73,24 @@ axes[0].set(
     title="greedy conditional variance",
 )
 axes[0].legend()
-for way in ways:
-    axes[1].plot(sizes, evidence - table.loc[way, "lower"], "o-", label=way)
+for selection in selections:
+    axes[1].plot(sizes, evidence - table.loc[selection, "lower"], "o-", label=selection)
 axes[1].set(
     xlabel="m",
     ylabel="evidence - lower bound (nats)",
     yscale="log",
-    title="where the inducing inputs are put",
+    title="selection of the inducing inputs",
 )
 axes[1].legend()
 plt.show()
 table.loc["conditional_variance"].round(2).T
 
 # %% [markdown]
-# ## Where they go, and what too few do
+# ## Inducing inputs, and the effect of too few
 #
-# Six cannot follow the fast wave: the bound puts what it misses into the noise, so that the function is smooth and its band wide where
-# it should follow. Thirty are the exact GP for the eye.
+# Six inducing inputs cannot follow the fast wave: the bound explains the rest by the noise, so
+# that the function is too smooth and its band wide. With thirty the fit cannot be distinguished
+# from the exact GP by eye.
 
 # %%
 grid = torch.linspace(-0.2, 6.2, 300, dtype=torch.float64)[:, None]
@@ -101,10 +99,10 @@ sparse = {
 }
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.4), sharey=True)
 for axis, (m, posterior) in zip(axes, sparse.items()):
-    law, whole = posterior.latent(grid), exact.latent(grid)
+    f, whole = posterior.latent(grid), exact.latent(grid)
     axis.plot(train.X[:, 0], train.y, ".", color="0.8", ms=3)
-    axis.fill_between(grid[:, 0], law.mean - 1.96 * law.std, law.mean + 1.96 * law.std, alpha=0.3)
-    axis.plot(grid[:, 0], law.mean, label=f"m = {m}")
+    axis.fill_between(grid[:, 0], f.mean - 1.96 * f.std, f.mean + 1.96 * f.std, alpha=0.3)
+    axis.plot(grid[:, 0], f.mean, label=f"m = {m}")
     axis.plot(grid[:, 0], whole.mean, "k--", lw=0.8, label="exact")
     Z = posterior.model.Z[:, 0] * posterior.scaler.x_sd + posterior.scaler.x_mean
     axis.plot(Z, torch.full_like(Z, -2.3), "k|", ms=8, label="inducing inputs")
@@ -129,8 +127,9 @@ scores.round(3)
 # %% [markdown]
 # ## Natural gradients
 #
-# SVGP has q(v) = N(loc, W W') as params. For Gaussian noise the bound is a parabola in the right coordinates: one natural-gradient step
-# on all rows ends at SGPR's optimum, where Adam on loc and W takes hundreds to come near. (Salimbeni et al. 2018.)
+# The parameters of SVGP are those of q(v) = N(loc, W W'). For Gaussian noise the bound is
+# quadratic in the natural parameters: one natural-gradient step on all rows reaches the optimum of
+# SGPR, while Adam on loc and W needs hundreds of steps to come close (Salimbeni et al. 2018).
 
 # %%
 ready = models.SVGP(kernel, 20, likelihoods.Gaussian(noise), learn=False).prepare(data)
@@ -142,18 +141,19 @@ q = {
 step, before = ready.natural(q, data.X, data.y, total=data.n, rate=1.0)
 after = float(ready.elbo({**q, **step}, data.X, data.y, total=data.n))
 loc, W = q["v_loc"].clone().requires_grad_(True), q["v_scale_tril"].clone().requires_grad_(True)
-adam, climbed = torch.optim.Adam([loc, W], lr=0.05), []
+adam, elbos = torch.optim.Adam([loc, W], lr=0.05), []
 for _ in range(400):
     adam.zero_grad()
     loss = -ready.elbo({"v_loc": loc, "v_scale_tril": W.tril()}, data.X, data.y, total=data.n)
     loss.backward()
     adam.step()
-    climbed.append(-loss.item())
+    elbos.append(-loss.item())
 print(
-    f"bound of SGPR {collapsed:.6f}; before {float(before):.1f}, after one natural step {after:.6f}; Adam after 400 {climbed[-1]:.4f}"
+    f"bound of SGPR {collapsed:.6f}; before {float(before):.1f}, "
+    f"after one natural step {after:.6f}; Adam after 400 {elbos[-1]:.4f}"
 )
 figure, axis = plt.subplots(figsize=(5.5, 3.2))
-axis.plot(range(1, 401), [collapsed - value for value in climbed], label="Adam on loc and W")
+axis.plot(range(1, 401), [collapsed - value for value in elbos], label="Adam on loc and W")
 axis.axhline(max(collapsed - after, 1e-9), color="black", lw=0.8, label="one natural step")
 axis.set(yscale="log", xlabel="step", ylabel="nats below the best q")
 axis.legend()
@@ -162,8 +162,9 @@ plt.show()
 # %% [markdown]
 # ## Mini-batches
 #
-# A step on 50 of 300 rows sees the bound without bias. The noise of the batches is averaged out as the rate falls; the end is near that
-# of the full batch, and a step costs the same however many rows there are.
+# A step on 50 of 300 rows uses an unbiased estimate of the bound. The noise of the batches
+# averages out as the rate decreases. The result is close to that of the full batch, and the cost
+# of a step does not depend on the number of rows.
 
 # %%
 recipe = models.SVGP(inducing=30)
@@ -184,8 +185,9 @@ scores.round(3)
 # %% [markdown]
 # ## A likelihood that is not Gaussian
 #
-# Malignant or benign (scikit-learn's breast cancer, 569 biopsies, 30 measurements): y ~ Bernoulli(sigmoid(f)). The bound's expectation is a
-# one-dimensional integral a row, by Gauss-Hermite.
+# The task is to classify biopsies as malignant or benign (scikit-learn's breast cancer data, 569
+# biopsies, 30 measurements): y ~ Bernoulli(sigmoid(f)). The expectation in the bound is a
+# one-dimensional integral per row, computed by Gauss-Hermite quadrature.
 
 # %%
 biopsies, held_out = ppgp.load("breast_cancer").split(0.7, seed=0)
@@ -223,7 +225,7 @@ assert greedy["lower"].is_monotonic_increasing
 assert float((greedy["upper"] - greedy["lower"]).iloc[-1]) < 0.5
 assert float((greedy["upper"] - greedy["lower"]).iloc[0]) > 50
 assert abs(after - collapsed) < 1e-6
-assert float(before) < climbed[-1] < collapsed
+assert float(before) < elbos[-1] < collapsed
 assert scores.loc["SGPR, m = 6", "noise"] > 1.5 * scores.loc["exact", "noise"]
 assert abs(scores.loc["SGPR, m = 30", "nll"] - scores.loc["exact", "nll"]) < 0.03
 assert (scores["nll"].drop("SGPR, m = 6") - scores.loc["exact", "nll"]).abs().max() < 0.1

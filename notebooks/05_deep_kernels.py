@@ -7,11 +7,13 @@
 # ---
 
 # %% [markdown]
-# # Deep kernels: a Gaussian process of what a network makes of the inputs
+# # Deep kernels: a Gaussian process of the features of a network
 #
-# k(g(x), g(x')), with g a network: `Deep(network, kernel)` is a kernel like any other, and goes into every model. The network learns
-# in which terms rows are alike, the Gaussian process how sure to be (Wilson, Hu, Salakhutdinov & Xing 2016). It has thousands of
-# weights, against which the marginal likelihood does not guard; this notebook shows what does.
+# A deep kernel is k(g(x), g(x')) with a network g. `Deep(network, kernel)` is a kernel like any
+# other, and every model accepts it. The network learns in which features rows are similar, and the
+# Gaussian process quantifies the uncertainty (Wilson, Hu, Salakhutdinov & Xing 2016). The network
+# has thousands of weights, and the marginal likelihood does not prevent overfitting them; this
+# notebook shows what does.
 
 # %%
 # %matplotlib inline
@@ -44,12 +46,14 @@ def nlpd(posterior: ppgp.Posterior, rows: ppgp.Dataset = test) -> torch.Tensor:
 
 
 # %% [markdown]
-# ## Beside the plain kernel and the bare network
+# ## Comparison with the plain kernel and the network alone
 #
-# * the Gaussian process with one lengthscale a column;
-# * a network trained by least squares, `networks.pretrained`, and a linear model of its features: the network by itself;
-# * a deep kernel, network and hyperparameters moved together by Adam, units dropped out on the way, each group at its own rate;
-# * the same, started from the network trained beforehand.
+# * the Gaussian process with one lengthscale per column;
+# * a network trained by least squares, `networks.pretrained`, and a linear model of its features:
+#   the network alone;
+# * a deep kernel, whose network and hyperparameters are fitted together by Adam, with dropout and
+#   one learning rate per group;
+# * the same, started from the pre-trained network.
 
 # %%
 mlp = networks.MLP((64, 64), 16, dropout=0.1)
@@ -86,20 +90,22 @@ pd.DataFrame(
 ).T.round(3)
 
 # %% [markdown]
-# On 221 rows that are nearly linear there is little for a network to find, and with 110 test rows the four are hard to tell apart.
-# Pre-training is not free either: here the rows have been fitted once before the kernel sees them. A deep kernel is for many
-# rows, and for inputs such as pixels, whose columns one by one say nothing.
+# With 221 rows that are nearly linear a network can gain little, and with 110 test rows the four
+# results are hard to distinguish. Pre-training has a cost, too: it fits the rows once before the
+# kernel does. A deep kernel is suited to many rows, and to inputs such as pixels, of which single
+# columns carry no information.
 #
-# ## The marginal likelihood does not guard against thousands of weights
+# ## The marginal likelihood does not prevent overfitting
 #
-# L-BFGS climbs far, to a noise of next to nothing: the training rows become ever more probable, and the rows held out ever less
-# (Ober, Rasmussen & van der Wilk 2021). Adam, which drops units out, goes the same way, slowly: it is stopped early, at 40 steps
-# above, and the number should be chosen on rows held out.
+# L-BFGS reaches a noise close to zero: the density of the training rows keeps increasing, and that
+# of held-out rows keeps decreasing (Ober, Rasmussen & van der Wilk 2021). Adam with dropout goes
+# the same way, slowly. It is stopped early, at 40 steps above; the number of steps should be
+# chosen on held-out rows.
 
 # %%
 sharp = models.GP(kernels.Deep(networks.MLP((64, 64), 16, dropout=0.0), kernels.RBF()))
 steps = (5, 10, 20, 40, 80, 160)
-climbs = {
+paths = {
     "L-BFGS": {k: ppgp.fit(sharp, train, inference.MAP(steps=k), progress=False) for k in steps},
     "Adam with dropout": {
         k: ppgp.fit(
@@ -113,7 +119,7 @@ climbs = {
 }
 figure = Figure(figsize=(9, 3.2), layout="constrained")
 left, right = figure.subplots(1, 2)
-for name, path in climbs.items():
+for name, path in paths.items():
     left.plot(
         steps, [p.stats["log_likelihood"] / train.n for p in path.values()], "o-", ms=4, label=name
     )
@@ -121,7 +127,7 @@ for name, path in climbs.items():
 left.set(
     xscale="log",
     xlabel="steps",
-    ylabel="log marginal likelihood a row",
+    ylabel="log marginal likelihood per row",
     title="training rows: higher is better",
 )
 right.set(
@@ -140,23 +146,23 @@ right.legend(frameon=False)
 figure
 
 # %%
-overfit = climbs["L-BFGS"][steps[-1]]
-worse = nlpd(overfit) - nlpd(
-    fits["deep kernel"]
-)  # row by row, so that what is hard for both cancels
+overfit = paths["L-BFGS"][steps[-1]]
+# differences per row, so that rows that are hard for both cancel
+worse = nlpd(overfit) - nlpd(fits["deep kernel"])
 error = float(worse.std()) / test.n**0.5
 print(
     f"noise sd (of the standardised y): L-BFGS {float(overfit.draws['noise'].mean()) ** 0.5:.3f}, ",
     end="",
 )
 print(f"Adam {float(fits['deep kernel'].draws['noise'].mean()) ** 0.5:.3f}")
-print(f"L-BFGS loses {float(worse.mean()):.2f} nats a row held out, standard error {error:.2f}")
+print(f"L-BFGS loses {float(worse.mean()):.2f} nats per held-out row, standard error {error:.2f}")
 
 # %% [markdown]
 # ## A network can lose its inputs
 #
-# With features that are the same in all rows the kernel sees nothing, and no gradient leads away from there. A fit that starts so
-# is refused; every fit looks again at its end, and one that has lost its inputs comes back with a warning.
+# If the features are the same in all rows, the kernel receives no information, and the gradient is
+# zero. A fit that starts there is refused. Every fit checks its network again at the end, and
+# warns if the features have become constant.
 
 # %%
 dead = mlp.build(train.d)
@@ -169,20 +175,20 @@ try:
 except ppgp.errors.NumericalError as sentence:
     refused = str(sentence)
 print(refused)
-looked = {
-    name: fits[name].model.check_fit(fits[name].theta, fits[name].data) for name in fits
-}  # what a fit asks of its network at the end
-print(looked)
+# the check of the network that every fit makes at its end
+checked = {name: fits[name].model.check_fit(fits[name].theta, fits[name].data) for name in fits}
+print(checked)
 
 # %% [markdown]
 # ## Many rows: stochastic variational deep kernels
 #
-# The same kernel in `SVGP` takes mini-batches and any likelihood (Wilson, Hu, Salakhutdinov & Xing 2016b). Here are handwritten
-# digits, ten latent functions on the features of one network. The inducing inputs are images too, and move.
+# The same kernel in `SVGP` is fitted in mini-batches and with any likelihood (Wilson, Hu,
+# Salakhutdinov & Xing 2016b). The data here are handwritten digits, with ten latent functions on
+# the features of one network. The inducing inputs are images too, and are optimised.
 
 # %%
 digits = ppgp.load("digits")
-seen, held_out = digits.split(0.7, seed=0)
+fitted_rows, held_out = digits.split(0.7, seed=0)
 by_batches = inference.SVI(
     batch_size=100, steps=300, learning_rate={"kernel.network": 0.005, "": 0.02}
 )
@@ -190,9 +196,9 @@ svdkl = models.SVGP(
     kernels.Deep(networks.MLP((64,), 16), kernels.RBF()), 50, likelihoods.Categorical()
 )
 classes = {
-    "SVDKL": ppgp.fit(svdkl, seen, by_batches, progress=False),
+    "SVDKL": ppgp.fit(svdkl, fitted_rows, by_batches, progress=False),
     "softmax regression": ppgp.fit(
-        models.SoftmaxRegression(), seen, inference.MAP(), progress=False
+        models.SoftmaxRegression(), fitted_rows, inference.MAP(), progress=False
     ),
 }
 labels = {name: fit.predict(held_out.X) for name, fit in classes.items()}
@@ -210,9 +216,10 @@ pd.DataFrame(
 # %% [markdown]
 # ## A prior on the weights
 #
-# With `prior=` the weights are sites like any other, and inference is over them too. Mean-field SVI gives each a mean and a spread;
-# the prediction is a mixture over networks. Beside it the same network with L-BFGS on its weights: even some 50 of them suffice to
-# overfit, and the mixture does so less, with neither dropout nor a step to stop at.
+# With `prior=` the weights are sites like any other, and inference includes them. Mean-field SVI
+# gives each weight a mean and a standard deviation, and the prediction is a mixture over networks.
+# The same network with weights from L-BFGS overfits even with about 50 weights. The mixture
+# overfits less, with neither dropout nor early stopping.
 
 # %%
 small = networks.MLP((4,), 2, activation="tanh", dropout=0.0)
@@ -227,25 +234,25 @@ fits["deep kernel, L-BFGS"] = overfit
 weights = fits["small network, prior"].draws["kernel.network.0.weight"]
 print(f"{weights[0, 0].numel()} weights in the first layer, {weights.shape[1]} draws of each")
 gain = nlpd(fits["small network, L-BFGS"]) - nlpd(fits["small network, prior"])
-print(
-    f"the prior gains {float(gain.mean()):.2f} nats a row, standard error {float(gain.std()) / test.n**0.5:.2f}"
-)
+error_of_gain = float(gain.std()) / test.n**0.5
+print(f"the prior gains {float(gain.mean()):.2f} nats per row, standard error {error_of_gain:.2f}")
 pd.DataFrame({n: {"NLPD": float(nlpd(p).mean())} for n, p in fits.items()}).T.round(3)
 
 # %% [markdown]
 # ## Bands before and after calibration
 #
-# Whatever the fit has done, intervals calibrated on rows that it has not seen cover: an overfit costs width, not coverage.
+# Intervals calibrated on rows that are not training rows cover, whatever the fit: overfitting
+# costs width, not coverage.
 
 # %%
 level = 0.9
 regions, rows = {}, {}
 for name, posterior in fits.items():
-    law = posterior.predict(test.X)
+    predictive = posterior.predict(test.X)
     calibrator = ppgp.calibrate(
         conformal.Quantile(), posterior.predict(calibration.X), calibration.y
     )
-    own, regions[name] = law.interval(level), calibrator(law, level=level)
+    own, regions[name] = predictive.interval(level), calibrator(predictive, level=level)
     rows[name] = {
         "coverage": metrics.coverage(own, test.y),
         "width": metrics.mean_width(own),
@@ -260,14 +267,14 @@ table = pd.DataFrame(rows).T.round(3)
 table
 
 # %%
-law = overfit.predict(test.X)
-plots.intervals(law, test.y, regions["deep kernel, L-BFGS"], law.interval(level))
+predictive = overfit.predict(test.X)
+plots.intervals(predictive, test.y, regions["deep kernel, L-BFGS"], predictive.interval(level))
 
 # %%
 assert overfit.stats["log_likelihood"] > fits["deep kernel"].stats["log_likelihood"]
 assert float(worse.mean()) > 4 * error
 assert "same features in all rows" in refused
-assert not any(looked.values())
+assert not any(checked.values())
 assert metrics.accuracy(labels["SVDKL"], held_out.y) > 0.93
 assert rows["deep kernel, L-BFGS"]["coverage"] < low
 assert all(low <= row["calibrated coverage"] <= high for row in rows.values())

@@ -7,9 +7,10 @@
 # ---
 
 # %% [markdown]
-# # Linear regression: one model, every way to fit it
+# # Linear regression: one model, every inference method
 #
-# The reader of this page compares ways to fit one simple model. Every way is one line, and they agree where they must.
+# This notebook compares inference methods on one simple model. Each method is one line, and the
+# results agree where they must.
 
 # %%
 # %matplotlib inline
@@ -32,9 +33,10 @@ train
 # %% [markdown]
 # ## Least squares, ridge and Bayes are one recipe
 #
-# `Flat()` priors give maximum likelihood: least squares. A `Normal` prior on the weights and a number for the noise give ridge
-# regression. With the noise unknown the posterior of the weights is a mixture over it; `Exact` integrates over the noise on a
-# grid, so that even this needs no sampling.
+# `Flat()` priors give maximum likelihood: least squares. A `Normal` prior of the weights and a
+# number for the noise give ridge regression. With unknown noise the posterior of the weights is a
+# mixture over the noise; `Exact` integrates over it on a grid, so that even this needs no
+# sampling.
 
 # %%
 flat = priors.Flat()
@@ -61,14 +63,14 @@ fits = {
 }
 rows = []
 for name, posterior in fits.items():
-    law = posterior.predict(test.X)
+    predictive = posterior.predict(test.X)
     row = {
         "how": name,
-        "rmse": metrics.rmse(law, test.y),
-        "nll": metrics.nll(law, test.y),
+        "rmse": metrics.rmse(predictive, test.y),
+        "nll": metrics.nll(predictive, test.y),
         "seconds": posterior.seconds,
     }
-    rows.append(row | {"coverage of 90 %": metrics.coverage(law.interval(0.9), test.y)})
+    rows.append(row | {"coverage of 90 %": metrics.coverage(predictive.interval(0.9), test.y)})
 pd.DataFrame(rows).set_index("how").round(3)
 
 # %% [markdown]
@@ -84,7 +86,8 @@ comparison = ppgp.compare({k: fits[k] for k in ("laplace", "svi", "nuts")}, refe
 # %% [markdown]
 # ## The evidence chooses the order of a polynomial
 #
-# The log evidence log p(y) is in closed form. It falls again once the extra freedom is not paid for by the data.
+# The log evidence log p(y) has a closed form. It decreases again when additional terms no longer
+# improve the fit enough.
 
 # %%
 x = np.linspace(-1, 1, 40)[:, None]
@@ -101,25 +104,23 @@ pd.Series(evidence, name="log evidence").round(2)
 # %% [markdown]
 # ## Features in a scikit-learn pipeline
 #
-# Far from the data the bands of a linear model say what its features can say: a polynomial explodes, radial basis functions
-# return to their prior.
+# Far from the data the bands of a linear model depend on its features: a polynomial diverges,
+# radial basis functions return to their prior.
 
 # %%
 new = np.linspace(-1.6, 1.6, 200)[:, None]
 figure = Figure(figsize=(9, 3.2), layout="constrained")
 axes = figure.subplots(1, 2, sharey=True)
-for axis, (title, features) in zip(
-    axes,
-    {
-        "polynomial of degree 5": PolynomialFeatures(5, include_bias=False),
-        "12 radial basis functions": RBFFeatures(12),
-    }.items(),
-):
+shown = {
+    "polynomial of degree 5": PolynomialFeatures(5, include_bias=False),
+    "12 radial basis functions": RBFFeatures(12),
+}
+for axis, (title, features) in zip(axes, shown.items()):
     pipe = make_pipeline(features, ProbabilisticRegressor("linear", "exact")).fit(x, y)
-    law = pipe[-1].predict_distribution(pipe[0].transform(new))
-    lower, upper = law.interval(0.9)
+    predictive = pipe[-1].predict_distribution(pipe[0].transform(new))
+    lower, upper = predictive.interval(0.9)
     axis.fill_between(new[:, 0], lower, upper, alpha=0.25, label="90 % of y")
-    axis.plot(new[:, 0], law.mean, label="mean")
+    axis.plot(new[:, 0], predictive.mean, label="mean")
     axis.scatter(x[:, 0], y, s=12, color="black", label="data")
     axis.set(title=title, xlabel="x", ylim=(-3, 3))
     axis.spines[["top", "right"]].set_visible(False)
@@ -129,7 +130,7 @@ figure
 # %% [markdown]
 # ## Categories
 #
-# A column of text becomes one column a level; new frames are read by name.
+# A column of text becomes one column per level. New data frames are read by column name.
 
 # %%
 frame = pd.DataFrame(
@@ -144,9 +145,8 @@ posterior = ppgp.fit(
     inference.Exact(),
     progress=False,
 )
-difference = posterior.predict(
-    pd.DataFrame({"size": [2.0, 2.0], "colour": ["red", "blue"]})
-).mean.diff()
+pair = pd.DataFrame({"size": [2.0, 2.0], "colour": ["red", "blue"]})
+difference = posterior.predict(pair).mean.diff()
 difference
 
 # %%

@@ -9,8 +9,8 @@
 # %% [markdown]
 # # Logistic regression: least squares, gradient descent, IRLS, Laplace, variational inference, NUTS
 #
-# One model, on one page, fitted in every way. The first ways give one vector of weights, the later ones a law over it; the last
-# table says which answers to trust.
+# One model is fitted by every method. The first methods give one vector of weights, the later ones
+# a distribution of the weights; the last table shows which posteriors to trust.
 
 # %%
 # %matplotlib inline
@@ -34,21 +34,28 @@ train
 # %% [markdown]
 # ## Ordinary least squares on the labels
 #
-# Labels 0 and 1 as numbers, cut at one half: a line, but no probabilities; points far on the right side pull it.
+# The labels 0 and 1 are used as numbers, with a threshold of one half. This gives a line but no
+# probabilities, and points far on the correct side shift it.
 
 # %%
 flat = priors.Flat()
 labels = ppgp.Dataset(train.X, train.y)
 ols = ppgp.fit(models.LinearRegression(flat, flat, flat), labels, inference.Exact(), progress=False)
-right = ((ols.predict(test.X).mean > 0.5) == (test.y > 0.5)).double().mean()
+correct = ((ols.predict(test.X).mean > 0.5) == (test.y > 0.5)).double().mean()
 rows = [
-    {"how": "least squares", "accuracy": float(right), "nll": float("nan"), "seconds": ols.seconds}
+    {
+        "how": "least squares",
+        "accuracy": float(correct),
+        "nll": float("nan"),
+        "seconds": ols.seconds,
+    }
 ]
 
 # %% [markdown]
 # ## Maximum likelihood by gradient descent, stochastic gradient descent, L-BFGS and Newton
 #
-# Newton's method on this model is iteratively reweighted least squares; a handful of steps, and the gradient is zero to rounding.
+# Newton's method for this model is iteratively reweighted least squares. After a few steps the
+# gradient is zero to rounding.
 
 # %%
 likelihood = models.LogisticRegression(flat, flat)
@@ -83,19 +90,19 @@ fits |= {
     "nuts": ppgp.fit(bayes, train, inference.NUTS(), progress=False),
 }
 for name, posterior in fits.items():
-    law = posterior.predict(test.X)
+    predictive = posterior.predict(test.X)
     rows.append(
         {
             "how": name,
-            "accuracy": metrics.accuracy(law, test.y),
-            "nll": metrics.nll(law, test.y),
+            "accuracy": metrics.accuracy(predictive, test.y),
+            "nll": metrics.nll(predictive, test.y),
             "seconds": posterior.seconds,
         }
     )
 pd.DataFrame(rows).set_index("how").round(4)
 
 # %% [markdown]
-# Which approximations agree with NUTS, and the figure that says so:
+# The verdicts show which approximations agree with NUTS, and the reasons state the figures:
 
 # %%
 bayesian = {k: fits[k] for k in ("map", "laplace", "svi mean-field", "svi full-rank", "nuts")}
@@ -105,7 +112,8 @@ pd.DataFrame({"verdict": comparison.verdicts, "reason": comparison.reasons})
 # %% [markdown]
 # ## Evidence, BIC and AIC: are both measures of the sepals needed?
 #
-# BIC and AIC have the usual sign and scale, -2 log L + ..., so smaller is better; the evidence is larger where the model is better.
+# BIC and AIC have the usual sign and scale, -2 log L + ..., so smaller is better. A better model
+# has a larger evidence.
 
 # %%
 choice = {}
@@ -117,15 +125,14 @@ for name, columns in {"length and width": [0, 1], "length alone": [0], "width al
 pd.DataFrame(choice).T.round(2)
 
 # %% [markdown]
-# ## The predictive by Monte Carlo and by the probit approximation
+# ## Predictive probabilities by Monte Carlo and by the probit approximation
 #
-# sigmoid(m / sqrt(1 + pi v / 8)), with m and v the mean and variance of the logit: no average over draws, and nearly the same.
+# The approximation is sigmoid(m / sqrt(1 + pi v / 8)), with m and v the mean and variance of the
+# logit. It needs no average over draws and is nearly the same.
 
 # %%
-average, probit = (
-    fits["laplace"].predict(test.X).probabilities[:, 1],
-    fits["laplace"].probit(test.X).probabilities[:, 1],
-)
+average = fits["laplace"].predict(test.X).probabilities[:, 1]
+probit = fits["laplace"].probit(test.X).probabilities[:, 1]
 gap = float((average - probit).abs().max())
 print(f"largest difference: {gap:.4f}")
 
@@ -138,7 +145,8 @@ plots.decision(fits["nuts"], title="NUTS: p(virginica)")
 # %% [markdown]
 # ## Perfectly separable classes
 #
-# Setosa stands apart: the likelihood has no maximum. The fit stays finite and says why; a prior mends it.
+# Setosa is separable from the other species, so that the likelihood has no maximum. The fit stays
+# finite and warns with the reason; a prior solves the problem.
 
 # %%
 apart = ppgp.Dataset(table.X[table.y < 2][:, 2:], table.y[table.y < 2])

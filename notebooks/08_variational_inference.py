@@ -9,8 +9,9 @@
 # %% [markdown]
 # # Variational inference: estimating the gradient, and following it
 #
-# A guide q is moved uphill on the ELBO, E_q[log p - log q]. Its gradient must be estimated from draws of q. Three estimators are
-# unbiased; how noisy they are decides whether the fit takes seconds or never ends.
+# Variational inference maximises the ELBO, E_q[log p - log q], over a guide q. Its gradient is
+# estimated from draws of q. Three estimators are unbiased; their variance decides whether the fit
+# takes seconds or never converges.
 
 # %%
 # %matplotlib inline
@@ -33,11 +34,13 @@ target = Target(models.LogisticRegression(), data)
 # %% [markdown]
 # ## The variance of three estimators
 #
-# At the same guide: 5,000 one-draw estimates of the gradient in the guide's mean.
+# All estimators use the same guide: 5,000 one-draw estimates of the gradient with respect to its
+# mean.
 #
 # * score function: (log p - log q) times the score of q;
-# * the same with a baseline, a control variate whose coefficient comes from the other draws of the step;
-# * pathwise: through the draw itself, z = m + L e.
+# * the same with a baseline, a control variate whose coefficient is computed from the other draws
+#   of the step;
+# * pathwise: the gradient through the draw itself, z = m + L e.
 
 # %%
 laplace = ppgp.fit(
@@ -62,9 +65,9 @@ for axis, (kind, g) in zip(figure.subplots(1, 3), draws.items()):
 figure
 
 # %% [markdown]
-# ## What that does to a fit
+# ## The effect on a fit
 #
-# The same guide, optimiser, learning rate and number of draws a step.
+# The guide, the optimiser, the learning rate and the number of draws per step are the same.
 
 # %%
 fits = {
@@ -87,13 +90,13 @@ pd.DataFrame(
 # %% [markdown]
 # ## Natural against plain gradient
 #
-# The natural gradient measures a step by how far q moves, not by how far its parameters do. From a poor start, the prior's
-# scale around zero. The natural gradient overshoots at first, as its steps are as wide as q itself; then it arrives, while Adam is
-# still on its way:
+# The natural gradient measures a step by how far q moves, not by how far its parameters do. Both
+# start from the scale of the prior around zero, a poor start. The natural gradient overshoots at
+# first, as its steps are as wide as q itself. Then it converges, while Adam has not converged yet.
 
 
 # %%
-def climb(natural: bool, steps: int = 400) -> list[float]:
+def maximise(natural: bool, steps: int = 400) -> list[float]:
     q = GaussianGuide(
         torch.zeros(target.dim, dtype=torch.float64),
         torch.eye(target.dim, dtype=torch.float64),
@@ -116,7 +119,7 @@ def climb(natural: bool, steps: int = 400) -> list[float]:
     return history
 
 
-histories = {"natural gradient": climb(True), "Adam": climb(False)}
+histories = {"natural gradient": maximise(True), "Adam": maximise(False)}
 figure = Figure(figsize=(6, 3.2), layout="constrained")
 axis = figure.subplots()
 for name, history in histories.items():
@@ -133,7 +136,8 @@ figure
 # %% [markdown]
 # ## When to stop
 #
-# `SVI` stops once the moving average of the ELBO has not risen for `patience` steps, and says so where it ran out of steps first.
+# `SVI` stops once the moving average of the ELBO has not increased for `patience` steps. It warns
+# if it reaches the last step first.
 
 # %%
 short = ppgp.fit(

@@ -9,8 +9,9 @@
 # %% [markdown]
 # # Mixtures: assignments summed out, sampled, or enumerated
 #
-# y_i belongs to one of K components, and nobody says which. Gradient methods sum the assignments out; Gibbs sampling draws them;
-# for a handful of rows all K^n can be enumerated, which is the truth the others are held to.
+# Each y_i belongs to one of K components, and the assignments are unknown. Gradient methods sum
+# over the assignments, and Gibbs sampling draws them. For a few rows all K^n can be enumerated,
+# which gives the exact posterior to compare with.
 
 # %%
 # %matplotlib inline
@@ -39,9 +40,10 @@ def sample(
 
 
 # %% [markdown]
-# ## Ten rows: the evidence, exactly
+# ## Ten rows: the exact evidence
 #
-# The evidence of one, two or three components by enumeration; Laplace sees one mode of K!, and is off by about log K!.
+# The evidence of two and three components is computed by enumeration. Laplace's method sees one of
+# K! modes, and its evidence is too small by about log K!.
 
 # %%
 tiny = sample((5, 5), (-1.5, 1.5), (0.4, 0.4))
@@ -77,8 +79,8 @@ table.round(3)
 # %% [markdown]
 # ## Label switching
 #
-# Where components overlap, chains change the names of the components. The draws are sorted, and the posterior says how often it
-# had to.
+# If components overlap, chains exchange the labels of the components. The draws are sorted, and a
+# warning of the posterior states how often labels were switched.
 
 # %%
 overlapping = sample((40, 40), (-0.5, 0.5), (1.0, 1.0))
@@ -86,7 +88,7 @@ blurred = ppgp.fit(models.GaussianMixture(2), overlapping, inference.Gibbs(), pr
 print(*blurred.warnings, sep="\n")
 
 # %% [markdown]
-# ## The predictive law
+# ## The predictive distribution
 
 # %%
 data = sample((150, 100, 50), (0.0, 6.0, 12.0), (1.0, 0.7, 2.0))

@@ -7,10 +7,12 @@
 # ---
 
 # %% [markdown]
-# # Chains against approximations
+# # Markov chains and approximations
 #
-# Variational inference and Laplace's method are faster than NUTS, and wrong in ways that their own output does not show. Two
-# posteriors here: one that a Gaussian fits, and one that it cannot. `compare` says so with NUTS at hand; k-hat, without it.
+# Variational inference and Laplace's method are faster than NUTS, and can be wrong in ways that
+# their own output does not show. This notebook uses two posteriors: one that is nearly Gaussian,
+# and one that is not. `compare` shows the difference if NUTS is available; k-hat shows it without
+# NUTS.
 
 # %%
 # %matplotlib inline
@@ -39,8 +41,8 @@ def fits(model, data):
     return {name: ppgp.fit(model, data, how, progress=False) for name, how in HOWS.items()}
 
 
-def judged(posteriors):
-    """Seconds, the verdict against NUTS, and k-hat, which needs no NUTS."""
+def verdicts(posteriors):
+    """Seconds, the verdict against NUTS, and k-hat, which does not need NUTS."""
     table = ppgp.compare(posteriors, reference="NUTS").to_frame()[["seconds", "verdict", "reason"]]
     table["k-hat"] = pd.Series(
         {n: ppgp.diagnose(p).k_hat for n, p in posteriors.items() if n != "NUTS"}
@@ -51,12 +53,13 @@ def judged(posteriors):
 # %% [markdown]
 # ## A logistic regression
 #
-# Breast cancer: 569 rows, 30 features that say much the same. The posterior is nearly Gaussian, but its 31 coordinates are
-# strongly correlated: a mean-field guide, which has no correlations, makes the marginals too narrow.
+# The data are breast cancer: 569 rows with 30 strongly related features. The posterior is nearly
+# Gaussian, but its 31 coordinates are strongly correlated: a mean-field guide, which has no
+# correlations, makes the marginals too narrow.
 
 # %%
 cancer = fits(models.LogisticRegression(), ppgp.load("breast_cancer"))
-cancer_table = judged(cancer)
+cancer_table = verdicts(cancer)
 cancer_table
 
 # %%
@@ -70,8 +73,9 @@ plots.k_hat({name: p for name, p in cancer.items() if name != "NUTS"})
 # %% [markdown]
 # ## Eight schools
 #
-# Effects of coaching in eight schools, each with a known standard error (Rubin, 1981). A small tau squeezes all theta together:
-# a funnel, that no Gaussian has the shape of.
+# The data are effects of coaching in eight schools, each with a known standard error (Rubin,
+# 1981). A small tau forces all theta together: the posterior is a funnel, which is far from any
+# Gaussian.
 
 # %%
 y = torch.tensor([28, 8, -3, 7, -1, 18, 1, 12], dtype=torch.float64)
@@ -100,13 +104,14 @@ data = {"sigma": sigma, "y": y}
 
 # %%
 raw = fits(centred, data)
-raw_table = judged(raw)
+raw_table = verdicts(raw)
 raw_table
 
 # %% [markdown]
-# NUTS itself warns here: the centred funnel has a neck that its steps do not fit into, so the verdicts above have a reference that
-# is not to be trusted in full; the k-hats do not depend on it. Laplace's method has nothing to expand around: the density grows without
-# bound where tau goes to 0, and its climb never ends.
+# NUTS itself warns here: its steps are too large for the neck of the centred funnel. The reference
+# of the verdicts above is therefore not fully reliable; the values of k-hat do not depend on it.
+# Laplace's method has no mode to expand around: the density grows without bound as tau goes to 0,
+# and the optimisation does not converge.
 
 # %%
 print("\n".join(raw["NUTS"].warnings))
@@ -114,13 +119,14 @@ print("\n".join(raw["NUTS"].warnings))
 # %% [markdown]
 # ## The same model, non-centred
 #
-# theta = mu + tau z with z standard normal is the same prior, in coordinates in which the posterior is far closer to a Gaussian. The
-# guides come nearer; how near, the ELBO hardly says, as it is flat in the tail of tau. Laplace's approximation sits on a plateau of
-# log tau and is of no use.
+# theta = mu + tau z with z standard normal is the same prior, in coordinates in which the
+# posterior is far closer to a Gaussian. The guides come closer to it; the ELBO hardly shows how
+# close, as it is flat in the tail of tau. Laplace's approximation lies on a plateau of log tau and
+# is useless.
 
 # %%
 better = fits(non_centred, data)
-better_table = judged(better)
+better_table = verdicts(better)
 better_table
 
 # %%
@@ -132,11 +138,12 @@ plots.marginals(
 plots.k_hat({name: p for name, p in better.items() if name != "NUTS"})
 
 # %% [markdown]
-# ## What to take from it
+# ## Conclusions
 #
-# Compute k-hat for every approximation: above its limit the draws are far from the posterior somewhere. Below it, `diagnose` still says by how
-# much importance weighting moves each mean and standard deviation. The deterministic method is another way to the best
-# member of the same family, not a better family.
+# Compute k-hat for every approximation: above its limit the draws are far from the posterior
+# somewhere. Below it, `diagnose` still reports by how much importance weighting moves each mean
+# and standard deviation. The deterministic method finds the best member of the same family in
+# another way; it is not a better family.
 
 # %%
 assert cancer_table.loc["mean field", "verdict"] != "agrees"

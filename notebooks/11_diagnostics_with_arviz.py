@@ -7,10 +7,11 @@
 # ---
 
 # %% [markdown]
-# # Diagnostics, with ArviZ
+# # Diagnostics with ArviZ
 #
-# Every posterior becomes ArviZ's object by `to_arviz()`: axes are named after the plates of the program, so that any figure or
-# figure of merit of ArviZ applies. The example is eight schools, first in the form that goes wrong.
+# `to_arviz()` converts every posterior to the object of ArviZ. Its axes are named after the plates
+# of the program, so that all figures and statistics of ArviZ apply. The example is eight schools,
+# first in a form that samplers handle badly.
 
 # %%
 # %matplotlib inline
@@ -55,7 +56,8 @@ data = {"sigma": sigma, "y": y}
 # %% [markdown]
 # ## The centred form
 #
-# One axis a plate: theta, the log densities and the data all have `school`; names for it are given by hand.
+# Each plate is one axis: theta, the log densities and the data all have the axis `school`; its
+# coordinates are given by `coords`.
 
 # %%
 centred_fit = ppgp.fit(centred, data, inference.NUTS(), progress=False)
@@ -69,8 +71,8 @@ az.summary(schools, var_names=["mu", "tau"]).round(2)
 ppgp.diagnose(centred_fit)
 
 # %% [markdown]
-# Trace and ranks show chains that stay where they are for long; the pair of mu and tau shows where: divergences gather at small tau, in
-# the neck of the funnel, where draws are missing.
+# Trace and ranks show chains that stay in one place for a long time. The pair of mu and tau shows
+# where: divergences gather at small tau, in the neck of the funnel, where draws are missing.
 
 # %%
 plots.trace(centred_fit, sites=3)
@@ -84,7 +86,7 @@ plots.pair(centred_fit, sites=["mu", "tau", "theta[0]"])
 # %% [markdown]
 # ## The non-centred form
 #
-# The same prior in other coordinates. The chains agree and none gets stuck.
+# This is the same prior in other coordinates. The chains agree, and none gets stuck.
 
 # %%
 fitted = ppgp.fit(non_centred, data, inference.NUTS(target_accept=0.95), seed=1, progress=False)
@@ -95,10 +97,11 @@ az.summary(sound, var_names=["mu", "tau", "theta"]).round(2)
 plots.rank(fitted, sites=["mu", "tau", "theta[0]"])
 
 # %% [markdown]
-# ## Leave-one-out, and data drawn again
+# ## Leave-one-out, and replicated data
 #
-# PSIS-LOO says how well each school is predicted from the others, and by its Pareto k whether that estimate holds. Replicates are data
-# drawn again from the posterior: the observed ones should look like one of them.
+# PSIS-LOO estimates how well each school is predicted from the others, and its Pareto k shows
+# whether the estimate is reliable. Replicates are data drawn from the posterior predictive
+# distribution: the observed data should look like one of them.
 
 # %%
 loo = az.loo(sound, pointwise=True)
@@ -111,7 +114,8 @@ plots.predictive_check(fitted)
 # %% [markdown]
 # ## Approximations
 #
-# Independent draws have no R-hat and no effective sample size, and none is shown: they always look perfect. k-hat judges them.
+# Independent draws have no meaningful R-hat or effective sample size, and none is shown: these
+# would always look perfect. k-hat judges them.
 
 # %%
 guide = ppgp.fit(non_centred, data, inference.SVI("normal"), progress=False)
@@ -122,8 +126,9 @@ plots.k_hat({"mean field": guide})
 # %% [markdown]
 # ## Simulation-based calibration
 #
-# Is a method right on average over the prior? Draw parameters from the prior, data given them, fit, and rank the truth among the
-# draws: the ranks of a method that is right are uniform, and the line stays within the band.
+# Is a method correct on average over the prior? Draw parameters from the prior and data given
+# them, fit, and rank the true parameters among the draws. The ranks of a correct method are
+# uniform, and the line stays within the band.
 
 # %%
 calibration = ppgp.sbc(

@@ -9,9 +9,9 @@
 # %% [markdown]
 # # Conformal prediction: intervals with a stated guarantee
 #
-# A posterior's own intervals cover as often as they say only if the model is right. Here it is not: the noise grows with x and
-# the model does not know. Every scheme below turns the same Gaussian process into sets that cover, and prints the sentence
-# that is guaranteed.
+# The intervals of a posterior cover at their nominal level only if the model is right. Here it is
+# not: the noise grows with x, and the model assumes constant noise. Every scheme below turns the
+# same Gaussian process into sets that cover, and states the guarantee.
 
 # %%
 # %matplotlib inline
@@ -27,7 +27,7 @@ warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
 
 
 def sample(n: int, seed: int) -> ppgp.Dataset:
-    """Noise of sd 0.1 + 0.5 x^2 around a sine, skewed to above."""
+    """Rows of a sine with noise of sd 0.1 + 0.5 x^2, skewed upwards."""
     generator = torch.Generator().manual_seed(seed)
     x = 2 * torch.rand(n, 1, generator=generator, dtype=torch.float64) - 1
     noise = -torch.log(torch.rand(n, generator=generator, dtype=torch.float64)) - 1
@@ -36,13 +36,13 @@ def sample(n: int, seed: int) -> ppgp.Dataset:
 
 train, calibration, test = sample(150, 0), sample(300, 1), sample(2000, 2)
 posterior = ppgp.fit(models.GP(kernels.Matern(2.5)), train, inference.MAP(), progress=False)
-prediction, seen = posterior.predict(test.X), posterior.predict(calibration.X)
+prediction, known = posterior.predict(test.X), posterior.predict(calibration.X)
 
 # %% [markdown]
 # ## Split conformal: one calibration set, many scores
 #
-# A score says how strange y is under the prediction; the threshold is an order statistic of the calibration scores, its index
-# in exact arithmetic.
+# A score measures how unusual y is under the prediction. The threshold is an order statistic of
+# the calibration scores, whose index is computed in exact arithmetic.
 
 # %%
 scores = {
@@ -54,7 +54,7 @@ scores = {
     "PIT": conformal.PIT(),
     "density": conformal.Density(),
 }
-calibrators = {name: ppgp.calibrate(score, seen, calibration.y) for name, score in scores.items()}
+calibrators = {name: ppgp.calibrate(score, known, calibration.y) for name, score in scores.items()}
 regions = {"model's own": prediction.interval(0.9)} | {
     n: c(prediction, level=0.9) for n, c in calibrators.items()
 }
@@ -73,7 +73,8 @@ pd.DataFrame(
 plots.widths(regions, test.y)
 
 # %% [markdown]
-# Coverage against level, with the band in which the coverage of these test rows should lie, given as many calibration rows.
+# The figure shows coverage against level, with the band in which the coverage of these test rows
+# should lie, given the number of calibration rows.
 
 # %%
 plots.coverage(
@@ -92,7 +93,8 @@ plots.function(grid, line, bands, (train.X, train.y))
 # %% [markdown]
 # ## By group
 #
-# Marginal coverage says nothing about the rows with large noise. Groups fixed beforehand each get their own threshold.
+# Marginal coverage does not imply coverage of the rows with large noise. Groups that are fixed
+# beforehand get a threshold each.
 
 
 # %%
@@ -102,7 +104,7 @@ def side(x: torch.Tensor) -> list[str]:
 
 outer = torch.tensor([s == "outer" for s in side(test.X)])
 pooled = calibrators["absolute"](prediction, level=0.9).covers(test.y)
-mondrian = ppgp.calibrate(conformal.Absolute(), seen, calibration.y, groups=side(calibration.X))
+mondrian = ppgp.calibrate(conformal.Absolute(), known, calibration.y, groups=side(calibration.X))
 grouped = mondrian(prediction, level=0.9, groups=side(test.X))
 by_group = pd.DataFrame(
     {
@@ -116,11 +118,12 @@ by_group = pd.DataFrame(
 by_group
 
 # %% [markdown]
-# ## No calibration rows at all
+# ## Without calibration rows
 #
-# For a Gaussian process full conformal prediction has a closed form. With `split=0.3` the hyperparameters come from 30 % of the
-# training rows, all rows predict, and the others are ranked: the guarantee is exact. CV+ works for every model, at the price
-# of K fits and of 1 - 2 alpha.
+# For a Gaussian process full conformal prediction has a closed form. With `split=0.3` the
+# hyperparameters are fitted to 30 % of the training rows, all rows predict, and the others are
+# ranked: the guarantee is exact. CV+ works for every model, at the price of K fits and of the
+# level 1 - 2 alpha.
 
 # %%
 everything = {
@@ -146,8 +149,9 @@ pd.DataFrame(
 # %% [markdown]
 # ## Conformal Bayes
 #
-# For a model whose rows are independent given the parameters, each candidate y reweights the draws as if it had been among
-# the data. The linear model below is told a noise far too small, and its own intervals miss a third of the rows.
+# For a model whose rows are independent given the parameters, each candidate y reweights the draws
+# as if it were a training row. The linear model below assumes a noise that is far too small, and
+# its own intervals miss a third of the rows.
 
 # %%
 straight = ppgp.Dataset(train.X, train.y - torch.sin(4 * train.X[:, 0]))
@@ -156,21 +160,23 @@ wrong = ppgp.fit(models.LinearRegression(noise=0.01), straight, inference.Laplac
 plain = wrong.predict(test.X).interval(0.9)
 bayes = ppgp.conformal_bayes(wrong, test.X[:300], level=0.9)
 print(
-    f"plain Bayes {metrics.coverage(plain, target):.3f}, conformal Bayes {metrics.coverage(bayes, target[:300]):.3f}"
+    f"plain Bayes {metrics.coverage(plain, target):.3f}, "
+    f"conformal Bayes {metrics.coverage(bayes, target[:300]):.3f}"
 )
 bayes
 
 # %% [markdown]
-# ## A whole calibrated CDF
+# ## A calibrated predictive distribution
 #
-# A predictive system calibrates every probability at once: its CDF at the truth is uniform.
+# A predictive system calibrates every probability at once: its CDF at the observed y is uniform.
 
 # %%
-system = ppgp.predictive_system(seen, calibration.y)(prediction)
+system = ppgp.predictive_system(known, calibration.y)(prediction)
 levels = torch.histc(system.cdf(test.y), bins=5, min=0, max=1) / len(test.y)
 print("share of the truth in each fifth:", [round(v, 3) for v in levels.tolist()])
 print(
-    f"CRPS {float(system.crps(test.y).mean()):.4f}, of the model itself {float(prediction.crps(test.y).mean()):.4f}"
+    f"CRPS {float(system.crps(test.y).mean()):.4f}, "
+    f"of the model itself {float(prediction.crps(test.y).mean()):.4f}"
 )
 
 # %%

@@ -7,15 +7,16 @@
 # ---
 
 # %% [markdown]
-# # When tomorrow is not like yesterday
+# # Distribution shift
 #
-# Hourly PM2.5 at one Beijing station (UCI 501), predicted from the weather. The model and its calibration rows come from the
-# first year, and the test rows are the three years after it, in their order: rows are not exchangeable, and the
-# split guarantee is void. What is left, what helps, and which sentence each method may print.
+# Hourly PM2.5 at one station in Beijing (UCI 501) is predicted from the weather. The training and
+# calibration rows are from the first year, and the test rows from the three years after it, in
+# their order. Rows are not exchangeable, so that the guarantee of split conformal prediction does
+# not hold. This notebook shows which methods help, and which guarantee each of them may state.
 #
-# The data are read from `beijing_air/beijing_air_clean.npz` in the folder that the environment variable `PPGP_DATA` names, by
-# default `data/` at the top of the repository; `docs/data.md` gives the source. Without the file the notebook runs on simulated
-# hours, and prints that it does.
+# The data are read from `beijing_air/beijing_air_clean.npz` in the folder that the environment
+# variable `PPGP_DATA` names, by default `data/` at the top of the repository; `docs/data.md` gives
+# the source. Without the file the notebook runs on simulated hours, and prints that it does.
 
 # %%
 # %matplotlib inline
@@ -71,11 +72,12 @@ later = np.flatnonzero(time >= "2014-03-01")[::6]  # every sixth hour
 chosen = np.random.default_rng(0).permutation(first)
 train, known = chosen[:800], chosen[800:2300]
 print(
-    f"{len(train)} rows to fit, {len(known)} to calibrate, {len(later)} to test, {time.iloc[later[0]]:%Y-%m} to {time.iloc[later[-1]]:%Y-%m}"
+    f"{len(train)} rows to fit, {len(known)} to calibrate, {len(later)} to test, "
+    f"{time.iloc[later[0]]:%Y-%m} to {time.iloc[later[-1]]:%Y-%m}"
 )
 
 # %% [markdown]
-# ## The fit, and split conformal prediction as if nothing changed
+# ## The fit, and split conformal prediction that ignores the shift
 
 # %%
 names = ["temperature", "pressure", "dew point", "log rain", "log wind", "sin hour", "cos hour"]
@@ -83,17 +85,18 @@ data = ppgp.Dataset(X[train], y[train], feature_names=names)
 posterior = ppgp.fit(
     models.GP(kernels.ARD(kernels.Matern(1.5))), data, inference.MAP(), progress=False
 )
-seen, future = posterior.predict(X[known]), posterior.predict(X[later])
+of_known, future = posterior.predict(X[known]), posterior.predict(X[later])
 truth = torch.as_tensor(y[later])
 score = conformal.Normalized()
-calibrator = ppgp.calibrate(score, seen, y[known])
+calibrator = ppgp.calibrate(score, of_known, y[known])
 fixed = calibrator(future, level=0.9)
 
 # %% [markdown]
 # ## Weights
 #
-# If only the weather changed (covariate shift), likelihood ratios repair the guarantee. They are estimated by a classifier on
-# rows of the first year that calibration does not use, against every other test row; the weights are for the rest.
+# If only the distribution of the weather changed (covariate shift), likelihood ratios restore the
+# guarantee. A classifier estimates them from rows of the first year that calibration does not use,
+# against every other test row. The weights apply to the rest.
 
 # %%
 spare = chosen[2300:]
@@ -103,8 +106,9 @@ weighted = calibrator(future, level=0.9, weights=(w_known, w_new))
 # %% [markdown]
 # ## Online
 #
-# The label of each hour comes in before the next set is made. Adaptive conformal inference moves the level by what was
-# missed, and its long-run coverage holds for any sequence; its kin learn the rate, or move the threshold itself.
+# The label of each hour becomes known before the next set is made. Adaptive conformal inference
+# moves the level after each miss, and its long-run coverage holds for any sequence. The related
+# methods learn the rate, or move the threshold itself.
 
 # %%
 runs = {
