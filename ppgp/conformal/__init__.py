@@ -14,7 +14,8 @@ from .leave_one_out_gp import (
     leave_one_out_parts,
     leave_one_out_parts_low_rank,
 )
-from .online import ACI, PID, AgACI
+from .online import ACI, AgACI
+from .pid_control import PID
 from .predictive_systems import PredictiveSystem, predictive_system
 from .scores.absolute import Absolute
 from .scores.aps import APS, RAPS

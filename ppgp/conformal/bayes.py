@@ -225,8 +225,8 @@ def _search(
     leaving = inside[rows, cells]
     ends = _bisected(add, rows, grid[rows, cells], grid[rows, cells + 1], leaving, alpha)
     pieces = _pieces(rows, leaving, ends, inside[:, 0])
-    first = [row[0][0] if row else math.inf for row in pieces]
-    last = [row[-1][1] if row else -math.inf for row in pieces]
+    first = [min((begin for begin, _ in row), default=math.inf) for row in pieces]
+    last = [max((end for _, end in row), default=-math.inf) for row in pieces]
     region = Region(level, "", grid.new_tensor(first), grid.new_tensor(last))
     if any(len(row) > 1 for row in pieces):
         region = replace(region, pieces=tuple(map(tuple, pieces)))

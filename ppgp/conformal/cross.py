@@ -105,7 +105,9 @@ class CrossCalibrator:
                 "pass noise_sd=, or a Dataset",
             )
         alpha = 1 - exact_level(level)
-        known = {} if noise_sd is None else {"noise_sd": noise_sd}
+        known: dict[str, Any] = {}
+        if noise_sd is not None:
+            known["noise_sd"] = noise_sd
         new = [p.predict(X, **known) for p in self.posteriors]
         scores = []
         for posterior, rows in zip(self.posteriors, self.rows, strict=True):
@@ -240,12 +242,15 @@ def cross_calibrate(
         )
         warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
     parts = parts[: len(posteriors)]
+    given: tuple[str, ...] = ()
+    if not fixed_beforehand:
+        given = tuple(given_by_hand(recipe, data.d))
     return CrossCalibrator(
         _chosen(score, posteriors[0].predict(data.X[:1])),
         tuple(posteriors),
         parts,
         tuple(data.rows(part) for part in parts),
-        () if fixed_beforehand else tuple(given_by_hand(recipe, data.d)),
+        given,
         found_among(recipe, data),
         interrupted,
     )

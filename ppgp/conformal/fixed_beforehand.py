@@ -58,7 +58,9 @@ def found_among(recipe: Model, data: Dataset) -> str | None:
     if not matches:
         return None
     count = int(np.any(matches, axis=0).sum())
-    return FOUND.format(count=count, n=data.n) if count else None
+    if not count:
+        return None
+    return FOUND.format(count=count, n=data.n)
 
 
 def searches(recipe: Model, d: int) -> bool:

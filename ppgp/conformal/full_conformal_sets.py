@@ -162,8 +162,11 @@ def _with_split(
             "use more rows, or split conformal",
         )
     order = torch.randperm(data.n, generator=torch.Generator().manual_seed(seed))
-    how = posterior.how if isinstance(posterior.how, MAP) else MAP()
-    recipe = as_given(posterior.model) if posterior.recipe is None else posterior.recipe
+    how, recipe = posterior.how, posterior.recipe
+    if not isinstance(how, MAP):
+        how = MAP()
+    if recipe is None:
+        recipe = as_given(posterior.model)
     scaled = posterior.scaler is not None
     subset = data.rows(order[:first])
     with silenced(ConvergenceWarning):  # any hyperparameters from these rows keep the guarantee
@@ -207,7 +210,9 @@ def _sentence_with_split(posterior: Posterior, fixed_beforehand: bool) -> str:
     if posterior.recipe is None:
         return UNKNOWN
     given = given_by_hand(posterior.recipe, posterior.data.d)
-    return undeclared(given) if given else EXACT
+    if given:
+        return undeclared(given)
+    return EXACT
 
 
 def full_conformal(
@@ -285,5 +290,7 @@ def full_system_of(
     """
     ranking = _ranking(posterior, X, split, seed, noise_sd, fixed_beforehand)
     (values,) = in_user_units(ranking.scaler, full_system(ranking.parts, ranking.ranked))
-    sentence = "calibrated CDF (exchangeable rows)" if ranking.exact else ranking.sentence
+    sentence = ranking.sentence
+    if ranking.exact:
+        sentence = "calibrated CDF (exchangeable rows)"
     return PredictiveSystem(sentence, values=values)

@@ -94,10 +94,11 @@ def leave_one_out_parts(
         G = cholesky(F.mT @ W, "Gram matrix of the drift")
         Q = Q - W @ torch.cholesky_solve(W.mT, G)
         b = b + W @ torch.cholesky_solve(new.mT - F.mT @ b, G)
-    centre = torch.zeros_like(variance) if mean is None else mean
+    if mean is None:
+        mean = torch.zeros_like(variance)
     left = variance - 2 * (b * K).sum(0) + (b * (C @ b)).sum(0)
     b, left = _exact_where_known(C, K, variance, b, left)
-    return LeaveOneOutParts(Q @ residual, Q.diagonal(), b, centre + b.mT @ residual, left)
+    return LeaveOneOutParts(Q @ residual, Q.diagonal(), b, mean + b.mT @ residual, left)
 
 
 def _exact_where_known(

@@ -147,7 +147,7 @@ class Calibrator:
         q = self._thresholds(scores, level, labels, pair, m)
         region = self.score.region(new_prediction, eased(q, scores, self.score.roundings), level)
         declared = isinstance(self.weights, Decay) and not isinstance(weights, tuple)
-        sentence = self._guarantee(level, None if pair is None else pair[0], declared)
+        sentence = self._guarantee(level, pair and pair[0], declared)
         return replace(region, guarantee=sentence, n_calibration=len(self))
 
     def _thresholds(
@@ -227,7 +227,9 @@ class Calibrator:
             size = float(share.sum().square() / share.square().sum())
             given = f"if the weights are exact (n_eff = {size:.0f} of {n})"
             sentence = f"marginal coverage >= {level} {given}"
-            return sentence if self.groups is None else f"{sentence}, given the group"
+            if self.groups is not None:
+                sentence += ", given the group"
+            return sentence
         if self.groups is not None:
             counts = pd.Series(self.groups).value_counts()
             small = sorted(str(name) for name, count in counts.items() if count < need)
@@ -357,7 +359,9 @@ def calibrate(
     if bad:
         got = f"NaN or infinity in {listed(bad, 'row')}"
         raise DataError("finite y in the calibration rows", got, "drop those rows")
-    labels = None if groups is None else _group_labels(groups, len(y))
+    labels = None
+    if groups is not None:
+        labels = _group_labels(groups, len(y))
     if weights is not None and not isinstance(weights, Decay):
         weights = check_weights(weights, len(y))
     calibrator = Calibrator(score, prediction, y, labels, weights)

@@ -242,7 +242,9 @@ def _on_test_rows(
     """Return the figures on the test rows by name, with warnings where these are not new rows."""
     figures: dict[str, PredictiveFigures] = {}
     names_by_reason: dict[str, list[str]] = {}
-    shared = None if calibration is None else not_exchangeable(test, calibration)
+    shared = None
+    if calibration is not None:
+        shared = not_exchangeable(test, calibration)
     for name, side in sides.items():
         own = predictive_figures(side.posterior, test, calibration, level, score)
         used = used_in_fit(own.prediction, test)
@@ -262,7 +264,9 @@ def _on_test_rows(
 
 def _with_advice(side: Side, reason: str) -> str:
     """Return the reason, with what is known against the inference method."""
-    return f"{reason}; {JOINT_MODE}" if side.posterior.stats.get("joint_mode") else reason
+    if side.posterior.stats.get("joint_mode"):
+        return f"{reason}; {JOINT_MODE}"
+    return reason
 
 
 def _judge(own: Side, reference: Side | None) -> Verdict:
@@ -276,7 +280,9 @@ def _judge(own: Side, reference: Side | None) -> Verdict:
     if own.cut_short:
         return Verdict(UNJUDGED, CUT_SHORT)
     concerns = "; ".join(dict.fromkeys([*own.posterior.warnings, *own.lacks_as_reference]))
-    return Verdict(REFERENCE, f"but: {concerns}" if concerns else "chains converged")
+    if concerns:
+        return Verdict(REFERENCE, f"but: {concerns}")
+    return Verdict(REFERENCE, "chains converged")
 
 
 def _judge_predictions(

@@ -149,7 +149,9 @@ def diagnose(posterior: Posterior, reference: Posterior | None = None) -> Diagno
     if cut_short(posterior.stats) and alone.verdict != REJECTED:
         findings = (CUT_SHORT, *alone.findings)
         alone = replace(alone, verdict=UNJUDGED, figure=CUT_SHORT, findings=findings)
-    return alone if reference is None else _with_reference(alone, posterior, reference)
+    if reference is None:
+        return alone
+    return _with_reference(alone, posterior, reference)
 
 
 def _with_reference(alone: Diagnosis, posterior: Posterior, reference: Posterior) -> Diagnosis:

@@ -103,7 +103,9 @@ def check_network(posterior: Posterior, held_out: Dataset) -> NetworkCheck:
     scaler = posterior.scaler
     theta = under("kernel", first_draw(model.sites(train.d), posterior.theta))
     with torch.no_grad():
-        X = rows if scaler is None else scaler.inputs(rows)
+        X = rows
+        if scaler is not None:
+            X = scaler.inputs(rows)
         F, G = (kernel.features(theta, table) for table in (train.X, X))
     bare = _linear_head(Dataset(F, train.y), G)
     if scaler is not None:

@@ -54,7 +54,8 @@ def predictive_figures(
         level: of the intervals.
         score: the conformal score; None: ``Normalized()``, or ``LAC()`` for classes.
     """
-    both = predicted(posterior, [test] if calibration is None else [test, calibration])
+    tables = [table for table in (test, calibration) if table is not None]
+    both = predicted(posterior, tables)
     prediction = both[: test.n]
     classes = prediction.kind == "classes"
     figures: dict[str, float] = {}
@@ -87,7 +88,8 @@ def predicted(posterior: Posterior, parts: list[Dataset]) -> Prediction:
     if any(part.noise_sd is not None for part in parts) and posterior.model.known_noise:
         sds = []
         for part in parts:
-            sds.append(part.y.new_zeros(part.n) if part.noise_sd is None else part.noise_sd)
+            sd = part.noise_sd
+            sds.append(part.y.new_zeros(part.n) if sd is None else sd)
         known = {"noise_sd": torch.cat(sds)}
     rows = torch.cat([in_order(part, posterior.data.feature_names) for part in parts])
     return posterior.predict(rows, **known)
@@ -96,7 +98,9 @@ def predicted(posterior: Posterior, parts: list[Dataset]) -> Prediction:
 def used_in_fit(prediction: Prediction, test: Dataset) -> str | None:
     """Return how many test rows were used in the fit, in words; None where none was."""
     count = int(prediction.in_training_with(test.y).sum())
-    return f"{count} of {test.n} test rows were also used in the fit" if count else None
+    if not count:
+        return None
+    return f"{count} of {test.n} test rows were also used in the fit"
 
 
 def not_exchangeable(test: Dataset, calibration: Dataset) -> str | None:

@@ -75,7 +75,9 @@ def reference_of(own: Side, sides: Iterable[Side], given: Side | None) -> Side |
             draws, those that have converged first.
     """
     if given is not None:  # a reference that the user named need not have converged
-        return given if same_sites(own.posterior, given.posterior) else None
+        if same_sites(own.posterior, given.posterior):
+            return given
+        return None
     chains = [s for s in sides if s.posterior.mcmc and not convergence.uncorrected(s.posterior)]
     same = [s for s in chains if same_model(own.posterior, s.posterior)]
     return min(same, key=lambda s: (bool(s.lacks_as_reference), -s.sample.draws), default=None)

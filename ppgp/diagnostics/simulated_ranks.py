@@ -75,7 +75,9 @@ class SimulatedRanks:
 
     def _write(self, path: Path) -> bool:
         """Append the lines that are not in the file; all of them, if it is gone."""
-        waiting = self._lines[self._written if path.exists() else 0 :]
+        if not path.exists():
+            self._written = 0
+        waiting = self._lines[self._written :]
         text = "".join(f"{line}\n" for line in waiting)
         written = self._saves.attempt(lambda: files.append(path, text))
         if written:

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ..conformal import Calibrator
-from ..conformal.online import Online
+from ..conformal.online_sets import Online
 from ..data.arrays import as_tensor
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region

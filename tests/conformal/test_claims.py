@@ -9,7 +9,7 @@ import torch
 import ppgp
 from ppgp import conformal as C
 from ppgp import inference, models
-from ppgp.conformal.online import _PastScores
+from ppgp.conformal.online_sets import PastScores
 from ppgp.data import Dataset
 from ppgp.errors import NotApplicable
 
@@ -49,7 +49,7 @@ def test_no_band_for_sets_that_only_grow(score: C.Score) -> None:
 
 
 def test_a_level_next_to_0_takes_the_smallest_score_and_not_the_largest() -> None:
-    assert _PastScores([1.0, 2.0, 3.0], None).threshold(1 - 1e-11) == 1.0
+    assert PastScores([1.0, 2.0, 3.0], None).threshold(1 - 1e-11) == 1.0
     law = ppgp.Prediction(dist.Normal(torch.zeros(1, 3, dtype=F64), 1.0))
     assert len(C.ACI(C.Absolute(), 1e-10)(law, torch.ones(3, dtype=F64)).errors) == 3
 

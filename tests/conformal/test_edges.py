@@ -10,7 +10,8 @@ from torch import Tensor
 import ppgp
 from ppgp import Prediction, inference, kernels, models, priors
 from ppgp import conformal as C
-from ppgp.conformal.online import _PastScores, bound_of_steps
+from ppgp.conformal.online_sets import PastScores
+from ppgp.conformal.pid_control import bound_of_steps
 from ppgp.conformal.weights import weighted_threshold
 from ppgp.data import Dataset
 from ppgp.diagnostics import comparison
@@ -164,7 +165,7 @@ def test_the_bound_for_steps_of_any_size_is_met_on_a_sequence_that_knows_them() 
 @pytest.mark.parametrize(("level", "n"), [(0.7, 9), (0.85, 19)])
 def test_the_first_online_threshold_is_that_of_split_conformal(level: float, n: int) -> None:
     ranks = list(map(float, range(1, n + 1)))
-    assert _PastScores(ranks, None).threshold(1 - level) == C.split.rank(n, level)
+    assert PastScores(ranks, None).threshold(1 - level) == C.split.rank(n, level)
 
 
 @pytest.mark.parametrize("unit", ["median", "width"])

@@ -207,8 +207,9 @@ def _region(
     pieces: list[list[tuple[float, float]]], unknown: Tensor, like: Tensor, level: float
 ) -> Region:
     """Return the sets as a Region, NaN where ``unknown`` [n]."""
-    lower = like.new_tensor([row[0][0] if row else math.inf for row in pieces])
-    upper = like.new_tensor([row[-1][1] if row else -math.inf for row in pieces])
+    first = [min((begin for begin, _ in row), default=math.inf) for row in pieces]
+    last = [max((end for _, end in row), default=-math.inf) for row in pieces]
+    lower, upper = like.new_tensor(first), like.new_tensor(last)
     region = Region(level, "", torch.where(unknown, torch.nan, lower), upper)
     if any(len(row) > 1 for row in pieces):
         region = replace(region, pieces=tuple(map(tuple, pieces)))
