@@ -1,10 +1,11 @@
-"""The empirical variogram against brute force, and its fit against variograms known exactly."""
+"""The empirical variogram against explicit sums, and its fit against known variograms."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ DATA = Dataset(X, Y)
 
 @pytest.mark.parametrize("kind", ["matheron", "cressie"])
 @pytest.mark.parametrize("direction", [None, 0.0, 60.0, 180.0])
-def test_it_is_the_mean_over_pairs(kind: str, direction: float | None) -> None:
+def test_the_semivariance_is_the_mean_over_pairs(kind: str, direction: float | None) -> None:
     found = ppgp.empirical_variogram(DATA, 6, 5.0, kind=kind, direction=direction, tolerance=30.0)
     for j in range(6):
         gaps, distances = [], []
@@ -48,7 +49,7 @@ def test_it_is_the_mean_over_pairs(kind: str, direction: float | None) -> None:
     assert list(found.to_frame().columns) == ["lower", "upper", "distance", "semivariance", "pairs"]
 
 
-def test_blocks_of_rows_do_not_change_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_rows_do_not_change_the_variogram(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = ppgp.empirical_variogram(DATA)
     monkeypatch.setattr("ppgp.geostatistics.variogram.ROWS_AT_ONCE", 7)
     torch.testing.assert_close(ppgp.empirical_variogram(DATA).semivariance, whole.semivariance)
@@ -56,7 +57,7 @@ def test_blocks_of_rows_do_not_change_it(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_sample_of_pairs_estimates_the_mean_over_all() -> None:
-    """20,000 drawn of 1770: each lag's mean lies within 5 standard errors, found from the spread of its squares."""
+    """With 1769 draws from 1770 pairs, the mean of each lag lies within 5 standard errors."""
     whole = ppgp.empirical_variogram(DATA, 5, 8.0)
     fine = replace(DATA)
     some = ppgp.empirical_variogram(fine, 5, 8.0, max_pairs=1769, seed=1)
@@ -64,12 +65,12 @@ def test_a_sample_of_pairs_estimates_the_mean_over_all() -> None:
     assert some.subsampled == 1769
     assert whole.subsampled is None
     assert torch.equal(some.semivariance, again.semivariance)
-    # a squared difference of normals has sd sqrt(2) times its mean; heavier tails are covered by the 5
+    # the sd of a squared normal difference is sqrt(2) times its mean; the 5 covers heavier tails
     error = math.sqrt(2) * whole.semivariance / some.pairs.sqrt()
     assert bool(((some.semivariance - whole.semivariance).abs() < 5 * error).all())
 
 
-def test_a_drift_is_taken_off_first() -> None:
+def test_a_drift_is_subtracted_first() -> None:
     tilted = Dataset(X, Y + 100 + 7 * X[:, 0] - 3 * X[:, 1])
     one, two = (ppgp.empirical_variogram(d, drift=1) for d in (DATA, tilted))
     torch.testing.assert_close(one.semivariance, two.semivariance)
@@ -87,7 +88,7 @@ def test_a_drift_is_taken_off_first() -> None:
     ],
     ids=lambda v: type(v).__name__,
 )
-def test_an_exact_variogram_is_found_again(
+def test_an_exact_variogram_is_recovered(
     kernel: kernels.Kernel, numbers: dict[str, float], weights: str
 ) -> None:
     h = torch.linspace(0.5, 8.0, 16, dtype=torch.float64)
@@ -102,7 +103,7 @@ def test_an_exact_variogram_is_found_again(
     torch.testing.assert_close(fit(h), gamma, rtol=1e-4, atol=1e-4)
 
 
-def test_numbers_stay_and_sums_and_wrappers_are_filled() -> None:
+def test_fixed_numbers_stay_and_sums_and_wrappers_are_fitted() -> None:
     h = torch.linspace(0.5, 8.0, 16, dtype=torch.float64)
     gamma = 0.05 + 0.4 * (1 - torch.exp(-h)) + semivariance(Spherical(0.5, 3.0), {}, h)
     empirical = EmpiricalVariogram(
@@ -111,7 +112,7 @@ def test_numbers_stay_and_sums_and_wrappers_are_filled() -> None:
     fit = ppgp.fit_variogram(
         empirical, Spherical(lengthscale=3.0) + Anisotropy(Exponential(), 30.0, 0.5), nugget=0.05
     )
-    first, second = fit.variogram.children  # type: ignore[attr-defined]
+    first, second = cast(Any, fit.variogram).children
     assert first.lengthscale == 3.0
     assert first.variance == pytest.approx(0.5, rel=1e-3)
     assert second.kernel.lengthscale == pytest.approx(1.0, rel=1e-3)
@@ -121,14 +122,14 @@ def test_numbers_stay_and_sums_and_wrappers_are_filled() -> None:
     assert model.prepare(DATA).predict({}, X[:3] + 0.1, DATA).mean.shape == (1, 3)
 
 
-def test_lags_that_show_no_sill_are_said_to() -> None:
+def test_lags_that_show_no_sill_warn() -> None:
     h = torch.linspace(0.5, 8.0, 16, dtype=torch.float64)
     straight = EmpiricalVariogram(torch.linspace(0.25, 8.25, 17), h, 0.4 * h, torch.full((16,), 50))
     with pytest.warns(ConvergenceWarning, match="no sill; use a larger cutoff, or LinearVariogram"):
         ppgp.fit_variogram(straight)
 
 
-def test_what_cannot_be_done_is_one_sentence() -> None:
+def test_invalid_options_and_data_raise_a_clear_error() -> None:
     clusters = Dataset(
         torch.tensor([[0.0, 0], [0.1, 0], [10, 0], [10.1, 0]], dtype=torch.float64), Y[:4]
     )
@@ -136,16 +137,17 @@ def test_what_cannot_be_done_is_one_sentence() -> None:
         ppgp.empirical_variogram(clusters, 5, 10.0)
     with pytest.raises(DataError, match="all at one"):
         ppgp.empirical_variogram(Dataset(torch.ones(4, 2, dtype=torch.float64), Y[:4]))
-    for options in (
+    invalid: tuple[dict[str, Any], ...] = (
         {"lags": 0},
         {"cutoff": -1.0},
         {"kind": "mean"},
         {"direction": 200.0},
         {"tolerance": 0},
         {"max_pairs": 0},
-    ):
+    )
+    for options in invalid:
         with pytest.raises(SettingError):
-            ppgp.empirical_variogram(DATA, **options)  # type: ignore[arg-type]
+            ppgp.empirical_variogram(DATA, **options)
     found = ppgp.empirical_variogram(DATA)
     with pytest.raises(SettingError, match="weights"):
         ppgp.fit_variogram(found, weights="n")
@@ -162,9 +164,12 @@ def test_what_cannot_be_done_is_one_sentence() -> None:
 
 
 @pytest.mark.data("kriging/meuse.csv")
-def test_the_variogram_of_the_meuse_is_gstats(data_dir: Path) -> None:
-    """log(zinc) of 155 samples, gstat's defaults: pairs, distance and semivariance of its first lags, and its spherical fit as
-    the vignettes of gstat (Pebesma 2004) print them; it stops sooner than least squares does here, hence three digits."""
+def test_the_variogram_of_the_meuse_data_equals_gstat(data_dir: Path) -> None:
+    """Compare log(zinc) of 155 samples with the vignettes of gstat (Pebesma 2004), at its defaults.
+
+    These are the pairs, distance and semivariance of the first lags, and the spherical fit. gstat
+    stops sooner than least squares does here, hence three digits.
+    """
     import pandas as pd
 
     frame = pd.read_csv(data_dir / "kriging" / "meuse.csv")
@@ -182,5 +187,6 @@ def test_the_variogram_of_the_meuse_is_gstats(data_dir: Path) -> None:
         assert float(found.semivariance[j]) == pytest.approx(gamma, rel=1e-6)
     fit = ppgp.fit_variogram(found, Spherical())
     assert fit.nugget == pytest.approx(0.05066243, rel=5e-3)
-    assert fit.variogram.variance == pytest.approx(0.5906009, rel=5e-3)  # type: ignore[attr-defined]
-    assert fit.variogram.lengthscale == pytest.approx(897.0209, rel=5e-3)  # type: ignore[attr-defined]
+    variogram = cast(Any, fit.variogram)
+    assert variogram.variance == pytest.approx(0.5906009, rel=5e-3)
+    assert variogram.lengthscale == pytest.approx(897.0209, rel=5e-3)

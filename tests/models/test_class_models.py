@@ -1,6 +1,11 @@
-"""Logistic and softmax regression against scikit-learn, published fits, quadrature, and data that no fit can do justice to."""
+"""Logistic and softmax regression against scikit-learn, published fits and quadrature.
+
+Also data that no fit can describe: separated classes, one class, collinear columns.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,12 +24,16 @@ from ppgp.target import Target
 
 F64 = torch.float64
 FLAT = LogisticRegression(Flat(), Flat())
-# grade point average, economics test score, new teaching method or not, improved or not; Spector & Mazzeo (1980)
+# Spector & Mazzeo (1980): grade point average, economics test score, whether taught by the new
+# method, whether improved
 SPECTOR = np.fromstring(
     """
-    2.66 20 0 0  2.89 22 0 0  3.28 24 0 0  2.92 12 0 0  4.00 21 0 1  2.86 17 0 0  2.76 17 0 0  2.87 21 0 0  3.03 25 0 0
-    3.92 29 0 1  2.63 20 0 0  3.32 23 0 0  3.57 23 0 0  3.26 25 0 1  3.53 26 0 0  2.74 19 0 0  2.75 25 0 0  2.83 19 0 0
-    3.12 23 1 0  3.16 25 1 1  2.06 22 1 0  3.62 28 1 1  2.89 14 1 0  3.51 26 1 0  3.54 24 1 1  2.83 27 1 1  3.39 17 1 1
+    2.66 20 0 0  2.89 22 0 0  3.28 24 0 0  2.92 12 0 0  4.00 21 0 1  2.86 17 0 0  2.76 17 0 0
+    2.87 21 0 0  3.03 25 0 0
+    3.92 29 0 1  2.63 20 0 0  3.32 23 0 0  3.57 23 0 0  3.26 25 0 1  3.53 26 0 0  2.74 19 0 0
+    2.75 25 0 0  2.83 19 0 0
+    3.12 23 1 0  3.16 25 1 1  2.06 22 1 0  3.62 28 1 1  2.89 14 1 0  3.51 26 1 0  3.54 24 1 1
+    2.83 27 1 1  3.39 17 1 1
     2.67 24 1 0  3.65 21 1 1  4.00 23 1 1  3.10 21 1 0  2.39 19 1 1
     """,
     sep=" ",
@@ -41,13 +50,13 @@ def iris(columns: int = 4) -> Dataset:
     return Dataset(data.X[:, :columns], data.y).standardised(scale_y=False)[0]
 
 
-def fit(model: object, data: Dataset, how: object) -> ppgp.Posterior:
-    return ppgp.fit(model, data, how, standardise=False, progress=False)  # type: ignore[arg-type]
+def fit(model: Any, data: Dataset, how: Any) -> ppgp.Posterior:
+    return ppgp.fit(model, data, how, standardise=False, progress=False)
 
 
 @pytest.mark.parametrize("optimizer", ["newton", "lbfgs"])
-def test_spector_is_as_published(optimizer: str) -> None:
-    """Stata's logit on these data: coefficients and log-likelihood as printed."""
+def test_the_fit_of_the_spector_data_is_as_published(optimizer: str) -> None:
+    """Compare with the coefficients and the log likelihood that Stata's logit prints."""
     posterior = fit(FLAT, Dataset(SPECTOR[:, :3], SPECTOR[:, 3]), MAP(optimizer))
     found = [*posterior.draws["weight"].flatten().tolist(), float(posterior.draws["bias"])]
     assert found == pytest.approx([2.82611, 0.0951577, 2.37869, -13.0213], rel=2e-5)
@@ -57,7 +66,7 @@ def test_spector_is_as_published(optimizer: str) -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["newton", "lbfgs"])
-def test_the_unpenalised_fit_is_that_of_scikit_learn(optimizer: str) -> None:
+def test_the_unpenalised_fit_equals_scikit_learn(optimizer: str) -> None:
     data = cancer()
     peer = Peer(C=np.inf, tol=1e-12, max_iter=10_000).fit(data.X, data.y)
     posterior = fit(FLAT, data, MAP(optimizer))
@@ -67,7 +76,7 @@ def test_the_unpenalised_fit_is_that_of_scikit_learn(optimizer: str) -> None:
     )
 
 
-def test_newton_and_lbfgs_agree_to_the_digits_a_gradient_has() -> None:
+def test_newton_and_lbfgs_agree_to_the_precision_of_the_gradient() -> None:
     one, two = (fit(FLAT, cancer(), MAP(o)).draws["weight"] for o in ("newton", "lbfgs"))
     torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-6)
 
@@ -83,7 +92,7 @@ def test_map_is_the_ridge_fit(optimizer: str) -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["newton", "lbfgs"])
-def test_softmax_is_scikit_learns_multinomial(optimizer: str) -> None:
+def test_softmax_equals_multinomial_of_scikit_learn(optimizer: str) -> None:
     data = iris()
     peer = Peer(C=1.0, tol=1e-12, max_iter=10_000).fit(data.X, data.y)
     posterior = fit(SoftmaxRegression(Normal(0.0, 1.0), Flat()), data, MAP(optimizer))
@@ -95,15 +104,15 @@ def test_softmax_is_scikit_learns_multinomial(optimizer: str) -> None:
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
 @pytest.mark.parametrize("optimizer", ["gd", "sgd", "adam"])
-def test_slow_optimisers_arrive_where_the_fast_ones_do(optimizer: str) -> None:
-    """On the density itself: SGD is left with noise of its own, and must be within a hundredth a row."""
+def test_slow_optimisers_reach_the_optimum_of_the_fast_ones(optimizer: str) -> None:
+    """Compare the log density; SGD keeps some noise, and must be within a hundredth per row."""
     data = cancer(2)
     best = fit(FLAT, data, MAP("newton")).stats["log_density"]
     slow = fit(FLAT, data, MAP(optimizer, steps=4000)).stats["log_density"]
     assert best - 1e-2 * data.n <= slow <= best + 1e-9
 
 
-def test_curvature_is_what_autograd_finds() -> None:
+def test_curvature_equals_autograd() -> None:
     generator = torch.Generator().manual_seed(0)
     three = iris()
     two = Dataset(three.X, (three.y > 0).to(F64))
@@ -126,7 +135,7 @@ def test_curvature_is_what_autograd_finds() -> None:
 
 
 def test_laplace_evidence_against_quadrature() -> None:
-    """Two dimensions, so that the integral can be done; the error is the approximation's own, of order 1 / n."""
+    """Compare with quadrature in two dimensions; the error of Laplace is of order 1 / n."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(40, 1, generator=generator, dtype=F64)
     data = Dataset(x, (torch.rand(40, generator=generator) < torch.sigmoid(x[:, 0])).to(F64))
@@ -154,12 +163,12 @@ def test_the_probit_approximation_is_near_the_average_over_draws() -> None:
     )
     assert bool(
         ((probit - 0.5).abs() <= (plug_in - 0.5).abs() + 1e-9).all()
-    )  # the exponent is -1/2: towards one half
+    )  # the exponent is -1/2, which moves it towards one half
     with pytest.raises(NotApplicable, match="use predict"):
         fit(SoftmaxRegression(), iris(), MAP("newton")).probit(iris().X)
 
 
-def test_every_way_agrees_on_iris() -> None:
+def test_all_methods_agree_on_iris() -> None:
     data = iris(2)
     reference = fit(SoftmaxRegression(), data, NUTS(draws=1000, warmup=500))
     p = reference.predict(data.X).probabilities
@@ -187,7 +196,7 @@ def test_coefficients_of_all_classes_are_in_the_units_of_the_data() -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["newton", "lbfgs", "gd", "adam", "sgd"])
-def test_separated_classes_stay_finite_and_say_why(optimizer: str) -> None:
+def test_separated_classes_stay_finite_and_warn(optimizer: str) -> None:
     data = Dataset([[-2.0], [-1.0], [1.0], [2.0], [3.0]], [0.0, 0.0, 1.0, 1.0, 1.0])
     with pytest.warns(ConvergenceWarning, match="separate the classes perfectly"):
         posterior = fit(FLAT, data, MAP(optimizer))
@@ -195,13 +204,13 @@ def test_separated_classes_stay_finite_and_say_why(optimizer: str) -> None:
     assert not fit(LogisticRegression(), data, MAP("newton")).warnings
 
 
-def test_quasi_separation_is_told_from_separation() -> None:
+def test_quasi_separation_is_distinguished_from_separation() -> None:
     data = Dataset([[-1.0], [0.0], [0.0], [1.0], [2.0]], [0.0, 0.0, 1.0, 1.0, 1.0])
     with pytest.warns(ConvergenceWarning, match="in part"):
         fit(FLAT, data, MAP("newton"))
 
 
-def test_data_that_cannot_be_fitted_get_one_sentence() -> None:
+def test_data_that_cannot_be_fitted_raise_a_clear_error() -> None:
     X = torch.randn(20, 3, generator=torch.Generator().manual_seed(0), dtype=F64)
     y = torch.tensor([0.0, 1.0] * 10)
     with pytest.raises(DataError, match="at least two classes"):
@@ -222,7 +231,7 @@ def test_data_that_cannot_be_fitted_get_one_sentence() -> None:
         )
 
 
-def test_a_label_that_the_fit_has_never_seen() -> None:
+def test_a_label_that_is_not_in_the_training_rows_is_refused() -> None:
     posterior = fit(SoftmaxRegression(), iris(2), MAP("newton"))
     with pytest.raises(DataError, match="label"):
         metrics.nll(posterior.predict(iris(2).X[:2]), [0.0, 3.0])

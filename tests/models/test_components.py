@@ -1,4 +1,4 @@
-"""A sum of kernels taken apart: each term against the joint Gaussian law of all of them."""
+"""The terms of a sum of kernels against the joint Gaussian distribution of all terms."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fitted(standardise: bool = True) -> tuple[Posterior, torch.Tensor]:
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 @pytest.mark.parametrize("standardise", [True, False])
-def test_the_means_add_up_to_the_whole(standardise: bool) -> None:
+def test_the_means_of_the_terms_add_up_to_the_mean(standardise: bool) -> None:
     posterior, X = fitted(standardise)
     parts = posterior.components(X)
     assert list(parts) == ["0 Subspace", "1 Linear", "2 Matern"]
@@ -46,8 +46,8 @@ def test_the_means_add_up_to_the_whole(standardise: bool) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
-def test_each_term_is_the_conditional_of_one_joint_law() -> None:
-    """Brute force: (f_i(X*), y) is jointly Gaussian with covariance k_i between them; condition it by inverting the matrix."""
+def test_each_term_is_conditioned_from_one_joint_distribution() -> None:
+    """Condition the Gaussian (f_i(X*), y), with cross-covariance k_i, by inverting its matrix."""
     posterior, X = fitted(standardise=False)
     train, theta = posterior.data, posterior.theta
     for i, part in enumerate(posterior.components(X).values()):
@@ -66,11 +66,13 @@ def test_each_term_is_the_conditional_of_one_joint_law() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
-def test_one_kernel_has_no_terms() -> None:
+def test_a_single_kernel_has_no_components() -> None:
     posterior, X = fitted()
     alone = ppgp.fit(GP(RBF()), posterior.data, inference.MAP(), progress=False)
     with pytest.raises(NotApplicable, match=r"RBF.*use latent"):
         alone.components(X)
     fixed = ppgp.fit(GP(ARD(RBF(1.0, 2.0))), posterior.data, inference.MAP(), progress=False)
-    with pytest.raises(NotApplicable, match=r"ARD.*use latent"):  # as it was written
+    with pytest.raises(
+        NotApplicable, match=r"ARD.*use latent"
+    ):  # the name is that of the kernel as the user wrote it
         fixed.components(X)

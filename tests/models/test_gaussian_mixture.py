@@ -1,4 +1,4 @@
-"""The mixture against enumeration of all assignments, a published setting, and SciPy."""
+"""The mixture against enumeration of all assignments, a published example, and SciPy."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_samplers_agree_with_enumeration_after_relabelling(
         diagnostics.scalars({k: exact.draws[k] for k in ours.draws}),
         strict=True,
     ):
-        # quantiles: the variances have heavy tails
+        # compare quantiles, because the variances have heavy tails
         for q in (0.1, 0.5, 0.9):
             at = np.quantile(y, q)
             size = diagnostics.ess(x)
@@ -50,8 +50,8 @@ def test_samplers_agree_with_enumeration_after_relabelling(
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
-def test_the_evidence_by_enumeration_is_that_by_quadrature() -> None:
-    """Two rows, two components, unit variance, means N(0, 4): four assignments, each a bivariate normal density."""
+def test_the_evidence_is_the_sum_over_all_assignments() -> None:
+    """Three rows, two components, unit variance, means N(0, 4): eight normal densities."""
     y = np.array([0.3, -1.1, 0.2])
     data = Dataset([[0.0], [1.0], [2.0]], y)
     posterior = ppgp.fit(
@@ -69,8 +69,8 @@ def test_the_evidence_by_enumeration_is_that_by_quadrature() -> None:
     assert posterior.log_evidence == pytest.approx(np.log(total), rel=1e-10)
 
 
-def test_unknown_variances_are_integrated_as_accurately() -> None:
-    """With one row: the evidence is the integral over mean and variance of a normal density."""
+def test_the_evidence_with_unknown_variances_equals_quadrature() -> None:
+    """Two equal rows: integrate a normal density over the mean and the variance."""
     data = Dataset([[0.0], [1.0]], [0.4, 0.4])
     prior = InverseGamma(3.0, 1.0)
     posterior = ppgp.target.Target(GaussianMixture(2), data).model.exact(
@@ -85,7 +85,7 @@ def test_unknown_variances_are_integrated_as_accurately() -> None:
     assert prior == GaussianMixture(2).variance
 
 
-def test_the_law_is_that_of_scipy() -> None:
+def test_the_distribution_equals_scipy() -> None:
     p, m, s = (torch.tensor(v, dtype=F64) for v in ([0.2, 0.8], [-1.0, 2.0], [0.5, 1.5]))
     law = NormalMixture(p, m, s)
     x = torch.linspace(-4, 6, 11, dtype=F64)
@@ -105,7 +105,7 @@ def test_the_law_is_that_of_scipy() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:R-hat:ppgp.errors.ConvergenceWarning")
-def test_well_apart_components_are_found_and_predicted() -> None:
+def test_well_separated_components_are_recovered_and_predicted() -> None:
     generator = torch.Generator().manual_seed(0)
     y = torch.cat(
         [
@@ -126,7 +126,7 @@ def test_well_apart_components_are_found_and_predicted() -> None:
         assert float(law.quantile(0.3)) < 2 < 8 < float(law.quantile(0.8))
 
 
-def test_label_switching_is_mended_and_reported() -> None:
+def test_label_switching_is_corrected_and_reported() -> None:
     with pytest.warns(ConvergenceWarning, match="labels switched"):
         posterior = ppgp.fit(
             GaussianMixture(2, variance=1.0), table(), Gibbs(), standardise=False, progress=False
@@ -138,7 +138,7 @@ def test_label_switching_is_mended_and_reported() -> None:
     assert float(shares[:4, 0].mean()) > float(shares[4:, 0].mean())
 
 
-def test_what_cannot_be_done_is_said() -> None:
+def test_what_is_not_supported_raises_a_clear_error() -> None:
     with pytest.raises(SettingError, match="at least 2"):
         GaussianMixture(1)
     with pytest.raises(NotApplicable, match="Gibbs or NUTS"):
@@ -151,10 +151,10 @@ def test_what_cannot_be_done_is_said() -> None:
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
 @pytest.mark.parametrize("variances", [(1.0, 9.0), (9.0, 1.0)])
-def test_components_that_a_tuple_tells_apart_keep_their_order(
+def test_components_distinguished_by_a_tuple_keep_their_order(
     variances: tuple[float, float],
 ) -> None:
-    """Sorted by their means they would stand beside the variances of one another."""
+    """Sorting them by their means would give them the variances of one another."""
     generator = torch.Generator().manual_seed(0)
     e = torch.randn(300, generator=generator, dtype=F64)
     y = torch.cat([e[:210], 6 + 3 * e[210:]])
@@ -170,7 +170,7 @@ def test_components_that_a_tuple_tells_apart_keep_their_order(
         assert float(proportion[..., wide].mean()) == pytest.approx(0.3, abs=0.1)
 
 
-def test_one_variance_for_each_component_is_not_summed_over_by_exact() -> None:
+def test_exact_refuses_one_variance_per_component() -> None:
     recipe = GaussianMixture(variance=(1.0, 9.0))
     data = Dataset(torch.arange(5.0, dtype=F64)[:, None], torch.arange(5.0, dtype=F64))
     with pytest.raises(SettingError):

@@ -1,4 +1,4 @@
-"""Exact GPs against scikit-learn and brute force."""
+"""Exact GPs against scikit-learn and explicit formulas."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DATA = Dataset(X, Y)
 MODEL = models.GP(kernels.Matern(2.5, variance=1.7, lengthscale=0.8), noise=0.05)
 
 
-def test_the_prediction_is_scikit_learns() -> None:
+def test_the_prediction_equals_scikit_learn() -> None:
     kernel = sk.ConstantKernel(1.7, "fixed") * sk.Matern(0.8, "fixed", nu=2.5)
     peer = GaussianProcessRegressor(kernel, alpha=0.05, optimizer=None).fit(X.numpy(), Y.numpy())
     mean, covariance = peer.predict(NEW.numpy(), return_cov=True)
@@ -35,7 +35,7 @@ def test_the_prediction_is_scikit_learns() -> None:
     assert np.allclose(joint.covariance_matrix[0], covariance + 0.05 * np.eye(7), atol=1e-10)
 
 
-def test_leaving_one_out_in_closed_form_is_n_refits() -> None:
+def test_closed_form_leave_one_out_equals_n_refits() -> None:
     law = MODEL.loo({}, DATA)
     for i in range(DATA.n):
         rest = [j for j in range(DATA.n) if j != i]
@@ -57,12 +57,12 @@ def test_leaving_one_out_in_closed_form_is_n_refits() -> None:
     ],
     ids=["gp", "kriging"],
 )
-def test_one_covariance_serves_all_draws_of_the_mean(
+def test_draws_of_the_mean_share_one_covariance(
     model: models.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theta = {"mean": torch.tensor([-1.0, 0.0, 2.0], dtype=torch.float64)}
     each = [replace(model, mean=float(m)) for m in theta["mean"]]
-    for budget in (2**28, 1):  # all draws at once, and one by one
+    for budget in (2**28, 1):  # all draws at once, then one by one
         monkeypatch.setattr(gp_module, "MEMORY_BUDGET", budget)
         monkeypatch.setattr(kriging_equations, "MEMORY_BUDGET", budget)
         laws = (
@@ -81,7 +81,9 @@ def test_one_covariance_serves_all_draws_of_the_mean(
                 torch.testing.assert_close(law.variance[i], alone.variance[0])
 
 
-def test_chunks_of_draws_and_rows_do_not_change_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_of_draws_and_rows_do_not_change_the_prediction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     theta = {
         "kernel.lengthscale": torch.linspace(0.5, 2, 9, dtype=torch.float64),
         "noise": torch.linspace(0.1, 0.3, 9, dtype=torch.float64),
@@ -115,7 +117,7 @@ def test_a_noise_of_zero_interpolates_and_names_duplicates() -> None:
         ppgp.fit(models.GP(noise=0.0), twice, inference.MAP(), progress=False)
 
 
-def test_rows_of_another_width_and_too_few_rows_are_one_sentence() -> None:
+def test_other_columns_and_too_few_rows_raise_a_clear_error() -> None:
     posterior = ppgp.fit(models.GP(), DATA, inference.MAP(), progress=False)
     with pytest.raises(DataError, match="2 columns, as in training"):
         posterior.predict(torch.zeros(3, 5))
@@ -124,7 +126,7 @@ def test_rows_of_another_width_and_too_few_rows_are_one_sentence() -> None:
             ppgp.fit(models.GP(), DATA.rows(slice(0, n)), inference.MAP(), progress=False)
 
 
-def test_labels_that_are_not_classes_are_one_sentence() -> None:
+def test_labels_that_are_not_classes_raise_a_clear_error() -> None:
     with pytest.raises(SettingError, match="labels 0 and 1"):
         ppgp.fit(models.LogisticRegression(), DATA, inference.MAP(), progress=False)
     species = Dataset(X, ["cat", "dog", "cow", "dog", "cat"] * 5)

@@ -1,4 +1,7 @@
-"""Noise that is known row by row: closed forms, scikit-learn, and every part of a Posterior saying the same."""
+"""Noise that is known for each row, against closed forms and scikit-learn.
+
+Every part of a Posterior must use it in the same way.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def covariance(a: Tensor, b: Tensor) -> Tensor:
     return KERNEL({}, a, b)
 
 
-def test_the_program_is_a_gaussian_of_both_noises() -> None:
+def test_the_program_has_both_noises_in_its_covariance() -> None:
     model = models.GP(KERNEL, noise=0.05, mean=priors.Normal(0.0, 1.0))
     ours = Target(model.prepare(DATA), DATA).log_density(torch.tensor([0.3], dtype=torch.float64))
     C = covariance(X, X) + torch.diag(0.05 + SD**2)
@@ -50,7 +53,7 @@ def test_the_program_is_a_gaussian_of_both_noises() -> None:
     torch.testing.assert_close(ours, theirs + prior, rtol=1e-10, atol=1e-10)
 
 
-def test_known_noise_alone_is_scikit_learns_alpha() -> None:
+def test_known_noise_alone_equals_alpha_of_scikit_learn() -> None:
     kernel = sk.ConstantKernel(1.7, "fixed") * sk.Matern(0.8, "fixed", nu=2.5)
     peer = GaussianProcessRegressor(kernel, alpha=SD.numpy() ** 2, optimizer=None).fit(
         X.numpy(), Y.numpy()
@@ -73,7 +76,7 @@ def test_known_noise_alone_is_scikit_learns_alpha() -> None:
 
 
 @pytest.mark.parametrize("model", BOTH, ids=["gp", "ordinary", "simple"])
-def test_leaving_one_out_in_closed_form_is_n_refits(model: Any) -> None:
+def test_closed_form_leave_one_out_equals_n_refits(model: Any) -> None:
     theta = {
         name: torch.full((1,), 0.2, dtype=torch.float64)
         for name in model.sites(2)
@@ -98,7 +101,7 @@ def test_leaving_one_out_in_closed_form_is_n_refits(model: Any) -> None:
 def test_neighbours_have_their_own_noise() -> None:
     theta = {"nugget": torch.full((1,), 0.05, dtype=torch.float64)}
     near = models.Kriging(KERNEL, nugget=priors.LogNormal(), neighbours=29)
-    row = torch.cdist(NEW[:1], X)[0].argmax()  # what 29 of 30 neighbours leave out
+    row = torch.cdist(NEW[:1], X)[0].argmax()  # the row that 29 of 30 neighbours leave out
     kept = [j for j in range(30) if j != int(row)]
     whole = models.Kriging(KERNEL, nugget=priors.LogNormal()).predict(
         theta, NEW[:1], DATA.rows(kept), noise_sd=NEW_SD[3:4]
@@ -108,7 +111,7 @@ def test_neighbours_have_their_own_noise() -> None:
     torch.testing.assert_close(local.variance, whole.variance)
 
 
-def test_noise_is_scaled_with_y_and_predictions_come_back() -> None:
+def test_noise_is_scaled_with_y_and_predictions_are_scaled_back() -> None:
     far = Dataset(1000 + 50 * X, -300 + 7 * Y, noise_sd=7 * SD)
     one, two = (ppgp.fit(models.GP(), d, inference.MAP(), progress=False) for d in (DATA, far))
     torch.testing.assert_close(two.data.noise_sd, one.data.noise_sd, rtol=1e-10, atol=0)
@@ -122,8 +125,8 @@ def test_noise_is_scaled_with_y_and_predictions_come_back() -> None:
     torch.testing.assert_close(one.predict(NEW, noise_sd=0.3).variance, bare.variance + 0.09)
 
 
-def test_rows_that_are_known_better_weigh_more() -> None:
-    """Two measurements at one place, no other noise: the mean is theirs weighted by precision, as the prior is wide."""
+def test_rows_with_less_noise_have_more_weight() -> None:
+    """Two measurements at one place under a wide prior: the mean is weighted by precision."""
     x = torch.tensor([[0.0], [0.0], [9.0]], dtype=torch.float64)
     data = Dataset(x, [1.0, 2.0, 0.0], noise_sd=[0.1, 0.2, 0.0])
     model = models.GP(kernels.RBF(variance=1e6, lengthscale=1.0), noise=0.0).prepare(data)
@@ -144,7 +147,7 @@ def test_rows_that_are_known_better_weigh_more() -> None:
                 recipe.prepare(table)
 
 
-def test_paths_and_components_know_the_noise() -> None:
+def test_paths_and_components_use_the_noise() -> None:
     model = models.GP(
         kernels.RBF(variance=1.0, lengthscale=0.7) + kernels.Linear(variance=0.5),
         noise=priors.LogNormal(-3.0, 1.0),
@@ -160,7 +163,7 @@ def test_paths_and_components_know_the_noise() -> None:
     torch.testing.assert_close(sum(p.mean for p in parts.values()) + constant, latent.mean)
 
 
-def test_noise_follows_rows_devices_frames_and_files(tmp_path: Path) -> None:
+def test_noise_is_kept_with_rows_devices_frames_and_files(tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y, "error": SD})
     data = Dataset.from_frame(frame, "y", noise_sd="error")
     assert data.feature_names == ("a", "b")
@@ -181,12 +184,12 @@ def test_noise_follows_rows_devices_frames_and_files(tmp_path: Path) -> None:
     )
     torch.testing.assert_close(again.log_likelihood(), posterior.log_likelihood())
     twice = ppgp.fit(posterior.model, Dataset(X, Y), inference.MAP(), progress=False)
-    assert twice.model.noise_sd is None  # prepared anew for rows whose noise is not known
+    assert twice.model.noise_sd is None  # prepared again, for rows without known noise
 
 
 @pytest.mark.parametrize("model", BOTH, ids=["gp", "kriging", "known mean"])
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
-def test_rows_held_out_of_a_search_have_their_own_noise(model: Any) -> None:
+def test_rows_held_out_of_an_optimisation_have_their_own_noise(model: Any) -> None:
     found = ppgp.fit(
         model, DATA, inference.MAP(steps=3, hold_out=0.3), standardise=False, progress=False
     )
@@ -213,7 +216,7 @@ def test_replicates_have_the_noise_of_their_rows() -> None:
     assert spread[15:].max() < 1.5
 
 
-def test_full_conformal_asks_for_the_noise_of_the_new_rows() -> None:
+def test_full_conformal_requires_the_noise_of_the_new_rows() -> None:
     posterior = ppgp.fit(models.GP(), DATA, inference.MAP(), progress=False)
     with pytest.raises(DataError, match="noise_sd of the new rows"):
         ppgp.full_conformal(posterior, NEW)
@@ -262,7 +265,7 @@ def test_comparison_scores_test_rows_with_their_noise() -> None:
     ],
     ids=["negative", "length", "linear", "other rows", "no column", "the target"],
 )
-def test_what_cannot_be_is_one_sentence(
+def test_invalid_noise_raises_a_clear_error(
     attempt: Callable[[], Any], kind: type[Exception], words: str
 ) -> None:
     with pytest.raises(kind, match=words):
@@ -282,7 +285,7 @@ def test_predict_refuses_noise_that_a_model_would_not_use() -> None:
     [lambda k: models.GP(k, noise=0), lambda k: models.Kriging(k, nugget=0)],
     ids=["gp", "kriging"],
 )
-def test_white_tells_duplicates_apart_where_there_is_no_other_noise(
+def test_white_allows_duplicates_without_other_noise(
     build: Callable[[Any], Any],
 ) -> None:
     twice = Dataset(torch.cat([X, X]), torch.cat([Y, Y + 0.1]))
@@ -293,7 +296,7 @@ def test_white_tells_duplicates_apart_where_there_is_no_other_noise(
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
-def test_the_noise_of_a_frame_is_read_by_the_name_that_it_had(tmp_path: Path) -> None:
+def test_the_noise_of_a_frame_is_read_by_its_column_name(tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": Y, "error": SD})
     data = Dataset.from_frame(frame, "y", noise_sd="error")
     assert data.noise_name == "error"

@@ -1,10 +1,11 @@
-"""Kriging against the GP that it is, its definition by contrasts, brute force, and GSLIB's KT3D."""
+"""Kriging against a GP, the definition of REML by contrasts, dense solves, and GSLIB's KT3D."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -40,9 +41,9 @@ THETA = {
 def gls(
     model: models.Kriging, X: Tensor, y: Tensor, F: Tensor, new: Tensor, F_new: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Universal kriging as the textbook's bordered system [C F; F' 0] writes it: mean and variance of f."""
+    """Return mean and variance of f from the bordered system [C F; F' 0] of universal kriging."""
     n, p = F.shape
-    C = model.kernel({}, X) + float(model.nugget) * torch.eye(n, dtype=X.dtype)  # type: ignore[arg-type]
+    C = model.kernel({}, X) + cast(float, model.nugget) * torch.eye(n, dtype=X.dtype)
     K = model.kernel({}, X, new)
     A = torch.zeros(n + p, n + p, dtype=X.dtype)
     A[:n, :n], A[:n, n:], A[n:, :n] = C, F, F.mT
@@ -70,7 +71,7 @@ def test_simple_kriging_is_a_gp_with_the_same_covariance() -> None:
 
 
 def test_universal_kriging_is_the_limit_of_a_wide_prior_on_the_trend() -> None:
-    """The trend's prior variance v enters relative to (F'C^-1F)^-1: an error of order 1 / v, and a rounding of eps v."""
+    """With prior variance v of the trend the error is of order 1 / v, and the rounding eps v."""
     v = 1e5
     wide = models.GP(KERNEL + kernels.Constant(v) + kernels.Linear(v), noise=0.2)
     law, limit = models.Kriging(KERNEL, 0.2, 1).predict({}, NEW, DATA), wide.predict({}, NEW, DATA)
@@ -81,21 +82,22 @@ def test_universal_kriging_is_the_limit_of_a_wide_prior_on_the_trend() -> None:
 @pytest.mark.parametrize(
     "drift", [0, "constant", 1, 2, torch.sin], ids=["0", "constant", "1", "2", "sin"]
 )
-def test_the_bordered_system_of_the_textbook_has_the_same_solution(
+def test_the_bordered_system_has_the_same_solution(
     drift: models.drift.Drift,
 ) -> None:
-    """With monomials of its own, neither centred nor scaled: only their span matters."""
+    """The monomials here are neither centred nor scaled: only their span matters."""
 
     def F(Z: Tensor) -> Tensor:
         one, (a, b) = torch.ones_like(Z[:, :1]), (Z[:, :1], Z[:, 1:])
         if callable(drift):
             return torch.cat([one, drift(Z)], 1)
-        return torch.cat(
-            {0: [one], "constant": [one], 1: [one, a, b], 2: [one, a, b, a * a, a * b, b * b]}[
-                drift
-            ],
-            1,
-        )  # type: ignore[index]
+        columns: dict[Any, list[Tensor]] = {
+            0: [one],
+            "constant": [one],
+            1: [one, a, b],
+            2: [one, a, b, a * a, a * b, b * b],
+        }
+        return torch.cat(columns[drift], 1)
 
     model = models.Kriging(KERNEL, 0.2, drift)
     mean, variance = gls(model, X, Y, F(X), NEW, F(NEW))
@@ -105,8 +107,8 @@ def test_the_bordered_system_of_the_textbook_has_the_same_solution(
 
 
 @pytest.mark.parametrize("p", [1, 3])
-def test_reml_is_the_density_of_any_full_set_of_contrasts(p: int) -> None:
-    """Up to |B'B| and |F'F|, which no hyperparameter enters; and it is the integral that its formula gives."""
+def test_reml_is_the_density_of_any_complete_set_of_contrasts(p: int) -> None:
+    """They agree up to |B'B| and |F'F|, which are constants; the integral over beta agrees too."""
     F = torch.cat([torch.ones(30, 1, dtype=X.dtype), X], 1)[:, :p]
     B = torch.randn(30, 30 - p, generator=torch.Generator().manual_seed(1), dtype=X.dtype)
     B = B - F @ torch.linalg.lstsq(F, B).solution
@@ -131,7 +133,7 @@ def test_reml_is_the_density_of_any_full_set_of_contrasts(p: int) -> None:
 
 
 @pytest.mark.parametrize("profile", [False, True])
-def test_the_densities_are_right_to_second_order(profile: bool) -> None:
+def test_the_densities_have_correct_second_derivatives(profile: bool) -> None:
     F = torch.cat([torch.ones(6, 1, dtype=X.dtype), X[:6]], 1)
 
     def density(log_scale: Tensor, y: Tensor) -> Tensor:
@@ -144,7 +146,7 @@ def test_the_densities_are_right_to_second_order(profile: bool) -> None:
 
 
 @every_drift
-def test_leaving_one_out_in_closed_form_is_n_refits(drift: models.drift.Drift) -> None:
+def test_closed_form_leave_one_out_equals_n_refits(drift: models.drift.Drift) -> None:
     model = models.Kriging(KERNEL, 0.2, drift)
     law = model.loo({}, DATA)
     for i in range(DATA.n):
@@ -154,31 +156,33 @@ def test_leaving_one_out_in_closed_form_is_n_refits(drift: models.drift.Drift) -
 
 
 @every_drift
-def test_a_block_is_the_mean_of_its_points(drift: models.drift.Drift) -> None:
+def test_a_block_has_the_mean_and_variance_of_its_average(drift: models.drift.Drift) -> None:
     model = models.Kriging(Matern(1.5), drift=drift)
     blocks = ppgp.discretised(NEW, (2.0, 1.0), (3, 2))
     assert blocks.shape == (9, 6, 2)
     torch.testing.assert_close(blocks.mean(1), NEW)
     law = model.block(THETA, blocks, DATA)
     for m, block in enumerate(blocks):
-        joint = model.predict(THETA, block, DATA, joint=True)
+        joint = cast(Any, model.predict(THETA, block, DATA, joint=True))
         torch.testing.assert_close(law.mean[:, m], joint.mean.mean(-1))
         covariance = joint.covariance_matrix - THETA["nugget"][:, None, None] * torch.eye(
             6, dtype=X.dtype
-        )  # type: ignore[attr-defined]
+        )
         torch.testing.assert_close(
             law.variance[:, m], covariance.mean((-2, -1)), rtol=1e-7, atol=1e-9
         )
 
 
 @every_drift
-def test_all_rows_as_neighbours_are_the_global_answer(
+def test_all_rows_as_neighbours_equal_global_kriging(
     drift: models.drift.Drift, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = models.Kriging(Matern(1.5), drift=drift)
     whole, blocks = model.predict(THETA, NEW, DATA), ppgp.discretised(NEW, (2.0, 1.0), (2, 2))
     mean, variance = model._means(THETA, blocks, DATA)
-    monkeypatch.setattr(kriging_equations, "MEMORY_BUDGET", 1)  # one place at a time
+    monkeypatch.setattr(
+        kriging_equations, "MEMORY_BUDGET", 1
+    )  # so that places are solved one at a time
     torch.testing.assert_close(
         replace(model, neighbours=30).predict(THETA, NEW, DATA).mean, whole.mean
     )
@@ -196,7 +200,7 @@ def test_all_rows_as_neighbours_are_the_global_answer(
     ],
     ids=["anisotropy", "ard", "sums"],
 )
-def test_neighbourhoods_take_every_kernel(kernel: kernels.Kernel) -> None:
+def test_neighbourhoods_accept_every_kernel(kernel: kernels.Kernel) -> None:
     model = models.Kriging(kernel)
     law = torch.distributions.LogNormal(torch.zeros(3, dtype=X.dtype), 0.3)
     with seeded(0):
@@ -214,7 +218,7 @@ def test_neighbourhoods_take_every_kernel(kernel: kernels.Kernel) -> None:
     torch.testing.assert_close(local[1], whole[1])
 
 
-def test_few_neighbours_are_kriging_from_those_alone() -> None:
+def test_few_neighbours_equal_kriging_from_those_rows() -> None:
     model = models.Kriging(Matern(1.5), drift="constant", neighbours=6)
     law, loo = model.predict(THETA, NEW, DATA), model.loo(THETA, DATA)
     for m, x in enumerate(NEW):
@@ -231,7 +235,7 @@ def test_few_neighbours_are_kriging_from_those_alone() -> None:
         model.predict(THETA, NEW, DATA, joint=True)
 
 
-def test_neighbours_on_one_line_cannot_tell_a_plane() -> None:
+def test_neighbours_on_one_line_do_not_determine_a_plane() -> None:
     line = Dataset(torch.stack([X[:, 0], X[:, 0]], 1), Y)
     with pytest.raises(NumericalError, match="more neighbours"):
         models.Kriging(KERNEL, 0.2, 1, neighbours=5).predict({}, NEW, line)
@@ -239,7 +243,7 @@ def test_neighbours_on_one_line_cannot_tell_a_plane() -> None:
         models.Kriging(KERNEL, 0.2, 1).prepare(line)
 
 
-def test_chunks_of_draws_do_not_change_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_of_draws_do_not_change_the_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
     model = models.Kriging(Matern(1.5), drift=1)
     whole, loo, joint = (
         model.predict(THETA, NEW, DATA),
@@ -249,12 +253,11 @@ def test_chunks_of_draws_do_not_change_the_answer(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(kriging_equations, "MEMORY_BUDGET", 1)
     torch.testing.assert_close(model.predict(THETA, NEW, DATA).variance, whole.variance)
     torch.testing.assert_close(model.loo(THETA, DATA).mean, loo.mean)
-    torch.testing.assert_close(
-        model.predict(THETA, NEW, DATA, joint=True).covariance_matrix, joint.covariance_matrix
-    )  # type: ignore[attr-defined]
+    again: Any = model.predict(THETA, NEW, DATA, joint=True)
+    torch.testing.assert_close(again.covariance_matrix, cast(Any, joint).covariance_matrix)
 
 
-def test_the_trend_is_generalised_least_squares() -> None:
+def test_the_trend_equals_generalised_least_squares() -> None:
     model = models.Kriging(KERNEL, 0.2, 1)
     C = KERNEL({}, X) + 0.2 * torch.eye(30, dtype=X.dtype)
     F, new = (torch.cat([torch.ones_like(Z[:, :1]), Z], 1) for Z in (X, NEW))
@@ -264,18 +267,18 @@ def test_the_trend_is_generalised_least_squares() -> None:
     torch.testing.assert_close(law.variance[0], ((new @ G) * new).sum(1))
 
 
-def test_full_conformal_sees_the_predictions_of_kriging() -> None:
+def test_full_conformal_uses_the_predictions_of_kriging() -> None:
     for drift in ("none", 1):
         model = models.Kriging(KERNEL, 0.2, drift)
-        parts = leave_one_out_parts(*model.gaussian({}, NEW, DATA))  # type: ignore[arg-type]
+        parts = leave_one_out_parts(*cast(Any, model.gaussian({}, NEW, DATA)))
         law, loo = model.predict({}, NEW, DATA), model.loo({}, DATA)
         torch.testing.assert_close(parts.mean, law.mean[0])
         torch.testing.assert_close(parts.variance, law.variance[0])
         torch.testing.assert_close(1 / parts.d, loo.variance[0])
 
 
-def test_only_the_linear_variogram_itself_enters_ordinary_kriging() -> None:
-    """Anywhere its origin lies; and it is the bordered system with -slope h in the place of a covariance."""
+def test_ordinary_kriging_uses_only_the_linear_variogram() -> None:
+    """The origin has no effect, and the bordered system has -slope h in place of a covariance."""
     model = models.Kriging(LinearVariogram(0.7), 0.1)
     here, far = model.latent({}, NEW, DATA), model.latent({}, NEW + 1000, Dataset(X + 1000, Y))
     torch.testing.assert_close(here.mean, far.mean)
@@ -289,7 +292,7 @@ def test_only_the_linear_variogram_itself_enters_ordinary_kriging() -> None:
     torch.testing.assert_close(here.variance[0], -(weights * right).sum(0))
 
 
-def test_an_external_drift_is_no_coordinate() -> None:
+def test_an_external_drift_is_not_a_coordinate() -> None:
     height = torch.sin(X[:, :1])
     with_column = Dataset(torch.cat([X, height], 1), Y)
     one = models.Kriging(KERNEL, 0.2, (2,)).predict(
@@ -300,8 +303,8 @@ def test_an_external_drift_is_no_coordinate() -> None:
     torch.testing.assert_close(one.variance, two.variance)
 
 
-def test_draws_and_modes_recover_what_the_data_were_drawn_from() -> None:
-    """REML of the sill of white noise is the unbiased variance, ML the biased one: n - p and n in the denominator."""
+def test_reml_is_unbiased_and_ml_is_not() -> None:
+    """The sill of white noise is the variance with denominator n - p by REML, and n by ML."""
     noise = models.Kriging(White(priors.Flat()), 1e-12, 1)
     F = torch.cat([torch.ones_like(X[:, :1]), X], 1)
     residual = Y - F @ torch.linalg.lstsq(F, Y[:, None]).solution[:, 0]
@@ -323,7 +326,7 @@ def test_missing_priors_are_centred_on_the_data() -> None:
     assert one.prepare(DATA) == one
 
 
-def test_rows_at_one_place_are_repeats_under_a_nugget_and_refused_without() -> None:
+def test_rows_at_one_place_need_a_nugget() -> None:
     twice = Dataset(torch.cat([X, X[3:4]]), torch.cat([Y, Y[3:4] + 1]))
     with pytest.raises(DataError, match="duplicates in rows 3, 30"):
         models.Kriging(KERNEL, 0.0).prepare(twice)
@@ -350,12 +353,12 @@ def test_rows_at_one_place_are_repeats_under_a_nugget_and_refused_without() -> N
         ({"mean": 2.0}, 'drift="none"'),
     ],
 )
-def test_a_bad_option_is_one_sentence(options: dict, words: str) -> None:
+def test_an_invalid_option_raises_a_clear_error(options: dict, words: str) -> None:
     with pytest.raises(SettingError, match=words):
         models.Kriging(**options)
 
 
-def test_a_bad_drift_or_block_is_one_sentence() -> None:
+def test_an_invalid_drift_or_block_raises_a_clear_error() -> None:
     with pytest.raises(DataError, match="name columns"):
         models.Kriging(drift=(7,)).prepare(DATA)
     with pytest.raises(DataError, match="correct the function"):
@@ -373,11 +376,11 @@ def test_a_bad_drift_or_block_is_one_sentence() -> None:
         ppgp.block_kriging(gp, NEW[:, None])
 
 
-# -- GSLIB ---------------------------------------------------------------------------------------------------------
+# -- GSLIB ------------------------------------------------------------------------------
 
 
 def grid(path: Path) -> tuple[dict[str, float], np.ndarray]:
-    """Header and rows, north first, of an ESRI ascii grid (with notes behind it, or not)."""
+    """Return the header and the rows, north first, of an ESRI ascii grid; skip trailing notes."""
     head, rows = {}, []
     for line in path.read_text().splitlines():
         words = line.split()
@@ -391,7 +394,7 @@ def grid(path: Path) -> tuple[dict[str, float], np.ndarray]:
 
 
 def centres(head: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
-    """East and north of the cells, north ascending."""
+    """Return the east and north coordinates of the cells, north ascending."""
     dx, dy = head.get("DX", head.get("CELLSIZE", 0.0)), head.get("DY", head.get("CELLSIZE", 0.0))
     x = head["XLLCENTER"] if "XLLCENTER" in head else head["XLLCORNER"] + dx / 2
     y = head["YLLCENTER"] if "YLLCENTER" in head else head["YLLCORNER"] + dy / 2
@@ -400,8 +403,8 @@ def centres(head: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.data("kriging/kt3d")
 @pytest.mark.parametrize(("test", "drift"), [(1, "constant"), (2, 1)])
-def test_kt3d(test: int, drift: models.drift.Drift, data_dir: Path) -> None:
-    """Its answers have 8 digits; its exponential is exp(-3 h / range)."""
+def test_kt3d_of_gslib(test: int, drift: models.drift.Drift, data_dir: Path) -> None:
+    """KT3D prints 8 digits, and its exponential is exp(-3 h / range)."""
     folder = data_dir / "kriging" / "kt3d"
     table = np.loadtxt(folder / "test_data.txt")
     data = Dataset(table[:, :2], table[:, 2])
@@ -417,8 +420,8 @@ def test_kt3d(test: int, drift: models.drift.Drift, data_dir: Path) -> None:
 
 
 @pytest.mark.data("kriging/kt3d")
-def test_an_external_drift_from_a_model_of_heights(data_dir: Path) -> None:
-    """Heights between the cells' centres are bilinear."""
+def test_an_external_drift_from_an_elevation_model(data_dir: Path) -> None:
+    """Heights between the centres of the cells are interpolated bilinearly."""
     folder = data_dir / "kriging" / "kt3d"
     table = np.loadtxt(folder / "test_data.txt")
     head, heights = grid(folder / "test3_dem.asc")
@@ -434,9 +437,12 @@ def test_an_external_drift_from_a_model_of_heights(data_dir: Path) -> None:
 
 
 @pytest.mark.data("kriging/meuse.csv")
-def test_the_meuse_varies_less_along_the_river_than_across(data_dir: Path) -> None:
-    """155 samples on a bank that runs to the north-east, by REML: a range across half that along. The maximised likelihood is
-    some 6 nats above that of no anisotropy (ratio 1), to which the other angle falls back."""
+def test_the_meuse_data_vary_less_along_the_river_than_across(data_dir: Path) -> None:
+    """By REML on 155 samples, the range across the bank is about half the range along it.
+
+    The bank runs to the north-east. The maximised likelihood is some 6 nats above that of no
+    anisotropy (ratio 1), which the other angle returns to.
+    """
     import pandas as pd
 
     frame = pd.read_csv(data_dir / "kriging" / "meuse.csv")

@@ -1,4 +1,4 @@
-"""The closed form of linear regression against quadrature, other libraries, NUTS and its own limits."""
+"""The closed form of linear regression against quadrature, other libraries, NUTS and limits."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def test_exact_agrees_with_nuts(model: LinearRegression) -> None:
 
 
 @pytest.mark.parametrize("model", EVERY[:4] + EVERY[5:], ids=repr)
-def test_the_evidence_is_the_integral(model: LinearRegression) -> None:
-    """By importance sampling from the Laplace approximation, widened; five standard errors of the estimate."""
+def test_the_evidence_equals_importance_sampling(model: LinearRegression) -> None:
+    """Sample from the Laplace approximation; agree within five standard errors of the estimate."""
     data = table(12, 2)
     ours = exact(model, data).log_evidence
     laplace = ppgp.fit(model, data, Laplace(draws=20_000), standardise=False, progress=False)
@@ -87,8 +87,11 @@ def test_the_evidence_is_the_integral(model: LinearRegression) -> None:
     assert ours == pytest.approx(estimate, abs=5 * error + 0.01)
 
 
-def test_the_normal_inverse_gamma_posterior_is_the_textbook_one() -> None:
-    """Gelman et al. (2013), section 14.2: Student-t predictive, inverse-gamma noise, and the multivariate-t evidence."""
+def test_the_normal_inverse_gamma_posterior_equals_the_formulas() -> None:
+    """Gelman et al. (2013), section 14.2.
+
+    The prediction is Student-t, the noise inverse-gamma, and the evidence multivariate-t.
+    """
     data = table(20, 2)
     posterior = exact(NIG, data, 50_000)
     Phi = np.column_stack([data.X.numpy(), np.ones(20)])
@@ -110,7 +113,7 @@ def test_the_normal_inverse_gamma_posterior_is_the_textbook_one() -> None:
     assert posterior.log_evidence == pytest.approx(evidence, rel=1e-9)
 
 
-def test_ols_and_ridge_are_its_limits() -> None:
+def test_least_squares_and_ridge_are_special_cases() -> None:
     data = table()
     ols = exact(LinearRegression(Flat(), Flat(), Flat()), data)
     w = np.linalg.lstsq(np.column_stack([data.X, np.ones(30)]), data.y.numpy(), rcond=None)[0]
@@ -119,9 +122,9 @@ def test_ols_and_ridge_are_its_limits() -> None:
     ridge = exact(LinearRegression(Normal(0.0, sd), Flat(), noise), data)
     peer = Ridge(alpha=noise / sd**2).fit(data.X, data.y)
     np.testing.assert_allclose(ridge.predict(data.X).mean, peer.predict(data.X), rtol=1e-9)
-    assert float(ppgp.fit(
-        LinearRegression(Normal(0.0, sd), Flat(), noise), data, MAP(), standardise=False, progress=False
-    ).draws["bias"]) == pytest.approx(peer.intercept_, rel=1e-6)  # fmt: skip
+    model = LinearRegression(Normal(0.0, sd), Flat(), noise)
+    mode = ppgp.fit(model, data, MAP(), standardise=False, progress=False)
+    assert float(mode.draws["bias"]) == pytest.approx(peer.intercept_, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +185,7 @@ def test_a_saved_exact_posterior_predicts_the_same(tmp_path: object) -> None:
     assert again.log_evidence == posterior.log_evidence
 
 
-def test_what_has_no_closed_form_says_which_method_does() -> None:
+def test_models_without_a_closed_form_name_another_method() -> None:
     with pytest.raises(NotApplicable, match="Normal or Flat"):
         exact(LinearRegression(StudentT(3.0)), table())
     with pytest.raises(NotApplicable, match="InverseGamma"):
@@ -246,7 +249,7 @@ def test_categories_of_a_frame_become_columns_and_new_frames_are_read_by_name() 
         Dataset.from_frame(missing, "y", one_hot=True)
 
 
-def test_weights_of_any_scale_are_started_near() -> None:
+def test_weights_of_any_scale_start_near_the_mode() -> None:
     start = LinearRegression().start(Dataset(table().X, table().y * 1e9))
     assert isinstance(start["weight"], Tensor)
     assert float(start["weight"].abs().max()) > 1e8

@@ -14,7 +14,7 @@ from ppgp import inference, models, priors
 from ppgp.data import Dataset
 
 
-def test_flat_priors_give_least_squares_in_the_units_of_the_data() -> None:
+def test_flat_priors_give_least_squares_in_data_units() -> None:
     X, y = load_diabetes(return_X_y=True, scaled=False)
     model = models.LinearRegression(priors.Flat(), priors.Flat(), priors.Flat())
     found = ppgp.fit(model, Dataset(X, y), inference.MAP(), progress=False).coefficients()
@@ -24,7 +24,7 @@ def test_flat_priors_give_least_squares_in_the_units_of_the_data() -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["lbfgs", "newton", "adam"])
-def test_map_of_logistic_regression_is_scikit_learns_ridge(optimizer: str) -> None:
+def test_map_of_logistic_regression_equals_scikit_learn(optimizer: str) -> None:
     X, y = load_breast_cancer(return_X_y=True)
     X = StandardScaler().fit_transform(X)
     peer = ScikitLogistic(C=1.0, tol=1e-10, max_iter=5000).fit(X, y)

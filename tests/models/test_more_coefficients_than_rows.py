@@ -1,10 +1,10 @@
-"""Linear regression where the rows leave directions of the coefficients to the prior alone."""
+"""Linear regression with directions of the coefficients that only the prior determines."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ from ppgp.priors import Flat, InverseGamma, LogNormal, Normal
 
 F64 = torch.float64
 gaussian: Any = stats.multivariate_normal
-S2 = 0.3  # of the noise
+S2 = 0.3  # the noise variance
 
 
 def normals(*shape: int, seed: int = 0) -> Tensor:
@@ -56,7 +56,7 @@ def decomposed(Phi: Tensor, mean: float = 0.4) -> Decomposition:
 
 @pytest.mark.parametrize("Phi", DESIGNS.values(), ids=DESIGNS.keys())
 @pytest.mark.parametrize("conjugate", [False, True])
-def test_moments_and_evidence_are_those_of_the_dense_formulas(Phi: Tensor, conjugate: bool) -> None:
+def test_moments_and_evidence_equal_the_dense_formulas(Phi: Tensor, conjugate: bool) -> None:
     d, y, p = decomposed(Phi), normals(len(Phi), seed=1), Phi.shape[1]
     prior = torch.diag(torch.linspace(0.5, 2.0, p, dtype=F64) ** 2) * (S2 if conjugate else 1.0)
     covariance = torch.linalg.inv(Phi.mT @ Phi / S2 + torch.linalg.inv(prior))
@@ -71,8 +71,8 @@ def test_moments_and_evidence_are_those_of_the_dense_formulas(Phi: Tensor, conju
     )
 
 
-def test_draws_and_predictions_keep_the_prior_where_no_row_speaks() -> None:
-    """The predictive variance at new rows, in the null space of the training rows too."""
+def test_draws_and_predictions_keep_the_prior_in_the_null_space() -> None:
+    """The variance at new rows is also right in the null space of the training rows."""
     data = Dataset(WIDE, normals(6, seed=1))
     model = LinearRegression(Normal(0.0, 1.0), 0.0, S2)
     posterior = ppgp.fit(model, data, Exact(draws=40_000), standardise=False, progress=False)
@@ -96,8 +96,10 @@ def test_draws_and_predictions_keep_the_prior_where_no_row_speaks() -> None:
     ids=repr,
 )
 @pytest.mark.parametrize("size", [1.0, 1e7])
-def test_the_evidence_is_the_integral_over_the_noise(model: LinearRegression, size: float) -> None:
-    """In any units of y: residuals of 0, as more coefficients than rows leave them, say nothing of the scale."""
+def test_the_evidence_equals_the_integral_over_the_noise(
+    model: LinearRegression, size: float
+) -> None:
+    """In any units of y: residuals of 0, from too many coefficients, do not show the scale."""
     X, y = WIDE, size * normals(6, seed=1)
     posterior = ppgp.fit(model, Dataset(X, y), Exact(), standardise=False, progress=False)
     law = model.sites(10)["noise"].distribution(X)
@@ -108,7 +110,7 @@ def test_the_evidence_is_the_integral_over_the_noise(model: LinearRegression, si
     def joint(t: float) -> float:
         s = math.exp(t)
         C = (s if model.conjugate else 1.0) * K + s * torch.eye(6, dtype=F64)
-        if flat:  # the constant integrated out against density 1
+        if flat:  # integrate the constant out under density 1
             solved = torch.linalg.solve(C, torch.stack([y, torch.ones_like(y)], 1))
             weight = float(solved[:, 1].sum())
             square = float(y @ solved[:, 0]) - float(solved[:, 0].sum()) ** 2 / weight
@@ -128,7 +130,7 @@ def test_the_evidence_is_the_integral_over_the_noise(model: LinearRegression, si
     assert posterior.log_evidence == pytest.approx(highest + math.log(total), rel=1e-6)
 
 
-def test_gibbs_walks_the_null_space_too() -> None:
+def test_gibbs_explores_the_null_space() -> None:
     data = Dataset(WIDE, normals(6, seed=1))
     model = LinearRegression(Normal(0.0, 1.0), 0.0, S2)
     found = (
@@ -140,7 +142,7 @@ def test_gibbs_walks_the_null_space_too() -> None:
     torch.testing.assert_close(found.std(0), covariance.diagonal().sqrt(), rtol=0.05, atol=0.0)
 
 
-def test_a_noise_that_nothing_bounds_is_refused() -> None:
+def test_an_improper_posterior_of_the_noise_is_refused() -> None:
     data = Dataset(WIDE[:3], [1.0, 2.0, 4.0])
     with pytest.raises(DataError, match="noise"):
         ppgp.fit(
@@ -154,8 +156,8 @@ def test_a_noise_that_nothing_bounds_is_refused() -> None:
 
 @pytest.mark.parametrize("fixed", ["weight", "bias"])
 @pytest.mark.parametrize("standardise", [False, True])
-def test_coefficients_with_a_fixed_number(fixed: str, standardise: bool) -> None:
-    """They give the mean of y, or the log-odds, at the training rows."""
+def test_coefficients_with_one_of_them_fixed(fixed: str, standardise: bool) -> None:
+    """The coefficients reproduce the mean of y, or the log-odds, at the training rows."""
     X = normals(30, 2)
     labels = (X[:, 0] + 0.5 * normals(30, seed=1) > 0).to(F64)
     for model, y in (
@@ -163,8 +165,8 @@ def test_coefficients_with_a_fixed_number(fixed: str, standardise: bool) -> None
         (LogisticRegression(), labels),
         (SoftmaxRegression(), labels),
     ):
-        recipe = replace(model, **{fixed: 0.0})  # type: ignore[arg-type]
-        if standardise and fixed == "bias":  # beside free weights it has no equivalent there
+        recipe = replace(model, **cast(Any, {fixed: 0.0}))
+        if standardise and fixed == "bias":  # beside free weights it has no standardised equivalent
             with pytest.raises(SettingError, match="standardise=False"):
                 ppgp.fit(recipe, Dataset(X, y), ppgp.inference.MAP(), progress=False)
             continue

@@ -1,4 +1,4 @@
-"""Functions drawn from the posterior: their mean and covariance are the exact ones, and they are functions."""
+"""Functions drawn from the posterior: exact moments, and one value per row."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def table(n: int = 8) -> Dataset:
 
 
 def fixed(kernel: Kernel) -> Posterior:
-    """A posterior with hyperparameters that are known: a fit of the noise alone, put back to a number that is known too."""
+    """Return a posterior with known hyperparameters: only the noise is fitted, then overwritten."""
     posterior = ppgp.fit(GP(kernel, mean=0.2), table(), inference.MAP(steps=1), progress=False)
     posterior.draws["noise"] = torch.full((1, 1), 0.05, dtype=torch.float64)
     return posterior
 
 
 def close_to(f: Tensor, mean: Tensor, covariance: Tensor) -> None:
-    """Within 5 standard errors, each computed from the samples themselves: 5 as some 60 figures are compared a kernel."""
+    """Assert agreement within 5 standard errors of the samples, for some 60 figures per kernel."""
     error = f.std(0) / len(f) ** 0.5
     assert bool(((f.mean(0) - mean).abs() < 5 * error + 1e-9).all())
     centred = f - mean
@@ -76,13 +76,14 @@ def close_to(f: Tensor, mean: Tensor, covariance: Tensor) -> None:
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 @pytest.mark.parametrize("features", [None, 32], ids=["exact", "fourier"])
 @pytest.mark.parametrize("kernel", SPECTRAL, ids=lambda k: repr(k)[:40])
-def test_mean_and_covariance_are_those_of_the_posterior(
+def test_mean_and_covariance_equal_those_of_the_posterior(
     kernel: Kernel, features: int | None
 ) -> None:
     posterior = fixed(kernel)
     X = torch.randn(5, 2, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
     joint = posterior.predict(X, joint=True).distribution
-    offset, scale = posterior.scaler.y_mean, posterior.scaler.y_sd  # type: ignore[union-attr]
+    assert posterior.scaler is not None
+    offset, scale = posterior.scaler.y_mean, posterior.scaler.y_sd
     noise = 0.05 * torch.eye(5, dtype=torch.float64)
     f = posterior.pathwise(SAMPLES, features=features, seed=3)(X)
     assert f.shape == (SAMPLES, 5)
@@ -98,7 +99,7 @@ def test_prior_functions_have_the_covariance_of_the_kernel(kernel: Kernel) -> No
 
 
 def test_functions_become_normal_as_features_grow() -> None:
-    """The increments of few features have heavy tails (they mix variances), those of many have the kurtosis 3 of a normal law."""
+    """With few features increments mix variances, with heavy tails; with many the kurtosis is 3."""
     X = torch.tensor([[0.0], [0.7]], dtype=torch.float64)
 
     def kurtosis(features: int) -> float:
@@ -115,8 +116,8 @@ def test_functions_become_normal_as_features_grow() -> None:
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 @pytest.mark.parametrize("features", [None, 64])
-def test_they_are_functions(features: int | None) -> None:
-    """One row has one value, whatever is asked with it and when; and the same seed gives the same functions."""
+def test_each_row_has_one_value(features: int | None) -> None:
+    """The value of a row does not depend on the other rows; equal seeds give equal functions."""
     posterior = fixed(RBF(1.3, 0.8))
     X = torch.linspace(-2, 2, 80, dtype=torch.float64).reshape(-1, 2)
     f = posterior.pathwise(7, features=features, seed=3)
@@ -126,26 +127,26 @@ def test_they_are_functions(features: int | None) -> None:
     )
     assert torch.equal(posterior.pathwise(7, features=features, seed=3)(X), all_at_once)
     assert not torch.equal(posterior.pathwise(7, features=features, seed=4)(X), all_at_once)
-    near = f(X + 1e-5)  # a smooth function, whose slope is of the order of 1
+    near = f(X + 1e-5)  # the function is smooth, with slopes of order 1
     assert float((near - all_at_once).abs().max()) < 2e-3
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
-def test_functions_over_draws_of_the_hyperparameters_are_of_the_mixture() -> None:
+def test_functions_over_draws_of_hyperparameters_have_the_moments_of_the_mixture() -> None:
     posterior = ppgp.fit(GP(RBF()), table(), inference.Laplace(draws=30), progress=False)
     X = table().X[:3] + 0.3
     f = posterior.pathwise(SAMPLES, features=16, seed=0)(X)
     latent = posterior.latent(X)
     assert bool(((f.mean(0) - latent.mean).abs() < 5 * f.std(0) / SAMPLES**0.5).all())
     products = (f - latent.mean).square()
-    # the draws are chosen at random: that is part of the spread of the samples
+    # each function has a random draw, which adds to the variance of the samples
     assert bool(
         ((products.mean(0) - latent.variance).abs() < 5 * products.std(0) / SAMPLES**0.5).all()
     )
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
-def test_what_cannot_be_drawn_is_refused_with_advice() -> None:
+def test_what_cannot_be_drawn_is_refused() -> None:
     with pytest.raises(NotApplicable, match="features=None"):
         fixed(Periodic(1.0, 1.0, 1.0)).pathwise(3)
     assert fixed(Periodic(1.0, 1.0, 1.0)).pathwise(3, features=None)(table().X).shape == (3, 8)
@@ -156,7 +157,7 @@ def test_what_cannot_be_drawn_is_refused_with_advice() -> None:
         linear.pathwise(3)
 
 
-def test_white_of_a_training_row_is_not_that_of_another_row_at_its_place() -> None:
+def test_white_differs_between_a_training_row_and_a_new_row_at_its_place() -> None:
     X = torch.tensor([[0.0], [0.0], [0.6], [1.5]], dtype=torch.float64)
     data = Dataset(X, [0.3, 0.9, 0.2, -0.4])
     model = GP(RBF(1.0, 0.8) + White(0.5), noise=0.1)
@@ -164,7 +165,7 @@ def test_white_of_a_training_row_is_not_that_of_another_row_at_its_place() -> No
     found = model.pathwise({}, data, 20_000, None, torch.Generator().manual_seed(0))(at)
     law = GP(RBF(1.0, 0.8), noise=0.6).predict(
         {}, at, data, joint=True
-    )  # the rows' White and noise as one
+    )  # White and the noise of the rows together
     torch.testing.assert_close(found.mean(0), law.mean[0], atol=0.03, rtol=0)  # 4 standard errors
     wanted = law.covariance_matrix[0] - 0.1 * torch.eye(3, dtype=torch.float64)
     torch.testing.assert_close(torch.cov(found.mT), wanted, atol=0.03, rtol=0)

@@ -1,4 +1,4 @@
-"""Predictions of a user's program: discrete sites given the data, undrawn sites drawn often enough, a seed, nested plates."""
+"""Predictions of a user's program: inferred discrete sites, repeated runs, seed, nested plates."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def numbers(*values: float) -> Tensor:
 
 
 def at(program: Any, data: dict[str, Any], **draws: Tensor) -> ppgp.Posterior:
-    """A posterior of given draws, [draw, ...]."""
+    """Return a posterior with the given draws, [draw, ...]."""
     return ppgp.Posterior(
         Program(program),
         data,
@@ -52,13 +52,13 @@ def sign(n: int, y: Tensor | None = None) -> None:
 
 @pytest.mark.parametrize("draws", [1, 20])
 def test_a_discrete_site_of_all_rows_is_inferred_from_the_data(draws: int) -> None:
-    """Its prior is even; the data say +5 in one case, and leave 3 : 1 in the other."""
+    """With equal prior odds, the data determine +5 in one case and odds of 3 in the other."""
     clear = at(
         sign, {"n": 2, "y": numbers(5.1, 4.0)}, sd=torch.full((draws,), 1.1, dtype=F64)
     ).predict(n=3)
     assert bool(((clear["y"].mean - 5).abs() < 1e-6).all())
     assert bool(((clear["y"].std - 1.1).abs() < 1e-6).all())
-    close = math.log(3) / 5  # two observations of sd 2 at this place: odds of 3
+    close = math.log(3) / 5  # two observations with sd 2 at this value give odds of 3
     found = at(
         sign, {"n": 2, "y": numbers(close, close)}, sd=torch.full((draws,), 2.0, dtype=F64)
     ).predict(n=3)
@@ -76,7 +76,7 @@ def lifted(x: Tensor, y: Tensor | None = None) -> None:
         pyro.sample("y", dist.Normal(x + 5 * k, number(0.3)), obs=y)
 
 
-def test_a_discrete_site_of_rows_is_that_of_the_fit_for_the_same_rows_alone() -> None:
+def test_a_discrete_site_of_rows_is_reused_only_for_the_same_rows() -> None:
     x = torch.zeros(4, dtype=F64)
     posterior = at(lifted, {"x": x, "y": numbers(0, 5, 0.1, 5.2)}, p=numbers(0.3))
     again = posterior.predict(x=x.clone())
@@ -132,7 +132,7 @@ def test_a_new_group_has_the_mixture_of_its_prior_after_one_draw() -> None:
     a = numbers(-2, -1, 0, 1)
     posterior = at(groups, {"g": torch.arange(4), "y": a}, mu=numbers(-0.9), a=a[None])
     known = posterior.predict(g=torch.arange(4))
-    assert known.draws == 1  # exact: nothing is drawn
+    assert known.draws == 1  # exact, because nothing is drawn
     first, second, other = (
         posterior.predict(g=torch.tensor([0, 4]), new=1, seed=s)["y"] for s in (0, 0, 1)
     )
@@ -144,7 +144,7 @@ def test_a_new_group_has_the_mixture_of_its_prior_after_one_draw() -> None:
     assert float(first.std[0]) == pytest.approx(0.1)
 
 
-def test_drawn_sites_of_another_shape_are_one_sentence() -> None:
+def test_drawn_sites_of_another_shape_raise_a_clear_error() -> None:
     def program(G: int, y: Tensor | None = None) -> None:
         with pyro.plate("groups", G):
             a = pyro.sample("a", dist.Normal(number(0), number(5)))
@@ -154,7 +154,7 @@ def test_drawn_sites_of_another_shape_are_one_sentence() -> None:
         at(program, {"G": 2, "y": numbers(0, 1)}, a=numbers(0, 1)[None]).predict(G=3)
 
 
-def test_plates_within_plates_are_laid_end_to_end() -> None:
+def test_nested_plates_are_concatenated() -> None:
     def program(rows: Tensor, columns: Tensor, y: Tensor | None = None) -> None:
         mu = pyro.sample("mu", dist.Normal(number(0), number(5)))
         with pyro.plate("rows", len(rows), dim=-2), pyro.plate("columns", len(columns), dim=-1):
@@ -167,7 +167,7 @@ def test_plates_within_plates_are_laid_end_to_end() -> None:
     assert torch.allclose(found.variance, torch.full((12,), 1.25, dtype=F64))
 
 
-def test_a_mixture_as_the_law_of_y_predicts() -> None:
+def test_a_mixture_as_the_distribution_of_y_predicts() -> None:
     def program(n: int, y: Tensor | None = None) -> None:
         p = pyro.sample("p", dist.Beta(number(2), number(2)))
         with pyro.plate("rows", n):
@@ -182,7 +182,7 @@ def test_a_mixture_as_the_law_of_y_predicts() -> None:
     assert torch.allclose(found.mean, numbers(1.5, 1.5), atol=4 * 5 * math.sqrt(0.21 / found.draws))
 
 
-def test_names_of_arguments_may_be_those_of_predict() -> None:
+def test_arguments_may_have_the_names_of_those_of_predict() -> None:
     def program(X: Tensor, joint: float = 1.0, seed: float = 0.0, y: Tensor | None = None) -> None:
         w = pyro.sample("w", dist.Normal(torch.zeros(2, dtype=F64), 1.0).to_event(1))
         with pyro.plate("rows", len(X)):

@@ -1,4 +1,4 @@
-"""Separation is noticed for every mix of flat, nearly flat, proper and fixed coefficients, and only along free ones."""
+"""Separation is detected for all combinations of flat, nearly flat, proper and fixed priors."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ PROPER, WIDE = Normal(0.0, 1.0), Normal(0.0, 1e4)
         (AROUND_0, StudentT(1.0), PROPER, False),
         (ABOVE_3, Flat(), Flat(), True),
         (ABOVE_3, WIDE, WIDE, True),
-        (ABOVE_3, Flat(), PROPER, False),  # the weight grows no further than the bias lets it
+        (ABOVE_3, Flat(), PROPER, False),  # the bias bounds the weight
         (ABOVE_3, Flat(), 0.0, False),
         (OVERLAP, Flat(), Flat(), False),
         (OVERLAP, WIDE, WIDE, False),
     ],
 )
 @pytest.mark.parametrize("kind", [LogisticRegression, SoftmaxRegression])
-def test_only_free_coefficients_separate(
+def test_only_free_coefficients_count_as_separating(
     kind: type[LogisticRegression | SoftmaxRegression],
     data: Dataset,
     weight: PriorLike,
@@ -54,7 +54,7 @@ def test_only_free_coefficients_separate(
 
 
 @pytest.mark.parametrize(("scales", "noticed"), [((1e4, 1.0), True), ((1.0, 1e4), False)])
-def test_coefficients_are_judged_one_by_one(scales: tuple[float, ...], noticed: bool) -> None:
+def test_coefficients_are_checked_one_by_one(scales: tuple[float, ...], noticed: bool) -> None:
     """The first column separates the classes, the second does not."""
     data = Dataset(
         torch.cat([AROUND_0.X, torch.tensor([[1.0], [-1.0], [1.0], [-1.0]])], 1), AROUND_0.y
@@ -62,13 +62,13 @@ def test_coefficients_are_judged_one_by_one(scales: tuple[float, ...], noticed: 
     assert bool(LogisticRegression(Normal(0.0, scales)).check_identifiability(data)) is noticed
 
 
-def test_the_units_of_a_column_count() -> None:
-    """A prior of sd 1 on the weight of a column in the thousands holds nothing."""
+def test_the_scale_of_a_column_matters() -> None:
+    """A prior with sd 1 on the weight of a column in the thousands is nearly flat."""
     assert LogisticRegression().check_identifiability(Dataset(1000 * AROUND_0.X, AROUND_0.y))
     assert not LogisticRegression().check_identifiability(AROUND_0)
 
 
-def test_a_third_class_may_be_the_only_one_that_is_separated() -> None:
+def test_one_of_three_classes_is_separated() -> None:
     X = torch.tensor([[-1.0], [1.0], [-0.5], [2.0], [30.0], [31.0]], dtype=torch.float64)
     data = Dataset(X, [0.0, 0.0, 1.0, 1.0, 2.0, 2.0])
     found = SoftmaxRegression(WIDE, WIDE, classes=3).check_identifiability(data)
@@ -76,7 +76,7 @@ def test_a_third_class_may_be_the_only_one_that_is_separated() -> None:
     assert "in part" in found[0]
 
 
-def test_a_fit_warns() -> None:
+def test_a_fit_warns_about_separation() -> None:
     with pytest.warns(ConvergenceWarning, match="separate the classes perfectly"):
         ppgp.fit(
             LogisticRegression(Flat(), PROPER), AROUND_0, MAP(), standardise=False, progress=False

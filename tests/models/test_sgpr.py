@@ -1,4 +1,4 @@
-"""Sparse GP regression: the bounds, their limits, their gradients; chunks; prediction against brute force."""
+"""Sparse GP regression: bounds, limits, gradients, chunks, and predictions by dense formulas."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def thetas(draws: int = 4, d: int = 2) -> dict[str, Tensor]:
 def dense(
     model: models.SGPR, theta: dict[str, Tensor], data: Dataset, i: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Knn, Qnn with the inverse of Kmm itself, and the noise, at draw i."""
+    """Return Knn, Qnn from the inverse of Kmm, and the noise, at draw i."""
     one = {k: v[i] for k, v in theta.items()}
     k, Z = under("kernel", one), model.Z
     assert Z is not None
@@ -84,14 +84,14 @@ def test_the_evidence_lies_between_the_bounds(selection: str) -> None:
     assert float(single[0]) == pytest.approx(float(lower[0]))
 
 
-def test_at_all_rows_the_bounds_are_the_evidence_and_predictions_the_exact_gps() -> None:
+def test_with_all_rows_bounds_and_predictions_equal_the_exact_gp() -> None:
     data, theta = waves(30), thetas()
     model, exact = models.SGPR(KERNEL, inducing=30).prepare(data), models.GP(KERNEL)
     lower, upper = model.bounds(theta, data)
     for i in range(4):
         one = {k: v[i : i + 1] for k, v in theta.items()}
         evidence = normal(data.y, exact._covariance({k: v[0] for k, v in one.items()}, data.X))
-        # what the jitter takes away: at most its size a row, over the noise
+        # the jitter takes away at most its size per row, over the noise
         slack = 30 * 30 * sparse.JITTER * float(one["kernel.variance"] / one["noise"])
         assert float(lower[i]) == pytest.approx(float(evidence), abs=slack)
         assert float(upper[i]) == pytest.approx(float(evidence), abs=slack)
@@ -107,7 +107,7 @@ def test_at_all_rows_the_bounds_are_the_evidence_and_predictions_the_exact_gps()
     [White(0.3), kernels.Scale(White(0.5), 0.6), White(0.3) * kernels.RBF(1.0, 0.7)],
     ids=["white", "scaled", "product"],
 )
-def test_white_is_noise_that_no_inducing_variable_has(white: kernels.Kernel) -> None:
+def test_white_counts_as_noise(white: kernels.Kernel) -> None:
     data, kernel = waves(30), kernels.RBF(1.2, 0.5) + white
     model, exact = (
         models.SGPR(kernel, inducing=30, noise=0.1).prepare(data),
@@ -135,13 +135,13 @@ def test_white_is_noise_that_no_inducing_variable_has(white: kernels.Kernel) -> 
     assert float(few[0]) < evidence < float(few[1])
 
 
-def test_a_white_of_many_sizes_is_refused() -> None:
+def test_a_white_that_differs_between_rows_is_refused() -> None:
     with pytest.raises(NotApplicable, match="the same in every row"):
         models.SGPR(kernels.RBF() + White() * kernels.Linear(), inducing=5).prepare(waves(30))
 
 
-def test_leaving_one_out_is_n_refits() -> None:
-    """The inducing inputs stay where they are."""
+def test_closed_form_leave_one_out_equals_n_refits() -> None:
+    """The inducing inputs stay the same in all refits."""
     data, theta = waves(20), thetas(2)
     model = models.SGPR(KERNEL, inducing=6).prepare(data)
     found = model.loo(theta, data)
@@ -152,8 +152,8 @@ def test_leaving_one_out_is_n_refits() -> None:
         torch.testing.assert_close(found.variance[:, i], law.variance[:, 0], atol=1e-8, rtol=1e-8)
 
 
-def test_q_of_u_is_the_optimum_of_its_formula() -> None:
-    """N(Kmm P^-1 Kmn y / s2, Kmm P^-1 Kmm) with P = Kmm + Kmn Knm / s2: Titsias (2009), equation 10."""
+def test_q_of_u_equals_its_formula() -> None:
+    """N(Kmm P^-1 Kmn y / s2, Kmm P^-1 Kmm), P = Kmm + Kmn Knm / s2: Titsias (2009), eq. 10."""
     data, theta = waves(), thetas()
     model = models.SGPR(KERNEL, inducing=8).prepare(data)
     mean, covariance = model.inducing_posterior(theta, data)
@@ -168,7 +168,7 @@ def test_q_of_u_is_the_optimum_of_its_formula() -> None:
         torch.testing.assert_close(covariance[i], Kmm @ inner @ Kmm, atol=1e-6, rtol=1e-5)
 
 
-def test_the_gradient_is_that_of_plain_autograd_to_second_order() -> None:
+def test_first_and_second_derivatives_equal_plain_autograd() -> None:
     data = waves()
     model = models.SGPR(KERNEL, inducing=10, learn=True).prepare(data)
     target = Target(model, data, optimise_params=True)
@@ -202,7 +202,7 @@ def test_the_gradient_is_that_of_plain_autograd_to_second_order() -> None:
     torch.testing.assert_close(target.hessian(z.detach(), jacobian=False), H, atol=1e-2, rtol=1e-4)
 
 
-def test_single_precision_is_near_double() -> None:
+def test_single_precision_agrees_with_double() -> None:
     data = waves(300)
     model = models.SGPR(KERNEL, inducing=40).prepare(data)
     z = Target(model, data).start(0)
@@ -212,7 +212,7 @@ def test_single_precision_is_near_double() -> None:
     torch.testing.assert_close(values[1][1].double(), values[0][1], rtol=0.05, atol=1.0)
 
 
-def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_do_not_change_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     data = waves(200)
     model = models.SGPR(KERNEL, inducing=10, learn=True).prepare(data)
     z = Target(model, data, optimise_params=True).start(0, 0.3)
@@ -226,7 +226,7 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_graph_computes_each_chunk_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Merged with the chunks of the forward pass, those of the backward pass would keep all of Kmn alive."""
+    """If both passes shared the chunks, all of Kmn would stay in memory."""
     data = waves(64)
     monkeypatch.setattr(sparse, "CHUNK_BYTES", 6 * 8 * 16)
     target = Target(models.SGPR(KERNEL, inducing=6).prepare(data), data)
@@ -239,9 +239,7 @@ def test_the_graph_computes_each_chunk_twice(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 @pytest.mark.parametrize("learn", [False, True])
-def test_a_subset_model_on_some_rows_places_the_start(
-    learn: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_subset_model_improves_the_start(learn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     data = waves(300).standardised()[0]
     model = models.SGPR(KERNEL, inducing=8, learn=learn)
     plain = ppgp.fit(model, data, inference.MAP(steps=1), progress=False, standardise=False)
@@ -258,7 +256,7 @@ def test_a_subset_model_on_some_rows_places_the_start(
     assert model.subset_model(waves(150)) is None
 
 
-def test_a_search_moves_inducing_inputs_by_lengthscales() -> None:
+def test_the_step_of_inducing_inputs_is_a_multiple_of_the_lengthscale() -> None:
     data = waves()
     target = Target(
         models.SGPR(KERNEL, inducing=3, learn=True).prepare(data), data, optimise_params=True
@@ -268,7 +266,7 @@ def test_a_search_moves_inducing_inputs_by_lengthscales() -> None:
     assert unit.tolist() == pytest.approx([1.0] * 4 + [1.0, 8.0] * 3)
 
 
-def test_prior_draws_have_the_covariance_of_the_law() -> None:
+def test_prior_draws_have_the_covariance_of_the_distribution() -> None:
     data, theta = waves(5), {k: v[0] for k, v in thetas(1).items()}
     model = models.SGPR(KERNEL, inducing=3).prepare(data)
     law = model._marginal(theta, data.X, model.Z)
@@ -282,7 +280,7 @@ def test_prior_draws_have_the_covariance_of_the_law() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
-def test_learnt_inducing_inputs_and_a_second_selection_raise_the_bound(tmp_path: Path) -> None:
+def test_learnt_and_reselected_inducing_inputs_raise_the_bound(tmp_path: Path) -> None:
     data = waves(150).standardised()[0]
     plain = models.SGPR(KERNEL, inducing=8)
     first = ppgp.fit(plain, data, inference.MAP(), progress=False, standardise=False)
@@ -304,8 +302,8 @@ def test_learnt_inducing_inputs_and_a_second_selection_raise_the_bound(tmp_path:
     torch.testing.assert_close(found.predict(data.X[:5]).mean, prediction.mean)
 
 
-def test_the_greedy_bound_takes_the_best_candidate_by_brute_force() -> None:
-    """With every row a candidate, each place goes to the row whose bound, computed in full, is highest."""
+def test_the_greedy_bound_takes_the_best_candidate() -> None:
+    """With every row as a candidate, each step takes the row with the highest full bound."""
     from ppgp.numerics.inducing_points import select
 
     data, theta = waves(25), {k: v[0] for k, v in thetas(1).items()}
@@ -352,7 +350,7 @@ def test_greedy_conditional_variance_is_pivoted_cholesky() -> None:
     torch.testing.assert_close(found, data.X[chosen])
 
 
-def test_what_cannot_be_is_one_sentence() -> None:
+def test_invalid_options_raise_a_clear_error() -> None:
     data = waves(20)
     with pytest.raises(SettingError, match="between 1 and n = 20 inducing inputs, got 50"):
         models.SGPR(inducing=50).prepare(data)
@@ -375,7 +373,7 @@ def test_what_cannot_be_is_one_sentence() -> None:
 
 @pytest.mark.parametrize("selection", ["conditional_variance", "bound"])
 @pytest.mark.parametrize("kind", [models.SGPR, models.SVGP])
-def test_fewer_are_placed_where_the_kernel_tells_fewer_rows_apart(
+def test_fewer_inducing_inputs_where_the_kernel_distinguishes_fewer_rows(
     kind: type[models.SGPR | models.SVGP], selection: str
 ) -> None:
     data = waves(60, 1)
@@ -386,10 +384,12 @@ def test_fewer_are_placed_where_the_kernel_tells_fewer_rows_apart(
     assert 3 <= len(ready.Z) < 50
     twins = Dataset(data.X[[0] * 15 + [1] * 5], data.y[:20])
     with pytest.warns(NumericalWarning, match="2 inducing inputs"):
-        assert len(kind(inducing=6, selection=selection).prepare(twins).Z) == 2  # type: ignore[arg-type]
+        ready = kind(inducing=6, selection=selection).prepare(twins)
+    assert ready.Z is not None
+    assert len(ready.Z) == 2
 
 
-def test_a_fit_goes_on_with_fewer() -> None:
+def test_a_fit_continues_with_fewer_inducing_inputs() -> None:
     data = waves(60, 1)
     with pytest.warns(NumericalWarning, match="40 were asked for"):
         posterior = ppgp.fit(
@@ -399,7 +399,7 @@ def test_a_fit_goes_on_with_fewer() -> None:
 
 
 def striped(n: int, seed: int) -> Dataset:
-    """y depends on one column of three, by a wave that a network must find."""
+    """Return rows whose y is a wave in one of three columns, which a network must learn."""
     generator = torch.Generator().manual_seed(seed)
     X = 2 * torch.randn(n, 3, generator=generator, dtype=F64)
     return Dataset(X, torch.sin(2 * X[:, 0]) + 0.1 * torch.randn(n, generator=generator, dtype=F64))
@@ -408,8 +408,8 @@ def striped(n: int, seed: int) -> Dataset:
 DEEP = kernels.Deep(MLP(hidden=(8,), out=2, dropout=0.0), kernels.RBF())
 
 
-def test_kmeans_under_a_deep_kernel_takes_the_rows_next_to_centres_of_features() -> None:
-    """Of rows in two heaps of features, far apart in columns that the network does not look at, one of each heap."""
+def test_kmeans_under_a_deep_kernel_clusters_features() -> None:
+    """Take one row per cluster of features; the column that spreads the rows is ignored."""
     n = 40
     X = torch.zeros(n, 2, dtype=F64)
     X[:, 0] = torch.where(torch.arange(n) % 2 == 0, -1.0, 1.0)
@@ -429,8 +429,10 @@ def test_kmeans_under_a_deep_kernel_takes_the_rows_next_to_centres_of_features()
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 @pytest.mark.parametrize("selection", ["kmeans", "bound"])
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
-def test_inducing_inputs_are_placed_again_on_the_way(selection: str, optimizer: str) -> None:
-    """They end where the selection puts them at the last of the weights it was asked at, and no gradient has moved them."""
+def test_inducing_inputs_are_placed_again_during_the_optimisation(
+    selection: str, optimizer: str
+) -> None:
+    """They end where the selection last placed them, and no gradient has moved them."""
     data, _ = striped(50, 0).standardised()
     model = models.SGPR(DEEP, inducing=8, selection=selection, reselect=3)
     prepared = model.prepare(data)
@@ -444,7 +446,7 @@ def test_inducing_inputs_are_placed_again_on_the_way(selection: str, optimizer: 
     seventh = ppgp.fit(
         model, data, replace(how, steps=6, schedule="constant"), progress=False, standardise=False
     )
-    if optimizer == "adam":  # steps 7 begins with a selection at the weights that six steps reach
+    if optimizer == "adam":  # step 7 starts with a selection at the weights after six steps
         theta = {**{k: v[0, 0] for k, v in seventh.draws.items()}, **seventh.params}
         torch.testing.assert_close(
             Z, model.reselected_inducing(theta, data)["inducing"], rtol=0, atol=0
@@ -454,8 +456,8 @@ def test_inducing_inputs_are_placed_again_on_the_way(selection: str, optimizer: 
     )
 
 
-def test_placing_again_raises_the_bound_of_a_deep_kernel() -> None:
-    """From rows at random: the greedy selection, each time the features have moved, ends higher than where they began."""
+def test_reselection_raises_the_bound_of_a_deep_kernel() -> None:
+    """The greedy selection at moved features ends above the random rows that it started from."""
     data, _ = striped(150, 1).standardised()
     how = inference.MAP("adam", steps=60, learning_rate={"kernel.network": 0.01, "": 0.03})
     ends = {}
@@ -471,7 +473,7 @@ def test_placing_again_raises_the_bound_of_a_deep_kernel() -> None:
     assert ends["gradient"] > ends["left"]
 
 
-def test_reselect_is_for_stochastic_steps_and_not_beside_learn() -> None:
+def test_reselect_requires_stochastic_steps_and_excludes_learn() -> None:
     with pytest.raises(SettingError, match="reselect"):
         models.SGPR(DEEP, learn=True, reselect=2)
     with pytest.raises(SettingError, match="reselect"):
@@ -482,9 +484,8 @@ def test_reselect_is_for_stochastic_steps_and_not_beside_learn() -> None:
 
 
 @pytest.mark.parametrize("build", [models.SGPR, models.SVGP])
-def test_inducing_inputs_left_out_are_at_most_the_different_rows(build: Any) -> None:
-    X = torch.linspace(0.0, 1.0, 40, dtype=torch.float64).repeat(3)[
-        :, None
-    ]  # 120 rows, more than the default number
+def test_the_default_number_is_at_most_that_of_the_different_rows(build: Any) -> None:
+    # 120 rows, more than the default number
+    X = torch.linspace(0.0, 1.0, 40, dtype=torch.float64).repeat(3)[:, None]
     ready = build().prepare(Dataset(X, torch.sin(X[:, 0])))
     assert len(ready.Z) == 40

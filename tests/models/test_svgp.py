@@ -1,4 +1,4 @@
-"""Sparse variational GPs: where the bound lies, what its natural gradient reaches, and what NUTS on the program draws."""
+"""Stochastic variational GPs: the bound, natural gradients, and NUTS on the program."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def stepped(
 
 
 def test_one_natural_step_reaches_the_collapsed_optimum() -> None:
-    """ELBO <= SGPR's bound <= evidence <= upper bound; one step with rate 1 on all rows closes the first gap."""
+    """ELBO <= SGPR's bound <= evidence <= upper bound; one full step closes the first gap."""
     data = rows()
     model = SVGP(KERNEL, 12, likelihoods.Gaussian(0.1), mean=0.0).prepare(data)
     theta = at_prior(model)
@@ -106,7 +106,7 @@ def test_one_natural_step_reaches_the_collapsed_optimum() -> None:
     torch.testing.assert_close(root @ root.mT, covariance[0], atol=1e-7, rtol=1e-7)
 
 
-def test_at_the_rows_the_bound_is_the_evidence() -> None:
+def test_with_all_rows_the_bound_is_the_evidence() -> None:
     data = rows(25)
     model = SVGP(KERNEL, likelihood=likelihoods.Gaussian(0.1), selection="all", mean=0.0).prepare(
         data
@@ -122,7 +122,7 @@ def test_at_the_rows_the_bound_is_the_evidence() -> None:
 
 
 def test_white_stays_in_f() -> None:
-    """E log p(y given f) with independent e of variance w in f is less by w / (2 noise) a row, and nothing else is lost at Z = X."""
+    """White of variance w in f lowers E log p(y given f) by w / (2 noise) per row, if Z = X."""
     data, w, noise = rows(25), 0.3, 0.2
     kernel = kernels.RBF(1.2, 0.8) + kernels.White(w)
     model = SVGP(kernel, likelihood=likelihoods.Gaussian(noise), selection="all", mean=0.0).prepare(
@@ -147,14 +147,14 @@ def test_white_stays_in_f() -> None:
 
 @pytest.mark.parametrize("q", ["full", "mean_field"])
 @pytest.mark.parametrize("kind", LIKELIHOODS)
-def test_pyros_own_elbo_agrees_in_expectation(kind: str, q: str) -> None:
-    """Trace_ELBO draws v; ours integrates it. The hyperparameters' log prior is in Pyro's."""
+def test_the_elbo_of_pyro_agrees_in_expectation(kind: str, q: str) -> None:
+    """Trace_ELBO draws v and includes the log prior of the hyperparameters; ours integrates v."""
     data = rows(kind=kind)
     model = SVGP(KERNEL, 8, LIKELIHOODS[kind], q=q).prepare(data)
     with pyro.get_param_store().scope(), torch.random.fork_rng():
         pyro.set_rng_seed(0)
         loss = Trace_ELBO()
-        loss.loss(model.model, model.guide, data.X, data.y)  # makes the params
+        loss.loss(model.model, model.guide, data.X, data.y)  # creates the params
         store = pyro.get_param_store()
         with torch.no_grad():
             store["v_loc"].add_(0.3 * torch.randn_like(store["v_loc"]))
@@ -189,7 +189,7 @@ def test_a_mini_batch_is_unbiased() -> None:
 
 
 @pytest.mark.parametrize("kind", LIKELIHOODS)
-def test_natural_steps_end_where_the_gradient_is_zero(kind: str) -> None:
+def test_natural_steps_end_at_a_stationary_point(kind: str) -> None:
     data = rows(kind=kind)
     model = SVGP(KERNEL, 8, LIKELIHOODS[kind], learn=False).prepare(data)
     theta = stepped(model, at_prior(model), data, 0.5, 80)
@@ -204,7 +204,7 @@ def test_natural_steps_end_where_the_gradient_is_zero(kind: str) -> None:
 
 @pytest.mark.parametrize("shape", [(), (3,)])
 def test_the_gradient_of_the_moments(shape: tuple[int, ...]) -> None:
-    """First and second derivatives of the hand-written backward pass, against finite differences."""
+    """Compare derivatives of the hand-written backward pass with finite differences."""
     from ppgp.numerics.whitened import marginals
 
     g = torch.Generator().manual_seed(1)
@@ -225,7 +225,7 @@ def test_the_gradient_of_the_moments(shape: tuple[int, ...]) -> None:
 
 
 def test_nuts_draws_the_optimal_q() -> None:
-    """At fixed hyperparameters: SGPR's q(u) for m < n, and the exact posterior of f where the inducing inputs are the rows."""
+    """At fixed hyperparameters: q(u) of SGPR if m < n, and the exact posterior of f if Z = X."""
     data = rows(20)
     fixed = kernels.RBF(variance=1.0, lengthscale=1.2)
     for model in (
@@ -252,7 +252,7 @@ def test_nuts_draws_the_optimal_q() -> None:
 
 @pytest.mark.parametrize("kind", ["bernoulli", "poisson", "student_t"])
 def test_nuts_over_whitened_f_agrees_with_quadrature(kind: str) -> None:
-    """Two rows: the posterior mean of f by NUTS, Z = X, beside a grid over f."""
+    """Compare the posterior mean of f at two rows, with Z = X, with a grid over f."""
     X = number([[0.0], [0.7]])
     y = {
         "bernoulli": number([1.0, 0.0]),
@@ -281,8 +281,8 @@ def test_nuts_over_whitened_f_agrees_with_quadrature(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", LIKELIHOODS)
-def test_the_marginal_law_is_the_integral(kind: str) -> None:
-    """E p(y given f) by adaptive quadrature (classes: by many draws)."""
+def test_the_marginal_distribution_equals_the_integral(kind: str) -> None:
+    """Compare with E p(y given f) by adaptive quadrature, or by many draws for classes."""
     lik = LIKELIHOODS[kind]
     if kind == "categorical":
         lik = likelihoods.Categorical(3)
@@ -293,7 +293,9 @@ def test_the_marginal_law_is_the_integral(kind: str) -> None:
             200_000, 3, generator=g, dtype=F64
         )
         p = torch.softmax(f, -1)
-        error = 4 * p.std(0) / math.sqrt(len(p)) + 1e-3  # and that of 1,024 quasi-random points
+        error = (
+            4 * p.std(0) / math.sqrt(len(p)) + 1e-3
+        )  # plus the error of 1,024 quasi-random points
         assert bool(((law.probs[0, 0] - p.mean(0)).abs() < error).all())
         return
     for m, v in ((0.4, 0.3), (-1.0, 4.0)):
@@ -312,7 +314,7 @@ def test_the_marginal_law_is_the_integral(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", LIKELIHOODS)
-def test_the_expectation_is_the_integral(kind: str) -> None:
+def test_the_expected_log_likelihood_equals_the_integral(kind: str) -> None:
     lik = LIKELIHOODS[kind]
     g = torch.Generator().manual_seed(0)
     if kind == "categorical":
@@ -369,8 +371,8 @@ def test_poisson_lognormal_against_quadrature(rate: float) -> None:
 
 
 @pytest.mark.parametrize("how", ["stochastic", "deterministic"])
-def test_svi_ends_at_the_optimum_of_sgpr(how: str) -> None:
-    """The bound of SVGP with the best q is SGPR's: both searches end at one place, inducing inputs held."""
+def test_svi_reaches_the_optimum_of_sgpr(how: str) -> None:
+    """SVGP with the best q has the bound of SGPR, so with fixed Z both have one optimum."""
     data = rows(60)
     ready: dict[str, Any] = {"kernel": KERNEL, "inducing": 10, "learn": False}
     svi = inference.SVI(method=how, steps=600, patience=100)
@@ -387,7 +389,7 @@ def test_svi_ends_at_the_optimum_of_sgpr(how: str) -> None:
 
 
 def test_the_elbo_is_a_bound_of_the_evidence_given_theta() -> None:
-    """It is what is climbed less log p(theta), and stays below log p(y given theta), which the exact Gaussian process knows."""
+    """The objective less log p(theta) stays below log p(y given theta) of the exact GP."""
     svi = inference.SVI(method="deterministic")
     fitted = ppgp.fit(SVGP(KERNEL, 12, learn=False), rows(60), svi, progress=False)
     theta = {k: v[0, 0] for k, v in fitted.draws.items()}
@@ -406,7 +408,7 @@ def test_the_elbo_is_a_bound_of_the_evidence_given_theta() -> None:
 
 @pytest.mark.filterwarnings("ignore:the ELBO was still rising")
 @pytest.mark.parametrize("q", ["full", "mean_field"])
-def test_other_guides_stay_below(q: str) -> None:
+def test_other_guides_stay_below_the_optimum(q: str) -> None:
     data = rows(60)
     best = ppgp.fit(SGPR(KERNEL, 10, learn=True), data, inference.MAP(), progress=False).stats[
         "log_density"
@@ -419,7 +421,7 @@ def test_other_guides_stay_below(q: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:the ELBO was still rising")
-def test_ppgpr_predicts_at_least_as_well_and_is_no_bound() -> None:
+def test_ppgpr_predicts_as_well_and_is_not_a_bound() -> None:
     data = rows(200)
     test = rows(200, seed=5)
     svi = inference.SVI(steps=800, patience=150, batch_size=50)
@@ -431,7 +433,7 @@ def test_ppgpr_predicts_at_least_as_well_and_is_no_bound() -> None:
     assert fitted.stats["elbo"] < plain.stats["elbo"]
 
 
-def test_saved_and_loaded(tmp_path: Any) -> None:
+def test_a_loaded_posterior_predicts_the_same(tmp_path: Any) -> None:
     data = rows(kind="bernoulli")
     fitted = ppgp.fit(
         SVGP(KERNEL, 6, likelihoods.Bernoulli()), data, inference.SVI().quick(), progress=False
@@ -460,14 +462,30 @@ def test_plain_pyro_fits_it() -> None:
 @pytest.mark.parametrize(
     ("act", "error", "sentence"),
     [
-        (lambda: SVGP(kernels.Subspace(KERNEL, [5])).prepare(rows()), SettingError, "at least 6 columns"),
+        (
+            lambda: SVGP(kernels.Subspace(KERNEL, [5])).prepare(rows()),
+            SettingError,
+            "at least 6 columns",
+        ),
         (lambda: SVGP(KERNEL, 50).prepare(rows()), SettingError, "between 1 and n = 40"),
-        (lambda: SVGP(KERNEL, Z=torch.zeros(3, 2, dtype=F64)).prepare(rows()), DataError, "duplicates"),
+        (
+            lambda: SVGP(KERNEL, Z=torch.zeros(3, 2, dtype=F64)).prepare(rows()),
+            DataError,
+            "duplicates",
+        ),
         (lambda: SVGP(KERNEL, 0), SettingError, "positive whole number"),
         (lambda: SVGP(KERNEL, objective="elboo"), UnknownName, "did you mean 'elbo'"),
         (lambda: SVGP(KERNEL, q="natural", objective="ppgpr"), SettingError, "leave q out"),
-        (lambda: SVGP(KERNEL, likelihood=likelihoods.Bernoulli()).prepare(rows()), DataError, "labels 0 to 1"),
-        (lambda: SVGP(KERNEL, likelihood=likelihoods.Poisson()).prepare(rows()), DataError, "counts 0, 1, 2"),
+        (
+            lambda: SVGP(KERNEL, likelihood=likelihoods.Bernoulli()).prepare(rows()),
+            DataError,
+            "labels 0 to 1",
+        ),
+        (
+            lambda: SVGP(KERNEL, likelihood=likelihoods.Poisson()).prepare(rows()),
+            DataError,
+            "counts 0, 1, 2",
+        ),
         (lambda: SVGP(KERNEL, learn=False).model(rows().X), SettingError, "call prepare"),
         (lambda: SVGP(KERNEL, 5, selection="all").prepare(rows()), SettingError, "inducing=None"),
         (
@@ -476,21 +494,25 @@ def test_plain_pyro_fits_it() -> None:
             "batch_size of at most n = 40",
         ),
         (
-            lambda: ppgp.fit(models.GP(), rows(), inference.SVI("normal", batch_size=10), progress=False),
+            lambda: ppgp.fit(
+                models.GP(), rows(), inference.SVI("normal", batch_size=10), progress=False
+            ),
             NotApplicable,
             "SVGP",
         ),
     ],
     ids=lambda x: x if isinstance(x, str) else "",
-)  # fmt: skip
-def test_bad_input_is_one_sentence(act: Any, error: type[Exception], sentence: str) -> None:
+)
+def test_invalid_input_raises_a_clear_error(
+    act: Any, error: type[Exception], sentence: str
+) -> None:
     with pytest.raises(error, match=sentence):
         act()
 
 
 @pytest.mark.parametrize("kind", ["Bernoulli", "Categorical", "Poisson", "StudentT"])
-def test_a_row_where_f_is_certain_leaves_the_slopes_of_the_others(kind: str) -> None:
-    """A linear kernel knows f(0); without that row the slopes are the same."""
+def test_a_row_where_f_is_certain_does_not_change_the_gradient(kind: str) -> None:
+    """Under a linear kernel f(0) = 0; the gradient is the same without that row."""
     likelihood = {
         "Bernoulli": likelihoods.Bernoulli(),
         "Categorical": likelihoods.Categorical(2),
@@ -515,10 +537,10 @@ def test_a_row_where_f_is_certain_leaves_the_slopes_of_the_others(kind: str) -> 
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["selected", "by hand"])
-def test_a_subset_model_of_many_rows_keeps_the_number_of_inducing_inputs(
+def test_nested_subset_models_keep_the_number_of_inducing_inputs(
     given: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Past 2,048 rows the subset model has one too, which selects those that the user did not place."""
+    """Past 2,048 rows the subset model has its own; inputs given by hand are not placed again."""
     from ppgp.models import sgpr
 
     monkeypatch.setattr(sgpr, "SUBSET_ROWS", 30)

@@ -1,4 +1,4 @@
-"""A number, and a prior inside InUnitsOfData, is in the units of the data, whether ``fit`` standardises or not."""
+"""Numbers and priors inside InUnitsOfData are in data units, standardised or not."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 
 
 def table(n: int = 30) -> Dataset:
-    """Two columns whose sds and means are far apart, and y with units of its own."""
+    """Return two columns with very different sds and means, and y in other units."""
     generator = torch.Generator().manual_seed(0)
     X = torch.randn(n, 2, generator=generator, dtype=F64) * torch.tensor(
         [3.0, 40.0], dtype=F64
@@ -85,11 +85,11 @@ FIXED: dict[str, tuple[Model, Dataset]] = {
     "SGPR": (SGPR(RBF(70.0, 6.0), noise=1.5, mean=48.0, Z=Z), DATA),
     "GP with a known noise": (GP(RBF(70.0, 6.0), noise=0.0), Dataset(DATA.X, DATA.y, noise_sd=2.0)),
     "LinearRegression": (LinearRegression(0.3, 12.0, 2.0), DATA),
-    "a weight a column": (LinearRegression((2.0, 0.1), 12.0, 2.0), DATA),
+    "one weight per column": (LinearRegression((2.0, 0.1), 12.0, 2.0), DATA),
     "LogisticRegression": (LogisticRegression(0.02, 1.0), LABELS),
     "SoftmaxRegression": (SoftmaxRegression(0.02, 1.0, 3), CLASSES),
 }
-#: q(v) is fitted, and is the same to the precision of the fit
+#: q(v) is fitted, and agrees to the precision of the fit
 FITTED: dict[str, tuple[Model, Dataset]] = {
     "SVGP": (
         SVGP(RBF(70.0, 6.0), likelihood=likelihoods.Gaussian(1.5), mean=48.0, Z=Z, learn=False),
@@ -106,8 +106,8 @@ FITTED: dict[str, tuple[Model, Dataset]] = {
 }
 
 
-def laws(model: Model, data: Dataset, how: Any, **options: Any) -> list[Any]:
-    """With and without standardisation."""
+def predictions(model: Model, data: Dataset, how: Any, **options: Any) -> list[Any]:
+    """Return the predictions with and without standardisation."""
     return [
         ppgp.fit(model, data, how, progress=False, standardise=standardise, **options).predict(NEW)
         for standardise in (True, False)
@@ -126,13 +126,13 @@ def same(one: Any, two: Any, rtol: float = 1e-6) -> None:
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS.keys())
 def test_a_kernel_of_numbers_alone_is_the_same_on_both_scales(kernel: kernels.Kernel) -> None:
     for mean in (None, 47.0):
-        same(*laws(GP(kernel, noise=1.5, mean=mean), DATA, inference.MAP()))
+        same(*predictions(GP(kernel, noise=1.5, mean=mean), DATA, inference.MAP()))
 
 
 @quiet
 @pytest.mark.parametrize(("model", "data"), FIXED.values(), ids=FIXED.keys())
 def test_a_model_of_numbers_alone_is_the_same_on_both_scales(model: Model, data: Dataset) -> None:
-    same(*laws(model, data, inference.MAP()))
+    same(*predictions(model, data, inference.MAP()))
 
 
 @quiet
@@ -140,8 +140,8 @@ def test_a_model_of_numbers_alone_is_the_same_on_both_scales(model: Model, data:
 def test_a_sparse_model_of_numbers_alone_is_the_same_on_both_scales(
     model: Model, data: Dataset
 ) -> None:
-    """q(v) is found by a search, so that laws agree to its precision."""
-    same(*laws(model, data, inference.SVI(steps=300, batch_size=None)), rtol=1e-4)
+    """q(v) is optimised, so predictions agree to the precision of the optimiser."""
+    same(*predictions(model, data, inference.SVI(steps=300, batch_size=None)), rtol=1e-4)
 
 
 @quiet
@@ -160,16 +160,15 @@ def test_a_period_in_years_forecasts_data_in_years() -> None:
 
 
 @quiet
-def test_a_prior_in_the_units_of_the_data_is_the_same_law_on_both_scales() -> None:
-    """The evidence of a model whose priors are all in the units of the data does not depend on the scale of the fit."""
+def test_a_prior_in_data_units_is_the_same_on_both_scales() -> None:
+    """With all priors in data units the evidence does not depend on the scale of the fit."""
     bent = GP(
         RBF(InUnitsOfData(LogNormal(4.0, 0.3)), InUnitsOfData(LogNormal(1.5, 0.3))),
         noise=InUnitsOfData(LogNormal(1.0, 0.5)),
     )
-    one, two = laws(bent, DATA, inference.MAP())
-    same(
-        one, two, rtol=1e-2
-    )  # the modes of the unconstrained density are the same, each found to the precision of the search
+    one, two = predictions(bent, DATA, inference.MAP())
+    # both fits have the same mode, up to the precision of the optimiser
+    same(one, two, rtol=1e-2)
     modes = [
         ppgp.fit(bent, DATA, inference.Laplace(), progress=False, standardise=s).log_evidence
         for s in (True, False)
@@ -178,7 +177,7 @@ def test_a_prior_in_the_units_of_the_data_is_the_same_law_on_both_scales() -> No
 
 
 @quiet
-def test_a_bias_beside_free_weights_is_refused_with_advice() -> None:
+def test_a_bias_in_data_units_beside_free_weights_is_refused() -> None:
     for model, data in (
         (LinearRegression(bias=0.0), DATA),
         (LogisticRegression(bias=InUnitsOfData(Normal())), LABELS),
@@ -189,7 +188,7 @@ def test_a_bias_beside_free_weights_is_refused_with_advice() -> None:
 
 
 @quiet
-def test_priors_without_it_stay_on_the_standardised_scale() -> None:
+def test_plain_priors_stay_on_the_standardised_scale() -> None:
     posterior = ppgp.fit(GP(RBF(variance=70.0)), DATA, inference.MAP(), progress=False)
     model, scaler = posterior.model, posterior.scaler
     assert scaler is not None
@@ -203,7 +202,7 @@ def test_priors_without_it_stay_on_the_standardised_scale() -> None:
 
 
 @quiet
-def test_the_recipe_of_a_posterior_is_taken_as_it_stands() -> None:
+def test_the_recipe_of_a_posterior_is_used_unchanged() -> None:
     model = SGPR(RBF(70.0), noise=1.5, Z=Z)
     once = ppgp.fit(model, DATA, inference.MAP(), progress=False)
     again = ppgp.fit(once.model, DATA, inference.MAP(), progress=False)
@@ -214,7 +213,7 @@ def test_the_recipe_of_a_posterior_is_taken_as_it_stands() -> None:
 
 @quiet
 def test_the_recipe_of_a_posterior_is_refused_without_standardisation() -> None:
-    """Its numbers would be read in the units of the data; the recipe as it was given is in those units."""
+    """Its numbers are not in data units; those of ``posterior.recipe`` are."""
     once = ppgp.fit(GP(RBF(70.0, 6.0), noise=1.5), DATA, inference.MAP(), progress=False)
     with pytest.raises(SettingError, match=r"posterior\.recipe"):
         ppgp.fit(once.model, DATA, inference.MAP(), progress=False, standardise=False)
@@ -228,7 +227,7 @@ def test_the_recipe_of_a_posterior_is_refused_without_standardisation() -> None:
 
 
 @quiet
-def test_one_variance_of_a_product_carries_the_unit_of_y() -> None:
+def test_one_variance_of_a_product_has_the_unit_of_y() -> None:
     for kernel, where in (
         (RBF(2.0) * Matern(variance=3.0), 0),
         (RBF(1.0) * Matern(), None),
@@ -244,7 +243,7 @@ def test_one_variance_of_a_product_carries_the_unit_of_y() -> None:
 
 
 def numbers(posterior: ppgp.Posterior) -> dict[str, Any]:
-    """The one draw of a mode in the units of the data, as numbers and tuples."""
+    """Return the draw of a mode in data units, as numbers and tuples."""
     return {
         k: tuple(v[0, 0].tolist()) if v.ndim > 2 else float(v)
         for k, v in posterior.draws_in("data").items()
@@ -252,14 +251,14 @@ def numbers(posterior: ppgp.Posterior) -> dict[str, Any]:
 
 
 @quiet
-def test_draws_in_the_units_of_the_data_are_the_same_model_there() -> None:
-    """Written as numbers into a recipe that is fitted without standardisation they predict the same."""
+def test_draws_in_data_units_give_the_same_model() -> None:
+    """As numbers in a recipe that is fitted without standardisation they predict the same."""
     how = inference.MAP(steps=5)
     fitted = ppgp.fit(
         GP(RBF() + Subspace(Periodic(), [0]) + Linear(), mean=Normal()), DATA, how, progress=False
     )
     v = numbers(fitted)
-    assert len(v["kernel.0.lengthscale"]) == 2  # one length a column
+    assert len(v["kernel.0.lengthscale"]) == 2  # one length per column
     level = [v[f"kernel.{i}.variance"] for i in range(3)]
     wave = Periodic(level[1], v["kernel.1.lengthscale"], v["kernel.1.period"])
     centre = DATA.X.mean(0)
@@ -314,7 +313,7 @@ def test_softmax_coefficients_in_the_units_of_the_data() -> None:
 
 
 @quiet
-def test_what_has_no_equivalent_says_so() -> None:
+def test_what_has_no_equivalent_raises_a_clear_error() -> None:
     posterior = ppgp.fit(GP(Anisotropy(RBF())), DATA, inference.MAP(steps=2), progress=False)
     table = posterior.summary(units="data")
     assert table.index.name == "units of the data"
@@ -335,7 +334,7 @@ def test_what_has_no_equivalent_says_so() -> None:
 
 
 @quiet
-def test_lengths_of_an_isotropic_kernel_are_one_a_column_in_arviz() -> None:
+def test_isotropic_lengths_become_one_per_column_in_arviz() -> None:
     posterior = ppgp.fit(
         GP(RBF()), Dataset(DATA.X, DATA.y, ["a", "b"]), inference.MAP(steps=2), progress=False
     )
@@ -348,8 +347,8 @@ def test_lengths_of_an_isotropic_kernel_are_one_a_column_in_arviz() -> None:
 @pytest.mark.parametrize(
     ("model", "data"), [(LinearRegression(), DATA), (SoftmaxRegression(), CLASSES)]
 )
-def test_coefficients_in_units_of_the_data_go_to_arviz(model: Model, data: Dataset) -> None:
-    """Without draws from the prior too."""
+def test_coefficients_in_data_units_are_exported_to_arviz(model: Model, data: Dataset) -> None:
+    """The export also works without draws from the prior."""
     posterior = ppgp.fit(model, data, inference.MAP(steps=2), progress=False)
     for draws in (0, 3):
         tree = posterior.to_arviz(units="data", log_likelihood=False, prior=draws)
@@ -360,27 +359,27 @@ def test_coefficients_in_units_of_the_data_go_to_arviz(model: Model, data: Datas
 
 @quiet
 @pytest.mark.parametrize("conjugate", [False, True])
-def test_priors_of_coefficients_are_the_same_law_on_both_scales(conjugate: bool) -> None:
-    """In closed form; a flat bias is the same law on every scale."""
+def test_priors_of_coefficients_are_the_same_on_both_scales(conjugate: bool) -> None:
+    """In closed form; a flat bias is the same on every scale."""
     noise = InUnitsOfData(priors.InverseGamma(3.0, 10.0))
     model = LinearRegression(
         InUnitsOfData(Normal(0.3, 0.5)), priors.Flat(), noise, conjugate=conjugate
     )
-    same(*laws(model, DATA, inference.Exact(draws=4000)), rtol=1e-5 if conjugate else 1e-3)
+    same(*predictions(model, DATA, inference.Exact(draws=4000)), rtol=1e-5 if conjugate else 1e-3)
 
 
-def test_every_model_of_the_zoo_is_among_these() -> None:
+def test_every_model_is_among_these() -> None:
     tried = {type(model).__name__ for model, _ in (FIXED | FITTED).values()}
     apart = {"GaussianMixture", "Kriging"}  # proportions are never fixed; nothing is standardised
     assert tried | apart == set(models.__all__) - {"Model", "Program"}
 
 
-def test_a_model_that_does_not_say_its_units_refuses_numbers() -> None:
+def test_a_model_without_units_refuses_numbers() -> None:
     from dataclasses import dataclass
 
     @dataclass(frozen=True)
     class Level(Model):
-        level: priors.PriorLike = Normal(0.0, 1.0)  # type: ignore[name-defined]
+        level: priors.PriorLike = Normal(0.0, 1.0)
 
         def sites(self, d: int) -> dict[str, Any]:
             return {"level": priors.site("level", self.level)}
@@ -400,7 +399,7 @@ def test_a_model_that_does_not_say_its_units_refuses_numbers() -> None:
 @pytest.mark.parametrize(
     "model", [GP(), SGPR(), SVGP(), models.Kriging(drift="none")], ids=lambda m: type(m).__name__
 )
-def test_simulation_based_calibration_fits_the_mean_that_it_draws_from(model: Model) -> None:
+def test_simulation_based_calibration_fits_the_mean_it_draws_from(model: Model) -> None:
     from ppgp.diagnostics.prior_simulations import OfModel
     from ppgp.numerics.seeding import seeded
 
@@ -410,8 +409,8 @@ def test_simulation_based_calibration_fits_the_mean_that_it_draws_from(model: Mo
 
 
 @quiet
-def test_the_recipe_of_a_posterior_is_refused_for_rows_of_another_scale(tmp_path: Path) -> None:
-    """Its numbers are on the scale of its own rows: a noise of 1.5 would be read as another one."""
+def test_the_recipe_of_a_posterior_is_refused_on_another_scale(tmp_path: Path) -> None:
+    """Its numbers are on the scale of its own rows, on which a noise of 1.5 differs."""
     once = ppgp.fit(SGPR(RBF(70.0, 6.0), noise=1.5, Z=Z), DATA, inference.MAP(), progress=False)
     other = Dataset(2 * DATA.X, 3 * DATA.y)
     for found in (once, ppgp.load_posterior(once.save(tmp_path / "once.ppgp"))):
@@ -423,14 +422,13 @@ def test_the_recipe_of_a_posterior_is_refused_for_rows_of_another_scale(tmp_path
         same(once.predict(NEW), again.predict(NEW))
     right = ppgp.fit(once.recipe, other, inference.MAP(), progress=False)
     assert float(right.model.noise) * float(right.scaler.y_sd) ** 2 == pytest.approx(1.5)
-    declared = GP(
-        RBF(1.0, 1.0), noise=0.1, standardised=True
-    )  # a recipe that says so itself, of any rows
+    # a user may declare a recipe standardised, for any rows
+    declared = GP(RBF(1.0, 1.0), noise=0.1, standardised=True)
     assert ppgp.fit(declared, other, inference.MAP(), progress=False).model.noise == 0.1
 
 
 @quiet
-def test_a_flat_bias_is_flat_in_the_units_of_the_data_too() -> None:
+def test_a_flat_bias_is_also_flat_in_data_units() -> None:
     for model, data in (
         (LinearRegression, DATA),
         (LogisticRegression, LABELS),
@@ -444,8 +442,8 @@ def test_a_flat_bias_is_flat_in_the_units_of_the_data_too() -> None:
 
 
 @quiet
-def test_the_evidence_under_a_flat_bias_is_that_of_the_scale_of_the_model() -> None:
-    """Density 1 per unit of the model's scale: log(y_sd) less than per unit of y, as the docstring says."""
+def test_the_evidence_under_a_flat_bias_depends_on_the_scale() -> None:
+    """Density 1 per unit of the model's scale is log(y_sd) less than density 1 per unit of y."""
     recipe = LinearRegression(InUnitsOfData(Normal(0.0, 3.0)), InUnitsOfData(priors.Flat()), 2.0)
     scaled, plain = (
         ppgp.fit(recipe, DATA, inference.Exact(), progress=False, standardise=s)
@@ -497,7 +495,7 @@ def test_numbers_of_numpy_and_torch_are_numbers(number: Any, tmp_path: Path) -> 
     assert again.recipe == GP(RBF(plain, plain), noise=plain)
 
 
-def test_booleans_and_vectors_are_still_no_numbers() -> None:
+def test_booleans_and_vectors_are_not_numbers() -> None:
     for wrong in (np.bool_(True), torch.tensor(True), torch.ones(2), np.ones(2)):
         with pytest.raises(SettingError):
             ppgp.fit(GP(noise=wrong), DATA, inference.MAP(), progress=False)
