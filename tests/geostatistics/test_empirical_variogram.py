@@ -27,7 +27,7 @@ DATA = Dataset(X, Y)
 @pytest.mark.parametrize("kind", ["matheron", "cressie"])
 @pytest.mark.parametrize("direction", [None, 0.0, 60.0, 180.0])
 def test_the_semivariance_is_the_mean_over_pairs(kind: str, direction: float | None) -> None:
-    found = ppgp.empirical_variogram(DATA, 6, 5.0, kind=kind, direction=direction, tolerance=30.0)
+    result = ppgp.empirical_variogram(DATA, 6, 5.0, kind=kind, direction=direction, tolerance=30.0)
     for j in range(6):
         gaps, distances = [], []
         for a in range(60):
@@ -43,10 +43,16 @@ def test_the_semivariance_is_the_mean_over_pairs(kind: str, direction: float | N
         mean = sum(g**2 for g in gaps) / n
         if kind == "cressie":
             mean = (sum(g**0.5 for g in gaps) / n) ** 4 / (0.457 + 0.494 / n)
-        assert int(found.pairs[j]) == n
-        assert float(found.semivariance[j]) == pytest.approx(mean / 2, rel=1e-12)
-        assert float(found.distance[j]) == pytest.approx(sum(distances) / n, rel=1e-12)
-    assert list(found.to_frame().columns) == ["lower", "upper", "distance", "semivariance", "pairs"]
+        assert int(result.pairs[j]) == n
+        assert float(result.semivariance[j]) == pytest.approx(mean / 2, rel=1e-12)
+        assert float(result.distance[j]) == pytest.approx(sum(distances) / n, rel=1e-12)
+    assert list(result.to_frame().columns) == [
+        "lower",
+        "upper",
+        "distance",
+        "semivariance",
+        "pairs",
+    ]
 
 
 def test_blocks_of_rows_do_not_change_the_variogram(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,17 +154,17 @@ def test_invalid_options_and_data_raise_a_clear_error() -> None:
     for options in invalid:
         with pytest.raises(SettingError):
             ppgp.empirical_variogram(DATA, **options)
-    found = ppgp.empirical_variogram(DATA)
+    result = ppgp.empirical_variogram(DATA)
     with pytest.raises(SettingError, match="weights"):
-        ppgp.fit_variogram(found, weights="n")
+        ppgp.fit_variogram(result, weights="n")
     with pytest.raises(SettingError, match="nugget"):
-        ppgp.fit_variogram(found, nugget=-1.0)
+        ppgp.fit_variogram(result, nugget=-1.0)
     with pytest.raises(NotApplicable, match="fix the angle"):
-        ppgp.fit_variogram(found, Anisotropy(RBF()))
+        ppgp.fit_variogram(result, Anisotropy(RBF()))
     with pytest.raises(NotApplicable, match="direction="):
-        ppgp.fit_variogram(found, Anisotropy(RBF(), 30.0, 0.5))
+        ppgp.fit_variogram(result, Anisotropy(RBF(), 30.0, 0.5))
     with pytest.raises(NotApplicable):
-        ppgp.fit_variogram(found, ARD(RBF()))
+        ppgp.fit_variogram(result, ARD(RBF()))
     with pytest.raises(DataError, match="at least 3 lags"):
         ppgp.fit_variogram(ppgp.empirical_variogram(DATA, 2))
 
@@ -174,8 +180,8 @@ def test_the_variogram_of_the_meuse_data_equals_gstat(data_dir: Path) -> None:
 
     frame = pd.read_csv(data_dir / "kriging" / "meuse.csv")
     data = Dataset(frame[["x", "y"]].to_numpy(float), frame["zinc"].map(math.log).to_numpy(float))
-    found = ppgp.empirical_variogram(data)
-    assert found.pairs[:5].tolist() == [57, 299, 419, 457, 547]
+    result = ppgp.empirical_variogram(data)
+    assert result.pairs[:5].tolist() == [57, 299, 419, 457, 547]
     printed = [
         (79.29244, 0.1234479),
         (163.97367, 0.2162185),
@@ -183,9 +189,9 @@ def test_the_variogram_of_the_meuse_data_equals_gstat(data_dir: Path) -> None:
         (372.73542, 0.4121448),
     ]
     for j, (distance, gamma) in enumerate(printed):
-        assert float(found.distance[j]) == pytest.approx(distance, rel=1e-6)
-        assert float(found.semivariance[j]) == pytest.approx(gamma, rel=1e-6)
-    fit = ppgp.fit_variogram(found, Spherical())
+        assert float(result.distance[j]) == pytest.approx(distance, rel=1e-6)
+        assert float(result.semivariance[j]) == pytest.approx(gamma, rel=1e-6)
+    fit = ppgp.fit_variogram(result, Spherical())
     assert fit.nugget == pytest.approx(0.05066243, rel=5e-3)
     variogram = cast(Any, fit.variogram)
     assert variogram.variance == pytest.approx(0.5906009, rel=5e-3)

@@ -58,8 +58,8 @@ def fit(model: Any, data: Dataset, how: Any) -> ppgp.Posterior:
 def test_the_fit_of_the_spector_data_is_as_published(optimizer: str) -> None:
     """Compare with the coefficients and the log likelihood that Stata's logit prints."""
     posterior = fit(FLAT, Dataset(SPECTOR[:, :3], SPECTOR[:, 3]), MAP(optimizer))
-    found = [*posterior.draws["weight"].flatten().tolist(), float(posterior.draws["bias"])]
-    assert found == pytest.approx([2.82611, 0.0951577, 2.37869, -13.0213], rel=2e-5)
+    result = [*posterior.draws["weight"].flatten().tolist(), float(posterior.draws["bias"])]
+    assert result == pytest.approx([2.82611, 0.0951577, 2.37869, -13.0213], rel=2e-5)
     assert posterior.stats["log_likelihood"] == pytest.approx(-12.8896, abs=1e-4)
     assert posterior.aic == pytest.approx(2 * 12.8896 + 8, abs=2e-4)
     assert posterior.bic == pytest.approx(2 * 12.8896 + 4 * np.log(32), abs=2e-4)

@@ -72,7 +72,6 @@ def test_a_single_kernel_has_no_components() -> None:
     with pytest.raises(NotApplicable, match=r"RBF.*use latent"):
         alone.components(X)
     fixed = ppgp.fit(GP(ARD(RBF(1.0, 2.0))), posterior.data, inference.MAP(), progress=False)
-    with pytest.raises(
-        NotApplicable, match=r"ARD.*use latent"
-    ):  # the name is that of the kernel as the user wrote it
+    # the message names the kernel as the user wrote it
+    with pytest.raises(NotApplicable, match=r"ARD.*use latent"):
         fixed.components(X)

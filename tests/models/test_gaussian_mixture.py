@@ -87,21 +87,21 @@ def test_the_evidence_with_unknown_variances_equals_quadrature() -> None:
 
 def test_the_distribution_equals_scipy() -> None:
     p, m, s = (torch.tensor(v, dtype=F64) for v in ([0.2, 0.8], [-1.0, 2.0], [0.5, 1.5]))
-    law = NormalMixture(p, m, s)
+    distribution = NormalMixture(p, m, s)
     x = torch.linspace(-4, 6, 11, dtype=F64)
     parts = [stats.norm(float(a), float(b)) for a, b in zip(m, s, strict=True)]
     density = 0.2 * parts[0].pdf(x) + 0.8 * parts[1].pdf(x)
-    np.testing.assert_allclose(law.log_prob(x).exp(), density, rtol=1e-12)
+    np.testing.assert_allclose(distribution.log_prob(x).exp(), density, rtol=1e-12)
     np.testing.assert_allclose(
-        law.cdf(x), 0.2 * parts[0].cdf(x) + 0.8 * parts[1].cdf(x), rtol=1e-12
+        distribution.cdf(x), 0.2 * parts[0].cdf(x) + 0.8 * parts[1].cdf(x), rtol=1e-12
     )
-    draws = law.expand((20_000,)).sample()
+    draws = distribution.expand((20_000,)).sample()
     assert float(draws.mean()) == pytest.approx(
-        float(law.mean), abs=5 * float(law.variance.sqrt()) / 20_000**0.5
+        float(distribution.mean), abs=5 * float(distribution.variance.sqrt()) / 20_000**0.5
     )
     kurtosis = float((draws - draws.mean()).pow(4).mean() / draws.var() ** 2)
-    error = float(law.variance) * ((kurtosis - 1) / 20_000) ** 0.5
-    assert float(draws.var()) == pytest.approx(float(law.variance), abs=5 * error)
+    error = float(distribution.variance) * ((kurtosis - 1) / 20_000) ** 0.5
+    assert float(draws.var()) == pytest.approx(float(distribution.variance), abs=5 * error)
 
 
 @pytest.mark.filterwarnings("ignore:R-hat:ppgp.errors.ConvergenceWarning")
@@ -121,9 +121,9 @@ def test_well_separated_components_are_recovered_and_predicted() -> None:
         assert scaler is not None
         means = posterior.draws["mean"].mean((0, 1)) * scaler.y_sd + scaler.y_mean
         assert means.tolist() == pytest.approx([0.0, 10.0], abs=1.2)
-        law = posterior.predict(data.X[:1])
-        assert float(law.cdf([5.0])) == pytest.approx(0.6, abs=0.06)
-        assert float(law.quantile(0.3)) < 2 < 8 < float(law.quantile(0.8))
+        distribution = posterior.predict(data.X[:1])
+        assert float(distribution.cdf([5.0])) == pytest.approx(0.6, abs=0.06)
+        assert float(distribution.quantile(0.3)) < 2 < 8 < float(distribution.quantile(0.8))
 
 
 def test_label_switching_is_corrected_and_reported() -> None:

@@ -29,19 +29,21 @@ def test_the_prediction_equals_scikit_learn() -> None:
     kernel = sk.ConstantKernel(1.7, "fixed") * sk.Matern(0.8, "fixed", nu=2.5)
     peer = GaussianProcessRegressor(kernel, alpha=0.05, optimizer=None).fit(X.numpy(), Y.numpy())
     mean, covariance = peer.predict(NEW.numpy(), return_cov=True)
-    law, joint = (MODEL.predict({}, NEW, DATA, joint=j) for j in (False, True))
-    assert np.allclose(law.mean[0], mean, atol=1e-10)
-    assert np.allclose(law.variance[0], np.diag(covariance) + 0.05, atol=1e-10)
+    distribution, joint = (MODEL.predict({}, NEW, DATA, joint=j) for j in (False, True))
+    assert np.allclose(distribution.mean[0], mean, atol=1e-10)
+    assert np.allclose(distribution.variance[0], np.diag(covariance) + 0.05, atol=1e-10)
     assert np.allclose(joint.covariance_matrix[0], covariance + 0.05 * np.eye(7), atol=1e-10)
 
 
 def test_closed_form_leave_one_out_equals_n_refits() -> None:
-    law = MODEL.loo({}, DATA)
+    distribution = MODEL.loo({}, DATA)
     for i in range(DATA.n):
         rest = [j for j in range(DATA.n) if j != i]
         refit = MODEL.predict({}, X[i : i + 1], DATA.rows(rest))
-        torch.testing.assert_close(law.mean[0, i], refit.mean[0, 0], rtol=1e-8, atol=1e-8)
-        torch.testing.assert_close(law.variance[0, i], refit.variance[0, 0], rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(distribution.mean[0, i], refit.mean[0, 0], rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(
+            distribution.variance[0, i], refit.variance[0, 0], rtol=1e-8, atol=1e-8
+        )
 
 
 @pytest.mark.parametrize(
@@ -65,20 +67,20 @@ def test_draws_of_the_mean_share_one_covariance(
     for budget in (2**28, 1):  # all draws at once, then one by one
         monkeypatch.setattr(gp_module, "MEMORY_BUDGET", budget)
         monkeypatch.setattr(kriging_equations, "MEMORY_BUDGET", budget)
-        laws = (
+        distributions = (
             model.predict(theta, NEW, DATA),
             model.predict(theta, NEW, DATA, joint=True),
             model.loo(theta, DATA),
         )
-        for law, ask in zip(laws, ("predict", "joint", "loo"), strict=True):
+        for distribution, ask in zip(distributions, ("predict", "joint", "loo"), strict=True):
             for i, one in enumerate(each):
                 alone = (
                     one.loo({}, DATA)
                     if ask == "loo"
                     else one.predict({}, NEW, DATA, joint=ask == "joint")
                 )
-                torch.testing.assert_close(law.mean[i], alone.mean[0])
-                torch.testing.assert_close(law.variance[i], alone.variance[0])
+                torch.testing.assert_close(distribution.mean[i], alone.mean[0])
+                torch.testing.assert_close(distribution.variance[i], alone.variance[0])
 
 
 def test_chunks_of_draws_and_rows_do_not_change_the_prediction(
@@ -110,8 +112,8 @@ def test_predictions_are_in_the_units_of_the_data() -> None:
 
 def test_a_noise_of_zero_interpolates_and_names_duplicates() -> None:
     model = models.GP(kernels.RBF(variance=1.0, lengthscale=0.3), noise=0.0)
-    law = model.predict({}, X, DATA)
-    torch.testing.assert_close(law.mean[0], Y, rtol=1e-6, atol=1e-6)
+    distribution = model.predict({}, X, DATA)
+    torch.testing.assert_close(distribution.mean[0], Y, rtol=1e-6, atol=1e-6)
     twice = Dataset(torch.cat([X, X[3:4]]), torch.cat([Y, Y[3:4]]))
     with pytest.raises(DataError, match="duplicates in rows 3, 25"):
         ppgp.fit(models.GP(noise=0.0), twice, inference.MAP(), progress=False)

@@ -60,9 +60,9 @@ def test_known_noise_alone_equals_alpha_of_scikit_learn() -> None:
     )
     mean, spread = peer.predict(NEW.numpy(), return_cov=True)
     model = models.GP(KERNEL, noise=0.0)
-    law, known = (model.predict({}, NEW, DATA, noise_sd=sd) for sd in (None, NEW_SD))
-    assert np.allclose(law.mean[0], mean, atol=1e-10)
-    assert np.allclose(law.variance[0], np.diag(spread), atol=1e-10)
+    distribution, known = (model.predict({}, NEW, DATA, noise_sd=sd) for sd in (None, NEW_SD))
+    assert np.allclose(distribution.mean[0], mean, atol=1e-10)
+    assert np.allclose(distribution.variance[0], np.diag(spread), atol=1e-10)
     assert np.allclose(known.variance[0], np.diag(spread) + NEW_SD.numpy() ** 2, atol=1e-10)
     joint = model.predict({}, NEW, DATA, joint=True, noise_sd=NEW_SD).covariance_matrix[0]
     assert np.allclose(joint, spread + np.diag(NEW_SD.numpy() ** 2), atol=1e-8)
@@ -71,8 +71,8 @@ def test_known_noise_alone_equals_alpha_of_scikit_learn() -> None:
         sk.ConstantKernel() * sk.Matern(nu=2.5), alpha=SD.numpy() ** 2
     ).fit(X.numpy(), Y.numpy())
     ours = ppgp.fit(fitted, DATA, inference.MAP(), progress=False, standardise=False).draws
-    found = float(ours["kernel.variance"]), float(ours["kernel.lengthscale"])
-    assert np.allclose(found, np.exp(peer.kernel_.theta), rtol=1e-3)
+    result = float(ours["kernel.variance"]), float(ours["kernel.lengthscale"])
+    assert np.allclose(result, np.exp(peer.kernel_.theta), rtol=1e-3)
 
 
 @pytest.mark.parametrize("model", BOTH, ids=["gp", "ordinary", "simple"])
@@ -82,19 +82,21 @@ def test_closed_form_leave_one_out_equals_n_refits(model: Any) -> None:
         for name in model.sites(2)
         if not model.sites(2)[name].fixed
     }
-    law = model.loo(theta, DATA)
+    distribution = model.loo(theta, DATA)
     for i in (0, 13, 29):
         rest = [j for j in range(DATA.n) if j != i]
         refit = model.predict(theta, X[i : i + 1], DATA.rows(rest), noise_sd=SD[i : i + 1])
-        torch.testing.assert_close(law.mean[0, i], refit.mean[0, 0], rtol=1e-8, atol=1e-8)
-        torch.testing.assert_close(law.variance[0, i], refit.variance[0, 0], rtol=1e-8, atol=1e-8)
-    torch.testing.assert_close(model.log_likelihood(theta, DATA)["y"], law.log_prob(Y))
+        torch.testing.assert_close(distribution.mean[0, i], refit.mean[0, 0], rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(
+            distribution.variance[0, i], refit.variance[0, 0], rtol=1e-8, atol=1e-8
+        )
+    torch.testing.assert_close(model.log_likelihood(theta, DATA)["y"], distribution.log_prob(Y))
     parts = leave_one_out_parts(*model.gaussian(theta, NEW, DATA, NEW_SD))
     new = model.predict(theta, NEW, DATA, noise_sd=NEW_SD)
     torch.testing.assert_close(parts.mean, new.mean[0], rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(parts.variance, new.variance[0], rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(
-        parts.studentised, (Y - law.mean[0]) / law.stddev[0], rtol=1e-8, atol=1e-8
+        parts.studentised, (Y - distribution.mean[0]) / distribution.stddev[0], rtol=1e-8, atol=1e-8
     )
 
 
@@ -190,14 +192,16 @@ def test_noise_is_kept_with_rows_devices_frames_and_files(tmp_path: Path) -> Non
 @pytest.mark.parametrize("model", BOTH, ids=["gp", "kriging", "known mean"])
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
 def test_rows_held_out_of_an_optimisation_have_their_own_noise(model: Any) -> None:
-    found = ppgp.fit(
+    result = ppgp.fit(
         model, DATA, inference.MAP(steps=3, hold_out=0.3), standardise=False, progress=False
     )
     order = torch.randperm(DATA.n, generator=torch.Generator().manual_seed(0))
     held, rest = DATA.rows(order[:9]), DATA.rows(order[9:])
-    law = model.prepare(rest).predict(found.theta, held.X, rest, noise_sd=held.noise_sd)
-    torch.testing.assert_close(found.stats["held_out_nlpd"].min(), -law.log_prob(held.y).mean())
-    torch.testing.assert_close(found.model.noise_sd, SD)  # the posterior is that of all rows
+    distribution = model.prepare(rest).predict(result.theta, held.X, rest, noise_sd=held.noise_sd)
+    torch.testing.assert_close(
+        result.stats["held_out_nlpd"].min(), -distribution.log_prob(held.y).mean()
+    )
+    torch.testing.assert_close(result.model.noise_sd, SD)  # the posterior is that of all rows
 
 
 def test_replicates_have_the_noise_of_their_rows() -> None:
@@ -231,10 +235,10 @@ def test_full_conformal_requires_the_noise_of_the_new_rows() -> None:
 def test_comparison_scores_test_rows_with_their_noise() -> None:
     posterior = ppgp.fit(models.GP(), DATA, inference.MAP(), progress=False)
     test = Dataset(NEW, Y[:7], noise_sd=NEW_SD)
-    found = ppgp.compare(
+    result = ppgp.compare(
         {"gp": posterior}, test=test, calibration=Dataset(X[:9] + 0.1, Y[:9], noise_sd=SD[:9])
     )
-    torch.testing.assert_close(found.predictions["gp"].std, posterior.predict(test).std)
+    torch.testing.assert_close(result.predictions["gp"].std, posterior.predict(test).std)
 
 
 @pytest.mark.parametrize(
@@ -304,10 +308,10 @@ def test_the_noise_of_a_frame_is_read_by_its_column_name(tmp_path: Path) -> None
     assert Dataset(frame[["a", "b"]], frame["y"], noise_sd=frame["error"]).noise_name == "error"
     assert Dataset(X, Y, noise_sd=SD).noise_name is None
     posterior = ppgp.fit(models.GP(), data, inference.MAP(steps=5), progress=False)
-    for found in (posterior, ppgp.load_posterior(posterior.save(tmp_path / "gp.ppgp"))):
-        with_it, without = found.predict(frame), found.predict(frame.drop(columns=["error", "y"]))
-        torch.testing.assert_close(with_it.std, found.predict(X, noise_sd=SD).std)
-        torch.testing.assert_close(without.std, found.predict(X).std)
+    for result in (posterior, ppgp.load_posterior(posterior.save(tmp_path / "gp.ppgp"))):
+        with_it, without = result.predict(frame), result.predict(frame.drop(columns=["error", "y"]))
+        torch.testing.assert_close(with_it.std, result.predict(X, noise_sd=SD).std)
+        torch.testing.assert_close(without.std, result.predict(X).std)
         torch.testing.assert_close(
-            found.predict(frame, noise_sd=2.0).std, found.predict(X, noise_sd=2.0).std
+            result.predict(frame, noise_sd=2.0).std, result.predict(X, noise_sd=2.0).std
         )

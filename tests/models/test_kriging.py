@@ -74,9 +74,12 @@ def test_universal_kriging_is_the_limit_of_a_wide_prior_on_the_trend() -> None:
     """With prior variance v of the trend the error is of order 1 / v, and the rounding eps v."""
     v = 1e5
     wide = models.GP(KERNEL + kernels.Constant(v) + kernels.Linear(v), noise=0.2)
-    law, limit = models.Kriging(KERNEL, 0.2, 1).predict({}, NEW, DATA), wide.predict({}, NEW, DATA)
-    torch.testing.assert_close(law.mean, limit.mean, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(law.variance, limit.variance, rtol=1e-4, atol=1e-4)
+    distribution, limit = (
+        models.Kriging(KERNEL, 0.2, 1).predict({}, NEW, DATA),
+        wide.predict({}, NEW, DATA),
+    )
+    torch.testing.assert_close(distribution.mean, limit.mean, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(distribution.variance, limit.variance, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -101,9 +104,9 @@ def test_the_bordered_system_has_the_same_solution(
 
     model = models.Kriging(KERNEL, 0.2, drift)
     mean, variance = gls(model, X, Y, F(X), NEW, F(NEW))
-    law = model.latent({}, NEW, DATA)
-    torch.testing.assert_close(law.mean[0], mean, rtol=1e-8, atol=1e-8)
-    torch.testing.assert_close(law.variance[0], variance, rtol=1e-8, atol=1e-8)
+    distribution = model.latent({}, NEW, DATA)
+    torch.testing.assert_close(distribution.mean[0], mean, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(distribution.variance[0], variance, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.parametrize("p", [1, 3])
@@ -115,16 +118,18 @@ def test_reml_is_the_density_of_any_complete_set_of_contrasts(p: int) -> None:
     shift = 0.5 * (B.mT @ B).logdet() - 0.5 * (F.mT @ F).logdet()
     for variance in (0.5, 2.0):
         C = replace(KERNEL, variance=variance)({}, X) + 0.3 * torch.eye(30, dtype=X.dtype)
-        found = TrendMarginal(torch.zeros_like(Y), C, F).log_prob(Y)
-        law = torch.distributions.MultivariateNormal(
+        result = TrendMarginal(torch.zeros_like(Y), C, F).log_prob(Y)
+        distribution = torch.distributions.MultivariateNormal(
             torch.zeros(30 - p, dtype=X.dtype), B.mT @ C @ B
         )
-        torch.testing.assert_close(found, law.log_prob(B.mT @ Y) + shift, rtol=1e-9, atol=1e-8)
+        torch.testing.assert_close(
+            result, distribution.log_prob(B.mT @ Y) + shift, rtol=1e-9, atol=1e-8
+        )
         inverse = torch.linalg.inv(C)
         G = F.mT @ inverse @ F
         Q = inverse - inverse @ F @ torch.linalg.inv(G) @ F.mT @ inverse
         integral = -0.5 * ((30 - p) * math.log(2 * math.pi) + C.logdet() + G.logdet() + Y @ Q @ Y)
-        torch.testing.assert_close(found, integral, rtol=1e-9, atol=1e-8)
+        torch.testing.assert_close(result, integral, rtol=1e-9, atol=1e-8)
         beta = torch.linalg.solve(G, F.mT @ inverse @ Y)
         best = torch.distributions.MultivariateNormal(F @ beta, C).log_prob(Y)
         torch.testing.assert_close(
@@ -148,11 +153,13 @@ def test_the_densities_have_correct_second_derivatives(profile: bool) -> None:
 @every_drift
 def test_closed_form_leave_one_out_equals_n_refits(drift: models.drift.Drift) -> None:
     model = models.Kriging(KERNEL, 0.2, drift)
-    law = model.loo({}, DATA)
+    distribution = model.loo({}, DATA)
     for i in range(DATA.n):
         refit = model.predict({}, X[i : i + 1], DATA.rows([j for j in range(DATA.n) if j != i]))
-        torch.testing.assert_close(law.mean[0, i], refit.mean[0, 0], rtol=1e-8, atol=1e-8)
-        torch.testing.assert_close(law.variance[0, i], refit.variance[0, 0], rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(distribution.mean[0, i], refit.mean[0, 0], rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(
+            distribution.variance[0, i], refit.variance[0, 0], rtol=1e-8, atol=1e-8
+        )
 
 
 @every_drift
@@ -161,15 +168,15 @@ def test_a_block_has_the_mean_and_variance_of_its_average(drift: models.drift.Dr
     blocks = ppgp.discretised(NEW, (2.0, 1.0), (3, 2))
     assert blocks.shape == (9, 6, 2)
     torch.testing.assert_close(blocks.mean(1), NEW)
-    law = model.block(THETA, blocks, DATA)
+    distribution = model.block(THETA, blocks, DATA)
     for m, block in enumerate(blocks):
         joint = cast(Any, model.predict(THETA, block, DATA, joint=True))
-        torch.testing.assert_close(law.mean[:, m], joint.mean.mean(-1))
+        torch.testing.assert_close(distribution.mean[:, m], joint.mean.mean(-1))
         covariance = joint.covariance_matrix - THETA["nugget"][:, None, None] * torch.eye(
             6, dtype=X.dtype
         )
         torch.testing.assert_close(
-            law.variance[:, m], covariance.mean((-2, -1)), rtol=1e-7, atol=1e-9
+            distribution.variance[:, m], covariance.mean((-2, -1)), rtol=1e-7, atol=1e-9
         )
 
 
@@ -202,10 +209,10 @@ def test_all_rows_as_neighbours_equal_global_kriging(
 )
 def test_neighbourhoods_accept_every_kernel(kernel: kernels.Kernel) -> None:
     model = models.Kriging(kernel)
-    law = torch.distributions.LogNormal(torch.zeros(3, dtype=X.dtype), 0.3)
+    distribution = torch.distributions.LogNormal(torch.zeros(3, dtype=X.dtype), 0.3)
     with seeded(0):
         theta = {
-            name: law.sample(s.shape).movedim(-1, 0)
+            name: distribution.sample(s.shape).movedim(-1, 0)
             for name, s in model.sites(2).items()
             if not s.fixed
         }
@@ -220,12 +227,12 @@ def test_neighbourhoods_accept_every_kernel(kernel: kernels.Kernel) -> None:
 
 def test_few_neighbours_equal_kriging_from_those_rows() -> None:
     model = models.Kriging(Matern(1.5), drift="constant", neighbours=6)
-    law, loo = model.predict(THETA, NEW, DATA), model.loo(THETA, DATA)
+    distribution, loo = model.predict(THETA, NEW, DATA), model.loo(THETA, DATA)
     for m, x in enumerate(NEW):
         near = (X - x).norm(dim=1).argsort()[:6]
         alone = replace(model, neighbours=None).predict(THETA, x[None], DATA.rows(near))
-        torch.testing.assert_close(law.mean[:, m], alone.mean[:, 0])
-        torch.testing.assert_close(law.variance[:, m], alone.variance[:, 0])
+        torch.testing.assert_close(distribution.mean[:, m], alone.mean[:, 0])
+        torch.testing.assert_close(distribution.variance[:, m], alone.variance[:, 0])
     for i in (0, 17):
         near = (X - X[i]).norm(dim=1).argsort()[1:7]
         alone = replace(model, neighbours=None).predict(THETA, X[i : i + 1], DATA.rows(near))
@@ -262,18 +269,18 @@ def test_the_trend_equals_generalised_least_squares() -> None:
     C = KERNEL({}, X) + 0.2 * torch.eye(30, dtype=X.dtype)
     F, new = (torch.cat([torch.ones_like(Z[:, :1]), Z], 1) for Z in (X, NEW))
     G = torch.linalg.inv(F.mT @ torch.linalg.solve(C, F))
-    law = model.trend({}, NEW, DATA)
-    torch.testing.assert_close(law.mean[0], new @ G @ F.mT @ torch.linalg.solve(C, Y))
-    torch.testing.assert_close(law.variance[0], ((new @ G) * new).sum(1))
+    distribution = model.trend({}, NEW, DATA)
+    torch.testing.assert_close(distribution.mean[0], new @ G @ F.mT @ torch.linalg.solve(C, Y))
+    torch.testing.assert_close(distribution.variance[0], ((new @ G) * new).sum(1))
 
 
 def test_full_conformal_uses_the_predictions_of_kriging() -> None:
     for drift in ("none", 1):
         model = models.Kriging(KERNEL, 0.2, drift)
         parts = leave_one_out_parts(*cast(Any, model.gaussian({}, NEW, DATA)))
-        law, loo = model.predict({}, NEW, DATA), model.loo({}, DATA)
-        torch.testing.assert_close(parts.mean, law.mean[0])
-        torch.testing.assert_close(parts.variance, law.variance[0])
+        distribution, loo = model.predict({}, NEW, DATA), model.loo({}, DATA)
+        torch.testing.assert_close(parts.mean, distribution.mean[0])
+        torch.testing.assert_close(parts.variance, distribution.variance[0])
         torch.testing.assert_close(1 / parts.d, loo.variance[0])
 
 
@@ -411,12 +418,12 @@ def test_kt3d_of_gslib(test: int, drift: models.drift.Drift, data_dir: Path) -> 
     head, answer = grid(folder / f"test{test}_answer.asc")
     east, north = centres(head)
     places = torch.tensor([[x, y] for y in north[::-1] for x in east], dtype=torch.float64)
-    law = (
+    distribution = (
         models.Kriging(Exponential(500.0, 3000.0 / 3), 0.0, drift)
         .prepare(data)
         .predict({}, places, data)
     )
-    assert float(np.abs(law.mean[0].numpy() - answer.ravel()).max()) < 1e-4
+    assert float(np.abs(distribution.mean[0].numpy() - answer.ravel()).max()) < 1e-4
 
 
 @pytest.mark.data("kriging/kt3d")
@@ -432,8 +439,10 @@ def test_an_external_drift_from_an_elevation_model(data_dir: Path) -> None:
     east, north = centres(head)
     places = np.array([[x, y] for y in north[::-1] for x in east])
     rows = torch.from_numpy(np.column_stack([places, height(places[:, ::-1])]))
-    law = models.Kriging(Spherical(500.0, 3000.0), 0.0, (2,)).prepare(data).predict({}, rows, data)
-    assert float(np.abs(law.mean[0].numpy() - answer.ravel()).max()) < 1e-4
+    distribution = (
+        models.Kriging(Spherical(500.0, 3000.0), 0.0, (2,)).prepare(data).predict({}, rows, data)
+    )
+    assert float(np.abs(distribution.mean[0].numpy() - answer.ravel()).max()) < 1e-4
 
 
 @pytest.mark.data("kriging/meuse.csv")

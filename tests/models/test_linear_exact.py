@@ -101,10 +101,10 @@ def test_the_normal_inverse_gamma_posterior_equals_the_formulas() -> None:
     shape, rate = 2.0 + 10.0, 1.0 + 0.5 * (y @ y - mean @ A @ mean)
     x = np.array([0.3, -1.0, 1.0])
     scale = np.sqrt(rate / shape * (1 + x @ np.linalg.solve(A, x)))
-    law = stats.t(2 * shape, x @ mean, scale)
+    distribution = stats.t(2 * shape, x @ mean, scale)
     ours = posterior.predict(torch.tensor([[0.3, -1.0]], dtype=F64))
-    assert float(ours.quantile(0.05)) == pytest.approx(law.ppf(0.05), rel=1e-9)
-    assert float(ours.log_prob([0.7])) == pytest.approx(law.logpdf(0.7), rel=1e-9)
+    assert float(ours.quantile(0.05)) == pytest.approx(distribution.ppf(0.05), rel=1e-9)
+    assert float(ours.log_prob([0.7])) == pytest.approx(distribution.logpdf(0.7), rel=1e-9)
     noise = posterior.draws["noise"].flatten().numpy()
     assert stats.kstest(noise, stats.invgamma(shape, scale=rate).cdf).pvalue > 0.01
     evidence = stats.multivariate_t(np.zeros(20), 0.5 * (np.eye(20) + Phi @ Phi.T), df=4.0).logpdf(

@@ -17,10 +17,10 @@ from ppgp.data import Dataset
 def test_flat_priors_give_least_squares_in_data_units() -> None:
     X, y = load_diabetes(return_X_y=True, scaled=False)
     model = models.LinearRegression(priors.Flat(), priors.Flat(), priors.Flat())
-    found = ppgp.fit(model, Dataset(X, y), inference.MAP(), progress=False).coefficients()
+    result = ppgp.fit(model, Dataset(X, y), inference.MAP(), progress=False).coefficients()
     expected, *_ = np.linalg.lstsq(np.c_[X, np.ones(len(X))], y, rcond=None)
-    assert np.allclose(found["weight"][0, 0], expected[:-1], rtol=1e-4, atol=1e-4)
-    assert found["bias"].item() == pytest.approx(expected[-1], rel=1e-4)
+    assert np.allclose(result["weight"][0, 0], expected[:-1], rtol=1e-4, atol=1e-4)
+    assert result["bias"].item() == pytest.approx(expected[-1], rel=1e-4)
 
 
 @pytest.mark.parametrize("optimizer", ["lbfgs", "newton", "adam"])
@@ -30,10 +30,10 @@ def test_map_of_logistic_regression_equals_scikit_learn(optimizer: str) -> None:
     peer = ScikitLogistic(C=1.0, tol=1e-10, max_iter=5000).fit(X, y)
     model = models.LogisticRegression(bias=priors.Flat())
     how = inference.MAP(optimizer, steps=4000)
-    found = ppgp.fit(model, Dataset(X, y), how, progress=False, standardise=False).draws
+    result = ppgp.fit(model, Dataset(X, y), how, progress=False, standardise=False).draws
     tolerance = 1e-5 if optimizer != "adam" else 1e-3
-    assert np.allclose(found["weight"][0, 0], peer.coef_[0], atol=tolerance)
-    assert found["bias"].item() == pytest.approx(peer.intercept_[0], abs=tolerance)
+    assert np.allclose(result["weight"][0, 0], peer.coef_[0], atol=tolerance)
+    assert result["bias"].item() == pytest.approx(peer.intercept_[0], abs=tolerance)
 
 
 def test_a_program_predicts_when_its_y_is_left_out() -> None:

@@ -65,9 +65,9 @@ def test_moments_and_evidence_equal_the_dense_formulas(Phi: Tensor, conjugate: b
     v, variance = d.coefficients(torch.tensor([S2], dtype=F64), conjugate)
     torch.testing.assert_close((v @ d.basis.mT)[0], mean, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close((d.basis * variance) @ d.basis.mT, covariance, rtol=1e-9, atol=1e-12)
-    law = gaussian(Phi @ start, Phi @ prior @ Phi.mT + S2 * torch.eye(len(y), dtype=F64))
+    distribution = gaussian(Phi @ start, Phi @ prior @ Phi.mT + S2 * torch.eye(len(y), dtype=F64))
     assert float(d.log_marginal(torch.tensor([S2], dtype=F64), conjugate)) == pytest.approx(
-        law.logpdf(y), rel=1e-10
+        distribution.logpdf(y), rel=1e-10
     )
 
 
@@ -102,7 +102,7 @@ def test_the_evidence_equals_the_integral_over_the_noise(
     """In any units of y: residuals of 0, from too many coefficients, do not show the scale."""
     X, y = WIDE, size * normals(6, seed=1)
     posterior = ppgp.fit(model, Dataset(X, y), Exact(), standardise=False, progress=False)
-    law = model.sites(10)["noise"].distribution(X)
+    distribution = model.sites(10)["noise"].distribution(X)
     Phi = torch.cat([X, torch.ones(6, 1, dtype=F64)], 1)
     flat = isinstance(model.bias, Flat)
     K = Phi[:, :10] @ Phi[:, :10].mT if flat else Phi @ Phi.mT
@@ -119,7 +119,7 @@ def test_the_evidence_equals_the_integral_over_the_noise(
             )
         else:
             log_p = float(gaussian(np.zeros(6), C.numpy()).logpdf(y.numpy()))
-        return log_p + float(law.log_prob(torch.tensor(s, dtype=F64))) + t
+        return log_p + float(distribution.log_prob(torch.tensor(s, dtype=F64))) + t
 
     grid = np.linspace(-60, 80, 701)
     heights = [joint(t) for t in grid]
@@ -133,13 +133,13 @@ def test_the_evidence_equals_the_integral_over_the_noise(
 def test_gibbs_explores_the_null_space() -> None:
     data = Dataset(WIDE, normals(6, seed=1))
     model = LinearRegression(Normal(0.0, 1.0), 0.0, S2)
-    found = (
+    result = (
         ppgp.fit(model, data, Gibbs(draws=4000), standardise=False, progress=False)
         .draws["weight"]
         .flatten(0, 1)
     )
     covariance = torch.linalg.inv(WIDE.mT @ WIDE / S2 + torch.eye(10, dtype=F64))
-    torch.testing.assert_close(found.std(0), covariance.diagonal().sqrt(), rtol=0.05, atol=0.0)
+    torch.testing.assert_close(result.std(0), covariance.diagonal().sqrt(), rtol=0.05, atol=0.0)
 
 
 def test_an_improper_posterior_of_the_noise_is_refused() -> None:
@@ -173,16 +173,16 @@ def test_coefficients_with_one_of_them_fixed(fixed: str, standardise: bool) -> N
         posterior = ppgp.fit(
             recipe, Dataset(X, y), ppgp.inference.MAP(), standardise=standardise, progress=False
         )
-        found = posterior.coefficients()
+        result = posterior.coefficients()
         classes = () if not isinstance(model, SoftmaxRegression) else (2,)
-        assert found["weight"].shape == (1, 1, *classes, 2)
-        assert found["bias"].shape == (1, 1, *classes)
+        assert result["weight"].shape == (1, 1, *classes, 2)
+        assert result["bias"].shape == (1, 1, *classes)
         if not classes:
-            mean = X @ found["weight"][0, 0] + found["bias"][0, 0]
-            law = posterior.predict(X)
+            mean = X @ result["weight"][0, 0] + result["bias"][0, 0]
+            distribution = posterior.predict(X)
             expected = (
-                law.mean
+                distribution.mean
                 if isinstance(model, LinearRegression)
-                else torch.logit(law.probabilities[:, 1])
+                else torch.logit(distribution.probabilities[:, 1])
             )
             torch.testing.assert_close(mean, expected, rtol=1e-6, atol=1e-8)

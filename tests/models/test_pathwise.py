@@ -162,10 +162,12 @@ def test_white_differs_between_a_training_row_and_a_new_row_at_its_place() -> No
     data = Dataset(X, [0.3, 0.9, 0.2, -0.4])
     model = GP(RBF(1.0, 0.8) + White(0.5), noise=0.1)
     at = torch.tensor([[0.0], [0.6], [0.9]], dtype=torch.float64)
-    found = model.pathwise({}, data, 20_000, None, torch.Generator().manual_seed(0))(at)
-    law = GP(RBF(1.0, 0.8), noise=0.6).predict(
+    result = model.pathwise({}, data, 20_000, None, torch.Generator().manual_seed(0))(at)
+    distribution = GP(RBF(1.0, 0.8), noise=0.6).predict(
         {}, at, data, joint=True
     )  # White and the noise of the rows together
-    torch.testing.assert_close(found.mean(0), law.mean[0], atol=0.03, rtol=0)  # 4 standard errors
-    wanted = law.covariance_matrix[0] - 0.1 * torch.eye(3, dtype=torch.float64)
-    torch.testing.assert_close(torch.cov(found.mT), wanted, atol=0.03, rtol=0)
+    torch.testing.assert_close(
+        result.mean(0), distribution.mean[0], atol=0.03, rtol=0
+    )  # 4 standard errors
+    wanted = distribution.covariance_matrix[0] - 0.1 * torch.eye(3, dtype=torch.float64)
+    torch.testing.assert_close(torch.cov(result.mT), wanted, atol=0.03, rtol=0)

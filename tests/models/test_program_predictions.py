@@ -59,12 +59,12 @@ def test_a_discrete_site_of_all_rows_is_inferred_from_the_data(draws: int) -> No
     assert bool(((clear["y"].mean - 5).abs() < 1e-6).all())
     assert bool(((clear["y"].std - 1.1).abs() < 1e-6).all())
     close = math.log(3) / 5  # two observations with sd 2 at this value give odds of 3
-    found = at(
+    result = at(
         sign, {"n": 2, "y": numbers(close, close)}, sd=torch.full((draws,), 2.0, dtype=F64)
     ).predict(n=3)
-    runs = found["y"].draws
+    runs = result["y"].draws
     assert runs >= RUNS
-    assert float(found["up"].probabilities[0, 1]) == pytest.approx(
+    assert float(result["up"].probabilities[0, 1]) == pytest.approx(
         0.75, abs=4 * math.sqrt(0.75 * 0.25 / runs)
     )
 
@@ -99,7 +99,7 @@ def hidden_markov(T: int, y: Tensor | None = None) -> None:
 
 def test_a_hidden_markov_model_forecasts_from_its_last_state() -> None:
     posterior = at(hidden_markov, {"T": 3, "y": numbers(0, 3, 3.5)}, stay=numbers(0.9))
-    found = posterior.predict(T=4)
+    result = posterior.predict(T=4)
     joint = torch.zeros(2, 2, 2, dtype=F64)
     change = numbers(0.9, 0.1)
     for a in (0, 1):
@@ -112,7 +112,7 @@ def test_a_hidden_markov_model_forecasts_from_its_last_state() -> None:
                 joint[a, b, c] = prior * likelihood
     last = float((joint / joint.sum()).sum((0, 1))[1])
     expected = last * 0.9 + (1 - last) * 0.1
-    assert float(found["k3"].probabilities[0, 1]) == pytest.approx(
+    assert float(result["k3"].probabilities[0, 1]) == pytest.approx(
         expected, abs=4 * math.sqrt(expected * (1 - expected) / RUNS)
     )
 
@@ -162,9 +162,9 @@ def test_nested_plates_are_concatenated() -> None:
 
     rows, columns = numbers(0, 10, 20), numbers(1, 2, 3, 4)
     data = {"rows": rows, "columns": columns, "y": rows[:, None] + columns}
-    found = at(program, data, mu=numbers(0.5, -0.5)).predict(rows=rows, columns=columns)
-    assert torch.allclose(found.mean, (rows[:, None] + columns).flatten())
-    assert torch.allclose(found.variance, torch.full((12,), 1.25, dtype=F64))
+    result = at(program, data, mu=numbers(0.5, -0.5)).predict(rows=rows, columns=columns)
+    assert torch.allclose(result.mean, (rows[:, None] + columns).flatten())
+    assert torch.allclose(result.variance, torch.full((12,), 1.25, dtype=F64))
 
 
 def test_a_mixture_as_the_distribution_of_y_predicts() -> None:
@@ -178,8 +178,10 @@ def test_a_mixture_as_the_distribution_of_y_predicts() -> None:
                 obs=y,
             )
 
-    found = at(program, {"n": 2, "y": numbers(0, 5)}, p=numbers(0.3)).predict(n=2)
-    assert torch.allclose(found.mean, numbers(1.5, 1.5), atol=4 * 5 * math.sqrt(0.21 / found.draws))
+    result = at(program, {"n": 2, "y": numbers(0, 5)}, p=numbers(0.3)).predict(n=2)
+    assert torch.allclose(
+        result.mean, numbers(1.5, 1.5), atol=4 * 5 * math.sqrt(0.21 / result.draws)
+    )
 
 
 def test_arguments_may_have_the_names_of_those_of_predict() -> None:

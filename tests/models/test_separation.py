@@ -47,10 +47,10 @@ def test_only_free_coefficients_count_as_separating(
     bias: PriorLike,
     noticed: bool,
 ) -> None:
-    found = kind(weight, bias).prepare(data).check_identifiability(data)
-    assert bool(found) is noticed
+    result = kind(weight, bias).prepare(data).check_identifiability(data)
+    assert bool(result) is noticed
     if noticed:
-        assert "perfectly" in found[0]
+        assert "perfectly" in result[0]
 
 
 @pytest.mark.parametrize(("scales", "noticed"), [((1e4, 1.0), True), ((1.0, 1e4), False)])
@@ -71,9 +71,9 @@ def test_the_scale_of_a_column_matters() -> None:
 def test_one_of_three_classes_is_separated() -> None:
     X = torch.tensor([[-1.0], [1.0], [-0.5], [2.0], [30.0], [31.0]], dtype=torch.float64)
     data = Dataset(X, [0.0, 0.0, 1.0, 1.0, 2.0, 2.0])
-    found = SoftmaxRegression(WIDE, WIDE, classes=3).check_identifiability(data)
-    assert found
-    assert "in part" in found[0]
+    result = SoftmaxRegression(WIDE, WIDE, classes=3).check_identifiability(data)
+    assert result
+    assert "in part" in result[0]
 
 
 def test_a_fit_warns_about_separation() -> None:

@@ -144,12 +144,14 @@ def test_closed_form_leave_one_out_equals_n_refits() -> None:
     """The inducing inputs stay the same in all refits."""
     data, theta = waves(20), thetas(2)
     model = models.SGPR(KERNEL, inducing=6).prepare(data)
-    found = model.loo(theta, data)
+    result = model.loo(theta, data)
     for i in range(data.n):
         rest = data.rows(torch.arange(data.n) != i)
-        law = model.predict(theta, data.X[i : i + 1], rest)
-        torch.testing.assert_close(found.mean[:, i], law.mean[:, 0], atol=1e-8, rtol=1e-8)
-        torch.testing.assert_close(found.variance[:, i], law.variance[:, 0], atol=1e-8, rtol=1e-8)
+        distribution = model.predict(theta, data.X[i : i + 1], rest)
+        torch.testing.assert_close(result.mean[:, i], distribution.mean[:, 0], atol=1e-8, rtol=1e-8)
+        torch.testing.assert_close(
+            result.variance[:, i], distribution.variance[:, 0], atol=1e-8, rtol=1e-8
+        )
 
 
 def test_q_of_u_equals_its_formula() -> None:
@@ -246,9 +248,9 @@ def test_a_subset_model_improves_the_start(learn: bool, monkeypatch: pytest.Monk
     monkeypatch.setattr(sgpr, "SUBSET_ROWS", 100)
     posterior = ppgp.fit(model, data, inference.MAP(steps=1), progress=False, standardise=False)
     assert posterior.stats["losses"][0] < plain.stats["losses"][0] - 10
-    found = model.prepare(data).subset_model(data)
-    assert found is not None
-    small, some = found
+    result = model.prepare(data).subset_model(data)
+    assert result is not None
+    small, some = result
     assert some.n == 100
     assert set(small.sites(2)) == set(model.sites(2))
     start = model.prepare(data).warm_start({k: v[0] for k, v in thetas(1).items()}, data)
@@ -269,10 +271,10 @@ def test_the_step_of_inducing_inputs_is_a_multiple_of_the_lengthscale() -> None:
 def test_prior_draws_have_the_covariance_of_the_distribution() -> None:
     data, theta = waves(5), {k: v[0] for k, v in thetas(1).items()}
     model = models.SGPR(KERNEL, inducing=3).prepare(data)
-    law = model._marginal(theta, data.X, model.Z)
+    distribution = model._marginal(theta, data.X, model.Z)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        x = law.sample((40_000,))
+        x = distribution.sample((40_000,))
     _, Q, s2 = dense(model, {k: v[None] for k, v in theta.items()}, data, 0)
     C = Q + s2 * torch.eye(5, dtype=F64)
     error = torch.sqrt((C.diagonal()[:, None] * C.diagonal() + C.square()) / 40_000)
@@ -298,8 +300,8 @@ def test_learnt_and_reselected_inducing_inputs_raise_the_bound(tmp_path: Path) -
     second = ppgp.fit(again, data, inference.MAP(), progress=False, standardise=False)
     assert second.stats["log_density"] > first.stats["log_density"]
     prediction = learnt.predict(data.X[:5])
-    found = ppgp.load_posterior(learnt.save(tmp_path / "sgpr"))
-    torch.testing.assert_close(found.predict(data.X[:5]).mean, prediction.mean)
+    result = ppgp.load_posterior(learnt.save(tmp_path / "sgpr"))
+    torch.testing.assert_close(result.predict(data.X[:5]).mean, prediction.mean)
 
 
 def test_the_greedy_bound_takes_the_best_candidate() -> None:
@@ -312,7 +314,7 @@ def test_the_greedy_bound_takes_the_best_candidate() -> None:
     def covariance(a: Tensor, b: Tensor) -> Tensor:
         return KERNEL(k, a, b)
 
-    found = select(
+    result = select(
         "bound", 4, data.X, data.y, covariance, KERNEL.diag(k, data.X), float(theta["noise"])
     )
     chosen: list[int] = []
@@ -330,7 +332,7 @@ def test_the_greedy_bound_takes_the_best_candidate() -> None:
             )
             values.append(float(bound))
         chosen.append(int(np.argmax(values)))
-    torch.testing.assert_close(found, data.X[chosen])
+    torch.testing.assert_close(result, data.X[chosen])
 
 
 def test_greedy_conditional_variance_is_pivoted_cholesky() -> None:
@@ -344,10 +346,10 @@ def test_greedy_conditional_variance_is_pivoted_cholesky() -> None:
         inner = torch.linalg.solve(K[chosen][:, chosen], K[chosen])
         chosen.append(int((K.diagonal() - (K[chosen] * inner).sum(0)).argmax()))
     diagonal = KERNEL.diag(k, data.X)
-    found = select(
+    result = select(
         "conditional_variance", 5, data.X, None, lambda a, b: KERNEL(k, a, b), diagonal, 0.1
     )
-    torch.testing.assert_close(found, data.X[chosen])
+    torch.testing.assert_close(result, data.X[chosen])
 
 
 def test_invalid_options_raise_a_clear_error() -> None:

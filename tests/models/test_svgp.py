@@ -70,9 +70,9 @@ def stepped(
     model: SVGP, theta: dict[str, Tensor], data: Dataset, rate: float, times: int
 ) -> dict[str, Tensor]:
     for _ in range(times):
-        found = model.natural(theta, data.X, data.y, total=data.n, rate=rate)
-        assert found is not None
-        theta = {**theta, **found[0]}
+        result = model.natural(theta, data.X, data.y, total=data.n, rate=rate)
+        assert result is not None
+        theta = {**theta, **result[0]}
     return theta
 
 
@@ -243,10 +243,10 @@ def test_nuts_draws_the_optimal_q() -> None:
             ess = ppgp.diagnostics.ess(draws.numpy())
             sd = float((best["v_scale_tril"] @ best["v_scale_tril"].mT)[j, j].sqrt())
             assert abs(float(draws.mean()) - float(best["v_loc"][j])) < 4.5 * sd / math.sqrt(ess)
-        law = posterior.model.predict(posterior.theta, data.X, data)
+        distribution = posterior.model.predict(posterior.theta, data.X, data)
         exact = models.SGPR(fixed, noise=0.1, mean=0.0, Z=ready.Z).predict({}, data.X, data)
-        mean = law.mean.mean(0)
-        error = law.mean.std(0) / math.sqrt(100)
+        mean = distribution.mean.mean(0)
+        error = distribution.mean.std(0) / math.sqrt(100)
         assert bool(((mean - exact.mean[0]).abs() < 5 * error).all())
 
 
@@ -287,7 +287,7 @@ def test_the_marginal_distribution_equals_the_integral(kind: str) -> None:
     if kind == "categorical":
         lik = likelihoods.Categorical(3)
         mean, variance = number([[[0.3], [-0.5], [1.0]]]), number([[[0.4], [1.5], [0.2]]])
-        law = lik.marginal({}, mean, variance)
+        distribution = lik.marginal({}, mean, variance)
         g = torch.Generator().manual_seed(0)
         f = mean[0, :, 0] + variance[0, :, 0].sqrt() * torch.randn(
             200_000, 3, generator=g, dtype=F64
@@ -296,10 +296,10 @@ def test_the_marginal_distribution_equals_the_integral(kind: str) -> None:
         error = (
             4 * p.std(0) / math.sqrt(len(p)) + 1e-3
         )  # plus the error of 1,024 quasi-random points
-        assert bool(((law.probs[0, 0] - p.mean(0)).abs() < error).all())
+        assert bool(((distribution.probs[0, 0] - p.mean(0)).abs() < error).all())
         return
     for m, v in ((0.4, 0.3), (-1.0, 4.0)):
-        law = lik.marginal({}, number([[m]]), number([[v]]))
+        distribution = lik.marginal({}, number([[m]]), number([[v]]))
         for y in [0.0, 1.0] if kind in ("bernoulli", "probit") else [0.0, 2.0]:
 
             def integrand(f: float, y: float = y, m: float = m, v: float = v) -> float:
@@ -310,7 +310,7 @@ def test_the_marginal_distribution_equals_the_integral(kind: str) -> None:
             exact = integrate.quad(
                 integrand, m - 9 * v**0.5, m + 9 * v**0.5, points=[y, m], limit=200
             )[0]
-            assert float(law.log_prob(number([y])).exp()) == pytest.approx(exact, rel=2e-4)
+            assert float(distribution.log_prob(number([y])).exp()) == pytest.approx(exact, rel=2e-4)
 
 
 @pytest.mark.parametrize("kind", LIKELIHOODS)
@@ -343,7 +343,7 @@ def test_poisson_lognormal_against_quadrature(rate: float) -> None:
     from ppgp.numerics.distributions import PoissonLogNormal
 
     m, s = math.log(rate), 0.6
-    law = PoissonLogNormal(number([m]), number([s]))
+    distribution = PoissonLogNormal(number([m]), number([s]))
     for k in {0, int(rate), int(2 * rate)}:
         points = [math.log(max(k, 0.5))]
         mass = integrate.quad(
@@ -360,12 +360,12 @@ def test_poisson_lognormal_against_quadrature(rate: float) -> None:
             points=points,
             limit=500,
         )[0]
-        assert float(law.log_prob(number([float(k)])).exp()) == pytest.approx(
+        assert float(distribution.log_prob(number([float(k)])).exp()) == pytest.approx(
             mass, rel=1e-6, abs=1e-12
         )
-        assert float(law.cdf(number([float(k)]))) == pytest.approx(upto, abs=1e-6)
-    draws = law.sample((200_000,))[:, 0].to(F64)
-    assert abs(float(draws.mean()) - float(law.mean)) < 4 * float(draws.std()) / math.sqrt(
+        assert float(distribution.cdf(number([float(k)]))) == pytest.approx(upto, abs=1e-6)
+    draws = distribution.sample((200_000,))[:, 0].to(F64)
+    assert abs(float(draws.mean()) - float(distribution.mean)) < 4 * float(draws.std()) / math.sqrt(
         len(draws)
     )
 
@@ -397,8 +397,8 @@ def test_the_elbo_is_a_bound_of_the_evidence_given_theta() -> None:
         k.removeprefix("kernel."): v[None] for k, v in theta.items() if k.startswith("kernel.")
     }
     K = fitted.model.kernel(hyper, fitted.data.X)[0] + theta["noise"] * torch.eye(60, dtype=F64)
-    law = torch.distributions.MultivariateNormal(torch.zeros(60, dtype=F64), K)
-    evidence = float(law.log_prob(fitted.data.y))
+    distribution = torch.distributions.MultivariateNormal(torch.zeros(60, dtype=F64), K)
+    evidence = float(distribution.log_prob(fitted.data.y))
     assert evidence - 5 < fitted.stats["elbo"] < evidence + 1e-6
     program = pyro.poutine.condition(fitted.model.model, theta)
     nodes = pyro.poutine.trace(program).get_trace(fitted.data.X[:1]).nodes

@@ -413,11 +413,11 @@ def test_the_recipe_of_a_posterior_is_refused_on_another_scale(tmp_path: Path) -
     """Its numbers are on the scale of its own rows, on which a noise of 1.5 differs."""
     once = ppgp.fit(SGPR(RBF(70.0, 6.0), noise=1.5, Z=Z), DATA, inference.MAP(), progress=False)
     other = Dataset(2 * DATA.X, 3 * DATA.y)
-    for found in (once, ppgp.load_posterior(once.save(tmp_path / "once.ppgp"))):
+    for result in (once, ppgp.load_posterior(once.save(tmp_path / "once.ppgp"))):
         with pytest.raises(SettingError, match=r"posterior\.recipe"):
-            ppgp.fit(found.model, other, inference.MAP(), progress=False)
+            ppgp.fit(result.model, other, inference.MAP(), progress=False)
         again = ppgp.fit(
-            found.model, Dataset(DATA.X.flip(0), DATA.y.flip(0)), inference.MAP(), progress=False
+            result.model, Dataset(DATA.X.flip(0), DATA.y.flip(0)), inference.MAP(), progress=False
         )
         same(once.predict(NEW), again.predict(NEW))
     right = ppgp.fit(once.recipe, other, inference.MAP(), progress=False)
