@@ -1,4 +1,4 @@
-"""Code in a process of its own, with as many threads as the machine has: this suite runs on one."""
+"""Code in its own process, with all threads of the machine; this suite uses one."""
 
 from __future__ import annotations
 
@@ -12,10 +12,17 @@ LIMITS = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "TORCHINDUCTOR_")
 
 
 def printed(code: str, seconds: float = 240, **environment: str) -> list[str]:
-    """The words that the code prints. It and all its children are ended after so many seconds.
+    """Return the words that the code prints.
+
+    The process and all its children are killed after the given time.
+
+    Args:
+        code: The code.
+        seconds: The time limit.
+        **environment: Additional environment variables.
 
     Raises:
-        AssertionError: if it fails, or does not end.
+        AssertionError: If the code fails or exceeds the time limit.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(LIMITS)}
     with subprocess.Popen(

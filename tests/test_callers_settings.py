@@ -1,4 +1,4 @@
-"""Importing the library and its first uses leave warning filters and the environment as they were."""
+"""Importing and using the library leaves warning filters and the environment unchanged."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ print(changed())
 """
 
 
-def test_the_first_nuts_leaves_filters_and_environment() -> None:
+def test_the_first_nuts_does_not_change_filters_and_environment() -> None:
     assert printed(WATCHED + NUTS) == ["nothing"] * 5

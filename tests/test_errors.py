@@ -1,4 +1,4 @@
-"""Every mistake is one class with one sentence: expected, got, do."""
+"""Every error has one sentence: what was expected, what was given, what to do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ERRORS = [c for c in CLASSES if issubclass(c, PpgpError)]
 
 
 @pytest.mark.parametrize("kind", ERRORS)
-def test_a_message_says_expected_got_and_do_in_one_sentence(kind: type[PpgpError]) -> None:
+def test_a_message_is_one_sentence_of_expected_got_and_do(kind: type[PpgpError]) -> None:
     error = (
         kind("target column", "progresion", ["age"])
         if kind is UnknownName
@@ -27,23 +27,23 @@ def test_a_message_says_expected_got_and_do_in_one_sentence(kind: type[PpgpError
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_every_class_is_an_error_or_a_warning_of_ours_and_says_what_it_is_for(kind: type) -> None:
+def test_every_class_is_a_documented_error_or_warning(kind: type) -> None:
     assert issubclass(kind, PpgpError | PpgpWarning)
     assert kind.__doc__
 
 
 @pytest.mark.parametrize("kind", [c for c in ERRORS if c is not PpgpError])
-def test_an_error_is_also_the_builtin_that_callers_know(kind: type[PpgpError]) -> None:
+def test_an_error_is_also_a_builtin_error(kind: type[PpgpError]) -> None:
     assert issubclass(kind, ValueError | TypeError | LookupError | ArithmeticError | MemoryError)
 
 
-def test_an_unknown_name_is_met_with_the_nearest_one() -> None:
+def test_the_error_for_an_unknown_name_offers_the_nearest() -> None:
     assert str(UnknownName("data set", "diabtes", ["iris", "diabetes"])) == (
         "expected the name of a data set, got 'diabtes': did you mean 'diabetes'? known: iris, diabetes"
     )
 
 
-def test_a_name_like_no_other_is_met_with_the_list_alone() -> None:
+def test_the_error_for_a_name_unlike_any_other_lists_the_known_names() -> None:
     assert str(UnknownName("data set", "zzz", ["iris"])).endswith("got 'zzz': known: iris")
     assert str(UnknownName("data set", "zzz", [])).endswith("known: none")
 
@@ -58,11 +58,11 @@ def test_a_name_like_no_other_is_met_with_the_list_alone() -> None:
         ("one-hot column", "a one-hot column"),
     ],
 )
-def test_the_article_is_that_of_the_sound(words: str, said: str) -> None:
+def test_the_article_follows_the_sound(words: str, said: str) -> None:
     assert an(words) == said
 
 
-def test_one_of_a_thing_is_singular() -> None:
+def test_singular_and_plural() -> None:
     assert [counted(n, "row") for n in (0, 1, 2)] == ["0 rows", "1 row", "2 rows"]
     assert [listed(list(range(n)), "row") for n in (1, 2)] == ["row 0", "rows 0, 1"]
     assert listed(list(range(7)), "row").endswith("4, ... (7 in all)")

@@ -1,4 +1,4 @@
-"""Every public name resolves, and the modules hold what users call by them."""
+"""Every public name resolves, and public modules have the names that users need."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def test_a_public_name_resolves(name: str) -> None:
         ("target", ("Target",)),
     ],
 )
-def test_a_public_module_holds_what_users_call(module: str, names: tuple[str, ...]) -> None:
+def test_a_public_module_has_the_names_that_users_need(module: str, names: tuple[str, ...]) -> None:
     assert all(hasattr(getattr(ppgp, module), name) for name in names)

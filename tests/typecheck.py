@@ -1,4 +1,4 @@
-"""beartype for the whole test run, with PEP 484's numeric tower: a whole number serves where a float is asked for."""
+"""beartype for the test run; an int is accepted for a float, as in PEP 484's numeric tower."""
 
 from __future__ import annotations
 

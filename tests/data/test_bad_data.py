@@ -1,4 +1,4 @@
-"""Every bad table is refused in one sentence that says where the trouble is."""
+"""Invalid tables raise a DataError in one sentence that states the place of the problem."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
 
 
 @pytest.mark.parametrize(("make", "message"), BAD.values(), ids=BAD.keys())
-def test_is_refused_in_one_sentence_that_says_where(
+def test_invalid_data_raise_one_sentence_with_the_place(
     make: Callable[[], object], message: str
 ) -> None:
     with pytest.raises(DataError, match=message) as error:
@@ -115,7 +115,7 @@ def test_is_refused_in_one_sentence_that_says_where(
     assert error.value.do
 
 
-def test_a_missing_target_is_met_with_the_nearest_column() -> None:
+def test_the_error_for_an_unknown_target_offers_the_nearest_column() -> None:
     frame = pd.DataFrame({"age": [1.0, 2.0], "progression": [0.0, 1.0]})
     with pytest.raises(
         UnknownName,
@@ -145,7 +145,7 @@ def test_a_constant_column_is_named_in_a_warning_and_only_centred() -> None:
     assert float(scaled.X[:, 0].std(correction=0)) == pytest.approx(1.0)
 
 
-def test_a_constant_target_is_met_with_a_warning() -> None:
+def test_a_constant_target_warns() -> None:
     with pytest.warns(DataWarning, match="y is constant"):
         scaled, scaler = Dataset(X, np.full(6, 3.0)).standardised()
     assert scaled.y.tolist() == [0.0] * 6

@@ -1,4 +1,4 @@
-"""Columns by name: frames keep their names, and new rows are put into the order of the fit or refused."""
+"""Columns by name: frames keep their names, and new rows are reordered or rejected."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_two_columns_of_one_name_are_refused() -> None:
         fit(Dataset(FRAME, SERIES)).predict(twice)
 
 
-def test_reordered_columns_are_put_right() -> None:
+def test_reordered_columns_give_the_same_predictions() -> None:
     posterior = fit(Dataset(FRAME, SERIES))
     wanted = posterior.predict(FRAME.to_numpy()).mean
     with_target = FRAME[MIXED].assign(depth=SERIES)
@@ -86,7 +86,7 @@ def test_missing_and_foreign_columns_are_refused() -> None:
         posterior.predict(Dataset(FRAME.assign(e=0.0), SERIES))
 
 
-def test_every_way_to_new_rows_reads_names() -> None:
+def test_every_prediction_method_reads_names() -> None:
     gp = ppgp.fit(models.GP(), Dataset(FRAME, SERIES), inference.MAP(), progress=False)
     path = gp.pathwise(3)
     for ours, theirs in (
@@ -97,7 +97,7 @@ def test_every_way_to_new_rows_reads_names() -> None:
         assert torch.equal(ours, theirs)
 
 
-def test_a_comparison_reads_a_table_in_another_order() -> None:
+def test_a_comparison_accepts_reordered_columns() -> None:
     posteriors = {"linear": fit(Dataset(FRAME[:20], SERIES[:20]))}
     same, mixed = (
         ppgp.compare(posteriors, test=Dataset(f[20:], SERIES[20:])).to_frame()
@@ -106,7 +106,7 @@ def test_a_comparison_reads_a_table_in_another_order() -> None:
     assert mixed["rmse"].tolist() == pytest.approx(same["rmse"].tolist(), rel=1e-9)
 
 
-def test_levels_that_the_fit_has_not_seen_are_refused_in_one_hot_columns_too() -> None:
+def test_levels_that_the_training_rows_lack_are_refused_in_one_hot_columns() -> None:
     table = FRAME.assign(colour=["red", "blue"] * 15, y=SERIES)
     posterior = fit(Dataset.from_frame(table, "y", one_hot=True))
     green = pd.get_dummies(table.drop(columns="y"), prefix_sep="=", dtype=float).assign(
@@ -137,7 +137,7 @@ def test_estimators_refuse_reordered_columns_and_keep_the_names(make: type) -> N
     )
 
 
-def test_columns_that_are_counted_are_read_in_that_order() -> None:
+def test_numbered_columns_are_read_in_numerical_order() -> None:
     counted = pd.DataFrame(FRAME.to_numpy())
     posterior = fit(Dataset(counted, SERIES))
     straight = posterior.predict(FRAME.to_numpy()).mean

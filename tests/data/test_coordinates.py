@@ -1,4 +1,4 @@
-"""Columns that are places in one space: scaled by one factor, kept by all that makes a Dataset of another."""
+"""Coordinates are scaled by one factor and kept by every operation on a Dataset."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_coordinates_have_one_factor_and_other_columns_their_own() -> None:
 
 
 @pytest.mark.parametrize("how", ["rows", "split", "to", "standardised", "back", "save"])
-def test_every_table_made_of_another_keeps_them(how: str, tmp_path: Path) -> None:
+def test_every_operation_keeps_the_coordinates(how: str, tmp_path: Path) -> None:
     data = framed()
     scaled, scaler = data.standardised()
     made: dict[str, Any] = {
@@ -67,7 +67,7 @@ def test_a_file_is_read_with_its_coordinates(tmp_path: Path) -> None:
     assert data.feature_names == ("east", "depth", "north")
 
 
-def test_numbers_are_names_where_columns_have_them() -> None:
+def test_numbers_become_names_where_columns_have_names() -> None:
     assert Dataset(PLACES, Y, coordinates=[1, 0]).together == [1, 0]
     assert Dataset(PLACES, Y, ["a", "b"], coordinates=[1]).coordinates == ("b",)
 
@@ -85,12 +85,12 @@ def test_numbers_are_names_where_columns_have_them() -> None:
         ([True], SettingError),
     ],
 )
-def test_what_is_no_list_of_columns_is_refused(given: Any, error: type[Exception]) -> None:
+def test_invalid_coordinates_are_refused(given: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         Dataset.from_frame(FRAME, "z", coordinates=given)
 
 
-def test_a_constant_coordinate_leaves_the_factor_to_the_others() -> None:
+def test_a_constant_coordinate_does_not_affect_the_factor() -> None:
     flat = np.column_stack([PLACES[:, 0], np.full(40, 7.0)])
     with pytest.warns(DataWarning, match="constant"):
         _, scaler = Dataset(flat, Y, coordinates=[0, 1]).standardised()
@@ -100,8 +100,8 @@ def test_a_constant_coordinate_leaves_the_factor_to_the_others() -> None:
     assert scaler.x_sd.tolist() == [1.0, 1.0]
 
 
-def test_an_isotropic_gp_of_coordinates_does_not_mind_a_turned_map() -> None:
-    """And one without them does: scaled column by column, the map is stretched."""
+def test_an_isotropic_gp_of_coordinates_is_invariant_to_rotation() -> None:
+    """Without coordinates, scaling each column stretches the map and changes the GP."""
     angle = np.deg2rad(35.0)
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     model, new = models.GP(kernels.Matern(1.5)), PLACES[:6] + 40.0

@@ -1,4 +1,4 @@
-"""What a Dataset keeps: dtype, labels, rows through a split, values through a Scaler."""
+"""A Dataset keeps its dtype, labels, rows through a split, and values through a Scaler."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ Y = np.random.default_rng(1).normal(-1.0, 5.0, size=50)
         (np.float16, torch.float64),
     ],
 )
-def test_float32_is_kept_and_all_else_becomes_float64(given_dtype: Any, kept: torch.dtype) -> None:
+def test_float32_is_kept_and_other_dtypes_become_float64(
+    given_dtype: Any, kept: torch.dtype
+) -> None:
     data = Dataset((X - 2).round().clip(0, 1).astype(given_dtype), Y)
     assert data.X.dtype == data.y.dtype == kept
     assert data.split(0.5)[0].X.dtype == kept
@@ -52,7 +54,7 @@ def test_the_table_is_a_copy_of_the_array() -> None:
     assert np.array_equal(data.X.numpy(), X)
 
 
-def test_lists_frames_and_a_target_column_are_taken() -> None:
+def test_lists_frames_and_a_target_column_are_accepted() -> None:
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
     for table in (X.tolist(), frame, torch.as_tensor(X)):
         data = Dataset(table, Y[:, None])
@@ -116,7 +118,7 @@ def test_from_frame_takes_labels_as_target() -> None:
     second=st.integers(10, 39),
     seed=st.integers(0, 999),
 )
-def test_a_split_is_disjoint_complete_and_of_the_asked_sizes(
+def test_a_split_is_disjoint_and_complete_with_the_given_sizes(
     n: int, first: int, second: int, seed: int
 ) -> None:
     fractions = first / 100, second / 100
@@ -135,19 +137,19 @@ def test_a_split_follows_its_seed() -> None:
     assert not torch.equal(data.split(0.5, seed=1)[0].X, data.split(0.5, seed=2)[0].X)
 
 
-def test_fractions_with_sum_one_leave_no_rest() -> None:
+def test_fractions_with_sum_one_give_no_further_part() -> None:
     assert [p.n for p in Dataset(X, Y).split(0.6, 0.2, 0.2)] == [30, 10, 10]
     assert [p.n for p in Dataset(X, Y).split(0.7, 0.2, 0.1)] == [35, 10, 5]
     assert [p.n for p in Dataset(X, Y).split(1.0)] == [50]
 
 
-def test_splitting_leaves_the_random_stream_alone() -> None:
+def test_splitting_does_not_change_the_random_stream() -> None:
     state = torch.get_rng_state()
     Dataset(X, Y).split(0.5)
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_standardised_has_mean_0_and_sd_1_and_the_scaler_goes_back() -> None:
+def test_standardised_has_mean_0_and_sd_1_and_the_scaler_inverts_it() -> None:
     data = Dataset(X, Y)
     scaled, scaler = data.standardised()
     for table in (scaled.X, scaled.y[:, None]):
@@ -160,7 +162,7 @@ def test_standardised_has_mean_0_and_sd_1_and_the_scaler_goes_back() -> None:
 
 
 @pytest.mark.parametrize(("scale_X", "scale_y"), [(True, False), (False, True), (False, False)])
-def test_what_is_not_to_be_scaled_stays(scale_X: bool, scale_y: bool) -> None:
+def test_parts_that_are_not_scaled_are_unchanged(scale_X: bool, scale_y: bool) -> None:
     data = Dataset(X, Y)
     scaled, _ = data.standardised(scale_X=scale_X, scale_y=scale_y)
     assert torch.equal(scaled.X, data.X) != scale_X

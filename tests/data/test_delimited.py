@@ -1,4 +1,4 @@
-"""Files of separated fields: rows of the wrong length, names that come twice, bytes that are no text, kinds of line ends."""
+"""Delimited files: rows of wrong length, repeated names, invalid text, kinds of line ends."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("content", "place"), WRONG.values(), ids=WRONG)
-def test_a_row_of_the_wrong_length_gets_its_number(
+def test_the_error_names_a_row_of_the_wrong_length(
     content: str, place: str, tmp_path: Path
 ) -> None:
     for path in (
@@ -63,9 +63,7 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
 
 
 @pytest.mark.parametrize(("content", "got"), REFUSED.values(), ids=REFUSED)
-def test_what_is_no_table_is_refused_in_one_sentence(
-    content: str | bytes, got: str, tmp_path: Path
-) -> None:
+def test_invalid_files_raise_one_sentence(content: str | bytes, got: str, tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         read_frame(written(tmp_path, content))
     assert got in str(error.value)
@@ -85,7 +83,7 @@ SAME = {
 
 
 @pytest.mark.parametrize("content", SAME.values(), ids=SAME)
-def test_spellings_of_one_table_are_read_alike(content: str | bytes, tmp_path: Path) -> None:
+def test_equivalent_files_give_the_same_table(content: str | bytes, tmp_path: Path) -> None:
     frame = read_frame(written(tmp_path, content))
     assert list(frame.columns) == ["a", "y"]
     assert frame.to_numpy(dtype=float).tolist() == [[1.0, 2.0], [3.0, 4.0]]
@@ -108,7 +106,7 @@ def test_integers_beyond_64_bits_are_numbers(tmp_path: Path) -> None:
         ppgp.load(written(tmp_path, f"a,y\n1,1\n{10**400},2\n3,4\n"), "y")
 
 
-def test_a_mark_among_numbers_is_shown_with_its_row(tmp_path: Path) -> None:
+def test_the_error_shows_a_stray_character_and_its_row(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"column b: .*'\?' in row 2"):
         ppgp.load(written(tmp_path, "a,b,y\n1,2,3\n4,5,6\n7,?,9\n"), "y")
 

@@ -1,4 +1,4 @@
-"""Every kind of array is read right, or refused in one sentence: masked, complex, sparse, half precision, objects."""
+"""Every kind of array is read correctly, or raises a DataError in one sentence."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ AS_X: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.filterwarnings("ignore:.*quantized:UserWarning")
 @pytest.mark.parametrize("make", AS_X.values(), ids=AS_X)
-def test_is_read_right(make: Callable[[], Any]) -> None:
+def test_a_valid_array_is_read_correctly(make: Callable[[], Any]) -> None:
     data = Dataset(make(), Y)
     assert np.array_equal(data.X.numpy(), X)
     assert data.X.dtype in (torch.float32, torch.float64)
@@ -105,7 +105,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 
 @pytest.mark.filterwarnings("ignore:.*(Sparse|nested|prototype).*:UserWarning")
 @pytest.mark.parametrize(("make", "got"), REFUSED.values(), ids=REFUSED)
-def test_is_refused_in_one_sentence(make: Callable[[], Any], got: str) -> None:
+def test_an_invalid_array_raises_one_sentence(make: Callable[[], Any], got: str) -> None:
     posterior = ppgp.fit(
         models.LinearRegression(0.1, 0.0, 1.0), Dataset(X, Y), inference.MAP(), progress=False
     )
@@ -136,13 +136,13 @@ TARGETS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("y", "got"), TARGETS.values(), ids=TARGETS)
-def test_a_target_is_refused_in_one_sentence(y: Any, got: str) -> None:
+def test_an_invalid_target_raises_one_sentence(y: Any, got: str) -> None:
     with pytest.raises(DataError) as error:
         Dataset(X, y)
     assert got in error.value.got
 
 
-def test_a_target_of_half_precision_or_with_a_gradient_is_read_right() -> None:
+def test_a_target_of_half_precision_or_with_a_gradient_is_read_correctly() -> None:
     for y in (
         torch.tensor(Y, dtype=torch.bfloat16),
         torch.tensor(Y, requires_grad=True),
@@ -151,7 +151,7 @@ def test_a_target_of_half_precision_or_with_a_gradient_is_read_right() -> None:
         assert Dataset(X, y).y.tolist() == Y.tolist()
 
 
-def test_names_that_come_twice_are_refused_everywhere() -> None:
+def test_repeated_names_are_refused_everywhere() -> None:
     twice = pd.DataFrame(X, columns=["a", "a"])
     posterior = ppgp.fit(
         models.LinearRegression(0.1, 0.0, 1.0), Dataset(X, Y), inference.MAP(), progress=False

@@ -1,4 +1,4 @@
-"""Columns of any magnitude are put on one scale and back, and fits in any unit predict the same."""
+"""Columns of any magnitude are standardised, and fits in any unit predict the same."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_coordinates_of_any_magnitude_have_one_factor() -> None:
 
 
 @pytest.mark.parametrize("offset", [1e15, -1e15, 3e9, 1e290])
-def test_a_column_is_compared_with_its_own_rounding(offset: float) -> None:
+def test_constancy_is_relative_to_rounding_of_the_column(offset: float) -> None:
     step = np.spacing(abs(offset))
     x = offset + step * np.arange(16.0)
     with warnings.catch_warnings():
@@ -70,7 +70,7 @@ def test_a_column_is_compared_with_its_own_rounding(offset: float) -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e-320, 1e300, -7.0])
-def test_one_number_throughout_is_constant(value: float) -> None:
+def test_a_repeated_number_is_constant(value: float) -> None:
     with pytest.warns(DataWarning, match="constant"):
         scaled, scaler = Dataset(np.full((9, 1), value), Y[:9]).standardised()
     assert scaled.X.tolist() == [[0.0]] * 9

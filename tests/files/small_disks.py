@@ -1,4 +1,4 @@
-"""Disks that are soon full: files of a bounded size, which any machine can have, and a file system of a few pages, for the superuser."""
+"""Full disks: a limit of file sizes, or a small file system that the superuser can mount."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGES = 200
 
 
 class Limited:
-    """No file may grow beyond so many bytes. Python ignores the signal, so that the write ends in EFBIG."""
+    """Limit the size of files. Python ignores the signal, so that a write ends in EFBIG."""
 
     points, slack = 20, 0
 
@@ -34,7 +34,7 @@ class Limited:
 
 
 class Mounted:
-    """A file system in memory, filled but for so many bytes."""
+    """A file system in memory with a given number of free bytes."""
 
     points, slack = 10, PAGE  # the last page of an old file may have room
 
@@ -55,7 +55,7 @@ class Mounted:
 
 @contextmanager
 def mounted(folder: Path, size: int = PAGES * PAGE) -> Iterator[Mounted]:
-    """Skips the test where nothing can be mounted."""
+    """Mount a file system in memory, or skip the test where that is impossible."""
     disk = folder / "disk"
     disk.mkdir()
     done = subprocess.run(
@@ -73,7 +73,7 @@ def mounted(folder: Path, size: int = PAGES * PAGE) -> Iterator[Mounted]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder."""
+    """Return the contents of every file below a folder."""
     return {
         str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
     }

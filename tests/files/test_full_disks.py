@@ -1,4 +1,4 @@
-"""A disk that fills up at any byte of a file leaves the old file as it was, and nothing beside it."""
+"""A disk that becomes full at any byte of a write leaves the old file unchanged."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def picture() -> Figure:
 
 
 def checkpoint(path: Path, data: ppgp.Dataset) -> None:
-    """Raises where a run would go on."""
+    """Return the contents of a checkpoint; raise if a run could not resume from it."""
     kept = Checkpoint(path, inference.SVI(), Target(models.LinearRegression(), data), 0)
     with warnings.catch_warnings(), kept:
         warnings.simplefilter("error", StorageWarning)
@@ -104,7 +104,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_old_file_stays_until_the_new_one_is_whole(
+def test_the_old_file_stays_until_the_new_one_is_complete(
     name: str, disk: Disk, writers: dict[str, Writer]
 ) -> None:
     path, write = disk.folder / name, writers[name]
@@ -125,7 +125,7 @@ def test_the_old_file_stays_until_the_new_one_is_whole(
     assert path.stat().st_size >= size
 
 
-def test_a_new_file_appears_whole_or_not_at_all(disk: Disk, writers: dict[str, Writer]) -> None:
+def test_a_new_file_is_complete_or_absent(disk: Disk, writers: dict[str, Writer]) -> None:
     for name, write in writers.items():
         with disk.with_room_for(3 * PAGE), pytest.raises((StorageError, StorageWarning)):
             write(disk.folder / name)
@@ -135,7 +135,7 @@ def test_a_new_file_appears_whole_or_not_at_all(disk: Disk, writers: dict[str, W
 def test_a_report_keeps_what_can_be_written(
     disk: Disk, posterior: ppgp.Posterior, data: ppgp.Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From an empty disk to one with room for all: each file is whole, and what is missing is named."""
+    """With any amount of free space, each file is complete or the output names it as missing."""
     new = ppgp.Dataset(data.X[:10] + 0.5, data.y[:10] + 1.0)
     comparison = compare({"linear exact": posterior}, test=new)
     monkeypatch.setattr(report, "_figures", lambda *_: [("random", "Random numbers", picture())])

@@ -1,4 +1,4 @@
-"""One run at a time writes a file, and the second is told whose it is."""
+"""One run at a time writes a file, and the message names the process that holds it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ with files.locked(sys.argv[1]):
 
 
 def holder(path: Path, fork: bool = False) -> subprocess.Popen[str]:
-    """A process that holds the lock of a file until it ends."""
+    """Start a process that holds the lock of a file until it ends."""
     command = [sys.executable, "-W", "ignore", "-c", HOLDS, str(path), "fork" if fork else "alone"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -34,7 +34,7 @@ def holder(path: Path, fork: bool = False) -> subprocess.Popen[str]:
     return process
 
 
-def test_another_process_is_named_and_its_end_frees_the_file(tmp_path: Path) -> None:
+def test_the_error_names_the_other_process_and_its_end_releases_the_lock(tmp_path: Path) -> None:
     path = tmp_path / "run.ckpt"
     link = tmp_path / "link.ckpt"
     link.symlink_to(path)
@@ -50,7 +50,9 @@ def test_another_process_is_named_and_its_end_frees_the_file(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == [link]
 
 
-def test_a_killed_process_leaves_no_lock_and_its_rest_is_swept(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_no_lock_and_its_incomplete_files_are_removed(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "run.ckpt"
     rest, foreign = (
         tmp_path / ".run.ckpt.0123456789abcdef.new.ckpt",
@@ -79,7 +81,7 @@ def test_forked_children_do_not_keep_the_lock(tmp_path: Path) -> None:
     process.communicate("")
 
 
-def test_a_second_run_in_the_same_process_is_told(tmp_path: Path) -> None:
+def test_a_second_run_in_the_same_process_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run.ckpt"
     with files.locked(path):
         with pytest.raises(StorageError, match="this process"), files.locked(path):
@@ -90,6 +92,6 @@ def test_a_second_run_in_the_same_process_is_told(tmp_path: Path) -> None:
         pass
 
 
-def test_where_no_lock_can_be_had_there_is_none() -> None:
+def test_an_impossible_lock_is_skipped() -> None:
     with files.locked("/proc/run.ckpt"), files.locked(None):
         pass

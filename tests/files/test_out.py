@@ -1,4 +1,4 @@
-"""``--out``: what cannot be written is known before the work, and the rest is kept where one file fails."""
+"""``--out`` is checked before the work, and other results are kept if one file fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Run = Callable[..., int]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """The command line in this process and a folder of its own; returns the exit code."""
+    """Return a function that runs the command line in its own folder and returns the exit code."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
 
@@ -65,7 +65,7 @@ BAD = [
 def test_a_path_that_cannot_be_written_is_refused_before_the_data_are_read(
     command: tuple[str, ...], out: str, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The data are missing too, and that is found later."""
+    """The data are missing too, which would be reported later."""
     (tmp_path / "folder").mkdir()
     for name in ("file", "read-only"):
         (tmp_path / name).write_text("old")
@@ -79,7 +79,7 @@ def test_a_path_that_cannot_be_written_is_refused_before_the_data_are_read(
     assert contents(tmp_path) == before
 
 
-def test_an_experiment_looks_where_it_writes_before_it_begins(tmp_path: Path) -> None:
+def test_an_experiment_checks_its_output_before_it_begins(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("old")
     command = [
         sys.executable,
@@ -99,8 +99,8 @@ def test_an_experiment_looks_where_it_writes_before_it_begins(tmp_path: Path) ->
     assert "the file" in done.stderr
 
 
-def test_what_can_be_written_is_written(run: Run, table: pd.DataFrame, tmp_path: Path) -> None:
-    """A new file, an old one, and a link to one."""
+def test_valid_paths_are_written(run: Run, table: pd.DataFrame, tmp_path: Path) -> None:
+    """The path is a new file, an existing file, or a link to one."""
     (tmp_path / "far").mkdir()
     (tmp_path / "link").symlink_to("far/q")
     for out in ("q.safetensors", "q.safetensors", "link"):
@@ -152,7 +152,7 @@ def test_what_can_be_written_is_written(run: Run, table: pd.DataFrame, tmp_path:
 def test_compare_on_a_small_disk_keeps_the_rest_of_the_report(
     run: Run, table: pd.DataFrame, tmp_path: Path
 ) -> None:
-    """In a process of its own: HDF5 once ended it."""
+    """It runs in its own process, since HDF5 has crashed it before."""
     with mounted(tmp_path, 200_000) as disk:
         command = [
             "compare",
@@ -186,7 +186,7 @@ def test_compare_on_a_small_disk_keeps_the_rest_of_the_report(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 @pytest.mark.parametrize("command", ["list", "--help", "--version"])
-def test_a_standard_output_that_is_full_is_one_sentence(command: str) -> None:
+def test_a_full_standard_output_gives_one_sentence(command: str) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "ppgp", command],

@@ -1,4 +1,4 @@
-"""Where files go: links, permissions, pipes, and paths at which nothing can be written."""
+"""Output paths: links, permissions, pipes, and paths that cannot be written."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_target_of_a_link_is_replaced_and_the_link_stays(tmp_path: Path) -> 
     assert sorted(p.name for p in (tmp_path / "far").iterdir()) == ["real.csv"]
 
 
-def test_a_link_in_a_circle_is_named(tmp_path: Path) -> None:
+def test_circular_links_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "round"
     path.symlink_to(path)
     for ask in (files.check_file, files.is_stream, lambda p: files.write(p, "x")):
@@ -55,7 +55,7 @@ def test_permissions_stay_and_new_files_have_the_usual_ones(tmp_path: Path) -> N
     assert new.stat().st_mode == usual.stat().st_mode
 
 
-def test_what_raises_in_the_middle_leaves_the_old_file(tmp_path: Path) -> None:
+def test_an_error_during_writing_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
 
@@ -70,7 +70,7 @@ def test_what_raises_in_the_middle_leaves_the_old_file(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_name_as_long_as_a_file_may_have_can_be_written(tmp_path: Path) -> None:
+def test_the_longest_file_name_can_be_written(tmp_path: Path) -> None:
     path = tmp_path / ("n" * 251 + ".csv")
     with files.locked(path):
         files.write(path, "x")
@@ -92,8 +92,8 @@ def test_a_pipe_is_written_through(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/stdout").exists(), reason="no /dev/stdout here")
 @pytest.mark.parametrize("there", ["file", "pipe"])
-def test_the_standard_output_is_written_where_it_stands(there: str, tmp_path: Path) -> None:
-    """A file that a shell has opened is not replaced under it, and what was printed before stays."""
+def test_the_standard_output_is_written_at_its_position(there: str, tmp_path: Path) -> None:
+    """A file opened by a shell is not replaced, and earlier output is kept."""
     code = "from ppgp import files; print('first'); files.write('/dev/stdout', 'second\\n'); print('third')"
     if there == "pipe":
         done = subprocess.run(
@@ -109,7 +109,7 @@ def test_the_standard_output_is_written_where_it_stands(there: str, tmp_path: Pa
     assert path.stat().st_ino == before
 
 
-def test_a_line_cut_by_a_kill_is_ended_before_the_next(tmp_path: Path) -> None:
+def test_an_incomplete_line_is_ended_before_the_next(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "log"
     files.append(path, "1\n")
     path.write_text("1\n2")
@@ -128,7 +128,7 @@ def test_a_line_cut_by_a_kill_is_ended_before_the_next(tmp_path: Path) -> None:
         ("", "a folder"),
     ],
 )
-def test_where_no_file_can_be_written_is_known_beforehand(
+def test_a_file_that_cannot_be_written_is_refused_beforehand(
     where: str, fact: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "folder").mkdir()
@@ -149,7 +149,7 @@ def test_where_no_file_can_be_written_is_known_beforehand(
     ("where", "fact"),
     [("file", "the file"), ("file/below", "the file"), ("a/" + "n" * 300 + "/b", "shorter")],
 )
-def test_where_no_folder_can_be_made_is_known_beforehand(
+def test_a_folder_that_cannot_be_made_is_refused_beforehand(
     where: str, fact: str, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -160,8 +160,8 @@ def test_where_no_folder_can_be_made_is_known_beforehand(
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_folder_that_takes_no_files_is_known_beforehand() -> None:
-    """/proc takes none from anybody."""
+def test_a_folder_that_cannot_hold_files_is_refused_beforehand() -> None:
+    """Nobody can write files in /proc."""
     if not Path("/proc/self").is_dir():
         pytest.skip("no /proc here")
     for ask in (

@@ -1,4 +1,4 @@
-"""Cholesky with a jitter ladder: who gets jitter, how much, and what the error says."""
+"""Cholesky factors: which matrices get jitter, how much, and what the error states."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_positive_definite_matrix_is_factored_as_torch_does_without_a_warning(
         assert torch.equal(cholesky(C), torch.linalg.cholesky(C))
 
 
-def test_the_warning_says_how_much_was_added_and_to_what() -> None:
+def test_the_warning_states_the_jitter_and_the_matrix() -> None:
     C = 4.0 * torch.ones(3, 3, dtype=torch.float64)
     with pytest.warns(
         NumericalWarning,
@@ -40,7 +40,7 @@ def test_the_warning_says_how_much_was_added_and_to_what() -> None:
     )
 
 
-def test_the_ladder_climbs_until_it_holds() -> None:
+def test_jitter_increases_until_it_suffices() -> None:
     C = torch.ones(3, 3, dtype=torch.float64) - 5e-9 * torch.eye(3, dtype=torch.float64)
     with pytest.warns(NumericalWarning, match="1e-08 of its mean diagonal"):
         L = cholesky(C)
@@ -86,7 +86,7 @@ def test_the_error_names_a_variance_that_is_not_positive() -> None:
         cholesky(torch.diag(torch.tensor([1.0, -1.0, 1.0])))
 
 
-def test_the_error_tells_of_the_matrix_that_failed_not_of_another_of_the_batch() -> None:
+def test_the_error_describes_the_matrix_of_the_batch_that_failed() -> None:
     twins = (
         gram(torch.tensor([[0.0], [3.0], [0.0]], dtype=torch.float64))
         - 1e-4 * torch.eye(3).double()
@@ -95,8 +95,8 @@ def test_the_error_tells_of_the_matrix_that_failed_not_of_another_of_the_batch()
         cholesky(torch.stack([torch.eye(3).double(), twins, torch.eye(3).double()]))
 
 
-def test_the_error_tells_of_the_matrix_that_jitter_did_not_save() -> None:
-    """The first matrix needs jitter and is saved by it; the second is beyond saving."""
+def test_the_error_describes_the_matrix_for_which_jitter_did_not_suffice() -> None:
+    """Jitter suffices for the first matrix and not for the second."""
     saved = torch.ones(3, 3, dtype=torch.float64)
     lost = torch.diag(torch.tensor([-1.0, 1.0, 1.0], dtype=torch.float64))
     with pytest.raises(NumericalError, match=r"entries \[0\] of its diagonal"):
@@ -108,7 +108,7 @@ def test_dtype_is_kept(dtype: torch.dtype) -> None:
     assert cholesky(torch.eye(3, dtype=dtype)).dtype == dtype
 
 
-def test_add_diagonal_takes_a_scalar_a_vector_or_a_value_a_draw() -> None:
+def test_add_diagonal_accepts_a_scalar_a_vector_or_a_value_per_draw() -> None:
     K = torch.zeros(2, 3, 3)
     assert torch.equal(add_diagonal(K, torch.tensor(2.0))[1], 2 * torch.eye(3))
     assert torch.equal(add_diagonal(K, torch.arange(3.0))[0], torch.diag(torch.arange(3.0)))

@@ -1,4 +1,4 @@
-"""The cdf and quantiles of laws of counts, and single tails of continuous ones."""
+"""The cdf and quantiles of count distributions, and single tails of continuous ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LAWS = {
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_the_cdf_of_counts_is_that_of_scipy(name: str) -> None:
+def test_the_cdf_of_counts_equals_scipys(name: str) -> None:
     ours, theirs = LAWS[name]
     x = torch.tensor([-1.0, 0.0, 0.5, 3.0, 11.0, 12.0, 40.0, torch.inf], dtype=F64)
     found = cdf(ours, x[:, None, None])[:, 0, 0]
@@ -41,7 +41,7 @@ def test_the_cdf_of_counts_is_that_of_scipy(name: str) -> None:
     )
 
 
-def test_quantiles_of_a_law_that_has_a_mass_function_alone_sum_it_once(
+def test_quantiles_from_a_mass_function_sum_it_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     law = dist.BetaBinomial(
@@ -66,7 +66,7 @@ def test_quantiles_of_a_law_that_has_a_mass_function_alone_sum_it_once(
 
 
 @pytest.mark.parametrize("name", ["Normal", "LogNormal", "StudentT"])
-def test_one_tail_is_the_same_as_both(name: str) -> None:
+def test_a_single_tail_equals_that_of_the_pair(name: str) -> None:
     make = {
         "Normal": dist.Normal,
         "LogNormal": dist.LogNormal,

@@ -1,4 +1,4 @@
-"""A digest differs where a number or the code of a function does, and is the same in every process."""
+"""A fingerprint changes with numbers and code, and is the same in every process."""
 
 from __future__ import annotations
 
@@ -57,24 +57,24 @@ PAIRS = {
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS.values(), ids=PAIRS)
-def test_it_differs(one: object, other: object) -> None:
+def test_different_values_differ(one: object, other: object) -> None:
     assert fingerprint(one) != fingerprint(other)
     assert fingerprint(one) == fingerprint(one)
 
 
-def test_weights_of_a_network_count() -> None:
+def test_weights_of_a_network_matter() -> None:
     with torch.random.fork_rng():
         one, same, other = network(0), network(0), network(1)
     assert fingerprint(one) == fingerprint(same) != fingerprint(other)
 
 
-def test_a_constant_of_the_module_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_constant_of_the_module_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     before = fingerprint(around(1.0))
     monkeypatch.setitem(globals(), "SCALE", 3.0)
     assert fingerprint(around(1.0)) != before
 
 
-def test_a_list_that_a_function_writes_into_does_not_count() -> None:
+def test_a_list_that_a_function_writes_to_does_not_matter() -> None:
     calls: list[int] = []
 
     def program() -> None:
@@ -85,7 +85,7 @@ def test_a_list_that_a_function_writes_into_does_not_count() -> None:
     assert fingerprint(program) == before
 
 
-def test_what_refers_to_itself_ends() -> None:
+def test_a_self_referring_function_terminates() -> None:
     def program() -> object:
         return program
 

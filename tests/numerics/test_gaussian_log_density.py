@@ -1,4 +1,4 @@
-"""The Gaussian log density with its own gradient, against SciPy and plain differentiable Cholesky."""
+"""The Gaussian log density and its gradient, compared with SciPy and plain autograd."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_gradcheck_and_gradgradcheck() -> None:
     assert torch.autograd.gradgradcheck(value, leaves)
 
 
-def test_a_batch_is_a_loop_in_value_and_gradient() -> None:
+def test_a_batch_equals_a_loop_in_value_and_gradient() -> None:
     C = torch.stack([positive(A), 2 * positive(A), positive(A.mT)]).requires_grad_()
     r = torch.stack([R, R + 1, -R]).requires_grad_()
     value = gaussian_log_density(C, r)
@@ -126,7 +126,7 @@ BAD = {
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
 def test_a_matrix_that_is_not_positive_definite_gives_nan_never_an_exception(bad: Tensor) -> None:
-    """Value, gradient and Hessian, whatever the pivot that fails: a sampler sees a divergence."""
+    """Value, gradient and Hessian are NaN whichever pivot fails: a sampler sees a divergence."""
     C = bad.clone().requires_grad_()
     value = gaussian_log_density(C, R)
     assert bool(value.isnan())

@@ -1,4 +1,4 @@
-"""The sigmoid and its integral averaged over a Gaussian, against far finer quadrature."""
+"""Averages of the sigmoid and its integral over a Gaussian, compared with fine quadrature."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ CASES = list(product((0.0, 0.3, -1.7, 3.0, -25.0, 40.0), (1e-3, 0.3, 1.0, 5.0, 2
 
 
 def log_average(log_of: Callable[[Tensor], Tensor], mean: float, sd: float) -> float:
-    """log E exp(log_of(f)) by the trapezoidal rule, at a spacing far below the width of the sigmoid and of the Gaussian."""
+    """Return log E exp(log_of(f)) by a fine trapezoidal rule.
+
+    The spacing is far below the widths of the sigmoid and of the Gaussian.
+    """
     z = torch.linspace(-40, 40, 200_001, dtype=F64)
     weight = -0.5 * z.square()
     return float(torch.logsumexp(weight + log_of(mean + sd * z), 0) - torch.logsumexp(weight, 0))
@@ -36,7 +39,7 @@ def test_the_expected_log_likelihood_is_the_integral_however_uncertain_f_is() ->
         assert found == pytest.approx(exact, abs=2e-8, rel=1e-11), (m, s)
 
 
-def test_the_log_odds_keep_their_digits_in_either_tail() -> None:
+def test_the_log_odds_are_accurate_in_both_tails() -> None:
     for (m, s), found in zip(CASES, log_odds(*columns()).tolist(), strict=True):
         yes, no = (log_average(lambda f, t=t: logsigmoid(t * f), m, s) for t in (1, -1))
         assert found == pytest.approx(yes - no, abs=1e-11, rel=1e-11), (m, s)
@@ -51,7 +54,7 @@ def test_first_and_second_derivatives(of: object) -> None:
 
 
 @pytest.mark.parametrize("dtype", [F64, torch.float32])
-def test_figures_and_slopes_are_finite_at_any_size(dtype: torch.dtype) -> None:
+def test_values_and_gradients_are_finite_at_any_size(dtype: torch.dtype) -> None:
     mean = torch.tensor([-1e4, -1e3, 0.0, 1e3, 1e4], dtype=dtype)[:, None]
     variance = torch.tensor([1e-6, 1.0, 1e4, 1e8], dtype=dtype)
     inputs = [x.clone().requires_grad_() for x in torch.broadcast_tensors(mean, variance)]
@@ -64,8 +67,8 @@ def test_figures_and_slopes_are_finite_at_any_size(dtype: torch.dtype) -> None:
         )
 
 
-def test_a_likelihood_knows_what_a_wide_latent_function_says() -> None:
-    """sd(f) = 20: .5594, where 64 nodes of Gauss-Hermite gave .5438."""
+def test_a_likelihood_is_accurate_for_a_wide_latent_function() -> None:
+    """With sd(f) = 20 the value is .5594; Gauss-Hermite with 64 nodes gave .5438."""
     mean, variance = torch.tensor([[3.0]], dtype=F64), torch.tensor([[400.0]], dtype=F64)
     p = Bernoulli().marginal({}, mean, variance).probs
     assert float(p) == pytest.approx(math.exp(log_average(logsigmoid, 3.0, 20.0)), rel=1e-11)

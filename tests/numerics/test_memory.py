@@ -1,4 +1,4 @@
-"""How much memory there is, and what is refused before it is asked for."""
+"""The available memory, and the errors for what would exceed it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def one_gigabyte(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available", lambda device=None: GB)
 
 
-def test_what_fits_passes_and_what_does_not_says_how_much_and_what_would(
+def test_the_error_states_both_amounts_and_what_would_fit(
     one_gigabyte: None,
 ) -> None:
     memory.must_fit(0.9 * GB, "a table", "drop rows")
@@ -34,7 +34,7 @@ def test_what_fits_passes_and_what_does_not_says_how_much_and_what_would(
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # noqa: S301
 
 
-def test_nobody_is_asked_about_little(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_sizes_are_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available", lambda device=None: pytest.fail("asked"))
     memory.must_fit(memory.SMALL, "a table", "drop rows")
 
@@ -49,7 +49,7 @@ def group(folder: Path, **files: object) -> None:
 def test_cgroups_of_version_2_count_at_every_level(
     inside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``inside`` a container its own cgroup is the root of what it sees."""
+    """``inside``: in a container, whose own cgroup is the root of the visible hierarchy."""
     monkeypatch.setattr(memory, "CGROUPS", tmp_path / "fs")
     monkeypatch.setattr(memory, "MEMBERSHIP", tmp_path / "cgroup")
     (tmp_path / "cgroup").write_text("0::/all/one\n")
@@ -92,7 +92,7 @@ def test_cgroups_of_version_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert memory.available() <= GB
 
 
-def test_the_address_space_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_space_limit_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     resource = pytest.importorskip("resource")
     used = memory.psutil.Process().memory_info().vms
     monkeypatch.setattr(resource, "getrlimit", lambda which: (used + GB, -1))
@@ -121,7 +121,7 @@ def test_an_exact_gp_is_refused_before_its_covariance_is_made(
         kernels.RBF(1.0, 1.0)({}, data.X)
 
 
-def test_an_svgp_of_all_rows_is_told_of_mini_batches(one_gigabyte: None) -> None:
+def test_the_error_of_a_full_batch_svgp_suggests_mini_batches(one_gigabyte: None) -> None:
     data = table(2_000_000, 2)
     model = models.SVGP(inducing=100, Z=data.X[::20_000].clone(), learn=False)
     target = Target(model.prepare(data), data)  # sites are seen on a few rows

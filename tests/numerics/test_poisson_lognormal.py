@@ -1,4 +1,4 @@
-"""A Poisson count whose log rate is very uncertain: no event at all."""
+"""P(Y = 0) of a Poisson count whose log rate is very uncertain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def number(value: float) -> torch.Tensor:
 
 
 def by_quadrature(loc: float, scale: float) -> float:
-    """log E exp(-exp(f)), the range cut at the cliff of the integrand."""
+    """Return log E exp(-exp(f)) by quadrature, with the range split at the step of the integrand."""
 
     def integrand(f: float) -> float:
         return float(
@@ -44,20 +44,20 @@ def by_quadrature(loc: float, scale: float) -> float:
 
 @pytest.mark.parametrize("scale", [1.1, 2.0, 5.0, 20.0, 100.0])
 @pytest.mark.parametrize("loc", [-50.0, -3.0, 0.0, 3.0])
-def test_no_event(loc: float, scale: float) -> None:
-    """Gauss-Hermite around the mode is off by .0025 at an sd of 5 and .06 at 100."""
+def test_zero_counts_equal_quadrature(loc: float, scale: float) -> None:
+    """Gauss-Hermite around the mode would be wrong by .0025 at an sd of 5 and .06 at 100."""
     found = PoissonLogNormal(number(loc), number(scale)).log_prob(NONE)
     assert float(found) == pytest.approx(by_quadrature(loc, scale), rel=0, abs=1e-11)
 
 
-def test_the_two_rules_meet() -> None:
+def test_both_rules_agree_where_they_meet() -> None:
     below, above = (
         PoissonLogNormal(number(0.5), number(s)).log_prob(NONE) for s in (1.0, 1.0 + 1e-9)
     )
     assert float(below) == pytest.approx(float(above), rel=0, abs=1e-7)
 
 
-def test_slopes() -> None:
+def test_gradients() -> None:
     loc = torch.tensor([-2.0, 0.0, 4.0], dtype=F64, requires_grad=True)
     scale = torch.tensor([1.5, 6.0, 30.0], dtype=F64, requires_grad=True)
     assert torch.autograd.gradcheck(

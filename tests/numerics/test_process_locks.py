@@ -1,4 +1,4 @@
-"""One thread at a time, whatever threads, helpers and forks there are."""
+"""Locks around process-wide state, with threads, helper threads and forks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LONG = 60.0  # seconds, after which a thread is said to wait for ever
 
 
 def in_a_thread(work: Callable[[], object]) -> threading.Event:
-    """Set when the work is done."""
+    """Return an event that is set when the work in a thread is done."""
     done = threading.Event()
 
     def run() -> None:
@@ -75,7 +75,7 @@ def test_a_draw_from_a_prediction_does_not_wait_for_a_fit() -> None:
         assert in_a_thread(lambda: prediction.sample(2)).wait(LONG)
 
 
-def test_a_thread_that_works_for_the_one_that_waits_need_not_wait() -> None:
+def test_a_helper_thread_shares_the_lock_of_the_thread_it_helps() -> None:
     def help_with(turns: object) -> Callable[[], None]:
         def work() -> None:
             help_in(turns)  # type: ignore[arg-type]
@@ -93,12 +93,12 @@ def test_a_thread_that_works_for_the_one_that_waits_need_not_wait() -> None:
     assert stranger.wait(LONG)
 
 
-def test_without_a_turn_there_is_none_to_help_in() -> None:
+def test_a_helper_has_no_lock_to_share_if_the_owner_has_none() -> None:
     assert turns_of_this_thread() == (None, None)
 
 
 def forked(work: Callable[[], None]) -> int:
-    """The exit status of a forked child that works; 0 where it went well."""
+    """Return the exit status of a forked child that runs the work; 0 for success."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads
         pid = os.fork()
@@ -116,7 +116,7 @@ def forked(work: Callable[[], None]) -> int:
     not hasattr(os, "fork") or sys.platform == "darwin",
     reason="processes are forked on Linux alone",
 )
-def test_a_forked_child_does_not_wait_for_threads_that_it_has_not() -> None:
+def test_a_forked_child_does_not_wait_for_threads_of_its_parent() -> None:
     holds, over = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -138,7 +138,7 @@ def test_a_forked_child_does_not_wait_for_threads_that_it_has_not() -> None:
     not hasattr(os, "fork") or sys.platform == "darwin",
     reason="processes are forked on Linux alone",
 )
-def test_a_forked_child_keeps_the_turn_of_the_thread_that_forked() -> None:
+def test_a_forked_child_keeps_the_lock_of_the_thread_that_forked() -> None:
     def work() -> None:
         assert None not in turns_of_this_thread()
         done = in_a_thread(enters(one_at_a_time))
@@ -149,7 +149,7 @@ def test_a_forked_child_keeps_the_turn_of_the_thread_that_forked() -> None:
     assert turns_of_this_thread() == (None, None)
 
 
-def test_filters_of_warnings_return_whatever_the_order_of_threads() -> None:
+def test_warning_filters_are_restored_whatever_the_order_of_threads() -> None:
     before = list(warnings.filters)
 
     def work(_: int) -> None:
@@ -161,7 +161,7 @@ def test_filters_of_warnings_return_whatever_the_order_of_threads() -> None:
     assert warnings.filters == before
 
 
-def test_a_stream_is_that_of_its_seed_in_eight_threads() -> None:
+def test_a_seeded_stream_is_reproducible_in_eight_threads() -> None:
     def draw(seed: int) -> torch.Tensor:
         with stream(seed):
             return torch.randn(1000) @ torch.ones(1000, 10) + torch.randn(1)

@@ -1,4 +1,4 @@
-"""Child processes end with their parent, however it ends, and hear no Ctrl-C of the terminal's."""
+"""Child processes end with their parent, and the terminal's Ctrl-C does not reach them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if __name__ == "__main__":
 
 
 def alive(pid: int) -> bool:
-    """Whether it still runs; what has ended and is not yet fetched does not."""
+    """Return whether a process still runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -75,9 +75,9 @@ def test_a_pool_ends_with_its_parent(number: signal.Signals, way: str, tmp_path:
         assert gone(workers)
 
 
-def test_a_process_without_a_parent_of_ours_goes_on() -> None:
+def test_a_process_without_a_multiprocessing_parent_continues() -> None:
     processes.end_with_parent()
 
 
-def test_a_process_that_has_not_begun_needs_no_end() -> None:
+def test_a_process_that_has_not_started_can_be_killed() -> None:
     processes.kill_all([processes.Spawned().Process(target=time.sleep, args=(0,))])

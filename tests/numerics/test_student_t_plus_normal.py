@@ -1,4 +1,4 @@
-"""Student-t plus Gaussian against adaptive quadrature, for widths of any ratio and values of any distance."""
+"""Student-t plus Gaussian, compared with adaptive quadrature for any ratio of widths."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def columns(cases: list[tuple[float, ...]] = CASES) -> list[Tensor]:
 
 
 def modes(df: float, sd: float, far: float) -> list[float]:
-    """Of f given y = far, from the roots of a cubic."""
+    """Return the modes of f given y = far, from the roots of a cubic."""
     v = sd**2
     roots = np.roots([1.0, -far, df + (df + 1) * v, -far * df])
     return [far - float(r.real) for r in roots if abs(r.imag) <= 1e-6 * (1 + abs(r))]
 
 
 def breaks(df: float, sd: float, far: float) -> list[float]:
-    """Places between which the integrand in f is smooth."""
+    """Return points between which the integrand in f is smooth."""
     centres = [(0.0, sd), (far, 1.0), (far, math.sqrt(df))] + [
         (m, min(1.0, sd)) for m in modes(df, sd, far)
     ]
@@ -108,7 +108,7 @@ def test_the_log_density_is_the_integral_at_any_distance() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::scipy.integrate.IntegrationWarning")
-def test_the_cdf_is_the_integral_and_keeps_its_tail() -> None:
+def test_the_cdf_is_the_integral_and_accurate_in_its_tail() -> None:
     cases = [c for c in CASES if c[0] < 100 and c[1] > 0]
     df, sd, far = columns(cases)
     law = StudentTPlusNormal(df, torch.zeros_like(df), torch.ones_like(df), sd)
@@ -123,7 +123,7 @@ def test_the_cdf_is_the_integral_and_keeps_its_tail() -> None:
         assert log == pytest.approx(math.log(expected), rel=1e-6, abs=1e-6)
 
 
-def test_draws_follow_the_cdf() -> None:
+def test_samples_follow_the_cdf() -> None:
     law = law_of([torch.tensor([x], dtype=F64) for x in (3.0, 1.0, 0.5, 2.0)])
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -137,7 +137,10 @@ def test_draws_follow_the_cdf() -> None:
 
 @pytest.mark.parametrize("kind", ["expected", "marginal"])
 def test_first_and_second_derivatives(kind: str) -> None:
-    """In df, scale, mean and variance, against differences; widths of all ratios, and both peaks at once."""
+    """Compare derivatives in df, scale, mean and variance with finite differences.
+
+    The cases have widths of all ratios, and one or two modes.
+    """
     cases = [
         (2.0, 0.3, 0.0, 1.0, 0.4),
         (4.0, 0.02, 0.0, 1.0, 6.0),
@@ -170,7 +173,7 @@ def test_a_traced_density_follows_df() -> None:
 
 
 def test_ppgpr_learns_the_degrees_of_freedom() -> None:
-    """The slope of its objective in df is that of differences."""
+    """The gradient of the objective in df equals the finite difference."""
     g = torch.Generator().manual_seed(0)
     X = torch.linspace(-2, 2, 40, dtype=F64)[:, None]
     y = X[:, 0].sin() + 0.2 * torch.randn(40, generator=g, dtype=F64)
@@ -193,7 +196,7 @@ def test_ppgpr_learns_the_degrees_of_freedom() -> None:
     assert abs(float(slope)) > 0.1
 
 
-def test_single_precision_keeps_the_figures() -> None:
+def test_single_precision_is_close_to_double() -> None:
     df, sd, far = columns([c for c in CASES if c[0] < 100])
     one = StudentTPlusNormal(df, torch.zeros_like(df), torch.ones_like(df), sd)
     two = law_of([x.float() for x in (df, torch.zeros_like(df), torch.ones_like(df), sd)])

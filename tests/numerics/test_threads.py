@@ -1,4 +1,4 @@
-"""How many threads an operation runs on. In processes of their own: this suite runs on one thread."""
+"""The number of threads of an operation, in processes without this suite's limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POLICY = "from ppgp.numerics.openmp import wait_policy\nprint(wait_policy())\n"
 
 
 def run(code: str, **environment: str) -> list[str]:
-    """The lines that the code prints in a fresh process without this suite's limits."""
+    """Return the words that the code prints in a fresh process without this suite's limits."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "GOMP_", "MKL_"))}
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -38,12 +38,12 @@ def test_waiting_threads_sleep_where_ppgp_is_imported_first() -> None:
     assert run(code + POLICY) == ["None", "passive"]
 
 
-def test_a_policy_of_the_caller_is_left_alone() -> None:
+def test_the_callers_wait_policy_is_kept() -> None:
     assert run("import ppgp, torch\n" + POLICY, OMP_WAIT_POLICY="active") == ["active"]
     assert run("import torch, ppgp\n" + POLICY, OMP_WAIT_POLICY="PASSIVE") == ["passive"]
 
 
-def test_where_nothing_is_known_of_the_waiting_one_thread_is_the_default() -> None:
+def test_one_thread_is_the_default_where_the_wait_policy_is_unknown() -> None:
     code = "import torch, ppgp\nfrom ppgp.numerics.threads import threads_for\nprint(threads_for(1e12))\n"
     assert run(code + POLICY) == ["1", "None"]
 
@@ -79,7 +79,7 @@ print(*set(seen), torch.get_num_threads())
 
 @several
 @pytest.mark.parametrize(("n", "ceiling", "inside"), [(60, 2, 1), (600, 2, 2), (600, 1, 1)])
-def test_a_fit_runs_on_what_its_size_deserves_under_the_callers_ceiling(
+def test_the_threads_of_a_fit_depend_on_its_size_and_the_callers_limit(
     n: int, ceiling: int, inside: int
 ) -> None:
     code = "import warnings\nwarnings.simplefilter('ignore')\n" + FIT.format(n=n, ceiling=ceiling)
@@ -87,7 +87,7 @@ def test_a_fit_runs_on_what_its_size_deserves_under_the_callers_ceiling(
 
 
 @several
-def test_threads_that_sleep_while_they_wait_pay_later() -> None:
+def test_sleeping_threads_pay_from_a_larger_size() -> None:
     code = "import ppgp\nfrom ppgp.numerics.threads import threads_for\nprint(threads_for(1000.0**3), threads_for(3000.0**3))\n"
     assert run(code) == ["1", str(CORES)]
     assert run(code, OMP_WAIT_POLICY="active") == [str(CORES), str(CORES)]
@@ -95,7 +95,7 @@ def test_threads_that_sleep_while_they_wait_pay_later() -> None:
 
 @pytest.fixture
 def two_threads(monkeypatch: pytest.MonkeyPatch):
-    """A machine where two threads pay, whatever this one is."""
+    """Simulate a machine on which two threads pay."""
     monkeypatch.setattr(threads, "wait_policy", lambda: "passive")
     monkeypatch.setattr(threads, "available_cores", lambda: 2)
     before = torch.get_num_threads()
@@ -104,7 +104,7 @@ def two_threads(monkeypatch: pytest.MonkeyPatch):
     torch.set_num_threads(before)
 
 
-def test_the_innermost_request_decides_and_the_setting_returns(two_threads: None) -> None:
+def test_the_innermost_request_decides_and_the_setting_is_restored(two_threads: None) -> None:
     with limited(1.0):
         assert torch.get_num_threads() == 1
         with limited(1e12):
@@ -119,13 +119,13 @@ def test_at_most_holds_for_everything_inside(two_threads: None) -> None:
     assert torch.get_num_threads() == 2
 
 
-def test_the_setting_returns_after_an_error(two_threads: None) -> None:
+def test_the_setting_is_restored_after_an_error(two_threads: None) -> None:
     with pytest.raises(ZeroDivisionError), limited(1.0):
         1 / 0
     assert torch.get_num_threads() == 2
 
 
-def test_the_setting_returns_whatever_the_order_of_threads(two_threads: None) -> None:
+def test_the_setting_is_restored_whatever_the_order_of_threads(two_threads: None) -> None:
     def work(k: int) -> int:
         with limited(1.0 if k % 2 else 1e12):
             torch.ones(50, 50) @ torch.ones(50, 50)
