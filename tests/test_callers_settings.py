@@ -13,7 +13,9 @@ filters, environment = list(warnings.filters), dict(os.environ)
 def changed():
     added = [f for f in warnings.filters if f not in filters]
     more = {k for k in os.environ | environment if os.environ.get(k) != environment.get(k)}
-    return f"{added} {more}".replace(" ", "_") if added or more or list(warnings.filters) != filters else "nothing"
+    if not added and not more and list(warnings.filters) == filters:
+        return "nothing"
+    return f"{added} {more}".replace(" ", "_")
 """
 NUTS = """
 import ppgp.models
@@ -22,7 +24,8 @@ data = ppgp.load("diabetes").rows(slice(0, 30))
 print(changed())
 warned = warnings.catch_warnings(record=True)
 with warned:
-    posterior = ppgp.fit(ppgp.models.LinearRegression(), data, ppgp.inference.NUTS(draws=5, warmup=5, chains=2), progress=False)
+    nuts = ppgp.inference.NUTS(draws=5, warmup=5, chains=2)
+    posterior = ppgp.fit(ppgp.models.LinearRegression(), data, nuts, progress=False)
 print(changed())
 posterior.predict(data.X).sample(2)
 posterior.summary()

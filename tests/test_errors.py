@@ -39,7 +39,8 @@ def test_an_error_is_also_a_builtin_error(kind: type[PpgpError]) -> None:
 
 def test_the_error_for_an_unknown_name_offers_the_nearest() -> None:
     assert str(UnknownName("data set", "diabtes", ["iris", "diabetes"])) == (
-        "expected the name of a data set, got 'diabtes': did you mean 'diabetes'? known: iris, diabetes"
+        "expected the name of a data set, got 'diabtes': did you mean 'diabetes'? "
+        "known: iris, diabetes"
     )
 
 
@@ -49,7 +50,7 @@ def test_the_error_for_a_name_unlike_any_other_lists_the_known_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "phrase"),
     [
         ("optimizer", "an optimizer"),
         ("row", "a row"),
@@ -58,8 +59,8 @@ def test_the_error_for_a_name_unlike_any_other_lists_the_known_names() -> None:
         ("one-hot column", "a one-hot column"),
     ],
 )
-def test_the_article_follows_the_sound(words: str, said: str) -> None:
-    assert an(words) == said
+def test_the_article_follows_the_sound(words: str, phrase: str) -> None:
+    assert an(words) == phrase
 
 
 def test_singular_and_plural() -> None:

@@ -119,7 +119,8 @@ def test_the_error_for_an_unknown_target_offers_the_nearest_column() -> None:
     frame = pd.DataFrame({"age": [1.0, 2.0], "progression": [0.0, 1.0]})
     with pytest.raises(
         UnknownName,
-        match=r"target column, got 'progresion': did you mean 'progression'\? known: age, progression",
+        match=r"target column, got 'progresion': did you mean 'progression'\? "
+        "known: age, progression",
     ):
         Dataset.from_frame(frame, "progresion")
 

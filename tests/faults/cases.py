@@ -1,6 +1,7 @@
-"""One case: work in a process forked from one that has imported ppgp and computed nothing, so that a case costs no import.
+"""Cases: work in a forked process with a fault, and how it ended.
 
-The child is a session of its own. What is left of that session after its leader has ended is an orphan.
+The parent has imported ppgp and computed nothing, so that a case costs no import. The child is a
+session of its own; processes of that session that outlive its leader are orphans.
 """
 
 from __future__ import annotations
@@ -20,16 +21,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-PATIENCE = (
-    180.0  # seconds after which a case that goes on is a hang; no case takes 20 on a quiet machine
-)
-LAST = 5.0  # seconds that children have to follow their parent
+PATIENCE = 180.0  # seconds after which a case counts as a hang; none takes 20 on an idle machine
+LAST = 5.0  # seconds within which children must end after their parent
 SHORT = 0.005
 
 
 @dataclass
 class Outcome:
-    """How a case ended: its exit code (that of a shell: 128 + signal), what it wrote, and what it left behind."""
+    """How a case ended.
+
+    Attributes:
+        code: The exit code, as in a shell: 128 + signal after a signal.
+        out: What it wrote to the standard output.
+        err: What it wrote to the standard error.
+        seconds: How long it took.
+        hung: Whether it exceeded ``PATIENCE``.
+        orphans: Processes that outlived it.
+        after_signal: Seconds from the signal to the end.
+    """
 
     code: int
     out: str
@@ -41,17 +50,21 @@ class Outcome:
 
     @property
     def raw(self) -> bool:
-        """Whether a traceback was shown, or the interpreter itself died."""
-        crashed = self.code in {
-            128 + s
-            for s in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGXFSZ)
-        }
+        """Whether a traceback was shown, or the interpreter crashed."""
+        crashes = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGXFSZ)
+        crashed = self.code in {128 + s for s in crashes}
         return crashed or "Traceback (most recent call last)" in self.err + self.out
 
 
 @dataclass
 class Fault:
-    """A signal after so many seconds, to the process alone or to its whole group, as a terminal sends Ctrl-C."""
+    """A signal to a case.
+
+    Attributes:
+        number: The signal.
+        after: Seconds from the start of the case.
+        group: Whether it goes to the whole process group, as Ctrl-C in a terminal.
+    """
 
     number: int
     after: float
@@ -66,7 +79,16 @@ def run(
     environment: Mapping[str, str] | None = None,
     outputs: Path | None = None,
 ) -> Outcome:
-    """Run ``work`` in ``folder``; ``file_limit`` bytes is the largest file that it may write, its words go to ``outputs``."""
+    """Run ``work`` in a process of its own and return how it ended.
+
+    Args:
+        work: The work.
+        folder: Its working directory.
+        fault: A signal to send.
+        file_limit: The size in bytes of the largest file that it may write.
+        environment: Additional environment variables.
+        outputs: Where its output is kept; None for ``folder``.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     out, err = ((outputs or folder) / name for name in (".out", ".err"))
     started = time.monotonic()
@@ -86,7 +108,7 @@ def fork(
     file_limit: int | None,
     environment: dict[str, str],
 ) -> int:
-    """Start ``work`` in a session of its own; its process."""
+    """Start ``work`` in a session of its own and return the id of its process."""
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
@@ -114,13 +136,13 @@ def fork(
 
 
 def _end() -> None:
-    """What the interpreter does when it ends: wait for threads and children."""
+    """Wait for threads and children, as the interpreter does when it exits."""
     threading._shutdown()  # type: ignore[attr-defined]
     multiprocessing.util._exit_function()  # type: ignore[attr-defined]
 
 
 def _coded(work: Callable[[], Any]) -> int:
-    """The exit code with which Python would end."""
+    """Run the work and return the exit code that Python would have."""
     try:
         work()
     except SystemExit as end:
@@ -128,7 +150,7 @@ def _coded(work: Callable[[], Any]) -> int:
             return end.code or 0
         print(end.code, file=sys.stderr)
         return 1
-    except KeyboardInterrupt:  # of a script: Python shows it, and that is what Ctrl-C means there
+    except KeyboardInterrupt:  # in a script, Python shows the exception, as intended
         print("KeyboardInterrupt", file=sys.stderr)
         return 128 + signal.SIGINT
     except BaseException:
@@ -138,7 +160,7 @@ def _coded(work: Callable[[], Any]) -> int:
 
 
 def watch(pid: int, started: float, fault: Fault | None) -> Outcome:
-    """Wait for the end of a case; send its signal on the way, and count what is left of its session."""
+    """Wait for the end of a case, send its signal, and count what remains of its session."""
     sent = 0.0
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
@@ -159,14 +181,14 @@ def watch(pid: int, started: float, fault: Fault | None) -> Outcome:
     while (left := session(pid)) and time.monotonic() < ended + LAST:
         time.sleep(10 * SHORT)
     kill_session(pid)
-    code = 128 - code if code < 0 else code
-    return Outcome(
-        code, "", "", ended - started, orphans=left, after_signal=ended - sent if sent else 0.0
-    )
+    if code < 0:
+        code = 128 - code
+    after_signal = ended - sent if sent else 0.0
+    return Outcome(code, "", "", ended - started, orphans=left, after_signal=after_signal)
 
 
 def session(leader: int) -> list[int]:
-    """The processes of a session that still run, from /proc."""
+    """Return the running processes of a session, from /proc."""
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != leader:
@@ -180,7 +202,7 @@ def session(leader: int) -> list[int]:
 
 
 def kill_session(leader: int) -> None:
-    """End what a case has left, so that no later case runs beside it."""
+    """Kill what a case has left, so that no later case runs beside it."""
     for pid in [*session(leader), leader]:
         with contextlib.suppress(ProcessLookupError):
             if os.getsid(pid) == leader:
@@ -188,7 +210,7 @@ def kill_session(leader: int) -> None:
 
 
 def answer(work: Callable[[], Any], folder: Path) -> Any:
-    """What ``work`` returns in a process of its own, as JSON carries it; None where it failed."""
+    """Return what ``work`` returns in a process of its own, through JSON; None if it failed."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / ".answer"
     path.unlink(missing_ok=True)
@@ -197,7 +219,7 @@ def answer(work: Callable[[], Any], folder: Path) -> Any:
 
 
 def command(*words: str) -> Callable[[], None]:
-    """``ppgp`` with these words, as its script runs it."""
+    """Return work that runs ``ppgp`` with these arguments, as its script does."""
 
     def work() -> None:
         from ppgp.interfaces.cli import main

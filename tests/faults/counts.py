@@ -1,4 +1,4 @@
-"""What a campaign counts, and its table."""
+"""What a campaign counts, and the table it prints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,15 @@ KINDS = (
 
 @dataclass
 class Counts:
-    """Of one part of the campaign: its cases, what went wrong in them, and a line for each."""
+    """The counts of one part of the campaign.
+
+    Attributes:
+        title: The name of the part.
+        cases: The number of cases.
+        wrong: The number of failures of each kind.
+        findings: A line per failure.
+        slowest_stop: The longest time from a signal to the end, in seconds.
+    """
 
     title: str
     cases: int = 0
@@ -28,7 +36,7 @@ class Counts:
     slowest_stop: float = 0.0
 
     def add(self, kind: str, case: str, detail: str) -> None:
-        """One thing that went wrong in a case."""
+        """Record a failure of a case."""
         self.wrong[kind] += 1
         self.findings.append(f"{self.title}, {case}: {kind}: {detail}")
         print(self.findings[-1], file=sys.stderr, flush=True)
@@ -45,11 +53,14 @@ def how_it_ended(
     codes: tuple[int, ...] | None = None,
     raw: bool | None = None,
 ) -> None:
-    """Count what no case may do: hang, leave processes behind, show a traceback, or end with another exit code than ``codes``.
+    """Count failures that no case may have: a hang, orphans, a traceback, a wrong exit code.
 
     Args:
-        codes: None: any.
-        raw: whether a traceback counts; None: wherever there is one.
+        counts: Where to count.
+        case: The name of the case.
+        found: How it ended.
+        codes: The valid exit codes; None for any.
+        raw: Whether a traceback counts as a failure; None counts any.
     """
     traceback = found.raw if raw is None else raw
     if found.hung:
@@ -63,7 +74,7 @@ def how_it_ended(
 
 
 def table(parts: list[Counts]) -> str:
-    """One row per part, one column per count."""
+    """Return the counts as text: one row per part, one column per count."""
     heads = ["", "cases", *KINDS]
     rows = [[p.title, str(p.cases), *(str(p.wrong[kind]) for kind in KINDS)] for p in parts]
     whole = [

@@ -1,4 +1,7 @@
-"""Disks that are full: the old file or the whole new one, one sentence, no exit code 0 without the file."""
+"""Full disks: the old file or the complete new one, and one sentence.
+
+No exit code is 0 without the new file.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ SLOW = ("SBC with workers",)
 
 
 def campaign(seed: int, count: int, folder: Path) -> Counts:
-    """So many limits, between nothing and a little more than the whole of what is written."""
+    """Run cases with limits from nothing to slightly more than the size of what is written."""
     counts = Counts("disks")
     r = random.Random(seed)
     base = folder / "disks"
@@ -65,6 +68,7 @@ def campaign(seed: int, count: int, folder: Path) -> Counts:
 
 
 def undisturbed(scene: Scene, base: Path) -> tuple[Known, int]:
+    """Return the result of a scene without faults, and its size in bytes."""
     one = base / "undisturbed"
     shutil.copytree(base / "stage", one)
     found = run(scene.work, one)
@@ -76,7 +80,7 @@ def undisturbed(scene: Scene, base: Path) -> tuple[Known, int]:
 
 
 def mounted(folder: Path) -> bool:
-    """Whether a disk of 400 kB could be mounted there; it takes the rights of root."""
+    """Mount a disk of 400 kB, which requires root, and return whether it succeeded."""
     folder.mkdir(parents=True)
     try:
         made = subprocess.run(
@@ -88,7 +92,7 @@ def mounted(folder: Path) -> bool:
 
 
 def filled(folder: Path, room: int) -> None:
-    """Leave so many bytes free on the disk of a folder."""
+    """Leave ``room`` bytes free on the disk of a folder."""
     state = os.statvfs(folder)
     size = max(0, state.f_bavail * state.f_frsize - room)
     (folder / "ballast").write_bytes(b"\1" * size)
@@ -97,7 +101,7 @@ def filled(folder: Path, room: int) -> None:
 def judge(
     counts: Counts, case: str, scene: Scene, found: Outcome, one: Path, known: Known, old: bool
 ) -> None:
-    """Count what is wrong about one case."""
+    """Count the failures of one case."""
     counts.cases += 1
     how_it_ended(
         counts, case, found, raw=found.raw and bool(scene.command or "ppgp.errors" not in found.err)
@@ -105,7 +109,10 @@ def judge(
     if found.hung:
         return
     (one / "ballast").unlink(missing_ok=True)
-    result, scratch = one / scene.result, one.parent.parent if one.name == "case" else one.parent
+    result = one / scene.result
+    scratch = one.parent
+    if one.name == "case":
+        scratch = scratch.parent
     whole = digest if result.suffix == ".safetensors" else bytes_of
     now = answer(lambda: whole(result), scratch / "look") if result.exists() else "none"
     before = answer(lambda: whole(one / "fit.safetensors"), scratch / "look") if old else "none"

@@ -1,7 +1,8 @@
-"""Tables as the world writes them: one that is clean, and what may be done to it.
+"""Tables as they occur in practice: a clean one, and what may have been done to it.
 
-Each has a fate: ``same`` must be read as the clean one is, ``refused`` must be met with one sentence, ``either`` with one of the two.
-A command that ends with exit code 0 and another answer has read it wrong without a word.
+Each has a fate: ``same`` must be read as the clean table, ``refused`` must be met with one
+sentence, ``either`` with one of the two, and ``any`` may give another answer. Elsewhere, a command
+that exits with 0 and another answer has misread the table silently.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Hostile:
 
 
 def clean(random_numbers: random.Random, n: int = 24) -> Rows:
-    """A header, and rows of three inputs and a target."""
+    """Return a header and rows of three inputs and a target."""
     rows = [list(NAMES)]
     for _ in range(n):
         x = [
@@ -42,23 +43,22 @@ def text(rows: Rows, separator: str = ",", end: str = "\n") -> str:
 
 
 def _at(rows: Rows, r: random.Random, value: str, column: int | None = None) -> bytes:
-    """With one entry changed."""
+    """Return the table with one entry changed."""
     changed = [list(row) for row in rows]
     changed[r.randrange(1, len(rows))][r.randrange(3) if column is None else column] = value
     return text(changed).encode()
 
 
 def _everywhere(rows: Rows, column: int, value: Callable[[int], str]) -> bytes:
-    return text(
-        [
-            rows[0],
-            *([*row[:column], value(i), *row[column + 1 :]] for i, row in enumerate(rows[1:])),
-        ]
-    ).encode()
+    """Return the table with one column changed."""
+    changed = [rows[0]]
+    for i, row in enumerate(rows[1:]):
+        changed.append([*row[:column], value(i), *row[column + 1 :]])
+    return text(changed).encode()
 
 
 def _line(rows: Rows, r: random.Random, change: Callable[[str], str]) -> bytes:
-    """With one line changed."""
+    """Return the table with one line changed."""
     lines = text(rows).splitlines()
     i = r.randrange(1, len(lines))
     lines[i] = change(lines[i])
@@ -133,7 +133,7 @@ DATES = ["2024-01-31", "31.01.2024", "01/31/2024", "2024-01-31T12:00:00Z", "12:3
 
 Change = Callable[[Rows, random.Random], bytes]
 
-#: what is done: its name, its fate, how
+#: (what is done, the table's fate, the function that does it)
 CHANGES: list[tuple[str, str, Change]] = [
     ("nothing", "same", lambda t, r: text(t).encode()),
     ("a mark at the beginning", "same", lambda t, r: b"\xef\xbb\xbf" + text(t).encode()),
@@ -255,12 +255,12 @@ CHANGES: list[tuple[str, str, Change]] = [
 
 
 def generated(seed: int, count: int) -> list[Hostile]:
-    """So many tables, every kind about as often."""
+    """Return ``count`` tables, with every kind about equally often."""
     r = random.Random(seed)
     found = []
     for i in range(count):
-        kind, fate, change = (
-            CHANGES[i % len(CHANGES)] if count >= len(CHANGES) else r.choice(CHANGES)
-        )
+        kind, fate, change = CHANGES[i % len(CHANGES)]
+        if count < len(CHANGES):
+            kind, fate, change = r.choice(CHANGES)
         found.append(Hostile(kind, change(clean(random.Random(1)), r), fate))
     return found

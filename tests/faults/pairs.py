@@ -1,4 +1,8 @@
-"""Two at once, in threads and in processes: each has the result that it has alone, or one of them says whose turn it is."""
+"""Two runs at once, in threads and in processes.
+
+Each must have the result that it has alone, or one of them must refuse with a sentence that names
+the other.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from .scenes import Scene, digest, scenes, stage
 
 
 def campaign(seed: int, count: int, folder: Path) -> Counts:
-    """So many pairs: threads that fit and draw, processes with one checkpoint, processes with one result."""
+    """Run pairs: threads that fit or sample, processes with one checkpoint or one result."""
     counts = Counts("pairs")
     base = folder / "pairs"
     stage(base / "stage")
@@ -28,16 +32,16 @@ def campaign(seed: int, count: int, folder: Path) -> Counts:
         one = base / str(number)
         shutil.copytree(base / "stage", one)
         counts.cases += 1
-        kinds[number % len(kinds)](
-            counts, f"{number}: {kinds[number % len(kinds)].__name__}", one, seed + number
-        )
-        print(f"{number}: {kinds[number % len(kinds)].__name__}", file=sys.stderr, flush=True)
+        kind = kinds[number % len(kinds)]
+        case = f"{number}: {kind.__name__}"
+        kind(counts, case, one, seed + number)
+        print(case, file=sys.stderr, flush=True)
         shutil.rmtree(one, ignore_errors=True)
     return counts
 
 
 def threads(counts: Counts, case: str, one: Path, work: Callable[[int], str]) -> None:
-    """The same two pieces of work one after the other, and at once in two threads."""
+    """Run the same two pieces of work in sequence and in two threads, and compare the results."""
 
     def alone() -> None:
         Path("alone.json").write_text(json.dumps([work(i) for i in (0, 1)]))
@@ -96,7 +100,7 @@ def hashed(tensors: dict[str, Any]) -> str:
 
 
 def at_once(work: Callable[[], Any], one: Path) -> list[Outcome]:
-    """The same work in two processes that begin together."""
+    """Run the same work in two processes that start together."""
     started = time.monotonic()
     begun = []
     for i in (0, 1):
@@ -111,7 +115,7 @@ def at_once(work: Callable[[], Any], one: Path) -> list[Outcome]:
 
 
 def two_processes(counts: Counts, case: str, one: Path, scene: Scene, refusals: int) -> None:
-    """Two processes; at most so many may refuse, with a sentence."""
+    """Run a scene in two processes at once; at most ``refusals`` of them may refuse."""
     alone = one / "alone"
     shutil.copytree(one, alone, ignore=shutil.ignore_patterns("alone", "*.checkpoint*"))
     how_it_ended(counts, case, run(scene.work, alone), (0,))

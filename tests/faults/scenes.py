@@ -1,4 +1,7 @@
-"""What is interrupted, filled up and run twice: commands and scripts on thirty rows, and how their result is told from another."""
+"""Scenes: commands and scripts on thirty rows that are interrupted, run on full disks, and run twice.
+
+A digest tells their results apart.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,20 @@ from typing import Any
 from .cases import command, run
 
 ROWS = 30
-EVERY = 0.05  # seconds between saves of a checkpoint: fits of thirty rows take no two seconds
+EVERY = 0.05  # seconds between saves of a checkpoint; fits of thirty rows take below two seconds
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Work in a folder, its result, and the file that it goes on from after a kill."""
+    """Work in a folder.
+
+    Attributes:
+        name: Its name.
+        work: The work.
+        result: The file that it writes.
+        resumes: Whether it resumes from a checkpoint after a kill.
+        command: Whether it is a command of ``ppgp``, and not a script.
+    """
 
     name: str
     work: Callable[[], Any]
@@ -29,7 +40,7 @@ class Scene:
 
 
 def stage(folder: Path) -> None:
-    """The files that scenes read: a table, new rows, a fit."""
+    """Write the files that scenes read: a table, new rows, a fit."""
     folder.mkdir(parents=True, exist_ok=True)
     r = random.Random(1)
     lines = ["a,b,y"]
@@ -39,16 +50,8 @@ def stage(folder: Path) -> None:
         if len(lines) == ROWS + 1:
             (folder / "data.csv").write_text("\n".join(lines) + "\n")
     (folder / "other.csv").write_text("\n".join([lines[0], *lines[ROWS + 1 :]]) + "\n")
-    made = run(
-        command(
-            "fit",
-            "data.csv",
-            *_fit("linear", "laplace", "laplace.draws=50"),
-            "--out",
-            "fit.safetensors",
-        ),
-        folder,
-    )
+    options = _fit("linear", "laplace", "laplace.draws=50")
+    made = run(command("fit", "data.csv", *options, "--out", "fit.safetensors"), folder)
     assert made.code == 0, made.err
 
 
@@ -66,7 +69,7 @@ def _fitted(model: str, how: str, *settings: str) -> Scene:
 
 
 def _script(how: Callable[[], Any], model: str = "LinearRegression") -> Callable[[], None]:
-    """A script that fits with a checkpoint, saves, and says so where the fit was cut short."""
+    """Return a script that fits with a checkpoint, saves, and exits with 130 if interrupted."""
 
     def work() -> None:
         import ppgp
@@ -104,45 +107,69 @@ def _sbc() -> None:
 
 
 def scenes() -> list[Scene]:
-    from ppgp import inference
-
+    """Return all scenes."""
     few = "draws=60"
+    saved = "fit.safetensors"
     return [
         _fitted("linear", "map"),
         _fitted("gp", "laplace", "laplace.draws=30"),
         _fitted("linear", "svi", "svi.steps=200", "svi.draws=50"),
         _fitted("linear", "nuts", f"nuts.{few}", "nuts.warmup=60", "nuts.chains=2"),
-        _fitted("linear", "hmc", f"hmc.{few}", "hmc.warmup=60", "hmc.chains=1"),
-        _fitted("linear", "metropolis", f"metropolis.{few}", "metropolis.warmup=60", "metropolis.chains=1"),
-        _fitted("linear", "sgld", f"sgld.{few}", "sgld.warmup=60", "sgld.chains=1"),
-        _fitted("linear", "sghmc", f"sghmc.{few}", "sghmc.warmup=60", "sghmc.chains=1"),
+        _chain("hmc", few),
+        _chain("metropolis", few),
+        _chain("sgld", few),
+        _chain("sghmc", few),
         _fitted("gp", "ensemble"),
         _fitted("LinearRegression(conjugate=True)", "exact", "exact.draws=50"),
-        _command("ppgp predict", "predict", "fit.safetensors", "data.csv", result="new.csv"),
-        _command("ppgp predict, calibrated", "predict", "fit.safetensors", "data.csv", "--calibration", "other.csv", result="new.csv"),
-        _command("ppgp predict to parquet", "predict", "fit.safetensors", "data.csv", result="new.parquet"),
-        Scene("ppgp calibrate", command("calibrate", "fit.safetensors", "other.csv", "--scores", "absolute,pit")),
-        Scene("ppgp diagnose", command("diagnose", "fit.safetensors")),
+        _command("ppgp predict", "predict", saved, "data.csv", result="new.csv"),
+        _command(
+            "ppgp predict, calibrated",
+            *("predict", saved, "data.csv", "--calibration", "other.csv"),
+            result="new.csv",
+        ),
+        _command("ppgp predict to parquet", "predict", saved, "data.csv", result="new.parquet"),
+        Scene(
+            "ppgp calibrate",
+            command("calibrate", saved, "other.csv", "--scores", "absolute,pit"),
+        ),
+        Scene("ppgp diagnose", command("diagnose", saved)),
         Scene(
             "ppgp compare",
-            command("compare", "data.csv", "--target", "y", "--models", "linear", "--how", "map,laplace,svi", "--set",
-                    "svi.steps=200", "--no-progress", "--out", "report"),
+            command(
+                *("compare", "data.csv", "--target", "y", "--models", "linear"),
+                *("--how", "map,laplace,svi", "--set", "svi.steps=200"),
+                *("--no-progress", "--out", "report"),
+            ),
         ),
-        Scene("SVI with a checkpoint", _script(lambda: inference.SVI(steps=300, draws=50)), "out.safetensors", True, False),
-        Scene("SGLD with a checkpoint", _script(lambda: inference.SGLD(draws=100, warmup=100, chains=1)), "out.safetensors", True, False),
-        Scene(
-            "chains in workers with a checkpoint",
-            _script(lambda: inference.NUTS(draws=80, warmup=80, chains=3)),
-            "out.safetensors",
-            True,
-            False,
-        ),
+        *_scripts(),
+    ]
+
+
+def _chain(how: str, few: str) -> Scene:
+    """Return a fit by one short chain."""
+    return _fitted("linear", how, f"{how}.{few}", f"{how}.warmup=60", f"{how}.chains=1")
+
+
+def _scripts() -> list[Scene]:
+    """Return the scenes that are scripts."""
+    from ppgp import inference
+
+    svi = _script(lambda: inference.SVI(steps=300, draws=50))
+    sgld = _script(lambda: inference.SGLD(draws=100, warmup=100, chains=1))
+    nuts = _script(lambda: inference.NUTS(draws=80, warmup=80, chains=3))
+    return [
+        Scene("SVI with a checkpoint", svi, "out.safetensors", True, False),
+        Scene("SGLD with a checkpoint", sgld, "out.safetensors", True, False),
+        Scene("chains in workers with a checkpoint", nuts, "out.safetensors", True, False),
         Scene("SBC with workers", _sbc, "ranks.json", False, False),
-    ]  # fmt: skip
+    ]
 
 
 def digest(path: Path) -> str:
-    """What tells a result from another: the draws of a posterior, the bytes of anything else. Damaged files raise."""
+    """Return a digest of a result: the draws of a posterior, or the bytes of another file.
+
+    Damaged posteriors raise.
+    """
     if path.suffix != ".safetensors":
         return hashlib.sha256(path.read_bytes()).hexdigest()
     import ppgp

@@ -1,4 +1,7 @@
-"""Hostile tables through every command that reads one: the right answer, or one sentence and exit code 2."""
+"""Hostile tables through every command that reads a table.
+
+Each gives the right answer, or one sentence and exit code 2.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ Read = Callable[[Path], Any]
 
 
 class Desk:
-    """A folder with a clean table, a fit to it, and what each command makes of the clean table."""
+    """A folder with a clean table, a fit to it, and each command's answer for it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -32,7 +35,7 @@ class Desk:
         }
 
     def read(self, name: str, table: Path) -> tuple[Outcome, Any]:
-        """A command on a table, and the figures that it gave."""
+        """Run a command on a table, and return how it ended and its figures."""
         words, product, reader = COMMANDS[name]
         out = self.folder / product
         out.unlink(missing_ok=True)
@@ -40,9 +43,9 @@ class Desk:
         found = run(command(*given), self.folder)
         if found.code:
             return found, None
-        return found, reader(found, out) if product != "fit.safetensors" else answer(
-            lambda: reader(found, out), self.folder
-        )
+        if product != "fit.safetensors":
+            return found, reader(found, out)
+        return found, answer(lambda: reader(found, out), self.folder)
 
 
 def _written(_: Outcome, out: Path) -> list[list[float]]:
@@ -51,7 +54,7 @@ def _written(_: Outcome, out: Path) -> list[list[float]]:
 
 
 def _drawn(_: Outcome, out: Path) -> list[list[float]]:
-    """What a fit predicts at three rows of the clean table."""
+    """Return the predictions of a fit at two rows."""
     import pandas as pd
 
     import ppgp
@@ -66,7 +69,7 @@ def _drawn(_: Outcome, out: Path) -> list[list[float]]:
 
 
 def _printed(found: Outcome, _: Path) -> list[list[float]]:
-    """The figures of a table on the terminal."""
+    """Return the figures of a table on the terminal."""
     words = itertools.chain.from_iterable(
         line.split() for line in found.out.splitlines() if "│" in line
     )
@@ -76,7 +79,7 @@ def _printed(found: Outcome, _: Path) -> list[list[float]]:
 FIT = ("--target", "y", "--model", "linear", "--how", "map", "--no-progress")
 POSTERIOR = "good.safetensors"
 
-#: the words of a command, what it writes, and how that is read
+#: the arguments of a command, the file that it writes, and the function that reads it
 COMMANDS: dict[str, tuple[tuple[str, ...], str, Callable[[Outcome, Path], Any]]] = {
     "predict": (("predict", POSTERIOR, "TABLE", "--out", "new.csv"), "new.csv", _written),
     "fit": (("fit", "TABLE", *FIT, "--out", "fit.safetensors"), "fit.safetensors", _drawn),
@@ -90,7 +93,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], str, Callable[[Outcome, Path], Any]]]
 
 
 def campaign(seed: int, count: int, folder: Path) -> Counts:
-    """So many hostile tables, the commands in turn."""
+    """Run the commands in turn on ``count`` hostile tables."""
     counts = Counts("hostile tables")
     desk = Desk(folder / "tables")
     for number, (table, name) in enumerate(
@@ -114,7 +117,7 @@ def judge(
     right: Any,
     name: str,
 ) -> None:
-    """Count what is wrong about one case."""
+    """Count the failures of one case."""
     counts.cases += 1
     fate = table.fate
     if fate == "target":
@@ -135,7 +138,7 @@ def finite(figures: Any) -> bool:
 
 
 def alike(ours: Any, theirs: Any) -> bool:
-    """Whether two tables of figures agree to what a fit to the same numbers in another order leaves."""
+    """Return whether two tables of figures agree up to the effect of another order of rows."""
     if [len(row) for row in ours] != [len(row) for row in theirs]:
         return False
     pairs = zip(itertools.chain(*ours), itertools.chain(*theirs), strict=True)

@@ -1,4 +1,4 @@
-"""A sample of the fault campaign; ``make faults`` runs the whole."""
+"""A sample of the fault campaign; ``make faults`` runs all of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SAMPLE = {"interrupts": (5, 1), "disks": (3, 0), "tables": (12, 1), "pairs": (2,
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for orphans in /proc")
 @pytest.mark.parametrize("part", SAMPLE)
-def test_a_fault_leaves_nothing_behind_and_nothing_wrong(part: str) -> None:
+def test_a_sample_of_faults_has_no_failures(part: str) -> None:
     count, seed = SAMPLE[part]
     words = [word for name in SAMPLE for word in (f"--{name}", str(count if name == part else 0))]
     # a process of its own: forked cases must not inherit the threads of the suite

@@ -58,7 +58,7 @@ def picture() -> Figure:
 
 
 def checkpoint(path: Path, data: ppgp.Dataset) -> None:
-    """Return the contents of a checkpoint; raise if a run could not resume from it."""
+    """Write a checkpoint, and raise where a run would only warn."""
     kept = Checkpoint(path, inference.SVI(), Target(models.LinearRegression(), data), 0)
     with warnings.catch_warnings(), kept:
         warnings.simplefilter("error", StorageWarning)

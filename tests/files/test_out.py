@@ -72,10 +72,10 @@ def test_a_path_that_cannot_be_written_is_refused_before_the_data_are_read(
     (tmp_path / "read-only").chmod(0o444)
     before = contents(tmp_path)
     assert run(*command, out) == 2
-    said = capsys.readouterr().err
-    assert out in said
-    assert "nowhere" not in said
-    assert said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert out in message
+    assert "nowhere" not in message
+    assert message.count("\n") == 1
     assert contents(tmp_path) == before
 
 

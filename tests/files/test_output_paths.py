@@ -94,7 +94,10 @@ def test_a_pipe_is_written_through(tmp_path: Path) -> None:
 @pytest.mark.parametrize("there", ["file", "pipe"])
 def test_the_standard_output_is_written_at_its_position(there: str, tmp_path: Path) -> None:
     """A file opened by a shell is not replaced, and earlier output is kept."""
-    code = "from ppgp import files; print('first'); files.write('/dev/stdout', 'second\\n'); print('third')"
+    code = (
+        "from ppgp import files; print('first'); "
+        "files.write('/dev/stdout', 'second\\n'); print('third')"
+    )
     if there == "pipe":
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True

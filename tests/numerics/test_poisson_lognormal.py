@@ -20,7 +20,7 @@ def number(value: float) -> torch.Tensor:
 
 
 def by_quadrature(loc: float, scale: float) -> float:
-    """Return log E exp(-exp(f)) by quadrature, with the range split at the step of the integrand."""
+    """Return log E exp(-exp(f)), with the range split at the step of the integrand."""
 
     def integrand(f: float) -> float:
         return float(

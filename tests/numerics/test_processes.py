@@ -31,7 +31,9 @@ def work(_):
     time.sleep(600)
 
 if __name__ == "__main__":
-    pool = ProcessPoolExecutor(2, mp_context=processes.Spawned(), initializer=begin, initargs=(sys.argv[1] == "kernel",))
+    pool = ProcessPoolExecutor(
+        2, mp_context=processes.Spawned(), initializer=begin, initargs=(sys.argv[1] == "kernel",)
+    )
     with processes.without_interrupts():
         waiting = [pool.submit(work, i) for i in range(2)]
     waiting[0].result()

@@ -16,6 +16,7 @@ from ppgp.numerics.threads import at_most, limited
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 several = pytest.mark.skipif(CORES < 2, reason="needs two cores")
 POLICY = "from ppgp.numerics.openmp import wait_policy\nprint(wait_policy())\n"
+IMPORTS = "import torch, ppgp\nfrom ppgp.numerics.threads import threads_for\n"
 
 
 def run(code: str, **environment: str) -> list[str]:
@@ -44,15 +45,18 @@ def test_the_callers_wait_policy_is_kept() -> None:
 
 
 def test_one_thread_is_the_default_where_the_wait_policy_is_unknown() -> None:
-    code = "import torch, ppgp\nfrom ppgp.numerics.threads import threads_for\nprint(threads_for(1e12))\n"
-    assert run(code + POLICY) == ["1", "None"]
+    assert run(IMPORTS + "print(threads_for(1e12))\n" + POLICY) == ["1", "None"]
 
 
 @several
 def test_a_large_operation_gets_the_cores_of_the_affinity_mask() -> None:
-    code = "import os\n{}\nimport ppgp\nfrom ppgp.numerics.threads import threads_for\nprint(threads_for(1e12), threads_for(1e6))\n"
-    assert run(code.format("")) == [str(CORES), "1"]
-    assert run(code.format("os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})")) == ["1", "1"]
+    code = (
+        "import ppgp\nfrom ppgp.numerics.threads import threads_for\n"
+        "print(threads_for(1e12), threads_for(1e6))\n"
+    )
+    assert run(code) == [str(CORES), "1"]
+    one_core = "import os\nos.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+    assert run(one_core + code) == ["1", "1"]
 
 
 FIT = """
@@ -71,7 +75,8 @@ def spy(self, *args, **kwargs):
 Target.value_and_grad = spy
 g = torch.Generator().manual_seed(0)
 X = torch.rand({n}, 1, generator=g, dtype=torch.float64)
-posterior = ppgp.fit(models.GP(), Dataset(X, X[:, 0].sin()), inference.MAP("gd", steps=1), progress=False)
+data = Dataset(X, X[:, 0].sin())
+posterior = ppgp.fit(models.GP(), data, inference.MAP("gd", steps=1), progress=False)
 posterior.predict(X[:5]).quantile(0.5)
 print(*set(seen), torch.get_num_threads())
 """
@@ -88,7 +93,10 @@ def test_the_threads_of_a_fit_depend_on_its_size_and_the_callers_limit(
 
 @several
 def test_sleeping_threads_pay_from_a_larger_size() -> None:
-    code = "import ppgp\nfrom ppgp.numerics.threads import threads_for\nprint(threads_for(1000.0**3), threads_for(3000.0**3))\n"
+    code = (
+        "import ppgp\nfrom ppgp.numerics.threads import threads_for\n"
+        "print(threads_for(1000.0**3), threads_for(3000.0**3))\n"
+    )
     assert run(code) == ["1", str(CORES)]
     assert run(code, OMP_WAIT_POLICY="active") == [str(CORES), str(CORES)]
 
