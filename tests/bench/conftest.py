@@ -1,4 +1,4 @@
-"""What benchmarks share."""
+"""Fixtures of the benchmarks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 
 @pytest.fixture
 def all_threads() -> Iterator[None]:
+    """Let torch use every core."""
     before = torch.get_num_threads()
     torch.set_num_threads(os.cpu_count() or 1)
     yield

@@ -1,4 +1,4 @@
-"""Programs that say how much memory they take: each test of it has a process of its own."""
+"""Functions that print how much memory they use; each runs in a process of its own."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ METHODS: dict[str, Callable[[], inference.Inference]] = {
 
 
 def run(*arguments: object) -> list[float]:
-    """The numbers that a child prints."""
+    """Run a function of this file in a new process and return the numbers that it prints."""
     command = [sys.executable, __file__, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -56,19 +56,16 @@ def run(*arguments: object) -> list[float]:
 
 
 def resident() -> float:
-    """MB, without what the allocator holds free."""
+    """Return the resident size in MB, without free memory that the allocator holds."""
     gc.collect()
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
 
 
 def peak() -> float:
-    """MB: ru_maxrss would have that of the process it was forked from, where that is larger."""
-    line = next(
-        line
-        for line in Path("/proc/self/status").read_text().splitlines()
-        if line.startswith("VmHWM")
-    )
+    """Return the peak resident size in MB; ru_maxrss would be at least that of the parent."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    line = next(line for line in lines if line.startswith("VmHWM"))
     return int(line.split()[1]) * 1024 / 1e6
 
 
@@ -81,7 +78,7 @@ def rows(n: int, d: int, seed: int = 0) -> Dataset:
 
 
 def growth(method: str, fits: str) -> None:
-    """MB per fit, once caches of torch's own are filled."""
+    """Print the growth in MB per fit, after torch has filled its caches."""
     how, first, marks = METHODS[method](), int(fits) // 4, []
     for i in range(int(fits)):
         ppgp.fit(models.GP(kernels.RBF()), rows(60, 2, i), how, seed=i, progress=False)
@@ -91,7 +88,7 @@ def growth(method: str, fits: str) -> None:
 
 
 def svgp(n: str) -> None:
-    """MB beside those of ``import`` that a fit to n rows of 10 columns takes at its peak, the rows of the caller included."""
+    """Print the peak in MB of a fit to n rows of 10 columns, those rows included."""
     before = resident()
     how = SVI(steps=200, batch_size=1000)
     ppgp.fit(models.SVGP(kernels.ARD(kernels.RBF())), rows(int(n), 10), how, progress=False)
@@ -103,25 +100,26 @@ def linear(draws: int) -> Any:
 
 
 def predictions(n: str, draws: str) -> None:
-    """Bytes per row of predict, interval, sd and one sample, beside the fit and the rows."""
+    """Print the bytes per row of predict, interval, sd and one sample."""
     posterior, X = linear(int(draws)), rows(int(n), 3, 1).X
     posterior.predict(X[:2000]).interval(0.9)  # imports
     before = resident()
     prediction = posterior.predict(X)
-    (
-        prediction[:5000].interval(0.9),
-        prediction.std,
-        prediction.sample(1),
-    )  # what interval holds does not grow with the rows
+    prediction[:5000].interval(0.9)  # its memory does not grow with the rows
+    prediction.std, prediction.sample(1)
     print((peak() - before) * 1e6 / int(n))
 
 
-def advice(n: str, draws: str, room: str) -> None:
-    """In an address space of so many MB more: 1 where a prediction too large is refused and one of the rows advised is not."""
+def advice(n: str, draws: str, megabytes: str) -> None:
+    """Predict n rows in a limited address space; print 1 and the advised rows if that is refused.
+
+    The address space is limited to the present one and so many megabytes. A prediction of the
+    advised number of rows must then succeed.
+    """
     posterior, X = linear(int(draws)), rows(int(n), 3, 1).X
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(
-        resource.RLIMIT_AS, (int(pages * resource.getpagesize() + float(room) * 1e6),) * 2
+        resource.RLIMIT_AS, (int(pages * resource.getpagesize() + float(megabytes) * 1e6),) * 2
     )
     try:
         posterior.predict(X)
@@ -135,7 +133,7 @@ def advice(n: str, draws: str, room: str) -> None:
 
 
 def exact(n: str) -> None:
-    """Matrices of n by n that MAP of an exact GP holds at its peak."""
+    """Print how many matrices of n by n MAP of an exact GP holds at its peak."""
     data, before = rows(int(n), 3), resident()
     ppgp.fit(models.GP(kernels.ARD(kernels.RBF())), data, MAP(steps=2, starts=1), progress=False)
     print((peak() - before) * 1e6 / (8 * int(n) ** 2))

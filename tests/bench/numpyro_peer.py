@@ -1,6 +1,7 @@
-"""NumPyro's NUTS on the posteriors of the benchmark, in a process of its own: JAX's threads and flags stay there.
+"""NumPyro's NUTS on the posteriors of the benchmark, in a process with JAX's threads and flags.
 
-``python numpyro_peer.py NAME DRAWS CHAINS DATA_DIR`` prints a JSON record {peer: effective draws a second}.
+``python numpyro_peer.py NAME DRAWS CHAINS DATA_DIR`` prints a JSON record that maps each peer to
+its effective draws per second.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def numpyro_models() -> dict[str, Callable[..., None]]:
 
 
 def by_numpyro(name: str, data: Any, draws: int, warmup: int, chains: int) -> dict[str, float]:
-    """The best of its ways to run chains on this machine's cores, and that with the full mass matrix in place of its default."""
+    """Return the rates of NumPyro's fastest way to run chains, with either mass matrix."""
     import jax
     import jax.numpy as jnp
     import numpyro
@@ -83,18 +84,16 @@ def by_numpyro(name: str, data: Any, draws: int, warmup: int, chains: int) -> di
 
 
 def main(name: str, draws: int, chains: int, folder: Path) -> None:
-    os.environ["XLA_FLAGS"] = (
-        f"--xla_force_host_platform_device_count={chains}"  # before JAX starts
-    )
+    # JAX reads the flags when it is imported
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={chains}"
     import jax
 
     jax.config.update("jax_enable_x64", True)
     from posteriors import POSTERIORS
 
     _, data = POSTERIORS[name](folder)
-    by_numpyro(
-        name, data if isinstance(data, dict) else data.rows(slice(0, 20)), 5, 5, chains
-    )  # imports
+    few = data if isinstance(data, dict) else data.rows(slice(0, 20))
+    by_numpyro(name, few, 5, 5, chains)  # imports and compiles
     print(json.dumps(by_numpyro(name, data, draws, draws, chains)))
 
 

@@ -1,4 +1,4 @@
-"""Timing in turn, A B A B ..., in one process: medians, and the ratio to the best peer."""
+"""Timing of several pieces of work in alternation: medians, and the ratio to the best peer."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ PAUSE = 0.1
 def alternate(
     work: Mapping[str, Callable[[], object]], rounds: int = 9, repeat: int = 1
 ) -> dict[str, float]:
-    """Median seconds of each piece of work, in turn, after one round that does not count.
+    """Return the median seconds of each piece of work; a first round does not count.
 
-    Each is timed after a pause and one run of its own: another library's threads may still spin (OpenBLAS waits for tens of
-    milliseconds), and whoever came next would pay for them.
+    Each is timed after a pause and one run of its own. Threads of another library may still spin
+    (OpenBLAS waits for tens of milliseconds), and would slow down the next piece of work.
     """
     times: dict[str, list[float]] = {name: [] for name in work}
     for round_number in range(rounds + 1):
@@ -38,15 +38,14 @@ def show(
     ours: str = "ppgp",
     smaller: bool = True,
 ) -> float:
-    """Print the table; returns ours over the best peer."""
+    """Print the table, and return the ratio of ours to the best peer."""
     peers = {
         name: value for name, value in figures.items() if name != ours and not name.startswith("(")
     }
     best = (min if smaller else max)(peers.values())
     print(f"\n{title}")
     for name, value in figures.items():
-        print(
-            f"  {name:<28} {value * scale:12.3f} {unit}   {figures[ours] / value:8.3f} = {ours} / this"
-        )
+        ratio = figures[ours] / value
+        print(f"  {name:<28} {value * scale:12.3f} {unit}   {ratio:8.3f} = {ours} / this")
     print(f"  {'ratio to the best peer':<28} {figures[ours] / best:12.3f}")
     return figures[ours] / best

@@ -1,7 +1,8 @@
-"""Beside busy neighbours: fits of `make demo` and gradients of large GPs while other processes keep the cores busy.
+"""Fits of `make demo` and gradients of large GPs while other processes keep the cores busy.
 
-Each measurement runs in a process of its own without OMP_NUM_THREADS. Pairs are run in turn under the
-same load: the library's own number of threads beside one thread, and for large problems beside all.
+Each measurement runs in a process of its own without OMP_NUM_THREADS. Pairs are run in alternation
+under the same load: the library's number of threads against one thread, and for large problems
+also against all threads.
 """
 
 from __future__ import annotations
@@ -55,12 +56,15 @@ with limited(model.work(n, 10)):
         times.append(time.perf_counter() - started)
 print("gradient", statistics.median(times))
 """
-ALL = "from ppgp.numerics import threads\nthreads.threads_for = lambda work: threads.available_cores()"
+ALL = (
+    "from ppgp.numerics import threads\n"
+    "threads.threads_for = lambda work: threads.available_cores()"
+)
 
 
 @contextmanager
 def busy(processes: int, seconds: float = 1200.0) -> Iterator[None]:
-    """So many processes that keep a core busy each; they end by themselves after ``seconds`` at the latest."""
+    """Run processes that keep one core busy each, for at most so many seconds."""
     running = [
         subprocess.Popen([sys.executable, "-c", SPIN.format(seconds=seconds)])
         for _ in range(processes)
@@ -75,6 +79,7 @@ def busy(processes: int, seconds: float = 1200.0) -> Iterator[None]:
 
 
 def timed(code: str, **environment: str) -> dict[str, float]:
+    """Run code in a new process and return the seconds that it prints for each name."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "GOMP_", "MKL_"))}
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -93,7 +98,7 @@ def timed(code: str, **environment: str) -> dict[str, float]:
 def in_turn(
     work: dict[str, tuple[str, dict[str, str]]], rounds: int
 ) -> dict[str, dict[str, list[float]]]:
-    """{setting: {what: [seconds of each round]}}, the settings in turn."""
+    """Return the seconds of each round by setting and by name; settings alternate."""
     times: dict[str, dict[str, list[float]]] = {name: {} for name in work}
     for _ in range(rounds):
         for name, (code, environment) in work.items():
@@ -104,20 +109,20 @@ def in_turn(
 
 @pytest.mark.parametrize("neighbours", [0, 4, 16])
 def test_fits_of_the_demo_beside_busy_processes(neighbours: int, benchmark) -> None:
-    """At most 1.3 times the time of one thread under the same load."""
+    """A fit takes at most 1.3 times the time of one thread under the same load."""
     work = {"ppgp": (FITS, {}), "one thread": (FITS, {"OMP_NUM_THREADS": "1"})}
     with busy(neighbours):
         times = benchmark.pedantic(in_turn, args=(work, ROUNDS), rounds=1)
     print(
-        f"\nfits of the demo beside {neighbours} busy processes on {CORES} cores: seconds, and the median ratio of pairs"
+        f"\nfits of the demo beside {neighbours} busy processes on {CORES} cores: "
+        "seconds, and the median ratio of pairs"
     )
     ratios = {}
     for what, ours in times["ppgp"].items():
         alone = times["one thread"][what]
         ratios[what] = statistics.median(a / b for a, b in zip(ours, alone, strict=True))
-        print(
-            f"  {what:<16} {statistics.median(ours):8.2f} {statistics.median(alone):8.2f}   {ratios[what]:6.2f}"
-        )
+        medians = f"{statistics.median(ours):8.2f} {statistics.median(alone):8.2f}"
+        print(f"  {what:<16} {medians}   {ratios[what]:6.2f}")
     if neighbours:
         assert max(ratios.values()) <= 1.3
 
@@ -127,7 +132,7 @@ def test_fits_of_the_demo_beside_busy_processes(neighbours: int, benchmark) -> N
 def test_gradients_of_large_processes_beside_busy_processes(
     n: int, neighbours: int, benchmark
 ) -> None:
-    """At most twice the better of one thread and all threads under the same load."""
+    """A gradient takes at most twice the better of one thread and all threads."""
     work = {
         "ppgp": (GRADIENT.format(n=n, before=""), {}),
         "one thread": (GRADIENT.format(n=n, before=""), {"OMP_NUM_THREADS": "1"}),

@@ -1,4 +1,4 @@
-"""Value and gradient of the GP log marginal likelihood: RBF with one lengthscale a column, float64, all threads."""
+"""Value and gradient of the log marginal likelihood of a GP: ARD RBF, float64, all threads."""
 
 from __future__ import annotations
 

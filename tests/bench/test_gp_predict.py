@@ -1,4 +1,4 @@
-"""Mean and variance at 100,000 rows from an exact GP of 5,000, beside GPyTorch; time and memory in a process each."""
+"""Predictions of 100,000 rows by an exact GP of 5,000 rows, beside GPyTorch: time and memory."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ model = models.GP(kernels.ARD(kernels.RBF(variance=1.0, lengthscale=2.0)), noise
 train = Dataset(X, y)
 started = time.perf_counter()
 with torch.no_grad():
-    law = model.predict({}, new, train)
-mean, variance = law.mean[0], law.variance[0]
+    predictive = model.predict({}, new, train)
+mean, variance = predictive.mean[0], predictive.variance[0]
 """
 )
 THEIRS = (
@@ -43,19 +43,24 @@ class Exact(gpytorch.models.ExactGP):
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
 model = Exact(likelihood).double()
-model.covar_module.outputscale, model.covar_module.base_kernel.lengthscale, likelihood.noise = 1.0, 2.0, 0.1
+model.covar_module.outputscale = 1.0
+model.covar_module.base_kernel.lengthscale = 2.0
+likelihood.noise = 0.1
 model.eval(), likelihood.eval()
 started = time.perf_counter()
 parts = []
-with torch.no_grad(), gpytorch.settings.fast_computations(False, False, False), gpytorch.settings.max_cholesky_size(10**6):
-    for block in new.split(4096):  # all at once would need the covariance of 100,000 rows
-        law = likelihood(model(block))
-        parts.append((law.mean, law.variance))
+exact = gpytorch.settings.fast_computations(False, False, False)
+with torch.no_grad(), exact, gpytorch.settings.max_cholesky_size(10**6):
+    for block in new.split(4096):  # all rows at once would need their covariance
+        predictive = likelihood(model(block))
+        parts.append((predictive.mean, predictive.variance))
 mean, variance = (torch.cat(p) for p in zip(*parts))
 """
 )
 END = """
-print(time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, float(mean[7]), float(variance[7]))
+seconds = time.perf_counter() - started
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+print(seconds, peak, float(mean[7]), float(variance[7]))
 """
 
 

@@ -1,4 +1,4 @@
-"""How much memory fits and predictions take: each measured in a process of its own."""
+"""Memory of fits and predictions, each measured in a process of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FITS = 200
 
 
 @pytest.mark.parametrize("method", children.METHODS)
-def test_fit_after_fit_takes_no_more(method: str, benchmark: Any) -> None:
+def test_repeated_fits_do_not_grow_the_process(method: str, benchmark: Any) -> None:
     (each,) = benchmark.pedantic(lambda: children.run("growth", method, FITS), rounds=1)
     print(f"\n{method}: {1000 * each:.0f} kB per fit over {FITS} fits of 60 rows")
     assert each < 0.1
@@ -26,13 +26,13 @@ def test_an_svgp_of_a_million_rows(benchmark: Any) -> None:
     assert megabytes < 1000
 
 
-def test_predictions_take_little_more_than_their_law(benchmark: Any) -> None:
-    (a_row,) = benchmark.pedantic(lambda: children.run("predictions", 200_000, 1000), rounds=1)
-    print(f"\n200,000 rows under 1,000 draws: {a_row / 1000:.2f} kB per row")
-    assert a_row < 9000
+def test_memory_of_predictions_per_row(benchmark: Any) -> None:
+    (per_row,) = benchmark.pedantic(lambda: children.run("predictions", 200_000, 1000), rounds=1)
+    print(f"\n200,000 rows under 1,000 draws: {per_row / 1000:.2f} kB per row")
+    assert per_row < 9000
 
 
-def test_the_rows_advised_fit(benchmark: Any) -> None:
+def test_the_advised_number_of_rows_fits_in_memory(benchmark: Any) -> None:
     refused, rows = benchmark.pedantic(
         lambda: children.run("advice", 1_000_000, 1000, 1500), rounds=1
     )

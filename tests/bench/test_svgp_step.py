@@ -1,4 +1,4 @@
-"""One training step of a stochastic variational GP: m = 1024 inducing inputs, 1024 rows, RBF with one lengthscale a column."""
+"""One training step of a stochastic variational GP: 1024 inducing inputs, 1024 rows, ARD RBF."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ pytestmark = pytest.mark.usefixtures("all_threads")
 
 
 def ours(X: Tensor, y: Tensor, Z: Tensor, q: str) -> Callable[[], object]:
-    """A step of SVI: draw rows, bound and gradient, Adam on everything ("natural": q by its natural gradient first)."""
+    """Return a step of SVI: draw rows, compute bound and gradient, move everything by Adam.
+
+    With q "natural", q moves by its natural gradient first.
+    """
     data = Dataset(X, y)
     model = models.SVGP(kernels.ARD(kernels.RBF()), q=q, Z=Z)
     bound = Target(model, data, optimise_params=True, collapsed_elbo=True)
@@ -74,7 +77,10 @@ def by_gpytorch(X: Tensor, y: Tensor, Z: Tensor) -> Callable[[], object]:
 
 
 def by_pyro(X: Tensor, y: Tensor, Z: Tensor) -> Callable[[], object]:
-    """Its VariationalSparseGP, whitened. (What it maximises is not the ELBO; the work is of the same size.)"""
+    """Return a step of Pyro's whitened VariationalSparseGP.
+
+    Its objective is not the ELBO, but the work is of the same size.
+    """
     from pyro.contrib import gp
     from pyro.infer import Trace_ELBO
 
@@ -103,9 +109,8 @@ def by_pyro(X: Tensor, y: Tensor, Z: Tensor) -> Callable[[], object]:
 def test_a_training_step(dtype: torch.dtype, benchmark: Any) -> None:
     generator = torch.Generator().manual_seed(0)
     X = torch.randn(ROWS, COLUMNS, generator=generator, dtype=torch.float64).to(dtype)
-    y = torch.sin(X[:, 0]) + 0.3 * torch.randn(ROWS, generator=generator, dtype=torch.float64).to(
-        dtype
-    )
+    noise = torch.randn(ROWS, generator=generator, dtype=torch.float64).to(dtype)
+    y = torch.sin(X[:, 0]) + 0.3 * noise
     Z = X[:M].clone()
     square = torch.randn(M, M, generator=generator, dtype=torch.float64).to(dtype)
     work = {

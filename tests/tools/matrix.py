@@ -1,6 +1,6 @@
-"""The table of the README that says which model has which capability: ``python tests/tools/matrix.py`` prints it.
+"""The table of the README that shows which model has which capability.
 
-With ``--write`` it takes the place of the one in the README.
+``python tests/tools/matrix.py`` prints it, and with ``--write`` replaces the one in the README.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ppgp.target import capabilities
 README = Path(__file__).parents[2] / "README.md"
 BEGIN, END = "<!-- capabilities -->\n", "<!-- end of capabilities -->\n"
 
-#: what a user writes -> the capability that it asks for
+#: a call -> the capability that it needs
 CALLS = {
     "`Exact()`": capabilities.ClosedForm,
     "`Gibbs()`": capabilities.FullConditionals,
@@ -34,21 +34,20 @@ CALLS = {
 
 
 def table() -> str:
-    """Markdown: one row per call, the models that have it."""
+    """Return the table as Markdown: one row per call, with the models that have it."""
     kinds = [vars(models)[name] for name in models.__all__ if name not in ("Model", "Program")]
     lines = ["| call | models |", "|---|---|"]
     for call, capability in CALLS.items():
-        having = [
-            kind.__name__
-            for kind in kinds
-            if issubclass(kind, Model) and issubclass(kind, capability)
+        owners = [
+            kind for kind in kinds if issubclass(kind, Model) and issubclass(kind, capability)
         ]
-        lines.append(f"| {call} | {', '.join(having)} |")
+        names = ", ".join(kind.__name__ for kind in owners)
+        lines.append(f"| {call} | {names} |")
     return "\n".join(lines) + "\n"
 
 
 def in_readme(text: str) -> str:
-    """The table between its marks in the README."""
+    """Return the table between its marks in the README."""
     return text[text.index(BEGIN) + len(BEGIN) : text.index(END)]
 
 

@@ -1,4 +1,4 @@
-"""Count the functions of ppgp that a fit or a prediction runs through, and how often it changes folder.
+"""Count the functions of ppgp that a fit or a prediction calls, and its changes of folder.
 
     python tests/tools/walk.py
 
