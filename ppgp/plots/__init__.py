@@ -1,4 +1,8 @@
-"""Figures, drawn on matplotlib's object interface: nothing global is touched, and every function returns its Figure."""
+"""Figures of posteriors, predictions and regions.
+
+They use matplotlib's object interface, so that no global state changes; each function returns its
+Figure.
+"""
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .chains import pair, rank, trace

@@ -1,4 +1,4 @@
-"""Chains: traces, ranks, and pairs of scalars with the divergences marked."""
+"""Figures of chains: traces, ranks, and pairs of scalars with the divergences marked."""
 
 from __future__ import annotations
 
@@ -17,11 +17,20 @@ from .common import COLOURS, classic, panels
 
 
 def trace(posterior: Posterior, sites: int = 6) -> Figure:
-    """Draws of each chain in their order, and their density: what a converged sampler's look like grass and agree."""
-    _chains_only(posterior, "traces")
+    """Plot the draws of each chain in order, and their density.
+
+    Traces of a converged sampler look like noise around one level, and the densities agree.
+
+    Args:
+        posterior: A posterior from Markov chains.
+        sites: The number of scalars to show.
+
+    Raises:
+        NotApplicable: If the draws are independent.
+    """
+    _check_chains(posterior, "traces")
     scalars = list(diagnostics.scalars(posterior.draws))[:sites]
-    found = posterior.stats.get("diverging")
-    diverging = None if found is None else found.cpu().numpy()
+    diverging = _divergences(posterior)
     figure, axes = panels(8, 1.3 * len(scalars) + 0.8, len(scalars), 2)
     for (left, right), (name, values) in zip(axes, scalars, strict=True):
         for colour, chain in zip(COLOURS * 10, values, strict=False):
@@ -29,58 +38,54 @@ def trace(posterior: Posterior, sites: int = 6) -> Figure:
             if np.ptp(chain) > 0:
                 grid = np.linspace(values.min(), values.max(), 150)
                 right.plot(grid, gaussian_kde(chain)(grid), color=colour, lw=1)
+        low = values.min() - 0.04 * np.ptp(values)
+        for chain in diverging:
+            heights = np.full(int(chain.sum()), low)
+            left.plot(np.flatnonzero(chain), heights, "|", color="black", ms=4, alpha=0.4)
         left.set_ylabel(name, fontsize=8)
         right.set_yticks([])
-        low = values.min() - 0.04 * np.ptp(values)
-        for chain in np.atleast_2d(diverging) if diverging is not None else ():
-            left.plot(
-                np.flatnonzero(chain),
-                np.full(int(chain.sum()), low),
-                "|",
-                color="black",
-                ms=4,
-                alpha=0.4,
-            )
         right.set_xlabel(name, fontsize=8)
         for axis in (left, right):
             axis.tick_params(labelsize=7)
-    axes[-1, 0].set_xlabel(
-        "draw" + (" (ticks: divergences)" if diverging is not None and diverging.any() else ""),
-        fontsize=8,
-    )
-    lines = [
-        Line2D([], [], color=c, label=f"chain {k}")
-        for k, (c, _) in enumerate(zip(COLOURS * 10, scalars[0][1], strict=False))
-    ]
-    figure.legend(
-        handles=lines,
-        loc="outside upper center",
-        ncols=min(len(lines), 8),
-        frameon=False,
-        fontsize=8,
-    )
+    label = "draw (ticks: divergences)" if any(chain.any() for chain in diverging) else "draw"
+    axes[-1, 0].set_xlabel(label, fontsize=8)
+    lines = []
+    for k, (colour, _) in enumerate(zip(COLOURS * 10, scalars[0][1], strict=False)):
+        lines.append(Line2D([], [], color=colour, label=f"chain {k}"))
+    columns = min(len(lines), 8)
+    where = "outside upper center"
+    figure.legend(handles=lines, loc=where, ncols=columns, frameon=False, fontsize=8)
     return figure
 
 
-def _chains_only(posterior: Posterior, what: str) -> None:
+def _divergences(posterior: Posterior) -> list[np.ndarray]:
+    """Return one array [draw] of bool per chain; [] if the method has no divergences."""
+    diverging = posterior.stats.get("diverging")
+    return [] if diverging is None else list(np.atleast_2d(diverging.cpu().numpy()))
+
+
+def _check_chains(posterior: Posterior, what: str) -> None:
+    """Check that the draws come from Markov chains.
+
+    Raises:
+        NotApplicable: If they do not.
+    """
     if not posterior.mcmc:
-        name = type(posterior.how).__name__
-        raise NotApplicable(
-            f"Markov chains for {what}",
-            f"independent draws by {name}",
-            "use plots.marginals or plots.k_hat",
-        )
+        got = f"independent draws by {type(posterior.how).__name__}"
+        do = "use plots.marginals or plots.k_hat"
+        raise NotApplicable(f"Markov chains for {what}", got, do)
 
 
 def _named(posterior: Posterior, sites: Sequence[str] | int) -> dict[str, np.ndarray]:
-    """{scalar: draws [chain, draw]}: those named, or the first so many that move.
+    """Return ``{scalar: draws [chain, draw]}`` of named scalars, or of the first that vary.
 
     Raises:
-        UnknownName: for a scalar that is not there.
+        UnknownName: If a scalar does not exist.
     """
     every = dict(diagnostics.scalars(posterior.draws))
     if isinstance(sites, int):
-        return dict([(k, v) for k, v in every.items() if np.ptp(v) > 0][:sites])
+        varying = [name for name, values in every.items() if np.ptp(values) > 0]
+        return {name: every[name] for name in varying[:sites]}
     for name in sites:
         if name not in every:
             raise UnknownName("scalar", name, every)
@@ -88,34 +93,30 @@ def _named(posterior: Posterior, sites: Sequence[str] | int) -> dict[str, np.nda
 
 
 def rank(posterior: Posterior, sites: Sequence[str] | int = 6) -> Figure:
-    """Histograms, chain by chain, of the ranks among all draws: flat where the chains agree. Vehtari et al. (2021).
+    """Plot, chain by chain, a histogram of the ranks among all draws.
+
+    The histograms are flat if the chains agree. Vehtari et al. (2021).
 
     Args:
-        sites: names of scalars, or how many of the first ones.
+        posterior: A posterior from Markov chains.
+        sites: Names of scalars, or the number of scalars to show.
 
     Raises:
-        NotApplicable: if there are not two chains to compare.
+        NotApplicable: If there are not two chains to compare.
+        UnknownName: If a scalar does not exist.
     """
-    _chains_only(posterior, "ranks")
+    _check_chains(posterior, "ranks")
     if posterior.chains < 2:
-        raise NotApplicable(
-            "at least two chains to rank", "one", "run more, for example NUTS(chains=4)"
-        )
+        do = "run more, for example NUTS(chains=4)"
+        raise NotApplicable("at least two chains to rank", "one", do)
     chosen = _named(posterior, sites)
     columns = min(3, len(chosen))
-    figure, axes = panels(
-        3.2 * columns, 2.3 * -(-len(chosen) // columns), -(-len(chosen) // columns), columns
-    )
+    rows = -(-len(chosen) // columns)
+    figure, axes = panels(3.2 * columns, 2.3 * rows, rows, columns)
     colours = [COLOURS[k % len(COLOURS)] for k in range(posterior.chains)]
     drawn = axes.flat[: len(chosen)]
-    classic(
-        "plot_rank",
-        arviz().convert_to_dataset(chosen),
-        kind="bars",
-        colors=colours,
-        ax=drawn,
-        show=False,
-    )
+    draws = arviz().convert_to_dataset(chosen)
+    classic("plot_rank", draws, kind="bars", colors=colours, ax=drawn, show=False)
     for axis, name in zip(drawn, chosen, strict=True):
         axis.set_title(name, fontsize=9)
         axis.set_xlabel("rank among all draws", fontsize=8)
@@ -127,23 +128,26 @@ def rank(posterior: Posterior, sites: Sequence[str] | int = 6) -> Figure:
 
 
 def pair(posterior: Posterior, sites: Sequence[str] | int = 3) -> Figure:
-    """Scalars against each other, draw by draw, with divergent transitions marked where the method has any.
+    """Plot the draws of scalars against each other, with divergent transitions marked.
 
     Args:
-        sites: names of scalars, or how many of the first ones.
+        posterior: The posterior.
+        sites: Names of scalars, or the number of scalars to show.
 
     Raises:
-        SettingError: if fewer than two scalars are asked for.
+        SettingError: If there are fewer than two scalars.
+        UnknownName: If a scalar does not exist.
     """
     chosen = _named(posterior, sites)
     if len(chosen) < 2:
-        raise SettingError(
-            "at least two scalars that vary", f"{len(chosen)}", "name them: sites=['mu', 'tau']"
-        )
+        do = "name them: sites=['mu', 'tau']"
+        raise SettingError("at least two scalars that vary", f"{len(chosen)}", do)
     size = len(chosen)
     figure, axes = panels(2.2 * size, 2.2 * size, size, size)
     stats = {k: v.cpu().numpy() for k, v in posterior.stats.items() if k == "diverging"}
-    groups = {"posterior": chosen} | ({"sample_stats": stats} if stats else {})
+    groups = {"posterior": chosen}
+    if stats:
+        groups["sample_stats"] = stats
     count = int(stats["diverging"].sum()) if stats else 0
     classic(
         "plot_pair",
@@ -159,10 +163,7 @@ def pair(posterior: Posterior, sites: Sequence[str] | int = 3) -> Figure:
     )
     dots = [Line2D([], [], ls="", marker="o", ms=3, color=COLOURS[0], label="draws")]
     if count:
-        dots.append(
-            Line2D(
-                [], [], ls="", marker="o", ms=4, color=COLOURS[1], label=f"divergences ({count})"
-            )
-        )
+        label = f"divergences ({count})"
+        dots.append(Line2D([], [], ls="", marker="o", ms=4, color=COLOURS[1], label=label))
     figure.legend(handles=dots, loc="outside upper right", frameon=False, fontsize=8, ncols=2)
     return figure

@@ -1,4 +1,8 @@
-"""Checks: Pareto shapes of importance weights and of leave-one-out, replicates against data, ELBO, ranks of calibration."""
+"""Figures of checks.
+
+They show Pareto shapes of importance weights and of leave-one-out, replicates against data, the
+ELBO, and the ranks of simulation-based calibration.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +20,19 @@ from .common import COLOURS, MOST_SITES, classic, panels
 
 
 def sbc(result: SBC, title: str = "") -> Figure:
-    """The ECDF of the ranks minus that of uniform ones, a line a scalar, with the simultaneous band: inside it all is well."""
+    """Plot the ECDF of the ranks minus that of uniform ranks, with a simultaneous band.
+
+    There is one line per scalar. A calibrated inference stays inside the band.
+
+    Args:
+        result: The result of ``ppgp.sbc``.
+        title: The title; by default the summary of the result.
+    """
     points, each, lower, upper = result.differences()
     figure, axes = panels(6, 3.4)
     axis = axes[0, 0]
-    axis.fill_between(
-        points,
-        lower,
-        upper,
-        step="mid",
-        color="#DDDDDD",
-        label=f"{result.level:.0%} of uniform samples",
-    )
+    label = f"{result.level:.0%} of uniform samples"
+    axis.fill_between(points, lower, upper, step="mid", color="#DDDDDD", label=label)
     names = list(each)
     for k, name in enumerate(names):
         label = name if len(names) <= MOST_SITES else None
@@ -44,13 +49,18 @@ def sbc(result: SBC, title: str = "") -> Figure:
 
 
 def k_hat(posteriors: Mapping[str, Posterior]) -> Figure:
-    """How far approximations are from their posterior: Pareto shape of the importance weights with its limit, and the weights.
+    """Plot the quality of approximations by their importance weights.
 
-    Left: k-hat, with the limit above which the weights are unreliable. Right: the share of the weight that the heaviest
-    draws carry; an exact approximation lies on the dotted line. Yao, Vehtari, Simpson & Gelman (2018).
+    Left: k-hat, the Pareto shape of the weights, with the limit above which they are unreliable.
+    Right: the share of the total weight that the heaviest draws carry; an exact approximation lies
+    on the dotted line. Yao, Vehtari, Simpson & Gelman (2018).
+
+    Args:
+        posteriors: ``{name: posterior}``.
 
     Raises:
-        NotApplicable: if the density of some draws under their method is not known.
+        SettingError: If there are no posteriors.
+        NotApplicable: If the density of some draws under their method is not known.
     """
     if not posteriors:
         raise SettingError("at least one posterior to draw", "none", "pass {name: posterior}")
@@ -64,12 +74,8 @@ def k_hat(posteriors: Mapping[str, Posterior]) -> Figure:
         limits.append(diagnostics.k_hat_limit(ratio.size))
         left.plot([shapes[-1]], [k], "o", color=colour)
         weights = np.sort(np.exp(ratio - ratio.max()))[::-1]
-        right.plot(
-            np.arange(1, weights.size + 1) / weights.size,
-            np.cumsum(weights) / weights.sum(),
-            color=colour,
-            label=name,
-        )
+        share = np.arange(1, weights.size + 1) / weights.size
+        right.plot(share, np.cumsum(weights) / weights.sum(), color=colour, label=name)
     left.axvline(min(limits), color="black", lw=0.8, ls="--", label=f"limit {min(limits):.2f}")
     left.set_yticks(range(len(posteriors)), list(posteriors), fontsize=8)
     left.set_ylim(len(posteriors) - 0.4, -0.8)
@@ -86,32 +92,31 @@ def k_hat(posteriors: Mapping[str, Posterior]) -> Figure:
 
 
 def loo(posterior: Posterior, site: str | None = None) -> Figure:
-    """Pareto shape of leave-one-out's weights, row by row, with its limit: rows above it rule the posterior.
+    """Plot, row by row, the Pareto shape of the weights of leave-one-out, with its limit.
+
+    Rows above the limit have a strong influence on the posterior.
 
     Args:
-        site: the observed site, where there are several.
+        posterior: A posterior from Markov chains, or an exact one.
+        site: The observed site, if there are several.
 
     Raises:
-        NotApplicable: for an approximation, whose draws are not those of the posterior.
+        NotApplicable: If the posterior is an approximation.
     """
-    if not (posterior.mcmc or type(posterior.how).__name__ == "Exact"):
-        raise NotApplicable(
-            "draws of the posterior for leave-one-out",
-            type(posterior.how).__name__,
-            "fit by NUTS, or use k_hat",
-        )
+    how = type(posterior.how).__name__
+    if not (posterior.mcmc or how == "Exact"):
+        do = "fit by NUTS, or use k_hat"
+        raise NotApplicable("draws of the posterior for leave-one-out", how, do)
     reff = None if posterior.mcmc else 1.0  # independent draws have no autocorrelation
-    found = classic("loo", posterior.to_arviz(), pointwise=True, var_name=site, reff=reff)
+    result = classic("loo", posterior.to_arviz(), pointwise=True, var_name=site, reff=reff)
     figure, axes = panels(6, 3.2)
     axis = axes[0, 0]
-    classic("plot_khat", found, color=COLOURS[0], ax=axis, textsize=9, show=False)
-    axis.axhline(found.good_k, color="black", lw=0.8, ls="--", label=f"limit {found.good_k:.2f}")
-    above = int((found.pareto_k.values > found.good_k).sum())
-    axis.set(
-        xlabel="row",
-        ylabel="Pareto k",
-        title=f"PSIS leave-one-out: {above} of {found.n_data_points} rows above the limit",
-    )
+    classic("plot_khat", result, color=COLOURS[0], ax=axis, textsize=9, show=False)
+    limit = result.good_k
+    axis.axhline(limit, color="black", lw=0.8, ls="--", label=f"limit {limit:.2f}")
+    above = int((result.pareto_k.values > limit).sum())
+    title = f"PSIS leave-one-out: {above} of {result.n_data_points} rows above the limit"
+    axis.set(xlabel="row", ylabel="Pareto k", title=title)
     axis.title.set_fontsize(10)
     axis.legend(frameon=False, fontsize=8)
     return figure
@@ -120,10 +125,18 @@ def loo(posterior: Posterior, site: str | None = None) -> Figure:
 def predictive_check(
     posterior: Posterior, site: str = "y", replicates: int = 60, seed: int = 0
 ) -> Figure:
-    """Data drawn again from the posterior, at the training rows, over the data themselves. Gelman et al. (2013), chapter 6.
+    """Plot data drawn again from the posterior at the training rows, over the data themselves.
+
+    Gelman et al. (2013), chapter 6.
+
+    Args:
+        posterior: The posterior.
+        site: The observed site.
+        replicates: The number of replicates to show.
+        seed: The seed of the replicates.
 
     Raises:
-        UnknownName: if no observed site has that name.
+        UnknownName: If no observed site has that name.
     """
     groups = posterior.to_arviz(predictive=True, log_likelihood=False, seed=seed)
     known = list(groups["observed_data"].data_vars)
@@ -150,13 +163,19 @@ def predictive_check(
 
 
 def elbo(posterior: Posterior) -> Figure:
-    """The evidence lower bound, step by step; the first tenth is left out of the scale. Where a model has a bound of its own (SVGP),
-    what SVI climbs, log p(theta) + ELBO.
+    """Plot the evidence lower bound per step; the first tenth does not affect the axis limits.
+
+    For a model that has a bound of its own (SVGP) it is the objective of SVI, log p(theta) + ELBO.
+
+    Args:
+        posterior: A posterior from SVI.
 
     Raises:
-        NotApplicable: if the posterior was not made by SVI.
+        NotApplicable: If the posterior was not made by SVI.
     """
-    name = "elbo_history" if "elbo_history" in posterior.stats else "objective_history"
+    name, label = "objective_history", "log p(theta) + ELBO (nats)"
+    if "elbo_history" in posterior.stats:
+        name, label = "elbo_history", "ELBO (nats)"
     history = posterior.stats.get(name)
     if history is None or len(history) < 2:
         raise NotApplicable("a history of the ELBO", type(posterior.how).__name__, "fit by SVI")
@@ -169,8 +188,5 @@ def elbo(posterior: Posterior) -> Figure:
     if len(settled) and np.ptp(settled) > 0:
         margin = 0.05 * np.ptp(settled)
         axis.set_ylim(settled.min() - margin, settled.max() + margin)
-    axis.set(
-        xlabel="step",
-        ylabel="ELBO (nats)" if name == "elbo_history" else "log p(theta) + ELBO (nats)",
-    )
+    axis.set(xlabel="step", ylabel=label)
     return figure

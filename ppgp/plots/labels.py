@@ -1,7 +1,8 @@
-"""Classes: reliability, and the plane with its boundary."""
+"""Figures of classifiers: reliability, and the decision boundary in a plane."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,33 +15,45 @@ from .common import COLOURS, panels
 
 
 def reliability(prediction: Prediction, y: Any, bins: int = 10) -> Figure:
-    """How often the most probable label was right against how probable it was said to be, in bins of equal size."""
+    """Plot how often the most probable label is correct against its predicted probability.
+
+    Args:
+        prediction: A prediction of classes for n rows.
+        y: The labels [n].
+        bins: The number of bins, which hold equally many rows.
+    """
     p = prediction.probabilities.cpu()
     confidence, label = (t.numpy() for t in p.max(-1))
-    right = label == as_tensor(y, "y").cpu().numpy()
+    correct = label == as_tensor(y, "y").cpu().numpy()
     groups = np.array_split(np.argsort(confidence), min(bins, len(confidence)))
-    said, came, sizes = zip(
-        *[(confidence[g].mean(), right[g].mean(), len(g)) for g in groups], strict=True
-    )
-    error = [np.sqrt(max(c * (1 - c), 1 / n) / n) for c, n in zip(came, sizes, strict=True)]
+    predicted = [confidence[g].mean() for g in groups]
+    observed = [correct[g].mean() for g in groups]
+    sizes = [len(g) for g in groups]
+    error = [np.sqrt(max(c * (1 - c), 1 / n) / n) for c, n in zip(observed, sizes, strict=True)]
     figure, axes = panels(3.8, 3.6)
     axis = axes[0, 0]
-    start = min(*said, *came) - 0.05
+    start = min(*predicted, *observed) - 0.05
     axis.plot([start, 1], [start, 1], color="black", lw=0.8)
-    axis.errorbar(said, came, yerr=error, fmt="o-", color=COLOURS[0], ms=4, lw=1)
-    axis.set(
-        xlabel="probability said", ylabel="share right", title="reliability", ylim=(start, 1.03)
-    )
+    axis.errorbar(predicted, observed, yerr=error, fmt="o-", color=COLOURS[0], ms=4, lw=1)
+    axis.set(xlabel="predicted probability", ylabel="share correct", title="reliability")
+    axis.set_ylim(start, 1.03)
     return figure
 
 
 def decision(
     posterior: Posterior, features: tuple[int, int] = (0, 1), title: str = "", points: int = 120
 ) -> Figure:
-    """The probability of each row of a plane, and where it crosses one half; training rows on top.
+    """Plot the class probabilities in a plane of two inputs, with the training rows.
 
-    Two classes: p(second class). More: the largest probability, one colour a class. Inputs that are not drawn are held at
-    their training mean.
+    With two classes it is p(second class), with contours at .1, .5 and .9. With more classes it is
+    the largest probability, in one colour per class. Inputs that are not shown are held at their
+    training mean.
+
+    Args:
+        posterior: The posterior of a classifier.
+        features: The columns of X that span the plane.
+        title: The title; by default the model and the method.
+        points: The number of grid points per side.
     """
     data, scaler = posterior.data, posterior.scaler
     X = data.X if scaler is None else data.X * scaler.x_sd + scaler.x_mean
@@ -52,45 +65,44 @@ def decision(
     plane = np.tile(X.mean(0), (points * points, 1))
     plane[:, i], plane[:, j] = (g.ravel() for g in np.meshgrid(xs, ys))
     p = posterior.predict(plane).probabilities.cpu().numpy().reshape(points, points, -1)
+    classes = p.shape[-1]
+    labels = data.classes or range(classes)
     figure, axes = panels(5.4, 4.4)
     axis = axes[0, 0]
-    classes = p.shape[-1]
+    colours: Sequence[str] = COLOURS
     if classes == 2:
-        shown = axis.pcolormesh(
-            xs, ys, p[..., 1], cmap="RdBu_r", vmin=0, vmax=1, shading="auto", rasterized=True
-        )
-        axis.contour(
-            xs, ys, p[..., 1], levels=[0.1, 0.5, 0.9], colors="black", linewidths=[0.7, 1.6, 0.7]
-        )
-        figure.colorbar(shown, label=f"p({(data.classes or (0, 1))[1]})")
+        colours = ("#2166AC", "#B2182B")
+        shown = _two_classes(axis, xs, ys, p[..., 1])
+        figure.colorbar(shown, label=f"p({labels[1]})")
     else:
-        winner = p.argmax(-1)
-        for k in range(classes):
-            sure = np.where(winner == k, p[..., k], np.nan)
-            axis.contourf(
-                xs, ys, sure, levels=np.linspace(1 / classes, 1, 8), colors=[COLOURS[k]], alpha=0.25
-            )
-        axis.contour(
-            xs, ys, winner, levels=np.arange(classes - 1) + 0.5, colors="black", linewidths=1.4
-        )
-    names = data.feature_names or [f"x{k}" for k in range(data.d)]
+        _several_classes(axis, xs, ys, p)
     for k in range(classes):
-        rows = data.y.cpu().numpy() == k
-        colour = ("#2166AC", "#B2182B")[k] if classes == 2 else COLOURS[k]
-        label = str((data.classes or range(classes))[k])
-        axis.scatter(
-            X[rows, i],
-            X[rows, j],
-            s=18,
-            color=colour,
-            edgecolor="white",
-            linewidth=0.5,
-            label=label,
-        )
+        at = X[data.y.cpu().numpy() == k]
+        style = {"s": 18, "edgecolor": "white", "linewidth": 0.5}
+        axis.scatter(at[:, i], at[:, j], color=colours[k], label=str(labels[k]), **style)
     axis.legend(frameon=False, fontsize=8)
-    axis.set(
-        xlabel=names[i],
-        ylabel=names[j],
-        title=title or f"{type(posterior.model).__name__} by {type(posterior.how).__name__}",
-    )
+    names = data.feature_names or [f"x{k}" for k in range(data.d)]
+    title = title or f"{type(posterior.model).__name__} by {type(posterior.how).__name__}"
+    axis.set(xlabel=names[i], ylabel=names[j], title=title)
     return figure
+
+
+def _two_classes(axis: Any, xs: np.ndarray, ys: np.ndarray, p: np.ndarray) -> Any:
+    """Draw the probability of the second class, and return the coloured mesh."""
+    style = {"cmap": "RdBu_r", "vmin": 0, "vmax": 1, "shading": "auto", "rasterized": True}
+    mesh = axis.pcolormesh(xs, ys, p, **style)
+    widths = [0.7, 1.6, 0.7]
+    axis.contour(xs, ys, p, levels=[0.1, 0.5, 0.9], colors="black", linewidths=widths)
+    return mesh
+
+
+def _several_classes(axis: Any, xs: np.ndarray, ys: np.ndarray, p: np.ndarray) -> None:
+    """Draw the largest probability in the colour of its class, and the boundaries."""
+    classes = p.shape[-1]
+    winner = p.argmax(-1)
+    levels = np.linspace(1 / classes, 1, 8)
+    for k in range(classes):
+        largest = np.where(winner == k, p[..., k], np.nan)
+        axis.contourf(xs, ys, largest, levels=levels, colors=[COLOURS[k]], alpha=0.25)
+    boundaries = np.arange(classes - 1) + 0.5
+    axis.contour(xs, ys, winner, levels=boundaries, colors="black", linewidths=1.4)

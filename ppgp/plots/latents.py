@@ -1,4 +1,4 @@
-"""Marginals of several posteriors, and their differences from a reference."""
+"""Figures of the marginals of several posteriors, and of differences from a reference."""
 
 from __future__ import annotations
 
@@ -16,15 +16,22 @@ from .common import COLOURS, MOST_SITES, panels
 
 
 def marginals(posteriors: Mapping[str, Posterior], sites: int = MOST_SITES) -> Figure:
-    """The marginal of each scalar under each posterior (of one model); a single draw is a vertical line."""
+    """Plot the marginal of each scalar under each posterior; a single draw is a vertical line.
+
+    Args:
+        posteriors: ``{name: posterior}``, all of one model.
+        sites: The number of scalars to show.
+
+    Raises:
+        SettingError: If there are no posteriors.
+    """
     if not posteriors:
         raise SettingError("at least one posterior to draw", "none", "pass {name: posterior}")
     draws = {name: dict(diagnostics.scalars(p.draws)) for name, p in posteriors.items()}
     names = list(next(iter(draws.values())))[:sites]
     columns = min(4, len(names))
-    figure, axes = panels(
-        2.6 * columns, 2.0 * -(-len(names) // columns) + 0.5, -(-len(names) // columns), columns
-    )
+    rows = -(-len(names) // columns)
+    figure, axes = panels(2.6 * columns, 2.0 * rows + 0.5, rows, columns)
     for axis, site in zip(axes.flat, names, strict=False):
         for colour, (name, scalars) in zip(COLOURS * 3, draws.items(), strict=False):
             values = scalars[site].ravel()
@@ -40,19 +47,26 @@ def marginals(posteriors: Mapping[str, Posterior], sites: int = MOST_SITES) -> F
     for axis in axes.flat[len(names) :]:
         axis.set_visible(False)
     handles, labels = axes.flat[0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside upper center", ncols=len(labels), frameon=False, fontsize=8
-    )
+    where, columns = "outside upper center", len(labels)
+    figure.legend(handles, labels, loc=where, ncols=columns, frameon=False, fontsize=8)
     return figure
 
 
 def differences(comparison: Comparison) -> Figure:
-    """Every scalar's shift of the mean (reference sds) and ratio of sds, with three Monte Carlo standard errors."""
+    """Plot the shift of the mean of every scalar and its ratio of sds, relative to a reference.
+
+    Shifts are in sds of the reference. Bars are three Monte Carlo standard errors.
+
+    Args:
+        comparison: The result of ``ppgp.compare``.
+
+    Raises:
+        SettingError: If the comparison has no reference.
+    """
     table = comparison.latents
     if table.empty:
-        raise SettingError(
-            "a comparison with a reference", "none", "add a NUTS posterior of the same model"
-        )
+        do = "add a NUTS posterior of the same model"
+        raise SettingError("a comparison with a reference", "none", do)
     names = list(dict.fromkeys(table["name"]))
     sites = max(len(group) for _, group in table.groupby("name"))
     figure, axes = panels(8, 2.2 + 0.05 * sites, 1, 2)
@@ -64,13 +78,12 @@ def differences(comparison: Comparison) -> Figure:
         axis.axvline(centre, color="black", lw=0.8)
         for k, (name, colour) in enumerate(zip(names, COLOURS * 5, strict=False)):
             part = table[table["name"] == name]
-            offset = (
-                k + np.linspace(-0.3, 0.3, len(part)) if len(part) > 1 else np.array([float(k)])
-            )
+            heights = np.array([float(k)])
+            if len(part) > 1:
+                heights = k + np.linspace(-0.3, 0.3, len(part))
             bars = 3 * np.asarray(part[error])
-            axis.errorbar(
-                part[column], offset, xerr=bars, fmt="o", ms=3, lw=0.8, color=colour, alpha=0.8
-            )
+            style = {"fmt": "o", "ms": 3, "lw": 0.8, "color": colour, "alpha": 0.8}
+            axis.errorbar(part[column], heights, xerr=bars, **style)
         axis.set_yticks(range(len(names)), names, fontsize=8)
         axis.set_xlabel(label, fontsize=9)
         axis.invert_yaxis()

@@ -1,4 +1,4 @@
-"""Which figures suit a posterior: those that show whether to believe it."""
+"""The figures that suit a posterior, which show whether it can be trusted."""
 
 from __future__ import annotations
 
@@ -10,31 +10,39 @@ from . import chains, checks, latents
 
 
 def suited(posterior: Posterior, reference: Posterior | None = None) -> dict[str, Figure]:
-    """{name: Figure}. Chains: trace, rank, pair of the worst scalars, leave-one-out. Guides: k-hat, and the ELBO of SVI.
+    """Return the figures that suit a posterior, ``{name: Figure}``.
 
-    All: replicates against the data; and the marginals, over those of ``reference`` where one of the same sites is given.
+    For chains they are trace, rank, the pairs of the worst scalars and leave-one-out; for
+    approximations k-hat, and the ELBO of SVI. All posteriors have replicates against the data, and
+    marginals.
+
+    Args:
+        posterior: The posterior.
+        reference: Another posterior of the same sites, whose marginals are shown too.
     """
     how = type(posterior.how).__name__
-    found: dict[str, Figure] = {}
+    figures: dict[str, Figure] = {}
     if posterior.mcmc:
-        found["trace"] = chains.trace(posterior)
+        figures["trace"] = chains.trace(posterior)
         if posterior.chains > 1:
-            found["rank"] = chains.rank(posterior)
+            figures["rank"] = chains.rank(posterior)
         moving = [name for name, x in scalars(posterior.draws) if x.max() > x.min()]
         if len(moving) > 1:
             worst = posterior.summary()["ess_bulk"].loc[moving].sort_values().index[:3]
-            found["pair"] = chains.pair(posterior, [str(name) for name in worst])
+            figures["pair"] = chains.pair(posterior, [str(name) for name in worst])
     if "lp" in posterior.stats and "log_q" in posterior.stats:
-        found["k_hat"] = checks.k_hat({how: posterior})
+        figures["k_hat"] = checks.k_hat({how: posterior})
     history = posterior.stats.get("elbo_history", posterior.stats.get("objective_history", ()))
     if len(history) > 1:
-        found["elbo"] = checks.elbo(posterior)
+        figures["elbo"] = checks.elbo(posterior)
     if posterior.mcmc or how == "Exact":
-        found["loo"] = checks.loo(posterior)
+        figures["loo"] = checks.loo(posterior)
     several = {how: posterior}
     if reference is not None:
         name = type(reference.how).__name__
-        several = {f"{name} (reference)" if name == how else name: reference, **several}
-    found["marginals"] = latents.marginals(several)
-    found["predictive_check"] = checks.predictive_check(posterior)
-    return found
+        if name == how:
+            name = f"{name} (reference)"
+        several = {name: reference, **several}
+    figures["marginals"] = latents.marginals(several)
+    figures["predictive_check"] = checks.predictive_check(posterior)
+    return figures

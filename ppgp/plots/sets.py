@@ -1,4 +1,4 @@
-"""Regions: intervals, coverage, widths, bands over one input, and coverage in time."""
+"""Figures of regions: intervals, coverage, widths, bands over one input, coverage over time."""
 
 from __future__ import annotations
 
@@ -19,48 +19,31 @@ from .common import COLOURS, panels
 def intervals(
     prediction: Prediction, y: Any, region: Region, own: Region | None = None, title: str = ""
 ) -> Figure:
-    """The rows in the order of their predicted mean: y, the mean, the region, and the model's own interval behind it."""
+    """Plot y, the predictive mean and the region, for rows in the order of the mean.
+
+    Args:
+        prediction: The prediction of n rows.
+        y: The targets [n].
+        region: The intervals of these rows.
+        own: The model's own intervals, shown behind the region.
+        title: The title; by default the guarantee of the region.
+    """
     mean = prediction.mean.cpu().numpy()
     y = as_tensor(y, "y").cpu().numpy()
     order = np.argsort(mean)
     x = np.arange(len(mean))
     figure, axes = panels(8, 3.6)
     axis = axes[0, 0]
-    covered = region.covers(y).cpu().numpy()
-    for r, colour, label, width in (
-        (own, "#BBBBBB", "model's own", 4.5),
-        (region, COLOURS[0], "conformal", 1.6),
-    ):
-        if r is not None:
-            lower, upper = (e.cpu().numpy()[order] for e in r)
-            if np.isfinite(lower).all() and np.isfinite(upper).all():
-                share = float(r.covers(y).double().mean())
-                axis.vlines(
-                    x,
-                    lower,
-                    upper,
-                    color=colour,
-                    lw=width,
-                    label=f"{label}: covers {share:.0%}",
-                    zorder=1 if r is own else 2,
-                )
+    if own is not None:
+        _bars(axis, own, y, order, "model's own", color="#BBBBBB", lw=4.5, zorder=1)
+    _bars(axis, region, y, order, "conformal", color=COLOURS[0], lw=1.6, zorder=2)
     axis.plot(x, mean[order], color="black", lw=1, label="predictive mean", zorder=3)
-    inside = covered[order]
-    axis.scatter(x[inside], y[order][inside], s=14, color=COLOURS[2], label="y, covered", zorder=4)
-    axis.scatter(
-        x[~inside],
-        y[order][~inside],
-        s=18,
-        color=COLOURS[1],
-        marker="x",
-        label="y, not covered",
-        zorder=4,
-    )
-    axis.set(
-        xlabel="test rows, by predicted mean",
-        ylabel="y",
-        title=title or f"{region.level:.0%} intervals: {region.guarantee}",
-    )
+    inside = region.covers(y).cpu().numpy()[order]
+    hits, misses = (x[inside], y[order][inside]), (x[~inside], y[order][~inside])
+    axis.scatter(*hits, s=14, color=COLOURS[2], label="y, covered", zorder=4)
+    axis.scatter(*misses, s=18, color=COLOURS[1], marker="x", label="y, not covered", zorder=4)
+    title = title or f"{region.level:.0%} intervals: {region.guarantee}"
+    axis.set(xlabel="test rows, by predicted mean", ylabel="y", title=title)
     axis.title.set_fontsize(10)
     axis.legend(frameon=False, fontsize=8, ncols=3, loc="upper left")
     low, high = axis.get_ylim()
@@ -68,45 +51,69 @@ def intervals(
     return figure
 
 
+def _bars(
+    axis: Any, region: Region, y: np.ndarray, order: np.ndarray, label: str, **style: Any
+) -> None:
+    """Draw the intervals of a region as vertical bars, unless one of them is unbounded."""
+    lower, upper = (end.cpu().numpy()[order] for end in region)
+    if np.isfinite(lower).all() and np.isfinite(upper).all():
+        text = f"{label}: covers {_share_covered(region, y):.0%}"
+        axis.vlines(np.arange(len(lower)), lower, upper, label=text, **style)
+
+
+def _share_covered(region: Region, y: Any) -> float:
+    """Return the share of rows whose y lies in its set."""
+    return float(region.covers(y).double().mean())
+
+
 def coverage(
     calibrators: Mapping[str, Calibrator], prediction: Prediction, y: Any, confidence: float = 0.9
 ) -> Figure:
-    """Coverage minus level, for levels from 5 to 95 %: each calibrator, the model's own interval, and the beta-binomial band.
+    """Plot coverage minus level, for levels from 5 to 95 %.
 
-    The band is where the coverage of so many test rows lies, given so many calibration rows, if rows are exchangeable.
+    It shows each calibrator, the model's own interval, and the beta-binomial band that contains the
+    coverage of the test rows with probability ``confidence`` if rows are exchangeable.
+
+    Args:
+        calibrators: ``{name: calibrator}``, with the same number of calibration rows.
+        prediction: The prediction of n test rows.
+        y: The targets [n] of the test rows.
+        confidence: The probability of the band.
     """
     levels = np.arange(5, 96, 5) / 100
     figure, axes = panels(6, 3.8)
     axis = axes[0, 0]
     first = next(iter(calibrators.values()))
     band = np.array([first.coverage_band(float(p), confidence, len(prediction)) for p in levels])
-    axis.fill_between(
-        levels,
-        band[:, 0] - levels,
-        band[:, 1] - levels,
-        color="#DDDDDD",
-        label=f"{confidence:.0%} band",
-        lw=0,
-    )
+    lower, upper = band[:, 0] - levels, band[:, 1] - levels
+    label = f"{confidence:.0%} band"
+    axis.fill_between(levels, lower, upper, color="#DDDDDD", label=label, lw=0)
     axis.axhline(0, color="black", lw=0.8)
     truth = as_tensor(y, "y")
-    curves = {
-        name: [c(prediction, level=float(p)) for p in levels] for name, c in calibrators.items()
-    }
+    curves: dict[str, list[Region]] = {}
+    colours = list(COLOURS)
     if prediction.kind != "classes":
-        curves = {"model's own": [prediction.interval(float(p)) for p in levels], **curves}
-    for colour, (name, regions) in zip(
-        ("#777777", *COLOURS) if "model's own" in curves else COLOURS, curves.items(), strict=False
-    ):
-        found = np.array([float(r.covers(truth).double().mean()) for r in regions])
-        axis.plot(levels, found - levels, "o-", ms=3, lw=1.2, color=colour, label=name)
+        curves["model's own"] = [prediction.interval(float(p)) for p in levels]
+        colours = ["#777777", *COLOURS]
+    for name, calibrator in calibrators.items():
+        curves[name] = [calibrator(prediction, level=float(p)) for p in levels]
+    for colour, (name, regions) in zip(colours, curves.items(), strict=False):
+        covered = np.array([_share_covered(region, truth) for region in regions])
+        axis.plot(levels, covered - levels, "o-", ms=3, lw=1.2, color=colour, label=name)
     axis.set(xlabel="level", ylabel="coverage of the test rows - level")
     axis.legend(frameon=False, fontsize=8, ncols=2)
     return figure
 
 
 def widths(regions: Mapping[str, Region], y: Any = None) -> Figure:
-    """The widths of finite sets under each name, as distributions; the legend tells coverage and infinite shares."""
+    """Plot the distribution of the widths of the finite sets of each region.
+
+    The labels state the coverage and the share of infinite sets.
+
+    Args:
+        regions: ``{name: region}``.
+        y: The targets, for the coverage.
+    """
     figure, axes = panels(6, 0.5 * len(regions) + 1.2)
     axis = axes[0, 0]
     names = []
@@ -116,19 +123,16 @@ def widths(regions: Mapping[str, Region], y: Any = None) -> Figure:
         colour = COLOURS[position % len(COLOURS)]
         if len(finite):
             axis.plot(np.quantile(finite, [0.05, 0.95]), [position] * 2, color=colour, lw=1)
-            axis.plot(
-                np.quantile(finite, [0.25, 0.75]),
-                [position] * 2,
-                color=colour,
-                lw=5,
-                solid_capstyle="butt",
-            )
-            axis.plot(
-                [np.median(finite)], [position], "o", mfc="white", mec=colour, ms=4.5, zorder=3
-            )
-        covered = "" if y is None else f"\ncovers {float(region.covers(y).double().mean()):.0%}"
+            half = np.quantile(finite, [0.25, 0.75])
+            axis.plot(half, [position] * 2, color=colour, lw=5, solid_capstyle="butt")
+            style = {"mfc": "white", "mec": colour, "ms": 4.5, "zorder": 3}
+            axis.plot([np.median(finite)], [position], "o", **style)
+        if y is not None:
+            name += f"\ncovers {_share_covered(region, y):.0%}"
         infinite = float(region.infinite.double().mean())
-        names.append(f"{name}{covered}" + (f", {infinite:.0%} infinite" if infinite else ""))
+        if infinite:
+            name += f", {infinite:.0%} infinite"
+        names.append(name)
     axis.set_yticks(range(len(names)), names, fontsize=8)
     axis.invert_yaxis()
     axis.set_xlabel("width of the sets: median, half, nine tenths")
@@ -142,7 +146,15 @@ def function(
     data: tuple[Any, Any] | None = None,
     truth: Any = None,
 ) -> Figure:
-    """A function of one input: the predictive mean, and each region as a band; ``data``: (x, y) to show as points."""
+    """Plot a function of one input: the predictive mean, and each region as a band.
+
+    Args:
+        x: The inputs [n] or [n, 1].
+        prediction: The prediction at these inputs.
+        regions: ``{name: region}`` of intervals at these inputs.
+        data: (x, y), shown as points.
+        truth: The true function at these inputs, [n].
+    """
     grid = as_tensor(x, "x").flatten().cpu().numpy()
     order = np.argsort(grid)
     figure, axes = panels(8, 3.6)
@@ -152,51 +164,37 @@ def function(
         axis.fill_between(grid[order], lower, upper, color=colour, alpha=0.35, lw=0)
         axis.plot(grid[order], lower, color=colour, lw=1, label=name)
         axis.plot(grid[order], upper, color=colour, lw=1)
-    axis.plot(
-        grid[order],
-        prediction.mean.cpu().numpy()[order],
-        color="black",
-        lw=1.2,
-        label="predictive mean",
-    )
+    mean = prediction.mean.cpu().numpy()
+    axis.plot(grid[order], mean[order], color="black", lw=1.2, label="predictive mean")
     if truth is not None:
-        axis.plot(
-            grid[order],
-            as_tensor(truth, "truth").cpu().numpy()[order],
-            color="black",
-            lw=1,
-            ls=":",
-            label="truth",
-        )
+        values = as_tensor(truth, "truth").cpu().numpy()
+        axis.plot(grid[order], values[order], color="black", lw=1, ls=":", label="truth")
     if data is not None:
-        axis.scatter(
-            *(as_tensor(v, "data").flatten().cpu().numpy() for v in data),
-            s=9,
-            color=COLOURS[6],
-            alpha=0.5,
-            lw=0,
-        )
+        points = (as_tensor(v, "data").flatten().cpu().numpy() for v in data)
+        axis.scatter(*points, s=9, color=COLOURS[6], alpha=0.5, lw=0)
     axis.set(xlabel="x", ylabel="y")
     axis.legend(frameon=False, fontsize=8, ncols=3)
     return figure
 
 
 def online(runs: Mapping[str, Online], window: int = 200, level: float | None = None) -> Figure:
-    """Coverage over a moving window of rows, in time, for each online method (or fixed set) under its name."""
+    """Plot the coverage over a moving window of rows, for each online method.
+
+    Args:
+        runs: ``{name: result}`` of online methods.
+        window: The number of rows in the window.
+        level: The level to mark; by default that of the first result.
+    """
     figure, axes = panels(8, 3.2)
     axis = axes[0, 0]
     for colour, (name, run) in zip(COLOURS * 3, runs.items(), strict=False):
         covered = 1.0 - run.errors.double().cpu().numpy()
         moving = np.convolve(covered, np.ones(window) / window, mode="valid")
-        axis.plot(
-            np.arange(window, len(covered) + 1),
-            moving,
-            color=colour,
-            lw=1,
-            label=f"{name}: {covered.mean():.1%} in all",
-        )
-    wanted = level if level is not None else next(iter(runs.values())).region.level
-    axis.axhline(wanted, color="black", lw=0.8, ls="--")
+        label = f"{name}: {covered.mean():.1%} in all"
+        axis.plot(np.arange(window, len(covered) + 1), moving, color=colour, lw=1, label=label)
+    if level is None:
+        level = next(iter(runs.values())).region.level
+    axis.axhline(level, color="black", lw=0.8, ls="--")
     axis.set(xlabel="row, in the order of time", ylabel=f"coverage of the last {window} rows")
     axis.legend(frameon=False, fontsize=8)
     return figure
