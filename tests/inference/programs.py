@@ -1,4 +1,4 @@
-"""The posteriordb programs, written in Pyro from their descriptions; ``{name: (program, arguments of the data)}``."""
+"""The posteriordb programs, written in Pyro from their descriptions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def eight_schools(sigma: Tensor, y: Tensor | None = None) -> None:
 
 
 def eight_schools_centred(sigma: Tensor, y: Tensor | None = None) -> None:
-    """The same posterior of mu, tau and theta, written so that samplers and guides find it hard."""
+    """The same posterior of mu, tau and theta in a form that is hard to sample."""
     mu = pyro.sample("mu", dist.Normal(number(0), number(5)))
     tau = pyro.sample("tau", HalfCauchy(5.0).distribution(sigma))
     with pyro.plate("rows", len(sigma)):
@@ -78,7 +78,7 @@ def nes(X: Tensor, y: Tensor | None = None) -> None:
 
 
 def arguments(data: Mapping[str, Any]) -> dict[str, dict[str, Tensor]]:
-    """What each program wants, from the data of its name."""
+    """Return the arguments of each program, from the data of its name."""
     t = {k: torch.as_tensor(v, dtype=torch.float64) for k, v in data.items()}
     if "J" in t:
         return {"args": {"sigma": t["sigma"], "y": t["y"]}}

@@ -1,4 +1,4 @@
-"""Models whose hyperparameters are all numbers: one draw by every method, checked against laws written out here."""
+"""Models whose hyperparameters are all numbers: every method gives one draw."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_every_method_is_tried() -> None:
 
 
 @pytest.mark.parametrize("how", EVERY, ids=repr)
-def test_numbers_alone_are_one_draw_by_every_method(how: Inference, tmp_path: Path) -> None:
+def test_every_method_gives_one_draw(how: Inference, tmp_path: Path) -> None:
     posterior = fit(GP, DATA, how, standardise=False)
     C = covariance(X, X) + 0.2 * np.eye(30)
     evidence = stats.multivariate_normal(np.full(30, 0.4), C).logpdf(Y)
@@ -99,7 +99,7 @@ def test_numbers_alone_are_one_draw_by_every_method(how: Inference, tmp_path: Pa
     assert again.log_evidence == posterior.log_evidence
 
 
-def test_what_follows_a_fit_follows_one_of_numbers() -> None:
+def test_every_later_step_works_on_a_fit_without_free_hyperparameters() -> None:
     posterior = fit(GP, DATA)
     new, rows = (
         posterior.predict(X[:5]),
@@ -123,14 +123,14 @@ def test_what_follows_a_fit_follows_one_of_numbers() -> None:
         ppgp.conformal_bayes(fit(models.LinearRegression(0.3, 0.1, 0.2), DATA), X[:3])
 
 
-def test_a_variogram_that_was_fitted_is_kriged() -> None:
-    """Ordinary kriging by its own equations, and the restricted likelihood: with numbers alone there is nothing to search."""
+def test_kriging_with_a_fitted_variogram_matches_the_kriging_equations() -> None:
+    """Ordinary kriging by its own equations, and the restricted likelihood."""
     where, zinc = 1000 * X, 300 + 90 * (np.sin(3 * X[:, 0]) + np.cos(3 * X[:, 1]))
-    found = ppgp.fit_variogram(
+    result = ppgp.fit_variogram(
         ppgp.empirical_variogram(Dataset(where, zinc)), kernels.Exponential()
     )
-    posterior = fit(found.kriging(), Dataset(where, zinc))
-    sill, length, nugget = found.variogram.variance, found.variogram.lengthscale, found.nugget  # type: ignore[attr-defined]
+    posterior = fit(result.kriging(), Dataset(where, zinc))
+    sill, length, nugget = result.variogram.variance, result.variogram.lengthscale, result.nugget  # type: ignore[attr-defined]
 
     def k(A: np.ndarray, B: np.ndarray) -> np.ndarray:
         return sill * np.exp(-np.linalg.norm(A[:, None] - B[None], axis=-1) / length)
@@ -162,17 +162,18 @@ def test_a_variogram_that_was_fitted_is_kriged() -> None:
         (models.LinearRegression(0.3, 0.1, 0.2), DATA, "log_evidence"),
         (models.LogisticRegression(0.3, 0.1), LABELS, "log_evidence"),
         (models.SoftmaxRegression(0.3, 0.1), LABELS, "log_evidence"),
-        (models.SGPR(KERNEL, 8, noise=0.2), DATA, "elbo"),  # a bound is not called the evidence
-        (models.Kriging(KERNEL, 0.2, estimator="ml"), DATA, None),  # nor is a profile
+        # a bound has another name than the evidence, a profile likelihood has none
+        (models.SGPR(KERNEL, 8, noise=0.2), DATA, "elbo"),
+        (models.Kriging(KERNEL, 0.2, estimator="ml"), DATA, None),
         (models.Kriging(KERNEL, 0.2, drift="none", estimator="ml"), DATA, "log_evidence"),
     ],
     ids=repr,
 )
-def test_each_model_says_what_its_density_is(model: Any, data: Dataset, name: str | None) -> None:
-    found = fit(model, data)
-    assert {"log_evidence", "elbo"} & set(found.stats) == ({name} if name else set())
+def test_stats_name_the_density_of_each_model(model: Any, data: Dataset, name: str | None) -> None:
+    result = fit(model, data)
+    assert {"log_evidence", "elbo"} & set(result.stats) == ({name} if name else set())
     if name:
-        assert found.stats[name] == found.stats["log_density"]
+        assert result.stats[name] == result.stats["log_density"]
 
 
 @pytest.mark.parametrize(
@@ -180,29 +181,29 @@ def test_each_model_says_what_its_density_is(model: Any, data: Dataset, name: st
     [inference.SVI(steps=30), inference.SVI(method="deterministic")],
     ids=["steps", "deterministic"],
 )
-def test_an_svgp_of_numbers_has_its_law_of_f_left(how: Inference) -> None:
-    """Gaussian noise: q ends at the optimum, where the ELBO is the collapsed bound at the same inducing inputs."""
+def test_an_svgp_without_free_hyperparameters_still_fits_q(how: Inference) -> None:
+    """With Gaussian noise, the ELBO of the best q is the collapsed bound."""
     Z = torch.as_tensor(X[:8])
     sparse = fit(models.SGPR(KERNEL, noise=0.2, Z=Z), DATA, standardise=False)
     model = models.SVGP(KERNEL, likelihood=likelihoods.Gaussian(0.2), Z=Z, learn=False)
-    found = fit(model, DATA, how, standardise=False)
-    assert found.stats["elbo"] == pytest.approx(sparse.stats["elbo"], abs=1e-5)
-    assert found.predict(X[8:]).mean.numpy() == pytest.approx(
+    result = fit(model, DATA, how, standardise=False)
+    assert result.stats["elbo"] == pytest.approx(sparse.stats["elbo"], abs=1e-5)
+    assert result.predict(X[8:]).mean.numpy() == pytest.approx(
         sparse.predict(X[8:]).mean.numpy(), abs=1e-4
     )
     labels = models.SVGP(KERNEL, likelihood=likelihoods.Bernoulli(), Z=Z, learn=False)
     assert fit(labels, LABELS, how, standardise=False).predict(X[8:]).probabilities.shape == (22, 2)
 
 
-def test_params_alone_leave_svi_no_site() -> None:
+def test_svi_refuses_a_program_of_params_alone() -> None:
     with pytest.raises(NotApplicable, match="use MAP"):
         fit(models.SGPR(KERNEL, 8, noise=0.2, learn=True), DATA, inference.SVI(steps=3))
     held = pytest.warns(ppgp.errors.ConvergenceWarning, match="inducing")
     with held:
-        found = ppgp.fit(
+        result = ppgp.fit(
             models.SGPR(KERNEL, 8, noise=0.2, learn=True),
             DATA,
             inference.NUTS(draws=20),
             progress=False,
         )
-    assert found.shape == (1, 1)
+    assert result.shape == (1, 1)

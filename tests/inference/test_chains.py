@@ -1,4 +1,4 @@
-"""What is special to the other samplers: their acceptance, their mini-batches, their error; ensembles."""
+"""Facts special to single samplers (acceptance, mini-batches, error), and ensembles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def narrow_and_wide() -> None:
     pyro.sample("z", dist.StudentT(6.0, torch.zeros_like(scales), scales).to_event(1))
 
 
-def test_metropolis_learns_scales_and_its_acceptance() -> None:
+def test_metropolis_adapts_scales_and_acceptance() -> None:
     posterior = ppgp.fit(narrow_and_wide, {}, MetropolisHastings(draws=2000), progress=False)
     sd = posterior.draws["z"].std((0, 1)) / torch.tensor([1e-3, 1.0, 1e3], dtype=F64) / 1.5**0.5
     assert bool(((sd - 1).abs() < 0.15).all())
@@ -38,8 +38,8 @@ def test_metropolis_learns_scales_and_its_acceptance() -> None:
     [SGLD(batch_size=50, step=0.01, thin=20), SGHMC(batch_size=50, step=0.05, thin=20)],
     ids=repr,
 )
-def test_mini_batches_find_the_posterior_up_to_their_stated_error(how: SGLD) -> None:
-    """The noise of the gradient widens the posterior: never narrower, and by less than a fifth at this step."""
+def test_mini_batches_widen_the_posterior_only_within_the_stated_error(how: SGLD) -> None:
+    """The noise of the gradient widens the posterior, by less than a fifth at this step."""
     generator = torch.Generator().manual_seed(0)
     X = torch.randn(400, 2, generator=generator, dtype=F64)
     y = X @ torch.tensor([1.0, -0.5], dtype=F64) + torch.randn(400, generator=generator, dtype=F64)
@@ -58,8 +58,8 @@ def test_mini_batches_find_the_posterior_up_to_their_stated_error(how: SGLD) -> 
         assert 0.9 < a.std() / b.std() < 1.35
 
 
-def test_the_discretisation_error_of_sgld_is_that_of_theory() -> None:
-    """On a Gaussian with steps h in its own units the variance is 1 / (1 - h / 4)."""
+def test_the_discretisation_error_of_sgld_matches_theory() -> None:
+    """On a Gaussian with steps h in units of its variance, the variance is 1 / (1 - h / 4)."""
 
     def one() -> None:
         pyro.sample("z", dist.Normal(torch.zeros((), dtype=F64), 3.0))
@@ -72,7 +72,7 @@ def test_the_discretisation_error_of_sgld_is_that_of_theory() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
-def test_a_warm_start_is_where_the_chains_begin() -> None:
+def test_chains_start_at_init() -> None:
     data = ppgp.load("diabetes").rows(slice(0, 80))
     first = ppgp.fit(LinearRegression(), data, HMC(draws=200, warmup=300), progress=False)
     again = ppgp.fit(LinearRegression(), data, HMC(draws=4, warmup=1), init=first, progress=False)
@@ -81,7 +81,7 @@ def test_a_warm_start_is_where_the_chains_begin() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
-def test_chains_have_seeds_of_their_own() -> None:
+def test_no_two_chains_share_a_seed() -> None:
     seeds = {chain_seed(seed, chain) for seed in range(20) for chain in range(8)}
     assert len(seeds) == 160
     data = ppgp.load("diabetes").rows(slice(0, 60))
@@ -107,7 +107,7 @@ def test_an_ensemble_of_maps_is_a_search_from_several_starts() -> None:
     assert posterior.predict(data.X[:2]).draws == 4
 
 
-def test_settings_that_make_no_sense() -> None:
+def test_invalid_settings_are_refused() -> None:
     for make, word in (
         (lambda: SGLD(step=3.0), "step"),
         (lambda: SGHMC(friction=1.0), "friction"),
@@ -128,7 +128,7 @@ def test_settings_that_make_no_sense() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
-def test_an_ensemble_of_members_with_params_of_their_own_is_one_sentence() -> None:
+def test_an_ensemble_refuses_members_with_params_of_their_own() -> None:
     X = torch.randn(20, 1, generator=torch.Generator().manual_seed(0), dtype=F64)
     with pytest.raises(NotApplicable, match="from SVI on SVGP"):
         ppgp.fit(

@@ -1,4 +1,4 @@
-"""A killed run, started again, ends as one that was left alone."""
+"""A killed run, started again, ends like an undisturbed one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ checkpoint.EVERY, checkpoint.SHARE = 0.05, 0.5
 data = ppgp.load("breast_cancer")
 data = ppgp.Dataset(data.X[:120, :4], data.y[:120])
 open(sys.argv[3] + ".ready", "w").close()
-p = ppgp.fit(models.LogisticRegression(), data, eval("inference." + sys.argv[1]), progress=False, checkpoint=sys.argv[2])
+how = eval("inference." + sys.argv[1])
+p = ppgp.fit(models.LogisticRegression(), data, how, progress=False, checkpoint=sys.argv[2])
 torch.save(p.draws["weight"], sys.argv[3])
 """
 LONG = [
@@ -44,7 +45,7 @@ def small() -> ppgp.Dataset:
 
 
 def start(how: str, path: Path, out: Path) -> subprocess.Popen:
-    """A fit in a process of its own, its data loaded."""
+    """Start a fit in a process of its own, and wait until its data are loaded."""
     ready = Path(f"{out}.ready")
     ready.unlink(missing_ok=True)
     process = subprocess.Popen(
@@ -60,10 +61,13 @@ def start(how: str, path: Path, out: Path) -> subprocess.Popen:
 @pytest.mark.parametrize(
     ("how", "kills"), list(zip(LONG, (8, 8, 4), strict=True)), ids=lambda v: str(v)[:5]
 )
-def test_a_run_killed_at_random_moments_ends_as_an_undisturbed_one(
+def test_a_run_killed_at_random_moments_ends_like_an_undisturbed_one(
     how: str, kills: int, tmp_path: Path
 ) -> None:
-    """Twenty kills in all, by SIGKILL. Processes may differ in the last digit of a sum; what follows from that is allowed for."""
+    """Twenty kills in all, by SIGKILL.
+
+    Processes may differ in the last digit of a sum, which the tolerances allow for.
+    """
     undisturbed = start(how, tmp_path / "a.ckpt", tmp_path / "a.pt")
     begun = time.monotonic()
     assert undisturbed.wait() == 0
@@ -94,10 +98,10 @@ RESUMED: list[Inference] = [
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
 @pytest.mark.parametrize("how", RESUMED, ids=lambda h: repr(h)[:30])
-def test_a_run_cut_short_goes_on(
+def test_a_resumed_run_gives_the_draws_of_an_undisturbed_one(
     how: Inference, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The state of some step, put back, gives the draws of a run that never stopped; a finished run is only read."""
+    """The state of any step is enough to resume from; a finished run is only read."""
     model = (
         LinearRegression(noise=InverseGamma(2.0, 1.0))
         if isinstance(how, Gibbs)
@@ -127,7 +131,7 @@ def test_a_run_cut_short_goes_on(
     assert all(torch.equal(third.draws[name], whole.draws[name]) for name in whole.draws)
 
 
-def test_the_file_of_another_run_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_the_file_of_another_run_is_refused_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "run.ckpt"
     how = SGLD(draws=10, warmup=10, chains=2)
     with pytest.warns(ppgp.errors.ConvergenceWarning):
@@ -157,7 +161,7 @@ def test_the_file_of_another_run_is_refused_and_left_alone(tmp_path: Path) -> No
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
-    """One bit of a number changed: the run would go on from elsewhere."""
+    """With one changed bit, the run would continue from another state."""
     path = tmp_path / "run.ckpt"
     how = SGLD(draws=10, warmup=10, chains=2)
     with pytest.warns(ppgp.errors.ConvergenceWarning):
@@ -181,7 +185,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
     ],
     ids=repr,
 )
-def test_methods_without_checkpoints_say_so(how: Inference, advice: str, tmp_path: Path) -> None:
+def test_other_methods_refuse_a_checkpoint(how: Inference, advice: str, tmp_path: Path) -> None:
     with pytest.raises(NotApplicable, match=advice):
         ppgp.fit(
             LogisticRegression(), small(), how, progress=False, checkpoint=tmp_path / "run.ckpt"

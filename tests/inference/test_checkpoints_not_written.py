@@ -1,4 +1,4 @@
-"""A checkpoint that cannot be written, or that another run uses: the work is never lost for it."""
+"""Checkpoints that cannot be written, or that another run uses, cost no results."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ def at_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
 def fitted(
     how: Inference, data: ppgp.Dataset, path: Path | None = None
 ) -> tuple[ppgp.Posterior, int]:
-    """The posterior, and how often it was said that the file cannot be written."""
-    with warnings.catch_warnings(record=True) as said:
+    """Return the posterior, and the number of warnings that the file cannot be written."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         posterior = ppgp.fit(LogisticRegression(), data, how, progress=False, checkpoint=path)
-    return posterior, sum(issubclass(w.category, StorageWarning) for w in said)
+    return posterior, sum(issubclass(w.category, StorageWarning) for w in caught)
 
 
 @pytest.mark.parametrize("how", HOWS, ids=lambda how: type(how).__name__)
-def test_a_run_whose_file_cannot_be_written_ends_as_it_would(
+def test_a_run_whose_file_cannot_be_written_gives_the_same_draws(
     how: Inference, data: ppgp.Dataset
 ) -> None:
-    """/proc takes no file from anybody."""
+    """No file can be written to /proc."""
     undisturbed, _ = fitted(how, data)
     posterior, times = fitted(how, data, Path("/proc/run.ckpt"))
     assert times == 1
@@ -73,7 +73,7 @@ def test_a_run_whose_file_cannot_be_written_ends_as_it_would(
 def test_the_next_save_is_tried_again(
     how: Inference, data: ppgp.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The folder is gone, and a file in its place, while the first save is written."""
+    """A file stands in place of the folder during the first save."""
     folder = tmp_path / "folder"
     path, saves = folder / "run.ckpt", 0
     save = checkpoints.Checkpoint.save
@@ -99,9 +99,7 @@ def test_the_next_save_is_tried_again(
     assert all(torch.equal(posterior.draws[name], again.draws[name]) for name in again.draws)
 
 
-def test_a_path_at_which_no_file_can_stand_is_refused_before_the_run(
-    data: ppgp.Dataset, tmp_path: Path
-) -> None:
+def test_an_impossible_path_is_refused_before_the_run(data: ppgp.Dataset, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path in (
         tmp_path,
@@ -123,7 +121,7 @@ def test_a_path_at_which_no_file_can_stand_is_refused_before_the_run(
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_second_process_is_told_whose_the_file_is(data: ppgp.Dataset, tmp_path: Path) -> None:
+def test_the_error_names_the_process_that_uses_the_file(data: ppgp.Dataset, tmp_path: Path) -> None:
     path = tmp_path / "run.ckpt"
     command = [sys.executable, "-W", "ignore", "-c", HOLDS, str(path)]
     with subprocess.Popen(
@@ -144,7 +142,7 @@ def test_a_second_process_is_told_whose_the_file_is(data: ppgp.Dataset, tmp_path
     assert not any("checkpoint" in sentence for sentence in posterior.warnings)
 
 
-def test_a_file_that_may_not_be_read_is_not_called_damaged(
+def test_an_unreadable_file_is_not_reported_as_damaged(
     data: ppgp.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "run.ckpt"
@@ -153,29 +151,29 @@ def test_a_file_that_may_not_be_read_is_not_called_damaged(
     def denied(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", denied)  # the superuser may read everything
+    monkeypatch.setattr(Path, "open", denied)  # chmod does not stop the superuser
     with pytest.raises(StorageError, match="permission denied") as error:
         ppgp.fit(LogisticRegression(), data, HOWS[1], progress=False, checkpoint=path)
     assert "delete" not in str(error.value)
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
-def test_a_calibration_whose_log_cannot_be_written_ends_as_it_would(tmp_path: Path) -> None:
+def test_a_calibration_whose_log_cannot_be_written_gives_the_same_result(tmp_path: Path) -> None:
     whole = ppgp.sbc(LinearRegression(), Exact(draws=100), 20, progress=False)
-    with pytest.warns(StorageWarning) as said:
+    with pytest.warns(StorageWarning) as caught:
         found = ppgp.sbc(
             LinearRegression(), Exact(draws=100), 20, progress=False, checkpoint="/proc/sbc.jsonl"
         )
     assert (
-        len([w for w in said if w.category is StorageWarning]) == 2
-    )  # when it happens, and at the end
+        len([w for w in caught if w.category is StorageWarning]) == 2
+    )  # once when it happens, and once at the end
     assert all((found.ranks[name] == whole.ranks[name]).all() for name in whole.ranks)
 
 
-def test_a_log_that_was_away_holds_every_line_in_the_end(
+def test_a_deleted_log_is_written_again_in_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Deleted under the run: its head is written again, and what came before."""
+    """The run writes the head and all earlier lines again."""
     from ppgp.diagnostics import simulation_based_calibration as module
 
     path, calls = tmp_path / "sbc.jsonl", 0

@@ -1,4 +1,4 @@
-"""Deterministic variational inference: exact on Gaussians, at least as good as the stochastic loop elsewhere."""
+"""Deterministic variational inference: exact on Gaussians, elsewhere as good as stochastic."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def gaussian(mean: Tensor) -> None:
     pyro.sample("z", dist.MultivariateNormal(mean, precision_matrix=PRECISION))
 
 
-def test_draws_have_the_moments_they_should() -> None:
+def test_matched_draws_have_exact_moments() -> None:
     e = matched_draws(41, 5, torch.Generator().manual_seed(0), MEAN)
     torch.testing.assert_close(e.mean(0), torch.zeros(5, dtype=F64), atol=1e-12, rtol=0)
     torch.testing.assert_close(e.mT @ e / len(e), torch.eye(5, dtype=F64), atol=1e-12, rtol=0)
 
 
-def test_a_gaussian_is_found_to_rounding() -> None:
+def test_a_gaussian_is_fitted_to_rounding() -> None:
     """The ELBO at the optimum is the log evidence, here 0."""
     posterior = ppgp.fit(gaussian, {"mean": MEAN}, DETERMINISTIC, progress=False)
     assert posterior.stats["elbo"] == pytest.approx(0.0, abs=1e-6)
@@ -49,8 +49,8 @@ def test_the_linear_response_is_the_covariance_that_mean_field_leaves_out() -> N
 
 
 @pytest.mark.parametrize("guide", ["normal", "multivariate_normal"])
-def test_it_reaches_the_stochastic_optimum(guide: str) -> None:
-    """Within 0.02 nats, Monte Carlo errors of both estimates allowed for, in no more than a few dozen iterations."""
+def test_the_elbo_equals_that_of_the_stochastic_method(guide: str) -> None:
+    """Within 0.02 nats plus Monte Carlo error, in no more than a few dozen iterations."""
     data = ppgp.load("breast_cancer")
     two = {
         method: ppgp.fit(
@@ -67,15 +67,15 @@ def test_it_reaches_the_stochastic_optimum(guide: str) -> None:
 def test_it_fits_a_gaussian_process() -> None:
     data = ppgp.load("diabetes").rows(slice(0, 100))
     data = ppgp.Dataset(data.X[:, :2], data.y)
-    found = {
+    result = {
         m: ppgp.fit(GP(kernels.ARD(kernels.RBF())), data, SVI(method=m, draws=2000), progress=False)
         for m in ("stochastic", "deterministic")
     }
-    assert found["deterministic"].stats["elbo"] >= found["stochastic"].stats["elbo"] - 0.05
-    assert ppgp.diagnose(found["deterministic"]).k_hat is not None
+    assert result["deterministic"].stats["elbo"] >= result["stochastic"].stats["elbo"] - 0.05
+    assert ppgp.diagnose(result["deterministic"]).k_hat is not None
 
 
-def test_what_it_cannot_do_is_said() -> None:
+def test_unsupported_options_are_refused() -> None:
     with pytest.raises(UnknownName, match="method"):
         SVI(method="magic")
     with pytest.raises(SettingError, match="batch_size"):

@@ -1,4 +1,4 @@
-"""Units that drop out while a model with a bound of its own is fitted."""
+"""Dropout during the fit of a model with a bound of its own."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ppgp.target.handlers import quietly
 
 
 @pytest.mark.parametrize("batch_size", [None, 12])
-def test_the_two_halves_of_a_step_see_the_same_units(batch_size: int | None) -> None:
-    """At a rate of next to nothing q stays where it is: the bound before its natural step is the one whose gradient is followed."""
+def test_the_two_halves_of_a_step_drop_the_same_units_out(batch_size: int | None) -> None:
+    """At a tiny rate q does not move, so both halves of a step must see the same bound."""
     generator = torch.Generator().manual_seed(0)
     X = torch.randn(30, 2, generator=generator, dtype=torch.float64)
     data = Dataset(X, X[:, 0].sin())
@@ -30,12 +30,13 @@ def test_the_two_halves_of_a_step_see_the_same_units(batch_size: int | None) -> 
     q = NaturalSteps(bound, model, data, z)
     q.fit(z)
     q.rate = 1e-12
-    found: list[float] = []
+    before: list[float] = []
     step = q.step
-    q.step = lambda *given: found.append(step(*given)) or found[-1]  # type: ignore[method-assign,func-returns-value]
+    q.step = lambda *given: before.append(step(*given)) or before[-1]  # type: ignore[method-assign,func-returns-value]
     move = joint_step(inference.SVI(batch_size=batch_size)._options(), bound, q, z, generator)
-    climbed = [move(1e-12) for _ in range(3)]
-    assert found == pytest.approx(climbed, rel=1e-6)
+    objectives = [move(1e-12) for _ in range(3)]
+    assert before == pytest.approx(objectives, rel=1e-6)
     with torch.no_grad(), quietly():
         whole = float(bound.log_density(z, jacobian=False))
-    assert all(abs(value - whole) > 1e-3 * abs(whole) for value in climbed)  # units were missing
+    # without dropout the bound would be that of all units
+    assert all(abs(value - whole) > 1e-3 * abs(whole) for value in objectives)

@@ -1,4 +1,4 @@
-"""Estimators of the ELBO's gradient: unbiased all, of very different variance; and the natural gradient."""
+"""Estimators of the gradient of the ELBO, all unbiased, and the natural gradient."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def guide() -> GaussianGuide:
 
 
 def analytic(q: GaussianGuide) -> list[Tensor]:
-    """The gradient of E_q log p - E_q log q in closed form, for a Gaussian p."""
+    """Return the gradient of E_q log p - E_q log q in closed form, for a Gaussian p."""
     loc, log_scale = q.loc.clone().requires_grad_(), q.log_scale.clone().requires_grad_()
     lower = q.lower.clone().requires_grad_()  # type: ignore[union-attr]
     L = log_scale.exp()[:, None] * (lower.tril(-1) + torch.eye(2, dtype=F64))
@@ -51,13 +51,13 @@ def sampled(kind: str, k: int = 200_000) -> list[Tensor]:
 
 @pytest.mark.parametrize("kind", GRADIENTS)
 def test_every_estimator_is_unbiased(kind: str) -> None:
-    for found, expected in zip(sampled(kind), analytic(guide()), strict=True):
-        error = found.std(0) / len(found) ** 0.5
-        assert bool(((found.mean(0) - expected).abs() <= 4.5 * error + 1e-12).all())
+    for result, expected in zip(sampled(kind), analytic(guide()), strict=True):
+        error = result.std(0) / len(result) ** 0.5
+        assert bool(((result.mean(0) - expected).abs() <= 4.5 * error + 1e-12).all())
 
 
-def test_a_baseline_estimated_from_few_other_draws_is_unbiased_too() -> None:
-    """Three draws at a time: a coefficient that peeked at its own draw would show here."""
+def test_a_baseline_from_few_other_draws_is_unbiased() -> None:
+    """With three draws, a coefficient that used its own draw would be visibly biased."""
     q, target = guide(), Target(Program(gaussian), {"mean": MEAN})
     generator = torch.Generator().manual_seed(1)
     means = torch.stack(
@@ -90,7 +90,7 @@ def test_at_the_optimum_the_pathwise_gradient_has_no_variance() -> None:
 
 
 @pytest.mark.parametrize("correlated", [True, False])
-def test_natural_steps_find_a_gaussian(correlated: bool) -> None:
+def test_natural_steps_fit_a_gaussian(correlated: bool) -> None:
     q = GaussianGuide(torch.zeros(2, dtype=F64), 3 * torch.eye(2, dtype=F64), correlated)
     target = Target(Program(gaussian), {"mean": MEAN})
     generator = torch.Generator().manual_seed(0)
@@ -113,15 +113,15 @@ def test_natural_steps_find_a_gaussian(correlated: bool) -> None:
     ],
     ids=repr,
 )
-def test_each_way_reaches_the_elbo_of_the_others(how: SVI) -> None:
+def test_all_optimisers_and_estimators_reach_the_same_elbo(how: SVI) -> None:
     data = ppgp.load("breast_cancer")
     data = ppgp.Dataset(data.X[:, :6], data.y)
     best = ppgp.fit(LogisticRegression(), data, SVI(draws=4000), progress=False).stats["elbo"]
-    found = ppgp.fit(LogisticRegression(), data, how, progress=False).stats["elbo"]
-    assert found == pytest.approx(best, abs=0.1)
+    result = ppgp.fit(LogisticRegression(), data, how, progress=False).stats["elbo"]
+    assert result == pytest.approx(best, abs=0.1)
 
 
-def test_options_that_do_not_fit_together() -> None:
+def test_options_that_exclude_each_other_are_refused() -> None:
     with pytest.raises(SettingError, match="at least 2 particles"):
         SVI(gradient="score_baseline")
     with pytest.raises(UnknownName, match="gradient"):

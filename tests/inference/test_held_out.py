@@ -1,4 +1,4 @@
-"""Rows held out of MAP: where the search ends, on what it is conditional, and who refuses."""
+"""Rows held out of MAP: where the search ends, the data of its posterior, and refusals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
 
 
 def noise_mostly(n: int, seed: int) -> Dataset:
-    """A slope under much noise, in the company of nine columns that say nothing: what a network overfits at once."""
+    """Return a noisy slope and nine irrelevant columns, which a network overfits at once."""
     generator = torch.Generator().manual_seed(seed)
     X = torch.randn(n, 10, generator=generator, dtype=F64)
     return Dataset(X, X[:, 0] + torch.randn(n, generator=generator, dtype=F64))
@@ -36,7 +36,7 @@ DEEP = GP(Deep(MLP(hidden=(32,), out=8, dropout=0.0), RBF()))
     ],
     ids=lambda how: how.optimizer,
 )
-def test_the_point_is_the_best_that_was_looked_at_and_the_posterior_knows_all_rows(
+def test_the_point_is_the_best_evaluated_and_the_posterior_has_all_rows(
     how: inference.MAP,
 ) -> None:
     data = noise_mostly(80, 0)
@@ -47,13 +47,13 @@ def test_the_point_is_the_best_that_was_looked_at_and_the_posterior_knows_all_ro
     assert posterior.data.n == 80
     held = torch.randperm(80, generator=torch.Generator().manual_seed(2))
     rest, out = posterior.data.rows(held[20:]), posterior.data.rows(held[:20])
-    law = posterior.model.predict(posterior.theta, out.X, rest)  # the definition, by hand
-    assert -float(law.log_prob(out.y).mean()) == pytest.approx(float(path.min()), rel=1e-9)
+    predictive = posterior.model.predict(posterior.theta, out.X, rest)
+    assert -float(predictive.log_prob(out.y).mean()) == pytest.approx(float(path.min()), rel=1e-9)
 
 
 @quiet
-def test_it_is_what_a_deep_kernel_needs() -> None:
-    """L-BFGS on a network, to its end and with rows held out: new rows are more probable under the second, by 4 standard errors."""
+def test_held_out_rows_improve_the_predictions_of_a_deep_kernel() -> None:
+    """New rows are more probable after early stopping, by 4 standard errors."""
     train, test = noise_mostly(100, 0), noise_mostly(500, 1)
     ends = [
         ppgp.fit(DEEP, train, inference.MAP(steps=200, hold_out=share), progress=False)
@@ -81,7 +81,7 @@ def test_lbfgs_on_more_weights_than_rows_warns_and_other_fits_do_not() -> None:
         )
 
 
-def test_what_cannot_be_held_out() -> None:
+def test_impossible_hold_outs_are_refused() -> None:
     data = noise_mostly(20, 0)
     for build in (
         lambda: inference.MAP("newton", hold_out=0.1),

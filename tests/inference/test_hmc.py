@@ -1,4 +1,4 @@
-"""What is special to HMC: the metric it learns, its step size, and a funnel that it says it cannot follow."""
+"""Facts special to HMC: its metric, its step size, and divergences in a funnel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def funnel() -> None:
     pyro.sample("x", dist.Normal(torch.zeros(5, dtype=torch.float64), (v / 2).exp()).to_event(1))
 
 
-def test_scales_six_orders_apart_are_learnt() -> None:
+def test_the_metric_adapts_to_scales_six_orders_apart() -> None:
     posterior = ppgp.fit(stretched, {}, HMC(), progress=False)
     sd = posterior.draws["z"].std((0, 1))
     wanted = torch.tensor([1e-3, 1.0, 1e3], dtype=torch.float64) * 1.5**0.5
@@ -35,14 +35,14 @@ def test_scales_six_orders_apart_are_learnt() -> None:
     assert not bool(posterior.stats["diverging"].any())
 
 
-def test_a_funnel_diverges_and_says_so() -> None:
+def test_divergences_in_a_funnel_are_reported() -> None:
     with pytest.warns(ConvergenceWarning, match="diverged|R-hat|effective"):
         posterior = ppgp.fit(funnel, {}, HMC(draws=500, warmup=500), progress=False)
     assert posterior.warnings
 
 
-def test_several_points_at_once_are_each_on_its_own() -> None:
-    """The graph of many points is that of one, mini-batches included; a program that cannot be traced falls back."""
+def test_a_batch_of_points_equals_single_points() -> None:
+    """The graph of many points gives the values of the graph of one, mini-batches included."""
     data = ppgp.load("diabetes").standardised()[0].rows(slice(0, 60))
     target = Target(models.LinearRegression(), data)
     z = torch.stack([target.start(seed, 1.0) for seed in range(3)])
@@ -60,7 +60,7 @@ def moody(mean: Tensor) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.NumericalWarning")
-def test_several_points_of_an_untraceable_program() -> None:
+def test_a_batch_of_points_of_an_untraceable_program() -> None:
     target = Target(Program(moody), {"mean": torch.zeros((), dtype=torch.float64)})
     z = torch.tensor([[-1.0], [0.5], [2.0]], dtype=torch.float64)
     values, _ = target.value_and_grad_batch(z)
@@ -72,14 +72,14 @@ def test_several_points_of_an_untraceable_program() -> None:
     assert torch.allclose(values, expected)
 
 
-def test_settings_that_make_no_sense() -> None:
+def test_invalid_settings_are_refused() -> None:
     with pytest.raises(SettingError, match="trajectory"):
         HMC(trajectory=0.0)
     with pytest.raises(SettingError, match="target_accept"):
         HMC(target_accept=1.0)
 
 
-def test_hmc_says_what_nuts_does_of_divergences() -> None:
+def test_hmc_warns_of_divergences_like_nuts() -> None:
     from ppgp.inference.base import divergences
 
     diverging = torch.tensor([[True, False, True]])

@@ -1,4 +1,4 @@
-"""Ctrl-C in a run of several fits: it ends there, a fit that was cut short is no fit, and what is whole comes back."""
+"""Ctrl-C in a run of several fits ends the run; it returns the fits that are complete."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rows(n: int = 40) -> Dataset:
 
 @dataclass(frozen=True)
 class CutShort(Inference):
-    """Exact draws; those of call number ``at`` and all after it as if Ctrl-C had come."""
+    """Exact draws; call number ``at`` and all later ones are marked as interrupted."""
 
     at: int = 0
     calls: Any = field(default_factory=count, compare=False)
@@ -50,18 +50,18 @@ class CutShort(Inference):
         return from_draws(self, target, exact.draws, 0.0, interrupted=next(self.calls) >= self.at)
 
 
-def test_simulations_end_with_the_last_whole_fit() -> None:
+def test_simulations_end_with_the_last_complete_fit() -> None:
     with pytest.warns(ConvergenceWarning, match="25 of 40"):
-        found = ppgp.sbc(NIG, CutShort(25), 40, progress=False)
-    assert found.interrupted
-    assert found.simulations == 25
-    assert "interrupted" in repr(found)
+        result = ppgp.sbc(NIG, CutShort(25), 40, progress=False)
+    assert result.interrupted
+    assert result.simulations == 25
+    assert "interrupted" in repr(result)
     every = ppgp.sbc(NIG, CutShort(40), 40, progress=False)
     assert not every.interrupted
-    assert all((found.ranks[name] == every.ranks[name][:25]).all() for name in found.ranks)
+    assert all((result.ranks[name] == every.ranks[name][:25]).all() for name in result.ranks)
 
 
-def test_too_few_simulations_are_in_the_checkpoint_alone(tmp_path: Path) -> None:
+def test_too_few_simulations_stay_in_the_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "sbc.jsonl"
     with pytest.raises(KeyboardInterrupt):
         ppgp.sbc(NIG, CutShort(7), 20, checkpoint=path, progress=False)
@@ -70,7 +70,7 @@ def test_too_few_simulations_are_in_the_checkpoint_alone(tmp_path: Path) -> None
 
 @dataclass(frozen=True)
 class Waits(Inference):
-    """Exact draws; but the fit of one seed does not end."""
+    """Exact draws; the fit of one seed does not end."""
 
     seed: int = 0
 
@@ -84,7 +84,7 @@ class Waits(Inference):
 
 @pytest.mark.usefixtures("listening")
 def test_ctrl_c_ends_the_workers(tmp_path: Path) -> None:
-    """Pressed once all simulations but one are in the file."""
+    """Ctrl-C comes once all simulations but one are in the file."""
     path = tmp_path / "sbc.jsonl"
 
     def press() -> None:
@@ -95,37 +95,37 @@ def test_ctrl_c_ends_the_workers(tmp_path: Path) -> None:
     threading.Thread(target=press, daemon=True).start()
     started = time.monotonic()
     with pytest.warns(ConvergenceWarning, match="20 of 21"):
-        found = ppgp.sbc(NIG, Waits(5 + FIT_SEED), 21, workers=2, checkpoint=path, progress=False)
-    assert time.monotonic() - started < 250  # the one that is missing takes longer
-    assert found.interrupted
-    assert found.simulations == 20
+        result = ppgp.sbc(NIG, Waits(5 + FIT_SEED), 21, workers=2, checkpoint=path, progress=False)
+    assert time.monotonic() - started < 250  # the missing one takes longer
+    assert result.interrupted
+    assert result.simulations == 20
     assert not multiprocessing.active_children()
 
 
-def test_cross_calibration_is_of_the_folds_that_are_whole() -> None:
+def test_cross_calibration_uses_the_complete_folds() -> None:
     data = rows()
     with pytest.warns(ConvergenceWarning, match="4 of 10"):
-        found = ppgp.cross_calibrate(NIG, data, CutShort(4))
-    assert found.interrupted
-    assert len(found.posteriors) == len(found.held_out) == len(found.rows) == 4
-    assert found.n == 16
-    assert found.promised(0.9) == ppgp.cross_calibrate(
+        result = ppgp.cross_calibrate(NIG, data, CutShort(4))
+    assert result.interrupted
+    assert len(result.posteriors) == len(result.held_out) == len(result.rows) == 4
+    assert result.n == 16
+    assert result.promised(0.9) == ppgp.cross_calibrate(
         NIG, data.rows(slice(0, 16)), Exact(), folds=4
     ).promised(0.9)
-    assert bool(torch.isfinite(found(data.X[:3], level=0.8).lower).all())
+    assert bool(torch.isfinite(result(data.X[:3], level=0.8).lower).all())
     with pytest.raises(KeyboardInterrupt):
         ppgp.cross_calibrate(NIG, data, CutShort(1))
 
 
-def test_an_ensemble_is_of_whole_members() -> None:
+def test_an_ensemble_keeps_the_complete_members() -> None:
     data = rows()
     with pytest.warns(ConvergenceWarning, match="2 of 5"):
-        found = ppgp.fit(NIG, data, Ensemble(CutShort(2), members=5), progress=False)
-    assert found.stats["interrupted"]
-    assert len(found.stats["seconds"]) == 2
+        result = ppgp.fit(NIG, data, Ensemble(CutShort(2), members=5), progress=False)
+    assert result.stats["interrupted"]
+    assert len(result.stats["seconds"]) == 2
     with pytest.warns(ConvergenceWarning, match="1 of 5"):
-        found = ppgp.fit(NIG, data, Ensemble(CutShort(0), members=5), progress=False)
-    assert len(found.stats["seconds"]) == 1
+        result = ppgp.fit(NIG, data, Ensemble(CutShort(0), members=5), progress=False)
+    assert len(result.stats["seconds"]) == 1
     assert not ppgp.fit(NIG, data, Ensemble(CutShort(9), members=2), progress=False).stats[
         "interrupted"
     ]
@@ -133,7 +133,7 @@ def test_an_ensemble_is_of_whole_members() -> None:
 
 @pytest.fixture
 def cut_maps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Every search by L-BFGS from now on is met by Ctrl-C at its third evaluation."""
+    """Interrupt every search by L-BFGS at its third evaluation."""
     met: list[int] = []
 
     class Met(lbfgs._Objective):
@@ -154,13 +154,13 @@ def cut_maps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize(
     ("how", "searches"), [(MAP(starts=5), 1), (Laplace(draws=20, starts=5), 2)], ids=repr
 )
-def test_searches_from_several_starts_end_with_the_one_that_was_cut_short(
+def test_searches_from_several_starts_end_with_the_interrupted_one(
     how: Inference, searches: int, cut_maps: list[int]
 ) -> None:
-    found = ppgp.fit(GP(RBF()), rows(), how, progress=False)
-    assert len(cut_maps) <= searches  # Laplace expands around the end in one step more
-    assert found.stats["interrupted"]
-    assert found.stats["end_log_densities"].shape == (1,)
+    result = ppgp.fit(GP(RBF()), rows(), how, progress=False)
+    assert len(cut_maps) <= searches  # Laplace takes one more step before it expands
+    assert result.stats["interrupted"]
+    assert result.stats["end_log_densities"].shape == (1,)
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
@@ -169,20 +169,20 @@ def test_searches_from_several_starts_end_with_the_one_that_was_cut_short(
     [(SGPR(inducing=5), MAP()), (SVGP(inducing=5), inference.SVI(steps=5))],
     ids=lambda x: type(x).__name__,
 )
-def test_a_pilot_that_was_cut_short_begins_nothing(
+def test_an_interrupted_subset_model_ends_the_fit(
     model: Any, how: Inference, cut_maps: list[int]
 ) -> None:
     big = rows(1200)
     try:
-        found = ppgp.fit(model, big, how, progress=False)
+        result = ppgp.fit(model, big, how, progress=False)
     except KeyboardInterrupt:
         assert len(cut_maps) == 1
         return
-    assert found.stats["interrupted"] == bool(cut_maps)
+    assert result.stats["interrupted"] == bool(cut_maps)
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
-def test_fits_inside_of_other_answers_are_whole_or_none(request: pytest.FixtureRequest) -> None:
+def test_an_interrupted_inner_fit_raises(request: pytest.FixtureRequest) -> None:
     data = rows()
     how = MAP(starts=1, steps=5)
     gp = ppgp.fit(GP(RBF()), data, how, progress=False)
@@ -194,6 +194,6 @@ def test_fits_inside_of_other_answers_are_whole_or_none(request: pytest.FixtureR
     with pytest.raises(KeyboardInterrupt):
         ppgp.full_conformal(gp, data.X)
     estimator = ProbabilisticRegressor("gp", "map")
-    with pytest.raises(KeyboardInterrupt):  # in a grid search the next fit would begin
+    with pytest.raises(KeyboardInterrupt):  # else the grid search would start its next fit
         estimator.fit(data.X.numpy(), data.y.numpy())
     assert estimator.posterior_.stats["interrupted"]

@@ -1,4 +1,4 @@
-"""The joint mode of f and its hyperparameters: a poor fit, and called one; with hyperparameters fixed it is Laplace's."""
+"""The joint mode of f and its hyperparameters, a poor fit, is reported as such."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def recipe(kernel: kernels.Kernel) -> models.SVGP:
 @pytest.mark.parametrize(
     "how", [inference.MAP(), inference.Laplace(draws=20)], ids=["map", "laplace"]
 )
-def test_the_joint_mode_of_f_and_hyperparameters_is_called_a_poor_fit(
+def test_the_joint_mode_of_f_and_hyperparameters_is_reported_as_a_poor_fit(
     how: inference.Inference,
 ) -> None:
     with pytest.warns(ConvergenceWarning, match="SVI or NUTS"):
@@ -45,13 +45,15 @@ def test_the_joint_mode_of_f_and_hyperparameters_is_called_a_poor_fit(
     assert nll[0] > nll[1] + 0.01
 
 
-def test_a_member_of_an_ensemble_and_inducing_inputs_that_move_say_so_too() -> None:
+def test_ensembles_and_free_inducing_inputs_report_a_joint_mode_too() -> None:
     with pytest.warns(ConvergenceWarning, match="joint mode"):
-        found = ppgp.fit(recipe(kernels.RBF()), DATA, inference.Ensemble(members=2), progress=False)
-    assert any("joint mode" in sentence for sentence in found.warnings)
+        result = ppgp.fit(
+            recipe(kernels.RBF()), DATA, inference.Ensemble(members=2), progress=False
+        )
+    assert any("joint mode" in sentence for sentence in result.warnings)
 
 
-def test_what_has_no_latent_function_is_not_called_one() -> None:
+def test_models_without_a_latent_function_report_no_joint_mode() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for model in (models.GP(), models.LogisticRegression()):

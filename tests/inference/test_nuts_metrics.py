@@ -1,4 +1,4 @@
-"""Every metric of NUTS samples the same posterior, a strongly correlated Gaussian known in closed form."""
+"""Every metric of NUTS samples the same strongly correlated Gaussian."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ def test_low_rank_needs_fewer_gradients_where_sites_are_correlated() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
-def test_a_density_whose_mode_says_nothing_is_sampled_all_the_same() -> None:
-    """Neal's funnel: the scale at the mode is e^-20 of what it is elsewhere."""
+def test_a_funnel_is_sampled_although_its_mode_is_misleading() -> None:
+    """In Neal's funnel, the scale at the mode is e^-20 of the scale elsewhere."""
     posterior = ppgp.fit(
         funnel, {"mean": MEAN}, inference.NUTS(draws=200, warmup=300, chains=2), progress=False
     )
     assert float(posterior.draws["x"].std()) > 0.1
 
 
-def test_a_metric_that_the_engine_does_not_have_is_refused_with_those_it_has() -> None:
+def test_the_error_for_an_unknown_metric_lists_those_of_the_engine() -> None:
     with pytest.raises(UnknownName, match="low_rank, diagonal"):
         inference.NUTS(metric="dense")
     with pytest.raises(UnknownName, match="diagonal, dense"):

@@ -1,4 +1,4 @@
-"""Options of every inference record: what its annotation does not allow is refused in one sentence, before anything runs."""
+"""Every inference record refuses options that their annotations do not allow."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ each_option = pytest.mark.parametrize(
 
 
 def made(record: Inference, **options: Any) -> Any:
-    """``dataclasses.replace``, past the types that the import hook of this test run holds every call to."""
+    """Call ``dataclasses.replace`` without the type checks of the test run."""
     new = copy.copy(record)
     for name, value in options.items():
         object.__setattr__(new, name, value)
@@ -57,7 +57,7 @@ def made(record: Inference, **options: Any) -> Any:
 
 
 def plain(value: Any) -> bool:
-    """What the annotation of some option allows."""
+    """Whether a value has a type that the annotation of some option allows."""
     numbers = value.values() if isinstance(value, Mapping) else [value]
     return (
         value is None
@@ -67,7 +67,7 @@ def plain(value: Any) -> bool:
 
 
 @each_option
-def test_a_hostile_value_is_refused_or_of_the_right_kind(record: Inference, name: str) -> None:
+def test_a_hostile_value_is_refused_or_converted(record: Inference, name: str) -> None:
     default = getattr(record, name)
     for value in HOSTILE:
         try:
@@ -76,13 +76,13 @@ def test_a_hostile_value_is_refused_or_of_the_right_kind(record: Inference, name
             sentence = str(error)
             assert name in sentence
         else:
-            found = getattr(new, name)
-            assert found == value
-            assert plain(found)
+            result = getattr(new, name)
+            assert result == value
+            assert plain(result)
             assert (
                 default is None
-                or isinstance(found, type(default))
-                or (name == "guide" and callable(found))
+                or isinstance(result, type(default))
+                or (name == "guide" and callable(result))
             )
 
 
@@ -97,7 +97,7 @@ def test_numpy_numbers_and_words_become_plain_ones(record: Inference, name: str)
         assert repr(new) == repr(record)
 
 
-def test_options_that_ended_in_raw_errors() -> None:
+def test_options_that_once_caused_raw_errors_are_refused() -> None:
     sampler, search, guided = inference.NUTS(), inference.MAP(), inference.SVI()
     refused: list[tuple[Inference, dict[str, Any], type[Exception]]] = [
         (inference.HMC(), {"trajectory": "a"}, SettingError),
@@ -118,7 +118,7 @@ def test_options_that_ended_in_raw_errors() -> None:
     assert made(search, learning_rate={"": np.float32(0.5)}).learning_rate == {"": 0.5}
 
 
-def test_a_record_of_the_users_own_is_held_to_its_annotations() -> None:
+def test_a_users_own_record_is_checked_against_its_annotations() -> None:
     @dataclass(frozen=True)
     class Own(Inference):
         sweeps: int = 3

@@ -1,4 +1,4 @@
-"""Pathfinder's Gaussians, and what starts from them: chains and guides on posteriors whose mode says little."""
+"""Pathfinder's Gaussians, and the chains and guides that start from them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCHOOLS = {
 
 
 def test_the_gaussian_of_a_path_is_the_lbfgs_inverse_hessian() -> None:
-    """Against the product form of the update (Nocedal & Wright 2006, equation 7.16), pair by pair."""
+    """The reference is the product form of the update (Nocedal & Wright 2006, equation 7.16)."""
     generator = torch.Generator().manual_seed(0)
     p = 5
     A = torch.randn(p, p, generator=generator, dtype=F64)
@@ -48,20 +48,20 @@ def test_the_gaussian_of_a_path_is_the_lbfgs_inverse_hessian() -> None:
         torch.randn(p, generator=generator, dtype=F64),
         torch.randn(p, generator=generator, dtype=F64),
     )
-    found = _gaussian(z, slope, variances, pairs)
-    assert found is not None
-    root = found.root()
+    result = _gaussian(z, slope, variances, pairs)
+    assert result is not None
+    root = result.root()
     assert torch.allclose(root @ root.mT, inverse, rtol=1e-9, atol=1e-9)
-    assert torch.allclose(found.mean, z + inverse @ slope)
+    assert torch.allclose(result.mean, z + inverse @ slope)
     e = torch.randn(4, p, generator=generator, dtype=F64)
-    expected = dist.MultivariateNormal(found.mean, covariance_matrix=inverse).log_prob(
-        found.draw(e)
+    expected = dist.MultivariateNormal(result.mean, covariance_matrix=inverse).log_prob(
+        result.draw(e)
     )
-    assert torch.allclose(found.log_prob(found.draw(e)), expected)
+    assert torch.allclose(result.log_prob(result.draw(e)), expected)
 
 
 def test_a_mode_at_infinity_does_not_mislead_a_path() -> None:
-    """The centred schools have endless density where tau is 0; L-BFGS runs there, and the best Gaussian lies on the way."""
+    """The centred schools have infinite density at tau = 0, to which L-BFGS runs."""
     target = Target(Program(eight_schools_centred), SCHOOLS)
     best = best_on_path(target, target.start(0, 1.0), 0, 200)
     assert isinstance(best, PathGaussian)
@@ -76,7 +76,7 @@ def test_a_mode_at_infinity_does_not_mislead_a_path() -> None:
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
 @pytest.mark.parametrize("program", [eight_schools, eight_schools_centred])
 def test_guides_start_well_where_laplace_is_poor(program: Any) -> None:
-    """Both methods end within a tenth of a nat of one another; each used to stop more than a nat short of the other's end."""
+    """Both methods end within a tenth of a nat of each other."""
     elbos = [
         ppgp.fit(
             program,
@@ -120,7 +120,7 @@ def test_an_improper_posterior_is_named(how: Any) -> None:
         ppgp.fit(unused, {"y": y}, how.quick(), progress=False)
 
 
-def test_no_finite_gaussian_is_said() -> None:
+def test_a_path_without_a_finite_gaussian_raises() -> None:
     def steps() -> None:
         x = pyro.sample("x", dist.Normal(torch.zeros(2, dtype=F64), 1.0).to_event(1))
         pyro.factor("never", torch.where(x.square().sum() < 1e-12, 0.0, -torch.inf))

@@ -1,4 +1,4 @@
-"""NUTS against published posteriors: every mean and sd within four Monte Carlo standard errors, theirs and ours together."""
+"""NUTS against published posteriors: means and sds agree within four joint standard errors."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ pytestmark = [pytest.mark.data("posteriordb", "german_credit"), pytest.mark.slow
 
 
 def worst(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> tuple[float, str]:
-    """The largest difference of a mean or sd, in joint standard errors."""
-    found = []
+    """Return the largest difference of a mean or sd, in joint standard errors."""
+    result = []
     for name, y in theirs.items():
         x = ours[name]
         for quantity, of in (("mean", np.mean), ("sd", lambda v: np.std(v, ddof=1))):
             error = np.hypot(diagnostics.mcse(x, quantity), diagnostics.mcse(y, quantity))
-            found.append((abs(float(of(x)) - float(of(y))) / error, f"{quantity} of {name}"))
-    return max(found)
+            result.append((abs(float(of(x)) - float(of(y))) / error, f"{quantity} of {name}"))
+    return max(result)
 
 
 def published(name: str, data_dir: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Arguments of the program, and the reference draws {site: [chain, draw, *event]}."""
+    """Return the arguments of a program, and reference draws {site: [chain, draw, *event]}."""
     folder = data_dir / "posteriordb"
     data = json.loads((folder / f"{name}.data.json").read_text())
     raw = np.load(folder / f"{name}.draws.npz")
@@ -56,7 +56,7 @@ def published(name: str, data_dir: Path) -> tuple[dict[str, Tensor], dict[str, T
 
 
 def among(posterior: Posterior, names: Iterable[str]) -> Posterior:
-    """With the sites that were published."""
+    """Return the posterior with only these sites."""
     return replace(posterior, draws={k: posterior.draws[k] for k in names})
 
 
@@ -92,19 +92,19 @@ VERDICTS = {
 def test_the_verdict_on_full_rank_vi_is_what_the_reference_supports(
     name: str, method: str, data_dir: Path
 ) -> None:
-    """The centred eight schools have the posterior of the non-centred file: tau has tails that no Gaussian has."""
+    """The centred eight schools have the posterior of the non-centred file."""
     args, reference = published(SCHOOLS if name == "centred" else name, data_dir)
     program = eight_schools_centred if name == "centred" else PROGRAMS[name]
     how = inference.SVI("multivariate_normal", method=method, draws=4000)
     posterior = among(ppgp.fit(program, args, how, seed=1, progress=False), reference)
     standard = replace(posterior, draws=reference, how=inference.NUTS(chains=10), stats={})
-    found = ppgp.compare({"vi": posterior}, reference=standard)
-    print(f"{method} VI on {name}: {found.verdicts['vi']}, {found.reasons['vi']}")
-    assert found.verdicts["vi"] == VERDICTS[name], found.reasons["vi"]
+    result = ppgp.compare({"vi": posterior}, reference=standard)
+    print(f"{method} VI on {name}: {result.verdicts['vi']}, {result.reasons['vi']}")
+    assert result.verdicts["vi"] == VERDICTS[name], result.reasons["vi"]
 
 
 def test_the_verdict_follows_the_reference_on_the_schools(data_dir: Path) -> None:
-    """Non-centred: every scalar's verdict is the one that its own differences support, whichever they are."""
+    """Every scalar of the non-centred schools gets the verdict that its differences support."""
     args, reference = published(SCHOOLS, data_dir)
     posterior = among(
         ppgp.fit(
@@ -113,14 +113,14 @@ def test_the_verdict_follows_the_reference_on_the_schools(data_dir: Path) -> Non
         reference,
     )
     standard = replace(posterior, draws=reference, how=inference.NUTS(chains=10), stats={})
-    found = ppgp.compare({"vi": posterior}, reference=standard)
+    result = ppgp.compare({"vi": posterior}, reference=standard)
     theirs = dict(diagnostics.scalars(reference))
-    for row in found.latents.itertuples():
+    for row in result.latents.itertuples():
         x = dict(diagnostics.scalars(posterior.draws))[row.site]
         y = theirs[row.site]
         assert row.difference == pytest.approx((x.mean() - y.mean()) / y.std(ddof=1))
         assert row.ratio == pytest.approx(x.std(ddof=1) / y.std(ddof=1))
-        errors = verdicts.standard_errors(6 * (len(found.latents) + len(found.joint)))
+        errors = verdicts.standard_errors(6 * (len(result.latents) + len(result.joint)))
         off = abs(row.difference) - errors * row.difference_error > 0.1
         assert (row.verdict == "do not use") == off
 
@@ -151,7 +151,7 @@ def credit(german: tuple[Dataset, dict[str, np.ndarray]]) -> dict[str, Posterior
 def test_german_credit(
     german: tuple[Dataset, dict[str, np.ndarray]], credit: dict[str, Posterior]
 ) -> None:
-    """Their draws are independent enough that the error of an sd is sd / sqrt(2 n), with n from their error of the mean."""
+    """The error of a published sd is sd / sqrt(2 n), with n from the error of their mean."""
     reference = german[1]
     draws = credit["nuts"].draws
     both = torch.cat([draws["weight"], draws["bias"].unsqueeze(-1)], -1).numpy()
@@ -173,7 +173,7 @@ def test_german_credit(
 
 
 def laplace_is_off(credit: dict[str, Posterior], reference: dict[str, np.ndarray]) -> None:
-    """The mode lies 0.417 sd from the published mean (exact but for their standard error), and compare says so within its own."""
+    """The mode lies 0.417 sd from the published mean, and compare reports that difference."""
     sd = reference["IDENTITY_STANDARD_DEVIATION"]
     shift = (credit["laplace"].stats["mode"].numpy() - reference["IDENTITY_MEAN"]) / sd
     worst_site = int(np.abs(shift).argmax())
@@ -187,10 +187,11 @@ def laplace_is_off(credit: dict[str, Posterior], reference: dict[str, np.ndarray
         "laplace": "do not use",
         "nuts": "reference",
     }
-    found = comparison.latents[comparison.latents["name"] == "laplace"]
-    largest = found.loc[found["difference"].abs().idxmax()]
+    result = comparison.latents[comparison.latents["name"] == "laplace"]
+    largest = result.loc[result["difference"].abs().idxmax()]
     print(
-        f"Laplace: {largest['site']} {largest['difference']:.2f} sd off; smallest ratio of sds {found['ratio'].min():.3f}"
+        f"Laplace: {largest['site']} {largest['difference']:.2f} sd off; "
+        f"smallest ratio of sds {result['ratio'].min():.3f}"
     )
     assert abs(largest["difference"]) == pytest.approx(
         abs(shift[worst_site]), abs=LIMIT * largest["difference_error"]

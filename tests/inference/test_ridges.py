@@ -1,4 +1,4 @@
-"""Wide proper priors along a ridge that the data do not see: the Laplace approximation of a Gaussian posterior is exact all the same."""
+"""The Laplace approximation of a Gaussian posterior is exact along a ridge with a wide prior."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def ridge(sites: int, sd: float) -> Callable[[Tensor], None]:
 
 @pytest.mark.parametrize("sites", [2, 3])
 @pytest.mark.parametrize("sd", [1e3, 1e5, 1e7])
-def test_the_spread_along_a_ridge_is_the_priors(sites: int, sd: float) -> None:
+def test_the_spread_along_a_ridge_is_that_of_the_prior(sites: int, sd: float) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = ppgp.fit(ridge(sites, sd), {"y": Y}, inference.Laplace(draws=50), progress=False)
+        result = ppgp.fit(ridge(sites, sd), {"y": Y}, inference.Laplace(draws=50), progress=False)
     prior = sd**2 * torch.eye(sites, dtype=torch.float64)
-    gain = prior.sum(1) / (sites * sd**2 + 1 / len(Y))  # what the mean of y says
+    gain = prior.sum(1) / (sites * sd**2 + 1 / len(Y))  # the information in the mean of y
     exact = prior - torch.outer(gain, prior.sum(0))
     torch.testing.assert_close(
-        found.stats["covariance"].diagonal(), exact.diagonal(), rtol=1e-3, atol=0
+        result.stats["covariance"].diagonal(), exact.diagonal(), rtol=1e-3, atol=0
     )
     one = torch.ones(sites, dtype=torch.float64)
-    along = one @ found.stats["covariance"] @ one
+    along = one @ result.stats["covariance"] @ one
     if sd < 1e6:  # beyond, the sum of entries of 1e14 has no digits left for 0.02
         torch.testing.assert_close(
             along, torch.tensor(1 / 50, dtype=torch.float64), rtol=0.02, atol=0
@@ -52,10 +52,10 @@ def test_the_spread_along_a_ridge_is_the_priors(sites: int, sd: float) -> None:
     evidence = evidence - 0.5 * (
         torch.log1p(torch.tensor(50.0 * sites * sd**2)) + 50 * torch.log(torch.tensor(2 * torch.pi))
     )
-    assert found.stats["log_evidence"] == pytest.approx(float(evidence), abs=1e-2)
+    assert result.stats["log_evidence"] == pytest.approx(float(evidence), abs=1e-2)
 
 
-def test_a_ridge_that_is_no_parabola_is_not_measured_as_one() -> None:
+def test_a_ridge_that_is_no_parabola_gets_a_note() -> None:
     def program(y: Tensor) -> None:
         a, b = (
             pyro.sample(name, dist.StudentT(1.0, torch.zeros((), dtype=torch.float64), 1e6))

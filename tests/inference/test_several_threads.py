@@ -1,4 +1,7 @@
-"""Fits and predictions in several threads of Python are those of one thread. In processes of their own, without the suite's limits."""
+"""Fits and predictions in several threads of Python equal those of one thread.
+
+The tests run in processes of their own, without the limits of the suite.
+"""
 
 from __future__ import annotations
 
@@ -51,11 +54,14 @@ def fitted(job):
     prediction = posterior.predict(**({"x": data.X[:, 0]} if callable(job[0]) else {"X": data.X}))
     if isinstance(prediction, dict):
         prediction = prediction["y"]
-    return {**posterior.draws, **posterior.params, "y": prediction.sample(3, seed=1)}, posterior.warnings
+    numbers = {**posterior.draws, **posterior.params, "y": prediction.sample(3, seed=1)}
+    return numbers, posterior.warnings
 
 
 def same(a, b):
-    return a[1] == b[1] and a[0].keys() == b[0].keys() and all(torch.equal(a[0][k], b[0][k]) for k in a[0])
+    if a[1] != b[1] or a[0].keys() != b[0].keys():
+        return False
+    return all(torch.equal(a[0][k], b[0][k]) for k in a[0])
 
 
 alone = [fitted(job) for job in jobs]
@@ -64,12 +70,16 @@ with ThreadPoolExecutor(4) as pool:
     together = list(pool.map(fitted, jobs * 2))
 print(*(same(a, b) for a, b in zip(alone * 2, together)))
 print(all(same(fitted(job), a) for job, a in zip(jobs, alone)))
-print(warnings.filters == filters, torch.equal(stream, torch.get_rng_state()), len(pyro.poutine.runtime._PYRO_STACK))
+print(
+    warnings.filters == filters,
+    torch.equal(stream, torch.get_rng_state()),
+    len(pyro.poutine.runtime._PYRO_STACK),
+)
 print(len(pyro.get_param_store()))
 """
 
 
-def test_fits_at_once_are_those_alone() -> None:
+def test_concurrent_fits_equal_single_ones() -> None:
     assert printed(PROGRAMS + FITS) == ["True"] * 12 + ["True", "True", "True", "0", "0"]
 
 
@@ -78,7 +88,10 @@ posteriors = {
     "line": ppgp.fit(line, arguments, inference.Laplace(draws=20), progress=False),
     "gp": ppgp.fit(models.GP(), data, inference.Laplace(draws=20), progress=False),
     "network": ppgp.fit(
-        models.GP(kernels.Deep(kernels.networks.MLP((8,), 2), kernels.RBF())), data, inference.MAP(steps=3), progress=False
+        models.GP(kernels.Deep(kernels.networks.MLP((8,), 2), kernels.RBF())),
+        data,
+        inference.MAP(steps=3),
+        progress=False,
     ),
 }
 
@@ -94,12 +107,12 @@ stream = torch.get_rng_state()
 for name in posteriors:
     alone = drawn(name)
     with ThreadPoolExecutor(8) as pool:
-        print(sum(not torch.equal(alone, found) for found in pool.map(drawn, [name] * 200)))
+        print(sum(not torch.equal(alone, result) for result in pool.map(drawn, [name] * 200)))
 print(torch.equal(stream, torch.get_rng_state()))
 """
 
 
-def test_draws_from_predictions_in_eight_threads_are_those_alone() -> None:
+def test_draws_from_predictions_in_eight_threads_equal_those_of_one() -> None:
     assert printed(PROGRAMS + PREDICTIONS) == ["0", "0", "0", "True"]
 
 
@@ -162,7 +175,8 @@ inside.wait()
 child = os.fork()
 if not child:
     fitted = ppgp.fit(program, {"y": torch.full((100,), 5.0)}, ppgp.inference.MAP(), progress=False)
-    print(round(float(fitted.draws["m"].mean()), 1), len(pyro.poutine.runtime._PYRO_STACK), flush=True)
+    stack = pyro.poutine.runtime._PYRO_STACK
+    print(round(float(fitted.draws["m"].mean()), 1), len(stack), flush=True)
     os._exit(0)
 os.waitpid(child, 0)
 over.set()

@@ -1,4 +1,4 @@
-"""Several starts: a likelihood with two peaks, found on a grid without the search; what is said of rivals, and of lone modes."""
+"""Several starts, on a likelihood whose two peaks are known from a grid, and their warnings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ RIVALS = "2 modes within 3 nats"
 
 
 def peaks() -> list[tuple[float, float, float]]:
-    """(log likelihood, log lengthscale, log noise) of every grid point that is above its eight neighbours, best first."""
+    """Return the peaks of the likelihood on a grid, best first.
+
+    Each is (log likelihood, log lengthscale, log noise).
+    """
     data = DATA.standardised()[0]
     apart = (data.X - data.X.mT).square()
     ell, noise = np.meshgrid(np.linspace(-4, 2, 121), np.linspace(-6, 2, 161), indexing="ij")
@@ -76,7 +79,7 @@ def test_both_peaks_of_a_gp_are_found_and_the_higher_is_the_answer() -> None:
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
 def test_laplace_expands_around_the_higher_peak_too() -> None:
-    """Of the density with its Jacobian, which Laplace climbs; the usual start leads to the lower one."""
+    """The peaks are those of the density with its Jacobian; the usual start leads to the lower."""
     wide = priors.LogNormal(0.0, 3.5)
     model = models.GP(kernels.RBF(variance=SILL, lengthscale=wide), noise=wide)
     one, many = (
@@ -84,13 +87,13 @@ def test_laplace_expands_around_the_higher_peak_too() -> None:
         for k in (1, SEVERAL)
     )
     target = Target(many.model, many.data)
-    low, high = (float(target.value_and_grad(found.stats["mode"])[0]) for found in (one, many))
+    low, high = (float(target.value_and_grad(result.stats["mode"])[0]) for result in (one, many))
     assert high == pytest.approx(float(many.stats["end_log_densities"].max()), abs=1e-6)
     assert high > low + 0.1
     assert len(many.stats["ends"]) == SEVERAL
 
 
-def test_no_more_searches_are_made_where_the_first_end_alike() -> None:
+def test_searches_stop_once_the_first_five_end_alike() -> None:
     x = torch.linspace(-3, 3, 40, dtype=torch.float64)
     noise = 0.1 * torch.randn(40, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     plain = Dataset(x[:, None], torch.sin(2 * x) + noise)
@@ -106,8 +109,8 @@ def test_no_more_searches_are_made_where_the_first_end_alike() -> None:
     )
 
 
-def test_a_flat_sill_and_a_flat_range_begin_where_the_rows_are() -> None:
-    """Metres and squared milligrams: a sill of 1 and a range of 1 are no beginning."""
+def test_flat_sills_and_ranges_start_on_the_scale_of_the_rows() -> None:
+    """In metres and squared milligrams, a sill of 1 and a range of 1 are no useful start."""
     generator = torch.Generator().manual_seed(0)
     X = 5000 * torch.rand(30, 2, generator=generator, dtype=torch.float64)
     y = (
@@ -136,7 +139,7 @@ def test_a_flat_sill_and_a_flat_range_begin_where_the_rows_are() -> None:
         assert 0 < values["nugget"] < float(y.var())
 
 
-def test_the_same_seed_has_the_same_ends_and_another_has_others() -> None:
+def test_the_ends_depend_on_the_seed_alone() -> None:
     recipe = models.GP()
     target = Target(recipe, DATA.standardised()[0])
     assert torch.equal(from_prior(target, 3), from_prior(target, 3))
@@ -147,7 +150,7 @@ def test_the_same_seed_has_the_same_ends_and_another_has_others() -> None:
     assert torch.equal(a.stats["ends"], b.stats["ends"])
 
 
-def test_starts_have_the_law_of_the_prior_on_the_unconstrained_scale() -> None:
+def test_starts_follow_the_prior_on_the_unconstrained_scale() -> None:
     target = Target(
         models.GP(kernels.RBF(1.0, priors.LogNormal(0.7, 0.4)), noise=0.1), DATA.standardised()[0]
     )
@@ -160,7 +163,7 @@ def test_starts_have_the_law_of_the_prior_on_the_unconstrained_scale() -> None:
     assert abs(float(away.std()) - 4 / 12**0.5) < 0.15
 
 
-def test_a_lone_mode_and_a_straight_ridge_are_not_called_several() -> None:
+def test_a_single_mode_and_a_straight_ridge_give_no_warning() -> None:
     X = torch.randn(40, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     data = Dataset(
         X,
@@ -170,7 +173,7 @@ def test_a_lone_mode_and_a_straight_ridge_are_not_called_several() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ppgp.fit(models.LinearRegression(), data, inference.MAP(starts=4), progress=False)
-        # the second column tells nothing: under a flat prior its lengthscale ends anywhere far out
+        # the second column is irrelevant: under a flat prior its lengthscale has no finite mode
         ridge = models.GP(
             kernels.ARD(kernels.RBF(variance=1.0, lengthscale=priors.Flat())), noise=0.1
         )
@@ -180,25 +183,25 @@ def test_a_lone_mode_and_a_straight_ridge_are_not_called_several() -> None:
     assert float(ends[:, 1].max() - ends[:, 1].min()) > 0.5
 
 
-def test_mirrored_modes_of_a_program_are_named() -> None:
+def test_mirrored_modes_of_a_program_are_reported() -> None:
     def program(y: Tensor) -> None:
         a = pyro.sample("a", dist.Normal(0.0, 3.0))
         pyro.sample("y", dist.Normal(a**2, 1.0), obs=y)
 
     with pytest.warns(ConvergenceWarning, match=RIVALS):
-        found = ppgp.fit(
+        result = ppgp.fit(
             program,
             {"y": torch.tensor(4.0)},
             inference.MAP(starts=10),
             progress=False,
             init=torch.tensor([1.0]),
         )
-    ends = found.stats["ends"][:, 0]
+    ends = result.stats["ends"][:, 0]
     assert set(ends.sign().tolist()) == {-1.0, 1.0}
     assert float(ends.abs().std()) < 1e-3
 
 
-def test_networks_begin_where_they_are() -> None:
+def test_networks_start_at_their_own_weights() -> None:
     from ppgp import networks
 
     recipe = models.GP(kernels.Deep(networks.MLP((4,), 2), kernels.RBF()))
@@ -212,7 +215,7 @@ def test_networks_begin_where_they_are() -> None:
     assert not torch.equal(z, origin)
 
 
-def test_no_starts_are_refused() -> None:
+def test_zero_starts_are_refused() -> None:
     with pytest.raises(SettingError, match="starts of MAP"):
         inference.MAP(starts=0)
 
@@ -221,8 +224,11 @@ def test_no_starts_are_refused() -> None:
 @pytest.mark.filterwarnings(
     "ignore::ppgp.errors.ConvergenceWarning"
 )  # several starts end apart, and say so
-def test_the_wrong_way_across_the_meuse_is_left_again(data_dir: Path) -> None:
-    """Zinc by REML: no anisotropy is a mode some 5 nats below that along the river; a search begun there never leaves it."""
+def test_several_starts_find_the_anisotropy_of_the_meuse(data_dir: Path) -> None:
+    """Zinc by REML: isotropy is a mode some 5 nats below the anisotropy along the river.
+
+    A search that starts there stays there.
+    """
     import pandas as pd
 
     frame = pd.read_csv(data_dir / "kriging" / "meuse.csv")
@@ -248,7 +254,7 @@ def test_the_wrong_way_across_the_meuse_is_left_again(data_dir: Path) -> None:
 
 
 def wiggly(seed: int) -> Dataset:
-    """20 rows of a smooth function of lengthscale 0.25 on a slope, with little noise."""
+    """Return 20 rows of a smooth function of lengthscale 0.25 on a slope, with little noise."""
     random = np.random.default_rng(seed)
     x = np.sort(random.normal(0.0, 0.8, 20))
     K = np.exp(-0.5 * ((x[:, None] - x) / 0.25) ** 2) + 1e-8 * np.eye(20)
@@ -261,20 +267,20 @@ WIDE = priors.LogNormal(0.0, 5.0)
 LIKELIHOOD = models.GP(kernels.RBF(FLAT, FLAT), noise=FLAT, mean=FLAT)
 
 
-def test_flat_priors_are_searched_from_several_starts_and_the_ends_are_told() -> None:
-    """From 1 on the standardised scale the search calls nearly all of it noise, 6.9 nats below the best of 40 starts."""
+def test_flat_priors_get_several_starts_and_a_warning_about_the_ends() -> None:
+    """From 1 on the standardised scale, the search ends 6.9 nats below the best of 40 starts."""
     data = wiggly(12)
     one = ppgp.fit(LIKELIHOOD, data, inference.MAP(starts=1), progress=False)
     with pytest.warns(ConvergenceWarning, match="ended apart"):
-        found = ppgp.fit(LIKELIHOOD, data, inference.MAP(), progress=False)
-    heights = found.stats["end_log_densities"]
-    assert len(heights) == len(found.stats["losses_of_starts"]) > 4
-    assert found.stats["log_density"] == float(heights.max())
-    assert found.stats["log_density"] - one.stats["log_density"] == pytest.approx(6.86, abs=0.02)
-    assert float(found.draws["noise"]) < 0.1 * float(one.draws["noise"])
-    lowest = [-float(losses.min()) for losses in found.stats["losses_of_starts"]]
+        result = ppgp.fit(LIKELIHOOD, data, inference.MAP(), progress=False)
+    heights = result.stats["end_log_densities"]
+    assert len(heights) == len(result.stats["losses_of_starts"]) > 4
+    assert result.stats["log_density"] == float(heights.max())
+    assert result.stats["log_density"] - one.stats["log_density"] == pytest.approx(6.86, abs=0.02)
+    assert float(result.draws["noise"]) < 0.1 * float(one.draws["noise"])
+    lowest = [-float(losses.min()) for losses in result.stats["losses_of_starts"]]
     assert heights.tolist() == pytest.approx(lowest, abs=1e-9)
-    assert any("ended apart" in sentence and "6.9" in sentence for sentence in found.warnings)
+    assert any("ended apart" in sentence and "6.9" in sentence for sentence in result.warnings)
 
 
 @pytest.mark.parametrize(
@@ -291,12 +297,12 @@ def test_flat_priors_are_searched_from_several_starts_and_the_ends_are_told() ->
         (
             models.GP(mean=priors.Normal(0.0, 1e3)),
             False,
-        ),  # on the line a wide prior leaves no scale open
+        ),  # a wide prior on the real line leaves no scale open
         (models.LogisticRegression(FLAT, FLAT), False),  # one mode
     ],
     ids=repr,
 )
-def test_several_starts_are_for_priors_that_leave_a_scale_open(
+def test_priors_that_leave_a_scale_open_get_several_starts(
     model: models.Model, several: bool
 ) -> None:
     from ppgp.inference.optimise.multistart import default_starts
@@ -307,25 +313,25 @@ def test_several_starts_are_for_priors_that_leave_a_scale_open(
     assert default_starts(target, target.origin()) == 1
 
 
-def test_a_program_with_a_wide_prior_is_searched_from_several_starts() -> None:
+def test_a_program_with_a_wide_prior_gets_several_starts() -> None:
     def program(y: Tensor) -> None:
         scale = pyro.sample("scale", dist.LogNormal(0.0, 5.0))
         pyro.sample("y", dist.Normal(0.0, scale).expand([3]).to_event(1), obs=y)
 
-    found = ppgp.fit(
+    result = ppgp.fit(
         program, {"y": torch.tensor([1.0, -2.0, 3.0])}, inference.MAP(), progress=False
     )
-    assert len(found.stats["ends"]) > 4
+    assert len(result.stats["ends"]) > 4
 
 
 def test_a_member_of_an_ensemble_makes_one_search() -> None:
-    found = ppgp.fit(LIKELIHOOD, wiggly(12), inference.Ensemble(members=3), progress=False)
-    assert found.stats["log_density"].shape == (3,)
-    assert "ends" not in found.stats
-    assert not any("ended apart" in sentence for sentence in found.warnings)
+    result = ppgp.fit(LIKELIHOOD, wiggly(12), inference.Ensemble(members=3), progress=False)
+    assert result.stats["log_density"].shape == (3,)
+    assert "ends" not in result.stats
+    assert not any("ended apart" in sentence for sentence in result.warnings)
 
 
-def test_starts_of_a_wide_prior_lie_around_its_middle() -> None:
+def test_starts_of_a_wide_prior_lie_around_its_median() -> None:
     target = Target(models.GP(noise=priors.LogNormal(4.0, 30.0)), wiggly(1).standardised()[0])
     z = torch.stack([target.slices["noise"].of(from_prior(target, i)) for i in range(60)])
     assert float((z - 4.0).abs().max()) <= 2

@@ -42,7 +42,7 @@ def fitted(**options: Any) -> tuple[ppgp.Posterior, Tensor]:
 
 
 def test_a_full_covariance_reaches_the_evidence() -> None:
-    """The posterior is Gaussian, so log p - log q is one number in the limit."""
+    """The posterior is Gaussian, so that log p - log q is constant in the limit."""
     posterior, draws = fitted()
     gap = posterior.stats["lp"] - posterior.stats["log_q"]
     error = float(gap.std()) / math.sqrt(gap.numel())
@@ -52,8 +52,11 @@ def test_a_full_covariance_reaches_the_evidence() -> None:
     assert bool(((draws.mean(0) - POSTERIOR_MEAN).abs() < 5 * errors + 0.01).all())
 
 
-def test_a_mean_field_has_the_best_diagonal_and_the_bound_that_goes_with_it() -> None:
-    """For a Gaussian with precision P the best factors have variance 1 / P_ii; the bound falls short by their KL."""
+def test_a_mean_field_guide_reaches_the_best_diagonal_and_its_bound() -> None:
+    """For a Gaussian with precision P, the best factors have variance 1 / P_ii.
+
+    The bound is below the evidence by their KL divergence.
+    """
     posterior, draws = fitted(guide="normal")
     precision = torch.linalg.inv(COVARIANCE)
     assert torch.allclose(
@@ -67,10 +70,10 @@ def test_a_mean_field_has_the_best_diagonal_and_the_bound_that_goes_with_it() ->
 
 
 @quiet
-def test_mini_batches_find_the_posterior_mean() -> None:
+def test_mini_batches_reach_the_posterior_mean() -> None:
     _, draws = fitted(batch_size=10, steps=6000, patience=3000, learning_rate=0.01)
     sd = COVARIANCE.diagonal().sqrt()
-    # the optimiser's own jitter is a third of a posterior sd, at ten rows of thirty a step
+    # the jitter of the optimiser is a third of a posterior sd, at ten of thirty rows per step
     assert bool(
         ((draws.mean(0) - POSTERIOR_MEAN).abs() < sd / 3 + 4 * sd / math.sqrt(len(draws))).all()
     )
@@ -79,14 +82,14 @@ def test_mini_batches_find_the_posterior_mean() -> None:
 
 
 def own_guide(X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> None:
-    """Named after the sites; the exact posterior is within its reach."""
+    """A mean-field guide, which can represent the exact posterior."""
     loc = pyro.param("loc", torch.zeros(3, dtype=X.dtype))
     scale = pyro.param("scale", 0.1 * torch.ones(3, dtype=X.dtype), constraint=constraints.positive)
     pyro.sample("weight", dist.Normal(loc[:2], scale[:2]).to_event(1))
     pyro.sample("bias", dist.Normal(loc[2], scale[2]))
 
 
-@quiet  # its ELBO, of two draws a step, may still be rising
+@quiet  # its ELBO, from two draws per step, may still be rising
 def test_a_guide_of_the_users_own_is_the_mean_field_it_describes() -> None:
     posterior, draws = fitted(guide=own_guide, steps=3000, patience=1000, particles=2)
     best = torch.linalg.inv(COVARIANCE).diagonal().rsqrt()
@@ -114,14 +117,14 @@ def test_every_kind_of_guide_gives_draws_of_the_right_shape_and_dtype(guide: Any
 
 
 @quiet
-def test_a_flow_that_ends_below_the_gaussian_guide_says_so() -> None:
-    """It could be that Gaussian, which is the posterior here."""
+def test_a_flow_with_a_lower_elbo_than_a_gaussian_warns() -> None:
+    """The flow could represent that Gaussian, which is the posterior here."""
     posterior, _ = fitted(guide="iaf", steps=100, draws=50)
     assert any("Gaussian" in sentence for sentence in posterior.warnings)
     assert posterior.stats["elbo"] < EVIDENCE - 1
 
 
-def test_it_stops_when_the_bound_has_not_risen_for_as_long_as_its_patience() -> None:
+def test_it_stops_once_the_bound_has_not_risen_for_patience_steps() -> None:
     posterior, _ = fitted(steps=5000, patience=50)
     assert 100 <= len(posterior.stats["elbo_history"]) < 5000
 

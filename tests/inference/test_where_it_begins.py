@@ -1,4 +1,4 @@
-"""A fit begins where another ended, also where that had other sites beside, or only some of them."""
+"""Starting a fit at the posterior of another, which may have more sites or fewer."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ def at(model: models.Model, init: Posterior) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
-def test_a_deep_kernel_goes_on_from_its_network_and_hyperparameters() -> None:
-    found = ended(DEEP, inference.MAP("adam", steps=5))
-    begin = at(DEEP, found)
-    assert begin.keys() == found.theta.keys()
-    for name, value in found.theta.items():
+def test_a_deep_kernel_starts_from_the_network_and_hyperparameters_of_init() -> None:
+    result = ended(DEEP, inference.MAP("adam", steps=5))
+    begin = at(DEEP, result)
+    assert begin.keys() == result.theta.keys()
+    for name, value in result.theta.items():
         torch.testing.assert_close(begin[name].reshape(-1), value.reshape(-1))
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
-def test_a_deep_kernel_takes_hyperparameters_from_a_gp_and_its_own_network_stays() -> None:
-    found = ended(PLAIN, inference.MAP(steps=5))
-    begin, own = at(DEEP, found), Target(DEEP, DATA, optimise_params=True)
+def test_a_deep_kernel_takes_hyperparameters_from_a_gp_and_keeps_its_network() -> None:
+    result = ended(PLAIN, inference.MAP(steps=5))
+    begin, own = at(DEEP, result), Target(DEEP, DATA, optimise_params=True)
     origin = own.constrain(own.origin())
     for name, value in begin.items():
         torch.testing.assert_close(
-            value, found.theta[name][0] if name in found.theta else origin[name]
+            value, result.theta[name][0] if name in result.theta else origin[name]
         )
 
 
-def test_a_mean_over_draws_is_on_the_unconstrained_scale() -> None:
-    found = ended(PLAIN, inference.Laplace(draws=50))
-    torch.testing.assert_close(at(PLAIN, found)["noise"], found.theta["noise"].log().mean().exp())
+def test_the_start_is_the_mean_of_the_draws_on_the_unconstrained_scale() -> None:
+    result = ended(PLAIN, inference.Laplace(draws=50))
+    torch.testing.assert_close(at(PLAIN, result)["noise"], result.theta["noise"].log().mean().exp())
 
 
-def test_a_posterior_of_something_else_is_refused() -> None:
+def test_a_posterior_without_common_sites_is_refused() -> None:
     other = ended(models.LinearRegression(), inference.MAP())
     with pytest.raises(
         NotApplicable,

@@ -1,4 +1,4 @@
-"""Chains in forked processes: the draws of chains one after the other, their failures said here, none left behind."""
+"""Chains in forked processes: same draws, errors raised in the parent, no child left behind."""
 
 from __future__ import annotations
 
@@ -27,21 +27,23 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
-def test_forked_chains_are_those_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forked_chains_equal_those_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     data = ppgp.load("diabetes").rows(slice(0, 60))
     how = NUTS(draws=50, warmup=50, chains=3)
-    found = []
+    posteriors = []
     for fork in (True, False):
         monkeypatch.setattr(nutpie_chains, "can_fork", lambda fork=fork: fork)
         monkeypatch.setattr(nutpie_chains, "available_cores", lambda: 2)
-        found.append(ppgp.fit(ppgp.models.LinearRegression(), data, how, seed=3, progress=False))
-    for name, draws in found[0].draws.items():
-        assert torch.equal(draws, found[1].draws[name])
-    assert torch.equal(found[0].stats["n_steps"], found[1].stats["n_steps"])
+        posteriors.append(
+            ppgp.fit(ppgp.models.LinearRegression(), data, how, seed=3, progress=False)
+        )
+    for name, draws in posteriors[0].draws.items():
+        assert torch.equal(draws, posteriors[1].draws[name])
+    assert torch.equal(posteriors[0].stats["n_steps"], posteriors[1].stats["n_steps"])
 
 
 def gone(pids: list[int], seconds: float = 30.0) -> bool:
-    """Whether they end; what has ended and is not yet fetched counts."""
+    """Whether processes end; a zombie counts as ended."""
 
     def alive(pid: int) -> bool:
         try:
@@ -91,7 +93,7 @@ def test_every_job_is_done_and_reports() -> None:
     ],
     ids=repr,
 )
-def test_what_a_child_raises_is_raised_here(error: Exception) -> None:
+def test_errors_of_a_child_are_raised_in_the_parent(error: Exception) -> None:
     def work(job: int, report: object) -> None:
         raise error
 
@@ -101,7 +103,7 @@ def test_what_a_child_raises_is_raised_here(error: Exception) -> None:
     assert type(error).__name__ in str(caught.value) or str(caught.value) == str(error)
 
 
-def test_a_child_that_dies_is_said() -> None:
+def test_a_dead_child_raises() -> None:
     def work(job: int, report: object) -> None:
         os._exit(3)
 
@@ -114,7 +116,7 @@ def test_a_child_that_dies_is_said() -> None:
 def test_no_child_outlives_its_parent(
     number: signal.Signals, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The parent reads one report of each child and then no more, so that they wait in a write."""
+    """The parent reads one report of each child and then stops, so that the children block."""
     if way == "pipe":
         monkeypatch.setattr(forked_workers, "end_with_parent", lambda: None)
     context = multiprocessing.get_context("fork")
@@ -149,7 +151,7 @@ def test_no_child_outlives_its_parent(
 
 @pytest.mark.usefixtures("listening")
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
-def test_ctrl_c_keeps_what_forked_chains_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_keeps_the_draws_of_forked_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nutpie_chains, "can_fork", lambda: True)
     monkeypatch.setattr(nutpie_chains, "available_cores", lambda: 2)
     started, pressed = time.monotonic(), list[float]()
