@@ -78,6 +78,7 @@ KERNELS: dict[str, kernels.Kernel] = {
     "variogram": LinearVariogram(2.0) + Constant(900.0) + White(0.3),
     "rough": Exponential(30.0, 4.0) + Spherical(9.0, 40.0),
 }
+
 LABELS = Dataset(DATA.X, (DATA.y > 50).double())
 CLASSES = Dataset(DATA.X, (DATA.y > 45).double() + (DATA.y > 52).double())
 COUNTS = Dataset(DATA.X, (DATA.y / 10).round())
@@ -89,6 +90,7 @@ FIXED: dict[str, tuple[Model, Dataset]] = {
     "LogisticRegression": (LogisticRegression(0.02, 1.0), LABELS),
     "SoftmaxRegression": (SoftmaxRegression(0.02, 1.0, 3), CLASSES),
 }
+
 #: q(v) is fitted, and agrees to the precision of the fit
 FITTED: dict[str, tuple[Model, Dataset]] = {
     "SVGP": (
@@ -177,17 +179,6 @@ def test_a_prior_in_data_units_is_the_same_on_both_scales() -> None:
 
 
 @quiet
-def test_a_bias_in_data_units_beside_free_weights_is_refused() -> None:
-    for model, data in (
-        (LinearRegression(bias=0.0), DATA),
-        (LogisticRegression(bias=InUnitsOfData(Normal())), LABELS),
-    ):
-        with pytest.raises(SettingError, match="standardise=False"):
-            ppgp.fit(model, data, inference.MAP(), progress=False)
-        ppgp.fit(model, data, inference.MAP(), progress=False, standardise=False)
-
-
-@quiet
 def test_plain_priors_stay_on_the_standardised_scale() -> None:
     posterior = ppgp.fit(GP(RBF(variance=70.0)), DATA, inference.MAP(), progress=False)
     model, scaler = posterior.model, posterior.scaler
@@ -199,31 +190,6 @@ def test_plain_priors_stay_on_the_standardised_scale() -> None:
     assert model.kernel.lengthscale == RBF().lengthscale
     assert model.noise == GP().noise
     assert model.mean == 0.0
-
-
-@quiet
-def test_the_recipe_of_a_posterior_is_used_unchanged() -> None:
-    model = SGPR(RBF(70.0), noise=1.5, Z=Z)
-    once = ppgp.fit(model, DATA, inference.MAP(), progress=False)
-    again = ppgp.fit(once.model, DATA, inference.MAP(), progress=False)
-    assert again.model == once.model
-    torch.testing.assert_close(again.model.Z, once.model.Z)
-    same(once.predict(NEW), again.predict(NEW))
-
-
-@quiet
-def test_the_recipe_of_a_posterior_is_refused_without_standardisation() -> None:
-    """Its numbers are not in data units; those of ``posterior.recipe`` are."""
-    once = ppgp.fit(GP(RBF(70.0, 6.0), noise=1.5), DATA, inference.MAP(), progress=False)
-    with pytest.raises(SettingError, match=r"posterior\.recipe"):
-        ppgp.fit(once.model, DATA, inference.MAP(), progress=False, standardise=False)
-    same(
-        once.predict(NEW),
-        ppgp.fit(once.recipe, DATA, inference.MAP(), progress=False, standardise=False).predict(
-            NEW
-        ),
-    )
-    ppgp.sbc(once.model, inference.Laplace(draws=20), 20, X=once.data.X[:8], progress=False)
 
 
 @quiet
@@ -293,26 +259,6 @@ def test_draws_in_data_units_give_the_same_model() -> None:
 
 
 @quiet
-def test_softmax_coefficients_in_the_units_of_the_data() -> None:
-    for model in (
-        SoftmaxRegression(),
-        SoftmaxRegression(bias=priors.Flat()),
-        SoftmaxRegression(0.02, classes=3),
-    ):
-        fitted = ppgp.fit(model, CLASSES, inference.MAP(steps=5), progress=False)
-        values = {k: x[:, 0] for k, x in fitted.draws_in("data").items()}
-        assert {k: x.shape for k, x in values.items()} == {
-            k: x[:, 0].shape for k, x in fitted.draws.items()
-        }
-        ready = ppgp.fit(
-            model, CLASSES, inference.MAP(steps=1), progress=False, standardise=False
-        ).model
-        torch.testing.assert_close(
-            ready.predict(values, NEW, CLASSES).probs[0], fitted.predict(NEW).probabilities
-        )
-
-
-@quiet
 def test_what_has_no_equivalent_raises_a_clear_error() -> None:
     posterior = ppgp.fit(GP(Anisotropy(RBF())), DATA, inference.MAP(steps=2), progress=False)
     table = posterior.summary(units="data")
@@ -341,31 +287,6 @@ def test_isotropic_lengths_become_one_per_column_in_arviz() -> None:
     lengths = posterior.to_arviz(units="data", log_likelihood=False, prior=4)
     assert lengths.posterior["kernel.lengthscale"].dims == ("chain", "draw", "feature")
     assert lengths.prior["kernel.lengthscale"].shape == (1, 4, 2)
-
-
-@quiet
-@pytest.mark.parametrize(
-    ("model", "data"), [(LinearRegression(), DATA), (SoftmaxRegression(), CLASSES)]
-)
-def test_coefficients_in_data_units_are_exported_to_arviz(model: Model, data: Dataset) -> None:
-    """The export also works without draws from the prior."""
-    posterior = ppgp.fit(model, data, inference.MAP(steps=2), progress=False)
-    for draws in (0, 3):
-        tree = posterior.to_arviz(units="data", log_likelihood=False, prior=draws)
-        torch.testing.assert_close(
-            torch.as_tensor(tree.posterior["weight"].values), posterior.draws_in("data")["weight"]
-        )
-
-
-@quiet
-@pytest.mark.parametrize("conjugate", [False, True])
-def test_priors_of_coefficients_are_the_same_on_both_scales(conjugate: bool) -> None:
-    """In closed form; a flat bias is the same on every scale."""
-    noise = InUnitsOfData(priors.InverseGamma(3.0, 10.0))
-    model = LinearRegression(
-        InUnitsOfData(Normal(0.3, 0.5)), priors.Flat(), noise, conjugate=conjugate
-    )
-    same(*predictions(model, DATA, inference.Exact(draws=4000)), rtol=1e-5 if conjugate else 1e-3)
 
 
 def test_every_model_is_among_these() -> None:
@@ -406,53 +327,6 @@ def test_simulation_based_calibration_fits_the_mean_it_draws_from(model: Model) 
     with seeded(0), pyro.get_param_store().scope():
         _, ready, _ = OfModel(model, DATA.X[:6] / 40).drawn()
     assert ready.mean == 0.0
-
-
-@quiet
-def test_the_recipe_of_a_posterior_is_refused_on_another_scale(tmp_path: Path) -> None:
-    """Its numbers are on the scale of its own rows, on which a noise of 1.5 differs."""
-    once = ppgp.fit(SGPR(RBF(70.0, 6.0), noise=1.5, Z=Z), DATA, inference.MAP(), progress=False)
-    other = Dataset(2 * DATA.X, 3 * DATA.y)
-    for result in (once, ppgp.load_posterior(once.save(tmp_path / "once.ppgp"))):
-        with pytest.raises(SettingError, match=r"posterior\.recipe"):
-            ppgp.fit(result.model, other, inference.MAP(), progress=False)
-        again = ppgp.fit(
-            result.model, Dataset(DATA.X.flip(0), DATA.y.flip(0)), inference.MAP(), progress=False
-        )
-        same(once.predict(NEW), again.predict(NEW))
-    right = ppgp.fit(once.recipe, other, inference.MAP(), progress=False)
-    assert float(right.model.noise) * float(right.scaler.y_sd) ** 2 == pytest.approx(1.5)
-    # a user may declare a recipe standardised, for any rows
-    declared = GP(RBF(1.0, 1.0), noise=0.1, standardised=True)
-    assert ppgp.fit(declared, other, inference.MAP(), progress=False).model.noise == 0.1
-
-
-@quiet
-def test_a_flat_bias_is_also_flat_in_data_units() -> None:
-    for model, data in (
-        (LinearRegression, DATA),
-        (LogisticRegression, LABELS),
-        (SoftmaxRegression, CLASSES),
-    ):
-        one, two = (
-            ppgp.fit(model(bias=bias), data, inference.MAP(), progress=False).draws["bias"]
-            for bias in (priors.Flat(), InUnitsOfData(priors.Flat()))
-        )
-        torch.testing.assert_close(one, two)
-
-
-@quiet
-def test_the_evidence_under_a_flat_bias_depends_on_the_scale() -> None:
-    """Density 1 per unit of the model's scale is log(y_sd) less than density 1 per unit of y."""
-    recipe = LinearRegression(InUnitsOfData(Normal(0.0, 3.0)), InUnitsOfData(priors.Flat()), 2.0)
-    scaled, plain = (
-        ppgp.fit(recipe, DATA, inference.Exact(), progress=False, standardise=s)
-        for s in (True, False)
-    )
-    assert scaled.scaler is not None
-    assert plain.log_evidence - scaled.log_evidence == pytest.approx(
-        float(scaled.scaler.y_sd.log())
-    )
 
 
 @pytest.mark.parametrize(
