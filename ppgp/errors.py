@@ -67,7 +67,9 @@ def nearest(name: str, known: Iterable[str], likeness: float = 0.4) -> str | Non
     for one in known:
         by_folded_name.setdefault(one.casefold(), one)
     near = difflib.get_close_matches(name.casefold(), by_folded_name, n=1, cutoff=likeness)
-    return by_folded_name[near[0]] if near else None
+    if not near:
+        return None
+    return by_folded_name[near[0]]
 
 
 def own_class(family: type, name: str) -> str | None:
@@ -138,7 +140,9 @@ class UnknownName(PpgpError, LookupError):
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         known = list(known)
         near = nearest(name, known)
-        hint = "known" if near is None else f"did you mean {near!r}? known"
+        hint = "known"
+        if near is not None:
+            hint = f"did you mean {near!r}? known"
         super().__init__(
             f"the name of {an(kind)}", repr(name), f"{hint}: {', '.join(known) or 'none'}"
         )

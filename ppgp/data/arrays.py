@@ -31,7 +31,9 @@ def as_tensor(values: Any, what: str, dtype: torch.dtype | None = None) -> Tenso
             the row.
     """
     tensor = of_tensor(values, what) if isinstance(values, Tensor) else _of_array(values, what)
-    return tensor if dtype is None else tensor.to(dtype)
+    if dtype is None:
+        return tensor
+    return tensor.to(dtype)
 
 
 def check_inputs(
@@ -157,7 +159,9 @@ def of_tensor(values: Tensor, what: str) -> Tensor:
     if values.is_complex():
         refuse_complex(what)
     values = values.dequantize() if values.is_quantized else values.detach()
-    return values if values.dtype in KEPT else values.to(torch.float64)
+    if values.dtype in KEPT:
+        return values
+    return values.to(torch.float64)
 
 
 def cast(values: Tensor, like: Tensor, what: str) -> Tensor:
@@ -209,7 +213,9 @@ def array_of(values: Any, what: str) -> np.ndarray:
 
 def _without_torch(value: Any, what: str) -> Any:
     """Return a tensor as an array, and anything else as it is."""
-    return of_tensor(value, what).cpu().numpy() if isinstance(value, Tensor) else value
+    if isinstance(value, Tensor):
+        return of_tensor(value, what).cpu().numpy()
+    return value
 
 
 def _any_masked(array: np.ma.MaskedArray) -> bool:

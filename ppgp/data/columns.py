@@ -135,7 +135,9 @@ class MissingColumns(UnknownName):
     ) -> None:
         missing, present = list(dict.fromkeys(missing)), list(present)
         near = nearest(missing[0], [name for name in present if name not in names], LIKE)
-        do = f"rename {near!r}, or add {missing[0]!r}" if near else "add what is missing"
+        do = "add what is missing"
+        if near:
+            do = f"rename {near!r}, or add {missing[0]!r}"
         there = listed(present, "column") if present else "no columns"
         got = f"no {listed(missing, 'column')} among {there}"
         PpgpError.__init__(self, f"the {listed(names, 'column')} of the training rows", got, do)

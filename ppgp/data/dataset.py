@@ -122,7 +122,9 @@ class Dataset:
         return self.n
 
     def __repr__(self) -> str:
-        parts = f"{len(self.classes)} classes" if self.classes else "numbers"
+        parts = "numbers"
+        if self.classes:
+            parts = f"{len(self.classes)} classes"
         if self.noise_sd is not None:
             parts += ", noise known"
         if self.coordinates:
@@ -163,7 +165,9 @@ class Dataset:
             )
         refuse_twice(map(str, frame.columns))
         refuse_no_rows(len(frame))
-        known = {} if noise_sd is None else {noise_sd: frame[noise_sd].to_numpy()}
+        known = {}
+        if noise_sd is not None:
+            known[noise_sd] = frame[noise_sd].to_numpy()
         inputs = frame.drop(columns=[target, *known])
         if one_hot:
             inputs = indicators(inputs)
@@ -246,7 +250,9 @@ def refuse_no_rows(n: int, where: str = "") -> None:
         where: The name of the file that they come from.
     """
     if n == 0:
-        got = f"no rows in {where}" if where else "no rows"
+        got = "no rows"
+        if where:
+            got += f" in {where}"
         raise DataError(
             "at least one row", got, "check the filter, the split or the file that made the table"
         )

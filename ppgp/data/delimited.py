@@ -51,8 +51,10 @@ def read_delimited(path: Path, separator: str) -> Any:
     import pandas as pd
 
     content = _text(path)
+    records = _plain
     quoted = b'"' in content
-    records = _quoted if quoted else _plain
+    if quoted:
+        records = _quoted
     header, header_line, fields, lines = records(content, separator, path.name)
     _check_header(header, separator, path.name)
     refuse_twice(name for name in header if name.strip())

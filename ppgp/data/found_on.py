@@ -64,8 +64,10 @@ def origin_of(thing: object) -> Origin:
     """Return the Origin of a number or a module, without tables where none is recorded."""
     if isinstance(thing, Found):
         return thing.origin
-    found = getattr(thing, MARK, None)
-    return found if isinstance(found, Origin) else Origin()
+    origin = getattr(thing, MARK, None)
+    if isinstance(origin, Origin):
+        return origin
+    return Origin()
 
 
 def mark(module: Any, *tables: Dataset, before: Origin | None = None) -> None:

@@ -44,7 +44,9 @@ def load(
         DataError: If the file cannot be read, or ``target`` is required.
     """
     data = _loaded(name_or_path, target, data_home)
-    return data if coordinates is None else replace(data, coordinates=coordinates)
+    if coordinates is None:
+        return data
+    return replace(data, coordinates=coordinates)
 
 
 def _loaded(name_or_path: str | Path, target: str | None, data_home: str | Path | None) -> Dataset:

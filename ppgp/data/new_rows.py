@@ -41,7 +41,9 @@ def in_order(
     numbers = list(range(len(labels)))
     if names is None and labels != numbers and set(labels) == set(numbers):
         names = tuple(map(str, numbers))
-    return X if names is None else inputs_of(X, names, target, noise)
+    if names is None:
+        return X
+    return inputs_of(X, names, target, noise)
 
 
 def noise_of(rows: Any, name: str | None) -> Any:

@@ -63,7 +63,10 @@ def encode(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, Classes]:
     if classes is not None:
         return _codes(y, classes), tuple(classes)
     if isinstance(y, Tensor):
-        return of_tensor(y, "y"), (False, True) if y.dtype == torch.bool else None
+        codes = of_tensor(y, "y")
+        if y.dtype == torch.bool:
+            return codes, (False, True)
+        return codes, None
     array = array_of(y, "y")
     if array.dtype.kind not in "OUSb":
         return as_tensor(array, "y"), None
@@ -91,13 +94,14 @@ def _codes(y: Any, classes: Sequence[Any]) -> Tensor:
 
 def _labels(array: np.ndarray) -> list[Any]:
     """Return the different labels in sorted order."""
-    missing = missing_rows(array) if array.dtype.kind == "O" else []
-    if missing:
-        raise DataError(
-            "a target in every row",
-            f"a missing one in y, {listed(missing, 'row')}",
-            "drop those rows",
-        )
+    if array.dtype.kind == "O":
+        missing = missing_rows(array)
+        if missing:
+            raise DataError(
+                "a target in every row",
+                f"a missing one in y, {listed(missing, 'row')}",
+                "drop those rows",
+            )
     labels = array.ravel().tolist()
     try:
         return sorted(set(labels))

@@ -58,7 +58,9 @@ def descriptor_of(target: Path) -> int | None:
     """Return the number of this process's open descriptor that a target names, or None."""
     folder = str(target.parent)
     own = folder in ("/dev/fd", "/proc/self/fd", f"/proc/{os.getpid()}/fd")
-    return int(target.name) if own and target.name.isdigit() else None
+    if own and target.name.isdigit():
+        return int(target.name)
+    return None
 
 
 def is_stream(path: str | Path) -> bool:

@@ -83,7 +83,9 @@ def write(path: str | Path, *content: bytes | memoryview | str, folder: bool = F
         _make_folder(path)
     with replacing(path) as file:
         for part in content:
-            file.write(part.encode() if isinstance(part, str) else part)
+            if isinstance(part, str):
+                part = part.encode()
+            file.write(part)
     return Path(path)
 
 

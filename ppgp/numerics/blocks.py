@@ -92,9 +92,16 @@ def each_block(
     parts = []
     for start in range(0, n, size):
         rows = slice(start, start + size)
-        some = [t[..., rows] if t.ndim and t.shape[-1] == n else t for t in tables]
+        some = [_at_rows(table, rows, n) for table in tables]
         parts.append(answer(take(distribution, rows), *some))
     return torch.cat(parts, -1)
+
+
+def _at_rows(table: Tensor, rows: slice, n: int) -> Tensor:
+    """Return a table at some rows, if its last axis has n rows."""
+    if table.ndim and table.shape[-1] == n:
+        return table[..., rows]
+    return table
 
 
 def sampled(distribution: Distribution, k: int, finish: Callable[[Tensor], Tensor]) -> Tensor:

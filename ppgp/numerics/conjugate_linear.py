@@ -79,7 +79,9 @@ class Decomposition:
     @property
     def half_log_det(self) -> float:
         """The value log |det U| = -log|Phi'Phi + P| / 2."""
-        return float(torch.linalg.slogdet(self.basis).logabsdet) if len(self.fit) else 0.0
+        if not len(self.fit):
+            return 0.0
+        return float(torch.linalg.slogdet(self.basis).logabsdet)
 
     def log_marginal(self, s: Tensor, conjugate: bool = False) -> Tensor:
         """Return log p(y given s), [k], with the coefficients integrated out."""
@@ -207,7 +209,9 @@ def conjugate_posterior(d: Decomposition, shape: float, rate: float) -> tuple[fl
             f"{counted(d.n, 'row')} and {counted(len(d.fit), 'coefficient')}",
             "use proper priors",
         )
-    normaliser = shape * math.log(rate) - math.lgamma(shape) if rate > 0 else 0.0
+    normaliser = 0.0
+    if rate > 0:
+        normaliser = shape * math.log(rate) - math.lgamma(shape)
     integral = math.lgamma(new_shape) - new_shape * math.log(new_rate)
     constant = -0.5 * d.n * LOG_2PI + d.log_prior + 0.5 * len(d.fit) * LOG_2PI + d.half_log_det
     return new_shape, new_rate, normaliser + integral + constant

@@ -70,7 +70,9 @@ def select(
         if how == "random":
             return _random(m, X, generator)
         centres = _kmeans(m, rows, generator)
-        return centres if features is None else X[_nearest_rows(features, centres)]
+        if features is None:
+            return centres
+        return X[_nearest_rows(features, centres)]
 
 
 def different_rows(X: Tensor) -> Tensor:

@@ -54,17 +54,17 @@ def _cgroups() -> list[int]:
         lines = [line.split(":", 2) for line in MEMBERSHIP.read_text().splitlines()]
     except OSError:
         return []
-    found = []
+    unused = []
     for number, controllers, path in lines:
         if number == "0" and not controllers:
-            found += _left(CGROUPS, path, "memory.max", "memory.current", "inactive_file")
+            unused += _unused(CGROUPS, path, "memory.max", "memory.current", "inactive_file")
         elif "memory" in controllers.split(","):
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            found += _left(CGROUPS / "memory", path, *names)
-    return found
+            unused += _unused(CGROUPS / "memory", path, *names)
+    return unused
 
 
-def _left(root: Path, path: str, limit: str, use: str, cache: str) -> list[int]:
+def _unused(root: Path, path: str, limit: str, use: str, cache: str) -> list[int]:
     """Return the unused memory of a cgroup and of its visible parents.
 
     In a container, the container's own cgroup is the root.
@@ -111,11 +111,12 @@ def must_fit(size: float, what: str, do: Advice, device: torch.device | None = N
         return
     memory = available(device)
     if size > memory:
-        advice = do if isinstance(do, str) else do(SPARE * memory)
+        if callable(do):
+            do = do(SPARE * memory)
         raise NotEnoughMemory(
             f"at most {readable_size(memory)} for {what}, the memory that there is",
             readable_size(size),
-            advice,
+            do,
         )
 
 

@@ -219,7 +219,8 @@ def _within(distribution: Distribution, x: Tensor) -> Tensor:
     if lower is None:
         return x
     lowest = torch.as_tensor(lower).to(x)
-    lowest = lowest.amin(0) if lowest.ndim == 2 else lowest
+    if lowest.ndim == 2:
+        lowest = lowest.amin(0)
     return torch.maximum(x, lowest + torch.finfo(x.dtype).tiny)
 
 

@@ -35,7 +35,7 @@ def log_tails(d: Distribution, x: Tensor) -> Pair:
     """
     form = next((FORMS[c.__name__] for c in type(d).__mro__ if c.__name__ in FORMS), None)
     lower, upper, inside = _support(d, x)
-    below, above = _from_cdf(d, inside) if form is None else form(d, inside)
+    below, above = (form or _from_cdf)(d, inside)
     return _outside(below, x, lower, upper, False), _outside(above, x, lower, upper, True)
 
 
@@ -55,7 +55,9 @@ def log_tail(d: Distribution, x: Tensor, right: bool) -> Tensor:
         return log_tails(d, x)[int(right)]
     lower, upper, inside = _support(d, x)
     z = form(d, inside)
-    return _outside(torch.special.log_ndtr(-z if right else z), x, lower, upper, right)
+    if right:
+        z = -z
+    return _outside(torch.special.log_ndtr(z), x, lower, upper, right)
 
 
 def _support(d: Any, x: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:

@@ -48,7 +48,9 @@ def numbers_in(arguments: Mapping[str, Any]) -> int:
 def threads_for(work: float) -> int:
     """Return the threads for ``work`` multiplications, before the caller's limit applies."""
     least = PAYS_FROM.get(wait_policy() or "", math.inf)
-    return 1 if _LIMITER.forked or work < least else available_cores()
+    if _LIMITER.forked or work < least:
+        return 1
+    return available_cores()
 
 
 class _Limiter:
@@ -97,7 +99,9 @@ class _Limiter:
                 self.inside += 1
             ceiling = stack[-1][1] if stack else self.before
             number = min(wanted, ceiling)
-            stack.append((number, number if hold else ceiling))
+            if hold:
+                ceiling = number
+            stack.append((number, ceiling))
             torch.set_num_threads(number)
 
     def leave(self) -> None:

@@ -62,7 +62,9 @@ def cdf(d: Distribution, x: Tensor) -> Tensor:
         closed = closed_cdf(d, x)
         if closed is not None:
             return closed
-        return _summed_mass(d, x) if has_only_mass(d) else d.cdf(x)
+        if has_only_mass(d):
+            return _summed_mass(d, x)
+        return d.cdf(x)
     if isinstance(d, torch.distributions.TransformedDistribution) and has_tails(d):
         # torch's cdf rejects numbers that round to an end of the support of its base distribution
         return log_tails(d, x)[0].exp()
@@ -144,7 +146,9 @@ def _nearest(d: Distribution, x: Tensor) -> Tensor:
         x = torch.maximum(x, torch.as_tensor(lower).to(x) + torch.finfo(x.dtype).tiny)
     if upper is not None:
         x = torch.minimum(x, torch.as_tensor(upper).to(x))
-    return x.floor() if is_discrete(d) else x
+    if is_discrete(d):
+        return x.floor()
+    return x
 
 
 def log_prob(d: Distribution, x: Tensor) -> Tensor:
@@ -219,8 +223,8 @@ def parameters(d: Distribution) -> dict[str, Tensor]:
         ("scale_tril", "covariance_matrix", "precision_matrix"),
     ):
         here = [a for a in alternatives if a in names]
-        kept = next((a for a in here if a in vars(d)), here[0] if here else None)
-        names -= set(here) - {kept}
+        given = [a for a in here if a in vars(d)]
+        names -= set(here) - set((given or here)[:1])
     values = {}
     for name in sorted(names):
         value = getattr(d, name)

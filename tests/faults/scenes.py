@@ -1,4 +1,4 @@
-"""Scenes: commands and scripts on thirty rows that are interrupted, run on full disks, and run twice.
+"""Scenes: commands and scripts that are interrupted, run on full disks, and run twice.
 
 A digest tells their results apart.
 """
