@@ -1,4 +1,4 @@
-"""The command line, as its user meets it."""
+"""The commands of ppgp, run as processes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ import pytest
 from ppgp.interfaces import recipes as zoo
 
 PPGP = [sys.executable, "-W", "ignore", "-m", "ppgp"]
+TRAIN = ("train.csv", "--target", "y")
 
 
 def ppgp(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command of ppgp in a folder."""
     return subprocess.run(
         [*PPGP, *arguments], cwd=cwd, capture_output=True, text=True, timeout=300, check=False
     )
 
 
 def fitted(how: str, *more: str, cwd: Path) -> None:
-    """Write q.safetensors: a linear model of train.csv."""
+    """Fit a linear model to train.csv and write q.safetensors."""
     command = [
         "fit",
         "train.csv",
@@ -44,6 +46,7 @@ def fitted(how: str, *more: str, cwd: Path) -> None:
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with train.csv and new.csv."""
     rng = np.random.default_rng(0)
     folder = tmp_path_factory.mktemp("cli")
     frame = pd.DataFrame(rng.normal(size=(90, 2)), columns=["a", "b"])
@@ -98,7 +101,7 @@ def test_compare_prints_the_table_and_writes_the_report(table: Path) -> None:
     page = (table / "report" / "index.html").read_text()
     assert results["rows"][0]["predictions_reason"].split(";")[0] in html.unescape(page)
     assert "data:image/png;base64," in page
-    assert not re.search(r'(src|href)="http', page)  # opens by itself: nothing is fetched
+    assert not re.search(r'(src|href)="http', page)  # the page needs no other file
     assert (table / "report" / "linear-nuts.nc").stat().st_size > 0
     assert list((table / "report" / "figures").glob("*.png"))
 
@@ -129,7 +132,9 @@ def test_fit_then_predict_with_calibration_rows(table: Path) -> None:
     ("how", "figures"),
     [("laplace", {"k_hat", "marginals"}), ("nuts", {"trace", "rank", "pair", "loo"})],
 )
-def test_diagnose_writes_the_figures_that_suit(table: Path, how: str, figures: set[str]) -> None:
+def test_diagnose_writes_the_figures_of_the_kind_of_posterior(
+    table: Path, how: str, figures: set[str]
+) -> None:
     fitted(
         how,
         *(("--set", "nuts.draws=100", "--set", "nuts.warmup=100") if how == "nuts" else ()),
@@ -142,7 +147,7 @@ def test_diagnose_writes_the_figures_that_suit(table: Path, how: str, figures: s
     assert figures <= written
 
 
-def test_calibrate_says_what_each_score_delivers(table: Path) -> None:
+def test_calibrate_prints_one_row_per_score(table: Path) -> None:
     rng = np.random.default_rng(1)
     frame = pd.DataFrame(rng.normal(size=(300, 2)), columns=["a", "b"])
     frame["y"] = frame["a"] - 2 * frame["b"] + 0.1 * rng.normal(size=300)
@@ -193,15 +198,18 @@ def test_calibrate_says_what_each_score_delivers(table: Path) -> None:
         (("compare", "train.csv", "--target", "z"), "the name of a target column"),
         (("compare", "train.csv"), "pass target="),
         (("compare", "nowhere.csv", "--target", "y"), "no file nowhere.csv"),
-        (("compare", "train.csv", "--target", "y", "--models", "gpp"), "known: " + ", ".join(zoo.MODELS)),
-        (("compare", "train.csv", "--target", "y", "--how", "mcmc"), "known"),
-        (("compare", "train.csv", "--target", "y", "--level", "95"), "write 0.95"),
-        (("compare", "train.csv", "--target", "y", "--models", "linear", "--set", "kernel.lengthscale=2"), "option"),
-        (("compare", "train.csv", "--target", "y", "--models", "logistic", "--how", "map", "--no-progress"), "labels 0 and 1"),
+        (("compare", *TRAIN, "--models", "gpp"), "known: " + ", ".join(zoo.MODELS)),
+        (("compare", *TRAIN, "--how", "mcmc"), "known"),
+        (("compare", *TRAIN, "--level", "95"), "write 0.95"),
+        (("compare", *TRAIN, "--models", "linear", "--set", "kernel.lengthscale=2"), "option"),
+        (
+            ("compare", *TRAIN, "--models", "logistic", "--how", "map", "--no-progress"),
+            "labels 0 and 1",
+        ),
         (("predict", "train.csv", "new.csv"), "posterior.save"),
         (("reproduce", "nothing"), "latent-intervals"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_one_sentence_and_exit_code_2(
     arguments: tuple[str, ...], sentence: str, table: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""Targets that a command reads: what is missing among them gets its row of the file."""
+"""Errors in the target column of a file name the row of the file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ppgp.interfaces.posterior_tables import targets_for
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, "?"])
-def test_a_target_that_is_no_number_gets_its_row(value: object) -> None:
+def test_a_target_that_is_not_a_finite_number_is_named_by_its_row(value: object) -> None:
     data = Dataset([[0.0], [1.0], [2.0], [3.0]], [0.0, 1.0, 2.0, 3.5], ["a"], "y")
     posterior = ppgp.fit(
         models.LinearRegression(0.1, 0.0, 1.0), data, inference.MAP(), progress=False

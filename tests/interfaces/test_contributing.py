@@ -1,4 +1,4 @@
-"""The skeletons of CONTRIBUTING, copied literally into a copy of the tree, pass lint and contracts."""
+"""The skeletons of CONTRIBUTING, copied literally into the tree, pass lint and contracts."""
 
 from __future__ import annotations
 

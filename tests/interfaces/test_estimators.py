@@ -29,9 +29,7 @@ def test_scikit_learn_accepts_the_estimator(estimator: object) -> None:
         try:
             check(instance)
             passed += 1
-        except (
-            SkipTest
-        ):  # scikit-learn's own: a check for something else, or for a package that is not there
+        except SkipTest:  # the check does not apply, or needs a package that is not installed
             continue
     assert passed > 30
 
@@ -44,14 +42,13 @@ def test_a_pipeline_cross_validates() -> None:
     assert np.all(scores > 0.4)
 
 
-def test_the_estimator_is_fit_and_predict() -> None:
+def test_the_estimator_agrees_with_fit_and_predict() -> None:
     X, y = load_breast_cancer(return_X_y=True)
     estimator = ProbabilisticClassifier("logistic", "map").fit(X, y)
     posterior = ppgp.fit(
         models.LogisticRegression(), ppgp.Dataset(X, y), inference.MAP(), progress=False
     )
     assert np.allclose(estimator.predict_proba(X), posterior.predict(X).probabilities.numpy())
-    mean, sd = (
-        ProbabilisticRegressor("linear", "laplace").fit(X, X[:, 0]).predict(X, return_std=True)
-    )
+    regressor = ProbabilisticRegressor("linear", "laplace").fit(X, X[:, 0])
+    mean, sd = regressor.predict(X, return_std=True)
     assert mean.shape == sd.shape == (len(X),)

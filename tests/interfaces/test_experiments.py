@@ -1,4 +1,4 @@
-"""Every experiment runs, is documented with a source, and gives flat rows."""
+"""Every experiment runs, states its source, and returns flat rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def case(name: str) -> Any:
 
 
 def table(folder: Path, n: int = 60) -> Path:
-    """Made-up rows in the format of the published splits."""
+    """Write simulated rows in the format of the published splits."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, 2))
     masks = rng.permuted(np.arange(n) < n // 10, axis=0)[None].repeat(2, 0)
@@ -36,14 +36,14 @@ def table(folder: Path, n: int = 60) -> Path:
     return folder
 
 
-def test_uci_is_in_the_units_of_y_and_goes_on_where_it_was_stopped(
+def test_uci_is_in_the_units_of_y_and_resumes_a_stopped_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = experiment("uci")
     options = {"data_dir": str(table(tmp_path)), "sets": "boston", "models": "gp"}
     (first,) = run(tmp_path / "out", splits="1", **options)
     assert first["n"] == 60
-    assert 0.5 < first["rmse"] < 3.0  # the noise is 1, y spreads over 40
+    assert 0.5 < first["rmse"] < 3.0  # the sd of the noise is 1, the range of y 40
     assert 1.0 < first["nll"] < 3.0
     line = (tmp_path / "out" / "splits.jsonl").read_text()
     calls: list[int] = []
@@ -58,7 +58,7 @@ def test_uci_is_in_the_units_of_y_and_goes_on_where_it_was_stopped(
     assert second["rmse_se"] == pytest.approx(abs(records[0]["rmse"] - records[1]["rmse"]) / 2)
 
 
-def test_uci_says_which_files_it_expects(tmp_path: Path) -> None:
+def test_uci_names_the_files_that_it_expects(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"pass --data-dir DIR: one NAME\.npz a set, with X"):
         experiment("uci")(tmp_path)
     with pytest.raises(SettingError, match=r"boston\.npz"):
@@ -104,7 +104,7 @@ def test_a_quick_run_gives_flat_rows(
     assert any(str(year) in (module.__doc__ or "") for year in range(1900, 2030))
 
 
-def test_noise_is_what_makes_intervals_cover_y(tmp_path: Path) -> None:
+def test_intervals_cover_y_only_with_the_noise(tmp_path: Path) -> None:
     coverage = {
         r["protocol"]: r["coverage"]
         for r in experiment("latent-intervals")(tmp_path, seed=0, quick=False)
@@ -114,8 +114,12 @@ def test_noise_is_what_makes_intervals_cover_y(tmp_path: Path) -> None:
     assert abs(coverage["calibrated"] - 0.95) < 0.03
 
 
-def test_faces_are_turned_by_the_angle_and_parts_do_not_share_what_they_must_not() -> None:
-    """A disc of one grey does not change; no row, and under "strict" no photograph, is in two parts; a mirror turns the sign."""
+def test_faces_are_rotated_by_the_angle_and_parts_are_disjoint() -> None:
+    """Rotation, split and mirror image.
+
+    A uniform disc does not change under rotation. No row is in two parts, and under "strict" no
+    photograph. A mirror image changes the sign of the angle.
+    """
     from ppgp.experiments import olivetti_data as faces
 
     side = 16
@@ -123,15 +127,13 @@ def test_faces_are_turned_by_the_angle_and_parts_do_not_share_what_they_must_not
     images, angles = faces.turned(torch.ones(20, side, side, dtype=torch.float64), 0)
     assert images.shape == (100, side, side)
     assert float(angles.abs().max()) <= 45
-    torch.testing.assert_close(
-        images[:20] * faces.disc(side), flat, rtol=1e-12, atol=1e-12
-    )  # no corner comes into the disc
+    # no corner of the frame moves into the disc
+    torch.testing.assert_close(images[:20] * faces.disc(side), flat, rtol=1e-12, atol=1e-12)
     stripe = torch.zeros(1, side, side, dtype=torch.float64)
     stripe[:, :, side // 2 :] = 1.0
     turned, by = faces.turned(stripe, 3)
-    for image, angle in zip(
-        turned, by, strict=True
-    ):  # the line between black and white stands at the angle: its mean gradient
+    # the mean gradient is perpendicular to the edge between black and white
+    for image, angle in zip(turned, by, strict=True):
         rows, columns = torch.gradient(image[3:-3, 3:-3])
         assert abs(float(torch.rad2deg(torch.atan2(-rows.sum(), columns.sum()))) - float(angle)) < 3
 
@@ -157,5 +159,5 @@ def test_faces_are_turned_by_the_angle_and_parts_do_not_share_what_they_must_not
 @pytest.mark.parametrize(
     ("n", "kind"), [(2000, "GP"), (2001, "SGPR"), (20_000, "SGPR"), (20_001, "SVGP")]
 )
-def test_the_recipe_of_uci_goes_by_the_number_of_rows(n: int, kind: str) -> None:
+def test_the_model_of_uci_depends_on_the_number_of_rows(n: int, kind: str) -> None:
     assert {type(model).__name__ for model in uci.RECIPES["auto"](n)} == {kind}

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM on the command line: what was good stays, what is whole is told, and the exit status says so."""
+"""Ctrl-C and SIGTERM on the command line: files, reported fits and the exit status."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def table(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every search by L-BFGS is met by Ctrl-C at its third evaluation."""
+def interrupt_lbfgs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupt every L-BFGS search at its third evaluation."""
 
-    class Met(lbfgs._Objective):
+    class Interrupted(lbfgs._Objective):
         calls = 0
 
         def __call__(self, scaled: Any) -> Any:
@@ -55,11 +55,11 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> None:
                 raise KeyboardInterrupt
             return super().__call__(scaled)
 
-    monkeypatch.setattr(lbfgs, "_Objective", Met)
+    monkeypatch.setattr(lbfgs, "_Objective", Interrupted)
 
 
-@pytest.mark.usefixtures("cut")
-def test_a_good_file_stays(table: Path) -> None:
+@pytest.mark.usefixtures("interrupt_lbfgs")
+def test_an_interrupted_fit_leaves_an_existing_file(table: Path) -> None:
     good = table.parent / "good.safetensors"
     good.write_bytes(b"good")
     command = [
@@ -85,12 +85,14 @@ def test_a_good_file_stays(table: Path) -> None:
     assert "interrupted" in done.output
 
 
-@pytest.mark.usefixtures("cut")
-def test_a_comparison_ends_with_what_there_is(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[Inference] = []
+@pytest.mark.usefixtures("interrupt_lbfgs")
+def test_an_interrupted_comparison_reports_the_completed_fits(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Inference] = []
 
     def fit(model: Any, data: Any, how: Inference, **options: Any) -> ppgp.Posterior:
-        begun.append(how)
+        started.append(how)
         return ppgp.fit(model, data, how, **options)
 
     monkeypatch.setattr(model_method_grid, "fit", fit)
@@ -108,7 +110,7 @@ def test_a_comparison_ends_with_what_there_is(table: Path, monkeypatch: pytest.M
     ]
     done = CliRunner().invoke(app, [*command, "--out", str(out)])
     assert done.exit_code == 130, done.output
-    assert [type(how).__name__ for how in begun] == ["Exact", "MAP"]
+    assert [type(how).__name__ for how in started] == ["Exact", "MAP"]
     rows = json.loads((out / "results.json").read_text())["rows"]
     assert [(row["how"], row["interrupted"]) for row in rows] == [("exact", False), ("map", True)]
     assert rows[1]["verdict"] == "unjudged"
@@ -120,7 +122,7 @@ def interrupted(posterior: ppgp.Posterior) -> ppgp.Posterior:
     return ppgp.Posterior(**{**vars(posterior), "stats": {**posterior.stats, "interrupted": True}})
 
 
-def test_a_fit_that_was_cut_short_is_unjudged_and_judges_nobody() -> None:
+def test_an_interrupted_fit_is_unjudged_and_is_no_reference() -> None:
     X = torch.randn(60, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     data = ppgp.Dataset(
         X,
@@ -146,8 +148,8 @@ def test_a_fit_that_was_cut_short_is_unjudged_and_judges_nobody() -> None:
 
 
 @pytest.fixture
-def usual() -> Iterator[None]:
-    """Both signals as a shell in the foreground leaves them."""
+def default_handlers() -> Iterator[None]:
+    """Restore the default handlers of both signals."""
     before = [
         signal.signal(signal.SIGINT, signal.default_int_handler),
         signal.signal(signal.SIGTERM, signal.SIG_DFL),
@@ -157,8 +159,8 @@ def usual() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before[1])
 
 
-def met(number: signal.Signals, swallowed: bool) -> None:
-    """A signal in the middle of work that keeps it to itself, or does not."""
+def receive(number: signal.Signals, swallowed: bool) -> None:
+    """Send a signal to this process; catch the KeyboardInterrupt if ``swallowed``."""
     try:
         os.kill(os.getpid(), number)
         while True:
@@ -168,22 +170,22 @@ def met(number: signal.Signals, swallowed: bool) -> None:
             raise
 
 
-@pytest.mark.usefixtures("usual")
+@pytest.mark.usefixtures("default_handlers")
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=str
 )
 @pytest.mark.parametrize("swallowed", [True, False])
-def test_the_exit_status_is_that_of_the_signal(
+def test_the_exit_status_is_128_plus_the_signal(
     number: signal.Signals, status: int, swallowed: bool
 ) -> None:
     with pytest.raises(SystemExit) as ended, signals.exit_on_signals():
-        met(number, swallowed)
+        receive(number, swallowed)
     assert ended.value.code == status
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
 
 
-@pytest.mark.usefixtures("usual")
+@pytest.mark.usefixtures("default_handlers")
 def test_a_signal_that_the_caller_ignores_stays_ignored() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with signals.exit_on_signals():
@@ -191,13 +193,13 @@ def test_a_signal_that_the_caller_ignores_stays_ignored() -> None:
     assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 
 
-def heard(tube: int, until: re.Pattern[bytes] | None = None) -> bytes:
-    """What comes from a terminal: up to a pattern, or its end."""
+def read_terminal(descriptor: int, until: re.Pattern[bytes] | None = None) -> bytes:
+    """Read from a terminal up to a pattern, or to its end."""
     text = b""
     while until is None or not until.search(text):
-        assert select.select([tube], [], [], 120)[0], text[-2000:]
+        assert select.select([descriptor], [], [], 120)[0], text[-2000:]
         try:
-            more = os.read(tube, 65536)
+            more = os.read(descriptor, 65536)
         except OSError:  # the other end is closed
             more = b""
         if not more:
@@ -210,7 +212,7 @@ def heard(tube: int, until: re.Pattern[bytes] | None = None) -> bytes:
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=str
 )
-def test_a_search_on_a_terminal_is_stopped(
+def test_a_signal_stops_a_fit_on_a_terminal(
     number: signal.Signals, status: int, table: Path
 ) -> None:
     good = table.parent / "good.safetensors"
@@ -245,9 +247,9 @@ def test_a_search_on_a_terminal_is_stopped(
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         os.close(theirs)
-        text = heard(ours, re.compile(rb"elbo"))
+        text = read_terminal(ours, re.compile(rb"elbo"))
         process.send_signal(number)
-        text += heard(ours)
+        text += read_terminal(ours)
     os.close(ours)
     assert process.returncode == status
     assert text.rfind(SHOWN) > text.rfind(HIDDEN) >= 0

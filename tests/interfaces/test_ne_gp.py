@@ -1,4 +1,4 @@
-"""The neural-enhanced experiment: its rows, its files, and what calibration does to the intervals."""
+"""The neural-enhanced experiment: its rows, its files, and its calibrated intervals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ppgp.errors import DataWarning
 from ppgp.experiments import experiment
 from ppgp.experiments.heteroscedastic_data import table, uneven
 
-WAYS = ("coverage", "latent_coverage", "calibrated_coverage", "widened_coverage")
+COVERAGES = ("coverage", "latent_coverage", "calibrated_coverage", "widened_coverage")
 
 
 def write_table(folder: Path, name: str) -> None:
@@ -35,17 +35,17 @@ def test_without_tables_the_synthetic_set_is_run_and_the_missing_files_are_named
         (m, a) for m in ("ne-gp", "ne-svgp") for a in (0.9, 0.95)
     ]
     for row in rows:
-        assert all(0 <= row[name] <= 1 for name in WAYS)
+        assert all(0 <= row[name] <= 1 for name in COVERAGES)
         assert row["latent_coverage"] <= row["coverage"]
         assert row["widened_width"] == pytest.approx(max(row["width"], row["calibrated_width"]))
         assert row["coverage_se"] is None
     for name in ("points.gif", "conformal.gif"):
-        with Image.open(tmp_path / name) as moving:
-            assert moving.n_frames > 1  # type: ignore[attr-defined]
+        with Image.open(tmp_path / name) as animation:
+            assert animation.n_frames > 1  # type: ignore[attr-defined]  # of GIFs only
     assert (tmp_path / "ne-gp.png").stat().st_size > 0
 
 
-def test_a_table_that_is_there_is_run(tmp_path: Path) -> None:
+def test_an_available_table_is_run(tmp_path: Path) -> None:
     write_table(tmp_path, "concrete")
     with pytest.warns(DataWarning, match=r"power\.npz not found"):
         rows = experiment("ne-gp")(tmp_path / "out", quick=True, data_dir=tmp_path)
@@ -53,9 +53,7 @@ def test_a_table_that_is_there_is_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("inside", [".", "uci"])
-def test_a_table_is_what_is_in_the_file_of_the_folder_or_its_uci(
-    inside: str, tmp_path: Path
-) -> None:
+def test_a_table_is_read_from_the_folder_or_its_folder_uci(inside: str, tmp_path: Path) -> None:
     write_table(tmp_path / inside, "power")
     data = table(tmp_path, "power")
     assert data is not None
@@ -67,7 +65,7 @@ def test_a_table_is_what_is_in_the_file_of_the_folder_or_its_uci(
     assert table(None, "power") is None
 
 
-def test_the_noise_of_the_synthetic_set_grows_outwards_as_it_says() -> None:
+def test_the_noise_of_the_synthetic_set_has_the_stated_variance() -> None:
     data = uneven(40_000, 0)
     x = data.X[:, 0]
     e = (data.y - torch.sin(3 * x)) / (0.1 + 0.2 * x.square())

@@ -1,4 +1,4 @@
-"""Names of an earlier version still work for one version, with a warning that tells the new name."""
+"""Old names work for one more version, with a warning that states the new name."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def test_old_methods() -> None:
     with pytest.warns(FutureWarning, match="deleted is now leave_one_out_parts"):
         assert conformal.deleted is conformal.leave_one_out_parts
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        conformal.nothing  # type: ignore[attr-defined]
+        conformal.nothing  # type: ignore[attr-defined]  # must not exist
 
 
-def test_a_users_subclass_with_the_old_name_of_its_method() -> None:
+def test_a_subclass_that_defines_a_method_by_its_old_name() -> None:
     with pytest.warns(FutureWarning, match="Wide.law is now distribution"):
 
         class Wide(LinearRegression):
@@ -52,7 +52,7 @@ def test_a_users_subclass_with_the_old_name_of_its_method() -> None:
     assert float(Wide().distribution({}, torch.zeros(2, 1).double()).scale[0]) == 100.0
 
 
-def test_a_saved_field_of_the_old_name(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_saved_file_with_an_old_field(tmp_path) -> None:  # type: ignore[no-untyped-def]
     old = type("Ensemble", (), {"__module__": "ppgp.inference.ensemble"})
     tree = {
         "class": "inference.Ensemble",

@@ -1,4 +1,4 @@
-"""Simulation-based calibration: right methods stay in the band, wrong ones leave it; resumable, whatever the workers."""
+"""Simulation-based calibration: correct methods stay in the band, wrong ones leave it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NIG = LinearRegression(noise=InverseGamma(3.0, 1.0), conjugate=True)
 
 @dataclass(frozen=True)
 class Distorted(Inference):
-    """The exact posterior, its draws stretched about their mean or moved by as many sds: wrong on purpose."""
+    """The exact posterior with draws stretched about their mean or shifted: wrong on purpose."""
 
     stretch: float = 1.0
     shift: float = 0.0
@@ -63,7 +63,7 @@ def test_exact_draws_pass() -> None:
     ],
     ids=repr,
 )
-def test_what_is_wrong_is_seen(how: Inference, figure: str, above: float | None) -> None:
+def test_distorted_draws_fail(how: Inference, figure: str, above: float | None) -> None:
     found = run(how)
     assert not found.passes
     table = found.to_frame()
@@ -73,7 +73,7 @@ def test_what_is_wrong_is_seen(how: Inference, figure: str, above: float | None)
         assert (table["shift"] < 0).all()
 
 
-def test_the_band_holds_as_often_as_it_says() -> None:
+def test_the_band_has_its_nominal_coverage() -> None:
     generator = np.random.default_rng(1)
     points = np.arange(1, 100) / 100
     lower, upper = ecdf_band(150, points)
@@ -84,17 +84,10 @@ def test_the_band_holds_as_often_as_it_says() -> None:
 
 
 def test_mean_field_on_a_correlated_posterior_fails() -> None:
-    """Two inputs nearly alike: the weights' posterior is a ridge."""
+    """Two inputs are nearly equal, so that the posterior of the weights is a ridge."""
     x = torch.randn(20, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    X = torch.cat(
-        [
-            x,
-            x
-            + 0.1
-            * torch.randn(20, 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64),
-        ],
-        1,
-    )
+    noise = torch.randn(20, 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    X = torch.cat([x, x + 0.1 * noise], 1)
     how = SVI("normal", method="deterministic", draws=200)
     found = ppgp.sbc(LinearRegression(noise=0.3), how, 60, X=X, progress=False)
     assert not found.passes
@@ -111,25 +104,24 @@ MODELS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_nuts_passes(name: str) -> None:
-    """One chain of few draws, thinned to independent ones."""
+    """One chain of few draws is thinned to independent ones."""
     model, size = MODELS[name]
     how = NUTS(draws=250, warmup=200, chains=1)
-    found = ppgp.sbc(
-        model, how, 200, progress=False, level=0.99, **size
-    )  # three models, one false alarm in a hundred runs of each
+    # three models, with one false alarm in a hundred runs of each
+    found = ppgp.sbc(model, how, 200, progress=False, level=0.99, **size)
     assert found.simulations == 200
     assert found.passes, found.to_frame()
 
 
-def test_symmetry_asks_for_the_means_alone() -> None:
-    """VSBC: a spread that is wrong leaves the ranks symmetric, a shift does not."""
+def test_symmetry_tests_the_means_only() -> None:
+    """VSBC: a wrong spread leaves the ranks symmetric, a shift does not."""
     wide, shifted = (run(Distorted(**kw)).to_frame() for kw in ({"stretch": 0.6}, {"shift": 0.5}))
     assert (wide["p_value"] < 1e-3).any()
     assert (wide.loc[["weight[0]", "weight[1]", "bias"], "symmetry"] > 0.01 / 3).all()
     assert (shifted["symmetry"] < 1e-3).any()
 
 
-def test_data_that_a_model_refuses_are_drawn_again() -> None:
+def test_refused_data_are_drawn_again() -> None:
     """Three labels are of one class in more than a quarter of the simulations."""
     found = ppgp.sbc(
         models.LogisticRegression(), inference.Laplace(draws=200), 20, n=3, d=1, progress=False
@@ -137,12 +129,12 @@ def test_data_that_a_model_refuses_are_drawn_again() -> None:
     assert found.simulations == 20
 
 
-def test_a_call_goes_on_from_its_file(tmp_path: Path) -> None:
+def test_a_call_resumes_from_its_file(tmp_path: Path) -> None:
     path = tmp_path / "sbc.jsonl"
     whole = run(Exact(draws=200), 30)
     run(Exact(draws=200), 20, checkpoint=path)
     with path.open("a") as file:
-        file.write('{"i": 20, "ra')  # killed in mid-line
+        file.write('{"i": 20, "ra')  # a line of a killed process
     again = run(Exact(draws=200), 30, checkpoint=path)
     for name, ranks in whole.ranks.items():
         np.testing.assert_array_equal(again.ranks[name], ranks)
@@ -175,7 +167,7 @@ def test_workers_do_not_change_the_ranks() -> None:
         np.testing.assert_array_equal(two.ranks[name], ranks)
 
 
-def test_what_cannot_be_simulated_is_refused() -> None:
+def test_models_that_cannot_be_simulated_are_refused() -> None:
     with pytest.raises(NotApplicable, match="Flat for weight"):
         ppgp.sbc(LinearRegression(weight=Flat()), Exact(), progress=False)
     with pytest.raises(NotApplicable, match="spread"):
@@ -197,7 +189,7 @@ def test_a_program_is_validated_too() -> None:
     assert found.passes
 
 
-def test_a_program_without_data_is_one_sentence() -> None:
+def test_a_program_with_its_data_as_arguments_is_refused() -> None:
     with pytest.raises(NotApplicable, match="arguments=dict"):
         ppgp.sbc(
             program,

@@ -1,4 +1,4 @@
-"""Recipes as strings: what they build, and that nothing else can be run."""
+"""Recipes as strings: the records that they build, and that they cannot run other code."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def test_a_recipe_reads_sums_products_and_keywords() -> None:
         "GP(1 - 2)",
     ],
 )
-def test_nothing_but_calls_of_members_is_read(text: str) -> None:
+def test_only_calls_of_known_classes_are_read(text: str) -> None:
     with pytest.raises((SettingError, UnknownName)):
         zoo.build_model(text)
 
 
-def test_a_setting_reaches_through_wrappers_and_terms() -> None:
+def test_an_option_is_set_through_wrappers_and_terms() -> None:
     gp = zoo.build_model("gp")
     assert zoo.changed(gp, "kernel.lengthscale", "2").kernel.kernel.lengthscale == 2
     assert zoo.changed(gp, "noise", "LogNormal(0, 1)").noise == priors.LogNormal(0, 1)
@@ -60,7 +60,7 @@ def test_a_setting_reaches_through_wrappers_and_terms() -> None:
         zoo.changed(gp, "nose", "1")
 
 
-def test_the_field_decides_between_members_of_one_name() -> None:
+def test_the_field_decides_between_classes_of_one_name() -> None:
     built = zoo.build_model(
         "SVGP(Exponential() + RBF(lengthscale=Exponential(2.0)), likelihood=StudentT(4.0))"
     )
