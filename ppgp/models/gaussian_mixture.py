@@ -193,9 +193,9 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
         if not switched:
             return sorted_draws, None
         return sorted_draws, (
-            f"labels switched: in {switched:.1%} of the draws the components had another order "
-            "than in most of their chain; all are reported by increasing mean, which means little "
-            "where components overlap"
+            f"labels switched: in {switched:.1%} of the draws the components stood in another "
+            "order than in most of their chain; all are reported by increasing mean, which means "
+            "little where components overlap"
         )
 
     def responsibilities(self, theta: Theta, y: Tensor) -> Tensor:
