@@ -1,9 +1,10 @@
-"""Conformal methods that fit: full conformal with hyper-split, CV+ and jackknife+, conformal Bayes."""
+"""Conformal methods that fit models: full conformal, CV+, jackknife+ and conformal Bayes."""
 
 from __future__ import annotations
 
 import math
 from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ def rows(n: int, d: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     return X, torch.sin(X[:, 0]) + 0.5 * torch.randn(n, generator=generator, dtype=torch.float64)
 
 
-def test_full_conformal_is_brute_force_on_the_model_in_the_units_of_the_data() -> None:
+def test_full_conformal_equals_brute_force_in_the_units_of_the_data() -> None:
     X, y = rows(25, 1, GENERATOR)
     data = Dataset(X, 100 + 7 * y)
     posterior = ppgp.fit(models.GP(), data, inference.MAP(), progress=False)
@@ -56,8 +57,8 @@ def test_full_conformal_is_brute_force_on_the_model_in_the_units_of_the_data() -
 
 @quiet
 @pytest.mark.slow
-def test_hyper_split_holds_its_level_where_fitted_hyperparameters_do_not() -> None:
-    """Maximum likelihood with one lengthscale a column, five columns, thirty rows, level 0.8."""
+def test_full_conformal_with_a_split_covers_where_fitted_hyperparameters_do_not() -> None:
+    """Maximum likelihood, one lengthscale per column, five columns, thirty rows, level 0.8."""
     model = models.GP(
         kernels.ARD(kernels.RBF(variance=priors.Flat(), lengthscale=priors.Flat())),
         noise=priors.Flat(start=0.1),
@@ -73,7 +74,8 @@ def test_hyper_split_holds_its_level_where_fitted_hyperparameters_do_not() -> No
             found.append(float(region.covers(y[30:]).double().mean()))
     error = 3 * np.std(split) / math.sqrt(len(split))
     print(
-        f"hyper-split {np.mean(split):.3f} +- {error / 3:.3f}, fitted on the ranked rows {np.mean(naive):.3f}"
+        f"split {np.mean(split):.3f} +- {error / 3:.3f}, "
+        f"fitted on the ranked rows {np.mean(naive):.3f}"
     )
     assert np.mean(split) >= 0.8 - error
     assert np.mean(naive) <= 0.8 - 3 * np.std(naive) / math.sqrt(len(naive))
@@ -92,7 +94,7 @@ def test_the_predictive_system_of_a_gp_has_the_interval_of_its_steps() -> None:
 
 
 @quiet
-def test_what_full_conformal_cannot_do_is_one_sentence() -> None:
+def test_full_conformal_rejects_bad_arguments() -> None:
     X, y = rows(12, 2, torch.Generator().manual_seed(4))
     posterior = ppgp.fit(models.LinearRegression(), Dataset(X, y), inference.MAP(), progress=False)
     with pytest.raises(NotApplicable, match="jointly Gaussian, such as GP"):
@@ -105,11 +107,11 @@ def test_what_full_conformal_cannot_do_is_one_sentence() -> None:
     assert "infinite" in ppgp.full_conformal(gp, X, level=0.95).guarantee
 
 
-# -- CV+ and jackknife+ --------------------------------------------------------------------------------------------
+# -- CV+ and jackknife+ --
 
 
 @quiet
-def test_jackknife_plus_is_the_definition() -> None:
+def test_jackknife_plus_equals_its_definition() -> None:
     X, y = rows(14, 1, torch.Generator().manual_seed(5))
     data, model, how = Dataset(X, y), models.LinearRegression(noise=0.25), inference.MAP()
     region = ppgp.cross_calibrate(
@@ -134,7 +136,7 @@ def test_jackknife_plus_is_the_definition() -> None:
 
 
 @quiet
-def test_cv_plus_promises_what_its_folds_allow_and_works_for_labels() -> None:
+def test_cv_plus_guarantees_what_its_folds_allow_and_works_for_labels() -> None:
     X, y = rows(40, 2, torch.Generator().manual_seed(6))
     cross = ppgp.cross_calibrate(
         models.LinearRegression(noise=0.25), Dataset(X, y), inference.MAP(), folds=5
@@ -153,19 +155,19 @@ def test_cv_plus_promises_what_its_folds_allow_and_works_for_labels() -> None:
 
 
 @pytest.mark.parametrize(("n", "folds"), [(103, 10), (40, 12), (7, 3), (100, 70)])
-def test_unequal_folds_are_promised_the_bound_that_holds_for_them(n: int, folds: int) -> None:
-    """Theorem 4 has a second, smaller cost, which needs folds of one size; the first holds for any."""
+def test_unequal_folds_have_the_bound_that_holds_for_them(n: int, folds: int) -> None:
+    """The second, smaller cost of theorem 4 needs folds of one size; the first holds for any."""
     assert len({len(part) for part in torch.arange(n).tensor_split(folds)}) == 2
     found = SimpleNamespace(n=n, posteriors=(None,) * folds)
-    promised = conformal.cross.CrossCalibrator.promised(found, 0.9)  # type: ignore[arg-type]
+    promised = conformal.cross.CrossCalibrator.promised(cast(Any, found), 0.9)
     assert promised == pytest.approx(0.8 - 2 * (1 - 1 / folds) / (n / folds + 1))
 
 
-# -- conformal Bayes -----------------------------------------------------------------------------------------------
+# -- conformal Bayes --
 
 
 def exact_p(F: Tensor, y: Tensor, new: Tensor, t: Tensor, noise: float) -> Tensor:
-    """p-values of candidates t at one row: the conjugate posterior of a linear model refitted with each."""
+    """Return the p-values of candidates t at one row, by conjugate refits with each of them."""
     values = []
     table = torch.cat([F, new[None]])
     precision = table.mT @ table / noise + torch.eye(F.shape[1])
@@ -180,7 +182,7 @@ def exact_p(F: Tensor, y: Tensor, new: Tensor, t: Tensor, noise: float) -> Tenso
 
 
 @quiet
-def test_conformal_bayes_is_the_exact_add_one_in_on_conjugate_linear_regression() -> None:
+def test_conformal_bayes_equals_refits_on_conjugate_linear_regression() -> None:
     generator = torch.Generator().manual_seed(7)
     X = torch.randn(60, 2, generator=generator, dtype=torch.float64)
     y = X[:, 0] - 0.5 * X[:, 1] + 0.5 * torch.randn(60, generator=generator, dtype=torch.float64)
@@ -209,7 +211,7 @@ def test_conformal_bayes_is_the_exact_add_one_in_on_conjugate_linear_regression(
 
 @quiet
 def test_conformal_bayes_covers_on_a_misspecified_model_where_plain_bayes_covers_half() -> None:
-    """Noise fixed at a tenth of what it is."""
+    """The noise is fixed at about a quarter of its variance."""
     own, calibrated = [], []
     for seed in range(25):
         X, y = rows(100, 1, torch.Generator().manual_seed(200 + seed))
@@ -250,7 +252,7 @@ def test_labels_are_enumerated_and_covered() -> None:
 
 
 @quiet
-def test_what_conformal_bayes_cannot_do_is_one_sentence() -> None:
+def test_conformal_bayes_rejects_models_it_does_not_apply_to() -> None:
     X, y = rows(20, 1, torch.Generator().manual_seed(8))
     with pytest.raises(NotApplicable, match="use full_conformal for a GP"):
         ppgp.conformal_bayes(
@@ -262,8 +264,8 @@ def test_what_conformal_bayes_cannot_do_is_one_sentence() -> None:
         )
 
 
-def test_weights_that_cannot_be_trusted_are_said_to_be_so() -> None:
-    """One candidate row far away has all the say: the draws of the fit are of no use there."""
+def test_unreliable_weights_are_reported() -> None:
+    """The posterior given a candidate far away is where the fit has no draws."""
     generator = torch.Generator().manual_seed(9)
     X = torch.randn(15, 1, generator=generator, dtype=torch.float64)
     y = 0.1 * torch.randn(15, generator=generator, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Sentences that are not said where they do not hold."""
+"""Guarantees are not stated where they do not hold."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ F64 = torch.float64
     ],
     ids=repr,
 )
-def test_conformal_bayes_promises_nothing_of_draws_of_another_law(how: inference.Inference) -> None:
+def test_conformal_bayes_is_heuristic_where_draws_are_not_from_the_posterior(
+    how: inference.Inference,
+) -> None:
     generator = torch.Generator().manual_seed(0)
     X = torch.randn(40, 2, generator=generator, dtype=F64)
     y = X[:, 0] + torch.randn(40, generator=generator, dtype=F64)
@@ -37,21 +39,21 @@ def test_conformal_bayes_promises_nothing_of_draws_of_another_law(how: inference
 @pytest.mark.parametrize(
     "score", [C.Quantile(widen_only=True), C.LAC(keep_best=True), C.APS(randomized=False)], ids=repr
 )
-def test_no_band_for_sets_that_only_grow(score: C.Score) -> None:
+def test_there_is_no_coverage_band_for_sets_that_only_grow(score: C.Score) -> None:
     if score.kinds == ("classes",):
-        law = ppgp.Prediction(
+        predictive = ppgp.Prediction(
             dist.Categorical(torch.tensor([0.9, 0.1], dtype=F64).expand(1, 99, 2))
         )
     else:
-        law = ppgp.Prediction(dist.Normal(torch.zeros(1, 99, dtype=F64), 5.0))
+        predictive = ppgp.Prediction(dist.Normal(torch.zeros(1, 99, dtype=F64), 5.0))
     with pytest.raises(NotApplicable, match="grow"):
-        C.calibrate(score, law, torch.zeros(99, dtype=F64)).coverage_band(0.8)
+        C.calibrate(score, predictive, torch.zeros(99, dtype=F64)).coverage_band(0.8)
 
 
-def test_a_level_next_to_0_takes_the_smallest_score_and_not_the_largest() -> None:
+def test_at_a_level_next_to_0_the_threshold_is_the_smallest_score() -> None:
     assert PastScores([1.0, 2.0, 3.0], None).threshold(1 - 1e-11) == 1.0
-    law = ppgp.Prediction(dist.Normal(torch.zeros(1, 3, dtype=F64), 1.0))
-    assert len(C.ACI(C.Absolute(), 1e-10)(law, torch.ones(3, dtype=F64)).errors) == 3
+    predictive = ppgp.Prediction(dist.Normal(torch.zeros(1, 3, dtype=F64), 1.0))
+    assert len(C.ACI(C.Absolute(), 1e-10)(predictive, torch.ones(3, dtype=F64)).errors) == 3
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,7 @@ def test_a_level_next_to_0_takes_the_smallest_score_and_not_the_largest() -> Non
 def test_conformal_bayes_claims_coverage_only_where_the_ranked_rows_did_not_scale_the_priors(
     standardise: bool, claims: str
 ) -> None:
-    """With n = 9, noise alone and tight priors, coverage was .43 +- .02 under a promise of .5."""
+    """With n = 9, noise alone and tight priors, coverage was .43 +- .02 at a level of .5."""
     g = torch.Generator().manual_seed(0)
     X = torch.randn(30, 1, generator=g, dtype=torch.float64)
     data = ppgp.Dataset(X, X[:, 0] + torch.randn(30, generator=g, dtype=torch.float64))

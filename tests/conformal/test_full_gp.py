@@ -1,4 +1,7 @@
-"""Full conformal prediction of a GP: brute force, refits without each row, Woodbury, universal kriging."""
+"""Full conformal prediction of a GP against other computations.
+
+They are brute force, refits without each row, the dense form of Woodbury, and universal kriging.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def normal(*shape: int, seed: int) -> Tensor:
 
 
 def problem(seed: int, n: int = 24, m: int = 3) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Covariance of n + m rows with noise, y, and the parts that deleted takes."""
+    """Return the covariance of n + m rows with noise, y, and the other arguments of the parts."""
     X = normal(n + m, 2, seed=seed)
     noise = 0.05 + 0.5 * torch.rand(
         1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
@@ -35,7 +38,7 @@ def problem(seed: int, n: int = 24, m: int = 3) -> tuple[Tensor, Tensor, Tensor,
 
 
 def kept(full: Tensor, y: Tensor, t: float, row: int, level: float) -> bool:
-    """The definition: add (x*, t), studentise every residual, rank the last."""
+    """Return whether t is kept by definition: add (x*, t), studentise all residuals, rank."""
     n = len(y)
     index = [*range(n), n + row]
     inverse = torch.linalg.inv(full[index][:, index])
@@ -47,7 +50,7 @@ def kept(full: Tensor, y: Tensor, t: float, row: int, level: float) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_the_closed_form_is_brute_force_to_1e_8(seed: int) -> None:
+def test_the_closed_form_equals_brute_force_to_1e_8(seed: int) -> None:
     full, y, C, K, variance = problem(seed)
     level = (0.8, 0.9, 0.95)[seed % 3]
     lower, upper = full_interval(leave_one_out_parts(C, y, K, variance), level)
@@ -61,7 +64,7 @@ def test_the_closed_form_is_brute_force_to_1e_8(seed: int) -> None:
 def without_each(
     full: Tensor, y: Tensor, n: int, drift: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Mean and variance at each new row from the data without row i: n solves."""
+    """Return mean and variance at each new row from the data without row i, by n solves."""
     m = len(full) - n
     means, variances = torch.empty(n, m, dtype=y.dtype), torch.empty(n, m, dtype=y.dtype)
     for i in range(n):
@@ -88,7 +91,7 @@ def leave_one_out(parts: LeaveOneOutParts) -> tuple[Tensor, Tensor]:
     return mean, sd.square()
 
 
-def test_predictions_without_each_row_are_those_of_n_refits() -> None:
+def test_predictions_without_each_row_equal_n_refits() -> None:
     full, y, C, K, variance = problem(7, n=12)
     for found, wanted in zip(
         leave_one_out(leave_one_out_parts(C, y, K, variance)),
@@ -98,7 +101,7 @@ def test_predictions_without_each_row_are_those_of_n_refits() -> None:
         torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
 
 
-def test_with_a_drift_they_are_those_of_n_universal_krigings() -> None:
+def test_with_a_drift_they_equal_n_universal_krigings() -> None:
     full, y, C, K, variance = problem(8, n=12)
     drift = torch.cat([torch.ones(15, 1), normal(15, 1, seed=3)], 1)
     parts = leave_one_out_parts(C, y, K, variance, drift=(drift[:12], drift[12:]))
@@ -106,7 +109,7 @@ def test_with_a_drift_they_are_those_of_n_universal_krigings() -> None:
         torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
 
 
-def test_woodbury_is_the_dense_form() -> None:
+def test_the_low_rank_form_equals_the_dense_form() -> None:
     features, new = normal(30, 5, seed=0), normal(4, 5, seed=1)
     root = normal(5, 5, seed=2)
     prior = root @ root.mT + torch.eye(5)
@@ -124,7 +127,10 @@ def test_woodbury_is_the_dense_form() -> None:
 
 
 def test_coverage_is_exact_where_the_hyperparameters_are_given() -> None:
-    """y from a law that is not the GP's: only exchangeability is needed. 3,000 repetitions at n = 19 and level 0.8."""
+    """y is not from the GP: only exchangeability is needed.
+
+    There are 3,000 repetitions at n = 19 and level 0.8.
+    """
     generator = np.random.default_rng(0)
     n, level, repetitions = 19, 0.8, 3000
     covered = 0
@@ -147,7 +153,7 @@ def test_too_few_ranked_rows_give_the_whole_line() -> None:
     assert bool(torch.isfinite(full_interval(parts, 0.9, torch.arange(9))[1]).all())
 
 
-def test_the_system_is_uniform_at_the_truth_and_its_interval_holds_the_full_one() -> None:
+def test_the_steps_of_the_system_are_the_shifted_leave_one_out_means() -> None:
     _, y, C, K, variance = problem(3)
     parts = leave_one_out_parts(C, y, K, variance)
     steps = full_system(parts)
@@ -158,7 +164,7 @@ def test_the_system_is_uniform_at_the_truth_and_its_interval_holds_the_full_one(
 
 @pytest.mark.parametrize("unit", [1.0, 1e-6])
 def test_a_row_of_the_data_without_noise_is_known(unit: float) -> None:
-    """There the variance is 0 but for rounding: the set is its y, where a root of a number below 0 gave no set at all."""
+    """There the variance is 0 but for rounding, and the set is its y."""
     X = normal(12, 1, seed=0)
     C = unit**2 * torch.exp(-0.5 * torch.cdist(X, X).square())
     y = unit * torch.sin(3 * X[:, 0])

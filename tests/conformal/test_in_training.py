@@ -1,4 +1,4 @@
-"""What counts as a row that the fit has seen, and that no guarantee is claimed from such rows."""
+"""Which rows count as training rows, and that no guarantee is stated from such rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 
 
 def table(n: int, seed: int = 0) -> np.ndarray:
-    """Columns of several units: years, a heavy tail, zeros, categories, small and large numbers, and y."""
+    """Return columns in several units: years, heavy tails, zeros, categories, extreme numbers."""
     rng = np.random.default_rng(seed)
     columns = [
         rng.normal(2010, 5, n),
@@ -61,7 +61,7 @@ def through_csv(rows: np.ndarray) -> np.ndarray:
         "half the tolerance",
     ],
 )
-def test_rows_are_known_again_however_they_were_written(
+def test_rows_are_recognised_however_they_were_written(
     written: Callable[[np.ndarray], np.ndarray],
 ) -> None:
     rows = table(400)
@@ -72,7 +72,7 @@ def test_rows_are_known_again_however_they_were_written(
     )
 
 
-def test_rows_that_differ_by_more_than_rounding_are_others() -> None:
+def test_rows_that_differ_by_more_than_rounding_are_different() -> None:
     rows = table(400)
     for column in range(rows.shape[1]):
         new = rows.copy()
@@ -80,29 +80,29 @@ def test_rows_that_differ_by_more_than_rounding_are_others() -> None:
         assert not same_rows(rows, new)[rows[:, column] != 0].any()
 
 
-def fresh(law: str, n: int, rng: np.random.Generator) -> np.ndarray:
-    if law == "categories":
+def fresh(family: str, n: int, rng: np.random.Generator) -> np.ndarray:
+    if family == "categories":
         return np.column_stack([rng.integers(0, 3, (n, 2)), rng.random(n) < 0.4]).astype(float)
-    if law == "categories, y a number":
+    if family == "categories, y a number":
         return np.column_stack([rng.integers(0, 3, (n, 2)), rng.normal(size=n)])
-    if law == "labels":
+    if family == "labels":
         return np.column_stack([rng.normal(size=(n, 2)), rng.random(n) < 0.4])
-    if law == "rounded":
+    if family == "rounded":
         x = rng.gamma(2, 1, n)
         return np.column_stack([x, 3 * x + rng.normal(size=n)]).round(1)
-    if law == "counts":
+    if family == "counts":
         return np.column_stack(
             [rng.integers(1990, 2020, n), rng.integers(1, 13, n), rng.poisson(5, n)]
         ).astype(float)
-    if law == "no inputs":
+    if family == "no inputs":
         return rng.normal(size=(n, 1))
-    if law == "sorted":
+    if family == "sorted":
         rows = rng.integers(0, 2, (n, 2)).astype(float)
         return rows[np.lexsort(rows.T)]
     return rng.standard_t(1, (n, 3))
 
 
-LAWS = [
+FAMILIES = [
     "categories",
     "categories, y a number",
     "labels",
@@ -114,18 +114,21 @@ LAWS = [
 ]
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_fresh_rows_are_not_called_seen(law: str) -> None:
-    """A number of matches is called too many where chance gives it once in a thousand times, at two tolerances."""
+@pytest.mark.parametrize("family", FAMILIES)
+def test_new_rows_do_not_count_as_training_rows(family: str) -> None:
+    """So many matches are too many where chance gives them once in a thousand times.
+
+    Two tolerances are tried.
+    """
     tries, false = 100, 0
     for seed in range(tries):
         rng = np.random.default_rng(seed)
-        false += bool(same_rows(fresh(law, 200, rng), fresh(law, 80, rng)).any())
+        false += bool(same_rows(fresh(family, 200, rng), fresh(family, 80, rng)).any())
     assert false <= binom.ppf(0.999, tries, 4e-3)
 
 
-def test_a_few_copies_in_a_thousand_rows_are_chance_too() -> None:
-    """Two rows come back 2 times in 1,000: 500 rows of the training table may hold none of them."""
+def test_a_few_copies_in_a_thousand_rows_are_attributed_to_chance() -> None:
+    """Two rows repeat 2 times in 1,000: 500 rows of the training table may hold none of them."""
     tries, false = 12, 0
     for seed in range(tries):
         rng = np.random.default_rng(seed)
@@ -136,19 +139,19 @@ def test_a_few_copies_in_a_thousand_rows_are_chance_too() -> None:
     assert false <= binom.ppf(0.999, tries, 4e-3)
 
 
-@pytest.mark.parametrize("law", [law for law in LAWS if law != "sorted"])
-def test_training_rows_in_their_order_are_seen_under_every_law(law: str) -> None:
-    rows = fresh(law, 200, np.random.default_rng(1))
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "sorted"])
+def test_training_rows_in_their_order_are_recognised_in_every_family(family: str) -> None:
+    rows = fresh(family, 200, np.random.default_rng(1))
     assert same_rows(rows, rows).all()
     assert same_rows(rows, rows[:100]).all()
 
 
 @pytest.mark.parametrize(
-    "law", ["categories, y a number", "labels", "counts", "no inputs", "heavy tails"]
+    "family", ["categories, y a number", "labels", "counts", "no inputs", "heavy tails"]
 )
-def test_a_sample_of_the_training_rows_is_seen(law: str) -> None:
+def test_a_sample_of_the_training_rows_is_recognised(family: str) -> None:
     rng = np.random.default_rng(2)
-    rows = fresh(law, 200, rng)
+    rows = fresh(family, 200, rng)
     assert same_rows(rows, rows[rng.permutation(200)[:80]]).all()
 
 
@@ -158,7 +161,7 @@ def linear(n: int, d: int, seed: int) -> tuple[Tensor, Tensor]:
     return X, X[:, 0] + torch.randn(n, generator=generator, dtype=torch.float64)
 
 
-def test_the_same_inputs_with_another_y_are_no_evidence() -> None:
+def test_the_same_inputs_with_another_y_are_not_training_rows() -> None:
     X, y = linear(60, 2, 0)
     categories = X.sign()
     for inputs in (X, categories):
@@ -175,43 +178,47 @@ def test_the_same_inputs_with_another_y_are_no_evidence() -> None:
         )
 
 
-def test_rows_of_the_fit_are_noticed_in_single_precision_and_after_a_slice() -> None:
+def test_training_rows_are_recognised_in_single_precision_and_after_a_slice() -> None:
     X, y = linear(60, 2, 0)
     X = 2000 + 7 * X
     posterior = ppgp.fit(
         models.LinearRegression(), Dataset(X, 50 + y), inference.MAP(), progress=False
     )
     new, target = linear(20, 2, 3)
-    law = posterior.predict(torch.cat([2000 + 7 * new, X[:5].float().double()]))
+    predictive = posterior.predict(torch.cat([2000 + 7 * new, X[:5].float().double()]))
     both = torch.cat([50 + target, 50 + y[:5]])
-    assert law.in_training_with(both).tolist() == [False] * 20 + [True] * 5
-    assert law[18:22].in_training_with(both[18:22]).tolist() == [False, False, True, True]
+    assert predictive.in_training_with(both).tolist() == [False] * 20 + [True] * 5
+    assert predictive[18:22].in_training_with(both[18:22]).tolist() == [False, False, True, True]
     with pytest.warns(DataWarning, match="5 of 25"):
-        calibrator = ppgp.calibrate(conformal.Absolute(), law, both)
-    assert calibrator(law, 0.8).guarantee.startswith("heuristic")
-    assert ppgp.predictive_system(law, both)(law).interval(0.8).guarantee.startswith("heuristic")
+        calibrator = ppgp.calibrate(conformal.Absolute(), predictive, both)
+    assert calibrator(predictive, 0.8).guarantee.startswith("heuristic")
+    assert (
+        ppgp.predictive_system(predictive, both)(predictive)
+        .interval(0.8)
+        .guarantee.startswith("heuristic")
+    )
 
 
-def claimed(guarantee: str) -> bool:
+def guaranteed(guarantee: str) -> bool:
     return not guarantee.startswith("heuristic")
 
 
 def covered(
     make: Callable[[int], tuple[ppgp.Region, Tensor]], repeats: int
 ) -> tuple[int, int, bool]:
-    """Rows covered, rows in all, and whether a region claimed its level."""
+    """Return the rows covered, the rows in all, and whether a region stated a guarantee."""
     hits, total, claims = 0, 0, False
     for seed in range(repeats):
         region, y = make(seed)
         hits += int(region.covers(y).sum())
         total += len(y)
-        claims |= claimed(region.guarantee)
+        claims |= guaranteed(region.guarantee)
     return hits, total, claims
 
 
 @quiet
-def test_leave_one_out_of_the_fitted_rows_claims_nothing() -> None:
-    """19 rows of 5 columns, hyperparameters by maximum likelihood: the plain jackknife falls short of .8."""
+def test_leave_one_out_of_the_training_rows_is_heuristic() -> None:
+    """The plain jackknife covers less than .8: 19 rows, 5 columns, maximum likelihood."""
     free = ppgp.priors.Flat
     kernel = ppgp.kernels.ARD(ppgp.kernels.RBF(variance=free(), lengthscale=free()))
     model = models.GP(kernel, noise=free(start=0.1))
@@ -223,7 +230,7 @@ def test_leave_one_out_of_the_fitted_rows_claims_nothing() -> None:
         )
         calibrator = ppgp.calibrate(conformal.Absolute(), posterior.loo(), y[:19])
         system = ppgp.predictive_system(posterior.loo(), y[:19])(posterior.predict(X[19:]))
-        assert not claimed(system.interval(0.8).guarantee)
+        assert not guaranteed(system.interval(0.8).guarantee)
         assert bool(posterior.loo().in_training_with(y[:19]).all())
         return calibrator(posterior.predict(X[19:]), 0.8), y[19:]
 
@@ -242,14 +249,14 @@ def program(x: Tensor, y: Tensor | None = None) -> None:
 
 
 @quiet
-def test_a_program_calibrated_on_its_own_rows_claims_nothing() -> None:
+def test_a_program_calibrated_on_its_training_rows_is_heuristic() -> None:
     """20 rows of 10 columns: residuals of the training rows are too small."""
 
     def make(seed: int) -> tuple[ppgp.Region, Tensor]:
         X, y = linear(120, 10, seed)
         posterior = ppgp.fit(program, {"x": X[:20], "y": y[:20]}, inference.MAP(), progress=False)
-        law = posterior.predict(x=X[:20])
-        return ppgp.calibrate(conformal.Absolute(), law, y[:20])(
+        predictive = posterior.predict(x=X[:20])
+        return ppgp.calibrate(conformal.Absolute(), predictive, y[:20])(
             posterior.predict(x=X[20:]), 0.8
         ), y[20:]
 
@@ -259,7 +266,7 @@ def test_a_program_calibrated_on_its_own_rows_claims_nothing() -> None:
 
 
 @quiet
-def test_a_program_calibrated_on_fresh_rows_claims_its_level_and_holds_it() -> None:
+def test_a_program_calibrated_on_new_rows_states_its_level_and_covers() -> None:
     repeats, rows, n = 12, 100, 39
 
     def make(seed: int) -> tuple[ppgp.Region, Tensor]:
@@ -267,11 +274,11 @@ def test_a_program_calibrated_on_fresh_rows_claims_its_level_and_holds_it() -> N
         posterior = ppgp.fit(
             program, {"x": X[:20], "y": y[:20]}, inference.MAP(steps=50), progress=False
         )
-        law = posterior.predict(x=X[20 : 20 + n])
-        region = ppgp.calibrate(conformal.Absolute(), law, y[20 : 20 + n])(
+        predictive = posterior.predict(x=X[20 : 20 + n])
+        region = ppgp.calibrate(conformal.Absolute(), predictive, y[20 : 20 + n])(
             posterior.predict(x=X[20 + n :]), 0.8
         )
-        assert claimed(region.guarantee)
+        assert guaranteed(region.guarantee)
         return region, y[20 + n :]
 
     hits, total, _ = covered(make, repeats)
@@ -287,7 +294,7 @@ def several(x: Tensor, group: Tensor, a: Tensor | None = None, b: Tensor | None 
 
 
 @quiet
-def test_a_program_of_two_observed_sites_knows_the_rows_of_each() -> None:
+def test_the_training_rows_of_each_of_two_observed_sites_are_recognised() -> None:
     generator = torch.Generator().manual_seed(0)
     X, a, b = torch.randn(3, 30, generator=generator, dtype=torch.float64)
     group = torch.arange(30) % 3

@@ -1,4 +1,7 @@
-"""Rows that a fit owes something to beside its own: through numbers found on them, a trained network, or ``init``."""
+"""Rows that a fit depends on beside its training rows.
+
+It depends on them through numbers estimated from them, a trained network, or ``init``.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +40,8 @@ def fitted(model: Any, data: Any = TRAIN, how: Any = None, **options: Any) -> pp
 
 
 def sentence(posterior: ppgp.Posterior, rows: Dataset) -> str:
-    law = posterior.predict(rows.X)
-    return ppgp.calibrate(conformal.Absolute(), law, rows.y)(
+    predictive = posterior.predict(rows.X)
+    return ppgp.calibrate(conformal.Absolute(), predictive, rows.y)(
         posterior.predict(FRESH.X[:2]), 0.8
     ).guarantee
 
@@ -57,10 +60,10 @@ RECIPES = {
 
 @quiet
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES.keys())
-def test_rows_of_a_variogram_are_seen_by_a_fit_with_its_numbers(
+def test_rows_of_a_variogram_count_as_used_by_a_fit_with_its_numbers(
     recipe: Any, tmp_path: Path
 ) -> None:
-    """Numbers found on the calibration rows make these rows' residuals smaller than those of new ones."""
+    """Numbers estimated from the calibration rows make residuals of these rows too small."""
     seen, honest = (fitted(recipe(variogram(data))) for data in (CALIBRATION, TRAIN))
     with pytest.warns(DataWarning, match="40 of 40"):
         assert sentence(seen, CALIBRATION).startswith("heuristic")
@@ -71,7 +74,7 @@ def test_rows_of_a_variogram_are_seen_by_a_fit_with_its_numbers(
 
 
 @quiet
-def test_a_number_that_was_found_is_that_number() -> None:
+def test_a_number_with_an_origin_is_that_number() -> None:
     found = variogram(TRAIN)
     plain = float(found.nugget)
     assert found.nugget == plain
@@ -87,7 +90,7 @@ def test_a_number_that_was_found_is_that_number() -> None:
 
 
 @quiet
-def test_rows_of_a_pretrained_network_are_seen() -> None:
+def test_rows_of_a_pretrained_network_count_as_used() -> None:
     network = networks.pretrained(networks.MLP((4,), 2), CALIBRATION, epochs=1)
     for model in (
         models.GP(kernels.Deep(network, kernels.RBF(), frozen=True)),
@@ -99,7 +102,7 @@ def test_rows_of_a_pretrained_network_are_seen() -> None:
 
 
 @quiet
-def test_rows_of_the_posterior_that_a_search_began_at_are_seen() -> None:
+def test_rows_of_the_posterior_in_init_count_as_used() -> None:
     model = models.GP(kernels.RBF())
     before = fitted(model, CALIBRATION)
     begun = fitted(model, init=before)
@@ -118,7 +121,7 @@ def program(x: Tensor, y: Tensor | None = None) -> None:
 
 
 @quiet
-def test_rows_of_init_are_seen_by_a_program() -> None:
+def test_rows_of_init_count_as_used_by_a_program() -> None:
     arguments = [{"x": data.X, "y": data.y} for data in (TRAIN, CALIBRATION)]
     begun = fitted(program, arguments[0], init=fitted(program, arguments[1]))
     assert bool(begun.predict(x=CALIBRATION.X).in_training_with(CALIBRATION.y).all())
@@ -127,7 +130,7 @@ def test_rows_of_init_are_seen_by_a_program() -> None:
 
 
 @quiet
-def test_a_recipe_made_ready_for_other_rows_has_seen_them() -> None:
+def test_rows_that_a_model_was_prepared_for_count_as_used() -> None:
     before = fitted(models.Kriging(), CALIBRATION)
     assert sentence(fitted(before.model), CALIBRATION).startswith("heuristic")
     assert sentence(fitted(before.recipe), CALIBRATION).startswith("marginal")
@@ -136,8 +139,8 @@ def test_a_recipe_made_ready_for_other_rows_has_seen_them() -> None:
 
 
 @quiet
-def test_the_callers_word_does_not_outweigh_what_is_known() -> None:
-    """Numbers that a variogram of the ranked rows gave are not fixed beforehand."""
+def test_a_declaration_does_not_override_what_is_known() -> None:
+    """Numbers of a variogram of the ranked rows are not fixed beforehand."""
     for data, claims in ((TRAIN, "heuristic"), (FRESH, "marginal")):
         found = variogram(data)
         recipe = models.GP(found.variogram, noise=found.nugget, mean=0.0)
@@ -154,7 +157,7 @@ def test_the_callers_word_does_not_outweigh_what_is_known() -> None:
 
 
 @quiet
-def test_compare_says_that_a_fit_has_seen_the_test_rows() -> None:
+def test_compare_warns_where_test_rows_were_used_in_a_fit() -> None:
     fits = {"gp": fitted(models.GP()), "linear": fitted(models.LinearRegression())}
     some = Dataset(torch.cat([FRESH.X, TRAIN.X[:4]]), torch.cat([FRESH.y, TRAIN.y[:4]]))
     with pytest.warns(DataWarning, match="4 of 44"):

@@ -1,4 +1,4 @@
-"""Online conformal prediction: the long-run bound on any sequence, and recovery after a shift."""
+"""Online conformal prediction: the long-run bound for any sequence, and recovery after a shift."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def standard(n: int) -> Prediction:
 
 
 def adversary(aci: ACI, rows: int) -> torch.Tensor:
-    """y that the next finite set misses, and that lies inside whenever the set is everything: the worst there is."""
+    """Return the worst sequence: each finite set misses y, and each infinite set covers it."""
     y: list[float] = []
     for _ in range(rows):
         trial = aci(standard(len(y) + 1), [*y, 0.0])
@@ -81,7 +81,7 @@ def test_every_method_recovers_after_a_change_of_scale_where_a_fixed_threshold_d
         assert late == pytest.approx(0.9, abs=0.03), method
 
 
-def test_it_never_looks_ahead() -> None:
+def test_thresholds_depend_on_earlier_rows_alone() -> None:
     rng = np.random.default_rng(2)
     y = rng.normal(size=120)
     changed = y.copy()
@@ -91,7 +91,7 @@ def test_it_never_looks_ahead() -> None:
         assert torch.equal(one[:81], other[:81])
 
 
-def test_what_it_cannot_do_is_one_sentence() -> None:
+def test_bad_arguments_are_refused() -> None:
     with pytest.raises(NotApplicable, match="one side"):
         ACI(Signed())(standard(5), torch.zeros(5))
     with pytest.raises(DataError, match="in their order"):

@@ -1,4 +1,4 @@
-"""MAPIE and crepes on shared inputs: equal wherever they are right, and each place where they are not."""
+"""Comparison with MAPIE and crepes on shared inputs, with the cases where results differ."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Y = MEAN + SD * RNG.normal(size=60)
 
 
 class Sine(RegressorMixin, BaseEstimator):
-    """A fit that is there already."""
+    """A regressor whose predictions need no fit."""
 
     def fit(self, X: Any, y: Any) -> Sine:
         self.fitted_ = True
@@ -52,7 +52,7 @@ class Sine(RegressorMixin, BaseEstimator):
         return np.sin(np.asarray(X)[:, 0])
 
 
-def law(X: np.ndarray) -> Prediction:
+def predictive(X: np.ndarray) -> Prediction:
     return Prediction(
         dist.Normal(
             torch.as_tensor(np.sin(X[:, 0]))[None], torch.as_tensor(0.5 + np.abs(X[:, 0]))[None]
@@ -65,28 +65,27 @@ def both(region: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("n", "level"), [(60, 0.9), (60, 0.8), (49, 0.5), (20, 0.9)])
-def test_split_intervals_are_mapies(n: int, level: float) -> None:
+def test_split_intervals_equal_mapie(n: int, level: float) -> None:
     peer = mapie_regression.SplitConformalRegressor(
         Sine().fit(X, Y), confidence_level=level, prefit=True
     )
     peer.conformalize(X[:n], Y[:n])
     _, wanted = peer.predict_interval(NEW)
-    found = calibrate(Absolute(), law(X[:n]), Y[:n])(law(NEW), level=level)
+    found = calibrate(Absolute(), predictive(X[:n]), Y[:n])(predictive(NEW), level=level)
     np.testing.assert_allclose(both(found), wanted[:, :, 0], rtol=1e-12)
 
 
 @pytest.mark.parametrize("n", [30, 60])
-def test_normalised_intervals_are_those_of_crepes(n: int) -> None:
+def test_normalised_intervals_equal_crepes(n: int) -> None:
     peer = crepes.ConformalRegressor().fit((Y - MEAN)[:n], sigmas=SD[:n])
     wanted = peer.predict_int(np.sin(NEW[:, 0]), sigmas=0.5 + np.abs(NEW[:, 0]), confidence=0.8)
-    found = calibrate(Normalized(), law(X[:n]), Y[:n])(law(NEW), level=0.8)
+    found = calibrate(Normalized(), predictive(X[:n]), Y[:n])(predictive(NEW), level=0.8)
     np.testing.assert_allclose(both(found), wanted, rtol=1e-12)
 
 
-def test_at_nine_rows_and_level_0_9_a_finite_set_is_valid_where_crepes_gives_the_line_and_mapie_refuses() -> (
-    None
-):
-    found = calibrate(Absolute(), law(X[:9]), Y[:9])(law(NEW), level=0.9)
+def test_nine_rows_suffice_for_level_0_9_unlike_in_crepes_and_mapie() -> None:
+    """Our set is finite and valid, where crepes gives the whole line and MAPIE refuses."""
+    found = calibrate(Absolute(), predictive(X[:9]), Y[:9])(predictive(NEW), level=0.9)
     assert not bool(found.infinite.any())
     theirs = (
         crepes.ConformalRegressor()
@@ -101,17 +100,17 @@ def test_at_nine_rows_and_level_0_9_a_finite_set_is_valid_where_crepes_gives_the
         peer.conformalize(X[:9], Y[:9]).predict_interval(NEW)
 
 
-def test_p_values_of_a_predictive_system_are_those_of_crepes() -> None:
+def test_p_values_of_a_predictive_system_equal_crepes() -> None:
     peer = crepes.ConformalPredictiveSystem().fit((Y - MEAN)[:50], sigmas=SD[:50])
     at = np.sin(NEW[:, 0]) + 0.3
     wanted = peer.predict_p(np.sin(NEW[:, 0]), at, sigmas=0.5 + np.abs(NEW[:, 0]), smoothing=False)
-    system = predictive_system(law(X[:50]), Y[:50])(law(NEW))
+    system = predictive_system(predictive(X[:50]), Y[:50])(predictive(NEW))
     np.testing.assert_allclose(
         system.cdf(at, u=1.0).numpy(), np.asarray(wanted).ravel(), rtol=1e-12
     )
 
 
-def test_full_conformal_of_a_gp_is_mapies_jackknife_plus_of_n_refits() -> None:
+def test_full_conformal_of_a_gp_equals_jackknife_plus_of_mapie_with_n_refits() -> None:
     kernel = 1.3 * sk.RBF(0.7) + sk.WhiteKernel(0.2)
     gp = GaussianProcessRegressor(kernel, optimizer=None)
     rows, targets = X[:25], Y[:25]
@@ -130,7 +129,7 @@ def test_full_conformal_of_a_gp_is_mapies_jackknife_plus_of_n_refits() -> None:
     np.testing.assert_allclose(found, wanted[:, :, 0], rtol=1e-8, atol=1e-8)
 
 
-def test_jackknife_plus_of_least_squares_is_mapies() -> None:
+def test_jackknife_plus_of_least_squares_equals_mapie() -> None:
     peer = mapie_regression.CrossConformalRegressor(
         OLS(), confidence_level=0.8, method="plus", cv=20
     )
@@ -157,7 +156,7 @@ class Softmax(ClassifierMixin, BaseEstimator):
         return self.predict_proba(X).argmax(1)
 
 
-def test_label_sets_are_mapies() -> None:
+def test_label_sets_equal_mapie() -> None:
     model = Softmax().fit(X, None)
     p = model.predict_proba(X)
     labels = np.array([RNG.choice(3, p=row) for row in p])
@@ -171,4 +170,5 @@ def test_label_sets_are_mapies() -> None:
         for v in (X, NEW)
     ]
     found = calibrate(LAC(), ours[0], labels)(ours[1], level=0.8)
-    assert np.array_equal(found.labels.numpy(), wanted[:, :, 0])  # type: ignore[union-attr]
+    assert found.labels is not None
+    assert np.array_equal(found.labels.numpy(), wanted[:, :, 0])

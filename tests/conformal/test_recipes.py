@@ -1,4 +1,4 @@
-"""What is refitted starts from the recipe as it was given, and what a recipe was given by hand is said to be so."""
+"""Refits start from the recipe as it was given, and fixed values in a recipe are reported."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fitted(model: Any, data: Any, **options: Any) -> ppgp.Posterior:
 
 
 @quiet
-def test_a_posterior_keeps_its_recipe_beside_the_prepared_one_and_so_does_its_file(
+def test_a_posterior_and_its_file_keep_the_recipe_and_the_prepared_model(
     tmp_path: Path,
 ) -> None:
     posterior = fitted(models.Kriging(), surface(30, 0))
@@ -51,7 +51,7 @@ def test_a_posterior_keeps_its_recipe_beside_the_prepared_one_and_so_does_its_fi
 
 
 @quiet
-def test_hyper_split_fits_the_recipe_and_not_what_was_made_ready_for_all_rows(
+def test_full_conformal_with_a_split_fits_the_recipe_and_not_the_prepared_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given: list[Any] = []
@@ -96,34 +96,33 @@ def test_inducing_inputs_selected_again_remember_the_recipe_too() -> None:
 
 
 @quiet
-def test_hyper_split_of_kriging_holds_its_level() -> None:
-    """The sill and the ranges of its priors come from the rows: a part of them here, none of which is ranked."""
+def test_full_conformal_of_kriging_with_a_split_covers() -> None:
+    """The sill and the ranges of its priors come from rows that are not ranked."""
     repeats, rows = 6, 80
     hits = 0
     for seed in range(repeats):
         data = surface(40 + rows, seed, 1000.0)
         posterior = fitted(models.Kriging(), data.rows(slice(0, 40)))
         new = data.rows(slice(40, None))
-        region = ppgp.full_conformal(
-            posterior, new, 0.8, split=0.275, seed=seed
-        )  # 29 ranked: k = 24 of 30
+        # 29 rows are ranked: k = 24 of 30
+        region = ppgp.full_conformal(posterior, new, 0.8, split=0.275, seed=seed)
         assert region.guarantee.startswith("marginal coverage >= 0.8")
         hits += int(region.covers(new.y).sum())
     one = betabinom(rows, 24, 6)
     assert abs(hits / (rows * repeats) - one.mean() / rows) <= 4 * one.std() / rows / repeats**0.5
 
 
-# -- numbers given by hand ---------------------------------------------------------------------------------------------
+# -- fixed values in a recipe --
 
 
 def kriged(data: Dataset) -> models.Kriging:
-    """Every hyperparameter a number, found on these rows."""
+    """Return a model whose hyperparameters are numbers, estimated from these rows."""
     return ppgp.fit_variogram(ppgp.empirical_variogram(data)).kriging()
 
 
 @quiet
-def test_numbers_found_on_the_ranked_rows_claim_nothing() -> None:
-    """Everyday kriging with every hyperparameter a number: no sentence is exact before the caller's word."""
+def test_numbers_estimated_from_the_ranked_rows_are_heuristic() -> None:
+    """In kriging with a fitted variogram no guarantee is exact without a declaration."""
     data = surface(40, 0)
     posterior = ppgp.fit(kriged(data), data, progress=False)
     new = surface(5, 1).X
@@ -138,7 +137,7 @@ def test_numbers_found_on_the_ranked_rows_claim_nothing() -> None:
 
 
 @quiet
-def test_numbers_fixed_beforehand_are_exact_by_the_callers_word() -> None:
+def test_numbers_declared_fixed_beforehand_are_exact() -> None:
     repeats, rows, n = 12, 80, 29
     model = models.Kriging(kernels.Exponential(0.5, 0.4), nugget=0.1)
     hits = 0
@@ -154,7 +153,7 @@ def test_numbers_fixed_beforehand_are_exact_by_the_callers_word() -> None:
 
 
 @quiet
-def test_what_the_ranked_rows_have_scaled_is_not_fixed_beforehand() -> None:
+def test_scaling_by_the_ranked_rows_is_not_fixed_beforehand() -> None:
     data = surface(30, 0)
     gp = models.GP(kernels.RBF(1.0, 0.5), noise=0.1, mean=0.0)
     scaled = ppgp.fit(gp, data, progress=False)
@@ -171,7 +170,7 @@ def test_what_the_ranked_rows_have_scaled_is_not_fixed_beforehand() -> None:
 
 
 @quiet
-def test_a_number_or_a_network_by_hand_needs_the_callers_word_and_a_zero_does_not() -> None:
+def test_a_fixed_number_or_network_needs_a_declaration_and_a_zero_does_not() -> None:
     data = surface(30, 0)
     network = nn.Sequential(nn.Linear(2, 2, dtype=torch.float64))
     for kernel, claims in (
@@ -187,11 +186,11 @@ def test_a_number_or_a_network_by_hand_needs_the_callers_word_and_a_zero_does_no
         assert region.guarantee.startswith("marginal")
 
 
-# -- cross-conformal ---------------------------------------------------------------------------------------------------
+# -- cross-conformal prediction --
 
 
 def uneven(n: int, seed: int) -> Dataset:
-    """Known noise of very different size from row to row."""
+    """Return rows whose known noise differs much between rows."""
     generator = torch.Generator().manual_seed(seed)
     X = torch.rand(n, 1, generator=generator, dtype=torch.float64)
     sd = torch.where(torch.rand(n, generator=generator) < 0.5, 0.05, 5.0).double()
@@ -201,7 +200,10 @@ def uneven(n: int, seed: int) -> Dataset:
 
 @quiet
 def test_cross_calibration_keeps_the_known_noise_of_the_rows_left_out() -> None:
-    """Scores in units of the predictive sd: without the noise of the rows left out the sets are some twenty times as wide."""
+    """Scores are in units of the predictive sd.
+
+    Without the noise of the rows left out the sets are some twenty times as wide.
+    """
     repeats, hits, widths = 4, 0, []
     model = models.GP(noise=0)
     for seed in range(repeats):
@@ -211,7 +213,8 @@ def test_cross_calibration_keeps_the_known_noise_of_the_rows_left_out() -> None:
         assert cross.promised(0.8) > 0
         assert region.guarantee.startswith("coverage >= ")
         hits += int(region.covers(new.y).sum())
-        widths.append(float(region.width[new.noise_sd < 1].median()))  # type: ignore[operator]
+        assert new.noise_sd is not None
+        widths.append(float(region.width[new.noise_sd < 1].median()))
         torch.testing.assert_close(cross(new.X, 0.8, noise_sd=new.noise_sd).width, region.width)
     assert np.median(widths) < 5.0
     assert hits / (100 * repeats) >= 0.6
@@ -228,13 +231,13 @@ def line(x: Tensor, y: Tensor | None = None) -> None:
 def test_a_program_is_refused_by_methods_that_refit_rows() -> None:
     x = torch.linspace(0, 1, 12, dtype=torch.float64)
     with pytest.raises(NotApplicable, match="calibrate"):
-        ppgp.cross_calibrate(line, {"x": x, "y": x})  # type: ignore[arg-type]
+        ppgp.cross_calibrate(line, {"x": x, "y": x})
     with pytest.raises(NotApplicable, match="calibrate"):
-        ppgp.cross_calibrate(models.GP(), {"x": x, "y": x})  # type: ignore[arg-type]
+        ppgp.cross_calibrate(models.GP(), {"x": x, "y": x})
 
 
 @quiet
-def test_a_promise_that_is_not_above_0_is_none() -> None:
+def test_a_guaranteed_coverage_of_0_or_less_is_none() -> None:
     data = surface(12, 0)
     region = ppgp.cross_calibrate(models.LinearRegression(), data, FEW, folds=3)(data.X, 0.5)
     assert region.guarantee.startswith("none")

@@ -1,4 +1,4 @@
-"""Conformal risk control, and Venn-Abers against isotonic regression refitted for every row."""
+"""Conformal risk control; Venn-Abers against isotonic regression refitted for every row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ppgp.errors import DataError, SettingError
 
 
 def test_the_expected_loss_is_controlled_and_close_to_its_bound() -> None:
-    """Loss (1 - lambda)+ of a uniform row times 1[z > lambda]; 2,000 repetitions with n = 40."""
+    """The loss is 1[z > lambda] with z uniform; 2,000 repetitions with n = 40."""
     rng = np.random.default_rng(0)
     grid = np.linspace(0, 1, 201)
     losses = []
@@ -27,7 +27,7 @@ def test_the_expected_loss_is_controlled_and_close_to_its_bound() -> None:
     assert np.mean(losses) >= 0.2 - 2 / 41 - 1 / 200 - error
 
 
-def test_what_cannot_be_controlled_says_so() -> None:
+def test_a_risk_that_cannot_be_controlled_is_reported() -> None:
     found = risk_control(torch.ones(50, 3), [0.0, 0.5, 1.0], 0.2)
     assert found.parameter == 1.0
     assert found.guarantee.startswith("none")
@@ -40,7 +40,7 @@ def test_what_cannot_be_controlled_says_so() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_both_probabilities_are_those_of_isotonic_regression_refitted(seed: int) -> None:
+def test_both_probabilities_equal_isotonic_regression_refitted(seed: int) -> None:
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 40))
     scores = rng.integers(0, 15, size=n) / 3.0

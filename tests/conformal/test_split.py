@@ -1,4 +1,4 @@
-"""The threshold of split conformal prediction: its index, its edge cases, its sentences."""
+"""The threshold of split conformal prediction: its rank, its edge cases, its guarantees."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from ppgp.conformal import LAC, Absolute, Decay, Normalized, Quantile, Signed, calibrate
+from ppgp.conformal import LAC, Absolute, Decay, Normalized, Quantile, Score, Signed, calibrate
 from ppgp.conformal.split import rank, smallest_n, threshold
 from ppgp.errors import DataError, DataWarning, NotApplicable, SettingError
 from ppgp.posterior.prediction import Prediction
@@ -29,7 +29,7 @@ def test_the_index_equals_exact_rational_arithmetic_for_every_n_and_level() -> N
             assert rank(n, level) == exact
 
 
-def test_floating_point_would_be_off_by_one_for_some() -> None:
+def test_floating_point_would_be_off_by_one_for_some_levels() -> None:
     wrong = sum(
         math.ceil((n + 1) * (1 - (1 - p / 100))) != math.ceil(Fraction(p, 100) * (n + 1))
         for p in range(1, 100)
@@ -47,9 +47,9 @@ def test_the_smallest_n_is_finite_and_one_fewer_is_not(level: float, n: int) -> 
 
 
 @pytest.mark.parametrize("score", [Absolute(), Normalized(), Quantile()], ids=repr)
-def test_too_few_rows_give_the_whole_line_and_say_so(score: object) -> None:
+def test_too_few_rows_give_the_whole_line_and_a_message(score: Score) -> None:
     y = torch.linspace(-1, 1, 8, dtype=torch.float64)
-    region = calibrate(score, standard(8), y)(standard(3), level=0.9)  # type: ignore[arg-type]
+    region = calibrate(score, standard(8), y)(standard(3), level=0.9)
     assert bool(region.infinite.all())
     assert "infinite" in region.guarantee
     assert "9" in region.guarantee
@@ -63,9 +63,7 @@ def test_split_conformal_equals_numpy_by_hand() -> None:
     assert np.allclose(np.asarray(region.upper), expected, atol=0)
 
 
-def test_the_signed_score_narrows_an_interval_that_was_too_wide_and_the_clipped_one_cannot() -> (
-    None
-):
+def test_only_a_signed_score_narrows_an_interval_that_was_too_wide() -> None:
     generator = torch.Generator().manual_seed(0)
     y = 0.2 * torch.randn(99, generator=generator, dtype=torch.float64)
     own = standard(1).interval(0.9)
@@ -77,13 +75,13 @@ def test_the_signed_score_narrows_an_interval_that_was_too_wide_and_the_clipped_
     assert float(clipped.width) == pytest.approx(float(own.width))
 
 
-def test_an_interval_turned_inside_out_is_empty_and_not_swapped() -> None:
+def test_an_interval_with_crossed_ends_is_empty() -> None:
     region = Quantile().region(standard(2), torch.tensor(-5.0, dtype=torch.float64), 0.9)
     assert bool(region.empty.all())
     assert not bool(region.covers([0.0, 0.0]).any())
 
 
-def test_infinite_scores_count_as_strange_and_nan_is_refused() -> None:
+def test_infinite_scores_count_as_largest_and_nan_is_refused() -> None:
     zeros = torch.zeros(1, 20, dtype=torch.float64)
     sd = torch.ones_like(zeros)
     sd[0, 3] = 0.0
@@ -99,15 +97,15 @@ def test_infinite_scores_count_as_strange_and_nan_is_refused() -> None:
         calibrate(Normalized(), known, torch.zeros(20, dtype=torch.float64)).scores(0.9)
 
 
-def test_rows_used_in_the_fit_are_noticed_and_the_sentence_is_downgraded() -> None:
+def test_training_rows_are_recognised_and_the_guarantee_is_heuristic() -> None:
     seen = torch.tensor([True] * 3 + [False] * 17)
     with pytest.warns(DataWarning, match="3 of 20 calibration rows"):
         calibrator = calibrate(Absolute(), standard(20, seen), torch.zeros(20))
     assert calibrator(standard(2), level=0.9).guarantee.startswith("heuristic")
 
 
-def test_the_coverage_given_the_rows_is_a_beta_law() -> None:
-    """Uniform scores: coverage given the calibration rows is the k-th order statistic."""
+def test_the_coverage_given_the_rows_has_a_beta_distribution() -> None:
+    """With uniform scores, the coverage given the rows is the k-th order statistic."""
     generator = torch.Generator().manual_seed(1)
     n, k = 50, rank(50, 0.9)
     coverage = torch.rand(4000, n, generator=generator).sort(1).values[:, k - 1].numpy()
@@ -119,7 +117,7 @@ def test_the_coverage_given_the_rows_is_a_beta_law() -> None:
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, -0.1, 90.0, 1.5])
-def test_a_level_outside_0_1_is_one_sentence(level: float) -> None:
+def test_a_level_outside_0_1_is_refused(level: float) -> None:
     with pytest.raises(SettingError, match=r"level in \(0, 1\)"):
         calibrate(Absolute(), standard(20), torch.zeros(20))(standard(2), level=level)
 
@@ -132,14 +130,14 @@ def test_a_score_for_the_other_kind_of_y_names_the_right_one() -> None:
         calibrate(LAC(), standard(5), torch.zeros(5))
 
 
-def test_y_of_another_length_or_with_nan_is_one_sentence() -> None:
+def test_y_of_another_length_or_with_nan_is_refused() -> None:
     with pytest.raises(DataError, match="one y per calibration row"):
         calibrate(Absolute(), standard(5), torch.zeros(4))
     with pytest.raises(DataError, match=r"row 2"):
         calibrate(Absolute(), standard(3), [0.0, 1.0, float("nan")])
 
 
-def test_the_band_of_coverage_is_refused_where_another_law_holds() -> None:
+def test_the_coverage_band_is_refused_where_it_does_not_hold() -> None:
     y = torch.zeros(20)
     seen = torch.zeros(20, dtype=torch.bool)
     seen[0] = True

@@ -1,4 +1,4 @@
-"""Conformal predictive systems: uniform at the truth, scored as they say."""
+"""Conformal predictive systems: uniform at the truth, with the CRPS of their steps."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_crps_is_the_integral_over_the_steps() -> None:
     assert float(system.crps(y[12:])) == pytest.approx(wanted, abs=2e-5)
 
 
-def test_its_interval_is_that_of_the_signed_score() -> None:
+def test_its_interval_equals_that_of_the_signed_score() -> None:
     p, y = prediction(80, 3)
     system = predictive_system(p[:70], y[:70])(p[70:])
     signed = calibrate(Signed(normalized=True), p[:70], y[:70])(p[70:], level=0.9)
@@ -76,7 +76,7 @@ def test_memory_is_linear() -> None:
     assert bool(((system.cdf(y) > 0) & (system.cdf(y) < 1)).all())
 
 
-def test_bad_input_is_one_sentence() -> None:
+def test_bad_input_is_refused() -> None:
     p, y = prediction(10, 4)
     with pytest.raises(DataError, match="one y per calibration row"):
         predictive_system(p, y[:9])

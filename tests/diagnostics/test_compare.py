@@ -1,4 +1,4 @@
-"""compare: what an honest statistician would sign."""
+"""Verdicts of compare on right and wrong approximations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ N = 4000
 def fake(
     loc: float = 0.0, scale: float = 1.0, chains: int = 4, seed: int = 0, name: str = "z"
 ) -> Posterior:
-    """Independent normal draws dressed as a posterior of a program with one site."""
+    """Return a posterior of a program with one site, from independent normal draws."""
     generator = torch.Generator().manual_seed(seed)
     z = loc + scale * torch.randn(chains, N // chains, generator=generator, dtype=torch.float64)
     how = inference.NUTS() if chains > 1 else inference.Laplace()
@@ -37,7 +37,7 @@ def fake(
         (0.0, 2.0, "means agree, spread does not"),
     ],
 )
-def test_a_wrong_approximation_is_called_what_it_is(loc: float, scale: float, word: str) -> None:
+def test_each_wrong_approximation_has_its_verdict(loc: float, scale: float, word: str) -> None:
     comparison = ppgp.compare({"nuts": fake(), "q": fake(loc, scale, chains=1, seed=1)})
     assert comparison.verdicts == {"nuts": "reference", "q": word}
     row = comparison.latents.iloc[0]
@@ -53,8 +53,8 @@ def test_a_wrong_approximation_is_called_what_it_is(loc: float, scale: float, wo
         assert ("overconfident" if scale < 1 else "underconfident") in comparison.reasons["q"]
 
 
-def test_tails_are_looked_at_where_mean_and_sd_agree() -> None:
-    """Two points, one sd to either side: mean and sd of a standard normal, and nothing in its tails."""
+def test_tails_are_judged_where_mean_and_sd_agree() -> None:
+    """Two points have the mean and sd of a standard normal, and nothing in its tails."""
     q = fake(chains=1, seed=1)
     q.draws["z"] = q.draws["z"].sign()
     comparison = ppgp.compare({"nuts": fake(), "q": q})
@@ -81,7 +81,7 @@ def test_the_reference_may_be_a_name_or_a_posterior() -> None:
     assert ppgp.compare({"a": fake(seed=2)}, reference=fake()).verdicts == {"a": "agrees"}
 
 
-def test_bad_references_are_one_sentence() -> None:
+def test_bad_references_are_refused() -> None:
     with pytest.raises(UnknownName, match="did you mean 'nuts'"):
         ppgp.compare({"nuts": fake()}, reference="nut")
     with pytest.raises(NotApplicable, match="same sites"):

@@ -1,4 +1,4 @@
-"""Rows that compare is given twice are noticed."""
+"""Warnings of compare about rows that are not new."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TRAIN, CALIBRATION, TEST = (Dataset(X[i : i + 30], Y[i : i + 30]) for i in (0, 3
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
-def test_rows_that_are_test_and_calibration_rows_or_of_the_fit_are_noticed() -> None:
+def test_test_rows_that_are_calibration_or_training_rows_are_reported() -> None:
     fits = {"map": ppgp.fit(models.LinearRegression(), TRAIN, inference.MAP(), progress=False)}
     with warnings.catch_warnings():
         warnings.simplefilter("error", DataWarning)
@@ -36,7 +36,7 @@ def test_rows_that_are_test_and_calibration_rows_or_of_the_fit_are_noticed() -> 
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
-def test_noise_that_is_known_of_one_table_alone_is_noticed() -> None:
+def test_noise_that_is_known_of_one_table_alone_is_reported() -> None:
     known = Dataset(TEST.X, TEST.y, noise_sd=0.1)
     fits = {"gp": ppgp.fit(models.GP(), TRAIN, inference.MAP(steps=10), progress=False)}
     with pytest.warns(DataWarning, match="noise"):

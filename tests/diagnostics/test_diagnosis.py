@@ -1,4 +1,4 @@
-"""The referee without a reference: right approximations pass, approximations that are wrong on purpose are caught."""
+"""Diagnosis without a reference: right approximations pass, wrong ones are detected."""
 
 from __future__ import annotations
 
@@ -38,24 +38,21 @@ def correlated(how: Any) -> Posterior:
 
 
 def made_up(z: Tensor, lp: Tensor, log_q: Tensor) -> Posterior:
-    """Draws [1, draw, p] with their densities, as a guide's would be."""
+    """Return a posterior of draws [1, draw, p] with their densities, like those of a guide."""
     return Posterior(None, {}, {"z": z}, SimpleNamespace(), stats={"lp": lp, "log_q": log_q})
 
 
 def drawn_from(
     sd: float, shift: float = 0.0, draws: int = 4000, df: float | None = None
 ) -> Posterior:
-    """N(shift, sd^2) for a target N(0, 1), or Student's t."""
+    """Return draws of N(shift, sd^2) for a target N(0, 1), or Student's t."""
     z = shift + sd * torch.randn(1, draws, 1, generator=torch.Generator().manual_seed(0), dtype=F64)
-    target = (
-        dist.Normal(torch.zeros((), dtype=F64), 1.0)
-        if df is None
-        else dist.StudentT(df, torch.zeros((), dtype=F64), 1.0)
-    )
+    zero = torch.zeros((), dtype=F64)
+    target = dist.Normal(zero, 1.0) if df is None else dist.StudentT(df, zero, 1.0)
     return made_up(z, target.log_prob(z[..., 0]), dist.Normal(shift, sd).log_prob(z[..., 0]))
 
 
-def test_k_hat_is_arvizs() -> None:
+def test_k_hat_equals_arviz() -> None:
     posterior = ppgp.fit(
         LogisticRegression(), ppgp.load("breast_cancer"), Laplace(), progress=False
     )
@@ -75,13 +72,13 @@ def test_the_limit_depends_on_the_number_of_draws(draws: int, limit: float) -> N
     [NUTS(), Laplace(), SVI("multivariate_normal"), inference.HMC()],
     ids=lambda h: type(h).__name__,
 )
-def test_what_is_right_agrees(how: Any) -> None:
+def test_a_right_approximation_agrees(how: Any) -> None:
     found = diagnose(correlated(how))
     assert found.verdict == "agrees", found
     assert (found.table["verdict"] == "agrees").all()
 
 
-def test_mean_field_on_a_correlated_gaussian_is_caught() -> None:
+def test_mean_field_on_a_correlated_gaussian_is_detected() -> None:
     found = diagnose(correlated(SVI("normal", draws=4000)))
     assert found.verdict in ("means agree, spread does not", "do not use")
     assert found.findings
@@ -101,7 +98,7 @@ def test_mean_field_on_a_correlated_gaussian_is_caught() -> None:
     ],
     ids=["right", "wide", "collapsed", "elsewhere", "light tails"],
 )
-def test_wrong_on_purpose(posterior: Posterior, verdicts: set[str]) -> None:
+def test_wrong_approximations_are_detected(posterior: Posterior, verdicts: set[str]) -> None:
     found = diagnose(posterior)
     assert found.verdict in verdicts, found
     assert found.k_hat is not None
@@ -126,7 +123,7 @@ def test_chains_in_different_places() -> None:
     assert "several modes" in found.findings[0]
 
 
-def test_each_trouble_of_chains_has_its_advice() -> None:
+def test_each_failed_check_of_chains_has_its_advice() -> None:
     generator = np.random.default_rng(0)
     e = generator.normal(size=(4, 1000))
     diverging = torch.zeros(4, 1000, dtype=torch.bool)
@@ -153,8 +150,8 @@ def test_a_point_and_an_exact_posterior() -> None:
         k_hat(ppgp.fit(LinearRegression(), data, MAP(), progress=False))
 
 
-def test_too_early_a_stop_is_caught() -> None:
-    """One step from a start far away."""
+def test_a_fit_stopped_too_early_is_detected() -> None:
+    """The fit takes one step from a start far away."""
     data = ppgp.load("breast_cancer")
     early = ppgp.fit(
         LogisticRegression(),
@@ -165,7 +162,7 @@ def test_too_early_a_stop_is_caught() -> None:
     assert diagnose(early).verdict == "do not use"
 
 
-def test_the_repr_is_the_verdict_and_its_reasons() -> None:
+def test_the_repr_shows_the_verdict_and_its_reasons() -> None:
     found = replace(diagnose(drawn_from(1.3)), findings=("first", "second"))
     assert repr(found).splitlines()[0].startswith("means agree, spread does not")
     assert repr(found).splitlines()[1:] == ["first", "second"]

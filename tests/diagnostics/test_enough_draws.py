@@ -1,4 +1,4 @@
-"""A word needs draws on both sides: R-hat and effective draws are judged in one place, and what is missing is said."""
+"""A verdict needs enough draws on both sides, and states what is missing."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ WORDS = {"agrees", "means agree, spread does not", "do not use"}
 
 
 def program() -> None:
-    """Whose posterior these draws are said to be."""
+    """A program for posteriors of given draws."""
 
 
 def posterior(z: Any, how: inference.Inference, **stats: Any) -> Posterior:
-    """Draws z [chain, draw] of one site."""
+    """Return a posterior of draws z [chain, draw] of one site."""
     return Posterior(
         models.Program(program), {}, {"z": torch.as_tensor(z)}, how, seconds=1.0, stats=stats
     )
@@ -32,7 +32,10 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def slow(chains: int, draws: int, rho: float, seed: int = 0) -> np.ndarray:
-    """Autoregressive chains of law N(0, 1): about draws (1 - rho) / (1 + rho) effective draws each."""
+    """Return autoregressive chains of N(0, 1).
+
+    Each has about draws (1 - rho) / (1 + rho) effective draws.
+    """
     e = normal(chains, draws, seed=seed)
     x = e.copy()
     for t in range(1, draws):
@@ -58,8 +61,8 @@ APART = normal(4, 1000, seed=1) + np.array([0.0, 0.0, 0.0, 1.5])[:, None]
     ],
     ids=["Laplace", "SVI", "R-hat", "ESS", "one chain", "short chains", "stuck", "stuck apart"],
 )
-def test_what_is_missing_is_said(candidate: Posterior, fact: str) -> None:
-    """Of a candidate, of a reference, and of a fit alike."""
+def test_what_is_missing_is_stated(candidate: Posterior, fact: str) -> None:
+    """It is stated for a candidate, for a reference, and for a fit."""
     assert any(fact in sentence for sentence in lacks(candidate))
     judged = ppgp.compare({"q": candidate}, reference=REFERENCE)
     assert judged.verdicts == {"q": "unjudged"}
@@ -86,7 +89,7 @@ def test_what_is_missing_is_said(candidate: Posterior, fact: str) -> None:
     ],
     ids=["400 draws", "chains", "point", "point that is off"],
 )
-def test_what_has_enough_is_judged(candidate: Posterior) -> None:
+def test_a_posterior_with_enough_draws_is_judged(candidate: Posterior) -> None:
     assert lacks(candidate) == []
     assert ppgp.compare({"q": candidate}, reference=REFERENCE).verdicts["q"] in WORDS
 
@@ -97,7 +100,7 @@ def test_a_point_is_judged_on_its_mean_alone() -> None:
     assert judged.verdicts == {"near": "means agree, spread does not", "off": "do not use"}
 
 
-def test_the_figures_stay_where_the_word_does_not() -> None:
+def test_figures_are_reported_without_a_verdict() -> None:
     few = posterior(0.71 + normal(1, 20, seed=1), inference.Laplace())
     row = ppgp.compare({"q": few}, reference=REFERENCE).latents.iloc[0]
     assert row["difference"] == pytest.approx(0.71, abs=4 / 20**0.5)
@@ -121,7 +124,7 @@ def test_chains_that_have_converged_are_the_reference_before_longer_ones_that_ha
     ids=lambda h: type(h).__name__,
 )
 def test_chains_on_mini_batches_need_a_reference(how: inference.Inference) -> None:
-    """Perfect mixing says nothing of the noise of their gradients: sds 1.5 times too wide look like any others."""
+    """Mixing does not show the noise of their gradients: here sds are 1.5 times too wide."""
     wide = posterior(1.5 * normal(4, 1000, seed=1), how)
     assert mixing(wide).complaints == []
     alone = ppgp.diagnose(wide)
@@ -145,7 +148,7 @@ def test_chains_on_mini_batches_need_a_reference(how: inference.Inference) -> No
     "how", [inference.SGLD(), inference.SGHMC()], ids=lambda h: type(h).__name__
 )
 def test_steps_that_are_never_rejected_need_a_reference_too(how: inference.Inference) -> None:
-    """The bias of a step's size is in every chain alike, where R-hat cannot see it."""
+    """The bias of the step size is the same in every chain, where R-hat does not show it."""
     wide = posterior(1.5 * normal(4, 1000, seed=1), how)
     alone = ppgp.diagnose(wide)
     assert alone.verdict == "unjudged"
@@ -163,13 +166,13 @@ def test_a_program_that_takes_rows_at_random_is_on_mini_batches_too() -> None:
 
 
 def angles(turn: float, how: inference.Inference, seed: int, chains: int = 4) -> Posterior:
-    """Draws of N(turn, 0.2^2), as angles in (-pi, pi]."""
+    """Return draws of N(turn, 0.2^2), as angles in (-pi, pi]."""
     x = turn + 0.2 * normal(chains, 4000 // chains, seed=seed)
     return posterior(np.arctan2(np.sin(x), np.cos(x)), how, circular=("z",))
 
 
-def test_an_angle_next_to_pi_is_judged_as_any_other() -> None:
-    """On the real line such draws are two bumps, at -pi and pi."""
+def test_an_angle_next_to_pi_is_judged_like_any_other() -> None:
+    """On the real line such draws have two modes, at -pi and pi."""
     seam, zero = (angles(turn, inference.NUTS(), 3).summary() for turn in (3.0, 0.0))
     np.testing.assert_allclose(seam["mean"] - 3.0, zero["mean"], atol=1e-12)
     for figure in ("sd", "mcse_mean", "mcse_sd"):
@@ -195,7 +198,7 @@ def test_chains_at_two_angles_have_not_converged() -> None:
     assert any("R-hat" in sentence for sentence in convergence_warnings(found))
 
 
-def test_the_joint_mode_of_f_is_called_a_poor_fit_whatever_the_word() -> None:
+def test_the_joint_mode_of_f_is_reported_as_a_poor_fit_whatever_the_verdict() -> None:
     joint = posterior(np.zeros((1, 1)), inference.MAP(), joint_mode=True)
     for given in (REFERENCE, None):
         assert "SVI or NUTS" in ppgp.compare({"q": joint}, reference=given).reasons["q"]

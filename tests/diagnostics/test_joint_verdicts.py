@@ -1,4 +1,7 @@
-"""What no scalar shows by itself: correlations, shapes, the log density; and how often a right answer is called wrong."""
+"""Verdicts by correlations, shapes and the log density, which no single scalar shows.
+
+One test counts how often a right answer is rejected.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,15 @@ AGREES, SPREAD = "agrees", "means agree, spread does not"
 
 
 def program() -> None:
-    """Whose posterior these draws are said to be."""
+    """A program for posteriors of given draws."""
 
 
 def posterior(z: np.ndarray, lp: np.ndarray | None = None) -> Posterior:
-    """Draws z [chain, draw, p]: chains of NUTS where there are several, else Laplace's."""
+    """Return a posterior of draws z [chain, draw, p]: of NUTS with several chains, else Laplace."""
     how = inference.NUTS() if len(z) > 1 else inference.Laplace()
-    stats: dict[str, Any] = {} if lp is None else {"lp": torch.as_tensor(lp)}
+    stats: dict[str, Any] = {}
+    if lp is not None:
+        stats["lp"] = torch.as_tensor(lp)
     return Posterior(
         models.Program(program), {}, {"z": torch.as_tensor(z)}, how, seconds=1.0, stats=stats
     )
@@ -36,7 +41,10 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def test_mean_field_of_many_equally_correlated_parameters_does_not_agree() -> None:
-    """Every marginal is within tolerance (sds .966 of the true ones); the sd of the sum is 7.5 where 18.5 is right."""
+    """Every marginal is within tolerance, with sds of .966 of the true ones.
+
+    The sd of the sum is 7.5, and 18.5 is right.
+    """
     p = 60
     C = 0.92 * np.eye(p) + 0.08
     reference = posterior(normal(4, 1000, p) @ np.linalg.cholesky(C).T)
@@ -54,8 +62,8 @@ def test_mean_field_of_many_equally_correlated_parameters_does_not_agree() -> No
 
 @pytest.mark.parametrize("a", [0.9, 0.93, 0.95])
 @pytest.mark.parametrize("swapped", [False, True])
-def test_a_normal_law_beside_two_bumps_does_not_agree(a: float, swapped: bool) -> None:
-    """Means, sds and tails are near each other; the middle is not."""
+def test_a_normal_and_a_bimodal_distribution_do_not_agree(a: float, swapped: bool) -> None:
+    """Means, sds and tails are near each other; the middles are not."""
     spread = math.sqrt(1 - a * a)
 
     def bumps(*shape: int) -> np.ndarray:
@@ -66,8 +74,11 @@ def test_a_normal_law_beside_two_bumps_does_not_agree(a: float, swapped: bool) -
     assert found.verdicts["q"] == SPREAD
 
 
-def test_a_banana_beside_a_normal_law_of_its_moments_is_told_by_the_log_density() -> None:
-    """x ~ N(0, 1), y given x ~ N(x^2, 0.5^2) in ten pairs, beside the normal law with their means and sds, uncorrelated as they are."""
+def test_the_log_density_separates_a_banana_from_a_normal_of_its_moments() -> None:
+    """The reference has x ~ N(0, 1) and y given x ~ N(x^2, 0.5^2), in ten pairs.
+
+    The approximation is normal with the same means and sds; both are uncorrelated.
+    """
     x, e = normal(4, 1000, 10), normal(4, 1000, 10, seed=1)
 
     def density(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -87,20 +98,20 @@ def test_a_banana_beside_a_normal_law_of_its_moments_is_told_by_the_log_density(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("law", [lambda x: x, np.exp], ids=["normal", "lognormal"])
-def test_a_right_answer_is_called_wrong_at_most_as_often_as_computed(law: Any) -> None:
-    """The least that is judged: 400 draws on either side; the count of false alarms lies below its binomial bound."""
+@pytest.mark.parametrize("transform", [lambda x: x, np.exp], ids=["normal", "lognormal"])
+def test_a_right_answer_is_rejected_at_most_as_often_as_computed(transform: Any) -> None:
+    """There are 400 draws on either side, the fewest that are judged."""
     runs, alarms = 40, 0
     for seed in range(runs):
-        reference = posterior(law(normal(4, 100, 3, seed=2 * seed)))
-        q = posterior(law(normal(1, 400, 3, seed=2 * seed + 1)))
+        reference = posterior(transform(normal(4, 100, 3, seed=2 * seed)))
+        q = posterior(transform(normal(1, 400, 3, seed=2 * seed + 1)))
         word = ppgp.compare({"q": q}, reference=reference).verdicts["q"]
         alarms += word not in (AGREES, "unjudged")
     assert alarms <= binom.isf(1e-3, runs, verdicts.FALSE_ALARM)
 
 
 def test_limits_rise_with_the_number_of_figures() -> None:
-    """Bonferroni over normal figures; the distance of two samples passes its limit as rarely."""
+    """Bonferroni's bound for normal figures; the distance of two samples is as rarely beyond."""
     assert verdicts.standard_errors(1) == pytest.approx(2.5758, abs=1e-4)
     assert verdicts.standard_errors(100) == pytest.approx(3.8906, abs=1e-4)
     passed, size = 0, 1 / (1 / 400 + 1 / 400)

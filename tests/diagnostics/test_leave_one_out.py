@@ -1,4 +1,4 @@
-"""PSIS-LOO: ArviZ's for chains, refits for everything, and the correction for approximations that are wrong on purpose."""
+"""PSIS-LOO against ArviZ and refits, and its correction of wrong approximations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def line() -> Dataset:
 
 @pytest.fixture(scope="module")
 def refitted(line: Dataset) -> np.ndarray:
-    """log p(y_i given the others), by fitting n times; the noise is known, so that everything is exact."""
+    """Return log p(y_i given the others) by n fits, which are exact as the noise is known."""
     model, out = LinearRegression(noise=0.25), []
     for i in range(line.n):
         rest = torch.arange(line.n) != i
@@ -40,7 +40,7 @@ def refitted(line: Dataset) -> np.ndarray:
     return np.array(out)
 
 
-def test_equal_to_arvizs(line: Dataset) -> None:
+def test_psis_loo_equals_arviz(line: Dataset) -> None:
     posterior = ppgp.fit(LinearRegression(), line, NUTS(draws=500), progress=False)
     ours = ppgp.psis_loo(posterior)
     theirs = arviz().loo(posterior.to_arviz(), pointwise=True, reff=1.0)
@@ -50,7 +50,7 @@ def test_equal_to_arvizs(line: Dataset) -> None:
     assert "elpd" in repr(ours)
 
 
-def test_equal_to_refits(line: Dataset, refitted: np.ndarray) -> None:
+def test_psis_loo_equals_refits(line: Dataset, refitted: np.ndarray) -> None:
     exact = ppgp.fit(
         LinearRegression(noise=0.25), line, Exact(draws=20_000), standardise=False, progress=False
     )
@@ -60,7 +60,10 @@ def test_equal_to_refits(line: Dataset, refitted: np.ndarray) -> None:
 
 
 def test_a_wrong_approximation_is_corrected(line: Dataset, refitted: np.ndarray) -> None:
-    """Draws 1.4 times too wide with their own density: the figures are those of the posterior; unweighted they are not."""
+    """The draws are 1.4 times too wide.
+
+    With their own density the figures are those of the posterior; unweighted they are not.
+    """
     laplace = ppgp.fit(
         LinearRegression(noise=0.25), line, Laplace(draws=20_000), standardise=False, progress=False
     )
@@ -78,7 +81,7 @@ def test_a_wrong_approximation_is_corrected(line: Dataset, refitted: np.ndarray)
     assert np.abs(ppgp.psis_loo(plain).pointwise - refitted).max() > 0.1
 
 
-def test_compare_shows_it() -> None:
+def test_compare_shows_psis_loo() -> None:
     data = ppgp.load("breast_cancer")
     posteriors = {
         "laplace": ppgp.fit(LogisticRegression(), data, Laplace(), progress=False),
@@ -95,7 +98,10 @@ def test_compare_shows_it() -> None:
 
 
 def test_stacking_weights_are_where_the_mixture_predicts_best() -> None:
-    """Against SciPy's constrained optimiser; a model that loses everywhere gets nothing, and one alone gets everything."""
+    """The weights are compared with those of an unconstrained search.
+
+    A model that is worse in every row has weight 0, and a single model has weight 1.
+    """
     g = torch.Generator().manual_seed(0)
     densities = torch.randn(3, 80, generator=g, dtype=F64)
     densities[2] = densities[:2].min(0).values - 1
@@ -120,7 +126,7 @@ def test_stacking_weights_are_where_the_mixture_predicts_best() -> None:
 
 @pytest.mark.parametrize("slope", [1e-3, 1e-4, 1e-5])
 def test_stacking_weights_reach_the_edge_of_the_simplex(slope: float) -> None:
-    """A model that is a little better in every row has all the weight, however little it is."""
+    """A model that is slightly better in every row has weight 1, however slightly."""
     densities = torch.randn(1, 50, generator=torch.Generator().manual_seed(0), dtype=F64).repeat(
         2, 1
     )
@@ -130,7 +136,9 @@ def test_stacking_weights_reach_the_edge_of_the_simplex(slope: float) -> None:
     )
 
 
-def test_stacking_weights_that_have_not_settled_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stacking_weights_that_have_not_converged_give_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(leave_one_out, "ROUNDS", 1)
     densities = torch.randn(4, 30, generator=torch.Generator().manual_seed(0), dtype=F64)
     with pytest.warns(ConvergenceWarning, match="stacking weights"):
@@ -138,7 +146,7 @@ def test_stacking_weights_that_have_not_settled_say_so(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_stacking_weights_refuse_what_is_no_density(value: float) -> None:
+def test_stacking_weights_refuse_numbers_that_are_no_densities(value: float) -> None:
     densities = torch.zeros(2, 5, dtype=F64)
     densities[:, 3] = value
     with pytest.raises(DataError, match="row 3"):

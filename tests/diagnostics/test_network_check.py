@@ -1,4 +1,4 @@
-"""check_network: what it finds of a network that has memorised, of one that has collapsed, and of a good one."""
+"""check_network on a network that has memorised, one that has collapsed, and a good one."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def rows(n: int, seed: int) -> Dataset:
 
 
 class First(nn.Module):
-    """The one column that counts, and as many more as are asked for that are constant."""
+    """The one informative column, and a constant one."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.stack([x[:, 0], torch.ones_like(x[:, 0])], 1)
 
 
-def test_a_network_that_sees_what_counts_has_nothing_against_it() -> None:
+def test_a_good_network_has_no_findings() -> None:
     posterior = ppgp.fit(GP(Deep(First(), RBF())), rows(150, 0), inference.MAP(), progress=False)
     test = rows(200, 1)
     found = ppgp.check_network(posterior, test)
@@ -50,7 +50,7 @@ def test_a_network_that_sees_what_counts_has_nothing_against_it() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
-def test_a_network_that_has_memorised_is_found_out() -> None:
+def test_a_network_that_has_memorised_is_detected() -> None:
     deep = GP(Deep(MLP(hidden=(64,), out=8, dropout=0.0), RBF()))
     posterior = ppgp.fit(deep, rows(60, 0), inference.MAP(steps=300), progress=False)
     found = ppgp.check_network(posterior, rows(200, 1))
@@ -59,7 +59,7 @@ def test_a_network_that_has_memorised_is_found_out() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
-def test_a_network_that_has_all_but_collapsed_is_found_out() -> None:
+def test_a_network_that_has_nearly_collapsed_is_detected() -> None:
     net = nn.Sequential(nn.Linear(10, 2, dtype=F64))
     with torch.no_grad():
         net[0].weight.mul_(1e-5)
@@ -68,12 +68,12 @@ def test_a_network_that_has_all_but_collapsed_is_found_out() -> None:
         GP(Deep(net, RBF(), frozen=True)), rows(50, 0), inference.MAP(steps=5), progress=False
     )
     assert any(
-        "all but one point" in sentence
+        "nearly equal in all rows" in sentence
         for sentence in ppgp.check_network(posterior, rows(50, 1)).findings
     )
 
 
-def test_what_it_cannot_judge() -> None:
+def test_bad_arguments_are_refused() -> None:
     data = rows(30, 0)
     plain = ppgp.fit(GP(), data, inference.MAP(), progress=False)
     with pytest.raises(NotApplicable, match="Deep"):

@@ -1,4 +1,4 @@
-"""The second verdict: whether predictions differ, by how much, and whether that matters for intervals."""
+"""Verdicts on predictions: whether they differ, by how much, and whether intervals suffer."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ F64 = torch.float64
 ROWS = torch.linspace(-1, 1, 30, dtype=F64)
 
 
-def law(
+def predictive(
     shift: float = 0.0, scale: float = 1.0, draws: int = 1000, between: float = 0.1, seed: int = 0
 ) -> Prediction:
-    """A normal law per row; its draws differ by ``between``, which is the Monte Carlo error's sd."""
+    """Return one normal distribution per row; the sd between its draws is ``between``."""
     e = torch.randn(draws, 1, generator=torch.Generator().manual_seed(seed), dtype=F64)
     return Prediction(
         dist.Normal(ROWS + shift + between * e, torch.tensor(scale, dtype=F64)), 10.0, 3.0
@@ -45,9 +45,9 @@ def both(draws: int) -> tuple[float, float]:
         (0.0, 1.3, "means agree, spread does not"),
     ],
 )
-def test_a_wrong_prediction_is_called_what_it_is(shift: float, scale: float, word: str) -> None:
-    """In units of the predictive sd, whatever the units of the data; the content is that of the reference's law."""
-    found = predictive_difference(law(shift, scale, seed=1), law(), 0.9, both(1000))
+def test_each_wrong_prediction_has_its_verdict(shift: float, scale: float, word: str) -> None:
+    """The shift is in predictive sds, and the content is a probability under the reference."""
+    found = predictive_difference(predictive(shift, scale, seed=1), predictive(), 0.9, both(1000))
     assert found.word == word
     assert found.shift == pytest.approx(shift, abs=0.02)
     z = norm.ppf(0.95) * scale
@@ -55,11 +55,14 @@ def test_a_wrong_prediction_is_called_what_it_is(shift: float, scale: float, wor
     assert found.reason.startswith("does not differ" if (shift, scale) == (0.0, 1.0) else "differs")
 
 
-def test_what_few_draws_leave_open_is_not_held_against_a_law() -> None:
-    """The means differ by 0.3 sd, as those of ten draws with sd 1 do: no more than their Monte Carlo error."""
-    few = law(draws=10, between=1.0, seed=3)
-    assert predictive_difference(few, law(between=1.0), 0.9, (10.0, 1000.0)).word == "agrees"
-    assert predictive_difference(few, law(between=1.0), 0.9, (10_000.0, 10_000.0)).word != "agrees"
+def test_a_difference_within_monte_carlo_error_agrees() -> None:
+    """The means differ by 0.3 sd, the Monte Carlo error of ten draws with sd 1."""
+    few = predictive(draws=10, between=1.0, seed=3)
+    assert predictive_difference(few, predictive(between=1.0), 0.9, (10.0, 1000.0)).word == "agrees"
+    assert (
+        predictive_difference(few, predictive(between=1.0), 0.9, (10_000.0, 10_000.0)).word
+        != "agrees"
+    )
 
 
 @pytest.mark.parametrize(("p", "word"), [(0.3, "agrees"), (0.4, "do not use")])
@@ -76,7 +79,7 @@ def test_labels_are_judged_by_their_probabilities(p: float, word: str) -> None:
     )
 
 
-def test_counts_are_judged_by_what_their_intervals_hold() -> None:
+def test_counts_are_judged_by_the_content_of_their_intervals() -> None:
     def counts(rate: float) -> Prediction:
         return Prediction(dist.Poisson(torch.full((1, 20), rate, dtype=F64)))
 
@@ -88,7 +91,7 @@ def test_counts_are_judged_by_what_their_intervals_hold() -> None:
     assert predictive_difference(counts(8.0), counts(4.0), 0.9, both(1)).word == "do not use"
 
 
-def test_a_law_without_a_mean_is_judged_by_its_intervals() -> None:
+def test_a_distribution_without_a_mean_is_judged_by_its_intervals() -> None:
     def heavy(scale: float) -> Prediction:
         return Prediction(
             dist.StudentT(torch.tensor(1.0, dtype=F64), torch.zeros(1, 5, dtype=F64), scale)
@@ -113,8 +116,11 @@ def draws(posterior: ppgp.Posterior, values: dict[str, Tensor], how: object) -> 
     return replace(posterior, draws=values, how=how, stats={}, warnings=())
 
 
-def test_it_stands_in_the_table_beside_the_first() -> None:
-    """A mode that is no mean is not to be used for the hyperparameters, and predicts as well; an external reference is asked too."""
+def test_the_table_holds_both_verdicts() -> None:
+    """Moved hyperparameters are rejected, and predict as well as the others.
+
+    The reference is not among the posteriors.
+    """
     train, test = line(40, 0), line(50, 2)
     exact = ppgp.fit(models.LinearRegression(), train, inference.Exact(), progress=False)
     names = {

@@ -1,4 +1,4 @@
-"""Laws with a density to test scores with: mixtures [draw, n] of every family, in any units."""
+"""Predictive distributions to test scores with: mixtures [draw, n] of many families and units."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Make = Callable[..., Distribution]
 
 
 class _Numbers:
-    """Random numbers of one shape: u uniform in (0, 1), z standard normal."""
+    """Random numbers of one shape: u is uniform in (0, 1), z is standard normal."""
 
     def __init__(self, seed: int, dtype: torch.dtype, *shape: int) -> None:
         self.generator, self.dtype, self.shape = torch.Generator().manual_seed(seed), dtype, shape
@@ -33,8 +33,8 @@ class _Numbers:
         )
 
 
-#: (numbers, unit) -> the law; those of a bounded support take the unit from the Prediction
-LAWS: dict[str, Make] = {
+#: (numbers, unit) -> the distribution; bounded ones take the unit from the Prediction
+FAMILIES: dict[str, Make] = {
     "Normal": lambda r, c: dist.Normal(c * r.z(), c * (0.1 + r.u())),
     "StudentT": lambda r, c: dist.StudentT(0.8 + 3 * r.u(), c * r.z(), c * (0.1 + r.u())),
     "Cauchy": lambda r, c: dist.Cauchy(c * r.z(), c * (0.1 + r.u())),
@@ -66,7 +66,8 @@ BOUNDED = ("Beta", "Kumaraswamy")
 def prediction(
     name: str, unit: float, dtype: torch.dtype, seed: int, draws: int, n: int
 ) -> Prediction:
-    """A mixture of that family in that unit."""
-    inside = 1.0 if name in BOUNDED else unit
-    law = LAWS[name](_Numbers(seed, dtype, draws, n), inside)
-    return Prediction(law, scale=unit if name in BOUNDED else 1.0)
+    """Return a mixture of a family in a unit."""
+    numbers = _Numbers(seed, dtype, draws, n)
+    if name in BOUNDED:
+        return Prediction(FAMILIES[name](numbers, 1.0), scale=unit)
+    return Prediction(FAMILIES[name](numbers, unit))
