@@ -11,6 +11,7 @@ from torch import Tensor
 from ..errors import SettingError
 from ..priors import Param, PriorLike, Site, Uniform, in_units_of_data, moved, site, value_of
 from .base import Around, Kernel, Theta, proportioned
+from .hyperparameters import mapped
 from .units import Factor, Units
 
 
@@ -92,7 +93,7 @@ class Anisotropy(Around):
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         self.check_columns(X1.shape[-1])
-        other = None if X2 is None else self._rotated(theta, X2)
+        other = mapped(lambda X: self._rotated(theta, X), X2)
         return self.kernel(theta, self._rotated(theta, X1), other)
 
     def diag(self, theta: Theta, X: Tensor) -> Tensor:

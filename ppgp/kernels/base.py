@@ -25,7 +25,7 @@ from ..numerics.memory import SMALL, must_fit
 from ..priors import Param, Site, prefixed, site, tensor_of, under, value_of, with_plain_numbers
 from . import hyperparameters
 from .fourier_features import Draw, Path, fourier
-from .hyperparameters import replaced, unit_carrier
+from .hyperparameters import mapped, other_rows, replaced, unit_carrier
 from .units import Factor, Units
 
 Theta = Mapping[str, Tensor]
@@ -162,7 +162,7 @@ class Kernel:
             NotEnoughMemory: If the matrix does not fit into memory.
         """
         self.check_columns(X1.shape[-1])
-        n1, n2 = X1.shape[-2], (X1 if X2 is None else X2).shape[-2]
+        n1, n2 = X1.shape[-2], other_rows(X1, X2).shape[-2]
         size = X1.element_size() * n1 * n2
         if size > SMALL:
             what = f"a kernel matrix of {n1:,} by {n2:,} rows"
@@ -242,7 +242,7 @@ class _Combination(Kernel):
         return sum(child.terms for child in self.children)
 
     @property
-    def about_origin(self) -> bool:  # type: ignore[override]
+    def about_origin(self) -> bool:  # type: ignore[override] # a constant
         return any(child.about_origin for child in self.children)
 
     def measured(self) -> bool:
@@ -327,7 +327,7 @@ class Around(Kernel):
         return self.kernel.terms
 
     @property
-    def about_origin(self) -> bool:  # type: ignore[override]
+    def about_origin(self) -> bool:  # type: ignore[override] # a constant
         return self.kernel.about_origin
 
     def measured(self) -> bool:
@@ -356,7 +356,7 @@ class Unscaled(Around):
     shift: Factor = 0.0
 
     @property
-    def widths(self) -> tuple[int, float]:  # type: ignore[override]
+    def widths(self) -> tuple[int, float]:  # type: ignore[override] # a constant
         sizes = [len(v) for v in (self.factor, self.shift) if isinstance(v, tuple)]
         return (sizes[0], sizes[0]) if sizes else (1, math.inf)
 
@@ -372,7 +372,7 @@ class Unscaled(Around):
         return self.kernel.factors(units.divided(self.factor))
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
-        return self.kernel(theta, self._rescaled(X1), None if X2 is None else self._rescaled(X2))
+        return self.kernel(theta, self._rescaled(X1), mapped(self._rescaled, X2))
 
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
         return self.kernel.diag(theta, self._rescaled(X))

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..priors import LogNormal, PriorLike
 from .base import Kernel, Theta
 from .fourier_features import Draw, Path
-from .hyperparameters import constant_variance
+from .hyperparameters import constant_variance, other_rows
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Constant(Kernel):
     about_origin = False
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
-        columns = (X1 if X2 is None else X2).shape[-2]
+        columns = other_rows(X1, X2).shape[-2]
         return h["variance"].expand(*h["variance"].shape[:-2], X1.shape[-2], columns)
 
     def variances(self, h: Theta, X: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from ..errors import SettingError, listed
 from ..priors import Param, Prior, Site, per_column, prefixed, site, under
 from .base import Kernel, Theta
 from .fourier_features import Draw, Path
+from .hyperparameters import mapped
 from .networks import Network, module_of, weights, width
 from .units import Factor, Units
 
@@ -141,7 +142,7 @@ class Deep(Kernel):
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         first = self.features(theta, X1)
-        second = None if X2 is None else self.features(theta, X2)
+        second = mapped(lambda X: self.features(theta, X), X2)
         return self.kernel(self._inner(theta), first, second)
 
     def diag(self, theta: Theta, X: Tensor) -> Tensor:

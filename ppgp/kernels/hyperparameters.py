@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -29,9 +29,9 @@ class Hyperparameters(Protocol):
 
 
 def replaced(record: R, /, **changes: object) -> R:
-    """Return a copy of the record with other values in some of its fields."""
-    copy: Any = replace(record, **changes)  # type: ignore[type-var] # R is a dataclass wherever it is used
-    return copy
+    """Return a copy of a dataclass with other values in some of its fields."""
+    original: Any = record
+    return replace(original, **changes)
 
 
 def powers(record: Hyperparameters, name: str) -> tuple[float, float]:
@@ -82,7 +82,9 @@ def unit_carrier(have_priors: list[bool]) -> int:
 
     It is the first factor whose variance has a prior, or the first of all if none has one.
     """
-    return have_priors.index(True) if any(have_priors) else 0
+    if not any(have_priors):
+        return 0
+    return have_priors.index(True)
 
 
 def check_columns(kernel: str, widths: tuple[int, float], d: int) -> None:
@@ -99,6 +101,16 @@ def check_columns(kernel: str, widths: tuple[int, float], d: int) -> None:
         wanted = f"at least {counted(low, 'column')} of X"
     do = "choose another kernel, or Subspace(kernel, columns)"
     raise SettingError(f"{wanted} for {kernel}", str(d), do)
+
+
+def other_rows(X1: Tensor, X2: Tensor | None) -> Tensor:
+    """Return X2, or X1 if X2 is None, which means the same rows."""
+    return X1 if X2 is None else X2
+
+
+def mapped(function: Callable[[Tensor], Tensor], X2: Tensor | None) -> Tensor | None:
+    """Return function(X2), or None if X2 is None."""
+    return None if X2 is None else function(X2)
 
 
 def constant_variance(h: Mapping[str, Tensor], X: Tensor) -> Tensor:

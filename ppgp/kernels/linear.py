@@ -9,6 +9,7 @@ from torch import Tensor
 from ..priors import LogNormal, PriorLike
 from .base import Kernel, Theta
 from .fourier_features import Draw, Path
+from .hyperparameters import other_rows
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Linear(Kernel):
     dimensions = {"variance": (2, -2)}
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
-        return h["variance"] * (X1 @ (X1 if X2 is None else X2).mT)
+        return h["variance"] * (X1 @ other_rows(X1, X2).mT)
 
     def variances(self, h: Theta, X: Tensor) -> Tensor:
         return h["variance"] * X.square().sum(-1)

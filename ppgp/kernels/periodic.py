@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..priors import LogNormal, PriorLike
 from .base import Kernel, Theta
-from .hyperparameters import constant_variance
+from .hyperparameters import constant_variance, other_rows
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Periodic(Kernel):
     about_origin = False
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
-        other = X1 if X2 is None else X2
+        other = other_rows(X1, X2)
         total = torch.zeros((), dtype=X1.dtype, device=X1.device)
         for k in range(X1.shape[-1]):
             difference = X1[..., :, None, k] - other[..., None, :, k]

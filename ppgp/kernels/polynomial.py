@@ -11,6 +11,7 @@ from torch import Tensor
 from ..errors import SettingError
 from ..priors import LogNormal, PriorLike
 from .base import Kernel, Theta
+from .hyperparameters import other_rows
 from .units import Factor, Units
 
 
@@ -42,7 +43,7 @@ class Polynomial(Kernel):
             raise SettingError(wanted, repr(self.degree), "use 2 or 3")
 
     @property
-    def dimensions(self) -> Mapping[str, tuple[float, float]]:  # type: ignore[override]
+    def dimensions(self) -> Mapping[str, tuple[float, float]]:  # type: ignore[override] # a constant
         return {"variance": (2, -2 * self.degree), "offset": (0, 2)}
 
     def factors(self, units: Units) -> dict[str, Factor]:
@@ -51,7 +52,7 @@ class Polynomial(Kernel):
         return dict.fromkeys(self.hyper, math.nan)
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
-        return h["variance"] * (X1 @ (X1 if X2 is None else X2).mT + h["offset"]).pow(self.degree)
+        return h["variance"] * (X1 @ other_rows(X1, X2).mT + h["offset"]).pow(self.degree)
 
     def variances(self, h: Theta, X: Tensor) -> Tensor:
         return h["variance"] * (X.square().sum(-1) + h["offset"]).pow(self.degree)

@@ -12,6 +12,7 @@ from ..errors import SettingError
 from ..priors import LogNormal, Param, PriorLike, Site, moved, site, value_of
 from .base import Kernel, Theta
 from .fourier_features import Draw, Path, fourier
+from .hyperparameters import other_rows
 from .units import Units, power
 
 
@@ -74,7 +75,8 @@ class SpectralMixture(Kernel):
         parts = []
         for name, shape in shapes.items():
             value = value_of(theta, name, getattr(self, name), X)
-            value = value.expand(shape) if value.ndim < len(shape) else value
+            if value.ndim < len(shape):
+                value = value.expand(shape)
             if tuple(value.shape[-len(shape) :]) != shape:
                 wanted, got = f"{name} of shape {list(shape)}", f"{list(value.shape)}"
                 raise SettingError(wanted, got, "pass the same columns of X")
@@ -83,7 +85,7 @@ class SpectralMixture(Kernel):
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         weight, frequency, bandwidth = self._parts(theta, X1)
-        other = X1 if X2 is None else X2
+        other = other_rows(X1, X2)
         total = weight[..., None, None]
         for k in range(X1.shape[-1]):
             # [*b, 1, n1, n2]; the axis of length 1 is that of the components

@@ -27,7 +27,7 @@ from ..priors import (
 )
 from .base import Around, Kernel, Theta, check_kernel, proportioned
 from .fourier_features import Draw, Path
-from .hyperparameters import replaced, unit_carrier
+from .hyperparameters import mapped, replaced, unit_carrier
 from .units import Factor, Units, power
 
 
@@ -65,7 +65,9 @@ class Scale(Around):
         outer = (
             unit_carrier([isinstance(self.outputscale, Prior), self.kernel.uncertain_level()]) == 0
         )
-        return (units, units.alone()) if outer else (units.alone(), units)
+        if outer:
+            return units, units.alone()
+        return units.alone(), units
 
     def in_units(self, units: Units) -> Kernel:
         own, inner = self._shared(units)
@@ -87,7 +89,7 @@ class Scale(Around):
 
     def nugget(self, theta: Theta, X: Tensor) -> Tensor | None:
         own = self.kernel.nugget(theta, X)
-        return None if own is None else self._value(theta, X)[..., None] * own
+        return mapped(lambda variance: self._value(theta, X)[..., None] * variance, own)
 
     def check_fit(self, theta: Theta, X: Tensor) -> list[str]:
         return self.kernel.check_fit(theta, X)
@@ -135,7 +137,7 @@ class ARD(Around):
         inner = _with_one_length(self.kernel).sites(d)
         prior = per_column(self._leaf().lengthscale, d)
         own = site("lengthscale", prior, (d,), True)
-        return {k: own if k == "lengthscale" else s for k, s in inner.items()}
+        return {**inner, "lengthscale": own}
 
     def in_units(self, units: Units) -> Kernel:
         if not self.measured():
@@ -155,7 +157,7 @@ class ARD(Around):
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         inner, lengthscale = self._rescaled(theta, X1)
-        return self.kernel(inner, X1 / lengthscale, None if X2 is None else X2 / lengthscale)
+        return self.kernel(inner, X1 / lengthscale, mapped(lambda X: X / lengthscale, X2))
 
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
         inner, _ = self._rescaled(theta, X)
@@ -217,7 +219,7 @@ class Subspace(Around):
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         self._check(X1.shape[-1])
         columns = list(self.columns)
-        return self.kernel(theta, X1[..., columns], None if X2 is None else X2[..., columns])
+        return self.kernel(theta, X1[..., columns], mapped(lambda X: X[..., columns], X2))
 
     def diag(self, theta: Theta, X: Tensor) -> Tensor:
         self._check(X.shape[-1])

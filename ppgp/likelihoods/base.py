@@ -62,8 +62,10 @@ class Likelihood:
             after = moved(before, to_power(y_sd, -power), what=name)
             if after is not before:
                 changed[name] = after
-        # every concrete likelihood is a dataclass; this interface is not
-        return replace(self, **changed) if changed else self  # type: ignore[type-var]
+        if not changed:
+            return self
+        recipe: Any = self  # every concrete likelihood is a dataclass; this interface is not
+        return replace(recipe, **changed)
 
     def factors(self, y_sd: float) -> dict[str, float]:
         """Return ``{site: factor}`` from draws on the scale of a model to the units of y."""

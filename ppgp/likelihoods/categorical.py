@@ -49,7 +49,9 @@ class Categorical(Likelihood):
         Raises:
             DataError: If the targets are not the codes 0 .. K - 1.
         """
-        ready = self if self.classes is not None else replace(self, classes=count_classes(data))
+        ready = self
+        if self.classes is None:
+            ready = replace(self, classes=count_classes(data))
         check_codes(data, ready.latents)
         return ready
 

@@ -47,7 +47,9 @@ def trace(posterior: Posterior, sites: int = 6) -> Figure:
         right.set_xlabel(name, fontsize=8)
         for axis in (left, right):
             axis.tick_params(labelsize=7)
-    label = "draw (ticks: divergences)" if any(chain.any() for chain in diverging) else "draw"
+    label = "draw"
+    if any(chain.any() for chain in diverging):
+        label = "draw (ticks: divergences)"
     axes[-1, 0].set_xlabel(label, fontsize=8)
     lines = []
     for k, (colour, _) in enumerate(zip(COLOURS * 10, scalars[0][1], strict=False)):
@@ -61,7 +63,9 @@ def trace(posterior: Posterior, sites: int = 6) -> Figure:
 def _divergences(posterior: Posterior) -> list[np.ndarray]:
     """Return one array [draw] of bool per chain; [] if the method has no divergences."""
     diverging = posterior.stats.get("diverging")
-    return [] if diverging is None else list(np.atleast_2d(diverging.cpu().numpy()))
+    if diverging is None:
+        return []
+    return list(np.atleast_2d(diverging.cpu().numpy()))
 
 
 def _check_chains(posterior: Posterior, what: str) -> None:

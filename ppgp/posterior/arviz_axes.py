@@ -96,17 +96,22 @@ def table_axes(
             # under a flat prior the first class is the reference and has no site
             axis = "class" if shape[0] == classes else "class_but_first"
             coords[axis] = labels[classes - shape[0] :]
-            dims[name] = [axis, "feature"] if shape[1:] == (data.d,) else [axis]
+            dims[name] = [axis]
+            if shape[1:] == (data.d,):
+                dims[name] = [axis, "feature"]
         elif name.endswith("lengthscale") and len(shape) == 1:
             columns = _columns(getattr(model, "kernel", None), name.split(".")[1:-1], data.d)
-            whole = columns == list(range(data.d))
-            axis = "feature" if whole else f"{name}_feature"
             if len(columns) == shape[0]:
-                dims[name] = [axis]
-                coords[axis] = [names[c] for c in columns]
+                axis = _axis_of_columns(name, columns, data.d)
+                dims[name], coords[axis] = [axis], [names[c] for c in columns]
         elif shape == (data.d,):
             dims[name] = ["feature"]
     return dims, coords
+
+
+def _axis_of_columns(name: str, columns: list[int], d: int) -> str:
+    """Return the name of the axis of a site with one entry per column of X in ``columns``."""
+    return "feature" if columns == list(range(d)) else f"{name}_feature"
 
 
 def _columns(kernel: Any, path: list[str], d: int) -> list[int]:

@@ -16,7 +16,7 @@ from ..numerics.seeding import seeded
 from ..target.handlers import Redraw, Run, is_data, over_draws, quietly
 from . import arviz as arviz_bridge
 from .arviz_axes import Coords, Dims, plate_axes, renamed, table_axes
-from .fitted import Fitted, location_and_scale
+from .fitted import Fitted
 from .summary import draws_in, scale_of
 
 Sites = Mapping[str, Mapping[str, Any]]
@@ -146,8 +146,9 @@ def _data_groups(
 
 
 def _in_data_units(fit: Fitted, y: Tensor) -> Tensor:
-    offset, scale = location_and_scale(fit)
-    return y if fit.scaler is None else y * scale + offset
+    if fit.scaler is None:
+        return y
+    return y * fit.scaler.y_sd + fit.scaler.y_mean
 
 
 def _arguments(
@@ -169,8 +170,11 @@ def _log_likelihood(fit: Fitted, sites: Sites) -> dict[str, Tensor]:
     densities = {}
     for name, value in fit.pointwise().items():
         n = value.shape[-1]
-        batch = tuple(sites[name]["fn"].batch_shape) if name in sites else ()
-        shape = batch if batch and int(np.prod(batch)) == n else (n,)
+        shape: tuple[int, ...] = (n,)
+        if name in sites:
+            batch = tuple(sites[name]["fn"].batch_shape)
+            if batch and int(np.prod(batch)) == n:
+                shape = batch
         densities[name] = value.reshape(*fit.shape, *shape)
     return densities
 
@@ -192,7 +196,9 @@ def replicates(fit: Fitted) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
     It maps ``{site: [draw, ...]}`` to ``{observed site: [draw, ...]}``. A program is run again
     with its observed sites drawn, so that a time series is simulated from its beginning.
     """
-    return _table_replicates(fit) if isinstance(fit.data, Dataset) else _program_replicates(fit)
+    if isinstance(fit.data, Dataset):
+        return _table_replicates(fit)
+    return _program_replicates(fit)
 
 
 def _table_replicates(fit: Fitted) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
@@ -278,7 +284,9 @@ def _check_proper(fit: Fitted) -> None:
         NotApplicable: naming the site that has one.
     """
     for name, site in _one_run(fit).items():
-        distribution: Any = site["fn"] if site["type"] == "sample" else None
+        if site["type"] != "sample":
+            continue
+        distribution: Any = site["fn"]
         while hasattr(distribution, "base_dist"):
             distribution = distribution.base_dist
         flat = type(distribution).__name__ == "ImproperUniform"

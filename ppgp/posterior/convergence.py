@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import wasserstein_distance
 from torch import Tensor
 
-from ..errors import NotApplicable, counted
+from ..errors import NotApplicable, counted_are
 from ..numerics.process_locks import silenced
 from .arviz import arviz
 from .posterior import Posterior
@@ -134,7 +134,9 @@ def ess_of_each(x: np.ndarray, quantity: str) -> np.ndarray:
             median and the tails.
     """
     az = arviz()
-    methods = ("bulk", "median", "tail") if quantity == "shares" else (quantity,)
+    methods: tuple[str, ...] = (quantity,)
+    if quantity == "shares":
+        methods = ("bulk", "median", "tail")
     with silenced(RuntimeWarning):  # constant scalars have no variance to divide by
         data = az.convert_to_dataset({"x": x})
         return np.min([az.ess(data, method=method)["x"].to_numpy() for method in methods], axis=0)
@@ -191,9 +193,8 @@ class Mixing:
                 "least two, better four"
             )
         if self.table is None:
-            verb = "is" if self.draws == 1 else "are"
             warnings.append(
-                f"{counted(self.draws, 'draw')} per chain {verb} too few for R-hat and effective "
+                f"{counted_are(self.draws, 'draw')} too few in a chain for R-hat and effective "
                 "sample sizes: raise draws"
             )
             return warnings
@@ -218,12 +219,15 @@ def mixing(posterior: Posterior) -> Mixing:
     """Return the convergence statistics of a posterior from Markov chains."""
     chains, draws = posterior.shape
     moving = [name for name, x in scalars(posterior.draws) if np.ptp(x) > 0]
-    return Mixing(chains, draws, posterior.summary() if draws >= FEWEST else None, moving)
+    table = posterior.summary() if draws >= FEWEST else None
+    return Mixing(chains, draws, table, moving)
 
 
 def convergence_warnings(posterior: Posterior) -> list[str]:
     """Return one sentence per failed convergence check; [] for a method without chains."""
-    return mixing(posterior).complaints if posterior.mcmc else []
+    if not posterior.mcmc:
+        return []
+    return mixing(posterior).complaints
 
 
 def efficiency(posterior: Posterior) -> float:
@@ -234,7 +238,9 @@ def efficiency(posterior: Posterior) -> float:
     if not posterior.mcmc:
         return 1.0
     smallest, _ = mixing(posterior).least("bulk")
-    return min(1.0, smallest / math.prod(posterior.shape)) if smallest > 0 else 1.0
+    if not smallest > 0:
+        return 1.0
+    return min(1.0, smallest / math.prod(posterior.shape))
 
 
 def uncorrected(posterior: Posterior) -> str:

@@ -54,4 +54,6 @@ def _at_the_mode(fit: Fitted, criterion: str) -> tuple[float, int, int]:
 
 def _log_scale(fit: Fitted) -> float:
     """Return n log(y_sd), the log density on the scale of the model minus that of the data."""
-    return 0.0 if fit.scaler is None else fit.data.n * float(fit.scaler.y_sd.log())
+    if fit.scaler is None:
+        return 0.0
+    return fit.data.n * float(fit.scaler.y_sd.log())

@@ -113,7 +113,9 @@ def _scalar(value: bool | str | int | float | None) -> Any:
         return value
     if isinstance(value, int):
         return int(value)
-    return float(value) if math.isfinite(value) else {"number": repr(float(value))}
+    if math.isfinite(value):
+        return float(value)
+    return {"number": repr(float(value))}
 
 
 def _container(value: Any, written: Written, where: str, depth: int) -> Any:
@@ -163,7 +165,9 @@ def _named(value: Any, written: Written, where: str) -> dict[str, Any]:
         wanted = "one thing of a name among those that no file can hold"
         do = "a function by def has a name of its own, and so has a network of a class of its own"
         raise StorageError(wanted, f"another {name} in {where}", do)
-    return {"missing": name} if layers is None else {"missing": name, "layers": layers}
+    if layers is None:
+        return {"missing": name}
+    return {"missing": name, "layers": layers}
 
 
 def _layers(value: Any) -> str | None:

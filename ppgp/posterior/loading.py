@@ -81,9 +81,8 @@ def load_posterior(path: str | Path, model: Any = None, *, unchecked: bool = Fal
     except StorageError:
         raise
     except Exception as error:  # a recipe may raise anything on numbers that are not its own
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         wanted = "a Posterior that fits its model"
-        raise StorageError(wanted, reason, SAME_RECIPE) from None
+        raise StorageError(wanted, storage.first_line(error), SAME_RECIPE) from None
 
 
 def _ready(posterior: Posterior, path: str | Path, things: Mapping[str, Any]) -> Posterior:
@@ -178,7 +177,9 @@ def _check_shapes(posterior: Posterior) -> None:
         if site.fixed and not isinstance(site, Param):
             continue
         if held.get(name) != tuple(site.shape):
-            got = str(list(held[name])) if name in held else "nothing of that name"
+            got = "nothing of that name"
+            if name in held:
+                got = str(list(held[name]))
             wanted = f"{name} of shape {list(site.shape)} in the file"
             raise StorageError(wanted, got, SAME_RECIPE)
     strange = [name for name in held if name not in sites]

@@ -24,8 +24,9 @@ def model_inputs(fit: Fitted, X: Any) -> Tensor:
     """
     data, names = fit.data, fit.data.feature_names
     X = in_order(X, names, data.target_name, data.noise_name)
-    named = bool(names) and len(names) == getattr(X, "shape", (0, 0))[-1]
-    X = check_inputs(X, names if named else None).to(data.X)
+    if not names or len(names) != getattr(X, "shape", (0, 0))[-1]:
+        names = None
+    X = check_inputs(X, names).to(data.X)
     if fit.scaler is not None:
         return fit.scaler.inputs(X)
     # the identity, which still checks the number of columns
@@ -50,4 +51,6 @@ def known_noise(fit: Fitted, noise_sd: Any, rows: Tensor) -> dict[str, Tensor]:
         do = "use GP or Kriging, or leave noise_sd out"
         raise NotApplicable("a model that takes known noise", name, do)
     sd = check_noise(noise_sd, len(rows), rows)
-    return {"noise_sd": sd if fit.scaler is None else sd / fit.scaler.y_sd}
+    if fit.scaler is not None:
+        sd = sd / fit.scaler.y_sd
+    return {"noise_sd": sd}

@@ -23,7 +23,7 @@ from ..target.capabilities import (
     require,
 )
 from . import arviz_groups, criteria, functions, storage
-from .fitted import with_params, work_at
+from .fitted import location_and_scale, with_params, work_at
 from .new_rows import model_inputs
 from .predicting import in_data_units, kept_by, predict_program, predict_table
 from .prediction import Prediction
@@ -223,7 +223,7 @@ class Posterior:
         rows = model_inputs(self, X)
         with torch.no_grad():
             terms = model.components(self.theta, rows, self.data)
-        scale = 1.0 if self.scaler is None else self.scaler.y_sd
+        _, scale = location_and_scale(self)
         origin = of_table(rows, self.data, self.scaler, self.also_seen)
         return {name: Prediction(term, 0.0, scale, None, origin) for name, term in terms.items()}
 

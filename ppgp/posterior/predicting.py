@@ -34,7 +34,9 @@ def in_data_units(fit: Fitted, distribution: Distribution, rows: Tensor) -> Pred
 
 def kept_by(fit: Fitted) -> dict[str, Any]:
     """Return the keyword with which the predictions of a model share what the fit keeps."""
-    return {"kept": fit.kept} if supports(fit.model, KeptFactor) else {}
+    if supports(fit.model, KeptFactor):
+        return {"kept": fit.kept}
+    return {}
 
 
 def predict_table(
@@ -79,13 +81,16 @@ def predict_program(
     taken = {name: v for name, v in named.items() if name in own and v is not None}
     arguments = {**arguments, **taken}
     seed = named["seed"]
-    number = 0 if "seed" in own or seed is None else seed
+    if "seed" in own or seed is None:  # an argument ``seed`` of the program is its own affair
+        seed = 0
     theta = with_params(fit, fit.theta)
-    distributions = fit.model.predict(theta, arguments, fit.data, number)
+    distributions = fit.model.predict(theta, arguments, fit.data, seed)
     first = {name: value[0] for name, value in theta.items()}
     rows = ProgramRows(fit.model.function, first, fit.data, arguments, fit.also_seen)
     predictions = {}
     for name, distribution in distributions.items():
         prediction = Prediction(distribution)
         predictions[name] = replace(prediction, in_training=rows.at(name, len(prediction)))
-    return predictions if len(predictions) > 1 else next(iter(predictions.values()))
+    if len(predictions) > 1:
+        return predictions
+    return next(iter(predictions.values()))

@@ -100,7 +100,9 @@ class Prediction:
 
     @property
     def _rows(self) -> Distribution:
-        return univariate.marginals(self.distribution) if self.joint else self.distribution
+        if self.joint:
+            return univariate.marginals(self.distribution)
+        return self.distribution
 
     @property
     def by_row(self) -> Prediction:
@@ -135,7 +137,9 @@ class Prediction:
             do = "predict the rows wanted, or predict without joint=True"
             raise NotApplicable("a distribution per row", "a joint one", do)
         index = torch.arange(len(self))[index].reshape(-1)
-        in_training = None if self.in_training is None else self.in_training[index]
+        in_training = self.in_training
+        if in_training is not None:
+            in_training = in_training[index]
         distribution = univariate.take(self.distribution, index)
         return Prediction(distribution, self.offset, self.scale, self.classes, in_training)
 

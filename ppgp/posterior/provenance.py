@@ -76,10 +76,14 @@ def of_table(
     """
 
     def inputs(rows: Tensor) -> Table:
-        return numbers(rows if scaler is None else rows * scaler.x_sd + scaler.x_mean)
+        if scaler is not None:
+            rows = rows * scaler.x_sd + scaler.x_mean
+        return numbers(rows)
 
     def trained() -> tuple[Table, Table]:
-        y = train.y if scaler is None else train.y * scaler.y_sd + scaler.y_mean
+        y = train.y
+        if scaler is not None:
+            y = y * scaler.y_sd + scaler.y_mean
         return inputs(train.X), numbers(y)
 
     def rows() -> Table:
@@ -161,8 +165,9 @@ class ProgramRows:
         with quietly(), seeded(0), torch.no_grad(), Run(dict(self.theta)) as run:
             self.function(**self.data)
         observed = run.observed()
-        known = observed[site]["value"] if site in observed else torch.empty(0)
-        return numbers(known if known.ndim == 1 else torch.empty(0))
+        if site in observed and observed[site]["value"].ndim == 1:
+            return numbers(observed[site]["value"])
+        return numbers(torch.empty(0))
 
 
 def numbers(values: Tensor) -> Table:
@@ -178,4 +183,6 @@ def columns(value: Any, n: int) -> Table | None:
         return None
     if table.ndim and len(table) == n:
         return table.reshape(n, -1)
-    return table.T if table.ndim == 2 and table.shape[1] == n else None
+    if table.ndim == 2 and table.shape[1] == n:
+        return table.T
+    return None

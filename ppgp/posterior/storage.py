@@ -59,7 +59,7 @@ def write(path: str | Path, tree: Any, tensors: Mapping[str, Tensor]) -> Path:
         content = to_bytes(dict(tensors), metadata)
     except (SafetensorError, RuntimeError, ValueError, KeyError) as error:
         wanted = "tensors that a file can hold"
-        raise StorageError(wanted, _first_line(error), "convert them to float64") from None
+        raise StorageError(wanted, first_line(error), "convert them to float64") from None
     end = 8 + int.from_bytes(content[:8], "little")
     if end > LONGEST:
         wanted, got = f"a header of at most {LONGEST:,} bytes", f"a header of {end:,} bytes"
@@ -106,7 +106,7 @@ def load(
     except StorageError:
         raise
     except Exception as error:  # the constructor of a record may raise anything on foreign numbers
-        raise _damaged(path, _first_line(error)) from None
+        raise _damaged(path, first_line(error)) from None
 
 
 def is_of_the_format_before(path: str | Path) -> bool:
@@ -115,7 +115,8 @@ def is_of_the_format_before(path: str | Path) -> bool:
         return (file.metadata() or {}).get("format") == UNCHECKED
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Return the first line of the message of an error, or the name of its class."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 

@@ -42,7 +42,8 @@ def draws_in(
         return dict(draws), []
     converted = model.data_units(draws, scaler)
     left = [name for name in draws if converted.get(name) is None]
-    return {name: draws[name] if name in left else converted[name] for name in draws}, left
+    every = {**converted, **{name: draws[name] for name in left}}
+    return {name: every[name] for name in draws}, left
 
 
 def cut_short(stats: Mapping[str, Any]) -> bool:
@@ -52,7 +53,9 @@ def cut_short(stats: Mapping[str, Any]) -> bool:
 
 def scale_of(units: str, scaler: Scaler | None) -> str:
     """Return the scale of the draws in words."""
-    return "units of the data" if units == "data" or scaler is None else "standardised scale"
+    if units == "data" or scaler is None:
+        return "units of the data"
+    return "standardised scale"
 
 
 def table_of(

@@ -213,12 +213,14 @@ class Lengthscale(LogNormal):
     """The default prior of lengthscales, LogNormal(loc + log(columns) / 2, scale).
 
     A single lengthscale for all columns has the median 1 (``columns=1``); each of the d
-    lengthscales of ``ARD`` has the median sqrt(d). Two rows of d standardised columns are sqrt(2 d) apart on
-    average. With a median of 1 in each of many columns all rows would be far apart, and the data
-    would have to correct the prior in every column; a median of sqrt(d) leaves the distance of two
-    rows, in lengthscales, as it is for one column. A single lengthscale is one quantity that few
-    rows determine. Hvarfner, Hellsten & Nardi (2024) use the same growth with d. Features of a
-    network (``Deep``) lie in a ball whatever their number, so the median is 1 there.
+    lengthscales of ``ARD`` has the median sqrt(d).
+
+    Two rows of d standardised columns are sqrt(2 d) apart on average. With a median of 1 in each of
+    many columns all rows would be far apart, and the data would have to correct the prior in every
+    column; a median of sqrt(d) leaves the distance of two rows, in lengthscales, as it is for one
+    column. A single lengthscale is one quantity that few rows determine. Hvarfner, Hellsten & Nardi
+    (2024) use the same growth with d. Features of a network (``Deep``) lie in a ball whatever their
+    number, so the median is 1 there.
 
     Args:
         loc: The mean of the logarithm for one column.
