@@ -53,9 +53,9 @@ def animate(
     with replacing_path(path) as new, writer.saving(figure, str(new), 90):
         for i in range(frames):
             draw(i)
-            last = i == frames - 1
-            for _ in range(2 * rate if last else 1):
-                writer.grab_frame()
+            writer.grab_frame()
+        for _ in range(2 * rate - 1):
+            writer.grab_frame()
 
 
 def points_coming(path: Path, seed: int = 0, quick: bool = False) -> None:

@@ -48,6 +48,7 @@ ROWS = 1000  # of the synthetic set, which is drawn anew for each split
 EXACT_ROWS = 1000  # most training rows of the exact process
 RATES = {"kernel.network": 0.003, "": 0.03}
 STEPS = {"ne-gp": 200, "ne-svgp": 600}
+HOW = {"ne-gp": "map", "ne-svgp": "svi"}
 BATCH = 128
 FEATURES = Deep(MLP((64, 64), 32, dropout=0.1), RBF())
 MODELS: dict[str, Model] = {"ne-gp": GP(FEATURES), "ne-svgp": SVGP(FEATURES)}
@@ -77,20 +78,22 @@ def run(
         that its standard errors are somewhat too small.
     """
     tables = _tables(data_dir)
+    seeds = range(seed, seed + SPLITS)
+    if quick:
+        seeds = seeds[:1]
     start_rows(out)
     rows: list[dict[str, Any]] = []
     shown: dict[str, Posterior] = {}
     for name, given in [("uneven", None), *tables.items()]:
         figures: dict[tuple[str, float], list[dict[str, float]]] = {}
-        for split in range(1 if quick else SPLITS):
-            each = seed + split
+        for each in seeds:
             data = uneven(ROWS, each) if given is None else given
             train, calibration, test = _parts(data, each, quick)
             for model, how in _methods(train.n, quick).items():
                 posterior = _fit(MODELS[model], train, how, each)
                 for level, of_level in _figures(posterior, calibration, test).items():
                     figures.setdefault((model, level), []).append(of_level)
-                if given is None and split == 0:
+                if given is None and each == seed:
                     shown[model] = posterior
         new = [_row(name, model, level, each) for (model, level), each in figures.items()]
         append_rows(out, *new)
@@ -125,13 +128,17 @@ def _tables(data_dir: str | Path | None) -> dict[str, Dataset]:
 
 def _parts(data: Dataset, seed: int, quick: bool) -> list[Dataset]:
     """Return training, calibration and test rows; at most 60 each if ``quick``."""
-    limit = 60 if quick else None
-    return [part.rows(slice(0, limit)) for part in data.split(*PARTS, seed=seed)]
+    parts = data.split(*PARTS, seed=seed)
+    if quick:
+        parts = [part.rows(slice(0, 60)) for part in parts]
+    return list(parts)
 
 
 def _methods(n: int, quick: bool) -> dict[str, Inference]:
     """Return the inference method of each model, for n training rows."""
-    steps = dict.fromkeys(STEPS, 15) if quick else STEPS
+    steps = STEPS
+    if quick:
+        steps = dict.fromkeys(STEPS, 15)
     return {
         "ne-gp": MAP("adam", steps=steps["ne-gp"], learning_rate=RATES, schedule="cosine"),
         "ne-svgp": SVI(steps=steps["ne-svgp"], learning_rate=RATES, batch_size=min(BATCH, n)),
@@ -140,9 +147,10 @@ def _methods(n: int, quick: bool) -> dict[str, Inference]:
 
 def _fit(model: Model, train: Dataset, how: Inference, seed: int) -> Posterior:
     """Fit without the warnings of a search that its budget ends early."""
-    rows = train.rows(slice(0, EXACT_ROWS)) if isinstance(how, MAP) else train
+    if isinstance(how, MAP):
+        train = train.rows(slice(0, EXACT_ROWS))
     with silenced(ConvergenceWarning):
-        return whole(fit(model, rows, how, seed=seed, progress=False))
+        return whole(fit(model, train, how, seed=seed, progress=False))
 
 
 def _figures(
@@ -190,7 +198,7 @@ def _row(name: str, model: str, level: float, figures: list[dict[str, float]]) -
         measured += [f"{score}_coverage", f"{score}_width"]
     row: dict[str, Any] = {
         "model": model,
-        "how": "map" if model == "ne-gp" else "svi",
+        "how": HOW[model],
         "set": name,
         "level": level,
     }

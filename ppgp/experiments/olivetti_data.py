@@ -50,12 +50,13 @@ def photographs(data_dir: str | Path | None, quick: bool) -> Tensor:
             lets scikit-learn choose and download.
         quick: Return 80 photographs of 16 by 16 pixels.
     """
-    home = None if data_dir is None else Path(data_dir)
-    if home is not None and (home / "olivetti").is_dir():
-        home = home / "olivetti"
-    faces = load("olivetti", data_home=home).X
+    if data_dir is not None and (Path(data_dir) / "olivetti").is_dir():
+        data_dir = Path(data_dir) / "olivetti"
+    faces = load("olivetti", data_home=data_dir).X
     faces = faces.reshape(-1, 64, 64)
-    return faces[::5, ::4, ::4] if quick else faces
+    if quick:
+        return faces[::5, ::4, ::4]
+    return faces
 
 
 def turned(faces: Tensor, seed: int) -> tuple[Tensor, Tensor]:

@@ -53,6 +53,7 @@ MOST_INDUCING = 1000  # of SVGP
 BATCH = 512
 #: SVI starts at the mode of the collapsed bound of a subset, and moves q by natural gradients
 SVI_STEPS = 150
+MAP_STEPS = 60
 #: prior of each lengthscale, with which the published table was computed
 LENGTHSCALE = LogNormal(0.0, 1.0)
 SMOOTH = ARD(RBF(lengthscale=LENGTHSCALE))
@@ -92,7 +93,9 @@ def _svgp(n: int) -> list[Any]:
 def _auto(n: int) -> list[Any]:
     if n <= EXACT_UP_TO:
         return _gp(n)
-    return _sgpr(n) if n <= COLLAPSED_UP_TO else _svgp(n)
+    if n <= COLLAPSED_UP_TO:
+        return _sgpr(n)
+    return _svgp(n)
 
 
 #: name -> function of the number of rows that returns the candidates
@@ -144,15 +147,16 @@ def run(
         raise SettingError(
             "a folder with the published splits", "none", f"pass --data-dir DIR: {FILES}"
         )
+    if quick:
+        splits = "1"
     log = out / "splits.jsonl"
-    complete = _complete_lines(log.read_text()) if log.exists() else []
-    known = {(r["set"], r["model"], r["split"], r["seed"], r["quick"]): r for r in complete}
+    known = {_key(record): record for record in _complete_lines(log)}
     rows = []
     for name in (part.strip() for part in sets.split(",")):
         path = _file(Path(data_dir), name)
         for model in wanted:
             records = []
-            for number, train, test in splits_of(path, 1 if quick else splits):
+            for number, train, test in splits_of(path, splits):
                 key = (name, model, number, seed, quick)
                 if key not in known:
                     record: dict[str, Any] = {"set": name, "model": model, "split": number}
@@ -165,12 +169,18 @@ def run(
     return rows
 
 
-def _complete_lines(text: str) -> list[dict[str, Any]]:
-    """Return the records, without the partial line of a killed run, whose split is run again."""
+def _key(record: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what identifies a split in ``splits.jsonl``."""
+    return tuple(record[name] for name in ("set", "model", "split", "seed", "quick"))
+
+
+def _complete_lines(log: Path) -> list[dict[str, Any]]:
+    """Return the records of a file, without the partial line of a killed run."""
     records = []
-    for line in text.splitlines():
-        with suppress(json.JSONDecodeError):
-            records.append(json.loads(line))
+    if log.exists():
+        for line in log.read_text().splitlines():
+            with suppress(json.JSONDecodeError):
+                records.append(json.loads(line))
     return records
 
 
@@ -221,8 +231,8 @@ def _evaluate(
     """Fit the candidates, stack them by leave-one-out, and measure the test predictions."""
     started = time.perf_counter()
     if quick:
-        train, candidates = train.rows(torch.arange(min(train.n, 100))), candidates[:2]
-        candidates = [c if isinstance(c, GP) else replace(c, inducing=20) for c in candidates]
+        train = train.rows(torch.arange(min(train.n, 100)))
+        candidates = [_small(candidate) for candidate in candidates[:2]]
     how = _method(candidates[-1], train.n, quick)
     fits = []
     for model in candidates:
@@ -248,11 +258,20 @@ def _evaluate(
     }
 
 
+def _small(candidate: Any) -> Any:
+    """Return the candidate with 20 inducing inputs, if it is sparse."""
+    if isinstance(candidate, GP):
+        return candidate
+    return replace(candidate, inducing=20)
+
+
 def _method(model: Any, n: int, quick: bool) -> MAP | SVI:
     """Return the inference method of a candidate; all candidates of a set have the same."""
     if isinstance(model, SVGP):
-        return SVI(steps=5 if quick else SVI_STEPS, batch_size=min(n, BATCH))
-    return MAP(steps=5 if quick else 60)
+        how = SVI(steps=SVI_STEPS, batch_size=min(n, BATCH))
+    else:
+        how = MAP(steps=MAP_STEPS)
+    return replace(how, steps=5) if quick else how
 
 
 def _mixture(predictions: list[Prediction], weights: Tensor) -> Prediction:

@@ -201,16 +201,16 @@ def predict(
     name = target or fitted.data.target_name
     prediction = fitted.predict(inputs_for(read_frame(data), fitted, name))
     classes = prediction.kind == "classes"
-    region = None if classes else prediction.interval(level)
+    if classes:
+        score, region = LAC(), None
+    else:
+        score, region = Normalized(), prediction.interval(level)
     if calibration is not None:
         known = read_frame(calibration)
         if name not in known.columns:
             raise UnknownName("target column", str(name), map(str, known.columns))
-        calibrator = calibrate_score(
-            LAC() if classes else Normalized(),
-            fitted.predict(inputs_for(known, fitted, name)),
-            targets_for(known[name], fitted),
-        )
+        of_known = fitted.predict(inputs_for(known, fitted, name))
+        calibrator = calibrate_score(score, of_known, targets_for(known[name], fitted))
         region = calibrator(prediction, level=level)
     table = prediction_table(prediction, region, fitted.data.classes or (0, 1))
     with files.replacing(out) as file:

@@ -38,8 +38,9 @@ class _Probabilistic(BaseEstimator):
 
     def _table(self, X: Any, y: Any, given: Any, classes: Any = None) -> Dataset:
         """Return a Dataset with the names that the data frame and the series had."""
-        names = getattr(self, "feature_names_in_", None)
-        columns = None if names is None else names.tolist()
+        columns = getattr(self, "feature_names_in_", None)
+        if columns is not None:
+            columns = columns.tolist()
         return Dataset(X, y, columns, name_of(given), classes)
 
     def _fit(self, data: Dataset) -> None:
@@ -102,7 +103,9 @@ class ProbabilisticRegressor(RegressorMixin, _Probabilistic):
         """
         predictive = self.predict_distribution(X)
         mean = predictive.mean.numpy()
-        return (mean, predictive.std.numpy()) if return_std else mean
+        if return_std:
+            return mean, predictive.std.numpy()
+        return mean
 
 
 class ProbabilisticClassifier(ClassifierMixin, _Probabilistic):

@@ -141,7 +141,7 @@ def _build(
 ) -> Any:
     if text not in named and "(" not in text:
         raise UnknownName(kind, text, named)
-    recipe = named[text][0] if text in named else text
+    recipe, _ = named.get(text, (text, ""))
     built = read(recipe, families)
     if not isinstance(built, wanted):
         raise SettingError(an(kind), text, f"name one of {', '.join(named)}, or write its recipe")

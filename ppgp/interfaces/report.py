@@ -246,5 +246,6 @@ def _cell(value: Any) -> str:
     """Return a cell of the table: numbers with four digits, anything else as text."""
     if isinstance(value, float):
         return f"<td>{value:.4g}</td>"
-    text = "" if value is None else str(value)
-    return f"<td class='text'>{html.escape(text)}</td>"
+    if value is None:
+        value = ""
+    return f"<td class='text'>{html.escape(str(value))}</td>"

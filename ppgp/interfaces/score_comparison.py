@@ -11,7 +11,6 @@ from .. import conformal
 from ..diagnostics import metrics
 from ..errors import UnknownName
 from ..posterior.posterior import Posterior
-from ..posterior.prediction import Prediction
 from . import recipes as zoo
 from .posterior_tables import inputs_for, targets_for
 
@@ -43,8 +42,7 @@ class ScoreComparison:
     def __init__(
         self, posterior: Posterior, frame: Any, target: str, group: str | None, seed: int
     ) -> None:
-        required = [target, group] if group else [target]
-        for column in required:
+        for column in filter(None, (target, group)):
             if column not in frame.columns:
                 raise UnknownName("column", str(column), map(str, frame.columns))
         order = torch.randperm(len(frame), generator=torch.Generator().manual_seed(seed)).numpy()
@@ -74,12 +72,16 @@ class ScoreComparison:
             scores: Names or recipes of scores; the usual ones if empty.
             level: Level of the sets, in (0, 1).
         """
-        default = SCORES_OF_CLASSES if self._classes else SCORES_OF_NUMBERS
-        rows = [] if self._classes else [self._uncalibrated(self._test, level)]
+        rows = []
+        default = SCORES_OF_CLASSES
+        if not self._classes:
+            rows.append(self._uncalibrated(level))
+            default = SCORES_OF_NUMBERS
         return rows + [self._calibrated(recipe, level) for recipe in scores or default]
 
-    def _uncalibrated(self, prediction: Prediction, level: float) -> dict[str, Any]:
-        region = prediction.interval(level)
+    def _uncalibrated(self, level: float) -> dict[str, Any]:
+        """Return the record of the intervals of the predictive distribution itself."""
+        region = self._test.interval(level)
         return {
             "score": "(the model's own)",
             "coverage": metrics.coverage(region, self._test_y),
@@ -90,6 +92,7 @@ class ScoreComparison:
         }
 
     def _calibrated(self, recipe: str, level: float) -> dict[str, Any]:
+        """Return the record of one score, calibrated on the first half."""
         score = zoo.build_score(recipe)
         calibrator = conformal.calibrate(
             score, self._calibration, self._calibration_y, groups=self._calibration_groups

@@ -36,8 +36,10 @@ def print_table(rows: list[dict[str, Any]], title: str) -> None:
     columns = [column for column in rows[0] if _is_shown(column, rows)]
     for column in columns:
         heading = column.replace("conformal_", "conf. ").replace("_", " ")
-        text = isinstance(rows[0][column], str)
-        table.add_column(heading, justify="left" if text else "right")
+        if isinstance(rows[0][column], str):
+            table.add_column(heading, justify="left")
+        else:
+            table.add_column(heading, justify="right")
     for row in rows:
         table.add_row(*[_cell(row[column]) for column in columns])
     console = Console()
@@ -55,16 +57,16 @@ def _is_shown(column: str, rows: list[dict[str, Any]]) -> bool:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
 
 
 def _with_errors(row: dict[str, Any]) -> dict[str, Any]:
     """Merge a figure ``name`` and its standard error ``name_se`` into one cell."""
-    errors = {key.removesuffix("_se"): row[key] for key in row if key.endswith("_se")}
-    merged = {}
-    for key, value in row.items():
-        error = errors.get(key)
-        if key.endswith("_se"):
-            continue
-        merged[key] = value if error is None else f"{value:.3g} ± {error:.1g}"
+    merged = {key: value for key, value in row.items() if not key.endswith("_se")}
+    for key, value in merged.items():
+        error = row.get(f"{key}_se")
+        if error is not None:
+            merged[key] = f"{value:.3g} ± {error:.1g}"
     return merged
