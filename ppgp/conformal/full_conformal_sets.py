@@ -103,7 +103,9 @@ class _Ranking:
 
     @property
     def n(self) -> int:
-        return len(self.parts.a if self.ranked is None else self.ranked)
+        if self.ranked is None:
+            return len(self.parts.a)
+        return len(self.ranked)
 
 
 def _ranking(

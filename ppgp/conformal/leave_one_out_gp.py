@@ -180,7 +180,9 @@ def full_interval(
     Returns:
         The lower and the upper ends.
     """
-    n = len(parts.a if ranked is None else ranked)
+    n = len(parts.a)
+    if ranked is not None:
+        n = len(ranked)
     need = math.floor((1 - exact_level(level)) * (n + 1))
     m = len(parts.mean)
     if need == 0:

@@ -20,7 +20,7 @@ from ..data.arrays import as_tensor
 from ..errors import DataError, DataWarning, NotApplicable, Renamed, counted_are, listed
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
-from .scores.base import Score, check_prediction, check_score, eased
+from .scores.base import Score, check_prediction, check_score, raised_at_ties
 from .weights import Decay, check_weights, weighted_threshold
 
 SHOWN = 5  # groups that a message names
@@ -145,7 +145,9 @@ class Calibrator:
         labels = self._labels(groups, m)
         pair = self._weights(weights, m)
         q = self._thresholds(scores, level, labels, pair, m)
-        region = self.score.region(new_prediction, eased(q, scores, self.score.roundings), level)
+        region = self.score.region(
+            new_prediction, raised_at_ties(q, scores, self.score.roundings), level
+        )
         declared = isinstance(self.weights, Decay) and not isinstance(weights, tuple)
         sentence = self._guarantee(level, pair and pair[0], declared)
         return replace(region, guarantee=sentence, n_calibration=len(self))

@@ -118,8 +118,8 @@ class Sample:
     def half(self, second: bool) -> Sample:
         """Return the first or the second half of the draws of each chain."""
         middle = self.values.shape[1] // 2
-        first_half, second_half = np.split(self.values, [middle], axis=1)
-        return Sample(self.names, second_half if second else first_half, self.independent)
+        halves = np.split(self.values, [middle], axis=1)
+        return Sample(self.names, halves[int(second)], self.independent)
 
 
 def projected(sample: Sample, reference: Sample) -> list[tuple[Sample, Sample]]:

@@ -33,10 +33,8 @@ def one_normal(mean: float, sd: float, rows: int) -> Prediction:
 @pytest.mark.parametrize("seed", range(12))
 def test_an_atom_of_y_at_the_threshold_is_not_lost_to_rounding(score: C.Score, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    mean, sd = (
-        (1 + 4 * torch.rand(1, generator=generator, dtype=F64)).item(),
-        (1 + torch.rand(1, generator=generator)).item(),
-    )
+    mean = (1 + 4 * torch.rand(1, generator=generator, dtype=F64)).item()
+    sd = (1 + torch.rand(1, generator=generator)).item()
     y = torch.randint(1, 6, (299,), generator=generator).to(F64)
     calibrator = C.calibrate(score, one_normal(mean, sd, 99), y[:99])
     region = calibrator(one_normal(mean, sd, 200), level=0.9)
@@ -47,10 +45,8 @@ def test_an_atom_of_y_at_the_threshold_is_not_lost_to_rounding(score: C.Score, s
 
 def test_shift_weights_depend_on_the_row_alone() -> None:
     generator = torch.Generator().manual_seed(0)
-    a, b = (
-        torch.randn(500, 1, generator=generator, dtype=F64),
-        torch.randn(500, 1, generator=generator, dtype=F64) + 1,
-    )
+    a = torch.randn(500, 1, generator=generator, dtype=F64)
+    b = torch.randn(500, 1, generator=generator, dtype=F64) + 1
     X = torch.tensor([[-2.0], [0.0], [2.0]], dtype=F64)
     together = C.shift_weights(a, b, X)
     alone = torch.cat([C.shift_weights(a, b, x[None]) for x in X])
@@ -189,11 +185,9 @@ def test_quantiles_of_counts_that_have_no_width(unit: str) -> None:
 
 
 def test_a_gap_of_little_probability_is_found() -> None:
-    parts = (
-        torch.tensor([[-5.0], [0.0], [7.0]], dtype=F64),
-        torch.tensor([[0.1], [1.0], [3.0]], dtype=F64),
-    )
-    predictive, y = Prediction(Normal(*parts)), torch.tensor([-3.8], dtype=F64)
+    loc = torch.tensor([[-5.0], [0.0], [7.0]], dtype=F64)
+    scale = torch.tensor([[0.1], [1.0], [3.0]], dtype=F64)
+    predictive, y = Prediction(Normal(loc, scale)), torch.tensor([-3.8], dtype=F64)
     assert float(C.Density().score(predictive, y, 0.9)) > 5
     region = C.Density().region(predictive, torch.tensor(5.0, dtype=F64), 0.9)
     assert not bool(region.covers(y))
@@ -204,10 +198,8 @@ def test_a_gap_of_little_probability_is_found() -> None:
 def test_randomised_label_sets_do_not_depend_on_the_batch() -> None:
     logits = torch.randn(1000, 101, generator=torch.Generator().manual_seed(0), dtype=F64)
     predictive = Prediction(Categorical(logits=torch.stack([logits, -logits], -1)))
-    together, alone = (
-        C.APS().scores(predictive),
-        torch.cat([C.APS().scores(predictive[i : i + 1]) for i in range(101)]),
-    )
+    together = C.APS().scores(predictive)
+    alone = torch.cat([C.APS().scores(predictive[i : i + 1]) for i in range(101)])
     torch.testing.assert_close(together, alone, rtol=0, atol=1e-12)
 
 
@@ -270,10 +262,8 @@ def test_conformal_bayes_of_an_exact_posterior_covers() -> None:
     for seed in range(12):
         generator = torch.Generator().manual_seed(seed)
         X = torch.randn(40, 8, generator=generator, dtype=F64)
-        w, e = (
-            torch.randn(8, generator=generator, dtype=F64),
-            torch.randn(40, generator=generator, dtype=F64),
-        )
+        w = torch.randn(8, generator=generator, dtype=F64)
+        e = torch.randn(40, generator=generator, dtype=F64)
         y = X @ w + 0.5 * e
         posterior = ppgp.fit(
             model, Dataset(X[:25], y[:25]), inference.Exact(), progress=False, standardise=False

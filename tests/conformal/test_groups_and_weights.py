@@ -61,10 +61,8 @@ def test_equal_weights_give_the_exact_rank() -> None:
         scores = torch.arange(1.0, n + 1, dtype=torch.float64)
         for level in (0.5, 0.7, 0.8, 0.9, 0.95):
             for weight in (1.0, 0.1, 3.7):
-                w, new = (
-                    torch.full((n,), weight, dtype=torch.float64),
-                    torch.full((1,), weight, dtype=torch.float64),
-                )
+                w = torch.full((n,), weight, dtype=torch.float64)
+                new = torch.full((1,), weight, dtype=torch.float64)
                 assert float(weighted_threshold(scores, level, w, new)) == float(
                     threshold(scores, level)
                 ), (n, level, weight)

@@ -64,10 +64,8 @@ def test_alpha_outside_0_1_gives_everything_and_nothing() -> None:
 
 def test_every_method_recovers_after_a_change_of_scale_where_a_fixed_threshold_does_not() -> None:
     rng = np.random.default_rng(1)
-    before, y = (
-        rng.normal(size=200),
-        np.concatenate([rng.normal(size=500), 4 * rng.normal(size=1500)]),
-    )
+    before = rng.normal(size=200)
+    y = np.concatenate([rng.normal(size=500), 4 * rng.normal(size=1500)])
     calibrator = calibrate(Absolute(), standard(200), before)
     fixed = calibrator(standard(2000), level=0.9).covers(y)[500:]
     assert float(fixed.double().mean()) < 0.6

@@ -108,10 +108,8 @@ def test_figures_are_reported_without_a_verdict() -> None:
 
 
 def test_chains_that_have_converged_are_the_reference_before_longer_ones_that_have_not() -> None:
-    bad, good = (
-        posterior(np.tile(APART, 3), inference.NUTS()),
-        posterior(normal(4, 500, seed=4), inference.NUTS()),
-    )
+    bad = posterior(np.tile(APART, 3), inference.NUTS())
+    good = posterior(normal(4, 500, seed=4), inference.NUTS())
     assert ppgp.compare({"bad": bad, "good": good}).verdicts == {
         "bad": "unjudged",
         "good": "reference",

@@ -71,7 +71,9 @@ class APS(Score):
         p = prediction.probabilities
         order = p.argsort(dim=-1, descending=True, stable=True)
         ranked = p.gather(-1, order)
-        u = row_uniforms(p, self.seed)[:, None] if self.randomized else torch.ones_like(p[:, :1])
+        u = torch.ones_like(p[:, :1])
+        if self.randomized:
+            u = row_uniforms(p, self.seed)[:, None]
         upto = ranked.cumsum(-1) - ranked + u * ranked + self._penalty(p.shape[-1]).to(p)
         return torch.empty_like(p).scatter_(-1, order, upto)
 

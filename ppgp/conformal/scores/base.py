@@ -159,8 +159,8 @@ class Ends:
         def holds_above(y: Tensor, rows: Tensor | slice) -> Tensor:
             return _ratio(y - self.upper[rows], _part(self.above, rows)) <= q_above[rows]
 
-        lower = ended(holds_below, _guess(self.lower, self.below, q_below, -1), q_below, -1)
-        upper = ended(holds_above, _guess(self.upper, self.above, q_above, 1), q_above, 1)
+        lower = end_of_set(holds_below, _guess(self.lower, self.below, q_below, -1), q_below, -1)
+        upper = end_of_set(holds_above, _guess(self.upper, self.above, q_above, 1), q_above, 1)
         return interval(lower, upper, level)
 
 
@@ -186,7 +186,7 @@ def _guess(end: Tensor, unit: Tensor | None, q: Tensor, outward: int) -> Tensor:
     return end + outward * reach
 
 
-def ended(holds: Condition, guess: Tensor, q: Tensor, outward: int) -> Tensor:
+def end_of_set(holds: Condition, guess: Tensor, q: Tensor, outward: int) -> Tensor:
     """Return one end of the set {score <= q}.
 
     It is infinite where q is +inf. Where q is -inf the set is empty, and its end is infinite on the
@@ -231,14 +231,12 @@ def widened(lower: Tensor, upper: Tensor, level: float) -> Region:
     size = torch.where(torch.isfinite(size), size, torch.minimum(lower.abs(), upper.abs()))
     slack = torch.nan_to_num(ULPS * torch.finfo(lower.dtype).eps * size, nan=0.0, posinf=0.0)
     crossed = lower > upper
-    low, high = (
-        torch.where(crossed, lower, lower - slack),
-        torch.where(crossed, upper, upper + slack),
-    )
+    low = torch.where(crossed, lower, lower - slack)
+    high = torch.where(crossed, upper, upper + slack)
     return interval(low, high, level)
 
 
-def eased(q: Tensor, scores: Tensor, roundings: int) -> Tensor:
+def raised_at_ties(q: Tensor, scores: Tensor, roundings: int) -> Tensor:
     """Return thresholds, raised by some roundings where several scores equal them.
 
     Where y has atoms, a threshold is the score of many rows. The score of a new row with the same y

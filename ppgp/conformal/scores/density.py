@@ -13,7 +13,7 @@ from ...numerics.float_search import between, last_inside, number, place
 from ...numerics.mixture_nodes import landmarks
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region
-from .base import Score, ended, interval
+from .base import Score, end_of_set, interval
 
 GOLDEN = 0.5 * (math.sqrt(5) - 1)
 NARROWINGS = 45  # golden sections around a mode or a dip: its depth is then exact to the last digit
@@ -62,7 +62,7 @@ def _one_normal(predictive: Prediction, q: Tensor, level: float) -> Region:
             inner = outward * y <= outward * peak[rows]
             return inner | (-part.log_prob(y) <= q[rows])
 
-        ends.append(ended(holds, peak + outward * half, q, outward))
+        ends.append(end_of_set(holds, peak + outward * half, q, outward))
     return interval(ends[0], ends[1], level)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from ...numerics.float_search import Condition
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region
-from .base import Score, ended, interval
+from .base import Score, end_of_set, interval
 
 # below every score: at most half the probability lies beyond y on one side, and log 2 is 0.6931
 LEAST = 0.69
@@ -45,6 +45,6 @@ class PIT(Score):
 
             return tail
 
-        lower = ended(holds(0), predictive.tail_quantile(log_p), q, -1)
-        upper = ended(holds(1), predictive.tail_quantile(log_p, upper=True), q, 1)
+        lower = end_of_set(holds(0), predictive.tail_quantile(log_p), q, -1)
+        upper = end_of_set(holds(1), predictive.tail_quantile(log_p, upper=True), q, 1)
         return interval(lower, upper, level)
