@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from jaxtyping import install_import_hook
 
@@ -27,7 +28,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("laws")
 
 
-def global_state() -> dict[str, object]:
+def global_state() -> dict[str, Any]:
     """Return the global settings that a library call may never change for its caller."""
     return {
         "default dtype": torch.get_default_dtype(),
@@ -52,8 +53,8 @@ def untouched_global_state() -> Iterator[None]:
         for name in before
         if before[name] != after[name]
     ]
-    torch.set_default_dtype(before["default dtype"])  # type: ignore[arg-type]
-    torch.set_num_threads(before["threads"])  # type: ignore[arg-type]
+    torch.set_default_dtype(before["default dtype"])
+    torch.set_num_threads(before["threads"])
     pyro.clear_param_store()
     assert not changed, "; ".join(changed)
 

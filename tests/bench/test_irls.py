@@ -11,7 +11,7 @@ import torch
 from pyro.infer import SVI as PyroSVI
 from pyro.infer import Trace_ELBO
 from pyro.infer.autoguide import AutoMultivariateNormal
-from pyro.optim import Adam  # type: ignore[attr-defined]  # pyro.optim builds it at import
+from pyro.optim import Adam
 from side_by_side import alternate, show
 
 import ppgp

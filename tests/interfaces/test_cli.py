@@ -28,19 +28,8 @@ def ppgp(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def fitted(how: str, *more: str, cwd: Path) -> None:
     """Fit a linear model to train.csv and write q.safetensors."""
-    command = [
-        "fit",
-        "train.csv",
-        "--target",
-        "y",
-        "--model",
-        "linear",
-        "--out",
-        "q.safetensors",
-        "--no-progress",
-        "--how",
-    ]
-    done = ppgp(*command, how, *more, cwd=cwd)
+    command = "fit train.csv --target y --model linear --out q.safetensors --no-progress --how"
+    done = ppgp(*command.split(), how, *more, cwd=cwd)
     assert done.returncode == 0, done.stderr
 
 
@@ -68,20 +57,16 @@ def test_help_and_list_do_not_import_torch() -> None:
 
 
 def test_compare_prints_the_table_and_writes_the_report(table: Path) -> None:
-    command = (
-        "compare",
-        "train.csv",
-        "--target",
-        "y",
-        "--models",
-        "linear",
-        "--how",
-        "map,nuts",
-        "--out",
-        "report",
+    command = "compare train.csv --target y --models linear --how map,nuts --out report"
+    done = ppgp(
+        *command.split(),
         "--no-progress",
+        "--set",
+        "nuts.draws=100",
+        "--set",
+        "nuts.warmup=150",
+        cwd=table,
     )
-    done = ppgp(*command, "--set", "nuts.draws=100", "--set", "nuts.warmup=150", cwd=table)
     assert done.returncode == 0, done.stderr
     assert "reference" in done.stdout
     results = json.loads((table / "report" / "results.json").read_text())
@@ -108,18 +93,8 @@ def test_compare_prints_the_table_and_writes_the_report(table: Path) -> None:
 
 def test_fit_then_predict_with_calibration_rows(table: Path) -> None:
     fitted("laplace", cwd=table)
-    done = ppgp(
-        "predict",
-        "q.safetensors",
-        "new.csv",
-        "--calibration",
-        "new.csv",
-        "--level",
-        "0.8",
-        "--out",
-        "p.csv",
-        cwd=table,
-    )
+    command = "predict q.safetensors new.csv --calibration new.csv --level 0.8 --out p.csv"
+    done = ppgp(*command.split(), cwd=table)
     assert done.returncode == 0, done.stderr
     assert "coverage >= 0.8" in done.stdout
     predictions = pd.read_csv(table / "p.csv")
@@ -154,19 +129,8 @@ def test_calibrate_prints_one_row_per_score(table: Path) -> None:
     frame["site"] = np.where(rng.random(300) < 0.3, "north", "south")
     frame[:100].drop(columns="site").to_csv(table / "fit.csv", index=False)
     frame[100:].to_csv(table / "rest.csv", index=False)
-    done = ppgp(
-        "fit",
-        "fit.csv",
-        "--target",
-        "y",
-        "--model",
-        "linear",
-        "--how",
-        "map",
-        "--out",
-        "m.safetensors",
-        cwd=table,
-    )
+    command = "fit fit.csv --target y --model linear --how map --out m.safetensors"
+    done = ppgp(*command.split(), cwd=table)
     assert done.returncode == 0, done.stderr
     done = ppgp("calibrate", "m.safetensors", "rest.csv", "--level", "0.8", cwd=table)
     assert done.returncode == 0, done.stderr
@@ -174,16 +138,8 @@ def test_calibrate_prints_one_row_per_score(table: Path) -> None:
     assert all(
         name in done.stdout for name in ("absolute", "signed", "density", "nine times in ten")
     )
-    done = ppgp(
-        "calibrate",
-        "m.safetensors",
-        "rest.csv",
-        "--scores",
-        "Quantile(unit='width')",
-        "--group",
-        "site",
-        cwd=table,
-    )
+    command = "calibrate m.safetensors rest.csv --scores Quantile(unit='width') --group site"
+    done = ppgp(*command.split(), cwd=table)
     assert done.returncode == 0, done.stderr
     assert "given the group" in " ".join(done.stdout.split())
     done = ppgp("calibrate", "m.safetensors", "rest.csv", "--scores", "absolut", cwd=table)

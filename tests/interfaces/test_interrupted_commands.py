@@ -62,20 +62,8 @@ def interrupt_lbfgs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_interrupted_fit_leaves_an_existing_file(table: Path) -> None:
     good = table.parent / "good.safetensors"
     good.write_bytes(b"good")
-    command = [
-        "fit",
-        str(table),
-        "--target",
-        "y",
-        "--model",
-        "gp",
-        "--how",
-        "map",
-        "--out",
-        str(good),
-        "--no-progress",
-    ]
-    done = CliRunner().invoke(app, command)
+    options = "--target y --model gp --how map --no-progress --out"
+    done = CliRunner().invoke(app, ["fit", str(table), *options.split(), str(good)])
     assert done.exit_code == 130
     assert good.read_bytes() == b"good"
     partial = ppgp.load_posterior(good.with_name("good.partial.safetensors"))
@@ -97,18 +85,8 @@ def test_an_interrupted_comparison_reports_the_completed_fits(
 
     monkeypatch.setattr(model_method_grid, "fit", fit)
     out = table.parent / "report"
-    command = [
-        "compare",
-        str(table),
-        "--target",
-        "y",
-        "--models",
-        "linear,gp",
-        "--how",
-        "exact,map,nuts",
-        "--no-progress",
-    ]
-    done = CliRunner().invoke(app, [*command, "--out", str(out)])
+    options = "--target y --models linear,gp --how exact,map,nuts --no-progress --out"
+    done = CliRunner().invoke(app, ["compare", str(table), *options.split(), str(out)])
     assert done.exit_code == 130, done.output
     assert [type(how).__name__ for how in started] == ["Exact", "MAP"]
     rows = json.loads((out / "results.json").read_text())["rows"]
@@ -217,22 +195,11 @@ def test_a_signal_stops_a_fit_on_a_terminal(
 ) -> None:
     good = table.parent / "good.safetensors"
     good.write_bytes(b"good")
-    command = [
-        "fit",
-        "train.csv",
-        "--target",
-        "y",
-        "--model",
-        "linear",
-        "--how",
-        "svi",
-        "--out",
-        "good.safetensors",
-    ]
-    more = ["--set", "svi.steps=1000000", "--set", "svi.patience=1000000"]
+    command = "fit train.csv --target y --model linear --how svi --out good.safetensors"
+    more = "--set svi.steps=1000000 --set svi.patience=1000000"
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-m", "ppgp", *command, *more],
+        [sys.executable, "-m", "ppgp", *command.split(), *more.split()],
         cwd=table.parent,
         stdin=theirs,
         stdout=theirs,

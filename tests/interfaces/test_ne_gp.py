@@ -41,7 +41,7 @@ def test_without_tables_the_synthetic_set_is_run_and_the_missing_files_are_named
         assert row["coverage_se"] is None
     for name in ("points.gif", "conformal.gif"):
         with Image.open(tmp_path / name) as animation:
-            assert animation.n_frames > 1  # type: ignore[attr-defined]  # of GIFs only
+            assert animation.n_frames > 1
     assert (tmp_path / "ne-gp.png").stat().st_size > 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -39,20 +40,20 @@ def test_old_methods() -> None:
     with pytest.warns(FutureWarning, match="deleted is now leave_one_out_parts"):
         assert conformal.deleted is conformal.leave_one_out_parts
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        conformal.nothing  # type: ignore[attr-defined]  # must not exist
+        conformal.nothing
 
 
 def test_a_subclass_that_defines_a_method_by_its_old_name() -> None:
     with pytest.warns(FutureWarning, match="Wide.law is now distribution"):
 
         class Wide(LinearRegression):
-            def law(self, theta, X):  # type: ignore[no-untyped-def,override]
+            def law(self, theta: Any, X: torch.Tensor) -> Any:
                 return torch.distributions.Normal(torch.zeros(len(X)).double(), 100.0)
 
     assert float(Wide().distribution({}, torch.zeros(2, 1).double()).scale[0]) == 100.0
 
 
-def test_a_saved_file_with_an_old_field(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_saved_file_with_an_old_field() -> None:
     old = type("Ensemble", (), {"__module__": "ppgp.inference.ensemble"})
     tree = {
         "class": "inference.Ensemble",
