@@ -1,4 +1,4 @@
-"""Every model of the zoo with its defaults, and targets fit for it: y drawn from its own prior predictive."""
+"""Every model with its defaults, and data for it that are drawn from its prior predictive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ppgp.data import Dataset
 from ppgp.models import Model
 from ppgp.numerics.seeding import seeded
 
-#: members whose defaults leave something to the data
+#: models whose defaults need something from the data
 SPELT_OUT: dict[str, Model] = {"SoftmaxRegression": models.SoftmaxRegression(classes=3)}
 MODELS: list[Model] = [
     SPELT_OUT.get(n) or getattr(models, n)()
@@ -20,7 +20,7 @@ MODELS: list[Model] = [
 
 
 def data_for(model: Model, n: int = 24, seed: int = 0) -> Dataset:
-    """y drawn from the model's own prior predictive."""
+    """Return y drawn from the prior predictive of the model."""
     with seeded(seed), pyro.get_param_store().scope():
         X = torch.randn(n, 2, dtype=torch.float64)
         return Dataset(X, model.model(X))

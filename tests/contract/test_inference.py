@@ -1,4 +1,4 @@
-"""Laws of every inference method."""
+"""Properties of every inference method."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ def gaussian(mean: Tensor) -> None:
 @quiet
 @every_method
 def test_a_known_gaussian_is_recovered(how: Inference) -> None:
-    """Mean, and sd where the method claims one, within five Monte Carlo standard errors and the method's own tolerance."""
+    """Compare the mean, and the sd if the method estimates it, with the truth.
+
+    The tolerance is five Monte Carlo standard errors, plus that of the method.
+    """
     posterior = ppgp.fit(gaussian, {"mean": MEAN}, how, seed=0, progress=False)
     covariance = torch.linalg.inv(PRECISION)
     for j, (_, x) in enumerate(diagnostics.scalars(posterior.draws)):
@@ -88,7 +91,10 @@ def test_methods_that_need_formulas_refuse_a_program(name: str) -> None:
 
 
 class Interrupted(Target):
-    """A target during which Ctrl-C comes, after so many evaluations: in the main thread at once, else as the signal it is."""
+    """A target that is interrupted by Ctrl-C after some evaluations.
+
+    In the main thread it raises at once; in another thread it sends the signal.
+    """
 
     def __init__(self, after: int) -> None:
         super().__init__(Program(gaussian), {"mean": MEAN})
@@ -117,10 +123,10 @@ class Interrupted(Target):
 @pytest.mark.usefixtures("listening")
 @pytest.mark.parametrize("after", [4, 8, 20_000])
 @pytest.mark.parametrize("how", [*HOWS, inference.MAP("adam"), inference.MAP("newton")], ids=repr)
-def test_ctrl_c_keeps_what_there_is(
+def test_ctrl_c_keeps_the_draws_so_far(
     how: Inference, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Posterior that says so; KeyboardInterrupt itself only where there is nothing to return yet."""
+    """A Posterior marked as interrupted; KeyboardInterrupt only if there is nothing to return."""
     monkeypatch.setattr(
         nutpie_chains, "can_fork", lambda: False
     )  # a forked child would interrupt itself, unseen from here
@@ -140,12 +146,12 @@ def test_ctrl_c_keeps_what_there_is(
         assert posterior.draws["z"].shape[1] <= how.draws
 
 
-def test_ctrl_c_on_the_way_to_the_start_of_svi_stops_it() -> None:
+def test_ctrl_c_during_the_initialisation_of_svi_stops_it() -> None:
     posterior = inference.SVI()(Interrupted(4))
     assert any("after 0 of 5000 steps" in sentence for sentence in posterior.warnings)
 
 
-def test_ctrl_c_amid_the_steps_of_svi_keeps_the_guide_reached() -> None:
+def test_ctrl_c_during_the_steps_of_svi_keeps_the_current_guide() -> None:
     posterior = inference.SVI()(Interrupted(200))
     steps = len(posterior.stats["elbo_history"])
     assert 0 < steps < 200

@@ -1,4 +1,4 @@
-"""Laws of every covariance function; a new member of ``ppgp.kernels`` is picked up from ``__all__``."""
+"""Properties of every covariance function in ``ppgp.kernels.__all__``."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def draws(k: Kernel, d: int, seed: int = 0, batch: tuple[int, ...] = ()) -> dict
 
 
 def wide(k: Kernel, d: int) -> int:
-    """d, or the nearest number of columns that the kernel is a covariance for."""
+    """Return d, or the nearest number of columns for which the kernel is a covariance."""
     low, high = k.widths
     return int(min(max(d, low), high))
 
@@ -108,7 +108,7 @@ def test_positive_semidefinite(k: Kernel, n: int, d: int, seed: int) -> None:
 @each
 @pytest.mark.parametrize("d", [1, 2, 3, 4])
 def test_positive_semidefinite_on_a_lattice_from_dense_to_sparse(k: Kernel, d: int) -> None:
-    """Functions of distance that are covariances in fewer dimensions alone, or in none, show it there: few scattered rows do not."""
+    """A lattice shows functions that are no covariance in d dimensions; few random rows do not."""
     if wide(k, d) != d:
         return
     side = {1: 30, 2: 7, 3: 4, 4: 3}[d]
@@ -119,8 +119,8 @@ def test_positive_semidefinite_on_a_lattice_from_dense_to_sparse(k: Kernel, d: i
 
 
 @each
-def test_one_that_rescales_sees_inputs_in_lengthscales_alone(k: Kernel) -> None:
-    """What ARD relies on."""
+def test_a_kernel_that_rescales_depends_on_inputs_over_lengthscale_only(k: Kernel) -> None:
+    """ARD relies on it."""
     if not k.rescales:
         return
     d = wide(k, 3)
@@ -143,7 +143,7 @@ def test_diag_is_the_diagonal(k: Kernel, n: int, d: int, seed: int) -> None:
 
 @each
 @sizes
-def test_the_nugget_is_what_two_rows_at_one_place_do_not_share(
+def test_the_nugget_is_the_variance_that_rows_at_one_place_do_not_share(
     k: Kernel, n: int, d: int, seed: int
 ) -> None:
     d = wide(k, d)
@@ -177,7 +177,7 @@ def test_cross_covariance_is_a_block_of_the_whole(k: Kernel, n: int, d: int, see
 
 
 @each
-def test_leaving_X2_out_means_X1_where_there_is_no_white_noise(k: Kernel) -> None:
+def test_without_white_noise_X2_none_means_X1(k: Kernel) -> None:
     d = wide(k, 4)
     theta, X = draws(k, d), inputs(6, d, 1)
     same = torch.allclose(k(theta, X), k(theta, X, X.clone()), rtol=0, atol=1e-6)
@@ -262,9 +262,9 @@ def test_every_site_is_positive_and_can_be_drawn(k: Kernel) -> None:
         assert site.positive
         if site.fixed:
             continue
-        law = site.distribution(like)
-        assert law.event_shape == site.shape, name
-        assert bool((law.sample((20,)) > 0).all())
+        distribution = site.distribution(like)
+        assert distribution.event_shape == site.shape, name
+        assert bool((distribution.sample((20,)) > 0).all())
 
 
 @each
@@ -275,7 +275,7 @@ def test_repr_evaluates_back(k: Kernel) -> None:
 
 
 @member
-def test_docstring_says_what_it_is_and_where_it_comes_from(k: Kernel) -> None:
+def test_the_docstring_describes_the_kernel_and_cites_a_source(k: Kernel) -> None:
     doc = type(k).__doc__ or ""
     cites = re.search(r"(19|20)\d\d|equation|section", doc)
     assert cites or len(doc.split()) >= 8, doc
@@ -283,7 +283,7 @@ def test_docstring_says_what_it_is_and_where_it_comes_from(k: Kernel) -> None:
 
 @member
 def test_a_fixed_number_is_respected(k: Kernel) -> None:
-    """Written into the record it gives what the same value gives in theta, and it is no longer drawn."""
+    """A number in the record acts like the same value in theta, and is not drawn."""
     X = inputs(5, 3, 10)
     assert is_dataclass(k)
     priced = [f.name for f in fields(k) if isinstance(getattr(k, f.name), priors.Prior)]

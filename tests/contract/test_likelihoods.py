@@ -1,4 +1,4 @@
-"""Laws of every likelihood; a new member of ``ppgp.likelihoods`` is picked up from ``__all__``."""
+"""Properties of every likelihood in ``ppgp.likelihoods.__all__``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ppgp.numerics.seeding import seeded
 from ppgp.posterior.prediction import Prediction
 
 F64 = torch.float64
-#: members whose defaults leave something to the data
+#: likelihoods whose defaults need something from the data
 SPELT_OUT: dict[str, Likelihood] = {"Categorical": Categorical(3)}
 MEMBERS = {
     n: SPELT_OUT.get(n) or getattr(likelihoods, n)()
@@ -43,12 +43,12 @@ ROWS = 6
 
 
 def theta_of(lik: Likelihood) -> dict[str, Tensor]:
-    """Every site at the median of its prior, with one draw."""
+    """Return every site at the median of its prior, as one draw."""
     return {k: v[None] for k, v in medians(lik.sites(), torch.zeros(1, 1, dtype=F64), 0).items()}
 
 
 def moments(lik: Likelihood, draws: int = 1) -> tuple[Tensor, Tensor]:
-    """Mean and variance [draw, (K,) n] of f."""
+    """Return mean and variance [draw, (K,) n] of f."""
     g = torch.Generator().manual_seed(1)
     shape = (draws, lik.latents, ROWS) if lik.latents > 1 else (draws, ROWS)
     variance = torch.linspace(0.05, 1.5, ROWS, dtype=F64)
@@ -56,7 +56,7 @@ def moments(lik: Likelihood, draws: int = 1) -> tuple[Tensor, Tensor]:
 
 
 def targets(lik: Likelihood, theta: dict[str, Tensor], mean: Tensor, variance: Tensor) -> Tensor:
-    """y [n] that the likelihood itself draws."""
+    """Return y [n] drawn from the likelihood."""
     with seeded(2):
         return (
             lik.distribution(theta, mean + variance.sqrt() * torch.randn_like(mean))
@@ -68,7 +68,10 @@ def targets(lik: Likelihood, theta: dict[str, Tensor], mean: Tensor, variance: T
 def average(
     lik: Likelihood, mean: Tensor, variance: Tensor, of: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """E of(f) by a rule far finer than any that the library uses: f [nodes, (K,) n] in, [nodes, n] for it to average."""
+    """Return E of(f) by quadrature that is far finer than that of the library.
+
+    ``of`` maps f [nodes, (K,) n] to [nodes, n].
+    """
     if lik.latents == 1:
         x = torch.linspace(-9, 9, 4001, dtype=F64)
         weight = torch.exp(-0.5 * x.square())
@@ -81,7 +84,7 @@ def average(
 
 
 def close(lik: Likelihood, found: Tensor, exact: Tensor) -> None:
-    """Averages over several functions are taken at a hundred or so quasi-random points: 0.01 off where f is uncertain."""
+    """Averages over several functions use some 100 quasi-random points, with errors near 0.01."""
     tolerance = 2e-4 if lik.latents == 1 else 2e-2
     torch.testing.assert_close(found, exact, rtol=tolerance, atol=tolerance)
 
@@ -137,32 +140,32 @@ def test_mean_and_variance_of_the_marginal_are_those_of_its_average(lik: Likelih
 
 @each
 def test_draws_and_cdf_of_the_prediction_agree(lik: Likelihood) -> None:
-    """Quantiles, intervals, CRPS and PIT are made of the cdf."""
+    """Quantiles, intervals, CRPS and PIT are computed from the cdf."""
     theta, (mean, variance) = theta_of(lik), moments(lik)
-    law = Prediction(lik.marginal(theta, mean, variance))
+    prediction = Prediction(lik.marginal(theta, mean, variance))
     n = 4000
     with seeded(3):
-        draws = law.distribution.sample(torch.Size([n]))[:, 0].to(F64)
+        draws = prediction.distribution.sample(torch.Size([n]))[:, 0].to(F64)
     y = targets(lik, theta, mean, variance)
-    if law.kind == "classes":
-        found, exact = (draws == y).to(F64).mean(0), law.log_prob(y).exp()
+    if prediction.kind == "classes":
+        found, exact = (draws == y).to(F64).mean(0), prediction.log_prob(y).exp()
     else:
-        found, exact = (draws <= y).to(F64).mean(0), law.cdf(y)
+        found, exact = (draws <= y).to(F64).mean(0), prediction.cdf(y)
     error = (exact * (1 - exact) / n).clamp_min(1 / n**2).sqrt()
     assert bool(((found - exact).abs() < 5 * error).all())
 
 
 def test_a_student_t_of_two_degrees_of_freedom_has_no_variance() -> None:
-    law = likelihoods.StudentT(2.0, 0.5).marginal(
+    distribution = likelihoods.StudentT(2.0, 0.5).marginal(
         {}, torch.zeros(1, 3, dtype=F64), torch.ones(1, 3, dtype=F64)
     )
-    assert torch.isinf(law.variance).all()
-    assert torch.isinf(law.expand((2, 3)).variance).all()
+    assert torch.isinf(distribution.variance).all()
+    assert torch.isinf(distribution.expand((2, 3)).variance).all()
 
 
 @each
 def test_the_gradient_of_expected_is_that_of_finite_differences(lik: Likelihood) -> None:
-    """Natural gradients are made of it."""
+    """Natural gradients use it."""
     theta, (mean, variance) = theta_of(lik), moments(lik)
     y = targets(lik, theta, mean, variance)
     inputs = [x.clone().requires_grad_() for x in (mean, variance)]
@@ -189,7 +192,7 @@ def test_a_batch_of_draws_is_a_loop_and_rows_can_be_taken(lik: Likelihood) -> No
 
 
 @each
-def test_f_that_is_known_leaves_the_law_itself(lik: Likelihood) -> None:
+def test_a_known_f_gives_the_distribution_of_y_given_f(lik: Likelihood) -> None:
     theta, (mean, variance) = theta_of(lik), moments(lik)
     y, none = targets(lik, theta, mean, variance), torch.full_like(variance, 1e-14)
     exact = lik.distribution(theta, mean).log_prob(y)
@@ -217,7 +220,7 @@ def test_float32_stays_and_agrees(lik: Likelihood) -> None:
 
 @each
 def test_it_accepts_what_it_draws_and_nothing_else(lik: Likelihood) -> None:
-    """And y is not scaled where that would take it out of the support."""
+    """It also declares that y is not scaled if that would leave the support."""
     theta, (mean, variance) = theta_of(lik), moments(lik)
     X, y = torch.zeros(ROWS, 1, dtype=F64), targets(lik, theta, mean, variance)
     assert type(lik.prepare(Dataset(X, y))) is type(lik)

@@ -1,4 +1,4 @@
-"""What a newcomer passes by mistake is refused in one sentence: what is expected, what came, what to do."""
+"""Mistaken arguments are refused in one sentence: expected, received, what to do."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LINEAR = models.LinearRegression()
 
 @pytest.fixture(autouse=True)
 def types_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As users run it: the types that the rest of the suite checks at run time are what is mistaken here."""
+    """Switch off the run-time type checks of the test suite, which users do not have."""
     monkeypatch.setattr(config, "jaxtyping_disable", True)
 
 
@@ -43,7 +43,7 @@ def posterior() -> Posterior:
 
 
 def refusal(kind: type[PpgpError], call: Callable[[], Any], *facts: str) -> str:
-    """The sentence, which holds the facts."""
+    """Return the error message, which contains the facts."""
     with pytest.raises(kind) as caught:
         call()
     sentence = str(caught.value)
@@ -60,7 +60,9 @@ NO_SCORES: dict[str, tuple[Any, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize(("score", "facts"), NO_SCORES.values(), ids=NO_SCORES)
-def test_what_is_no_score(score: Any, facts: tuple[str, ...], posterior: Posterior) -> None:
+def test_objects_that_are_not_scores(
+    score: Any, facts: tuple[str, ...], posterior: Posterior
+) -> None:
     prediction = posterior.predict(X)
     refusal(NotApplicable, lambda: conformal.calibrate(score, prediction, Y), *facts)
     for online in (conformal.ACI, conformal.AgACI, conformal.PID):
@@ -69,13 +71,13 @@ def test_what_is_no_score(score: Any, facts: tuple[str, ...], posterior: Posteri
     refusal(NotApplicable, lambda: cross_calibrate(LINEAR, DATA, score=score), *facts)
 
 
-def test_what_is_no_prediction() -> None:
+def test_objects_that_are_not_predictions() -> None:
     facts = ("a Prediction", "a Tensor", "posterior.predict(X)")
     refusal(NotApplicable, lambda: conformal.calibrate(conformal.Absolute(), X, Y), *facts)
     refusal(NotApplicable, lambda: conformal.ACI(conformal.Absolute())(X, Y), *facts)
 
 
-def test_what_cannot_be_compared(posterior: Posterior) -> None:
+def test_posteriors_that_cannot_be_compared(posterior: Posterior) -> None:
     refusal(SettingError, lambda: ppgp.compare([posterior], test=DATA), "a list", "name")
     refusal(
         SettingError, lambda: ppgp.compare(posterior, test=DATA), "a Posterior", "{name: posterior}"
@@ -98,7 +100,7 @@ def test_what_cannot_be_compared(posterior: Posterior) -> None:
     )
 
 
-def test_a_start_is_a_posterior_or_numbers() -> None:
+def test_starting_values_are_a_posterior_or_numbers() -> None:
     for init, name in (({"coef": 2.0}, "a dict"), ("coef", "a str"), ([None], "a list")):
         refusal(
             SettingError,
@@ -108,7 +110,7 @@ def test_a_start_is_a_posterior_or_numbers() -> None:
         )
 
 
-def test_the_name_of_a_method_is_no_method() -> None:
+def test_the_name_of_a_method_is_not_a_method() -> None:
     refusal(NotApplicable, lambda: ppgp.fit(LINEAR, DATA, "map"), "'map'", "inference.MAP()")
     refusal(NotApplicable, lambda: ppgp.fit(LINEAR, DATA, "dvi"), "'dvi'", "build_how")
 
@@ -119,7 +121,7 @@ def one(x: torch.Tensor) -> None: ...
 def other(x: torch.Tensor) -> None: ...
 
 
-def test_another_program_than_that_of_the_file(posterior: Posterior, tmp_path: Path) -> None:
+def test_a_program_other_than_that_of_the_file(posterior: Posterior, tmp_path: Path) -> None:
     path = tmp_path / "p.safetensors"
     object.__setattr__(copy := Posterior(**{**vars(posterior)}), "stats", {"program": one})
     copy.save(path)
@@ -129,7 +131,7 @@ def test_another_program_than_that_of_the_file(posterior: Posterior, tmp_path: P
     assert load_posterior(path, model=one).stats["program"] is one
 
 
-def test_columns_that_new_rows_lack(posterior: Posterior) -> None:
+def test_columns_that_are_missing_in_new_rows(posterior: Posterior) -> None:
     frame = pd.DataFrame(X.numpy(), columns=["a", "b"])
     sentence = refusal(
         UnknownName,
@@ -173,7 +175,7 @@ def test_headers(name: str, content: str, facts: tuple[str, ...], tmp_path: Path
     refusal(DataError, lambda: read_frame(tmp_path / name), name, *facts)
 
 
-def test_a_table_is_no_saved_posterior(tmp_path: Path) -> None:
+def test_a_table_is_not_a_saved_posterior(tmp_path: Path) -> None:
     path = tmp_path / "good.csv"
     path.write_text("alpha,beta,y\n1,2,3\n")
     refusal(
@@ -185,7 +187,7 @@ def test_a_table_is_no_saved_posterior(tmp_path: Path) -> None:
     )
 
 
-def test_what_predictions_are_written_as(posterior: Posterior, tmp_path: Path) -> None:
+def test_file_formats_of_predictions(posterior: Posterior, tmp_path: Path) -> None:
     posterior.save(tmp_path / "p.safetensors")
     pd.DataFrame(X.numpy(), columns=["a", "b"]).to_csv(tmp_path / "new.csv", index=False)
 

@@ -1,4 +1,4 @@
-"""Laws of every model."""
+"""Properties of every model."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_prior_draws_lie_in_the_support(model: Model) -> None:
 
 
 @every_model
-def test_the_density_is_finite_and_its_gradient_right(model: Model) -> None:
+def test_the_density_is_finite_and_its_gradient_correct(model: Model) -> None:
     data = data_for(model)
     target = Target(model.prepare(data), data)
     z = target.start(seed=3, spread=0.5)
@@ -90,7 +90,7 @@ def test_the_order_of_rows_does_not_matter(model: Model) -> None:
 
 @every_model
 def test_predict_and_the_likelihood_of_the_program_agree(model: Model) -> None:
-    """Row by row where rows are independent; for a joint likelihood, one-step conditionals multiply to it."""
+    """Per row if rows are independent; by the product of conditionals for a joint likelihood."""
     data = data_for(model)
     model = model.prepare(data)
     target = Target(model, data)
@@ -110,8 +110,8 @@ def test_predict_and_the_likelihood_of_the_program_agree(model: Model) -> None:
     else:
         total = torch.zeros((), dtype=torch.float64)
         for i in range(1, data.n):
-            law = model.predict(theta, data.X[i : i + 1], data.rows(slice(0, i)))
-            total = total + law.log_prob(data.y[i])[0, 0]
+            distribution = model.predict(theta, data.X[i : i + 1], data.rows(slice(0, i)))
+            total = total + distribution.log_prob(data.y[i])[0, 0]
         first = Target(model, data.rows(slice(0, 1)))
         total = total + first.log_density(z, jacobian=False) - prior
     torch.testing.assert_close(total, likelihood)
@@ -135,7 +135,7 @@ def test_a_joint_prediction_has_the_marginals_of_the_others(model: Model) -> Non
 
 @quiet
 @every_model
-def test_two_fits_with_one_seed_are_identical_and_leave_the_recipe(model: Model) -> None:
+def test_two_fits_with_one_seed_are_identical_and_do_not_change_the_recipe(model: Model) -> None:
     data, before = data_for(model), repr(model)
     one, two = (
         ppgp.fit(model, data, inference.NUTS().quick(), seed=5, progress=False) for _ in range(2)

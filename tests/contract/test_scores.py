@@ -1,4 +1,4 @@
-"""Laws of every conformal score: inverse, monotone, permutation-invariant, covering."""
+"""Properties of every conformal score: inverse, monotone, permutation-invariant, covering."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from ppgp.conformal import Score, calibrate
 from ppgp.posterior.prediction import Prediction
 
 LEVEL = 0.9
-SCORES = [getattr(conformal, name)() for name in conformal.__all__ if isinstance(getattr(conformal, name), type)
-          and issubclass(getattr(conformal, name), Score) and getattr(conformal, name) is not Score]  # fmt: skip
+MEMBERS = [getattr(conformal, name) for name in conformal.__all__]
+KINDS = [kind for kind in MEMBERS if isinstance(kind, type) and issubclass(kind, Score)]
+SCORES = [kind() for kind in KINDS if kind is not Score]
 SCORES += [
     conformal.Quantile(widen_only=True),
     conformal.Quantile(unit="median"),
@@ -30,7 +31,7 @@ SCORES += [
 
 
 def prediction_for(score: Score, n: int, generator: torch.Generator) -> tuple[Prediction, Tensor]:
-    """A prediction that is not the law of y, and y."""
+    """Return a prediction that is not the distribution of y, and y."""
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
@@ -40,10 +41,10 @@ def prediction_for(score: Score, n: int, generator: torch.Generator) -> tuple[Pr
         labels = torch.multinomial(torch.softmax(normal(n, 4), -1), 1, generator=generator)[:, 0]
         return Prediction(dist.Categorical(logits=logits)), labels.double()
     x = normal(n)
-    law = dist.Normal(
+    distribution = dist.Normal(
         x + 0.1 * normal(3, n), 0.5 + 0.2 * x.abs() + torch.zeros(3, 1, dtype=torch.float64)
     )
-    return Prediction(law), x + (0.4 + 0.4 * x.abs()) * normal(n)
+    return Prediction(distribution), x + (0.4 + 0.4 * x.abs()) * normal(n)
 
 
 def candidates(score: Score, n: int, generator: torch.Generator) -> list[Tensor]:

@@ -76,7 +76,7 @@ def test_periodic_equals_scikit_learn_on_one_column_and_multiplies_over_columns(
 
 
 @pytest.mark.parametrize("d", [2, 6])
-def test_ard_equals_scikit_learn_with_one_lengthscale_a_column(d: int) -> None:
+def test_ard_equals_scikit_learn_with_one_lengthscale_per_column(d: int) -> None:
     lengthscale = np.linspace(0.5, 2.0, d)
     rows = WIDE[:, :d]
     ours = ARD(Matern(2.5, variance=1.0))(

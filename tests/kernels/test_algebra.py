@@ -1,4 +1,4 @@
-"""Names of composed kernels, and what the compositions refuse."""
+"""Names of sites of composed kernels, and compositions that are refused."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_scale_multiplies_by_the_outputscale() -> None:
     torch.testing.assert_close(Scale(inner, 2.5)({}, X), 2.5 * inner({}, X))
 
 
-def test_subspace_sees_its_columns_alone() -> None:
+def test_subspace_uses_its_columns_only() -> None:
     k = RBF(variance=1.0, lengthscale=0.7)
     torch.testing.assert_close(Subspace(k, [2, 0])({}, X), k({}, X[:, [2, 0]]))
 
@@ -99,7 +99,7 @@ def test_subspace_refuses_columns_that_X_lacks() -> None:
 
 
 @pytest.mark.parametrize("columns", [[], [0, 0], [-1]], ids=str)
-def test_subspace_refuses_columns_that_are_no_list_of_numbers(columns: list[int]) -> None:
+def test_subspace_refuses_columns_that_are_not_distinct_numbers(columns: list[int]) -> None:
     with pytest.raises(SettingError, match="different column numbers"):
         Subspace(RBF(), columns)
 
@@ -123,7 +123,7 @@ def test_positive_priors_and_numbers_are_accepted_for_a_lengthscale(prior: HalfN
 
 
 @pytest.mark.parametrize("number", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_lengthscale_fixed_at_no_positive_number_is_refused(number: float) -> None:
+def test_a_lengthscale_that_is_not_a_positive_number_is_refused(number: float) -> None:
     with pytest.raises(SettingError, match=r"RBF\.lengthscale"):
         RBF(lengthscale=number).sites(1)
 
@@ -145,7 +145,7 @@ def test_a_missing_hyperparameter_is_named() -> None:
         RBF()({"variance": torch.ones(())}, X)
 
 
-def test_white_noise_tells_equal_rows_apart() -> None:
+def test_white_noise_distinguishes_equal_rows() -> None:
     twins = X[[0, 0]]
     assert torch.equal(White(variance=2.0)({}, twins), 2 * torch.eye(2, dtype=X.dtype))
     assert torch.equal(
@@ -163,6 +163,6 @@ def test_white_noise_tells_equal_rows_apart() -> None:
     ],
     ids=["times", "plus", "number", "class"],
 )
-def test_what_is_no_kernel_is_said_in_one_sentence(act: Callable[[], object]) -> None:
+def test_objects_that_are_not_kernels_are_refused(act: Callable[[], object]) -> None:
     with pytest.raises(SettingError, match=r"call it: RBF\(\)|for a number write Scale"):
         act()

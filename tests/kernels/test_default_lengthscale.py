@@ -1,4 +1,4 @@
-"""The default prior of the lengthscales under ARD: its median grows like sqrt(d), and many columns are fitted no worse for it."""
+"""The default prior of lengthscales under ARD: its median is sqrt(d), which fits no worse."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ LIKE = torch.zeros(1, dtype=torch.float64)
 def median(kernel: kernels.Kernel, d: int) -> list[float]:
     s = kernel.sites(d)["lengthscale"]
     assert isinstance(s, Site)
-    law = s.distribution(LIKE)
-    loc = law.base_dist.loc if s.shape else law.loc  # type: ignore[attr-defined]
+    distribution = s.distribution(LIKE)
+    loc = distribution.base_dist.loc if s.shape else distribution.loc  # type: ignore[attr-defined]
     return loc.exp().flatten().tolist()
 
 
@@ -41,13 +41,13 @@ def median(kernel: kernels.Kernel, d: int) -> list[float]:
     ],
     ids=repr,
 )
-def test_the_median_grows_with_the_columns_that_have_their_own(
+def test_the_median_grows_with_the_number_of_columns_under_ard(
     kernel: kernels.Kernel, d: int, expected: list[float]
 ) -> None:
     assert median(kernel, d) == pytest.approx(expected)
 
 
-def test_one_number_a_column_is_taken_and_another_count_refused() -> None:
+def test_one_number_per_column_is_accepted_and_another_count_refused() -> None:
     X = torch.randn(6, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     kernel = ARD(RBF(1.3, (0.5, 2.0)))
     expected = RBF(1.3, 1.0)({}, X / torch.tensor([0.5, 2.0], dtype=torch.float64))
@@ -65,12 +65,12 @@ def test_one_number_a_column_is_taken_and_another_count_refused() -> None:
 
 
 def test_many_columns_are_fitted_no_worse_than_by_a_median_of_one() -> None:
-    """Diabetes, ten columns, 150 rows: errors of prediction in the units of y, and log densities."""
+    """Diabetes data, ten columns, 150 rows: RMSE in the units of y, and log densities."""
     train, test = ppgp.load("diabetes").split(0.35, seed=1)
     figures = []
     for prior in (priors.Lengthscale(), LogNormal(0.0, 1.0)):
         model = models.GP(ARD(RBF(lengthscale=prior)))
-        law = ppgp.fit(model, train, inference.MAP(), progress=False).predict(test.X)
-        figures.append((metrics.rmse(law, test.y), metrics.nll(law, test.y)))
+        prediction = ppgp.fit(model, train, inference.MAP(), progress=False).predict(test.X)
+        figures.append((metrics.rmse(prediction, test.y), metrics.nll(prediction, test.y)))
     assert figures[0][0] < figures[1][0]
     assert figures[0][1] < figures[1][1]

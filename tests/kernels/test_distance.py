@@ -33,14 +33,14 @@ def test_equals_the_sum_over_columns(d: int, offset: float) -> None:
 
 
 @pytest.mark.parametrize("d", [1, 4])
-def test_the_distance_of_a_row_to_itself_is_zero_to_the_bit(d: int) -> None:
+def test_the_distance_of_a_row_to_itself_is_exactly_zero(d: int) -> None:
     found = distance(rows(9, d, 1e3), None, torch.ones(1, 1).double()).diagonal()
     assert torch.equal(found, torch.full_like(found, TINY**0.5))
 
 
 @pytest.mark.parametrize("d", [2, 4])
 @pytest.mark.parametrize("k", [RBF(variance=1.0), Exponential(variance=1.0)], ids=repr)
-def test_the_slope_in_X_is_zero_at_equal_rows(d: int, k: RBF) -> None:
+def test_the_gradient_in_X_is_zero_at_equal_rows(d: int, k: RBF) -> None:
     X = rows(1, d).expand(3, d).clone().requires_grad_()
     theta = {"lengthscale": torch.ones((), dtype=torch.float64)}
     (gradient,) = torch.autograd.grad(k(theta, X).sum(), X)
@@ -67,15 +67,20 @@ EVERY: list[Kernel] = [
 
 
 def exact(k: Kernel, A: Tensor, B: Tensor) -> Tensor:
-    """Each entry from the distance of its two rows, by differences."""
+    """Compute each entry from the distance of its two rows, by differences."""
     apart = (A.double()[:, None] - B.double()[None]).square().sum(-1).sqrt()
     return k({}, apart.reshape(-1, 1), torch.zeros(1, 1, dtype=torch.float64)).reshape(apart.shape)
 
 
 @pytest.mark.parametrize("k", EVERY, ids=repr)
 @pytest.mark.parametrize("spread", [1.0, 1e3, 1e6])
-def test_single_precision_is_right_to_the_rounding_of_its_inputs(k: Kernel, spread: float) -> None:
-    """No entry above the variance, though rows far from their middle have large squares; the matrix positive semi-definite."""
+def test_single_precision_is_accurate_to_the_rounding_of_its_inputs(
+    k: Kernel, spread: float
+) -> None:
+    """No entry exceeds the variance, and the matrix is positive semi-definite.
+
+    Rows far from their mean have large squares.
+    """
     near = rows(40, 6)
     X = (spread * rows(3, 6).repeat_interleave(40, 0)[:40] + near).float()
     Z = X[torch.arange(39, -1, -1)]
@@ -90,7 +95,7 @@ def test_single_precision_is_right_to_the_rounding_of_its_inputs(k: Kernel, spre
 @pytest.mark.parametrize("k", EVERY, ids=repr)
 @pytest.mark.parametrize("ratio", [1e4, 1e7])
 def test_columns_of_very_different_spread(k: Kernel, ratio: float) -> None:
-    """The differences in a narrow column are not lost beside the squares of a wide one."""
+    """Differences in a narrow column keep their precision next to a wide column."""
     X = rows(30, 5) * torch.tensor([1.0, ratio, 1.0, 1.0, 0.1], dtype=torch.float64)
     X[15:, 1] = X[:15, 1]
     Z = X + 0.01 * rows(30, 5) * torch.tensor([1.0, 0.0, 1.0, 1.0, 1.0], dtype=torch.float64)
@@ -100,7 +105,7 @@ def test_columns_of_very_different_spread(k: Kernel, ratio: float) -> None:
 
 
 @pytest.mark.parametrize("k", EVERY[:2], ids=repr)
-def test_slopes_are_the_same_by_differences_and_by_the_product(k: Kernel) -> None:
+def test_gradients_by_differences_and_by_the_product_agree(k: Kernel) -> None:
     X, weight = rows(12, 5), rows(12, 12)
     slopes = []
     for scale in (1.0, 1.0 + 1e-12):

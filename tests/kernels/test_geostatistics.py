@@ -1,4 +1,4 @@
-"""The kernels of geostatistics: facts special to each."""
+"""Facts about the kernels of geostatistics."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_variogram_of_the_linear_kernel_is_a_line() -> None:
 def test_the_range_is_long_along_the_angle_and_short_across(
     angle: float, long: tuple[float, float]
 ) -> None:
-    """Clockwise from north: 45 degrees is north-east, 135 south-east."""
+    """Angles are clockwise from north: 45 degrees is north-east, 135 south-east."""
     kernel, origin = (
         Anisotropy(Exponential(1.0, 2.0), angle, 0.25),
         torch.zeros(1, 2, dtype=torch.float64),
@@ -57,7 +57,7 @@ def test_the_range_is_long_along_the_angle_and_short_across(
     assert float(kernel({}, origin, across)) == pytest.approx(math.exp(-h / 0.5))
 
 
-def test_a_ratio_of_one_is_isotropy_and_bad_settings_are_one_sentence() -> None:
+def test_a_ratio_of_one_is_isotropic_and_bad_settings_are_refused() -> None:
     torch.testing.assert_close(Anisotropy(RBF(1.0, 0.8), 33.0, 1.0)({}, X), RBF(1.0, 0.8)({}, X))
     with pytest.raises(SettingError, match="clockwise from north"):
         Anisotropy(RBF(), angle=-10.0)

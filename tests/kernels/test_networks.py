@@ -1,4 +1,4 @@
-"""The encoders: what they build, and that building and training them leaves no trace."""
+"""Networks of deep kernels: the modules that they build, and no side effects of training."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ def rows(n: int, d: int, seed: int = 0) -> torch.Tensor:
     ("network", "d", "q"),
     [(MLP(), 5, 32), (MLP(hidden=(), out=2), 1, 2), (CNN(), 64, 16), (CNN(), 31**2, 16)],
 )
-def test_features_lie_in_the_ball_that_a_lengthscale_of_1_is_meant_for(
-    network: Network, d: int, q: int
-) -> None:
+def test_features_lie_in_the_ball_of_radius_2(network: Network, d: int, q: int) -> None:
     module = network.build(d).requires_grad_(False).eval()
     F = module(100.0 * rows(50, d))
     assert F.shape == (50, q)
@@ -38,7 +36,7 @@ def test_features_lie_in_the_ball_that_a_lengthscale_of_1_is_meant_for(
     assert 0.1 < float(torch.pdist(near).median()) < 2 * networks.RADIUS - 0.1
 
 
-def test_building_twice_gives_the_same_weights_and_leaves_the_stream_of_random_numbers() -> None:
+def test_building_twice_gives_the_same_weights_and_uses_no_other_random_numbers() -> None:
     state = torch.get_rng_state()
     one, two, other = MLP(seed=1).build(3), MLP(seed=1).build(3), MLP(seed=2).build(3)
     assert torch.equal(torch.get_rng_state(), state)
@@ -46,8 +44,8 @@ def test_building_twice_gives_the_same_weights_and_leaves_the_stream_of_random_n
     assert not torch.equal(one[0].weight, other[0].weight)  # type: ignore[index]
 
 
-def test_a_cnn_sees_an_image() -> None:
-    """Features of an image moved by one whole pooled cell, 8 pixels, before the linear layer, are moved by one cell."""
+def test_a_cnn_is_equivariant_to_shifts_of_the_image() -> None:
+    """Shifting an image by one pooled cell (8 pixels) shifts the features of the last block."""
     convolution = nn.Sequential(*list(CNN().build(32 * 32).eval())[:10])
     image = torch.zeros(1, 32, 32, dtype=torch.float64)
     image[:, 10:14, 9:14] = rows(4, 5)
@@ -74,10 +72,13 @@ def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     )  # statistics of the batch, all of it
 
 
-def test_batch_normalisation_is_of_the_batch_in_pretraining_and_of_the_running_moments_in_a_kernel() -> (
+def test_batch_normalisation_uses_the_batch_in_pretraining_and_running_moments_in_a_kernel() -> (
     None
 ):
-    """In train mode the channels of the first block have mean 0 and variance 1; training moves the running moments, a kernel not."""
+    """In train mode the channels of the first block have mean 0 and variance 1.
+
+    Training changes the running moments, and a kernel does not.
+    """
     recipe, X = (
         CNN(channels=(4, 4), out=3, normalise=True),
         2.0 + 3.0 * rows(65, 64),
@@ -102,7 +103,7 @@ def test_batch_normalisation_is_of_the_batch_in_pretraining_and_of_the_running_m
     )
 
 
-def test_a_regressor_is_what_is_pretrained_and_its_head() -> None:
+def test_a_regressor_is_the_pretrained_network_with_its_head() -> None:
     data, _ = Dataset(rows(60, 2), rows(60, 1)[:, 0]).standardised()
     recipe = MLP(hidden=(8,), out=3)
     both = regressor(recipe, data, epochs=3, seed=2)
@@ -138,7 +139,7 @@ def test_pretraining_lowers_the_error_of_the_best_linear_head_and_changes_nothin
     assert not one.training
 
 
-def test_options_that_are_none() -> None:
+def test_bad_options_are_refused() -> None:
     with pytest.raises(UnknownName, match="relu"):
         MLP(activation="rellu")
     for build in (
@@ -154,7 +155,10 @@ def test_options_that_are_none() -> None:
 
 
 def test_each_thread_has_a_module_of_its_own_on_the_same_numbers() -> None:
-    """``functional_call`` puts the weights into the module while it runs: two threads at one module would mix theirs."""
+    """``functional_call`` puts the weights into the module while it runs.
+
+    Two threads that share a module would mix their weights.
+    """
     network = MLP((4,), 2, seed=5)
     here = module_of(network, 3)
     with ThreadPoolExecutor(1) as pool:

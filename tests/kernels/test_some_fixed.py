@@ -1,4 +1,4 @@
-"""A kernel some of whose hyperparameters are numbers, at many draws of the others."""
+"""Kernels with some hyperparameters fixed, at many draws of the others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PARTLY: list[Kernel] = [
 
 
 @pytest.mark.parametrize("kernel", PARTLY, ids=repr)
-def test_all_draws_at_once_are_each_draw_by_itself(kernel: Kernel) -> None:
+def test_all_draws_at_once_equal_each_draw_alone(kernel: Kernel) -> None:
     generator = torch.Generator().manual_seed(0)
     X, Z = (torch.randn(n, 3, generator=generator, dtype=F64) for n in (4, 5))
     with torch.random.fork_rng():

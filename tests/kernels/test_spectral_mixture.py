@@ -26,14 +26,14 @@ def theta(
 
 
 def test_at_frequency_0_it_is_a_squared_exponential() -> None:
-    """bandwidth = 1 / (2 pi lengthscale)."""
+    """The bandwidth is 1 / (2 pi lengthscale)."""
     s = 1 / (2 * math.pi * 0.7)
     K = SpectralMixture(1)(theta([1.3], [[0.0, 0.0]], [[s, s]]), X)
     torch.testing.assert_close(K, RBF(1.3, 0.7)({}, X), rtol=1e-12, atol=1e-12)
 
 
 def test_it_is_the_fourier_transform_of_its_spectrum() -> None:
-    """By numerical integration: a mixture of Gaussians at plus and minus each frequency."""
+    """Integrate numerically a mixture of Gaussians at plus and minus each frequency."""
     lags = torch.tensor([[0.0], [0.3], [1.1]], dtype=torch.float64)
     K = SpectralMixture(2)(theta([0.6, 1.5], [[0.4], [1.2]], [[0.2], [0.1]]), lags[:1], lags)[0]
     s = torch.linspace(-6, 6, 20001, dtype=torch.float64)
@@ -51,7 +51,7 @@ def test_it_is_the_fourier_transform_of_its_spectrum() -> None:
 
 
 def test_components_start_apart() -> None:
-    """Equal ones would have equal gradients for ever."""
+    """Equal components would always have equal gradients."""
     model = GP(SpectralMixture(3))
     start = Target(model, Dataset(X, X[:, 0])).constrain(
         Target(model, Dataset(X, X[:, 0])).origin()
@@ -62,8 +62,11 @@ def test_components_start_apart() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
-def test_it_extrapolates_a_rhythm() -> None:
-    """Two tones, three periods beyond the data: the plain kernel is back at its mean there, and knows no more than the sd of y."""
+def test_it_extrapolates_a_periodic_pattern() -> None:
+    """Predict the sum of two sines three periods beyond the data.
+
+    There the RBF kernel is back at its mean, with an error of the sd of y.
+    """
     t = torch.linspace(0, 12, 160, dtype=torch.float64)[:, None]
 
     def tones(t: torch.Tensor) -> torch.Tensor:
@@ -84,7 +87,7 @@ def test_it_extrapolates_a_rhythm() -> None:
     assert rmse["SpectralMixture"] < 0.3 * rmse["RBF"]
 
 
-def test_options_that_are_none() -> None:
+def test_bad_options_are_refused() -> None:
     with pytest.raises(SettingError, match="components"):
         SpectralMixture(0)
     with pytest.raises(SettingError, match="frequency of shape"):
@@ -92,7 +95,7 @@ def test_options_that_are_none() -> None:
 
 
 @pytest.mark.parametrize("build", [models.GP, models.SGPR, models.SVGP, models.Kriging])
-def test_every_search_begins_with_different_components(build: Any) -> None:
+def test_every_search_starts_with_different_components(build: Any) -> None:
     data = Dataset(
         torch.linspace(0.0, 3.0, 20, dtype=torch.float64)[:, None],
         torch.linspace(0.0, 3.0, 20).sin(),

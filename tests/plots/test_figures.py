@@ -1,4 +1,4 @@
-"""Figures: what they show is what the posterior says, and drawing them changes nothing."""
+"""Figures show the values of the posterior, and drawing them changes no global state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What to_arviz hands over: axes named after plates, densities equal to the loop, data drawn again and from the prior."""
+"""``to_arviz``: names of axes, pointwise densities, replicates and prior draws."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def schools(sigma: Tensor, y: Tensor | None = None) -> None:
 
 
 def branching(sigma: Tensor, y: Tensor | None = None) -> None:
-    """Asks for a value, which vmap cannot answer."""
+    """A program that branches on a value, which vmap cannot do."""
     mu = pyro.sample("mu", dist.Normal(zero(), 5.0))
     loc = mu if mu.item() > 0 else 2 * mu
     with pyro.plate("school", len(sigma)):
@@ -48,7 +48,7 @@ def branching(sigma: Tensor, y: Tensor | None = None) -> None:
 
 
 def drawn(program: Callable[..., Any], chains: int = 1, draws: int = 12) -> Posterior:
-    """Made-up draws of every site of ``program``."""
+    """Return a posterior with made-up draws of every site of ``program``."""
     generator = torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> Tensor:
@@ -73,7 +73,7 @@ def eight() -> Posterior:
     return drawn(schools, 2, 30)
 
 
-# -- axes ----------------------------------------------------------------------------------------------------------------
+# -- axes --------------------------------------------------------------------------------------
 
 
 def test_every_site_of_a_plate_has_its_axis(eight: Posterior) -> None:
@@ -112,7 +112,7 @@ def test_nested_plates_keep_their_order() -> None:
     assert found["posterior"]["a"].dims == ("chain", "draw", "line", "column")
     assert found["posterior"]["b"].dims == ("chain", "draw", "column")
     assert found["log_likelihood"]["y"].dims == ("chain", "draw", "line", "column")
-    # C order all the way: the density of one cell is that of its own latent
+    # C order throughout: the density of a cell is that of its own latent
     a = posterior.draws["a"]
     expected = dist.Normal(a, torch.ones((), dtype=F64)).log_prob(torch.ones((), dtype=F64))
     np.testing.assert_allclose(found["log_likelihood"]["y"].values, expected.numpy())
@@ -171,7 +171,7 @@ def test_the_reference_class_of_a_flat_prior_has_no_row() -> None:
     assert bias.coords[bias.dims[2]].values.tolist() == ["green", "blue"]
 
 
-def test_coords_and_dims_by_hand(eight: Posterior) -> None:
+def test_coords_and_dims_of_the_user(eight: Posterior) -> None:
     names = list("ABCDEFGH")
     found = eight.to_arviz(coords={"school": names}, dims={"sigma": ["school"]})
     assert found["posterior"]["theta"].coords["school"].values.tolist() == names
@@ -182,7 +182,7 @@ def test_coords_and_dims_by_hand(eight: Posterior) -> None:
         eight.to_arviz(coords={"school": names[:7]})
 
 
-# -- densities -----------------------------------------------------------------------------------------------------------
+# -- densities ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("program", [schools, branching], ids=["vmap", "loop"])
@@ -222,7 +222,7 @@ def test_a_chunk_holds_what_the_budget_allows() -> None:
 
 
 def test_the_params_of_a_program_are_not_draws() -> None:
-    """A param of three numbers beside a single draw."""
+    """There are a param of three numbers and a single draw."""
 
     def program(sigma: Tensor, y: Tensor | None = None) -> None:
         mu = pyro.sample("mu", dist.Normal(zero(), 5.0))
@@ -238,10 +238,10 @@ def test_the_params_of_a_program_are_not_draws() -> None:
     torch.testing.assert_close(posterior.predict(sigma=SIGMA).mean, loc.expand(8))
 
 
-# -- data drawn again ----------------------------------------------------------------------------------------------------
+# -- data drawn again --------------------------------------------------------------------------
 
 
-def test_data_arrive_in_their_units() -> None:
+def test_data_are_in_their_units() -> None:
     posterior = ppgp.fit(
         models.LinearRegression(),
         ppgp.load("diabetes"),
@@ -252,19 +252,24 @@ def test_data_arrive_in_their_units() -> None:
     data = ppgp.load("diabetes")
     np.testing.assert_allclose(found["observed_data"]["y"].values, data.y.numpy())
     np.testing.assert_allclose(found["constant_data"]["X"].values, data.X.numpy(), atol=1e-12)
-    again, law = found["posterior_predictive"]["y"], posterior.predict(data.X)
-    error = law.std.numpy() / 400**0.5
+    again, prediction = found["posterior_predictive"]["y"], posterior.predict(data.X)
+    error = prediction.std.numpy() / 400**0.5
     assert (
-        float(np.abs((again.mean(("chain", "draw")).values - law.mean.numpy()) / error).max()) < 5
+        float(
+            np.abs((again.mean(("chain", "draw")).values - prediction.mean.numpy()) / error).max()
+        )
+        < 5
     )
-    np.testing.assert_allclose(again.std(("chain", "draw")).values, law.std.numpy(), rtol=0.25)
-    # the prior is wider than the data, about their mean
+    np.testing.assert_allclose(
+        again.std(("chain", "draw")).values, prediction.std.numpy(), rtol=0.25
+    )
+    # the prior is wider than the data, around their mean
     assert float(found["prior_predictive"]["y"].std()) > float(data.y.std())
 
 
 @pytest.mark.parametrize("program", [schools, branching], ids=["vmap", "loop"])
-def test_replicates_of_a_program_have_its_law(program: Callable[..., Any]) -> None:
-    """z scores of y drawn again, about theta, are standard normal and independent between draws."""
+def test_replicates_of_a_program_have_its_distribution(program: Callable[..., Any]) -> None:
+    """The z scores of replicates given theta are standard normal and independent."""
     posterior = drawn(program, draws=500)
     found = posterior.to_arviz(predictive=True)
     mu = posterior.draws["mu"][..., None]
@@ -277,7 +282,7 @@ def test_replicates_of_a_program_have_its_law(program: Callable[..., Any]) -> No
 
 
 def test_a_series_is_simulated_from_its_beginning() -> None:
-    """Each value follows the one before: a replicate follows its own past, not the data's."""
+    """Each value depends on the one before: a replicate follows its own past."""
 
     def walk(y: Tensor | None = None) -> None:
         step = pyro.sample("step", dist.HalfNormal(torch.ones((), dtype=F64)))
@@ -318,7 +323,7 @@ def test_the_prior_is_that_of_the_program(eight: Posterior) -> None:
     assert abs(noise.var() - 1) < 4.5 * (2 / noise.size) ** 0.5
 
 
-def test_samples_of_ones_own_are_taken_for_the_prior(eight: Posterior) -> None:
+def test_prior_draws_of_the_user_are_used(eight: Posterior) -> None:
     samples = {"mu": np.arange(5.0), "y": np.zeros((5, 8)), "unknown": np.zeros(5)}
     found = eight.to_arviz(prior=samples)
     assert found["prior"]["mu"].values.tolist() == [[0.0, 1.0, 2.0, 3.0, 4.0]]
@@ -341,7 +346,7 @@ def test_a_flat_prior_and_a_wrong_number_are_refused(eight: Posterior) -> None:
 
 
 def test_the_replicates_of_a_process_are_joint() -> None:
-    """Neighbouring rows of a smooth function go up and down together: without the joint law they would not."""
+    """Neighbouring rows of a smooth function are correlated, which only a joint draw shows."""
     x = torch.linspace(0, 1, 12, dtype=F64)[:, None]
     data = Dataset(torch.cat([x, x + 1e-4]), torch.sin(6 * torch.cat([x, x])[:, 0]))
     draws = {
@@ -353,8 +358,8 @@ def test_the_replicates_of_a_process_are_joint() -> None:
     y = posterior.to_arviz(predictive=True)["posterior_predictive"]["y"].values[0]
     spread, apart = y[:, :12].std(0), (y[:, :12] - y[:, 12:]).std(0)
     assert (apart < 2.2 * spread).all()
-    law = gp.predict(posterior.theta, data.X, data, joint=True)
-    covariance = law.covariance_matrix[0].numpy()
+    distribution = gp.predict(posterior.theta, data.X, data, joint=True)
+    covariance = distribution.covariance_matrix[0].numpy()
     found = np.cov(y.T)
     error = np.sqrt((np.outer(np.diag(covariance), np.diag(covariance)) + covariance**2) / 300)
     assert float((np.abs(found - covariance) / error).max()) < 5.5
@@ -367,7 +372,7 @@ def test_everything_is_written_to_netcdf_and_read_back(eight: Posterior, tmp_pat
     np.testing.assert_array_equal(found["posterior"]["theta"].values, eight.draws["theta"].numpy())
 
 
-def test_arviz_1_takes_the_same_groups(eight: Posterior, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arviz_1_accepts_the_same_groups(eight: Posterior, monkeypatch: pytest.MonkeyPatch) -> None:
     base = pytest.importorskip("arviz_base")
     monkeypatch.setattr(arviz_bridge, "arviz", lambda: base)
     found = eight.to_arviz(prior=5, predictive=True)

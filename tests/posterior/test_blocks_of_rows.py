@@ -1,4 +1,4 @@
-"""Large predictions go block by block: the same figures, no second copy of what they are made of, and a sentence past the memory."""
+"""Large predictions are computed in blocks: equal results, less memory, a clear error."""
 
 from __future__ import annotations
 
@@ -45,8 +45,12 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return lambda: monkeypatch.setattr(blocks, "BLOCK", 4 * DRAWS)
 
 
-def figures(law: Distribution) -> dict[str, torch.Tensor]:
-    p = Prediction(law, 2.0, 3.0) if law in CONTINUOUS.values() else Prediction(law)
+def figures(distribution: Distribution) -> dict[str, torch.Tensor]:
+    p = (
+        Prediction(distribution, 2.0, 3.0)
+        if distribution in CONTINUOUS.values()
+        else Prediction(distribution)
+    )
     if p.kind == "classes":
         y = torch.zeros(ROWS)
         return {"probabilities": p.probabilities, "log_prob": p.log_prob(y)}
@@ -77,7 +81,7 @@ def figures(law: Distribution) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", LAWS)
-def test_every_figure_is_that_of_all_rows_at_once(
+def test_blocks_give_the_statistics_of_all_rows_at_once(
     name: str, small_blocks: Callable[[], None]
 ) -> None:
     whole = figures(LAWS[name])
@@ -93,36 +97,36 @@ def test_every_figure_is_that_of_all_rows_at_once(
     [(models.LinearRegression(), {"noise": B[:, 0]}), (models.LogisticRegression(), {})],
     ids=["linear", "logistic"],
 )
-def test_a_law_is_put_together_from_blocks(
+def test_a_distribution_is_assembled_from_blocks(
     model: models.Model, more: dict, small_blocks: Callable[[], None]
 ) -> None:
     theta = THETA | more
     whole = model.predict(theta, X, TRAIN)
     small_blocks()
-    law = model.predict(theta, X, TRAIN)
-    assert type(law) is type(whole)
-    assert law.batch_shape == (DRAWS, ROWS)
-    torch.testing.assert_close(law.mean, whole.mean, rtol=1e-13, atol=1e-14)
-    torch.testing.assert_close(law.variance, whole.variance, rtol=1e-13, atol=1e-14)
-    if isinstance(law, Normal):
-        assert law.scale.stride(1) == 0  # what is the same in every row is kept once
+    distribution = model.predict(theta, X, TRAIN)
+    assert type(distribution) is type(whole)
+    assert distribution.batch_shape == (DRAWS, ROWS)
+    torch.testing.assert_close(distribution.mean, whole.mean, rtol=1e-13, atol=1e-14)
+    torch.testing.assert_close(distribution.variance, whole.variance, rtol=1e-13, atol=1e-14)
+    if isinstance(distribution, Normal):
+        assert distribution.scale.stride(1) == 0  # a value that all rows share is stored once
 
 
 @pytest.mark.parametrize("joint", [None, "independent", "normal"])
-def test_samples_of_large_laws_take_each_component_as_often(
+def test_samples_of_large_mixtures_use_each_component_equally_often(
     joint: str | None, small_blocks: Callable[[], None]
 ) -> None:
     place = 10.0 * torch.arange(DRAWS, dtype=torch.float64)[:, None].expand(DRAWS, ROWS)
-    law: Distribution = Normal(place, 1e-3)
+    distribution: Distribution = Normal(place, 1e-3)
     if joint == "independent":
-        law = Independent(law, 1)
+        distribution = Independent(distribution, 1)
     if joint == "normal":
-        law = MultivariateNormal(
+        distribution = MultivariateNormal(
             place, scale_tril=1e-3 * torch.eye(ROWS).double().expand(DRAWS, ROWS, ROWS)
         )
     small_blocks()
-    drawn = Prediction(law, 1.0, 2.0).sample(2 * DRAWS + 3, seed=1)
-    assert torch.equal(drawn, Prediction(law, 1.0, 2.0).sample(2 * DRAWS + 3, seed=1))
+    drawn = Prediction(distribution, 1.0, 2.0).sample(2 * DRAWS + 3, seed=1)
+    assert torch.equal(drawn, Prediction(distribution, 1.0, 2.0).sample(2 * DRAWS + 3, seed=1))
     component = ((drawn - 1.0) / 20.0).round().long()
     assert bool((component == component[:, :1]).all())  # one posterior draw for all rows
     counts = torch.bincount(component[:, 0], minlength=DRAWS)
@@ -130,7 +134,9 @@ def test_samples_of_large_laws_take_each_component_as_often(
     assert len(drawn.unique()) == drawn.numel()
 
 
-def test_what_does_not_fit_is_refused_with_rows_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_beyond_memory_is_refused_with_a_number_of_rows_that_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(memory, "available", lambda device=None: 100 * 10**6)
     theta = {
         name: value[:1].expand(500, *value.shape[1:])
@@ -139,14 +145,14 @@ def test_what_does_not_fit_is_refused_with_rows_that_do(monkeypatch: pytest.Monk
     model, many = models.LinearRegression(), X[:1].expand(40_000, 3)  # 160 MB
     with pytest.raises(NotEnoughMemory, match=r"160 MB.*at most 20,000 rows per call"):
         model.predict(theta, many, TRAIN)
-    law = model.predict(theta, many[:20_000], TRAIN)
+    distribution = model.predict(theta, many[:20_000], TRAIN)
     with pytest.raises(NotEnoughMemory, match="1,000 draws at 20,000 rows"):
-        Prediction(law).sample(1000)
-    assert Prediction(law).sample(2).shape == (2, 20_000)
+        Prediction(distribution).sample(1000)
+    assert Prediction(distribution).sample(2).shape == (2, 20_000)
 
 
 @pytest.mark.parametrize("joint", [False, True])
-def test_a_gp_too(joint: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gp_beyond_memory_is_refused(joint: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available", lambda device=None: 100 * 10**6)
     model = models.GP(mean=0.0)
     theta = {

@@ -1,4 +1,4 @@
-"""Predictions of labels: probabilities, and advice in place of what numbers alone have."""
+"""Predictions of labels: probabilities, and advice where only numbers have a statistic."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from ppgp.errors import NotApplicable
 from ppgp.posterior.prediction import Prediction
 
 LOGITS = torch.randn(6, 4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-LAWS: dict[str, Distribution] = {
+DISTRIBUTIONS: dict[str, Distribution] = {
     "Categorical logits": dist.Categorical(logits=LOGITS),
     "Categorical probs": dist.Categorical(probs=LOGITS.softmax(-1)),
     "Bernoulli logits": dist.Bernoulli(logits=LOGITS[..., 0]),
     "Bernoulli probs": dist.Bernoulli(probs=LOGITS[..., 0].sigmoid()),
     "far Bernoulli": dist.Bernoulli(logits=40 * LOGITS[..., 0]),
 }
-every = pytest.mark.parametrize("law", LAWS.values(), ids=LAWS.keys())
+every = pytest.mark.parametrize("distribution", DISTRIBUTIONS.values(), ids=DISTRIBUTIONS.keys())
 
 
 @every
-def test_probabilities_sum_to_one_and_are_the_mean_over_draws(law: Distribution) -> None:
-    prediction = Prediction(law)
+def test_probabilities_sum_to_one_and_are_the_mean_over_draws(distribution: Distribution) -> None:
+    prediction = Prediction(distribution)
     p = prediction.probabilities
     assert prediction.kind == "classes"
     torch.testing.assert_close(p.sum(-1), torch.ones(4).double())
     each = torch.stack(
         [
-            law.log_prob(torch.full((4,), float(k)).double()).exp().mean(0)
+            distribution.log_prob(torch.full((4,), float(k)).double()).exp().mean(0)
             for k in range(p.shape[1])
         ],
         -1,
@@ -39,10 +39,10 @@ def test_probabilities_sum_to_one_and_are_the_mean_over_draws(law: Distribution)
 
 
 @every
-def test_log_prob_is_the_log_of_the_probability_of_the_label(law: Distribution) -> None:
+def test_log_prob_is_the_log_of_the_probability_of_the_label(distribution: Distribution) -> None:
     y = torch.tensor([0, 1, 1, 0])
-    p = Prediction(law).probabilities.gather(1, y[:, None])[:, 0]
-    torch.testing.assert_close(Prediction(law).log_prob(y), p.log(), rtol=1e-9, atol=1e-12)
+    p = Prediction(distribution).probabilities.gather(1, y[:, None])[:, 0]
+    torch.testing.assert_close(Prediction(distribution).log_prob(y), p.log(), rtol=1e-9, atol=1e-12)
 
 
 @every
@@ -61,7 +61,9 @@ def test_log_prob_is_the_log_of_the_probability_of_the_label(law: Distribution) 
         "aleatoric",
     ],
 )
-def test_what_only_numbers_have_is_refused_with_advice(law: Distribution, what: str) -> None:
+def test_statistics_of_numbers_are_refused_with_advice(
+    distribution: Distribution, what: str
+) -> None:
     arguments = {
         "cdf": [np.zeros(4)],
         "crps": [np.zeros(4)],
@@ -69,7 +71,7 @@ def test_what_only_numbers_have_is_refused_with_advice(law: Distribution, what: 
         "quantile": [0.5],
         "interval": [],
     }
-    prediction = Prediction(law)
+    prediction = Prediction(distribution)
     with pytest.raises(NotApplicable, match=r"use \.probabilities, label sets"):
         getattr(prediction, what)(*arguments[what]) if what in arguments else getattr(
             prediction, what
@@ -82,23 +84,23 @@ def test_probabilities_of_numbers_are_refused_with_advice() -> None:
 
 
 @every
-def test_samples_are_labels_in_their_shares(law: Distribution) -> None:
+def test_samples_are_labels_with_their_probabilities(distribution: Distribution) -> None:
     k = 6_000
-    draws = Prediction(law).sample(k)
-    p = Prediction(law).probabilities
+    draws = Prediction(distribution).sample(k)
+    p = Prediction(distribution).probabilities
     shares = torch.stack([(draws == label).double().mean(0) for label in range(p.shape[1])], -1)
     torch.testing.assert_close(shares.sum(-1), torch.ones(4).double())
     assert bool(((shares - p).abs() <= 5 * (p * (1 - p) / k).sqrt() + 1e-9).all())
 
 
 @every
-def test_indexing_keeps_labels_and_probabilities(law: Distribution) -> None:
+def test_indexing_keeps_labels_and_probabilities(distribution: Distribution) -> None:
     names = ("a", "b", "c")
-    part = Prediction(law, classes=names)[[3, 1]]
+    part = Prediction(distribution, classes=names)[[3, 1]]
     assert part.classes == names
-    torch.testing.assert_close(part.probabilities, Prediction(law).probabilities[[3, 1]])
+    torch.testing.assert_close(part.probabilities, Prediction(distribution).probabilities[[3, 1]])
 
 
-def test_probabilities_of_a_bernoulli_near_one_keep_their_digits() -> None:
+def test_probabilities_of_a_bernoulli_near_one_keep_their_precision() -> None:
     p = Prediction(dist.Bernoulli(logits=torch.full((1, 1), 45.0).double())).probabilities
     assert float(p[0, 0]) == pytest.approx(np.exp(-45.0), rel=1e-12)

@@ -1,4 +1,4 @@
-"""Every file that an earlier version saved opens, and predicts what that version predicted."""
+"""Files that earlier versions saved can be opened, and predict the same."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES = sorted((FOLDER / "ppgp-1").glob("*.safetensors"))
 
 
 def writer() -> Any:
-    """The script that wrote them: the program and the network that no file holds stand there."""
+    """Import the script that wrote the files, which defines their program and network."""
     spec = importlib.util.spec_from_file_location("write", FOLDER / "write.py")
     assert spec is not None
     assert spec.loader is not None
@@ -66,7 +66,7 @@ def test_an_old_file_saved_again_is_checked_and_predicts_the_same(
 
 
 @each_file
-def test_an_old_file_is_refused_where_nobody_asked_for_it(path: Path) -> None:
+def test_an_old_file_is_refused_without_unchecked(path: Path) -> None:
     with pytest.raises(StorageError, match="unchecked=True"):
         ppgp.load_posterior(path, GIVEN.get(path.stem))
 
@@ -83,7 +83,7 @@ def test_an_old_file_is_refused_where_nobody_asked_for_it(path: Path) -> None:
         "ensemble",
     ],
 )
-def test_a_fit_of_today_comes_back_as_it_was_saved(name: str, tmp_path: Path) -> None:
+def test_a_new_fit_is_read_as_it_was_saved(name: str, tmp_path: Path) -> None:
     model, data, how, options = WRITER.fits()[name]
     posterior = ppgp.fit(model, data, how, seed=0, progress=False, **options)
     again = ppgp.load_posterior(posterior.save(tmp_path / "today.safetensors"))
@@ -93,7 +93,7 @@ def test_a_fit_of_today_comes_back_as_it_was_saved(name: str, tmp_path: Path) ->
     assert WRITER.expected(again, name) == WRITER.expected(posterior, name)
 
 
-def test_every_class_and_field_of_the_format_before_has_its_place() -> None:
+def test_every_class_and_field_of_the_old_format_is_known() -> None:
     known = table()
     for name, names in json.loads((FOLDER / "ppgp-1" / "classes.json").read_text()).items():
         if not name.startswith("conformal."):  # no file ever held one

@@ -1,4 +1,4 @@
-"""Files that are not ours, damaged, or name what they may not: one StorageError, one sentence."""
+"""Files that are foreign, damaged or name unknown classes raise a StorageError."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ anything = settings(suppress_health_check=[HealthCheck.function_scoped_fixture],
 
 
 def written(path: Path, tree: Any, **tensors: Tensor) -> Path:
-    """A file in our format with any tree of records in it."""
+    """Write a file of the right format with any tree of records in it."""
     return storage.write(path / "made.ppgp", tree, tensors)
 
 
@@ -127,15 +127,13 @@ JSON = st.recursive(
 
 @anything
 @given(tree=JSON)
-def test_a_damaged_record_gives_a_value_or_a_storage_error_and_nothing_else(
-    tmp_path: Path, tree: Any
-) -> None:
+def test_a_damaged_record_gives_a_value_or_a_storage_error(tmp_path: Path, tree: Any) -> None:
     path = written(tmp_path, tree, **{"0": torch.zeros(1)})
     with suppress(StorageError):
         storage.load(path, TABLE)
 
 
-def test_a_file_with_another_record_is_no_posterior(tmp_path: Path) -> None:
+def test_a_file_with_another_record_is_not_a_posterior(tmp_path: Path) -> None:
     path = storage.save(tmp_path / "gp.ppgp", models.GP())
     with pytest.raises(StorageError, match="a Posterior in the file, got GP"):
         load_posterior(path)

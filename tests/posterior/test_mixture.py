@@ -1,4 +1,4 @@
-"""cdf, quantile and interval of an equal mixture against SciPy, component by component."""
+"""The cdf, quantiles and intervals of an equal mixture against SciPy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from laws import ALL, CONTINUOUS, COUNTS, ROWS, Mixture
+from mixtures import ALL, CONTINUOUS, COUNTS, ROWS, Mixture
 
 from ppgp.errors import NotApplicable, SettingError
 from ppgp.posterior.prediction import Prediction
@@ -21,7 +21,7 @@ P = (1e-6, 0.01, 0.05, 0.3, 0.5, 0.9, 0.995, 1 - 1e-6)
 @every
 def test_cdf_is_the_mean_of_the_components(m: Mixture) -> None:
     x = np.array([[m.quantile(i, p) for i in range(ROWS)] for p in P])
-    ours = Prediction(m.law).cdf(x)
+    ours = Prediction(m.distribution).cdf(x)
     theirs = [[m.cdf(i, row[i]) for i in range(ROWS)] for row in x]
     assert ours.shape == (len(P), ROWS)
     np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-9, atol=1e-12)
@@ -32,14 +32,14 @@ def test_cdf_outside_the_support_is_zero_or_one(m: Mixture) -> None:
     low, high = m.row(0).support()
     below = np.min(low) - 1 if np.isfinite(low).all() else -np.inf
     above = np.max(high) + 1 if np.isfinite(high).all() else np.inf
-    assert Prediction(m.law).cdf([below] * ROWS).tolist() == [0.0] * ROWS
-    assert Prediction(m.law).cdf([above] * ROWS).tolist() == [1.0] * ROWS
+    assert Prediction(m.distribution).cdf([below] * ROWS).tolist() == [0.0] * ROWS
+    assert Prediction(m.distribution).cdf([above] * ROWS).tolist() == [1.0] * ROWS
 
 
 @every
-def test_quantile_is_that_of_brute_force(m: Mixture) -> None:
+def test_quantile_is_that_of_root_finding(m: Mixture) -> None:
     for p in P:
-        ours = Prediction(m.law).quantile(p).numpy()
+        ours = Prediction(m.distribution).quantile(p).numpy()
         theirs = [m.quantile(i, p) for i in range(ROWS)]
         np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=0 if m.discrete else 1e-7)
 
@@ -47,7 +47,7 @@ def test_quantile_is_that_of_brute_force(m: Mixture) -> None:
 @continuous
 @given(p=st.floats(1e-4, 1 - 1e-4))
 def test_cdf_of_the_quantile_is_p(m: Mixture, p: float) -> None:
-    prediction = Prediction(m.law)
+    prediction = Prediction(m.distribution)
     torch.testing.assert_close(
         prediction.cdf(prediction.quantile(p)),
         torch.full((ROWS,), p, dtype=torch.float64),
@@ -59,7 +59,7 @@ def test_cdf_of_the_quantile_is_p(m: Mixture, p: float) -> None:
 @counts
 @given(p=st.floats(1e-4, 1 - 1e-4))
 def test_quantile_of_counts_is_the_smallest_count_that_reaches_p(m: Mixture, p: float) -> None:
-    prediction = Prediction(m.law)
+    prediction = Prediction(m.distribution)
     k = prediction.quantile(p)
     assert torch.equal(k, k.round())
     assert bool((prediction.cdf(k) >= p).all())
@@ -68,14 +68,14 @@ def test_quantile_of_counts_is_the_smallest_count_that_reaches_p(m: Mixture, p: 
 
 @every
 def test_quantile_grows_with_p(m: Mixture) -> None:
-    q = torch.stack([Prediction(m.law).quantile(p) for p in P])
+    q = torch.stack([Prediction(m.distribution).quantile(p) for p in P])
     assert bool((q.diff(dim=0) >= 0).all())
 
 
 @every
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.99])
-def test_interval_is_central_and_holds_its_level(m: Mixture, level: float) -> None:
-    prediction = Prediction(m.law)
+def test_interval_is_central_and_has_its_level(m: Mixture, level: float) -> None:
+    prediction = Prediction(m.distribution)
     region = prediction.interval(level)
     torch.testing.assert_close(
         region.lower, prediction.quantile((1 - level) / 2), rtol=1e-10, atol=1e-10
@@ -88,10 +88,10 @@ def test_interval_is_central_and_holds_its_level(m: Mixture, level: float) -> No
 
 
 def test_a_quantile_of_a_mixture_is_not_the_mean_of_quantiles() -> None:
-    law = torch.distributions.Normal(
+    distribution = torch.distributions.Normal(
         torch.tensor([[-10.0], [10.0]]).double(), torch.ones(2, 1).double()
     )
-    assert float(Prediction(law).quantile(0.25)) == pytest.approx(-10.0, abs=1e-9)
+    assert float(Prediction(distribution).quantile(0.25)) == pytest.approx(-10.0, abs=1e-9)
 
 
 def test_a_million_to_one_mixture_of_scales_is_bracketed() -> None:
@@ -102,8 +102,8 @@ def test_a_million_to_one_mixture_of_scales_is_bracketed() -> None:
 
 
 def test_float32_stays_float32() -> None:
-    law = torch.distributions.Normal(torch.zeros(4, 2), torch.ones(4, 2))
-    prediction = Prediction(law)
+    distribution = torch.distributions.Normal(torch.zeros(4, 2), torch.ones(4, 2))
+    prediction = Prediction(distribution)
     assert (
         prediction.quantile(0.3).dtype
         == prediction.cdf(np.zeros(2)).dtype
@@ -115,10 +115,10 @@ def test_float32_stays_float32() -> None:
 @pytest.mark.parametrize("p", [0.0, 1.0, -0.1, 95.0])
 def test_a_probability_outside_0_1_is_refused(p: float) -> None:
     with pytest.raises(SettingError, match=r"a probability in \(0, 1\)"):
-        Prediction(ALL["Normal"].law).quantile(p)
+        Prediction(ALL["Normal"].distribution).quantile(p)
 
 
-def test_a_law_without_a_cdf_is_refused_with_advice() -> None:
-    law = torch.distributions.VonMises(torch.zeros(2, 3), torch.ones(2, 3))
+def test_a_distribution_without_a_cdf_is_refused_with_advice() -> None:
+    distribution = torch.distributions.VonMises(torch.zeros(2, 3), torch.ones(2, 3))
     with pytest.raises(NotApplicable, match="use log_prob and sample"):
-        Prediction(law).cdf(torch.zeros(3))
+        Prediction(distribution).cdf(torch.zeros(3))

@@ -1,4 +1,4 @@
-"""Moments by the law of total variance, units, samples, joint laws and the choice of rows."""
+"""Moments by total variance, units, samples, joint distributions and indexing of rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pyro.distributions as dist
 import pytest
 import torch
-from laws import ALL, CONTINUOUS, DRAWS, ROWS, Mixture
+from mixtures import ALL, CONTINUOUS, DRAWS, ROWS, Mixture
 from scipy import stats
 
 from ppgp.errors import DataError, NotApplicable, SettingError
@@ -15,13 +15,13 @@ from ppgp.posterior.prediction import Prediction
 
 FINITE = {name: m for name, m in ALL.items() if name != "Cauchy"}
 finite = pytest.mark.parametrize("m", FINITE.values(), ids=FINITE.keys())
-LAW = CONTINUOUS["Normal"].law
+NORMAL = CONTINUOUS["Normal"].distribution
 OFFSET, SCALE = 7.0, 2.5
 
 
 @finite
 def test_mean_and_variance_are_those_of_the_mixture(m: Mixture) -> None:
-    prediction = Prediction(m.law)
+    prediction = Prediction(m.distribution)
     rows = [m.row(i) for i in range(ROWS)]
     mean = np.array([row.mean().mean() for row in rows])
     second = np.array(
@@ -34,30 +34,30 @@ def test_mean_and_variance_are_those_of_the_mixture(m: Mixture) -> None:
 
 @finite
 def test_variance_is_epistemic_plus_aleatoric(m: Mixture) -> None:
-    prediction = Prediction(m.law, OFFSET, SCALE)
+    prediction = Prediction(m.distribution, OFFSET, SCALE)
     torch.testing.assert_close(prediction.epistemic + prediction.aleatoric, prediction.variance)
 
 
 def test_one_draw_has_no_epistemic_variance() -> None:
-    assert Prediction(CONTINUOUS["one Normal"].law).epistemic.tolist() == [0.0] * ROWS
+    assert Prediction(CONTINUOUS["one Normal"].distribution).epistemic.tolist() == [0.0] * ROWS
 
 
 @finite
-def test_samples_have_the_moments_of_the_law(m: Mixture) -> None:
-    k, prediction = 20_000, Prediction(m.law)
+def test_samples_have_the_moments_of_the_distribution(m: Mixture) -> None:
+    k, prediction = 20_000, Prediction(m.distribution)
     draws = prediction.sample(k, seed=0)
     assert draws.shape == (k, ROWS)
     sd, centred = draws.std(0), draws - draws.mean(0)
     assert bool(((draws.mean(0) - prediction.mean).abs() < 5 * sd / k**0.5).all())
     if "StudentT" not in repr(
-        m.law
+        m.distribution
     ):  # whose fourth moment, and so the error of a variance, may be infinite
         error = ((centred**4).mean(0) - sd**4).clamp_min(0).sqrt() / k**0.5
         assert bool(((draws.var(0) - prediction.variance).abs() < 5 * error + 1e-12).all())
 
 
-def test_samples_follow_the_seed_and_leave_the_random_stream_alone() -> None:
-    prediction, state = Prediction(LAW), torch.get_rng_state()
+def test_samples_follow_the_seed_and_use_no_other_random_numbers() -> None:
+    prediction, state = Prediction(NORMAL), torch.get_rng_state()
     assert torch.equal(prediction.sample(7, seed=3), prediction.sample(7, seed=3))
     assert not torch.equal(prediction.sample(7, seed=3), prediction.sample(7, seed=4))
     assert torch.equal(torch.get_rng_state(), state)
@@ -65,9 +65,12 @@ def test_samples_follow_the_seed_and_leave_the_random_stream_alone() -> None:
 
 
 @pytest.mark.parametrize("name", ["Normal", "StudentT", "Gamma"])
-def test_offset_and_scale_turn_every_figure_into_the_units_of_the_data(name: str) -> None:
-    law = CONTINUOUS[name].law
-    inner, outer = Prediction(law), Prediction(law, OFFSET, torch.tensor(SCALE).double())
+def test_offset_and_scale_convert_every_statistic_to_the_units_of_the_data(name: str) -> None:
+    distribution = CONTINUOUS[name].distribution
+    inner, outer = (
+        Prediction(distribution),
+        Prediction(distribution, OFFSET, torch.tensor(SCALE).double()),
+    )
     y = inner.quantile(0.3)
     there = OFFSET + SCALE * y
     for moved, plain in (
@@ -88,21 +91,23 @@ def test_offset_and_scale_turn_every_figure_into_the_units_of_the_data(name: str
 
 def test_a_scaled_density_still_integrates_to_one() -> None:
     y = torch.linspace(-100, 100, 20_001, dtype=torch.float64)
-    law = torch.distributions.Normal(
+    distribution = torch.distributions.Normal(
         torch.tensor([[-1.0], [2.0]]).double(), torch.ones(2, 1).double()
     )
-    density = torch.cat([Prediction(law, OFFSET, SCALE).log_prob(v[None]).exp() for v in y[::10]])
+    density = torch.cat(
+        [Prediction(distribution, OFFSET, SCALE).log_prob(v[None]).exp() for v in y[::10]]
+    )
     assert float(torch.trapezoid(density, y[::10])) == pytest.approx(1.0, rel=1e-6)
 
 
-def test_a_law_without_a_draw_axis_is_one_draw() -> None:
+def test_a_distribution_without_a_draw_axis_is_one_draw() -> None:
     prediction = Prediction(dist.Normal(torch.zeros(4), torch.ones(4)))
     assert (prediction.draws, len(prediction)) == (1, 4)
     assert "continuous" in repr(prediction)
 
 
 @pytest.mark.parametrize("shape", [(), (2, 3, 4)], ids=str)
-def test_a_law_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
+def test_a_distribution_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(DataError, match=r"batch \[draw, n\]"):
         Prediction(dist.Normal(torch.zeros(shape), torch.ones(shape)))
 
@@ -110,7 +115,7 @@ def test_a_law_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
 def test_targets_of_another_length_are_refused() -> None:
     for use in ("cdf", "log_prob", "crps", "pit"):
         with pytest.raises(DataError, match=r"one y per row \(3\)"):
-            getattr(Prediction(LAW), use)(np.zeros(4))
+            getattr(Prediction(NORMAL), use)(np.zeros(4))
 
 
 @pytest.mark.parametrize(
@@ -128,18 +133,18 @@ def test_targets_of_another_length_are_refused() -> None:
     ids=repr,
 )
 @pytest.mark.parametrize("name", ["Normal", "StudentT", "Poisson", "NegativeBinomial"])
-def test_indexing_chooses_rows_of_every_figure(name: str, index: object) -> None:
-    law = ALL[name].law
+def test_indexing_selects_rows_of_every_statistic(name: str, index: object) -> None:
+    distribution = ALL[name].distribution
     seen = torch.tensor([True, False, True])
     whole, part = (
-        Prediction(law, OFFSET, 1.0, in_training=seen),
-        Prediction(law, OFFSET, 1.0, in_training=seen)[index],
+        Prediction(distribution, OFFSET, 1.0, in_training=seen),
+        Prediction(distribution, OFFSET, 1.0, in_training=seen)[index],
     )
     rows = np.atleast_1d(np.arange(ROWS)[index])
     y = OFFSET + torch.arange(3, dtype=torch.float64)
     assert (part.draws, len(part)) == (DRAWS, len(rows))
-    assert part.seen is not None
-    assert torch.equal(part.seen, seen[rows])
+    assert part.in_training is not None
+    assert torch.equal(part.in_training, seen[rows])
     torch.testing.assert_close(part.mean, whole.mean[rows])
     torch.testing.assert_close(part.log_prob(y[rows]), whole.log_prob(y)[rows])
     torch.testing.assert_close(part.quantile(0.7), whole.quantile(0.7)[rows])
@@ -147,17 +152,17 @@ def test_indexing_chooses_rows_of_every_figure(name: str, index: object) -> None
 
 def test_an_index_past_the_end_raises() -> None:
     with pytest.raises(IndexError):
-        Prediction(LAW)[ROWS]
+        Prediction(NORMAL)[ROWS]
 
 
 def joint() -> tuple[torch.Tensor, torch.Tensor]:
     A = torch.randn(
         DRAWS, ROWS, ROWS, generator=torch.Generator().manual_seed(0), dtype=torch.float64
     )
-    return LAW.loc, A @ A.mT + 0.3 * torch.eye(ROWS, dtype=torch.float64)
+    return NORMAL.loc, A @ A.mT + 0.3 * torch.eye(ROWS, dtype=torch.float64)
 
 
-def test_a_joint_law_has_one_density_over_all_rows() -> None:
+def test_a_joint_distribution_has_one_density_over_all_rows() -> None:
     mean, covariance = joint()
     prediction = Prediction(dist.MultivariateNormal(mean, covariance), OFFSET, SCALE)
     y = np.array([6.0, 7.0, 9.0])
@@ -170,7 +175,7 @@ def test_a_joint_law_has_one_density_over_all_rows() -> None:
     assert float(prediction.log_prob(y)) == pytest.approx(float(np.log(np.mean(each))), rel=1e-10)
 
 
-def test_the_rows_of_a_joint_law_have_its_marginals() -> None:
+def test_the_rows_of_a_joint_distribution_have_its_marginals() -> None:
     mean, covariance = joint()
     whole = Prediction(dist.MultivariateNormal(mean, covariance), OFFSET, SCALE)
     rows = Prediction(
@@ -187,7 +192,7 @@ def test_the_rows_of_a_joint_law_have_its_marginals() -> None:
         torch.testing.assert_close(figure(whole), figure(rows), rtol=1e-9, atol=1e-9)
 
 
-def test_samples_of_a_joint_law_have_its_covariance() -> None:
+def test_samples_of_a_joint_distribution_have_its_covariance() -> None:
     k, covariance = 20_000, joint()[1][:1]
     prediction = Prediction(
         dist.MultivariateNormal(torch.zeros(1, ROWS).double(), covariance), OFFSET, SCALE
@@ -197,29 +202,32 @@ def test_samples_of_a_joint_law_have_its_covariance() -> None:
     assert bool(((found - C).abs() < 5 * error).all())
 
 
-def test_an_independent_law_over_rows_is_joint_with_the_product_density() -> None:
-    prediction = Prediction(dist.Normal(LAW.loc, LAW.scale).to_event(1))
+def test_an_independent_distribution_over_rows_is_joint_with_the_product_density() -> None:
+    prediction = Prediction(dist.Normal(NORMAL.loc, NORMAL.scale).to_event(1))
     y = torch.zeros(ROWS).double()
-    expected = torch.logsumexp(LAW.log_prob(y).sum(-1), 0) - np.log(DRAWS)
+    expected = torch.logsumexp(NORMAL.log_prob(y).sum(-1), 0) - np.log(DRAWS)
     torch.testing.assert_close(prediction.log_prob(y), expected)
-    torch.testing.assert_close(prediction.mean, LAW.loc.mean(0))
+    torch.testing.assert_close(prediction.mean, NORMAL.loc.mean(0))
 
 
-def test_rows_of_a_joint_law_cannot_be_taken_out() -> None:
+def test_rows_of_a_joint_distribution_cannot_be_selected() -> None:
     mean, covariance = joint()
     with pytest.raises(NotApplicable, match="predict without joint=True"):
         Prediction(dist.MultivariateNormal(mean, covariance))[0]
 
 
-def test_quantiles_are_of_one_probability_or_one_a_row() -> None:
-    law = Prediction(dist.Normal(torch.zeros(2, dtype=torch.float64), 1.0))
-    assert law.quantile(torch.tensor([0.2, 0.5]))[1] == 0.0
+def test_quantiles_take_one_probability_or_one_per_row() -> None:
+    prediction = Prediction(dist.Normal(torch.zeros(2, dtype=torch.float64), 1.0))
+    assert prediction.quantile(torch.tensor([0.2, 0.5]))[1] == 0.0
     with pytest.raises(SettingError, match=r"one per row \(2\), got 3: call it once"):
-        law.quantile(torch.tensor([0.1, 0.5, 0.9]))
+        prediction.quantile(torch.tensor([0.1, 0.5, 0.9]))
 
 
-def test_no_stream_is_seeded_that_is_not_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch.manual_seed seeds every GPU, and a later one when it is first used; fork_rng gives back those that it is told of."""
+def test_every_random_generator_that_is_seeded_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.manual_seed seeds all GPUs, and those that are used later.
+
+    fork_rng restores only the devices that are passed to it.
+    """
     seeds: list[int] = []
     monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
     before = torch.get_rng_state()

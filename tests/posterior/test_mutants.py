@@ -1,4 +1,4 @@
-"""Saved posteriors, damaged in thousands of ways under a memory limit: each is refused, in one sentence."""
+"""Saved posteriors, damaged in thousands of ways, are refused within a memory limit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ppgp.errors import StorageError
 from ppgp.posterior import storage
 
 FIXTURES = Path(__file__).parent / "fixtures" / "ppgp-1"
-ROOM = 2**30  # bytes that a load may take beyond what the process has
+MEMORY = 2**30  # bytes that a load may take beyond what the process has
 HOSTILE: list[Any] = [
     None,
     True,
@@ -60,10 +60,10 @@ HOSTILE: list[Any] = [
 
 @contextmanager
 def little_memory() -> Iterator[None]:
-    """The process may grow by ROOM and no more."""
+    """Limit the memory by which the process may grow to MEMORY."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     before = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + ROOM, before[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY, before[1]))
     try:
         yield
     finally:
@@ -71,7 +71,10 @@ def little_memory() -> Iterator[None]:
 
 
 def damaged(content: bytes, rng: random.Random) -> bytes:
-    """Bytes changed, lost, doubled, swapped, filled or added; now and then the length of the header, or all of its digits."""
+    """Return the bytes changed, lost, doubled, swapped, filled or added.
+
+    Sometimes the length of the header changes, or all of its digits.
+    """
     length = len(content)
     a, b = sorted(rng.sample(range(length), 2))
     b = min(b, a + rng.choice([1, 4, 40, length]))
@@ -103,7 +106,7 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
 
 
 def twisted(tree: Any, rng: random.Random) -> Any:
-    """A record with one to three of its nodes replaced, lost, or put into very many brackets."""
+    """Return a record with some nodes replaced, lost, or put into many nested brackets."""
     tree = copy.deepcopy(tree)
     for _ in range(rng.choice([1, 1, 3])):
         nodes: list[tuple[Any, Any]] = []
@@ -136,7 +139,7 @@ def twisted(tree: Any, rng: random.Random) -> Any:
 
 
 def parts(path: Path) -> tuple[Any, dict[str, torch.Tensor]]:
-    """The record and the tensors of a file."""
+    """Return the record and the tensors of a file."""
     with safe_open(str(path), "pt") as file:
         names = list(file.keys())
         return json.loads(file.metadata()["record"]), {
@@ -145,7 +148,7 @@ def parts(path: Path) -> tuple[Any, dict[str, torch.Tensor]]:
 
 
 def forged(content: bytes, before: bytes, after: bytes) -> bytes:
-    """A file with some of its header replaced, and length and digest made right again."""
+    """Return a file with a part of its header replaced, and a correct length and digest."""
     assert before in content
     start = 8 + int.from_bytes(content[:8], "little")
     header = re.sub(
@@ -159,7 +162,7 @@ def forged(content: bytes, before: bytes, after: bytes) -> bytes:
 
 
 def fitted() -> dict[str, Posterior]:
-    """A plain posterior, and one with a network, a product of kernels and labels of columns."""
+    """Return a plain posterior, and one with a network, a product of kernels and names."""
     generator = torch.Generator().manual_seed(0)
     X = torch.rand(12, 2, generator=generator, dtype=torch.float64)
     data = ppgp.Dataset(X, X[:, 0] + 3 * X[:, 1], ["east", "north"], "depth")
@@ -183,7 +186,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def outcome(path: Path, unchecked: bool) -> str:
-    """What a load ends in."""
+    """Return how loading a file ends."""
     try:
         ppgp.load_posterior(path, unchecked=unchecked)
     except StorageError as error:
@@ -208,7 +211,7 @@ MANY = pytest.param(4000, marks=pytest.mark.slow)
 
 @pytest.mark.parametrize("count", [300, MANY])
 @pytest.mark.parametrize("name", ["plain", "deep"])
-def test_no_damaged_file_loads_and_none_ends_in_another_error(
+def test_every_damaged_file_is_refused_with_a_storage_error(
     saved: dict[str, Path], tmp_path: Path, name: str, count: int
 ) -> None:
     content = saved[name].read_bytes()
@@ -221,7 +224,7 @@ def test_no_damaged_file_loads_and_none_ends_in_another_error(
 
 @pytest.mark.parametrize("count", [60, MANY])
 @pytest.mark.parametrize("name", ["gp-nuts", "svgp-deep-svi"])
-def test_a_damaged_file_of_the_format_before_loads_or_is_refused(
+def test_a_damaged_file_of_the_old_format_loads_or_is_refused(
     tmp_path: Path, name: str, count: int
 ) -> None:
     content = (FIXTURES / f"{name}.safetensors").read_bytes()
@@ -265,7 +268,7 @@ def test_records_too_deep_to_walk_are_refused(tmp_path: Path, bracket: str, deep
         "[[2]]",
     ],
 )
-def test_shapes_that_the_data_do_not_have_are_refused(tmp_path: Path, shape: str) -> None:
+def test_shapes_that_differ_from_the_data_are_refused(tmp_path: Path, shape: str) -> None:
     tree = {"tuple": [{"tensor": "0"}]}
     path = storage.write(tmp_path / "shape.ppgp", tree, {"0": torch.zeros(2)})
     path.write_bytes(forged(path.read_bytes(), b'"shape":[2]', b'"shape":' + shape.encode()))

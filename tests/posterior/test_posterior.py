@@ -1,4 +1,4 @@
-"""The Posterior as a noun: shapes, units, rows it has seen, summary, file."""
+"""Posterior: shapes, units, training rows, summary and file."""
 
 from __future__ import annotations
 
@@ -70,11 +70,19 @@ def test_coefficients_in_data_units_give_the_same_mean() -> None:
     torch.testing.assert_close(mean.mean((0, 1)), mine.predict(rows).mean)
 
 
-def test_rows_of_the_training_data_are_seen_and_others_are_not() -> None:
+def test_training_rows_are_recognised_and_others_are_not() -> None:
     mine = posterior()
-    law = mine.predict(np.concatenate([X[[4, 0]], X[[1]] + 1e-9, X[[2]] + 1e-2, np.zeros((1, 3))]))
-    assert law.in_training_with(Y[[4, 0, 1, 2, 3]]).tolist() == [True, True, True, False, False]
-    assert law.in_training_with(Y[[0, 4, 3, 2, 1]]).tolist() == [False] * 5
+    prediction = mine.predict(
+        np.concatenate([X[[4, 0]], X[[1]] + 1e-9, X[[2]] + 1e-2, np.zeros((1, 3))])
+    )
+    assert prediction.in_training_with(Y[[4, 0, 1, 2, 3]]).tolist() == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert prediction.in_training_with(Y[[0, 4, 3, 2, 1]]).tolist() == [False] * 5
 
 
 def test_new_rows_are_checked_by_name_and_number_of_columns() -> None:
@@ -86,14 +94,14 @@ def test_new_rows_are_checked_by_name_and_number_of_columns() -> None:
         posterior().predict(X[:, :2])
 
 
-def test_what_the_model_lacks_is_refused_with_advice() -> None:
+def test_missing_capabilities_are_refused_with_advice() -> None:
     with pytest.raises(NotApplicable, match="use predict"):
         posterior().latent(X)
     with pytest.raises(NotApplicable, match=r"read posterior\.draws"):
         posterior(GP()).coefficients()
 
 
-def test_summary_has_one_row_a_scalar_with_its_mean_sd_and_quantiles() -> None:
+def test_summary_has_one_row_per_scalar_with_its_mean_sd_and_quantiles() -> None:
     table = posterior().summary()
     assert list(table.index) == ["weight[0]", "weight[1]", "weight[2]", "bias", "noise"]
     assert list(table.columns) == ["mean", "sd", "5%", "50%", "95%"]

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from laws import ALL, CONTINUOUS, COUNTS, ROWS, Mixture
+from mixtures import ALL, CONTINUOUS, COUNTS, ROWS, Mixture
 from scipy import integrate, stats
 
 from ppgp.numerics import mixture
@@ -26,12 +26,14 @@ def targets(m: Mixture, p: float) -> np.ndarray:
 def test_log_prob_is_the_log_of_the_mean_density(m: Mixture, p: float) -> None:
     y = targets(m, p)
     theirs = np.log([m.density(i, y[i]) for i in range(ROWS)])
-    np.testing.assert_allclose(Prediction(m.law).log_prob(y).numpy(), theirs, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        Prediction(m.distribution).log_prob(y).numpy(), theirs, rtol=1e-9, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("name", ["Gamma", "LogNormal", "Uniform", "Poisson", "NegativeBinomial"])
-def test_what_cannot_happen_has_log_density_minus_infinity(name: str) -> None:
-    prediction = Prediction(ALL[name].law)
+def test_impossible_values_have_log_density_minus_infinity(name: str) -> None:
+    prediction = Prediction(ALL[name].distribution)
     assert prediction.log_prob([-5.0] * ROWS).tolist() == [-np.inf] * ROWS
     if ALL[name].discrete:
         assert prediction.log_prob([0.5] * ROWS).tolist() == [-np.inf] * ROWS
@@ -41,10 +43,10 @@ def test_what_cannot_happen_has_log_density_minus_infinity(name: str) -> None:
 @pytest.mark.parametrize("p", P)
 def test_crps_is_the_integral_of_the_squared_difference_of_cdfs(m: Mixture, p: float) -> None:
     y = targets(m, p)
-    ours = Prediction(m.law).crps(y).numpy()
+    ours = Prediction(m.distribution).crps(y).numpy()
     for i in range(ROWS):
-        rough = "StudentT" in repr(m.law) or "Uniform" in repr(
-            m.law
+        rough = "StudentT" in repr(m.distribution) or "Uniform" in repr(
+            m.distribution
         )  # tails without an end, or a cdf with corners
         if m.discrete:
             top = int(m.quantile(i, 1 - 1e-13)) + int(y[i]) + 2
@@ -72,7 +74,7 @@ def test_crps_is_the_integral_of_the_squared_difference_of_cdfs(m: Mixture, p: f
                     ),
                 }
             )
-            precision = 1e-7 if "Uniform" in repr(m.law) else 1e-10
+            precision = 1e-7 if "Uniform" in repr(m.distribution) else 1e-10
             edges = [low, *knots, high]
             expected = sum(
                 integrate.quad(
@@ -104,21 +106,21 @@ def test_crps_of_one_normal_is_its_closed_form() -> None:
 
 @pytest.mark.parametrize("spread", [0.1, 2.0, 30.0], ids=["overlapping", "wide", "far apart"])
 def test_crps_of_normals_by_integral_agrees_with_pairs(spread: float) -> None:
-    """The closed form serves up to some hundreds of draws, the integral beyond."""
+    """The closed form is used for up to some hundreds of draws, the integral for more."""
     generator = torch.Generator().manual_seed(0)
     m = spread * torch.randn(40, 6, generator=generator, dtype=torch.float64)
     s = 0.3 + torch.rand(40, 6, generator=generator, dtype=torch.float64)
-    law, y = (
+    distribution, y = (
         torch.distributions.Normal(m, s),
         torch.linspace(-3, 3, 6, dtype=torch.float64) * spread,
     )
     torch.testing.assert_close(
-        mixture.integral(law, y), Prediction(law).crps(y), rtol=2e-3, atol=1e-6
+        mixture.integral(distribution, y), Prediction(distribution).crps(y), rtol=2e-3, atol=1e-6
     )
 
 
 def test_crps_of_many_draws_is_that_of_a_few_repeated() -> None:
-    few = CONTINUOUS["Normal"].law
+    few = CONTINUOUS["Normal"].distribution
     many = torch.distributions.Normal(few.loc.repeat(60, 1), few.scale.repeat(60, 1))
     assert len(many.loc) > mixture.CLOSED_FORM_DRAWS
     y = torch.tensor([-1.0, 0.0, 2.0]).double()
@@ -129,8 +131,8 @@ def test_crps_of_many_draws_is_that_of_a_few_repeated() -> None:
 
 @pytest.mark.parametrize("name", ["Normal", "StudentT", "Gamma", "Poisson", "NegativeBinomial"])
 def test_crps_is_the_energy_form_by_monte_carlo(name: str) -> None:
-    """E|Y - y| - E|Y - Y'| / 2, within five standard errors."""
-    k, prediction = 40_000, Prediction(ALL[name].law)
+    """It is E|Y - y| - E|Y - Y'| / 2, within five standard errors."""
+    k, prediction = 40_000, Prediction(ALL[name].distribution)
     y = prediction.quantile(0.7)
     draws, others = prediction.sample(k, seed=1), prediction.sample(k, seed=2)
     terms = (draws - y).abs() - 0.5 * (
@@ -140,23 +142,25 @@ def test_crps_is_the_energy_form_by_monte_carlo(name: str) -> None:
     assert bool(((terms.mean(0) - prediction.crps(y)).abs() < 5 * error).all())
 
 
-def test_crps_of_a_far_target_is_the_distance_less_half_the_spread() -> None:
-    law = torch.distributions.Normal(torch.zeros(1, 1).double(), torch.ones(1, 1).double())
-    assert float(Prediction(law).crps([1e3])) == pytest.approx(1e3 - 1 / np.sqrt(np.pi), rel=1e-12)
+def test_crps_of_a_distant_target_is_the_distance_minus_half_the_spread() -> None:
+    distribution = torch.distributions.Normal(torch.zeros(1, 1).double(), torch.ones(1, 1).double())
+    assert float(Prediction(distribution).crps([1e3])) == pytest.approx(
+        1e3 - 1 / np.sqrt(np.pi), rel=1e-12
+    )
 
 
 @every
 def test_pit_of_its_own_draws_is_uniform(m: Mixture) -> None:
-    """Kolmogorov-Smirnov at a fixed seed."""
-    y = Prediction(m.law).sample(400, seed=3)
-    u = torch.stack([Prediction(m.law).pit(row, seed=i) for i, row in enumerate(y)])
+    """Kolmogorov-Smirnov test at a fixed seed."""
+    y = Prediction(m.distribution).sample(400, seed=3)
+    u = torch.stack([Prediction(m.distribution).pit(row, seed=i) for i, row in enumerate(y)])
     assert bool(((u >= 0) & (u <= 1)).all())
     assert all(stats.kstest(u[:, i].numpy(), "uniform").pvalue > 1e-3 for i in range(ROWS))
 
 
 @pytest.mark.parametrize("m", COUNTS.values(), ids=COUNTS.keys())
 def test_pit_of_a_count_lies_between_its_two_cdfs_and_follows_the_seed(m: Mixture) -> None:
-    prediction = Prediction(m.law)
+    prediction = Prediction(m.distribution)
     y = prediction.quantile(0.6)
     u = prediction.pit(y, seed=4)
     assert bool(((prediction.cdf(y - 1) <= u) & (u <= prediction.cdf(y))).all())
@@ -165,6 +169,6 @@ def test_pit_of_a_count_lies_between_its_two_cdfs_and_follows_the_seed(m: Mixtur
 
 
 @pytest.mark.parametrize("m", CONTINUOUS.values(), ids=CONTINUOUS.keys())
-def test_pit_of_a_continuous_law_is_its_cdf(m: Mixture) -> None:
+def test_pit_of_a_continuous_distribution_is_its_cdf(m: Mixture) -> None:
     y = targets(m, 0.3)
-    assert torch.equal(Prediction(m.law).pit(y), Prediction(m.law).cdf(y))
+    assert torch.equal(Prediction(m.distribution).pit(y), Prediction(m.distribution).cdf(y))

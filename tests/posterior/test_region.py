@@ -1,4 +1,4 @@
-"""Regions: who is inside, how wide, what is empty or without an end."""
+"""Regions: coverage, width, and empty or unbounded sets."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_crossed_ends_are_empty_and_have_no_width() -> None:
     assert INTERVALS.width.tolist() == [1.0, 0.0, INF, 0.0, 0.0, INF]
 
 
-def test_an_interval_without_an_end_is_infinite() -> None:
+def test_an_unbounded_interval_is_infinite() -> None:
     assert INTERVALS.infinite.tolist() == [False, False, True, False, False, True]
 
 
@@ -59,9 +59,7 @@ def test_an_interval_without_an_end_is_infinite() -> None:
     ),
     y=st.floats(allow_nan=False, allow_infinity=False),
 )
-def test_what_is_empty_covers_nothing_and_what_covers_is_not_empty(
-    ends: list[tuple[float, float]], y: float
-) -> None:
+def test_an_empty_set_covers_nothing(ends: list[tuple[float, float]], y: float) -> None:
     lower, upper = torch.tensor(ends, dtype=torch.float64).mT
     region = Region(0.9, "", lower, upper)
     inside = region.covers(torch.full((len(ends),), y, dtype=torch.float64))
@@ -71,7 +69,7 @@ def test_what_is_empty_covers_nothing_and_what_covers_is_not_empty(
     assert bool((region.width >= 0).all())
 
 
-def test_an_end_that_is_nan_is_no_empty_set_but_an_error() -> None:
+def test_an_end_that_is_nan_is_an_error() -> None:
     for lower, upper in (([0.0, NAN], [1.0, 1.0]), ([0.0, NAN], [1.0, NAN])):
         with pytest.raises(NumericalError, match="row 1"):
             Region(0.9, "", torch.tensor(lower), torch.tensor(upper))
@@ -84,7 +82,7 @@ def test_a_region_unpacks_into_its_ends() -> None:
     assert len(INTERVALS) == 6
 
 
-def test_nothing_covers_nan() -> None:
+def test_no_set_covers_nan() -> None:
     assert INTERVALS.covers([NAN] * 6).tolist() == [False] * 6
 
 
@@ -101,7 +99,7 @@ def test_label_sets_count_labels_and_cover_those_they_hold() -> None:
 
 
 @pytest.mark.parametrize("label", [-1, 3, 0.5, NAN, 99.0])
-def test_a_label_that_there_is_not_is_in_no_set(label: float) -> None:
+def test_an_unknown_label_is_in_no_set(label: float) -> None:
     assert LABELS.covers([label] * 3).tolist() == [False] * 3
 
 
@@ -110,7 +108,7 @@ def test_label_sets_have_no_ends() -> None:
         list(LABELS)
 
 
-def test_pieces_leave_the_gap_out() -> None:
+def test_the_gap_between_pieces_is_not_covered() -> None:
     assert PIECES.width.tolist() == [2.0, 0.0]
     assert [PIECES.covers([y, y]).tolist()[0] for y in (0.0, 1.0, 2.0, 4.0, 5.5)] == [
         True,
@@ -139,7 +137,8 @@ def test_intervals_and_labels_together_or_neither_are_refused() -> None:
 
 def test_repr_shows_the_level_the_guarantee_and_the_shares() -> None:
     assert repr(INTERVALS) == (
-        "<Region 6 intervals at 0.9: marginal coverage >= 0.9, 99 calibration rows; 33.3% infinite, 33.3% empty>"
+        "<Region 6 intervals at 0.9: marginal coverage >= 0.9, 99 calibration rows; "
+        "33.3% infinite, 33.3% empty>"
     )
     assert "3 label sets" in repr(LABELS)
 
@@ -150,7 +149,7 @@ def test_a_level_outside_0_1_is_refused(level: float) -> None:
         exact_level(level)
 
 
-def test_a_percentage_is_met_with_the_level_it_means() -> None:
+def test_a_percentage_is_refused_with_the_level_it_means() -> None:
     with pytest.raises(SettingError, match=r"write 0\.95 for 95 %"):
         exact_level(95.0)
 

@@ -1,4 +1,4 @@
-"""R-hat and ESS are for chains alone: independent draws never show them, and one chain gets a sentence in place of NaN."""
+"""R-hat and ESS exist for chains only; a single chain gets a warning instead of NaN."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def fitted(how: inference.Inference) -> Posterior:
     ids=lambda h: type(h).__name__,
 )
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
-def test_independent_draws_show_neither(how: inference.Inference) -> None:
+def test_independent_draws_have_neither(how: inference.Inference) -> None:
     posterior = fitted(how)
     assert not OF_CHAINS & set(posterior.summary().columns)
     assert not {"r_hat", "ess_bulk", "ess_tail"} & set(ppgp.diagnose(posterior).table.columns)
@@ -41,7 +41,7 @@ def chains(number: int) -> Posterior:
     return Posterior(None, {}, {"z": z}, how=inference.NUTS(chains=number))
 
 
-def test_one_chain_gets_a_sentence_and_no_nan() -> None:
+def test_one_chain_gets_a_warning_and_no_nan() -> None:
     one = chains(1)
     table = one.summary()
     assert set(table.columns) & OF_CHAINS == OF_CHAINS - {"r_hat"}

@@ -1,4 +1,4 @@
-"""Records to a file and back, and files that are not ours."""
+"""Records are written to a file and read back."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ anything = settings(suppress_health_check=[HealthCheck.function_scoped_fixture],
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal, types and NaN and signs of zero included."""
+    """Whether two values are equal, including types, NaN and signs of zero."""
     if type(a) is not type(b):
         return False
     if isinstance(a, float):
@@ -128,7 +128,7 @@ def test_numpy_values_come_back_as_numbers_and_arrays(tmp_path: Path) -> None:
     assert np.array_equal(found[3], np.eye(2))
 
 
-def test_keys_that_are_no_text_come_back_as_they_were(tmp_path: Path) -> None:
+def test_keys_that_are_not_text_come_back_unchanged(tmp_path: Path) -> None:
     values = {1: "one", (2, "b"): "two", None: "none", False: "false"}
     assert round_trip(tmp_path, Record(values=values)).values == values
 
@@ -146,20 +146,20 @@ def test_keys_that_are_no_text_come_back_as_they_were(tmp_path: Path) -> None:
     ],
     ids=lambda v: type(v).__name__,
 )
-def test_what_would_not_come_back_is_refused_as_it_is_written(tmp_path: Path, value: Any) -> None:
+def test_values_that_cannot_be_stored_are_refused_when_saving(tmp_path: Path, value: Any) -> None:
     with pytest.raises(StorageError, match=r"Record\.values\.0"):
         storage.save(tmp_path / "record.ppgp", Record(values=[value]))
     assert not list(tmp_path.iterdir())
 
 
-def test_a_record_that_holds_itself_is_refused(tmp_path: Path) -> None:
+def test_a_record_that_contains_itself_is_refused(tmp_path: Path) -> None:
     values: list[Any] = []
     values.append(values)
     with pytest.raises(StorageError, match="holds itself"):
         storage.save(tmp_path / "record.ppgp", Record(values=values))
 
 
-def test_two_things_of_one_name_are_refused_unless_they_are_alike(tmp_path: Path) -> None:
+def test_two_objects_of_one_name_are_refused_unless_they_are_equal(tmp_path: Path) -> None:
     def one() -> Any:
         return lambda: 1
 
@@ -173,7 +173,7 @@ def test_two_things_of_one_name_are_refused_unless_they_are_alike(tmp_path: Path
         storage.load(path, TABLE, {"Sequential": tanh})
 
 
-def test_a_file_that_could_not_be_written_leaves_the_one_before(
+def test_a_failed_write_keeps_the_previous_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = storage.save(tmp_path / "record.ppgp", Inner(0.5))
@@ -189,13 +189,13 @@ def test_a_file_that_could_not_be_written_leaves_the_one_before(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_folders_are_made_and_the_path_is_returned(tmp_path: Path) -> None:
+def test_folders_are_created_and_the_path_is_returned(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "record.ppgp"
     assert storage.save(path, Inner(0.5)) == path
     assert storage.load(str(path), TABLE).level == 0.5
 
 
-def test_what_a_file_cannot_hold_is_named_and_can_be_given(tmp_path: Path) -> None:
+def test_an_object_that_a_file_cannot_hold_is_named_and_can_be_passed(tmp_path: Path) -> None:
     network = torch.nn.Linear(2, 1)
     path = storage.save(tmp_path / "record.ppgp", Record(values=network))
     with pytest.raises(

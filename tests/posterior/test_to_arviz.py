@@ -1,4 +1,4 @@
-"""Plain dicts to ArviZ 0.x and to the modules that ArviZ 1.x is made of."""
+"""Plain dictionaries as objects of ArviZ 0.x and of ArviZ 1.x."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def groups_of(found: Any) -> set[str]:
     } - {""}
 
 
-def test_values_dims_and_coordinates_arrive(library: ModuleType) -> None:
+def test_values_dims_and_coordinates_are_kept(library: ModuleType) -> None:
     found = arviz_bridge.to_arviz(GROUPS, COORDS, DIMS, {"inference_library": "ppgp"}, library)
     weight = found["posterior"]["weight"]
     assert weight.dims == ("chain", "draw", "feature")
@@ -59,7 +59,7 @@ def test_a_group_without_values_is_left_out(library: ModuleType) -> None:
     assert groups_of(found) == {"posterior", "log_likelihood", "observed_data"}
 
 
-def test_one_point_estimate_is_taken_without_a_warning(library: ModuleType) -> None:
+def test_a_point_estimate_is_accepted_without_a_warning(library: ModuleType) -> None:
     found = arviz_bridge.to_arviz({"posterior": {"bias": np.zeros((1, 1))}}, {}, {}, {}, library)
     assert found["posterior"]["bias"].shape == (1, 1)
 
@@ -82,7 +82,7 @@ def posterior() -> Posterior:
     return Posterior(LinearRegression(), data, draws, how=None, stats=stats, scaler=scaler)
 
 
-def test_a_posterior_hands_over_draws_likelihood_stats_and_data() -> None:
+def test_a_posterior_exports_draws_likelihood_stats_and_data() -> None:
     mine = posterior()
     assert set(mine.draws) == set(mine.model.sites(3))
     found = mine.to_arviz()
@@ -105,8 +105,8 @@ def test_the_pointwise_likelihood_is_in_the_units_of_the_data() -> None:
     assert mine.scaler is not None
     X, y = mine.data.X, mine.data.y
     mean = (X @ mine.draws["weight"].unsqueeze(-1)).squeeze(-1) + mine.draws["bias"][..., None]
-    law = mine.model.distribution(mine.theta, X)
-    sd = law.stddev.reshape(CHAINS, DRAWS, -1)
+    distribution = mine.model.distribution(mine.theta, X)
+    sd = distribution.stddev.reshape(CHAINS, DRAWS, -1)
     z = (y - mean) / sd
     expected = -0.5 * z.square() - (sd * mine.scaler.y_sd).log() - 0.5 * math.log(2 * math.pi)
     torch.testing.assert_close(mine.log_likelihood(), expected)

@@ -1,4 +1,4 @@
-"""A posterior with a kernel, a method, a program or a guide of the user's own: what is saved opens again."""
+"""Posteriors with a user's own kernel, method, program or guide are saved and read back."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def guide(x: Tensor, y: Tensor | None = None) -> None:
     pyro.sample("slope", dist.Normal(mean, 0.1))
 
 
-def test_a_kernel_of_the_users_own_comes_back_by_the_recipe_or_its_class(tmp_path: Path) -> None:
+def test_a_users_kernel_is_read_back_with_the_recipe_or_its_class(tmp_path: Path) -> None:
     recipe = models.GP(kernels.Scale(Squared()))
     posterior = ppgp.fit(recipe, DATA, inference.MAP(), progress=False)
     path = posterior.save(tmp_path / "own.ppgp")
@@ -62,7 +62,7 @@ def test_a_kernel_of_the_users_own_comes_back_by_the_recipe_or_its_class(tmp_pat
         assert torch.equal(again.predict(X).mean, posterior.predict(X).mean)
 
 
-def test_a_method_of_the_users_own_comes_back_beside_the_recipe(tmp_path: Path) -> None:
+def test_a_users_method_is_read_back_with_the_recipe(tmp_path: Path) -> None:
     recipe = models.GP(Squared())
     path = ppgp.fit(recipe, DATA, Few(), progress=False).save(tmp_path / "own.ppgp")
     with pytest.raises(StorageError, match=r"Few.*model="):
@@ -70,7 +70,7 @@ def test_a_method_of_the_users_own_comes_back_beside_the_recipe(tmp_path: Path) 
     assert ppgp.load_posterior(path, model=(recipe, Few)).how == Few()
 
 
-def test_a_program_and_its_guide_come_back_together(tmp_path: Path) -> None:
+def test_a_program_and_its_guide_are_read_back_together(tmp_path: Path) -> None:
     data = {"x": X[:, 0], "y": DATA.y}
     path = ppgp.fit(program, data, inference.SVI(guide, steps=5, draws=4), progress=False).save(
         tmp_path / "own.ppgp"
@@ -80,7 +80,7 @@ def test_a_program_and_its_guide_come_back_together(tmp_path: Path) -> None:
     assert ppgp.load_posterior(path, model=(program, guide)).how.guide is guide
 
 
-def test_a_guide_of_pyro_needs_no_name(tmp_path: Path) -> None:
+def test_a_guide_of_pyro_need_not_be_passed(tmp_path: Path) -> None:
     data = {"x": X[:, 0], "y": DATA.y}
     path = ppgp.fit(
         program, data, inference.SVI(AutoNormal, steps=5, draws=4), progress=False
@@ -88,7 +88,7 @@ def test_a_guide_of_pyro_needs_no_name(tmp_path: Path) -> None:
     assert ppgp.load_posterior(path, model=program).how.guide is AutoNormal
 
 
-def test_a_class_of_the_name_of_ours_is_not_taken_for_it() -> None:
+def test_a_users_class_with_the_name_of_ours_is_distinguished() -> None:
     """A user's module may be called kernels, and its class RBF."""
     theirs = type("RBF", (kernels.RBF,), {"__module__": "mine.kernels"})
     assert encoding.class_name(theirs) != encoding.class_name(kernels.RBF)

@@ -1,4 +1,4 @@
-"""Each prior record against SciPy; dtype and device follow the data; bad arguments are one sentence."""
+"""Priors against SciPy, dtype and device of the data, and bad arguments."""
 
 from __future__ import annotations
 
@@ -42,17 +42,19 @@ def test_log_density_is_that_of_scipy(prior: Prior, expected: stats.rv_continuou
 
 
 @pytest.mark.parametrize(("prior", "expected"), SCIPY.items(), ids=[repr(p) for p in SCIPY])
-def test_positive_tells_whether_every_draw_is(prior: Prior, expected: stats.rv_continuous) -> None:
+def test_positive_says_whether_all_draws_are_positive(
+    prior: Prior, expected: stats.rv_continuous
+) -> None:
     assert prior.positive == (expected.support()[0] >= 0)
 
 
 @every
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_dtype_and_device_follow_the_data(prior: Prior, dtype: torch.dtype) -> None:
-    law = prior.distribution(torch.zeros(3, 2, dtype=dtype))
-    draw = law.sample((2,))
+    distribution = prior.distribution(torch.zeros(3, 2, dtype=dtype))
+    draw = distribution.sample((2,))
     assert draw.dtype == dtype
-    assert law.log_prob(draw).dtype == dtype
+    assert distribution.log_prob(draw).dtype == dtype
     if isinstance(
         prior, Flat
     ):  # torch checks the arguments of the others by value, which "meta" has not
@@ -77,11 +79,17 @@ def test_flat_has_density_zero_and_draws_its_start() -> None:
         (Flat(2.5), False, 2.5),
         (Flat(2.5), True, 2.5),
     ):
-        law = flat.distribution(LIKE, positive=positive).expand([3]).to_event(1)
-        assert torch.equal(law.sample((2,)), torch.full((2, 3), start, dtype=torch.float64))
-        assert float(law.log_prob(torch.tensor([1.0, 20.0, 3e5], dtype=torch.float64))) == 0.0
+        distribution = flat.distribution(LIKE, positive=positive).expand([3]).to_event(1)
+        assert torch.equal(
+            distribution.sample((2,)), torch.full((2, 3), start, dtype=torch.float64)
+        )
+        assert (
+            float(distribution.log_prob(torch.tensor([1.0, 20.0, 3e5], dtype=torch.float64))) == 0.0
+        )
         support = (
-            law.support.base_constraint if hasattr(law.support, "base_constraint") else law.support
+            distribution.support.base_constraint
+            if hasattr(distribution.support, "base_constraint")
+            else distribution.support
         )
         assert support is (
             torch.distributions.constraints.positive
@@ -104,9 +112,7 @@ def test_flat_has_density_zero_and_draws_its_start() -> None:
         (Flat, (float("inf"),)),
     ],
 )
-def test_bad_arguments_are_refused_in_one_sentence(
-    kind: type[Prior], arguments: tuple[float, ...]
-) -> None:
+def test_bad_arguments_are_refused(kind: type[Prior], arguments: tuple[float, ...]) -> None:
     with pytest.raises(SettingError) as error:
         kind(*arguments)
     assert isinstance(error.value, PpgpError)
@@ -115,15 +121,15 @@ def test_bad_arguments_are_refused_in_one_sentence(
 
 
 def test_a_site_repeats_its_prior_over_its_shape() -> None:
-    law = site("weight", Normal(), (3, 2)).distribution(LIKE)
-    assert law.event_shape == (3, 2)
-    assert law.batch_shape == ()
-    assert float(law.log_prob(torch.zeros(3, 2).double())) == pytest.approx(
+    distribution = site("weight", Normal(), (3, 2)).distribution(LIKE)
+    assert distribution.event_shape == (3, 2)
+    assert distribution.batch_shape == ()
+    assert float(distribution.log_prob(torch.zeros(3, 2).double())) == pytest.approx(
         6 * stats.norm.logpdf(0)
     )
 
 
-def test_zero_is_allowed_only_where_the_site_says_so() -> None:
+def test_zero_is_allowed_only_if_the_site_allows_it() -> None:
     assert site("noise", 0.0, positive=True, zero=True).fixed
     with pytest.raises(SettingError, match="positive number for noise"):
         site("noise", 0.0, positive=True)
@@ -138,8 +144,8 @@ def test_the_value_of_a_site_is_that_of_theta_then_the_fixed_number() -> None:
 
 
 def test_dirichlet_is_that_of_scipy() -> None:
-    law = site("p", priors.Dirichlet(1.7), (3,)).distribution(LIKE)
+    distribution = site("p", priors.Dirichlet(1.7), (3,)).distribution(LIKE)
     x = np.array([0.2, 0.3, 0.5])
     expected = stats.dirichlet([1.7] * 3).logpdf(x)
-    assert float(law.log_prob(torch.as_tensor(x))) == pytest.approx(expected, rel=1e-10)
+    assert float(distribution.log_prob(torch.as_tensor(x))) == pytest.approx(expected, rel=1e-10)
     assert eval(repr(priors.Dirichlet(1.7)), vars(priors)) == priors.Dirichlet(1.7)

@@ -1,4 +1,4 @@
-"""A prior, or a number, taken from the units of the data to another scale."""
+"""Priors and numbers converted from the units of the data to another scale."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ REAL = [priors.Normal(0.3, 1.7), priors.StudentT(4.0, 0.3, 1.7), priors.Uniform(
 
 
 @pytest.mark.parametrize("prior", [*POSITIVE, *REAL], ids=repr)
-def test_the_density_is_moved_with_its_jacobian(prior: Prior) -> None:
+def test_the_density_is_transformed_with_its_jacobian(prior: Prior) -> None:
     shift = 0.0 if prior in POSITIVE else -4.0
-    law = prior.distribution(LIKE)
+    distribution = prior.distribution(LIKE)
     x = torch.tensor([0.31, 0.9, 1.6], dtype=torch.float64)
     there = moved(InUnitsOfData(prior), 2.5, shift)
     assert isinstance(there, type(prior))
     torch.testing.assert_close(
-        there.distribution(LIKE).log_prob(2.5 * x + shift) + math.log(2.5), law.log_prob(x)
+        there.distribution(LIKE).log_prob(2.5 * x + shift) + math.log(2.5), distribution.log_prob(x)
     )
 
 
-def test_a_prior_on_the_scale_of_the_model_stays_and_a_number_moves() -> None:
+def test_a_prior_on_the_scale_of_the_model_is_kept_and_a_number_converted() -> None:
     assert moved(Normal(0.3, 1.7), 2.0, 5.0) == Normal(0.3, 1.7)
     assert moved(3.0, 2.0, 5.0) == 11.0
     assert moved(3.0, (2.0, 4.0), 1.0) == (7.0, 13.0)
@@ -54,25 +54,25 @@ def test_a_prior_on_the_scale_of_the_model_stays_and_a_number_moves() -> None:
     assert moved(InUnitsOfData(Flat()), 2.0, 1.0) == Flat()
 
 
-def test_one_factor_a_column_gives_one_law_a_column() -> None:
+def test_one_factor_per_column_gives_one_prior_per_column() -> None:
     there = moved(InUnitsOfData(Normal(1.0, 2.0)), (3.0, 0.5))
-    law = site("weight", there, (2,)).distribution(LIKE)
+    distribution = site("weight", there, (2,)).distribution(LIKE)
     apart = sum(
         torch.distributions.Normal(m, s).log_prob(torch.tensor(v))
         for m, s, v in ((3, 6, 1.0), (0.5, 1.0, 2.0))
     )
-    assert float(law.log_prob(torch.tensor([1.0, 2.0], dtype=torch.float64))) == pytest.approx(
-        float(apart)
-    )  # type: ignore[attr-defined]
+    assert float(
+        distribution.log_prob(torch.tensor([1.0, 2.0], dtype=torch.float64))
+    ) == pytest.approx(float(apart))  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("prior", POSITIVE, ids=repr)
-def test_a_positive_law_has_no_equivalent_where_the_origin_moves(prior: Prior) -> None:
+def test_a_positive_prior_has_no_equivalent_under_a_shift(prior: Prior) -> None:
     with pytest.raises(SettingError, match="standardise=False"):
         moved(InUnitsOfData(prior), 2.0, 1.0, "the mean")
 
 
-def test_plain_use_is_the_law_as_written() -> None:
+def test_plain_use_is_the_prior_as_written() -> None:
     x = torch.tensor([0.4], dtype=torch.float64)
     for prior in (LogNormal(0.2, 0.3), Gamma(2.0, 3.0), Uniform(0.0, 2.0)):
         one = site("length", InUnitsOfData(prior), positive=True)
@@ -87,7 +87,7 @@ def test_plain_use_is_the_law_as_written() -> None:
     )  # type: ignore[attr-defined]
 
 
-def test_mistakes_are_one_sentence() -> None:
+def test_mistakes_are_refused() -> None:
     with pytest.raises(SettingError, match="number"):
         InUnitsOfData(3.0)  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="InUnitsOfData"):

@@ -1,4 +1,4 @@
-"""Mixtures to test with: torch's law, batch [draw, n], beside the same components in SciPy."""
+"""Mixtures for tests, as torch distributions with batch [draw, n] and as SciPy components."""
 
 from __future__ import annotations
 
@@ -23,9 +23,15 @@ def between(low: float, high: float, seed: int, draws: int = DRAWS) -> Tensor:
 
 @dataclass(frozen=True)
 class Mixture:
-    """An equal mixture: ``law`` in torch, and ``row(i)`` the frozen SciPy law of row i, components along its axis."""
+    """A mixture with equal weights.
 
-    law: torch.distributions.Distribution
+    Attributes:
+        distribution: The torch distribution, batch [draw, n].
+        row: row(i) is the frozen SciPy distribution of row i, with one entry per component.
+        discrete: Whether it is a distribution of counts.
+    """
+
+    distribution: torch.distributions.Distribution
     row: Callable[[int], Any]
     discrete: bool = False
 
@@ -83,8 +89,10 @@ def _poisson(rate: Tensor) -> Mixture:
 
 
 def _negative_binomial(r: Tensor, q: Tensor) -> Mixture:
-    law = dist.NegativeBinomial(r, probs=q)
-    return Mixture(law, partial(_frozen, stats.nbinom, {"n": r, "p": 1 - q}), discrete=True)
+    distribution = dist.NegativeBinomial(r, probs=q)
+    return Mixture(
+        distribution, partial(_frozen, stats.nbinom, {"n": r, "p": 1 - q}), discrete=True
+    )
 
 
 CONTINUOUS = {

@@ -1,4 +1,4 @@
-"""What a posterior does not know is no attribute of it, and a field of a model is no capability."""
+"""Statistics that a posterior does not know are not attributes of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ppgp.errors import NotApplicable
 X = torch.randn(12, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def test_hasattr_answers() -> None:
+def test_hasattr_is_false_for_unknown_statistics() -> None:
     data = ppgp.Dataset(X, X[:, 0])
     draws = {"weight": torch.zeros(2, 5, 2), "bias": torch.zeros(2, 5), "noise": torch.ones(2, 5)}
     chains = ppgp.Posterior(models.LinearRegression(), data, draws, inference.NUTS())
@@ -25,7 +25,7 @@ def test_hasattr_answers() -> None:
             getattr(chains, name)
 
 
-def test_a_density_of_factors_alone_has_no_criterion() -> None:
+def test_a_program_of_factors_alone_has_no_criterion() -> None:
     def program(y: torch.Tensor) -> None:
         level = pyro.sample("level", dist.Normal(y.new_zeros(()), 1.0))
         pyro.factor("data", -0.5 * (y - level).square().sum())
@@ -37,7 +37,7 @@ def test_a_density_of_factors_alone_has_no_criterion() -> None:
             getattr(posterior, name)
 
 
-def test_the_number_of_components_is_no_function() -> None:
+def test_a_field_named_components_is_not_the_capability() -> None:
     draws = {"weight": torch.ones(1, 1, 2)}
     posterior = ppgp.Posterior(
         models.GaussianMixture(2), ppgp.Dataset(X, X[:, 0]), draws, inference.MAP()
