@@ -36,15 +36,20 @@ def squared_distance(X1: Tensor, X2: Tensor | None, lengthscale: Tensor) -> Tens
         return _by_differences(X1, other, range(d)) / lengthscale.square()
     dtype = X1.dtype
     A = X1.double()
-    B = A if X2 is None else other.double()
-    centre = B.mean(-2, keepdim=True)
-    A = A - centre
-    B = A if X2 is None else B - centre
+    if X2 is None:
+        A = B = A - A.mean(-2, keepdim=True)
+    else:
+        B = other.double()
+        centre = B.mean(-2, keepdim=True)
+        A, B = A - centre, B - centre
     wide = far_columns(A, B, lengthscale)
     near = [k for k in range(d) if k not in wide]
-    squared = by_product(A, B) if not wide else _by_differences(A, B, wide)
-    if wide and near:
-        squared = squared + by_product(A[..., near], B[..., near]).clamp_min(0.0)
+    if wide:
+        squared = _by_differences(A, B, wide)
+        if near:
+            squared = squared + by_product(A[..., near], B[..., near]).clamp_min(0.0)
+    else:
+        squared = by_product(A, B)
     if dtype != torch.float64:
         squared = squared.to(dtype).clamp_min(0.0)
     if X2 is None:

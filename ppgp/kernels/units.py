@@ -90,4 +90,6 @@ class Units:
         each = tuple(level * power(s, x) for s in self.x_sd)
         if any(math.isnan(v) for v in each):
             return math.nan
-        return each[0] if self.isotropic else each
+        if self.isotropic:
+            return each[0]
+        return each

@@ -152,7 +152,7 @@ def pair(posterior: Posterior, sites: Sequence[str] | int = 3) -> Figure:
     groups = {"posterior": chosen}
     if stats:
         groups["sample_stats"] = stats
-    count = int(stats["diverging"].sum()) if stats else 0
+    count = sum(int(diverging.sum()) for diverging in stats.values())
     classic(
         "plot_pair",
         to_arviz(groups, {}, {}, {}),

@@ -183,10 +183,10 @@ def elbo(posterior: Posterior) -> Figure:
     figure, axes = panels(6, 3)
     axis = axes[0, 0]
     axis.plot(values, color=COLOURS[0], lw=0.8)
-    settled = values[len(values) // 10 :]
-    settled = settled[np.isfinite(settled)]
-    if len(settled) and np.ptp(settled) > 0:
-        margin = 0.05 * np.ptp(settled)
-        axis.set_ylim(settled.min() - margin, settled.max() + margin)
+    later = values[len(values) // 10 :]
+    later = later[np.isfinite(later)]
+    if len(later) and np.ptp(later) > 0:
+        margin = 0.05 * np.ptp(later)
+        axis.set_ylim(later.min() - margin, later.max() + margin)
     axis.set(xlabel="step", ylabel=label)
     return figure

@@ -122,7 +122,9 @@ def _columns(kernel: Any, path: list[str], d: int) -> list[int]:
         if hasattr(kernel, "columns"):
             columns = [columns[c] for c in kernel.columns]
         if hasattr(kernel, "children"):
-            kernel = kernel.children[int(path.pop(0))] if path and path[0].isdigit() else None
+            if not path or not path[0].isdigit():
+                break
+            kernel = kernel.children[int(path.pop(0))]
         else:
             kernel = getattr(kernel, "kernel", None)
     return columns

@@ -161,7 +161,9 @@ def _arguments(
         array = value if isinstance(value, Tensor) else np.asarray(value)
         numeric = isinstance(array, Tensor) or array.dtype.kind in "biuf"
         if numeric and name not in observed and not any(value is y for y in observed.values()):
-            constant[f"{name}_data" if name in coords else name] = array
+            if name in coords:
+                name = f"{name}_data"
+            constant[name] = array
     return observed, constant
 
 
@@ -208,7 +210,7 @@ def _table_replicates(fit: Fitted) -> Callable[[dict[str, Tensor]], dict[str, Te
     def at_rows(draws: dict[str, Tensor]) -> dict[str, Tensor]:
         theta = {**fit.params, **draws}
         distribution = fit.model.predict(theta, data.X, data, joint=True, **known)
-        size = len(next(iter(draws.values()))) if draws else 1
+        size = next((len(value) for value in draws.values()), 1)
         if distribution.batch_shape[0] != size:
             # the params of a closed form: one distribution, whatever the draw
             distribution = distribution.expand(torch.Size([size]))

@@ -49,8 +49,10 @@ def scalars(draws: dict[str, Tensor]) -> Iterator[tuple[str, np.ndarray]]:
     for name, value in draws.items():
         array = value.detach().double().cpu().numpy()
         for index in np.ndindex(*array.shape[2:]):
-            subscript = f"[{', '.join(map(str, index))}]" if index else ""
-            yield name + subscript, array[(slice(None), slice(None), *index)]
+            label = name
+            if index:
+                label += f"[{', '.join(map(str, index))}]"
+            yield label, array[(slice(None), slice(None), *index)]
 
 
 def ess(x: np.ndarray) -> float:

@@ -125,7 +125,9 @@ def _container(value: Any, written: Written, where: str, depth: int) -> Any:
     if isinstance(value, Mapping):
         return {"map": [[inner(k, "key"), inner(v, k)] for k, v in value.items()]}
     parts = [inner(part, i) for i, part in enumerate(value)]
-    return {"tuple": parts} if isinstance(value, tuple) else parts
+    if isinstance(value, tuple):
+        return {"tuple": parts}
+    return parts
 
 
 def _record(value: Any, written: Written, where: str, depth: int) -> dict[str, Any]:

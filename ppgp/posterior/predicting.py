@@ -56,8 +56,8 @@ def predict_table(
     with torch.no_grad():
         known = known_noise(fit, noise_sd, rows)
         known |= kept_by(fit)
-        found = fit.model.predict(fit.theta, rows, fit.data, joint=bool(joint), **known)
-    return in_data_units(fit, found, rows)
+        distribution = fit.model.predict(fit.theta, rows, fit.data, joint=bool(joint), **known)
+    return in_data_units(fit, distribution, rows)
 
 
 def predict_program(

@@ -145,8 +145,9 @@ class Prediction:
 
     def __repr__(self) -> str:
         family = type(self._rows).__name__
-        mixture_of = "joint mixture of" if self.joint else "mixture of"
-        return f"<Prediction of {len(self)} rows: {self.kind}, {mixture_of} {self.draws} {family}>"
+        joint = "joint " * self.joint
+        parts = f"{joint}mixture of {self.draws} {family}"
+        return f"<Prediction of {len(self)} rows: {self.kind}, {parts}>"
 
     def _numbers(self, wanted: str) -> Distribution:
         """Return the distribution of each row, which must be one of numbers.

@@ -89,7 +89,7 @@ def of_table(
     def rows() -> Table:
         return inputs(X)
 
-    def beside(other: Dataset) -> Provenance:
+    def compared_with(other: Dataset) -> Provenance:
         there, here = common_columns(other, train)
 
         def trained_there() -> tuple[Table, Table]:
@@ -97,7 +97,7 @@ def of_table(
 
         return Provenance(trained_there, lambda: rows()[:, here])
 
-    tables = tuple(beside(other) for other in others if isinstance(other, Dataset))
+    tables = tuple(compared_with(other) for other in others if isinstance(other, Dataset))
     return Provenance(trained, rows, others=tables)
 
 
@@ -111,8 +111,9 @@ def common_columns(one: Dataset, other: Dataset) -> tuple[list[int], list[int]]:
         both = [name for name in one.feature_names if name in other.feature_names]
         first = [one.feature_names.index(name) for name in both]
         return first, [other.feature_names.index(name) for name in both]
-    every = list(range(one.d)) if one.d == other.d else []
-    return every, every
+    if one.d != other.d:
+        return [], []
+    return list(range(one.d)), list(range(one.d))
 
 
 class ProgramRows:

@@ -77,7 +77,9 @@ class Region:
                 raise NumericalError("ends of intervals that are numbers", got, do)
 
     def __len__(self) -> int:
-        return len(self._ends()[0] if self.labels is None else self.labels)
+        if self.labels is not None:
+            return len(self.labels)
+        return len(self._ends()[0])
 
     def __iter__(self) -> Iterator[Tensor]:
         """Iterate over (lower, upper), so that ``lower, upper = region`` works."""
@@ -142,7 +144,7 @@ class Region:
         return (lower <= y) & (y <= upper)
 
     def __repr__(self) -> str:
-        kind = "label sets" if self.labels is not None else "intervals"
+        kind = "intervals" if self.labels is None else "label sets"
         infinite = float(self.infinite.double().mean())
         empty = float(self.empty.double().mean())
         text = f"<Region {len(self)} {kind} at {self.level}: {self.guarantee}"

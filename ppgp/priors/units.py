@@ -112,7 +112,9 @@ def _entrywise(function: Callable[..., float], *values: Number) -> Number:
     size = lengths.pop()
     columns = [v if isinstance(v, tuple) else (v,) * size for v in values]
     results = tuple(function(*row) for row in zip(*columns, strict=True))
-    return results[0] if len(set(results)) == 1 else results
+    if len(set(results)) == 1:
+        return results[0]
+    return results
 
 
 def _transformed(prior: Prior, factor: Number, shift: Number, what: str) -> Prior:
