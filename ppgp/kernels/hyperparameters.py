@@ -22,10 +22,12 @@ class Hyperparameters(Protocol):
     @property
     def hyper(self) -> tuple[str, ...]:
         """Names of the fields that are hyperparameters."""
+        ...
 
     @property
     def dimensions(self) -> Mapping[str, tuple[float, float]]:
         """``{name: (power of y, power of X)}``; a name that is missing has no unit."""
+        ...
 
 
 def replaced(record: R, /, **changes: object) -> R:

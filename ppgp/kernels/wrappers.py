@@ -62,10 +62,8 @@ class Scale(Around):
 
     def _shared(self, units: Units) -> tuple[Units, Units]:
         """Return the units of the outputscale, and those of the kernel."""
-        outer = (
-            unit_carrier([isinstance(self.outputscale, Prior), self.kernel.uncertain_level()]) == 0
-        )
-        if outer:
+        have_priors = [isinstance(self.outputscale, Prior), self.kernel.uncertain_level()]
+        if unit_carrier(have_priors) == 0:
             return units, units.alone()
         return units.alone(), units
 

@@ -19,57 +19,71 @@ class Fitted(Protocol):
     @property
     def model(self) -> Any:
         """The prepared recipe, or the wrapped program."""
+        ...
 
     @property
     def data(self) -> Any:
         """The training data on the scale of the model: a Dataset, or a program's arguments."""
+        ...
 
     @property
     def draws(self) -> dict[str, Tensor]:
         """``{site: [chain, draw, *event]}``."""
+        ...
 
     @property
     def params(self) -> dict[str, Tensor]:
         """``{name: tensor}``, the values that were optimised."""
+        ...
 
     @property
     def stats(self) -> dict[str, Any]:
         """Statistics that the inference recorded."""
+        ...
 
     @property
     def how(self) -> Any:
         """The inference method."""
+        ...
 
     @property
     def scaler(self) -> Scaler | None:
         """The standardisation of the data; None if there is none."""
+        ...
 
     @property
     def also_seen(self) -> tuple[Any, ...]:
         """Other tables whose rows count as training rows."""
+        ...
 
     @property
     def kept(self) -> Kept:
         """What predictions share."""
+        ...
 
     @property
     def seconds(self) -> float:
         """Wall time in seconds."""
+        ...
 
     @property
     def mcmc(self) -> bool:
         """Whether the draws come from Markov chains."""
+        ...
 
     @property
     def shape(self) -> tuple[int, int]:
         """The number of chains and the number of draws per chain."""
+        ...
 
     @property
     def theta(self) -> dict[str, Tensor]:
         """``{site: [chain * draw, *event]}`` and the params."""
+        ...
 
     def pointwise(self) -> dict[str, Tensor]:
         """``{site: [chain, draw, n]}``, the pointwise log likelihood of each observed site."""
+        ...
 
 
 def with_params(fit: Fitted, draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
