@@ -26,7 +26,7 @@ from ppgp.target import Target
 OWN_FORMULAS = (
     "Exact",
     "Gibbs",
-)  # they ask the model for its closed forms, and have nothing to say about a program
+)  # they need closed forms of the model, which a program does not have
 HOWS = [getattr(inference, n)() for n in inference.__all__ if n not in ("Inference", *OWN_FORMULAS)]
 POINT = (inference.MAP, inference.Ensemble)
 every_method = pytest.mark.parametrize("how", HOWS, ids=lambda h: type(h).__name__)

@@ -175,7 +175,7 @@ def test_with_a_prior_the_weights_are_sites() -> None:
     assert posterior.draws["kernel.network.0.weight"].shape == (1, 20, 3, 2)
     assert not posterior.params
     distribution = model.predict(posterior.theta, data.X[:4], posterior.data)
-    for i in (0, 13):  # draw by draw it is the prediction of that draw alone
+    for i in (0, 13):  # each draw gives the prediction of that draw alone
         alone = model.predict(
             {k: v[i : i + 1] for k, v in posterior.theta.items()}, data.X[:4], posterior.data
         )
@@ -207,7 +207,7 @@ def test_a_frozen_network_is_not_optimised_and_is_saved(tmp_path: Path) -> None:
     assert not drops_out(recipe)
     ours = ppgp.fit(recipe, data, inference.MAP(), progress=False, standardise=False)
     features = Dataset(net(data.X), data.y)
-    alone = GP(ARD(RBF(lengthscale=LogNormal(0.0, 1.0))))  # of features the median does not grow
+    alone = GP(ARD(RBF(lengthscale=LogNormal(0.0, 1.0))))  # the median does not grow with features
     theirs = ppgp.fit(alone, features, inference.MAP(), progress=False, standardise=False)
     torch.testing.assert_close(
         ours.predict(data.X).mean, theirs.predict(features.X).mean, rtol=1e-6, atol=1e-6

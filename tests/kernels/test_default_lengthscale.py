@@ -31,7 +31,7 @@ def median(kernel: kernels.Kernel, d: int) -> list[float]:
         (ARD(Scale(RBF())), 4, [2.0] * 4),
         (Subspace(ARD(RBF()), [0, 2, 3, 5]), 9, [2.0] * 4),
         (RBF(), 9, [1.0]),  # one lengthscale for all columns: the data say enough about it
-        (ARD(RBF(lengthscale=LogNormal(0.0, 1.0))), 9, [1.0] * 9),  # what the user says stays
+        (ARD(RBF(lengthscale=LogNormal(0.0, 1.0))), 9, [1.0] * 9),  # the prior of the user is kept
         (ARD(RBF(lengthscale=priors.Lengthscale(1.0))), 4, [2 * 2.718281828459045] * 4),
         (
             Deep(MLP((4,), 9), ARD(RBF())),

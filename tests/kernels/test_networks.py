@@ -32,7 +32,7 @@ def test_features_lie_in_the_ball_of_radius_2(network: Network, d: int, q: int) 
     assert float(F.norm(dim=1).max()) <= networks.RADIUS * (1 + 1e-12)
     near = module(
         rows(50, d)
-    )  # inputs of unit scale: neither all alike nor all at the edge of the ball
+    )  # for inputs of unit scale, features are neither all alike nor all at the edge
     assert 0.1 < float(torch.pdist(near).median()) < 2 * networks.RADIUS - 0.1
 
 

@@ -51,7 +51,7 @@ def test_samples_have_the_moments_of_the_distribution(m: Mixture) -> None:
     assert bool(((draws.mean(0) - prediction.mean).abs() < 5 * sd / k**0.5).all())
     if "StudentT" not in repr(
         m.distribution
-    ):  # whose fourth moment, and so the error of a variance, may be infinite
+    ):  # the fourth moment, and so the error of a variance, may be infinite
         error = ((centred**4).mean(0) - sd**4).clamp_min(0).sqrt() / k**0.5
         assert bool(((draws.var(0) - prediction.variance).abs() < 5 * error + 1e-12).all())
 
