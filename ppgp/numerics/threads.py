@@ -169,7 +169,7 @@ def blas_on_one_thread() -> Iterator[None]:
 
 @contextmanager
 def limited(work: float) -> Iterator[None]:
-    """Run an operation of ``work`` multiplications on a suitable number of threads inside the block.
+    """Run an operation of ``work`` multiplications on a suitable number of threads in the block.
 
     The caller's setting is an upper limit, and is restored afterwards.
     """

@@ -123,7 +123,8 @@ class Target:
     ) -> tuple[Tensor, Tensor]:
         """Return ``log_density`` and its gradient [p]; NaN where there is no density.
 
-        They come from the graph. With ``compile=False`` the program itself runs unless there is a graph already.
+        They come from the graph. With ``compile=False`` the program itself runs unless there is
+        a graph already.
         """
         graph = self.compiled(None if rows is None else len(rows), jacobian, compile=compile)
         with torch.no_grad():
@@ -142,7 +143,8 @@ class Target:
     ) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
         """Return ``value_and_grad`` as a function of NumPy vectors in float64.
 
-        It adds little overhead. The first ``after`` calls run the program itself; it is compiled for those that follow.
+        It adds little overhead. The first ``after`` calls run the program itself; it is compiled
+        for those that follow.
         """
         return on_vectors(self.compiled, self._survey.like, jacobian, after)
 

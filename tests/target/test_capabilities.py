@@ -26,7 +26,7 @@ MODELS = [kind for kind in MODELS if issubclass(kind, Model)]
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_a_method_comes_with_its_capability(kind: type[Capability]) -> None:
-    """A model that defines the abstract methods of a capability inherits it, or its method would never be called."""
+    """A model that defines the methods of a capability inherits it; nothing calls them otherwise."""
     wanted = kind.__abstractmethods__
     assert wanted
     for model in MODELS:
@@ -64,7 +64,7 @@ def test_a_program_has_none() -> None:
 
 
 def test_the_readme_has_the_table_of_the_classes() -> None:
-    """``python tests/tools/matrix.py --write`` brings it up to date."""
+    """``python tests/tools/matrix.py --write`` updates it."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
     try:
         import matrix

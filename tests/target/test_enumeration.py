@@ -1,4 +1,4 @@
-"""Discrete latent sites are summed out: the density is that of the program with the sum written by hand."""
+"""Discrete latent sites are summed out: the density equals that with the sum written by hand."""
 
 from __future__ import annotations
 

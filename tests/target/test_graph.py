@@ -1,4 +1,4 @@
-"""The graph made small computes what the graph computed."""
+"""A simplified graph computes the same as the graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph takes memory as long as something refers to it, and no longer."""
+"""A graph is freed when nothing refers to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ppgp.target import Target
 
 
 def resident() -> float:
-    """MB, without what the allocator holds free."""
+    """Return the memory in MB, without free memory that the allocator holds."""
     gc.collect()
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     return psutil.Process().memory_info().rss / 1e6

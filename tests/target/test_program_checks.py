@@ -1,4 +1,4 @@
-"""A user's program is looked at before it is fitted: validation, plates, masks, random numbers, angles, improper priors."""
+"""Checks of a program before a fit: validation, plates, masks, randomness, angles, priors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def rows_of(prior: Callable[[], Any], law: Callable[[Tensor], Any]) -> Callable[
     return program
 
 
-# -- validation ----------------------------------------------------------------------------------------------------------
+# -- validation --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_what_validation_refuses_is_not_fitted(prior: Any, law: Any, y: Tensor) 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
 def test_a_prior_that_reaches_beyond_the_data_is_no_mistake() -> None:
-    """Uniform(0, a) has no density for y > a, and a program may begin there."""
+    """Uniform(0, a) has no density for y > a, and a program may start there."""
     program = rows_of(
         lambda: dist.Exponential(number(1)), lambda a: dist.Uniform(torch.zeros_like(a), a)
     )
@@ -106,7 +106,7 @@ def test_a_batch_in_no_plate_is_refused_where_discrete_sites_are_summed_out() ->
     assert float(found) == pytest.approx(float(expected))
 
 
-# -- random numbers ------------------------------------------------------------------------------------------------------
+# -- random numbers ----------------------------------------------------------------------
 
 X = torch.randn(30, 2, generator=torch.Generator().manual_seed(0), dtype=F64)
 Y = X @ numbers(1, -0.5) + 0.3 * torch.randn(
@@ -173,7 +173,7 @@ def test_a_start_of_a_param_may_be_random() -> None:
     assert Target(Program(program), {"y": number(1)}).random is None
 
 
-# -- masks ---------------------------------------------------------------------------------------------------------------
+# -- masks -------------------------------------------------------------------------------
 
 
 def by_handler(y: Tensor, kept: Tensor) -> None:
@@ -249,7 +249,7 @@ def test_obs_mask_is_one_sentence() -> None:
         )
 
 
-# -- supports ------------------------------------------------------------------------------------------------------------
+# -- supports ----------------------------------------------------------------------------
 
 
 def test_an_improper_uniform_prior_is_flat() -> None:
@@ -283,7 +283,7 @@ def turning(y: Tensor) -> None:
     ids=repr,
 )
 def test_angles_have_no_seam(how: Any) -> None:
-    """The posterior lies across +-pi; moments of cosine and sine are held against a grid."""
+    """The posterior lies across +-pi; moments of cosine and sine are compared with a grid."""
     posterior = ppgp.fit(turning, {"y": ANGLES}, how, progress=False)
     a = posterior.draws["a"].flatten()
     assert bool((a.abs() <= math.pi).all())
@@ -330,7 +330,7 @@ def test_separated_classes_under_a_flat_prior_are_improper(how: Any) -> None:
 
 
 class Panicking:
-    """nutpie's sampler where the gradient at the start is 0: a panic in Rust, which is no Exception."""
+    """nutpie panics in Rust, with no Exception, where the gradient at the start is 0."""
 
     def wait(self) -> None:
         raise type("PanicException", (BaseException,), {})(
@@ -346,7 +346,7 @@ def test_a_panic_of_the_sampler_is_one_sentence() -> None:
     assert "backtrace" not in str(caught.value)
 
 
-# -- branches ------------------------------------------------------------------------------------------------------------
+# -- branches ----------------------------------------------------------------------------
 
 
 def through_numpy(z: Tensor) -> bool:
@@ -404,7 +404,7 @@ def test_the_draws_of_a_branch_are_right() -> None:
 
 
 def test_the_mode_of_a_branch_is_right() -> None:
-    """The search passes the wall after its graph was made before it."""
+    """The search passes the wall; its graph was traced before the wall."""
 
     def program(y: Tensor) -> None:
         z = pyro.sample("z", dist.Normal(number(0), number(10)))
@@ -417,7 +417,7 @@ def test_the_mode_of_a_branch_is_right() -> None:
     assert float(posterior.stats["mode"]) == pytest.approx((6 + 250) / precision, abs=1e-4)
 
 
-# -- what is said before a program is fitted --------------------------------------------------------------------------------
+# -- messages before a program is fitted -------------------------------------------------
 
 
 def one_site(y: Any, x: Tensor | None = None, law: Any = dist.Normal) -> None:

@@ -1,4 +1,4 @@
-"""Mistakes in a program that would be fitted without a word: each is refused in one sentence."""
+"""Mistakes in a program that would be fitted without a warning are refused in one sentence."""
 
 from __future__ import annotations
 

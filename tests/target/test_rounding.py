@@ -1,4 +1,4 @@
-"""When a compiled graph and the program it was made of are the same."""
+"""The comparison of a compiled graph with its program, up to rounding."""
 
 from __future__ import annotations
 

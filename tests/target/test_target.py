@@ -197,6 +197,6 @@ def test_a_latent_mixture_is_one_sentence(how: inference.Inference) -> None:
 
     with pytest.raises(
         NotApplicable,
-        match="'m' on MixtureSameFamilyConstraint: for a mixture draw its component as a Categorical",
+        match="'m' on MixtureSameFamilyConstraint: for a mixture draw its component",
     ):
         ppgp.fit(program, {"y": torch.tensor(1.0)}, how, progress=False)
