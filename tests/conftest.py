@@ -1,4 +1,4 @@
-"""Shared by every test: shapes checked at run time, global state left as it was, data sets."""
+"""Fixtures of every test: shapes checked at run time, global state unchanged, data sets."""
 
 from __future__ import annotations
 

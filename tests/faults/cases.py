@@ -137,8 +137,10 @@ def fork(
 
 def _end() -> None:
     """Wait for threads and children, as the interpreter does when it exits."""
-    threading._shutdown()  # type: ignore[attr-defined]
-    multiprocessing.util._exit_function()  # type: ignore[attr-defined]
+    threads: Any = threading
+    children: Any = multiprocessing.util
+    threads._shutdown()
+    children._exit_function()
 
 
 def _coded(work: Callable[[], Any]) -> int:

@@ -8,12 +8,14 @@ import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 
 import pytest
 import torch
 
 from ppgp import Prediction
 from ppgp.numerics.process_locks import (
+    Turns,
     help_in,
     in_turn,
     one_at_a_time,
@@ -37,16 +39,18 @@ def in_a_thread(work: Callable[[], object]) -> threading.Event:
     return done
 
 
-def enters(turn: Callable[[], object]) -> Callable[[], None]:
+def enters(turn: Callable[[], AbstractContextManager[None]]) -> Callable[[], None]:
     def work() -> None:
-        with turn():  # type: ignore[attr-defined]
+        with turn():
             pass
 
     return work
 
 
 @pytest.mark.parametrize("turn", [one_at_a_time, lambda: seeded(0), silenced])
-def test_a_second_thread_waits_until_the_first_is_done(turn: Callable[[], object]) -> None:
+def test_a_second_thread_waits_until_the_first_is_done(
+    turn: Callable[[], AbstractContextManager[None]],
+) -> None:
     with one_at_a_time(), one_at_a_time():
         done = in_a_thread(enters(turn))
         assert not done.wait(0.05)
@@ -76,9 +80,9 @@ def test_a_draw_from_a_prediction_does_not_wait_for_a_fit() -> None:
 
 
 def test_a_helper_thread_shares_the_lock_of_the_thread_it_helps() -> None:
-    def help_with(turns: object) -> Callable[[], None]:
+    def help_with(turns: Turns) -> Callable[[], None]:
         def work() -> None:
-            help_in(turns)  # type: ignore[arg-type]
+            help_in(turns)
             with seeded(0), one_at_a_time():
                 pass
 
