@@ -18,7 +18,6 @@ from ..errors import (
     ConvergenceWarning,
     DataError,
     NotApplicable,
-    NumericalError,
     PpgpError,
     SettingError,
     an,
@@ -295,10 +294,6 @@ def _prepared(
         )
     scaler = None
     if standardise and model.scales:
-        # an error in the data is reported in their own units; a numerical one, of a network say,
-        # may not occur on the standardised scale, and prepare checks again
-        with suppress(NumericalError):
-            model.check(data)
         data, scaler = data.standardised(scale_y="y" in model.scales, scale_X="X" in model.scales)
     recipe = model
     _refuse_another_scale(model, scaler)

@@ -117,13 +117,6 @@ class Model:
         """Return this recipe made ready for these data; raise if the data do not suit it."""
         return self
 
-    def check(self, data: Dataset) -> None:
-        """Raise as ``prepare`` does if the data do not suit this model.
-
-        A model whose ``prepare`` is expensive overrides this with something cheaper.
-        """
-        self.prepare(data)
-
     def start(self, data: Dataset) -> dict[str, Tensor]:
         """Return {site: value} where an optimiser or a chain starts.
 

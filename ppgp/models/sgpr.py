@@ -143,12 +143,6 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
         say_if_fewer(Z, self.inducing, data.X)
         return replace(ready, Z=Z, inducing=len(Z))
 
-    def check(self, data: Dataset) -> None:
-        cheap = self
-        if self.Z is None and self._selection in ("kmeans", "random"):
-            cheap = replace(self, selection="random")
-        cheap.prepare(data)
-
     def in_units(self, scaler: Scaler) -> SGPR:
         noise = moved(self.noise, power(float(scaler.y_sd), -2), what="noise")
         kernel, mean = self.kernel.in_units(units_of(scaler)), level(self.mean, scaler)

@@ -184,12 +184,6 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
             say_if_fewer(Z, self.inducing, data.X)
         return replace(ready, Z=Z, inducing=len(Z))
 
-    def check(self, data: Dataset) -> None:
-        cheap = self
-        if self.selection == "kmeans":
-            cheap = replace(self, selection="random")
-        cheap.prepare(data)
-
     def _select(self, X: Tensor, y: Tensor | None) -> Tensor:
         """Place inducing inputs at the medians of the priors."""
         if self.selection == "all":

@@ -26,7 +26,7 @@ MODELS = [kind for kind in MODELS if issubclass(kind, Model)]
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_a_method_comes_with_its_capability(kind: type[Capability]) -> None:
-    """A model that defines the methods of a capability inherits it; nothing calls them otherwise."""
+    """A model that defines the methods of a capability inherits it; or nothing calls them."""
     wanted = kind.__abstractmethods__
     assert wanted
     for model in MODELS:
