@@ -62,6 +62,10 @@ class Inference:
         """
         raise NotImplementedError
 
+    def collapses(self, model: Any) -> bool:
+        """Return whether the method fits the collapsed bound of the model, not its density."""
+        return False
+
     def numbers(self, p: int) -> float:
         """Return how many numbers the draws, of p numbers each, and their computation hold."""
         draws = getattr(self, "draws", None) or 1
@@ -75,6 +79,8 @@ class Inference:
 
 def check_draws(how: Inference, target: Target) -> None:
     """Raise NotEnoughMemory if the draws, or a matrix behind them, do not fit in memory."""
+    if target.collapsed_elbo:
+        return  # the result is one draw
     name = f"the draws of {target.dim:,} numbers by {type(how).__name__}"
     must_fit(
         8 * how.numbers(target.dim),

@@ -53,6 +53,9 @@ class Ensemble(Inference):
         """Whether the base method takes a density that is random at every call."""
         return self.base.takes_random_density
 
+    def collapses(self, model: Any) -> bool:
+        return self.base.collapses(model)
+
     def quick(self) -> Ensemble:
         return replace(self, base=self.base.quick(), members=2)
 

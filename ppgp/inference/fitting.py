@@ -119,6 +119,7 @@ def fit(
         problem.model,
         problem.data,
         optimise_params=how.optimises_params,
+        collapsed_elbo=how.collapses(problem.model),
         empty=isinstance(model_or_program, Model),
     )
     options: dict[str, Any] = {"seed": seed, "progress": progress, "init": init}

@@ -43,6 +43,7 @@ class Target:
         empty: accept a model with nothing to search.
 
     Attributes:
+        collapsed_elbo: whether it is the collapsed bound rather than the density.
         dim: p.
         slices: ``{site: Slice}``, the place of each site in z.
         params: the values of the params that are held.
@@ -67,7 +68,8 @@ class Target:
         collapsed_elbo: bool = False,
         empty: bool = False,
     ) -> None:
-        self.model, self.data, self.optimise_params = model, data, optimise_params
+        self.model, self.data = model, data
+        self.optimise_params, self.collapsed_elbo = optimise_params, collapsed_elbo
         self.random: str | None = None
         self.invalid: str | None = None
         self.notes: list[str] = []

@@ -50,7 +50,7 @@ def fit_collapsed_elbo(
     Args:
         how: the method, recorded in the posterior.
         options: its numbers.
-        target: the density; its model has a bound of its own.
+        target: the bound, or the density of a model that has one.
         seed: every random number follows from it.
         progress: whether to show a progress bar.
         init: where the search starts.
@@ -62,7 +62,9 @@ def fit_collapsed_elbo(
         included; and ``objective_history`` [steps].
     """
     model, data = target.model, target.data
-    bound = Target(model, data, optimise_params=True, collapsed_elbo=True)
+    bound = target
+    if not target.collapsed_elbo:
+        bound = Target(model, data, optimise_params=True, collapsed_elbo=True)
     generator = torch.Generator().manual_seed(seed)
     with quietly():
         z = _start(bound, model, data, init, seed)

@@ -121,6 +121,9 @@ class SVI(Inference):
             draws=self.draws,
         )
 
+    def collapses(self, model: Any) -> bool:
+        return self.guide is None and supports(model, CollapsedBound)
+
     def numbers(self, p: int) -> float:
         """Return how many numbers the fit holds, those of a full covariance included.
 
@@ -150,7 +153,7 @@ class SVI(Inference):
         options = self._options()
         kept = Checkpoint(checkpoint, self, target, seed)
         check_batch(self, target, self.batch_size)
-        if self.guide is None and supports(target.model, CollapsedBound):
+        if self.collapses(target.model):
             if checkpoint is not None:
                 raise NotApplicable(
                     "a Gaussian guide with a checkpoint",
