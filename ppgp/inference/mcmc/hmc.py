@@ -144,4 +144,6 @@ def _tuned(tuner: Tensor, accept: float, wanted: float, last: bool) -> tuple[Ten
     weight = count**-kappa
     log_average = weight * log_step + (1 - weight) * log_average
     memory = torch.tensor([count, centre, error, log_average], dtype=torch.float64)
-    return memory, torch.tensor(math.exp(log_average if last else log_step), dtype=torch.float64)
+    if last:
+        log_step = log_average
+    return memory, torch.tensor(math.exp(log_step), dtype=torch.float64)

@@ -62,9 +62,11 @@ def run_nutpie(
     start = start_of_chain(target, init, seed)
     first = start(seed)  # raises errors in the density here, not inside a sampler's thread
     cheap = _seconds_per_call(target.callback(), first) < THREADS_PAY_FROM
-    metric = options.metric or ("diagonal" if target.dim > LOW_RANK_UP_TO else "low_rank")
+    low_rank = options.metric == "low_rank"
+    if options.metric is None:
+        low_rank = target.dim <= LOW_RANK_UP_TO
     preconditioner = None
-    if metric == "low_rank":
+    if low_rank:
         preconditioner = laplace_preconditioner(target, first)
     run = NutpieSampler(options, target, start, preconditioner, seed)
     wanted = [chain for chain in range(options.chains) if chain not in finished.by_number]
@@ -88,7 +90,9 @@ def run_nutpie(
         if single and cores > 1 and can_fork():
             interrupted = _forked(run, wanted, cores, heard, keep)
         else:
-            interrupted = _threaded(run, wanted, 1 if single else cores, cheap, heard, keep)
+            if single:
+                cores = 1
+            interrupted = _threaded(run, wanted, cores, cheap, heard, keep)
     return _together(options, target, finished, interrupted)
 
 

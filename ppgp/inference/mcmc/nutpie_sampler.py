@@ -88,6 +88,12 @@ class NutpieSampler:
         self.callback = target.callback()
         self.turns = turns_of_this_thread()  # this thread waits for those that sample
 
+    def unconstrained(self, w: np.ndarray) -> np.ndarray:
+        """Return z [p] from the coordinates w [p] of the sampler."""
+        if not self.preconditioned:
+            return w
+        return self.origin + self.root @ w
+
     def whole_chain(self, number: int, report: Report) -> Parts | None:
         """Run one chain from start to end; after Ctrl-C, return the draws so far."""
         sampler, chain = self.begin(number, report)
@@ -155,7 +161,7 @@ class Chain:
         help_in(run.turns)
         self.gradients += 1
         try:
-            value, gradient = run.callback(run.origin + run.root @ w if run.preconditioned else w)
+            value, gradient = run.callback(run.unconstrained(w))
         except torch.linalg.LinAlgError:
             # a Cholesky factor in a user's program: the density does not exist there
             raise _Recoverable from None
@@ -165,7 +171,9 @@ class Chain:
             raise _Recoverable from None
         if not (math.isfinite(value) and np.isfinite(gradient).all()):
             raise _Recoverable
-        return value, gradient @ run.root if run.preconditioned else gradient
+        if run.preconditioned:
+            gradient = gradient @ run.root
+        return value, gradient
 
     def expanded(self, w: np.ndarray, **_: Any) -> Parts:
         """Return z [p] of a draw w [p]. nutpie calls this once per draw."""
@@ -174,8 +182,7 @@ class Chain:
         if now - self.reported > REPORT_SECONDS:
             self.reported = now
             self.report(self.draws, self.gradients)
-        run = self.run
-        return {"z": run.origin + run.root @ w if run.preconditioned else w}
+        return {"z": self.run.unconstrained(w)}
 
     def initial_point(self, own: int) -> np.ndarray:
         """Return the start w [p] of the chain; ``own`` is its seed."""
@@ -206,7 +213,7 @@ class Chain:
             if isinstance(self.failure, PpgpError):
                 raise self.failure from None
             cause = self.failure or error
-            reason = str(cause).splitlines()[0] if str(cause) else ""
+            reason = (str(cause).splitlines() or [""])[0]
             raise NumericalError(
                 "a density that can be sampled",
                 f"{type(cause).__name__}: {reason}",

@@ -71,7 +71,8 @@ class Laplace(Inference):
     ) -> Posterior:
         started = time.perf_counter()
         start = self._start(target, init, seed, progress)
-        peak = expand(target, start.z, progress, 1 if start.interrupted else self.steps)
+        steps = 1 if start.interrupted else self.steps
+        peak = expand(target, start.z, progress, steps)
         generator = torch.Generator().manual_seed(seed)
         noise = torch.randn(self.draws, target.dim, generator=generator, dtype=torch.float64)
         noise = noise.to(peak.mode)

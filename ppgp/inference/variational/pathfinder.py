@@ -127,8 +127,11 @@ class Pathfinder(Inference):
                         jitter = torch.randn(target.dim, generator=own, dtype=torch.float64)
                         z0 = z0 + BALL * jitter.to(z0)
                     best = best_on_path(target, z0, seed + path, self.steps)
-                    gaussians += [best] if best is not None else []
-                    update(path + 1, elbo=best.elbo if best else math.nan)
+                    elbo = math.nan
+                    if best is not None:
+                        gaussians.append(best)
+                        elbo = best.elbo
+                    update(path + 1, elbo=elbo)
         except KeyboardInterrupt:
             interrupted = True
             notes.append(f"stopped by Ctrl-C after {len(gaussians)} of {self.paths} paths")
