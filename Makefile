@@ -2,13 +2,16 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 
-.PHONY: demo test lint bench faults notebooks clean
+.PHONY: demo test test-slow lint bench faults notebooks clean
 
 demo: .venv/demo
 	$(BIN)/ppgp compare diabetes --target target --models gp,linear --how map,laplace,svi,nuts --level 0.9 --out report/
 
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-slow: .venv/test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
 
 lint: .venv/test
 	$(BIN)/ruff check .

@@ -21,6 +21,8 @@ import pyro
 import pytest
 import torch
 
+SLOW_TESTS = Path(__file__).with_name("slow_tests.txt")
+
 torch.set_num_threads(1)  # xdist starts one process per core
 hypothesis.settings.register_profile(
     "laws", derandomize=True, deadline=None, max_examples=25, database=None
@@ -60,8 +62,11 @@ def untouched_global_state() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip each test marked ``data`` whose files are missing; the reason names them."""
+    """Mark slow tests, and skip tests marked ``data`` whose files are missing."""
+    slow = set(SLOW_TESTS.read_text().splitlines()) if SLOW_TESTS.exists() else set()
     for item in items:
+        if item.nodeid in slow:
+            item.add_marker(pytest.mark.slow)
         marker = item.get_closest_marker("data")
         if marker is None:
             continue
