@@ -101,10 +101,9 @@ def _shift_of_bias(weight: PriorLike, bias: PriorLike, x_mean: tuple[float, ...]
             f"bias={bias!r}",
             "pass standardise=False to fit, or give the bias a prior on the standardised scale",
         )
-    weights = (weight,) * len(x_mean)
-    if isinstance(weight, tuple):
-        weights = weight
-    return sum(w * m for w, m in zip(weights, x_mean, strict=True))
+    if not isinstance(weight, tuple):
+        weight = (weight,) * len(x_mean)
+    return sum(w * m for w, m in zip(weight, x_mean, strict=True))
 
 
 def _in_noise_sds(before: PriorLike, now: PriorLike, y_sd: float) -> PriorLike:
