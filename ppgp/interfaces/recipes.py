@@ -60,7 +60,7 @@ HOWS: dict[str, tuple[str, str]] = {
     "svi": ("SVI()", "a full-covariance Gaussian guide, or the model's own"),
     "newton": (
         "MAP('newton')",
-        "the mode, by Newton's method (IRLS where the model knows its curvature)",
+        "the mode, by Newton's method (IRLS if the model has a curvature formula)",
     ),
     "exact": ("Exact()", "the posterior in closed form, where the model has one"),
     "gibbs": ("Gibbs()", "Gibbs sampling, where the model has conditionals"),
