@@ -6,7 +6,7 @@ Commands import torch when they run, so that ``ppgp --help`` is quick.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -288,7 +288,7 @@ def diagnose(
     table = diagnosis.table
     key = next((c for c in ("r_hat", "shift") if c in table.columns), None)
     if key is not None:
-        size = table[key].astype(float).abs()
+        size: Any = table[key].astype(float).abs()
         table = table.loc[size.sort_values(ascending=False).index]
     rows = [{"site": site, **row} for site, row in table.head(worst).to_dict("index").items()]
     print_table(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor
 
@@ -17,17 +17,15 @@ R = TypeVar("R")
 
 @runtime_checkable
 class Hyperparameters(Protocol):
-    """A record with the fields ``hyper``; ``dimensions`` holds the powers of y and X of each."""
+    """A record with hyperparameters as fields.
 
-    @property
-    def hyper(self) -> tuple[str, ...]:
-        """Names of the fields that are hyperparameters."""
-        ...
+    Attributes:
+        hyper: names of the fields that are hyperparameters.
+        dimensions: ``{name: (power of y, power of X)}``; a name that is missing has no unit.
+    """
 
-    @property
-    def dimensions(self) -> Mapping[str, tuple[float, float]]:
-        """``{name: (power of y, power of X)}``; a name that is missing has no unit."""
-        ...
+    hyper: ClassVar[tuple[str, ...]]
+    dimensions: ClassVar[Mapping[str, tuple[float, float]]]
 
 
 def replaced(record: R, /, **changes: object) -> R:

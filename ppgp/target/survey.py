@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -35,10 +34,10 @@ class Survey:
         deterministic: whether the program has deterministic sites that a value of z determines.
     """
 
-    slices: Mapping[str, Slice]
-    params: Mapping[str, Tensor]
+    slices: dict[str, Slice]
+    params: dict[str, Tensor]
     held: tuple[str, ...]
-    first: Mapping[str, Tensor]
+    first: dict[str, Tensor]
     like: Tensor
     nesting: int | None
     deterministic: bool
