@@ -119,12 +119,15 @@ def _scalar(value: bool | str | int | float | None) -> Any:
 
 
 def _container(value: Any, written: Written, where: str, depth: int) -> Any:
-    def inner(part: Any, name: Any) -> Any:
-        return encode(part, written, f"{where}.{name}", depth + 1)
-
+    # loops, because a comprehension adds a frame to each level of the recursion
+    parts: list[Any] = []
     if isinstance(value, Mapping):
-        return {"map": [[inner(k, "key"), inner(v, k)] for k, v in value.items()]}
-    parts = [inner(part, i) for i, part in enumerate(value)]
+        for k, v in value.items():
+            key = encode(k, written, f"{where}.key", depth + 1)
+            parts.append([key, encode(v, written, f"{where}.{k}", depth + 1)])
+        return {"map": parts}
+    for i, part in enumerate(value):
+        parts.append(encode(part, written, f"{where}.{i}", depth + 1))
     if isinstance(value, tuple):
         return {"tuple": parts}
     return parts
