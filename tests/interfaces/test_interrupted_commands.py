@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ def test_an_interrupted_comparison_reports_the_completed_fits(
 
 
 def interrupted(posterior: ppgp.Posterior) -> ppgp.Posterior:
-    return ppgp.Posterior(**{**vars(posterior), "stats": {**posterior.stats, "interrupted": True}})
+    return replace(posterior, stats={**posterior.stats, "interrupted": True})
 
 
 def test_an_interrupted_fit_is_unjudged_and_is_no_reference() -> None:
