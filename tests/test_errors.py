@@ -9,9 +9,8 @@ import pytest
 from ppgp import errors
 from ppgp.errors import PpgpError, PpgpWarning, UnknownName, an, counted, listed
 
-CLASSES = [
-    c for c in vars(errors).values() if inspect.isclass(c) and c.__module__ == errors.__name__
-]
+OWN = [c for c in vars(errors).values() if getattr(c, "__module__", None) == errors.__name__]
+CLASSES = [c for c in OWN if inspect.isclass(c) and issubclass(c, BaseException)]
 ERRORS = [c for c in CLASSES if issubclass(c, PpgpError)]
 
 

@@ -15,6 +15,7 @@ from ..errors import PpgpError
 from .memory import must_fit, rounded_down, rows_per_call
 from .univariate import components, parameters, rebuilt, take
 
+ROW_BLOCK = 250_000  # numbers [draw, row] in one block of a figure, which has several temporaries
 BLOCK = 1_000_000  # numbers [draw, row] in one block: 8 MB, which stay in the processor's caches
 
 
@@ -86,7 +87,7 @@ def each_block(
     """
     draws, n = distribution.batch_shape
     leading = max((t.numel() // t.shape[-1] for t in tables if t.ndim and t.shape[-1]), default=1)
-    size = max(1, BLOCK // (draws * leading * share))
+    size = max(1, ROW_BLOCK // (draws * leading * share))
     if n <= size or _rebuilding_parameters(distribution) is None:
         return answer(distribution, *tables)
     parts = []

@@ -42,7 +42,11 @@ LAWS: dict[str, Distribution] = {
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    return lambda: monkeypatch.setattr(blocks, "BLOCK", 4 * DRAWS)
+    def make() -> None:
+        monkeypatch.setattr(blocks, "BLOCK", 4 * DRAWS)
+        monkeypatch.setattr(blocks, "ROW_BLOCK", 4 * DRAWS)
+
+    return make
 
 
 def figures(distribution: Distribution) -> dict[str, torch.Tensor]:
