@@ -235,10 +235,10 @@ class Dataset:
         constant column keeps its standard deviation of 0 and is only centred; a warning names it.
 
         Args:
-            scale_y: Whether to standardise y.
+            scale_y: Whether to standardise y; codes of labels stay as they are.
             scale_X: Whether to standardise the columns of X.
         """
-        scaler = Scaler.of(self, scale_X=scale_X, scale_y=scale_y)
+        scaler = Scaler.of(self, scale_X=scale_X, scale_y=scale_y and self.classes is None)
         return scaler(self), scaler
 
 

@@ -149,6 +149,14 @@ def test_splitting_does_not_change_the_random_stream() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_standardised_leaves_the_codes_of_labels() -> None:
+    data = Dataset([[1.0], [2.0], [4.0]], ["a", "b", "a"])
+    scaled, scaler = data.standardised()
+    assert torch.equal(scaled.y, data.y)
+    assert scaled.classes == ("a", "b")
+    assert float(scaler.y_sd) == 1.0
+
+
 def test_standardised_has_mean_0_and_sd_1_and_the_scaler_inverts_it() -> None:
     data = Dataset(X, Y)
     scaled, scaler = data.standardised()
