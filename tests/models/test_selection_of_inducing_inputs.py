@@ -177,9 +177,6 @@ def test_inducing_inputs_are_placed_again_during_the_optimisation(
         torch.testing.assert_close(
             Z, model.reselected_inducing(theta, data)["inducing"], rtol=0, atol=0
         )
-    torch.testing.assert_close(
-        posterior.predict(data.X).mean, posterior.predict(data.X).mean, rtol=0, atol=0
-    )
 
 
 def test_reselection_raises_the_bound_of_a_deep_kernel() -> None:
