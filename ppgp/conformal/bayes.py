@@ -134,7 +134,7 @@ def conformal_bayes(posterior: Posterior, X: Any, level: float = 0.9) -> Region:
     """
     alpha = float(1 - exact_level(level))
     training_data(posterior)
-    if type(posterior.model).law is Model.law:
+    if type(posterior.model).distribution is Model.distribution:
         raise NotApplicable(
             "rows that are independent given the draw",
             type(posterior.model).__name__,
