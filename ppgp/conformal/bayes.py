@@ -52,7 +52,7 @@ class _AddOneIn:
             self.predictive = predictive.expand(torch.Size([len(log_likelihood), len(rows)]))
         self.largest = log_likelihood.max(0).values
         self.likelihood = (log_likelihood - self.largest).exp()  # [T, n], of the largest
-        self.log_weights = _guide_correction(posterior)
+        self.log_weights = _guide_correction(posterior).to(self.likelihood)
 
     def __call__(self, which: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return the p-value [c] of y[c] at rows[which[c]], and the effective number of draws."""

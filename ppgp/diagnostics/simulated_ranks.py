@@ -46,9 +46,9 @@ class SimulatedRanks:
         for line in lines[1:]:
             try:
                 entry = json.loads(line)
-            except json.JSONDecodeError:
+                ranks[int(entry["i"])] = dict(entry["ranks"])
+            except (ValueError, KeyError, TypeError):
                 continue  # a damaged line: its simulation is run again
-            ranks[int(entry["i"])] = entry["ranks"]
         self._lines, self._written = lines, len(lines)
         return ranks
 

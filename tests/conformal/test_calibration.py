@@ -233,6 +233,21 @@ def test_conformal_bayes_covers_on_a_misspecified_model_where_plain_bayes_covers
 
 
 @quiet
+def test_conformal_bayes_of_single_precision_data() -> None:
+    generator = torch.Generator().manual_seed(3)
+    X = torch.randn(30, 1, generator=generator)
+    y = X[:, 0] + 0.1 * torch.randn(30, generator=generator)
+    how = inference.Laplace(draws=400)
+    posteriors = [
+        ppgp.fit(models.LinearRegression(), Dataset(a, b), how, progress=False)
+        for a, b in ((X, y), (X.double(), y.double()))
+    ]
+    single, double = (ppgp.conformal_bayes(one, X[:3].to(one.data.X), 0.8) for one in posteriors)
+    width = double.upper - double.lower
+    assert bool(((single.lower - double.lower).abs() < 0.2 * width).all())
+    assert bool(((single.upper - double.upper).abs() < 0.2 * width).all())
+
+
 def test_labels_are_enumerated_and_covered() -> None:
     hits: list[float] = []
     for seed in range(20):
