@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from typing import Any
 
 import pytest
+import torch
 from side_by_side import show
+
+import ppgp
 
 START = """
 import resource, sys, time, warnings
@@ -85,3 +89,23 @@ def test_a_hundred_thousand_rows(benchmark: Any) -> None:
     )
     assert ratio <= 0.5
     assert ours[1] < 1.0
+
+
+def test_a_second_prediction_takes_a_tenth_of_the_first(benchmark: Any) -> None:
+    """The factor of the training covariance is kept: n = 3,000, then 100 other rows."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(3000, 3, generator=generator, dtype=torch.float64)
+    data = ppgp.Dataset(X, X.sin().sum(1))
+    first_rows, other_rows = torch.rand(2, 100, 3, generator=generator, dtype=torch.float64)
+    model = ppgp.models.GP(ppgp.kernels.RBF(0.5, 1.0), noise=0.01)
+    posterior = ppgp.fit(model, data, ppgp.inference.MAP(), progress=False)
+
+    def timed(rows: torch.Tensor) -> float:
+        started = time.perf_counter()
+        posterior.predict(rows)
+        return time.perf_counter() - started
+
+    first = timed(first_rows)
+    second = benchmark.pedantic(timed, args=(other_rows,), rounds=1)
+    print(f"\npredict at n = 3,000: first {first:.3f} s, second {second:.3f} s")
+    assert second <= 0.1 * first
