@@ -24,7 +24,7 @@ class StudentT(Likelihood):
         scale: Prior of the scale, or a number that fixes it (for large df, the sd of the noise).
     """
 
-    df: PriorLike = Gamma(2.0, 0.1)  # noqa: RUF009
+    df: PriorLike = Gamma(2.0, 0.1)
     scale: PriorLike = LogNormal(-1.0, 1.0)
     dimensions = {"scale": 1}
 

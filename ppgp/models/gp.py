@@ -165,7 +165,7 @@ class GP(
         chunks = ((s, {**params, **{k: v[s] for k, v in drawn.items()}}) for s in slices)
         return count, chunks
 
-    def _factor(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
+    def training_factor(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
         """Return the root L [*draw, n, n] of the training covariance, and L^-1 (y - mean)."""
         L = self._root(theta, train)
         residual = train.y - self.value(theta, "mean", train.X)[..., None]
@@ -188,7 +188,7 @@ class GP(
         for draws, part in chunks:
             hyper = under("kernel", part)
             mean = self.value(part, "mean", X)[..., None]
-            factor = partial(self._factor, part, train)
+            factor = partial(self.training_factor, part, train)
             if kept is None:
                 L, w = factor()
             else:

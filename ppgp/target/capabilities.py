@@ -19,7 +19,6 @@ from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable
-from ..numerics.kept import Kept
 
 __all__ = [
     "BlockMeans",
@@ -184,29 +183,17 @@ class LatentFunction(Capability):
 
 
 class KeptFactor(Capability):
-    """Predictions that share a factor of the covariance of the training rows."""
+    """Predictions that share a factor of the covariance of the training rows.
+
+    ``predict`` and ``latent`` then take ``kept``, where the factor is kept between calls.
+    """
 
     expected = "a model whose predictions share a factor"
     advice = "call predict without kept"
 
     @abstractmethod
-    def predict(
-        self,
-        theta: Theta,
-        X: Tensor,
-        train: Dataset,
-        *,
-        joint: bool = False,
-        noise_sd: Tensor | None = None,
-        kept: Kept | None = None,
-    ) -> Distribution:
-        """Return the predictive distribution; the factor is taken from ``kept``, or put there."""
-
-    @abstractmethod
-    def latent(
-        self, theta: Theta, X: Tensor, train: Dataset, kept: Kept | None = None
-    ) -> Distribution:
-        """Return the distribution of f at X; the factor is taken from ``kept``, or put there."""
+    def training_factor(self, theta: Theta, train: Dataset) -> tuple[Tensor, ...]:
+        """Return the tensors, batch [draw], that predictions at any rows share."""
 
 
 class PosteriorFunctions(Capability):

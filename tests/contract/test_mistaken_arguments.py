@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,7 @@ def other(x: torch.Tensor) -> None: ...
 
 def test_a_program_other_than_that_of_the_file(posterior: Posterior, tmp_path: Path) -> None:
     path = tmp_path / "p.safetensors"
-    object.__setattr__(copy := Posterior(**{**vars(posterior)}), "stats", {"program": one})
+    copy = replace(posterior, stats={"program": one})
     copy.save(path)
     refusal(StorageError, lambda: load_posterior(path), "'one'", "no model")
     refusal(StorageError, lambda: load_posterior(path, model=other), "'one'", "got 'other'")
@@ -220,7 +221,7 @@ def test_names_and_numbers(posterior: Posterior) -> None:
     assert "a units" not in refusal(
         UnknownName, lambda: posterior.draws_in("dat"), "'dat'", "model, data"
     )
-    assert [memory.said(size) for size in (6.4e8, 1.28e10, 2e12, 3.5e15)] == [
+    assert [memory.readable_size(size) for size in (6.4e8, 1.28e10, 2e12, 3.5e15)] == [
         "640 MB",
         "12.8 GB",
         "2 TB",

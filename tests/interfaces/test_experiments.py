@@ -59,7 +59,7 @@ def test_uci_is_in_the_units_of_y_and_resumes_a_stopped_run(
 
 
 def test_uci_names_the_files_that_it_expects(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"pass --data-dir DIR: one NAME\.npz a set, with X"):
+    with pytest.raises(SettingError, match=r"pass --data-dir DIR: one NAME\.npz per set, with X"):
         experiment("uci")(tmp_path)
     with pytest.raises(SettingError, match=r"boston\.npz"):
         experiment("uci")(tmp_path, data_dir=str(tmp_path))
