@@ -295,7 +295,6 @@ def _prepared(
         )
     scaler = None
     if standardise and model.scales:
-        model.sites(data.d)  # refuses what is no number before numbers change their units
         data, scaler = data.standardised(scale_y="y" in model.scales, scale_X="X" in model.scales)
     recipe = model
     _refuse_another_scale(model, scaler)
