@@ -96,9 +96,10 @@ def check_columns(kernel: str, widths: tuple[int, float], d: int) -> None:
     low, high = widths
     if low <= d <= high:
         return
-    wanted = f"at most {counted(int(high), 'column')} of X"
     if d < low:
         wanted = f"at least {counted(low, 'column')} of X"
+    else:
+        wanted = f"at most {counted(int(high), 'column')} of X"
     do = "choose another kernel, or Subspace(kernel, columns)"
     raise SettingError(f"{wanted} for {kernel}", str(d), do)
 
