@@ -12,10 +12,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .cases import Outcome, answer, run
+from .cases import Outcome, run
 from .counts import Counts, how_it_ended
-from .interrupts import Known, bytes_of
-from .scenes import Scene, digest, scenes, stage
+from .results import Known, judge_result, undisturbed
+from .scenes import Scene, scenes, stage
 
 SLOW = ("SBC with workers",)
 
@@ -26,7 +26,7 @@ def campaign(seed: int, count: int, folder: Path) -> Counts:
     r = random.Random(seed)
     base = folder / "disks"
     stage(base / "stage")
-    known: dict[str, tuple[Known, int]] = {}
+    known: dict[str, Known] = {}
     order = [scene for scene in scenes() if scene.result and scene.name not in SLOW]
     r.shuffle(order)
     small = mounted(base / "small")
@@ -41,7 +41,7 @@ def campaign(seed: int, count: int, folder: Path) -> Counts:
             old = r.random() < 0.5
             if old:
                 shutil.copy(one / "fit.safetensors", one / scene.result)
-            room = int(r.uniform(0.0, 1.1) * known[scene.name][1])
+            room = int(r.uniform(0.0, 1.1) * known[scene.name].size)
             if disk:
                 filled(one, room)
             found = run(scene.work, one, file_limit=None if disk else room, outputs=base)
@@ -52,7 +52,7 @@ def campaign(seed: int, count: int, folder: Path) -> Counts:
                 scene,
                 found,
                 one,
-                known[scene.name][0],
+                known[scene.name],
                 old,
             )
             print(
@@ -65,18 +65,6 @@ def campaign(seed: int, count: int, folder: Path) -> Counts:
         if small:
             subprocess.run(["umount", str(base / "small")], check=False)
     return counts
-
-
-def undisturbed(scene: Scene, base: Path) -> tuple[Known, int]:
-    """Return the result of a scene without faults, and its size in bytes."""
-    one = base / "undisturbed"
-    shutil.copytree(base / "stage", one)
-    found = run(scene.work, one)
-    assert found.code == 0, f"{scene.name}: {found.err}"
-    known = Known(found.seconds, answer(lambda: digest(one / scene.result), one))
-    size = (one / scene.result).stat().st_size
-    shutil.rmtree(one)
-    return known, size
 
 
 def mounted(folder: Path) -> bool:
@@ -109,21 +97,10 @@ def judge(
     if found.hung:
         return
     (one / "ballast").unlink(missing_ok=True)
-    result = one / scene.result
     scratch = one.parent
     if one.name == "case":
         scratch = scratch.parent
-    whole = digest if result.suffix == ".safetensors" else bytes_of
-    now = answer(lambda: whole(result), scratch / "look") if result.exists() else "none"
-    before = answer(lambda: whole(one / "fit.safetensors"), scratch / "look") if old else "none"
-    if now not in (before, known.result):
-        counts.add(
-            "lost or damaged files",
-            case,
-            f"{scene.result} is {now}, was {before}, becomes {known.result}",
-        )
-    elif found.code == 0 and now != known.result:
-        counts.add("silent differences", case, f"exit 0 without {scene.result}")
+    judge_result(counts, case, scene, found, one, known, old, look=scratch / "look")
     beside = [
         path.name
         for path in one.iterdir()

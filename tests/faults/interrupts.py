@@ -10,22 +10,14 @@ import random
 import shutil
 import signal
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from .cases import Fault, Outcome, answer, run
 from .counts import Counts, how_it_ended
+from .results import Known, judge_result, undisturbed
 from .scenes import Scene, digest, scenes, stage
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
-
-
-@dataclass
-class Known:
-    """The result of a scene without faults, and how long it takes in seconds."""
-
-    seconds: float
-    result: str | None
 
 
 def campaign(seed: int, count: int, folder: Path) -> Counts:
@@ -57,19 +49,6 @@ def campaign(seed: int, count: int, folder: Path) -> Counts:
     return counts
 
 
-def undisturbed(scene: Scene, base: Path) -> Known:
-    """Return what a scene gives without faults."""
-    one = base / "undisturbed"
-    shutil.copytree(base / "stage", one)
-    found = run(scene.work, one)
-    assert found.code == 0, f"{scene.name}: {found.err}"
-    result = None
-    if scene.result:
-        result = answer(lambda: digest(one / scene.result), one)
-    shutil.rmtree(one)
-    return Known(found.seconds, result)
-
-
 def judge(
     counts: Counts,
     case: str,
@@ -87,37 +66,12 @@ def judge(
     if found.hung:
         return
     if scene.result:
-        judge_result(counts, case, scene, found, one, known, old)
+        judge_result(counts, case, scene, found, one, known, old, look=one)
     for partial in one.glob("*.partial.*"):
         if answer(lambda path=partial: digest(path), one) is None:
             counts.add("lost or damaged files", case, f"{partial.name} cannot be read")
     if scene.resumes and found.code != 0:
         judge_resumed(counts, case, scene, one, known)
-
-
-def judge_result(
-    counts: Counts,
-    case: str,
-    scene: Scene,
-    found: Outcome,
-    one: Path,
-    known: Known,
-    old: bool,
-) -> None:
-    """Count a result that is neither the old one nor the complete new one."""
-    result = one / scene.result
-    now = answer(lambda: digest(result), one) if result.exists() else "none"
-    before = answer(lambda: digest(one / "fit.safetensors"), one) if old else "none"
-    if old and now is not None and result.suffix != ".safetensors":
-        before = answer(lambda: bytes_of(one / "fit.safetensors"), one)
-    if now not in (before, known.result):
-        counts.add(
-            "lost or damaged files",
-            case,
-            f"{scene.result} is {now}, was {before}, becomes {known.result}",
-        )
-    elif found.code == 0 and now != known.result:
-        counts.add("silent differences", case, f"exit 0 without {scene.result}")
 
 
 def judge_resumed(counts: Counts, case: str, scene: Scene, one: Path, known: Known) -> None:
@@ -129,9 +83,3 @@ def judge_resumed(counts: Counts, case: str, scene: Scene, one: Path, known: Kno
         )
     elif answer(lambda: digest(one / scene.result), one) != known.result:
         counts.add("silent differences", case, "goes on to another result")
-
-
-def bytes_of(path: Path) -> str:
-    import hashlib
-
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -3,47 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from data_in_units import DATA, NEW, Z, quiet, same
 
 import ppgp
 from ppgp import Dataset, inference
 from ppgp.errors import SettingError
-from ppgp.kernels import (
-    RBF,
-)
-from ppgp.models import (
-    GP,
-    SGPR,
-)
-
-F64 = torch.float64
-quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
-
-
-def table(n: int = 30) -> Dataset:
-    """Return two columns with very different sds and means, and y in other units."""
-    generator = torch.Generator().manual_seed(0)
-    X = torch.randn(n, 2, generator=generator, dtype=F64) * torch.tensor(
-        [3.0, 40.0], dtype=F64
-    ) + torch.tensor([20.0, -70.0])
-    noise = torch.randn(n, generator=generator, dtype=F64)
-    return Dataset(X, 50 + 8 * torch.sin(X[:, 0]) + 0.2 * X[:, 1] + noise)
-
-
-DATA = table()
-NEW = DATA.X[:6] + 0.3
-Z = DATA.X[::5] + 0.1
-
-
-def same(one: Any, two: Any, rtol: float = 1e-6) -> None:
-    if hasattr(one.distribution, "logits"):
-        torch.testing.assert_close(one.probabilities, two.probabilities, rtol=rtol, atol=rtol)
-        return
-    torch.testing.assert_close(one.mean, two.mean, rtol=rtol, atol=rtol)
-    torch.testing.assert_close(one.std, two.std, rtol=rtol, atol=rtol)
+from ppgp.kernels import RBF
+from ppgp.models import GP, SGPR
 
 
 @quiet

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from waves import F64, KERNEL, normal, thetas, waves
 
 import ppgp
 from ppgp import inference, kernels, models
@@ -16,37 +17,6 @@ from ppgp.data import Dataset
 from ppgp.errors import NotApplicable, NumericalWarning, SettingError
 from ppgp.kernels.networks import MLP
 from ppgp.priors import under
-
-F64 = torch.float64
-KERNEL = kernels.ARD(kernels.RBF())
-
-
-def waves(n: int = 60, d: int = 2, seed: int = 0) -> Dataset:
-    generator = torch.Generator().manual_seed(seed)
-    X = torch.randn(n, d, generator=generator, dtype=F64)
-    y = (
-        torch.sin(2 * X[:, 0])
-        + 0.3 * X[:, -1]
-        + 0.2 * torch.randn(n, generator=generator, dtype=F64)
-    )
-    return Dataset(X, y - y.mean())
-
-
-def thetas(draws: int = 4, d: int = 2) -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(1)
-
-    def positive(*shape: int) -> Tensor:
-        return (0.4 * torch.randn(*shape, generator=generator, dtype=F64)).exp()
-
-    return {
-        "kernel.variance": positive(draws),
-        "kernel.lengthscale": positive(draws, d),
-        "noise": 0.1 * positive(draws),
-    }
-
-
-def normal(y: Tensor, C: Tensor) -> Tensor:
-    return torch.distributions.MultivariateNormal(torch.zeros_like(y), C).log_prob(y)
 
 
 def test_the_greedy_bound_takes_the_best_candidate() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
+from waves import F64, KERNEL, normal, thetas, waves
 
 import ppgp
 from ppgp import inference, kernels, models
@@ -20,33 +21,6 @@ from ppgp.priors import under
 from ppgp.target import Target
 from ppgp.target.simplify import simplified
 
-F64 = torch.float64
-KERNEL = kernels.ARD(kernels.RBF())
-
-
-def waves(n: int = 60, d: int = 2, seed: int = 0) -> Dataset:
-    generator = torch.Generator().manual_seed(seed)
-    X = torch.randn(n, d, generator=generator, dtype=F64)
-    y = (
-        torch.sin(2 * X[:, 0])
-        + 0.3 * X[:, -1]
-        + 0.2 * torch.randn(n, generator=generator, dtype=F64)
-    )
-    return Dataset(X, y - y.mean())
-
-
-def thetas(draws: int = 4, d: int = 2) -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(1)
-
-    def positive(*shape: int) -> Tensor:
-        return (0.4 * torch.randn(*shape, generator=generator, dtype=F64)).exp()
-
-    return {
-        "kernel.variance": positive(draws),
-        "kernel.lengthscale": positive(draws, d),
-        "noise": 0.1 * positive(draws),
-    }
-
 
 def dense(
     model: models.SGPR, theta: dict[str, Tensor], data: Dataset, i: int
@@ -58,10 +32,6 @@ def dense(
     Kmm, Kmn = model.kernel(k, Z), model.kernel(k, Z, data.X)
     jitter = sparse.JITTER * Kmm.diagonal().mean() * torch.eye(len(Z), dtype=F64)
     return model.kernel(k, data.X), Kmn.mT @ torch.linalg.inv(Kmm + jitter) @ Kmn, one["noise"]
-
-
-def normal(y: Tensor, C: Tensor) -> Tensor:
-    return torch.distributions.MultivariateNormal(torch.zeros_like(y), C).log_prob(y)
 
 
 @pytest.mark.parametrize("selection", ["kmeans", "random", "conditional_variance", "bound"])

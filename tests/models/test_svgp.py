@@ -9,6 +9,7 @@ import pyro
 import pytest
 import torch
 from pyro.infer import Trace_ELBO
+from svgp_examples import F64, KERNEL, LIKELIHOODS, number, rows
 from torch import Tensor
 
 import ppgp
@@ -18,36 +19,6 @@ from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
 from ppgp.models import SGPR, SVGP
 from ppgp.target import Target
 
-F64 = torch.float64
-LIKELIHOODS = {
-    "gaussian": likelihoods.Gaussian(0.1),
-    "student_t": likelihoods.StudentT(4.0, 0.3),
-    "bernoulli": likelihoods.Bernoulli(),
-    "probit": likelihoods.Bernoulli("probit"),
-    "poisson": likelihoods.Poisson(),
-    "categorical": likelihoods.Categorical(),
-}
-
-
-def number(x: Any) -> Tensor:
-    return torch.tensor(x, dtype=F64)
-
-
-def rows(n: int = 40, kind: str = "gaussian", seed: int = 0) -> Dataset:
-    g = torch.Generator().manual_seed(seed)
-    X = torch.randn(n, 2, generator=g, dtype=F64)
-    f = torch.sin(2 * X[:, 0]) + 0.5 * X[:, 1]
-    noise = torch.randn(n, generator=g, dtype=F64)
-    if kind in ("bernoulli", "probit"):
-        return Dataset(X, (f + 0.5 * noise > 0).to(F64))
-    if kind == "categorical":
-        return Dataset(X, (f > -0.4).to(F64) + (f > 0.5))
-    if kind == "poisson":
-        return Dataset(X, torch.poisson(f.exp(), generator=g))
-    return Dataset(X, f + 0.3 * noise)
-
-
-KERNEL = kernels.ARD(kernels.RBF())
 HYPER = {"kernel.variance": number(1.0), "kernel.lengthscale": number([1.0, 1.5])}
 
 

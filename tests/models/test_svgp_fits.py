@@ -10,30 +10,12 @@ import pytest
 import torch
 from pyro.infer import SVI as PyroSVI
 from pyro.infer import Trace_ELBO
+from svgp_examples import F64, KERNEL, rows
 
 import ppgp
 from ppgp import inference, kernels, likelihoods, models
 from ppgp.data import Dataset
 from ppgp.models import SGPR, SVGP
-
-F64 = torch.float64
-
-
-def rows(n: int = 40, kind: str = "gaussian", seed: int = 0) -> Dataset:
-    g = torch.Generator().manual_seed(seed)
-    X = torch.randn(n, 2, generator=g, dtype=F64)
-    f = torch.sin(2 * X[:, 0]) + 0.5 * X[:, 1]
-    noise = torch.randn(n, generator=g, dtype=F64)
-    if kind in ("bernoulli", "probit"):
-        return Dataset(X, (f + 0.5 * noise > 0).to(F64))
-    if kind == "categorical":
-        return Dataset(X, (f > -0.4).to(F64) + (f > 0.5))
-    if kind == "poisson":
-        return Dataset(X, torch.poisson(f.exp(), generator=g))
-    return Dataset(X, f + 0.3 * noise)
-
-
-KERNEL = kernels.ARD(kernels.RBF())
 
 
 @pytest.mark.parametrize("how", ["stochastic", "deterministic"])

@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from scipy import integrate, stats
+from svgp_examples import F64, LIKELIHOODS, number
 from torch import Tensor
 
 from ppgp import kernels, likelihoods
 from ppgp.models import SVGP
-
-F64 = torch.float64
-LIKELIHOODS = {
-    "gaussian": likelihoods.Gaussian(0.1),
-    "student_t": likelihoods.StudentT(4.0, 0.3),
-    "bernoulli": likelihoods.Bernoulli(),
-    "probit": likelihoods.Bernoulli("probit"),
-    "poisson": likelihoods.Poisson(),
-    "categorical": likelihoods.Categorical(),
-}
-
-
-def number(x: Any) -> Tensor:
-    return torch.tensor(x, dtype=F64)
 
 
 @pytest.mark.parametrize("kind", LIKELIHOODS)
