@@ -142,3 +142,28 @@ def test_the_setting_is_restored_whatever_the_order_of_threads(two_threads: None
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(work, range(200))) == {2}
     assert torch.get_num_threads() == 2
+
+
+@several
+def test_chains_in_forked_processes_keep_numpys_blas_on_one_thread() -> None:
+    """A second thread of OpenBLAS spins on the core of another chain after each small product."""
+    code = """
+import torch, ppgp, threadpoolctl
+from ppgp.inference.mcmc import nutpie_chains
+
+class Run:
+    def whole_chain(self, number, report):
+        libraries = threadpoolctl.threadpool_info()
+        return [i["num_threads"] for i in libraries if i["internal_api"] == "openblas"]
+
+counts = []
+nutpie_chains._forked(Run(), [0, 1], 2, None, lambda chain, found: counts.extend(found))
+print(*sorted(set(counts)))
+"""
+    if not run(
+        "import scipy.linalg, threadpoolctl\n"
+        "print(*[i['num_threads'] for i in threadpoolctl.threadpool_info()"
+        " if i['internal_api'] == 'openblas'])"
+    ):
+        pytest.skip("needs a NumPy with OpenBLAS")
+    assert run(code) == ["1"]

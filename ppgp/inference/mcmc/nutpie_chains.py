@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...numerics.threads import at_most, available_cores
+from ...numerics.threads import at_most, available_cores, blas_on_one_thread
 from ...posterior.arviz import arviz
 from ...posterior.posterior import Posterior
 from ...target.target import Target
@@ -111,7 +111,7 @@ def _seconds_per_call(
 
 def _forked(run: NutpieSampler, wanted: list[int], cores: int, heard: Heard, keep: Keep) -> bool:
     """Run chains in forked processes; return whether Ctrl-C came."""
-    with at_most(1):
+    with at_most(1), blas_on_one_thread():  # the children inherit both
         pool = WorkerPool(run.whole_chain, cores, heard)
         try:
             for chain, parts in pool.results(wanted):
@@ -133,7 +133,7 @@ def _threaded(
     threads = 1
     if not cheap:
         threads = max(1, torch.get_num_threads() // max(cores, 1))
-    with at_most(threads):
+    with at_most(threads), blas_on_one_thread():
         try:
             while wanted or running:
                 while wanted and len(running) < cores:
