@@ -7,14 +7,14 @@ What this module exports works on predictions and regions. The methods that fit 
 import warnings
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
+from .adaptive import ACI, AgACI
 from .control_of_risk import risk_control
-from .leave_one_out_gp import (
+from .full_conformal_closed_form import (
     full_interval,
     full_system,
     leave_one_out_parts,
     leave_one_out_parts_low_rank,
 )
-from .online import ACI, AgACI
 from .pid_control import PID
 from .predictive_systems import PredictiveSystem, predictive_system
 from .scores.absolute import Absolute

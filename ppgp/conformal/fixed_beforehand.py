@@ -11,7 +11,7 @@ import numpy as np
 
 from ..data.dataset import Dataset
 from ..errors import an
-from ..inference.training_tables import found_on
+from ..inference.other_training_tables import found_on
 from ..kernels.networks import modules_in
 from ..models import Model
 from ..numerics.same_rows import same_rows

@@ -30,7 +30,7 @@ from ..posterior.region import Region, exact_level
 from ..target.capabilities import JointGaussian, require
 from . import PredictiveSystem, full_interval, full_system, leave_one_out_parts
 from .fixed_beforehand import found_among, given_by_hand, searches, undeclared
-from .leave_one_out_gp import LeaveOneOutParts
+from .full_conformal_closed_form import LeaveOneOutParts
 from .scores.base import widened
 from .split import smallest_n
 

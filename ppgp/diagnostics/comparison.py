@@ -15,18 +15,18 @@ from ..errors import DataError, DataWarning, NotApplicable, SettingError, Unknow
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
-from .differences import Verdict, judge
+from .choice_of_reference import Side, reference_of, same_sites
+from .judging import Verdict, judge
 from .leave_one_out import psis_loo
 from .predictive_differences import PredictiveDifference, predictive_difference
-from .predictive_figures import (
-    PredictiveFigures,
+from .predictive_metrics import (
+    PredictiveMetrics,
     not_exchangeable,
     predicted,
-    predictive_figures,
+    predictive_metrics,
     used_in_fit,
     with_heuristic,
 )
-from .references import Side, reference_of, same_sites
 from .verdicts import CUT_SHORT, REFERENCE, UNJUDGED
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def compare(
         given = sides[reference]
     references = {name: reference_of(side, sides.values(), given) for name, side in sides.items()}
     judged = {name: _judge(side, references[name]) for name, side in sides.items()}
-    on_test: dict[str, PredictiveFigures] = {}
+    on_test: dict[str, PredictiveMetrics] = {}
     second: dict[str, PredictiveDifference] = {}
     if test is not None:
         on_test = _on_test_rows(sides, test, calibration, level, score)
@@ -238,15 +238,15 @@ def _on_test_rows(
     calibration: Dataset | None,
     level: float,
     score: Score | None,
-) -> dict[str, PredictiveFigures]:
+) -> dict[str, PredictiveMetrics]:
     """Return the figures on the test rows by name, with warnings where these are not new rows."""
-    figures: dict[str, PredictiveFigures] = {}
+    figures: dict[str, PredictiveMetrics] = {}
     names_by_reason: dict[str, list[str]] = {}
     shared = None
     if calibration is not None:
         shared = not_exchangeable(test, calibration)
     for name, side in sides.items():
-        own = predictive_figures(side.posterior, test, calibration, level, score)
+        own = predictive_metrics(side.posterior, test, calibration, level, score)
         used = used_in_fit(own.prediction, test)
         if used:
             names_by_reason.setdefault(used, []).append(name)

@@ -22,9 +22,9 @@ from ..posterior.convergence import (
 )
 from ..posterior.posterior import Posterior
 from ..posterior.summary import cut_short
-from .differences import judge
-from .references import Side, same_sites
-from .samples import Sample, random_directions
+from .choice_of_reference import Side, same_sites
+from .judging import judge
+from .scalar_samples import Sample, random_directions
 from .verdicts import AGREES, CUT_SHORT, REJECTED, SEVERITY, SPREAD, UNJUDGED, Difference, worst
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from ..numerics.processes import Spawned, end_with_parent, kill_all, without_int
 from ..numerics.seeding import seeded
 from ..posterior.convergence import ess, scalars
 from .prior_simulations import OfModel, OfProgram
-from .simulated_ranks import SimulatedRanks
+from .ranks_checkpoint import RanksCheckpoint
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -217,7 +217,7 @@ def sbc(
     source = _source(model, X, (n, d), seed, arguments)
     with seeded(seed), pyro.get_param_store().scope():
         source.check()
-    stored = SimulatedRanks(checkpoint, fingerprint(source, how, seed))
+    stored = RanksCheckpoint(checkpoint, fingerprint(source, how, seed))
     interrupted = False
     with files.locked(checkpoint):
         ranks = stored.read()

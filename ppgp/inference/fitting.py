@@ -38,7 +38,7 @@ from . import NUTS, Inference
 from .all_fixed import only_draw
 from .base import check_draws
 from .interrupts import whole
-from .training_tables import also_seen
+from .other_training_tables import also_seen
 
 __all__ = ["fit"]
 

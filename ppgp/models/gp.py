@@ -20,7 +20,7 @@ from ..kernels.fourier_features import Draw
 from ..numerics.blocks import Assembled
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.distributions import GPMarginal
-from ..numerics.kept import Kept, version_of
+from ..numerics.result_cache import ResultCache, version_of
 from ..priors import LogNormal, Param, PriorLike, Site, moved, prefixed, site, under
 from ..target.capabilities import (
     Capability,
@@ -172,7 +172,7 @@ class GP(
         return L, torch.linalg.solve_triangular(L, residual.unsqueeze(-1), upper=False)
 
     def _conditional(
-        self, theta: Theta, X: Tensor, train: Dataset, joint: bool, kept: Kept | None = None
+        self, theta: Theta, X: Tensor, train: Dataset, joint: bool, kept: ResultCache | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return the moments of f at X given the training rows.
 
@@ -214,7 +214,7 @@ class GP(
         *,
         joint: bool = False,
         noise_sd: Tensor | None = None,
-        kept: Kept | None = None,
+        kept: ResultCache | None = None,
     ) -> Distribution:
         """Return the predictive distribution of y at X.
 
@@ -239,7 +239,7 @@ class GP(
         return dist.Normal(mean, spread.add_(noise).sqrt_())
 
     def latent(
-        self, theta: Theta, X: Tensor, train: Dataset, kept: Kept | None = None
+        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
     ) -> Distribution:
         """Return the predictive distribution of f at X, without the noise: batch [draw, m]."""
         mean, variance = self._conditional(theta, X, train, False, kept)

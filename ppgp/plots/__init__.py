@@ -9,9 +9,9 @@ from .chains import pair, rank, trace
 from .checks import elbo, k_hat, loo, predictive_check, sbc
 from .common import COLOURS, MOST_SITES
 from .labels import decision, reliability
-from .latents import differences, marginals
-from .recommended import suited
 from .sets import coverage, function, intervals, online, widths
+from .sites import differences, marginals
+from .suited_figures import suited
 
 __all__ = [
     "COLOURS",

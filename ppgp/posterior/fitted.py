@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from ..data.dataset import Dataset, Scaler
-from ..numerics.kept import Kept
+from ..numerics.result_cache import ResultCache
 from ..numerics.threads import numbers_in
 
 
@@ -57,7 +57,7 @@ class Fitted(Protocol):
         ...
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> ResultCache:
         """What predictions share."""
         ...
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, counted
 from ..numerics.batching import in_chunks
-from ..numerics.kept import Kept
+from ..numerics.result_cache import ResultCache
 from ..numerics.threads import limited_by
 from ..target.capabilities import (
     Components,
@@ -73,7 +73,7 @@ class Posterior:
     scaler: Scaler | None = None
     recipe: Any = None
     also_seen: tuple[Any, ...] = ()
-    kept: Kept = field(default_factory=Kept, init=False, repr=False)
+    kept: ResultCache = field(default_factory=ResultCache, init=False, repr=False)
 
     @property
     def chains(self) -> int:

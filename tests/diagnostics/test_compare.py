@@ -97,7 +97,7 @@ def test_without_a_reference_nothing_is_judged() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
-def test_predictive_figures_equal_their_formulas() -> None:
+def test_predictive_metrics_equal_their_formulas() -> None:
     generator = torch.Generator().manual_seed(0)
     X = torch.randn(120, 2, generator=generator, dtype=torch.float64)
     data = Dataset(

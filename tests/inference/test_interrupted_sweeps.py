@@ -21,7 +21,7 @@ from ppgp.diagnostics.simulation_based_calibration import FIT_SEED
 from ppgp.errors import ConvergenceWarning
 from ppgp.inference import MAP, Ensemble, Exact, Inference, Laplace
 from ppgp.inference.base import from_draws
-from ppgp.inference.optimise import lbfgs
+from ppgp.inference.optimise import scipy_search
 from ppgp.interfaces.estimators import ProbabilisticRegressor
 from ppgp.kernels import RBF, Deep
 from ppgp.models import GP, SGPR, SVGP, LinearRegression
@@ -136,7 +136,7 @@ def cut_maps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Interrupt every search by L-BFGS at its third evaluation."""
     met: list[int] = []
 
-    class Met(lbfgs._Objective):
+    class Met(scipy_search._Objective):
         calls = 0
 
         def __call__(self, scaled: Any) -> Any:
@@ -146,7 +146,7 @@ def cut_maps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
                 raise KeyboardInterrupt
             return super().__call__(scaled)
 
-    monkeypatch.setattr(lbfgs, "_Objective", Met)
+    monkeypatch.setattr(scipy_search, "_Objective", Met)
     return met
 
 

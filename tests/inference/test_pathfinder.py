@@ -15,8 +15,8 @@ from torch import Tensor
 import ppgp
 from ppgp.errors import ImproperPosterior, NumericalError
 from ppgp.inference import HMC, NUTS, SVI, Laplace, Pathfinder
-from ppgp.inference.optimise.lbfgs import find_mode
-from ppgp.inference.variational.initialisation import initial_gaussian
+from ppgp.inference.optimise.scipy_search import find_mode
+from ppgp.inference.variational.guide_start import initial_gaussian
 from ppgp.inference.variational.pathfinder import PathGaussian, _gaussian, _scaled, best_on_path
 from ppgp.models import Program
 from ppgp.priors import FlatDistribution

@@ -16,7 +16,7 @@ import ppgp
 from ppgp import inference, kernels, models, priors
 from ppgp.data import Dataset
 from ppgp.errors import ConvergenceWarning, SettingError
-from ppgp.inference.optimise.multistart import ENOUGH, SEVERAL, from_prior
+from ppgp.inference.optimise.search_starts import ENOUGH, SEVERAL, from_prior
 from ppgp.target import Target
 
 GENERATOR = torch.Generator().manual_seed(7)
@@ -305,7 +305,7 @@ def test_flat_priors_get_several_starts_and_a_warning_about_the_ends() -> None:
 def test_priors_that_leave_a_scale_open_get_several_starts(
     model: models.Model, several: bool
 ) -> None:
-    from ppgp.inference.optimise.multistart import default_starts
+    from ppgp.inference.optimise.search_starts import default_starts
 
     y = (wiggly(1).y > 1).double() if isinstance(model, models.LogisticRegression) else wiggly(1).y
     target = Target(model, Dataset(wiggly(1).X, y))

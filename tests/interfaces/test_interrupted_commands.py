@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 import ppgp
 from ppgp import inference, models
 from ppgp.inference import Inference
-from ppgp.inference.optimise import lbfgs
+from ppgp.inference.optimise import scipy_search
 from ppgp.interfaces import model_method_grid, signals
 from ppgp.interfaces.cli import app
 
@@ -47,7 +47,7 @@ def table(tmp_path: Path) -> Path:
 def interrupt_lbfgs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupt every L-BFGS search at its third evaluation."""
 
-    class Interrupted(lbfgs._Objective):
+    class Interrupted(scipy_search._Objective):
         calls = 0
 
         def __call__(self, scaled: Any) -> Any:
@@ -56,7 +56,7 @@ def interrupt_lbfgs(monkeypatch: pytest.MonkeyPatch) -> None:
                 raise KeyboardInterrupt
             return super().__call__(scaled)
 
-    monkeypatch.setattr(lbfgs, "_Objective", Interrupted)
+    monkeypatch.setattr(scipy_search, "_Objective", Interrupted)
 
 
 @pytest.mark.usefixtures("interrupt_lbfgs")

@@ -12,7 +12,7 @@ import torch
 import ppgp
 from ppgp import Dataset, inference, models
 from ppgp.models import GP
-from ppgp.numerics.kept import Kept
+from ppgp.numerics.result_cache import ResultCache
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.rand(40, 2, generator=GENERATOR, dtype=torch.float64)
@@ -83,7 +83,7 @@ def test_files_copies_and_pickles_hold_no_factor(tmp_path: Any, factored: list[i
 
 
 def test_the_limit_bounds_what_is_kept() -> None:
-    kept = Kept(limit=100)
+    kept = ResultCache(limit=100)
     small, large = torch.zeros(10).double(), torch.zeros(3).double()
     assert kept.get("small", lambda: (small,))[0] is small
     assert kept.size == 80
@@ -92,4 +92,4 @@ def test_the_limit_bounds_what_is_kept() -> None:
     other = torch.zeros(3).double()
     assert kept.get("large", lambda: (other,))[0] is other
     assert kept.get("small", lambda: (other,))[0] is small
-    assert Kept(0).get("any", lambda: (small,))[0] is small
+    assert ResultCache(0).get("any", lambda: (small,))[0] is small

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import ppgp
 from ppgp import inference, kernels, models, priors
-from ppgp.conformal.leave_one_out_gp import leave_one_out_parts
+from ppgp.conformal.full_conformal_closed_form import leave_one_out_parts
 from ppgp.data import Dataset
 from ppgp.errors import DataError, NotApplicable, NumericalError, SettingError
 from ppgp.kernels import Anisotropy, Exponential, LinearVariogram, Matern, Spherical, White

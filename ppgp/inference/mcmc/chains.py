@@ -18,7 +18,7 @@ from ..base import Inference, finish
 from ..checkpoint import Checkpoint
 from ..options import Count
 from ..progress import bar
-from .starts import starts_of_chains
+from .chain_starts import starts_of_chains
 
 State = dict[str, Tensor]
 Transition = Callable[[State, torch.Generator, int], dict[str, Tensor]]

@@ -19,9 +19,9 @@ from ..base import divergences
 from ..checkpoint import Checkpoint
 from ..optimise.laplace import laplace_preconditioner
 from ..progress import bar
+from .chain_starts import LOW_RANK_UP_TO, start_of_chain
 from .forked_workers import WorkerPool, can_fork
 from .nutpie_sampler import Chain, NutpieOptions, NutpieSampler, Parts
-from .starts import LOW_RANK_UP_TO, start_of_chain
 
 #: Seconds per gradient above which threads pay. Chains with cheaper gradients wait longer for the
 #: interpreter's lock than they gain.

@@ -23,9 +23,9 @@ from ..base import Inference, divergences, finish
 from ..checkpoint import Checkpoint
 from ..options import Acceptance, Count, OneOf
 from ..progress import bar
+from .chain_starts import start_of_chain
 from .nutpie_chains import run_nutpie
 from .nutpie_sampler import NutpieOptions
-from .starts import start_of_chain
 
 #: The metrics of each engine, its default first.
 METRICS = {

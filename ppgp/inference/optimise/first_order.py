@@ -16,7 +16,7 @@ from ...target.capabilities import Reselects
 from ...target.target import Target
 from ..base import draw_batch
 from ..progress import bar
-from .early_stopping import EarlyStopping
+from .held_out_rows import EarlyStopping
 from .schedules import scheduled
 from .search import SearchOptions, SearchResult
 

@@ -16,9 +16,9 @@ from ...target.target import Target
 from ..base import Inference, at_the_mode, finish, starting_point
 from ..options import Count
 from .joint_mode import JOINT_MODE, found_jointly
-from .lbfgs import find_mode
-from .multistart import best_of, number_of_starts
+from .scipy_search import find_mode
 from .search import SearchResult
+from .search_starts import best_of, number_of_starts
 
 #: How far along a ridge the density is evaluated, in its own units.
 DOUBLINGS = tuple(2.0**i for i in range(40))

@@ -18,14 +18,14 @@ from ...target.capabilities import WarmStart
 from ...target.target import Target
 from ..base import Inference, at_the_mode, check_batch, finish, starting_point
 from ..options import Count, OneOf, Positive, Share
-from .early_stopping import STOPPABLE, EarlyStopping, overfitting_notes
 from .first_order import adam, gd, sgd
+from .held_out_rows import STOPPABLE, EarlyStopping, overfitting_notes
+from .irls import irls
 from .joint_mode import JOINT_MODE, found_jointly
-from .lbfgs import scipy_search
-from .multistart import NEAR, best_of, number_of_starts, scattered
-from .newton import irls
 from .schedules import SCHEDULES
+from .scipy_search import scipy_search
 from .search import SearchOptions, SearchResult
+from .search_starts import NEAR, best_of, number_of_starts, scattered
 
 SUBSET_STEPS = 30
 SEARCHES: dict[str, Callable[..., SearchResult]] = {

@@ -22,9 +22,9 @@ from ...target.target import Target
 from ..base import Inference, draw_batch, finish, starting_point
 from ..interrupts import whole
 from ..optimise.first_order import dropout_seed, with_dropout
-from ..optimise.lbfgs import find_mode
 from ..optimise.map import MAP
 from ..optimise.schedules import site_rates
+from ..optimise.scipy_search import find_mode
 from .svi_options import SVIOptions
 from .training_loop import Training, train
 

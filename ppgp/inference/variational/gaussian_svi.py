@@ -13,7 +13,7 @@ from ..base import Inference, draw_batch, finish, starting_point
 from ..checkpoint import Checkpoint
 from .deterministic import fit_guide, linear_response
 from .gaussian_guide import GaussianGuide
-from .initialisation import START_SCALE, initial_gaussian
+from .guide_start import START_SCALE, initial_gaussian
 from .pathfinder import log_densities
 from .svi_options import SVIOptions
 from .training_loop import train

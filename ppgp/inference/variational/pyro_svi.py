@@ -20,8 +20,8 @@ from ...posterior.posterior import Posterior
 from ...target.checks import check_flat
 from ...target.target import Target
 from ..base import Inference, draw_batch, from_draws
-from .gaussian_baseline import below_a_gaussian
-from .initialisation import START_SCALE
+from .check_against_gaussian import below_a_gaussian
+from .guide_start import START_SCALE
 from .svi_options import SVIOptions
 from .training_loop import train
 

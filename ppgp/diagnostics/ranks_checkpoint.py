@@ -10,7 +10,7 @@ from .. import files
 from ..errors import StorageError, StorageWarning
 
 
-class SimulatedRanks:
+class RanksCheckpoint:
     """The ranks of finished simulations in a file of JSON lines.
 
     The first line holds the fingerprint of the call. Without a path, nothing is stored.

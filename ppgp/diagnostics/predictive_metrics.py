@@ -22,7 +22,7 @@ from . import metrics
 
 
 @dataclass(frozen=True, eq=False)
-class PredictiveFigures:
+class PredictiveMetrics:
     """Figures of one posterior on the test rows.
 
     Attributes:
@@ -36,13 +36,13 @@ class PredictiveFigures:
     region: Region | None
 
 
-def predictive_figures(
+def predictive_metrics(
     posterior: Posterior,
     test: Dataset,
     calibration: Dataset | None,
     level: float,
     score: Score | None,
-) -> PredictiveFigures:
+) -> PredictiveMetrics:
     """Compute the figures of one posterior on the test rows.
 
     One call predicts both tables, as most of its cost does not depend on the number of rows.
@@ -71,7 +71,7 @@ def predictive_figures(
         figures["coverage"] = metrics.coverage(own, test.y)
         figures["width"] = metrics.mean_width(own)
     if calibration is None:
-        return PredictiveFigures(figures, prediction, None)
+        return PredictiveMetrics(figures, prediction, None)
     if not score:
         score = LAC() if classes else Normalized()
     with silenced(DataWarning):  # ``compare`` warns once, for all posteriors
@@ -79,7 +79,7 @@ def predictive_figures(
     region = calibrator(prediction, level=level)
     figures["conformal_coverage"] = metrics.coverage(region, test.y)
     figures["conformal_width"] = metrics.mean_width(region)
-    return PredictiveFigures(figures, prediction, region)
+    return PredictiveMetrics(figures, prediction, region)
 
 
 def predicted(posterior: Posterior, parts: list[Dataset]) -> Prediction:
@@ -120,7 +120,7 @@ def not_exchangeable(test: Dataset, calibration: Dataset) -> str | None:
     return None
 
 
-def with_heuristic(figures: PredictiveFigures, reason: str | None) -> PredictiveFigures:
+def with_heuristic(figures: PredictiveMetrics, reason: str | None) -> PredictiveMetrics:
     """Return the figures, the guarantee of their sets replaced by the reason against it."""
     if reason is None or figures.region is None:
         return figures

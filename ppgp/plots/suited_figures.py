@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from ..posterior.convergence import scalars
 from ..posterior.posterior import Posterior
-from . import chains, checks, latents
+from . import chains, checks, sites
 
 
 def suited(posterior: Posterior, reference: Posterior | None = None) -> dict[str, Figure]:
@@ -43,6 +43,6 @@ def suited(posterior: Posterior, reference: Posterior | None = None) -> dict[str
         if name == how:
             name = f"{name} (reference)"
         several = {name: reference, **several}
-    figures["marginals"] = latents.marginals(several)
+    figures["marginals"] = sites.marginals(several)
     figures["predictive_check"] = checks.predictive_check(posterior)
     return figures

@@ -12,7 +12,7 @@ from ...errors import NumericalError
 from ...target.target import Target
 from .deterministic import fit_guide
 from .gaussian_guide import GaussianGuide
-from .initialisation import initial_gaussian
+from .guide_start import initial_gaussian
 from .pathfinder import log_densities
 
 STEPS = 50  # along the natural gradient; a dozen suffice if the posterior is near a Gaussian

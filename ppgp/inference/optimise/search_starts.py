@@ -12,7 +12,7 @@ from ...numerics.seeding import seeded
 from ...target.handlers import Run, mapping, quietly
 from ...target.target import Target
 from .search import SearchResult
-from .vague import WIDE, improper, log_spread, vague_sites
+from .vague_priors import WIDE, improper, log_spread, vague_sites
 
 #: Searches by default. All of them miss an end that one search in three reaches in 4 % of fits.
 SEVERAL = 8

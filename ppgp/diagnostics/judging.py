@@ -16,8 +16,8 @@ from torch import Tensor
 
 from ..posterior import convergence
 from ..posterior.posterior import Posterior
-from .references import Side, comparable
-from .samples import Sample, projected
+from .choice_of_reference import Side, comparable
+from .scalar_samples import Sample, projected
 from .verdicts import REJECTED, UNJUDGED, Difference, LogDensity, worst
 
 __all__ = ["Verdict", "judge"]

@@ -13,7 +13,7 @@ LIMIT = 2**29  # bytes kept per fit
 SHARE = 0.1  # of the available memory that one result may take
 
 
-class Kept:
+class ResultCache:
     """A small store of tensors that are expensive to compute.
 
     A copy and a pickle of it are empty, so that they cost nothing.
@@ -44,7 +44,7 @@ class Kept:
         return result
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Kept, (self.limit,)
+        return ResultCache, (self.limit,)
 
 
 def version_of(tensors: Mapping[str, Tensor]) -> Hashable:

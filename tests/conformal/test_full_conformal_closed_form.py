@@ -16,7 +16,7 @@ from ppgp.conformal import (
     leave_one_out_parts,
     leave_one_out_parts_low_rank,
 )
-from ppgp.conformal.leave_one_out_gp import LeaveOneOutParts
+from ppgp.conformal.full_conformal_closed_form import LeaveOneOutParts
 from ppgp.posterior.region import exact_level
 
 

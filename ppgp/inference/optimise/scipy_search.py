@@ -12,8 +12,8 @@ from torch import Tensor
 from ...numerics.threads import blas_on_one_thread
 from ...target.target import Target
 from ..progress import bar
-from .early_stopping import EarlyStopping
-from .newton import irls
+from .held_out_rows import EarlyStopping
+from .irls import irls
 from .search import SearchOptions, SearchResult
 
 

@@ -14,7 +14,7 @@ from ..data.dataset import Dataset
 from ..posterior import convergence
 from ..posterior.posterior import Posterior
 from ..posterior.summary import cut_short
-from .samples import Sample
+from .scalar_samples import Sample
 from .verdicts import CUT_SHORT
 
 
