@@ -87,10 +87,11 @@ class Deep(Kernel):
         own: dict[str, Site | Param] = {}
         for name, value in parameters.items():
             if self.prior is None:
-                own[name] = Param(value, trained=not self.frozen)
+                own[name] = Param(value, trained=not self.frozen, of_network=True)
             else:
                 own[name] = Site(site(name, self.prior).prior, tuple(value.shape), start=value)
-        own |= {name: Param(value, trained=False) for name, value in buffers.items()}
+        for name, value in buffers.items():
+            own[name] = Param(value, trained=False, of_network=True)
         return {**prefixed(NETWORK, own), **inner}
 
     def uncertain_level(self) -> bool:

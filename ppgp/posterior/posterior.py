@@ -245,8 +245,8 @@ class Posterior:
     def log_likelihood(self) -> Tensor | dict[str, Tensor]:
         """Return log p(y_i | draw) pointwise, [chain, draw, n], in the units of the data.
 
-        Draws are evaluated in chunks of at most ``chunks.MEMORY_BUDGET`` bytes. For a joint
-        likelihood (an exact GP) it is log p(y_i | the other rows, draw), the closed-form
+        Draws are evaluated in chunks of at most ``numerics.batching.MEMORY_BUDGET`` bytes. For a
+        joint likelihood (an exact GP) it is log p(y_i | the other rows, draw), the closed-form
         leave-one-out density. A program with several observed sites gives
         ``{site: [chain, draw, n]}``.
         """

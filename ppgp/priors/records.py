@@ -130,6 +130,13 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
+def check_numbers(value: object, what: str) -> None:
+    """Raise SettingError unless ``value`` is a finite number, or a tuple of them."""
+    if not all(map(is_number, entries(value))):
+        do = "write float(...), or a tuple with one number per entry"
+        raise SettingError(f"a prior or a finite number for {what}", repr(value), do)
+
+
 def tensor_of(values: Number, like: Tensor) -> Tensor:
     """Return numbers as a tensor [] or [entries], with the dtype and device of ``like``."""
     if isinstance(values, tuple):

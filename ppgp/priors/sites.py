@@ -18,9 +18,9 @@ from .records import (
     Prior,
     PriorLike,
     bare,
+    check_numbers,
     entries,
     field_values,
-    is_number,
     tensor_of,
 )
 
@@ -72,12 +72,14 @@ class Param:
         trained: Whether it is optimised. If not (buffers of a network), it is named and stored
             like the others, and gets no gradient.
         constraint: The support.
+        of_network: Whether it belongs to a neural network.
         fixed: True: it has no prior and is not drawn.
     """
 
     value: Tensor = field(repr=False, compare=False)
     trained: bool = True
     constraint: constraints.Constraint = field(default=constraints.real, repr=False, compare=False)
+    of_network: bool = False
     fixed = True
 
     @property
@@ -110,13 +112,12 @@ def site(
         if positive and not prior.positive and not isinstance(bare(prior), Flat):
             do = "use LogNormal, Gamma, HalfNormal or Flat"
             raise SettingError(f"a prior on positive numbers for {name}", repr(prior), do)
-    elif not all(map(is_number, entries(prior))):
-        do = "write float(...), or a tuple with one number per entry"
-        raise SettingError(f"a prior or a finite number for {name}", repr(prior), do)
-    elif positive and any(v < 0 or (v == 0 and not zero) for v in entries(prior)):
+        return Site(prior, shape, positive)
+    check_numbers(prior, name)
+    if positive and any(v < 0 or (v == 0 and not zero) for v in entries(prior)):
         do = "fix it above 0, or give it a prior"
         raise SettingError(f"a positive number for {name}", repr(prior), do)
-    elif isinstance(prior, tuple) and (not shape or len(prior) != shape[-1]):
+    if isinstance(prior, tuple) and (not shape or len(prior) != shape[-1]):
         _refuse_length(name, prior, shape)
     return Site(prior, shape, positive)
 

@@ -27,7 +27,8 @@ from .records import (
     PriorLike,
     StudentT,
     Uniform,
-    is_number,
+    check_numbers,
+    entries,
 )
 
 
@@ -67,20 +68,13 @@ def moved(
         if any(math.isinf(f) or f == 0 for f in entries(factor)):
             raise _out_of_range(prior, what)
         return _transformed(given, factor, shift, what)
-    if not all(map(is_number, given if isinstance(given, tuple) else (given,))):
-        do = "write float(...), or a tuple with one number per entry"
-        raise SettingError(f"a prior or a finite number for {what}", repr(given), do)
+    check_numbers(given, what)
     number = affine(given, factor, shift)
     overflow = any(math.isinf(v) for v in entries(number))
     underflow = any(entries(given)) and shift == 0.0 and not any(entries(number))
     if overflow or underflow:
         raise _out_of_range(prior, what)
     return number
-
-
-def entries(value: Number) -> tuple[float, ...]:
-    """Return the numbers as a tuple."""
-    return value if isinstance(value, tuple) else (value,)
 
 
 def _out_of_range(prior: PriorLike, what: str) -> SettingError:

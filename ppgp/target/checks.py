@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from ..numerics.process_locks import silenced
 from ..numerics.seeding import seeded
 from .density import Density
 from .handlers import Run, is_deterministic, quietly, site_log_prob
+from .layout import Slice
 
 PLACES = 5  # draws of the prior at which validation is tried
 LONGEST = 300  # characters of a message of Pyro's
@@ -52,9 +53,14 @@ def check_program(density: Density, run: Run) -> tuple[str | None, str | None]:
     return validated(density.program), randomness(run, density, z)
 
 
-def check_flat(target: Any, instead: str) -> None:
-    """Raise NotApplicable for angles, which Pyro's own methods treat as real numbers."""
-    angle = next((name for name, s in target.slices.items() if s.circular), None)
+def check_flat(slices: Mapping[str, Slice], instead: str) -> None:
+    """Raise NotApplicable for angles, which Pyro's own methods treat as real numbers.
+
+    Args:
+        slices: ``{site: Slice}``, those of a Target.
+        instead: the option that the message advises.
+    """
+    angle = next((name for name, s in slices.items() if s.circular), None)
     if angle is not None:
         raise NotApplicable("sites that are no angles", f"the angle {angle!r}", f"use {instead}")
 

@@ -5,6 +5,7 @@ Where a gradient takes microseconds, threads would wait for one another's interp
 
 from __future__ import annotations
 
+import builtins
 import multiprocessing
 import os
 import signal
@@ -189,8 +190,9 @@ def _portable(error: BaseException) -> BaseException:
 
     This library's own errors can be pickled, and so can built-in ones with plain arguments.
     """
-    builtin = type(error).__module__ == "builtins"
+    kind = type(error)
+    builtin = getattr(builtins, kind.__name__, None) is kind
     plain = builtin and all(isinstance(a, str | int | float) for a in error.args)
     if isinstance(error, PpgpError) or plain:
         return error
-    return RuntimeError(f"{type(error).__name__}: {error}")
+    return RuntimeError(f"{kind.__name__}: {error}")

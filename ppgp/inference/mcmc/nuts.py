@@ -133,7 +133,7 @@ def _pyro(
     how: NUTS, target: Target, seed: int, progress: bool, init: Any, started: float
 ) -> Posterior:
     """Run Pyro's NUTS on the program, one chain after the other."""
-    check_flat(target, "engine='nutpie'")
+    check_flat(target.slices, "engine='nutpie'")
     data = target.data
     args: tuple[Any, ...] = ()
     if isinstance(data, Dataset):

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ...data.dataset import Dataset
 from ...errors import NotApplicable, SettingError, counted
+from ...priors import Param
 from ...target.target import Target
 from ..base import Inference, finish
 from .search import SearchOptions
@@ -115,17 +116,18 @@ def overfitting_notes(optimizer: str, held_out: bool, target: Target) -> list[st
 
     Dropout (in the steps of sgd and Adam) and held-out rows both count as a safeguard.
     """
+    if held_out or optimizer in ("adam", "sgd") or not isinstance(target.data, Dataset):
+        return []
+    sites, rows = target.model.sites(target.data.d), target.data.n
+    networks = [name for name, s in sites.items() if isinstance(s, Param) and s.of_network]
     weights = sum(
-        s.stop - s.start
-        for name, s in target.slices.items()
-        if s.param and ".network." in f".{name}"
+        s.stop - s.start for name, s in target.slices.items() if s.param and name in networks
     )
-    rows = target.data.n if isinstance(target.data, Dataset) else math.inf
-    if held_out or optimizer in ("adam", "sgd") or weights <= rows:
+    if weights <= rows:
         return []
     fitted = f"{optimizer} has fitted {counted(weights, 'weight')} of a network"
     return [
-        f"{fitted} to {counted(int(rows), 'row')}, and the marginal likelihood does not guard "
+        f"{fitted} to {counted(rows, 'row')}, and the marginal likelihood does not guard "
         "against overfitting by so many: pass hold_out=0.1, or use MAP('adam') with dropout, "
         "or Deep(..., frozen=True), and see ppgp.check_network"
     ]

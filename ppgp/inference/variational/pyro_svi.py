@@ -56,7 +56,7 @@ def fit_pyro_guide(
     Raises:
         NotApplicable: for a site that is an angle.
     """
-    check_flat(target, "guide='normal' or 'multivariate_normal'")
+    check_flat(target.slices, "guide='normal' or 'multivariate_normal'")
     program, data = target.model.model, target.data
     like = torch.zeros((), dtype=torch.get_default_dtype())
     if isinstance(data, Dataset):
