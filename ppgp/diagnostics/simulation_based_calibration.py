@@ -30,7 +30,6 @@ from ..numerics.processes import Spawned, end_with_parent, kill_all, without_int
 from ..numerics.seeding import seeded
 from ..posterior.convergence import ess, scalars
 from .prior_simulations import OfModel, OfProgram
-from .ranks_checkpoint import RanksCheckpoint
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -217,10 +216,11 @@ def sbc(
     source = _source(model, X, (n, d), seed, arguments)
     with seeded(seed), pyro.get_param_store().scope():
         source.check()
-    stored = RanksCheckpoint(checkpoint, fingerprint(source, how, seed))
+    header = {"sbc": fingerprint(source, how, seed)}
+    log = files.JsonLines(checkpoint, header, "a checkpoint of this call")
     interrupted = False
-    with files.locked(checkpoint):
-        ranks = stored.read()
+    with log.held():
+        ranks = _ranks_in(log)
         missing = [i for i in range(simulations) if i not in ranks]
         results = _results(source, how, seed, missing, workers)
         title = f"SBC of {type(how).__name__}"
@@ -228,11 +228,11 @@ def sbc(
             with bar(title, simulations, progress) as update, closing(results):
                 for i, own in results:
                     ranks[i] = own
-                    stored.add(i, own)
+                    log.save({"i": i, "ranks": own})
                     update(len(ranks))
         except KeyboardInterrupt:
             interrupted = True
-        stored.finish()
+        log.finish()
     done = [i for i in range(simulations) if i in ranks]
     if len(done) < FEWEST:
         raise KeyboardInterrupt(f"stopped after {len(done)} of {simulations} simulations")
@@ -244,6 +244,11 @@ def sbc(
         warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
     columns = {name: np.array([ranks[i][name] for i in done]) for name in ranks[done[0]]}
     return SBC(columns, RANKS, level, interrupted)
+
+
+def _ranks_in(log: files.JsonLines) -> dict[int, dict[str, int]]:
+    """Return {simulation: {scalar: rank}} from a log; a simulation without a line runs again."""
+    return {int(record["i"]): dict(record["ranks"]) for record in log.read("i", "ranks")}
 
 
 def _source(

@@ -30,7 +30,7 @@ from ..models import LinearRegression, SoftmaxRegression
 from ..numerics.process_locks import silenced
 from ..posterior.posterior import Posterior
 from ..priors import Flat
-from .saved_rows import append_rows, start_rows
+from .saved_rows import start_rows
 
 FEATURES = {"sepals": [0, 1], "petals": [2, 3]}
 SPLITS = 5
@@ -76,7 +76,7 @@ def run(out: Path, *, seed: int = 0, quick: bool = False) -> list[dict[str, Any]
     seeds = range(seed, seed + SPLITS)
     if quick:
         seeds = seeds[:1]
-    start_rows(out)
+    log = start_rows(out)
     rows: list[dict[str, Any]] = []
     drawn: Posterior | None = None
     for features, columns in FEATURES.items():
@@ -95,7 +95,7 @@ def run(out: Path, *, seed: int = 0, quick: bool = False) -> list[dict[str, Any]
                 if name == "nuts":
                     drawn = posterior
         new = [_row(features, name, of_splits) for name, of_splits in scores.items()]
-        append_rows(out, *new)
+        log.append(*new)
         rows += new
     assert drawn is not None
     figure = plots.decision(drawn, title="softmax regression by NUTS")

@@ -38,7 +38,7 @@ from ..numerics.process_locks import silenced
 from ..posterior.posterior import Posterior
 from .animations import bands_before_and_after, points_coming
 from .heteroscedastic_data import dots, table, uneven
-from .saved_rows import append_rows, start_rows
+from .saved_rows import start_rows
 
 SETS = ("concrete", "power")
 LEVELS = (0.9, 0.95)
@@ -81,7 +81,7 @@ def run(
     seeds = range(seed, seed + SPLITS)
     if quick:
         seeds = seeds[:1]
-    start_rows(out)
+    log = start_rows(out)
     rows: list[dict[str, Any]] = []
     shown: dict[str, Posterior] = {}
     for name, given in [("uneven", None), *tables.items()]:
@@ -96,7 +96,7 @@ def run(
                 if given is None and each == seed:
                     shown[model] = posterior
         new = [_row(name, model, level, each) for (model, level), each in figures.items()]
-        append_rows(out, *new)
+        log.append(*new)
         rows += new
     write_figure(out / "ne-gp.png", dots(rows), dpi=120)
     points_coming(out / "points.gif", seed, quick)

@@ -38,7 +38,7 @@ from ..plots.common import COLOURS, panels
 from ..posterior.region import Region
 from .olivetti_data import PROTOCOLS, SCALE, Parts, parts, photographs, turned
 from .olivetti_models import QUICK, Budget, Fitters, Predictor
-from .saved_rows import append_rows, start_rows
+from .saved_rows import start_rows
 
 LEVEL = 0.95
 CONFIDENCE = 0.99  # of the range in which calibrated coverage lies
@@ -71,7 +71,7 @@ def run(
     """
     images, angles = turned(photographs(data_dir, quick), seed)
     rows: list[dict[str, Any]] = []
-    start_rows(out)
+    log = start_rows(out)
     for protocol in PROTOCOLS:
         data = parts(protocol, images, angles, seed + 1)
         fitters = Fitters(data.train, seed, QUICK if quick else Budget())
@@ -82,7 +82,7 @@ def run(
             row, bands[name] = _evaluate(name.split()[0], how, protocol, predictor, data)
             row["seconds"] = time.perf_counter() - started
             rows.append(row)
-            append_rows(out, row)
+            log.append(row)
         figure = _figure(bands, data.test.y * SCALE, protocol)
         write_figure(out / f"olivetti-{protocol}.png", figure, dpi=110)
     return rows

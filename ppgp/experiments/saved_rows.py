@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
-from ..files import append
-
-NAME = "rows.jsonl"
+from ..files import JsonLines
 
 
-def start_rows(out: Path) -> None:
-    """Make the folder and remove the rows of an earlier run."""
-    out.mkdir(parents=True, exist_ok=True)
-    (out / NAME).unlink(missing_ok=True)
-
-
-def append_rows(out: Path, *rows: dict[str, Any]) -> None:
-    """Append one line of JSON per row."""
-    append(out / NAME, "".join(json.dumps(row) + "\n" for row in rows))
+def start_rows(out: Path) -> JsonLines:
+    """Return the log ``rows.jsonl`` of a folder, without the rows of an earlier run."""
+    log = JsonLines(out / "rows.jsonl")
+    log.clear()
+    return log

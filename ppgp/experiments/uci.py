@@ -16,11 +16,9 @@ without bound. The NLL of wine therefore measures the repeats, and its RMSE the 
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,7 @@ from ..data.dataset import Dataset
 from ..diagnostics import metrics
 from ..diagnostics.leave_one_out import stacking_weights
 from ..errors import PpgpWarning, SettingError, UnknownName
-from ..files import append
+from ..files import JsonLines
 from ..inference import MAP, SVI
 from ..inference.fitting import fit
 from ..inference.interrupts import whole
@@ -72,6 +70,7 @@ PUBLISHED: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
     "wine": ((0.63, 0.95), (0.62, 0.93)),
     "yacht": ((0.66, 0.77), (0.67, 1.25)),
 }
+IDENTITY = ("set", "model", "split", "seed", "quick")  # of a split in ``splits.jsonl``
 FILES = (
     "one NAME.npz per set, with X [n, d], y [n], n, splits, and test_mask = np.packbits of a bool "
     "[splits, n], in DIR or DIR/uci"
@@ -120,6 +119,7 @@ def run(
     """Fit the models on the published splits.
 
     Each complete split is a line of ``splits.jsonl``; a run that was stopped resumes from there.
+    Several runs may share the file.
 
     Args:
         out: Folder of ``splits.jsonl``.
@@ -149,8 +149,8 @@ def run(
         )
     if quick:
         splits = "1"
-    log = out / "splits.jsonl"
-    known = {_key(record): record for record in _complete_lines(log)}
+    log = JsonLines(out / "splits.jsonl")
+    known = {_key(record): record for record in log.read(*IDENTITY)}
     rows = []
     for name in (part.strip() for part in sets.split(",")):
         path = _file(Path(data_dir), name)
@@ -162,7 +162,7 @@ def run(
                     record: dict[str, Any] = {"set": name, "model": model, "split": number}
                     record |= {"n": train.n + test.n, "seed": seed, "quick": quick}
                     record |= _evaluate(RECIPES[model](train.n), train, test, seed, quick)
-                    append(log, json.dumps(record) + "\n")
+                    log.append(record)
                     known[key] = record
                 records.append(known[key])
             rows.append(_row(name, model, records))
@@ -171,17 +171,7 @@ def run(
 
 def _key(record: dict[str, Any]) -> tuple[Any, ...]:
     """Return what identifies a split in ``splits.jsonl``."""
-    return tuple(record[name] for name in ("set", "model", "split", "seed", "quick"))
-
-
-def _complete_lines(log: Path) -> list[dict[str, Any]]:
-    """Return the records of a file, without the partial line of a killed run."""
-    records = []
-    if log.exists():
-        for line in log.read_text().splitlines():
-            with suppress(json.JSONDecodeError):
-                records.append(json.loads(line))
-    return records
+    return tuple(record[name] for name in IDENTITY)
 
 
 def path_of(folder: Path, name: str) -> Path | None:

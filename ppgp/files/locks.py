@@ -22,18 +22,20 @@ try:
 except ImportError:  # a system without it has no locks, but files are still replaced as a whole
     fcntl = None
 
+PAUSE = 0.005  # seconds between two attempts at a lock
 READS = 20  # of the owner's name in a lock, which it may not have written yet
 _held: set[int] = set()  # descriptors of the locks of this process
 
 
 @contextmanager
-def locked(path: str | Path | None) -> Iterator[None]:
+def locked(path: str | Path | None, patience: float = 0.0) -> Iterator[None]:
     """Hold the lock of a file inside the block.
 
     Where a lock is impossible (a read-only folder), none is held.
 
     Args:
         path: The file; None locks nothing.
+        patience: Seconds to wait for another run that holds the lock.
 
     Raises:
         StorageError: If another run holds the lock; the message has the number of its process.
@@ -41,7 +43,7 @@ def locked(path: str | Path | None) -> Iterator[None]:
     if path is None:
         yield
         return
-    lock, descriptor = _taken(Path(path))
+    lock, descriptor = _taken(Path(path), time.monotonic() + patience)
     try:
         yield
     finally:
@@ -52,7 +54,7 @@ def locked(path: str | Path | None) -> Iterator[None]:
             os.close(descriptor)
 
 
-def _taken(path: Path) -> tuple[Path, int]:
+def _taken(path: Path, deadline: float) -> tuple[Path, int]:
     """Return the lock and its descriptor, which is -1 where a lock is impossible."""
     lock = path
     try:
@@ -60,7 +62,7 @@ def _taken(path: Path) -> tuple[Path, int]:
         lock = beside(target, "lock")
         lock.parent.mkdir(parents=True, exist_ok=True)
         while fcntl is not None:
-            descriptor = _attempt(path, lock)
+            descriptor = _attempt(path, lock, deadline)
             if descriptor is not None:
                 _held.add(descriptor)
                 with suppress(OSError):  # on a full disk the lock does not name its owner
@@ -73,13 +75,20 @@ def _taken(path: Path) -> tuple[Path, int]:
     return lock, -1
 
 
-def _attempt(path: Path, lock: Path) -> int | None:
-    """Return the descriptor of the lock once it is acquired; None if its last owner removed it."""
+def _attempt(path: Path, lock: Path, deadline: float) -> int | None:
+    """Return the descriptor of the lock once it is acquired; None to try again.
+
+    Another attempt is due where the last owner has removed the lock, and before the deadline.
+    """
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         there = os.stat(lock)
     except BlockingIOError:
+        if time.monotonic() < deadline:
+            os.close(descriptor)
+            time.sleep(PAUSE)
+            return None
         owner = _owner(descriptor)
         os.close(descriptor)
         do = "wait for it to end, or choose another path"
