@@ -2,7 +2,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
 
-.PHONY: demo test test-slow lint bench faults notebooks clean
+.PHONY: demo test test-slow lint bench faults notebooks tables clean
 
 demo: .venv/demo
 	$(BIN)/ppgp compare diabetes --target target --models gp,linear --how map,laplace,svi,nuts --level 0.9 --out report/
@@ -27,6 +27,10 @@ faults: .venv/test
 
 notebooks: .venv/test
 	$(BIN)/python -m notebooks.build
+
+tables: .venv/test
+	$(BIN)/python tests/tools/members.py --write
+	$(BIN)/python tests/tools/matrix.py --write
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -12,33 +12,8 @@ from typing import Any
 
 from ..errors import SettingError, UnknownName
 
-#: name -> (module, what it shows)
-EXPERIMENTS: dict[str, tuple[str, str]] = {
-    "iris": (
-        "iris",
-        "three species of iris: least squares on labels beside softmax regression, "
-        "fitted eight ways",
-    ),
-    "latent-intervals": (
-        "latent_intervals",
-        "intervals for y need the noise: coverage with and without it, and after calibration",
-    ),
-    "ne-gp": (
-        "ne_gp",
-        "neural-enhanced Gaussian processes, exact and sparse: coverage and width before and "
-        "after calibration (--data-dir: UCI)",
-    ),
-    "olivetti": (
-        "olivetti",
-        "the angle of a rotated face by six models, under three protocols "
-        "(--data-dir: a local copy)",
-    ),
-    "uci": (
-        "uci",
-        "the UCI regression sets on published splits: exact and sparse GPs beside MC dropout "
-        "and SVGP: needs --data-dir DIR",
-    ),
-}
+#: one module per name, with ``_`` for ``-``
+EXPERIMENTS = ("iris", "latent-intervals", "ne-gp", "olivetti", "uci")
 
 
 def options_of(run: Callable[..., Any], arguments: Sequence[str]) -> dict[str, str]:
@@ -85,4 +60,4 @@ def experiment(name: str) -> Callable[..., list[dict[str, Any]]]:
         raise UnknownName("experiment", name, EXPERIMENTS)
     from ..numerics.libraries import imported  # it takes a second
 
-    return imported(f"{__name__}.{EXPERIMENTS[name][0]}").run
+    return imported(f"{__name__}.{name.replace('-', '_')}").run

@@ -13,6 +13,7 @@ import typer
 from .. import __version__, files
 from ..errors import NotApplicable, PpgpError, SettingError, UnknownName
 from . import recipes as zoo
+from .members import members
 from .output import whole_output
 from .recipe_options import build_models_and_methods, split_names
 from .signals import INTERRUPTED, exit_on_signals
@@ -339,24 +340,27 @@ def reproduce(
 
 @app.command(name="list")
 def list_members() -> None:
-    """List the names of models, methods, scores and experiments."""
-    from ..experiments import EXPERIMENTS
-
-    families = {
+    """List the names of models, methods, scores and experiments, and what recipes consist of."""
+    named = {
         "models": zoo.MODELS,
         "methods (--how)": zoo.HOWS,
         "scores (--scores)": zoo.SCORES,
     }
-    for title, members in families.items():
+    for title, recipes in named.items():
         rows = [
             {"name": name, "recipe": recipe, "what it is": meaning}
-            for name, (recipe, meaning) in members.items()
+            for name, (recipe, meaning) in recipes.items()
         ]
         print_table(rows, title)
-    print_table(
-        [{"name": name, "what it shows": shown} for name, (_, shown) in EXPERIMENTS.items()],
-        "experiments (ppgp reproduce)",
-    )
+    parts = {
+        "kernels": "kernels, in the recipe of a model",
+        "networks": "networks, in Deep(network, kernel)",
+        "likelihoods": "likelihoods, in SVGP(likelihood=)",
+        "experiments": "experiments (ppgp reproduce)",
+    }
+    for family, title in parts.items():
+        calls = members()[family].values()
+        print_table([{"name": call, "what it is": what} for call, what in calls], title)
 
 
 def main() -> None:

@@ -14,11 +14,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..errors import SettingError, UnknownName, an
+from .members import named_recipes
 
 __all__ = ["HOWS", "MODELS", "SCORES", "build_how", "build_model", "build_score", "changed"]
 
-#: name -> (recipe, what it is)
-MODELS: dict[str, tuple[str, str]] = {
+#: recipes with names of their own -> (recipe, what it is; "": what its class is)
+OWN_MODELS = {
     "gp": ("GP(ARD(RBF()))", "exact Gaussian process, one lengthscale per column"),
     "sgpr": (
         "SGPR(ARD(RBF()))",
@@ -44,49 +45,30 @@ MODELS: dict[str, tuple[str, str]] = {
         "SVGP(Deep(MLP((64, 64), 32, dropout=0.1), RBF()))",
         "the same, sparse and in mini-batches",
     ),
-    "kriging": ("Kriging()", "ordinary kriging, exponential variogram; no standardisation"),
-    "linear": ("LinearRegression()", "Bayesian linear regression, unknown noise"),
-    "logistic": ("LogisticRegression()", "Bayesian logistic regression, two classes"),
-    "mixture": (
-        "GaussianMixture()",
-        "a mixture of normal distributions of y; the inputs are not used",
-    ),
-    "softmax": ("SoftmaxRegression()", "Bayesian softmax regression, any number of classes"),
+    "linear": ("LinearRegression()", ""),
+    "logistic": ("LogisticRegression()", ""),
+    "mixture": ("GaussianMixture()", ""),
+    "softmax": ("SoftmaxRegression()", ""),
 }
-
-HOWS: dict[str, tuple[str, str]] = {
-    "map": ("MAP()", "the mode, by L-BFGS"),
-    "laplace": ("Laplace()", "a Gaussian at the mode of the unconstrained density"),
-    "svi": ("SVI()", "a full-covariance Gaussian guide, or the model's own"),
+OWN_HOWS = {
     "newton": (
         "MAP('newton')",
         "the mode, by Newton's method (IRLS if the model has a curvature formula)",
     ),
-    "exact": ("Exact()", "the posterior in closed form, where the model has one"),
-    "gibbs": ("Gibbs()", "Gibbs sampling, where the model has conditionals"),
-    "ensemble": ("Ensemble()", "MAP from five starts"),
-    "metropolis": ("MetropolisHastings()", "random-walk Metropolis, without gradients"),
-    "sgld": ("SGLD()", "stochastic gradient Langevin dynamics"),
-    "sghmc": ("SGHMC()", "the same with momentum"),
-    "hmc": ("HMC(draws=500, warmup=500)", "Hamiltonian Monte Carlo, four chains in parallel"),
+    "metropolis": ("MetropolisHastings()", ""),
+    "hmc": ("HMC(draws=500, warmup=500)", ""),
     "dvi": (
         "SVI(method='deterministic')",
-        "the same guide by natural gradients over fixed draws: no noise, few steps",
+        "a Gaussian guide by natural gradients over fixed draws: no noise, few steps",
     ),
-    "nuts": ("NUTS(draws=500, warmup=500)", "the No-U-Turn sampler, four chains"),
+    "nuts": ("NUTS(draws=500, warmup=500)", ""),
 }
+OWN_SCORES = {"signed": ("Signed(normalized=True)", "")}
 
-SCORES: dict[str, tuple[str, str]] = {
-    "absolute": ("Absolute()", "one width for all rows"),
-    "normalized": ("Normalized()", "in units of the predictive sd"),
-    "signed": ("Signed(normalized=True)", "one threshold per side"),
-    "quantile": ("Quantile()", "the predictive quantiles, shifted (CQR)"),
-    "pit": ("PIT()", "a central interval of the predictive CDF"),
-    "density": ("Density()", "where the predictive density is highest"),
-    "lac": ("LAC()", "labels by probability: the smallest sets"),
-    "aps": ("APS()", "labels by cumulative probability: adaptive sets"),
-    "raps": ("RAPS()", "APS with a penalty on large sets"),
-}
+#: name -> (recipe, what it is)
+MODELS = named_recipes("models", OWN_MODELS)
+HOWS = named_recipes("methods", OWN_HOWS)
+SCORES = named_recipes("scores", OWN_SCORES)
 
 
 def build_model(name_or_recipe: str) -> Any:

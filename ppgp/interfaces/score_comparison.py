@@ -16,9 +16,6 @@ from .posterior_tables import inputs_for, targets_for
 
 __all__ = ["ScoreComparison"]
 
-SCORES_OF_CLASSES = ("lac", "aps", "raps")
-SCORES_OF_NUMBERS = ("absolute", "normalized", "signed", "quantile", "pit", "density")
-
 
 class ScoreComparison:
     """Predictions and targets of the two halves of a table.
@@ -69,15 +66,14 @@ class ScoreComparison:
         For regression the first record is the interval of the predictive distribution itself.
 
         Args:
-            scores: Names or recipes of scores; the usual ones if empty.
+            scores: Names or recipes of scores; if empty, all names of scores for such a target.
             level: Level of the sets, in (0, 1).
         """
         rows = []
-        default = SCORES_OF_CLASSES
         if not self._classes:
             rows.append(self._uncalibrated(level))
-            default = SCORES_OF_NUMBERS
-        return rows + [self._calibrated(recipe, level) for recipe in scores or default]
+        suited = [name for name in zoo.SCORES if self._test.kind in zoo.build_score(name).kinds]
+        return rows + [self._calibrated(recipe, level) for recipe in scores or suited]
 
     def _uncalibrated(self, level: float) -> dict[str, Any]:
         """Return the record of the intervals of the predictive distribution itself."""

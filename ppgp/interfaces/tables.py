@@ -18,7 +18,7 @@ HIDDEN = (
     "n_test",
 )
 WHERE_TRUE = ("interrupted",)  # columns that are left out if every entry is False
-PIPE_WIDTH = 160  # characters, at least, where the output is no terminal
+PIPE_WIDTH = 200  # characters, at least, where the output is no terminal
 
 
 def print_table(rows: list[dict[str, Any]], title: str) -> None:
@@ -29,10 +29,11 @@ def print_table(rows: list[dict[str, Any]], title: str) -> None:
         title: Title above the table.
     """
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     rows = [_with_errors(row) for row in rows]
-    table = Table(title=title, title_justify="left")
+    table = Table(title=escape(title), title_justify="left")
     columns = [column for column in rows[0] if _is_shown(column, rows)]
     for column in columns:
         heading = column.replace("conformal_", "conf. ").replace("_", " ")
@@ -41,7 +42,7 @@ def print_table(rows: list[dict[str, Any]], title: str) -> None:
         else:
             table.add_column(heading, justify="right")
     for row in rows:
-        table.add_row(*[_cell(row[column]) for column in columns])
+        table.add_row(*[escape(_cell(row[column])) for column in columns])
     console = Console()
     if not console.is_terminal:
         console = Console(width=max(console.width, PIPE_WIDTH))

@@ -100,7 +100,7 @@ def test_a_quick_run_gives_flat_rows(
         assert all(
             value is None or isinstance(value, str | int | float | bool) for value in row.values()
         )
-    module = importlib.import_module(f"ppgp.experiments.{EXPERIMENTS[name][0]}")
+    module = importlib.import_module(run.__module__)
     assert any(str(year) in (module.__doc__ or "") for year in range(1900, 2030))
 
 

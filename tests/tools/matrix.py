@@ -1,6 +1,7 @@
 """The table of the README that shows which model has which capability.
 
-``python tests/tools/matrix.py`` prints it, and with ``--write`` replaces the one in the README.
+``python tests/tools/matrix.py`` prints it, and with ``--write`` replaces the one in the README
+(``make tables``).
 """
 
 from __future__ import annotations

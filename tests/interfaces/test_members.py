@@ -1,0 +1,83 @@
+"""What ``ppgp list`` and the README show is what the families consist of."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from ppgp.interfaces import recipes as zoo
+from ppgp.interfaces.members import FILE, members
+
+LIST = """
+import sys
+from ppgp.interfaces import cli
+cli.app(["list"], standalone_mode=False)
+heavy = {"torch", "pyro", "pandas", "scipy", "sklearn"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+    try:
+        import members as tool
+    finally:
+        sys.path.pop(0)
+    return tool
+
+
+def test_the_file_is_that_of_the_classes(tool: ModuleType) -> None:
+    """``make tables`` updates it."""
+    assert FILE.read_text(encoding="utf-8") == tool.stored()
+
+
+def test_the_readme_has_the_tables_of_the_classes(tool: ModuleType) -> None:
+    """``make tables`` updates them."""
+    assert tool.in_readme(tool.README.read_text()) == tool.tables()
+
+
+def test_every_member_has_a_sentence() -> None:
+    for family, entries in members().items():
+        assert entries, family
+        for name, member in entries.items():
+            assert len(member.summary) > 5, name
+
+
+def test_list_prints_every_member_and_does_not_import_torch() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LIST], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    named = [*zoo.MODELS.items(), *zoo.HOWS.items(), *zoo.SCORES.items()]
+    recipes = [part for name, (recipe, meaning) in named for part in (name, recipe, meaning)]
+    parts = ("kernels", "networks", "likelihoods", "experiments")
+    shown = [text for family in parts for member in members()[family].values() for text in member]
+    for text in (*recipes, *shown):
+        assert f" {text} " in done.stdout, text
+
+
+@pytest.mark.parametrize("family", ["models", "methods", "scores"])
+def test_every_member_that_needs_no_argument_has_a_name(family: str) -> None:
+    named = {"models": zoo.MODELS, "methods": zoo.HOWS, "scores": zoo.SCORES}[family]
+    classes = {recipe.partition("(")[0] for recipe, _ in named.values()}
+    assert classes == {
+        kind for kind, member in members()[family].items() if member.call.endswith("()")
+    }
+
+
+def test_a_new_member_is_named_as_its_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ppgp.interfaces import members as module
+
+    of_two = {"New": module.Member("New()", "new"), "Needy": module.Member("Needy(f)", "needs f")}
+    monkeypatch.setattr(module, "members", lambda: {"models": of_two})
+    assert module.named_recipes("models", {}) == {"new": ("New()", "new")}
+    own = {"short": ("New()", ""), "long": ("New(2)", "of two")}
+    assert module.named_recipes("models", own) == {
+        "short": ("New()", "new"),
+        "long": ("New(2)", "of two"),
+    }
