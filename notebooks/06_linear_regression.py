@@ -80,7 +80,7 @@ pd.DataFrame(rows).set_index("how").round(3)
 comparison = ppgp.compare({k: fits[k] for k in ("laplace", "svi", "nuts")}, reference=fits["exact"])
 (
     pd.Series(comparison.verdicts),
-    comparison.latents.query("name == 'nuts'")[["site", "difference", "difference_error", "ratio"]],
+    comparison.sites.query("name == 'nuts'")[["site", "difference", "difference_error", "ratio"]],
 )
 
 # %% [markdown]

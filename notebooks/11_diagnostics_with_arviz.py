@@ -120,7 +120,7 @@ plots.predictive_check(fitted)
 # %%
 guide = ppgp.fit(non_centred, data, inference.SVI("normal"), progress=False)
 print(list(guide.summary().columns))
-print(ppgp.diagnose(guide).figure)
+print(ppgp.diagnose(guide).reason)
 plots.k_hat({"mean field": guide})
 
 # %% [markdown]

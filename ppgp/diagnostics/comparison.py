@@ -1,4 +1,4 @@
-"""Compare posteriors: the same latents under several inferences, and a verdict on each."""
+"""Compare posteriors: the same sites under several inferences, and a verdict on each."""
 
 from __future__ import annotations
 
@@ -11,12 +11,21 @@ from typing import TYPE_CHECKING, Any
 from ..conformal import Score
 from ..conformal.scores.base import check_score
 from ..data.dataset import Dataset
-from ..errors import DataError, DataWarning, NotApplicable, SettingError, UnknownName, an
+from ..errors import (
+    DataError,
+    DataWarning,
+    NotApplicable,
+    Renamed,
+    SettingError,
+    UnknownName,
+    an,
+    renamed_arguments,
+)
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from .choice_of_reference import Side, reference_of, same_sites
-from .judging import Verdict, judge
+from .judging import judge
 from .leave_one_out import psis_loo
 from .predictive_differences import PredictiveDifference, predictive_difference
 from .predictive_metrics import (
@@ -27,14 +36,14 @@ from .predictive_metrics import (
     used_in_fit,
     with_heuristic,
 )
-from .verdicts import CUT_SHORT, REFERENCE, UNJUDGED
+from .verdicts import CUT_SHORT, REFERENCE, UNJUDGED, Verdict
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Comparison", "compare"]
 
-JOINT_MODE = (
+POOR_AT_THE_JOINT_MODE = (
     "the joint mode of f and its hyperparameters is a poor fit: "
     "use SVI or NUTS, which integrate f out"
 )
@@ -42,17 +51,18 @@ NO_REFERENCE = "no reference draws of this model: fit it by NUTS too"
 NO_DRAWS = "every hyperparameter is a number, or a param: no draws to judge"
 
 
+@renamed_arguments(latents="sites")
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """The result of ``compare``.
 
     Attributes:
-        latents: one row per posterior and scalar: ``difference`` of means in reference sds and
+        sites: one row per posterior and scalar: ``difference`` of means in reference sds and
             ``ratio`` of sds, each with its Monte Carlo standard error; ``tail_5`` and ``tail_95``,
             the shares beyond the reference's 5 % and 95 % quantiles, with theirs; the distances
             ``kolmogorov`` (largest difference of shares of draws) and ``wasserstein`` (in reference
             sds); ``ess_per_second`` and ``verdict``.
-        joint: one row per posterior and direction: the same figures of projections of all scalars,
+        joint: one row per posterior and direction: the same columns for projections of all scalars,
             some drawn at random and the two in which sds differ most, and of the log density, where
             both posteriors recorded it.
         predictive: one row per posterior: rmse, nll, crps (accuracy, nll, brier for classes),
@@ -64,18 +74,18 @@ class Comparison:
         verdicts: ``{name: word}``: "agrees"; "means agree, spread does not"; "do not use" (a mean
             is off, or not finite); "reference"; "unjudged" where there is no reference, there are
             too few draws on either side, or Ctrl-C stopped the fit. The verdict on a posterior is
-            that on its worst figure. Where the two distributions are the same it is other than
-            "agrees" with probability 0.01 at most, however many figures there are.
-        reasons: ``{name: sentence}``, the figure that decides, or what is missing.
+            that by its worst difference. Where the two distributions are the same it is other than
+            "agrees" with probability 0.01 at most, however many comparisons are made.
+        reasons: ``{name: sentence}``, the difference that decides, or what is missing.
         predictive_verdicts: ``{name: word}``, the same for the predictions of test rows: whether
             they differ from the reference's by more than Monte Carlo error, by how much, and
             whether that matters for intervals.
-        predictive_reasons: ``{name: sentence}``, the figures behind them.
+        predictive_reasons: ``{name: sentence}``, the differences behind them.
         regions: the conformal sets of the test rows, by name, where there are calibration rows.
         predictions: of the test rows, by name, where there are any.
     """
 
-    latents: pd.DataFrame
+    sites: pd.DataFrame
     predictive: pd.DataFrame
     verdicts: dict[str, str]
     reasons: dict[str, str]
@@ -84,9 +94,10 @@ class Comparison:
     joint: pd.DataFrame | None = None
     predictive_verdicts: dict[str, str] = field(default_factory=dict)
     predictive_reasons: dict[str, str] = field(default_factory=dict)
+    latents = Renamed("sites")
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per posterior: predictive figures, seconds, verdict and reason.
+        """Return one row per posterior: predictive metrics, seconds, verdict and reason.
 
         With test rows there are also the verdict and the reason on its predictions.
         """
@@ -165,20 +176,20 @@ def compare(
             by_posterior[id(given.posterior)] = predicted(given.posterior, [test])
         for name, side in sides.items():
             second[name] = _judge_predictions(side, references[name], by_posterior, level)
-    figures = []
+    rows = []
     for name, side in sides.items():
         row: dict[str, Any] = {"name": name}
         if name in on_test:
-            row |= on_test[name].figures
+            row |= on_test[name].metrics
             row["predictive_shift"] = second[name].shift
             row["interval_content"] = second[name].content
         if loo:
             row |= _leave_one_out(side.posterior)
-        figures.append(row | {"seconds": side.posterior.seconds})
+        rows.append(row | {"seconds": side.posterior.seconds})
     regions = {name: one.region for name, one in on_test.items()}
     return Comparison(
-        latents=_table({name: one.scalars for name, one in judged.items()}),
-        predictive=pd.DataFrame(figures).set_index("name"),
+        sites=_table({name: one.scalars for name, one in judged.items()}),
+        predictive=pd.DataFrame(rows).set_index("name"),
         verdicts={name: one.word for name, one in judged.items()},
         reasons={name: _with_advice(sides[name], one.reason) for name, one in judged.items()},
         predictions={name: one.prediction for name, one in on_test.items()},
@@ -239,8 +250,8 @@ def _on_test_rows(
     level: float,
     score: Score | None,
 ) -> dict[str, PredictiveMetrics]:
-    """Return the figures on the test rows by name, with warnings where these are not new rows."""
-    figures: dict[str, PredictiveMetrics] = {}
+    """Return the metrics on the test rows by name, with warnings where these are not new rows."""
+    found: dict[str, PredictiveMetrics] = {}
     names_by_reason: dict[str, list[str]] = {}
     shared = None
     if calibration is not None:
@@ -250,22 +261,22 @@ def _on_test_rows(
         used = used_in_fit(own.prediction, test)
         if used:
             names_by_reason.setdefault(used, []).append(name)
-        figures[name] = with_heuristic(own, shared or used)
+        found[name] = with_heuristic(own, shared or used)
     for reason in sorted(names_by_reason):
         names = ", ".join(names_by_reason[reason])
         message = f"figures of {names} are not those of new rows: {reason}"
         warnings.warn(message, DataWarning, stacklevel=3)
-    sentences = {one.region.guarantee for one in figures.values() if one.region is not None}
+    sentences = {one.region.guarantee for one in found.values() if one.region is not None}
     for sentence in sorted(s for s in sentences if s.startswith("heuristic")):
         message = f"conformal coverage is not that of new rows: {sentence}"
         warnings.warn(message, DataWarning, stacklevel=3)
-    return figures
+    return found
 
 
 def _with_advice(side: Side, reason: str) -> str:
     """Return the reason, with what is known against the inference method."""
     if side.posterior.stats.get("joint_mode"):
-        return f"{reason}; {JOINT_MODE}"
+        return f"{reason}; {POOR_AT_THE_JOINT_MODE}"
     return reason
 
 
@@ -304,7 +315,7 @@ def _judge_predictions(
 
 
 def _leave_one_out(posterior: Posterior) -> dict[str, float]:
-    """Return the figures of PSIS-LOO, NaN where it does not apply to the inference method."""
+    """Return the numbers of PSIS-LOO, NaN where it does not apply to the inference method."""
     try:
         loo = psis_loo(posterior)
     except NotApplicable:

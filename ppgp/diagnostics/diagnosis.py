@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
-from ..errors import NotApplicable, counted
+from ..errors import NotApplicable, Renamed, counted, renamed_arguments
 from ..posterior.convergence import (
     ESS_PER_CHAIN,
     RHAT_LIMIT,
@@ -23,9 +23,10 @@ from ..posterior.convergence import (
 from ..posterior.posterior import Posterior
 from ..posterior.summary import cut_short
 from .choice_of_reference import Side, same_sites
+from .differences import Difference, worst
 from .judging import judge
 from .scalar_samples import Sample, random_directions
-from .verdicts import AGREES, CUT_SHORT, REJECTED, SEVERITY, SPREAD, UNJUDGED, Difference, worst
+from .verdicts import AGREES, CUT_SHORT, REJECTED, SEVERITY, SPREAD, UNJUDGED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +42,7 @@ Moments = tuple[float, float, float, float]
 """Mean, sd, and their Monte Carlo standard errors."""
 
 
+@renamed_arguments(figure="reason")
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
     """The result of ``diagnose``.
@@ -48,7 +50,7 @@ class Diagnosis:
     Attributes:
         verdict: "agrees" (no check fails), "means agree, spread does not", "do not use", or
             "unjudged".
-        figure: the figure that decides.
+        reason: the number that decides, or what is missing.
         findings: one sentence per failed check, with what to do.
         table: one row per scalar. Chains: ess_bulk, ess_tail, r_hat, verdict. Draws of a guide:
             mean and sd as drawn and as corrected by importance weights, verdict.
@@ -56,13 +58,14 @@ class Diagnosis:
     """
 
     verdict: str
-    figure: str
+    reason: str
     findings: tuple[str, ...]
     table: pd.DataFrame
     k_hat: float | None = None
+    figure = Renamed("reason")
 
     def __repr__(self) -> str:
-        lines = [f"{self.verdict}: {self.figure}", *self.findings]
+        lines = [f"{self.verdict}: {self.reason}", *self.findings]
         return "\n".join(lines)
 
 
@@ -148,7 +151,7 @@ def diagnose(posterior: Posterior, reference: Posterior | None = None) -> Diagno
         alone = _without_density(posterior)
     if cut_short(posterior.stats) and alone.verdict != REJECTED:
         findings = (CUT_SHORT, *alone.findings)
-        alone = replace(alone, verdict=UNJUDGED, figure=CUT_SHORT, findings=findings)
+        alone = replace(alone, verdict=UNJUDGED, reason=CUT_SHORT, findings=findings)
     if reference is None:
         return alone
     return _with_reference(alone, posterior, reference)
@@ -165,7 +168,7 @@ def _with_reference(alone: Diagnosis, posterior: Posterior, reference: Posterior
         return replace(alone, findings=findings)
     if alone.verdict != UNJUDGED and SEVERITY.index(alone.verdict) >= SEVERITY.index(verdict.word):
         return alone
-    return replace(alone, verdict=verdict.word, figure=verdict.reason, findings=findings)
+    return replace(alone, verdict=verdict.word, reason=verdict.reason, findings=findings)
 
 
 def _without_density(posterior: Posterior) -> Diagnosis:
@@ -224,8 +227,8 @@ def _chains(posterior: Posterior) -> Diagnosis:
         word = UNJUDGED if mix.chains < 2 else SPREAD
         return Diagnosis(word, findings[0], tuple(findings), table)
     size, _ = mix.least("bulk")
-    figure = f"R-hat at most {r_hat:.3f}, effective sample size at least {size:.0f}"
-    return Diagnosis(AGREES, figure, (), table)
+    reason = f"R-hat at most {r_hat:.3f}, effective sample size at least {size:.0f}"
+    return Diagnosis(AGREES, reason, (), table)
 
 
 def _word(r_hat: float) -> str:
@@ -276,23 +279,23 @@ def _guide(posterior: Posterior) -> Diagnosis:
     projections = _projections(posterior, ratio, corrected)
     table = pd.DataFrame(rows).T.infer_objects()
     findings = list(posterior.warnings)
-    figure = (
+    reason = (
         f"k-hat {k:.2f} (limit {limit:.2f} for {ratio.size} draws); "
         f"the weights move {_moved(ratio):.1%} of the probability"
     )
     if not math.isfinite(k) or k > limit:
         findings.append(
-            f"{figure}: the weights that would correct this approximation are unreliable, so it is "
+            f"{reason}: the weights that would correct this approximation are unreliable, so it is "
             "far from the posterior somewhere; use a richer guide, or NUTS"
         )
-        return Diagnosis(REJECTED, figure, tuple(findings), table, k)
+        return Diagnosis(REJECTED, reason, tuple(findings), table, k)
     word, which = worst(differences, projections)
     if word != AGREES:
-        figure = f"{which}, the importance-weighted draws; {figure}"
+        reason = f"{which}, the importance-weighted draws; {reason}"
         findings.append(
-            f"{figure}: use the weighted moments (psis_mean, psis_sd), a richer guide, or NUTS"
+            f"{reason}: use the weighted moments (psis_mean, psis_sd), a richer guide, or NUTS"
         )
-    return Diagnosis(word, figure, tuple(findings), table, k)
+    return Diagnosis(word, reason, tuple(findings), table, k)
 
 
 def _projections(

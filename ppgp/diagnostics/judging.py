@@ -1,4 +1,4 @@
-"""Differences between two posteriors of one model, and the verdict that follows.
+"""The judgement of one posterior by the draws of another of the same model.
 
 The posteriors are compared scalar by scalar, in projections of all scalars, and in the log density
 of their draws.
@@ -7,7 +7,7 @@ of their draws.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,33 +17,11 @@ from torch import Tensor
 from ..posterior import convergence
 from ..posterior.posterior import Posterior
 from .choice_of_reference import Side, comparable
+from .differences import Difference, LogDensity, worst
 from .scalar_samples import Sample, projected
-from .verdicts import REJECTED, UNJUDGED, Difference, LogDensity, worst
+from .verdicts import REJECTED, UNJUDGED, Verdict
 
-__all__ = ["Verdict", "judge"]
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The verdict on a posterior, with every difference from its reference.
-
-    Attributes:
-        word: the verdict.
-        reason: the figure that decides, or what is missing.
-        scalars: one row per scalar that varies in the reference.
-        joint: one row per projection, and one for the log density.
-    """
-
-    word: str
-    reason: str
-    scalars: list[dict[str, Any]] = field(default_factory=list)
-    joint: list[dict[str, Any]] = field(default_factory=list)
-
-    def unjudged(self, missing: str) -> Verdict:
-        """Return the figures without their verdicts."""
-        scalars = [{**row, "verdict": UNJUDGED} for row in self.scalars]
-        joint = [{**row, "verdict": UNJUDGED} for row in self.joint]
-        return Verdict(UNJUDGED, missing, scalars, joint)
+__all__ = ["judge"]
 
 
 def judge(own: Side, reference: Side) -> Verdict:
@@ -80,15 +58,15 @@ def _compared(posterior: Posterior, standard: Posterior, own: Sample, reference:
         joint += _of_scalars(*pair)
     if not own.point:
         joint += _log_density(posterior, standard, len(moving))
-    figures = sum(d.figures for d in [*differences, *joint])
+    comparisons = sum(d.comparisons for d in [*differences, *joint])
     scalars = []
     for j, difference in enumerate(differences):
         row = _row(difference, own, reference, j)
         row["ess_per_second"] = math.nan
         if not own.point:
             row["ess_per_second"] = float(own.size[j]) / max(posterior.seconds, 1e-9)
-        scalars.append(row | {"verdict": difference.judged(figures)[0]})
-    directions = [_joint_row(d) | {"verdict": d.judged(figures)[0]} for d in joint]
+        scalars.append(row | {"verdict": difference.judged(comparisons)[0]})
+    directions = [_joint_row(d) | {"verdict": d.judged(comparisons)[0]} for d in joint]
     word, reason = worst(differences, joint)
     return Verdict(word, reason, scalars, directions)
 
@@ -169,7 +147,7 @@ def _recorded(posterior: Posterior) -> np.ndarray | None:
 
 
 def _row(difference: Difference, own: Sample, reference: Sample, j: int) -> dict[str, Any]:
-    """Return the figures of the j-th scalar; a point lies wholly on one side of a quantile."""
+    """Return the numbers of the j-th scalar; a point lies wholly on one side of a quantile."""
     tails, wasserstein = difference.tails, difference.wasserstein
     if tails is None:
         low, high = np.quantile(reference.in_order[:, j], [0.05, 0.95])
@@ -193,7 +171,7 @@ def _row(difference: Difference, own: Sample, reference: Sample, j: int) -> dict
 
 
 def _joint_row(difference: Difference | LogDensity) -> dict[str, Any]:
-    """Return the figures of a projection or of the log density."""
+    """Return the numbers of a projection or of the log density."""
     if isinstance(difference, LogDensity):
         return {
             "what": "log density (nats)",

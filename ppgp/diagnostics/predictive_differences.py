@@ -23,7 +23,7 @@ class PredictiveDifference:
     Attributes:
         word: the verdict: "agrees"; "means agree, spread does not" (the reference gives its
             intervals another probability than they claim); "do not use" (its means are off).
-        reason: the figures behind it.
+        reason: the differences behind it.
         shift: the root mean square, over rows, of the difference of means in predictive sds of the
             reference.
         content: the probability that the reference gives to its intervals, on average over rows.

@@ -1,4 +1,4 @@
-"""Predictions of test rows: figures of merit, conformal sets, and whether the rows are new."""
+"""Predictions of test rows: their metrics, conformal sets, and whether the rows are new."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from . import metrics
 
 @dataclass(frozen=True, eq=False)
 class PredictiveMetrics:
-    """Figures of one posterior on the test rows.
+    """Metrics of one posterior on the test rows.
 
     Attributes:
-        figures: ``{name: value}``.
+        metrics: ``{name: value}``.
         prediction: of the test rows.
         region: their conformal sets; None without calibration rows.
     """
 
-    figures: dict[str, float]
+    metrics: dict[str, float]
     prediction: Prediction
     region: Region | None
 
@@ -43,7 +43,7 @@ def predictive_metrics(
     level: float,
     score: Score | None,
 ) -> PredictiveMetrics:
-    """Compute the figures of one posterior on the test rows.
+    """Compute the metrics of one posterior on the test rows.
 
     One call predicts both tables, as most of its cost does not depend on the number of rows.
 
@@ -58,28 +58,28 @@ def predictive_metrics(
     both = predicted(posterior, tables)
     prediction = both[: test.n]
     classes = prediction.kind == "classes"
-    figures: dict[str, float] = {}
+    found: dict[str, float] = {}
     if classes:
-        figures["accuracy"] = metrics.accuracy(prediction, test.y)
-        figures["nll"] = metrics.nll(prediction, test.y)
-        figures["brier"] = metrics.brier(prediction, test.y)
+        found["accuracy"] = metrics.accuracy(prediction, test.y)
+        found["nll"] = metrics.nll(prediction, test.y)
+        found["brier"] = metrics.brier(prediction, test.y)
     else:
         own = prediction.interval(level)
-        figures["rmse"] = metrics.rmse(prediction, test.y)
-        figures["nll"] = metrics.nll(prediction, test.y)
-        figures["crps"] = metrics.mean_crps(prediction, test.y)
-        figures["coverage"] = metrics.coverage(own, test.y)
-        figures["width"] = metrics.mean_width(own)
+        found["rmse"] = metrics.rmse(prediction, test.y)
+        found["nll"] = metrics.nll(prediction, test.y)
+        found["crps"] = metrics.mean_crps(prediction, test.y)
+        found["coverage"] = metrics.coverage(own, test.y)
+        found["width"] = metrics.mean_width(own)
     if calibration is None:
-        return PredictiveMetrics(figures, prediction, None)
+        return PredictiveMetrics(found, prediction, None)
     if not score:
         score = LAC() if classes else Normalized()
     with silenced(DataWarning):  # ``compare`` warns once, for all posteriors
         calibrator = calibrate(score, both[test.n :], calibration.y)
     region = calibrator(prediction, level=level)
-    figures["conformal_coverage"] = metrics.coverage(region, test.y)
-    figures["conformal_width"] = metrics.mean_width(region)
-    return PredictiveMetrics(figures, prediction, region)
+    found["conformal_coverage"] = metrics.coverage(region, test.y)
+    found["conformal_width"] = metrics.mean_width(region)
+    return PredictiveMetrics(found, prediction, region)
 
 
 def predicted(posterior: Posterior, parts: list[Dataset]) -> Prediction:
@@ -120,9 +120,9 @@ def not_exchangeable(test: Dataset, calibration: Dataset) -> str | None:
     return None
 
 
-def with_heuristic(figures: PredictiveMetrics, reason: str | None) -> PredictiveMetrics:
-    """Return the figures, the guarantee of their sets replaced by the reason against it."""
-    if reason is None or figures.region is None:
-        return figures
-    region = replace(figures.region, guarantee=f"heuristic: {reason}")
-    return replace(figures, region=region)
+def with_heuristic(found: PredictiveMetrics, reason: str | None) -> PredictiveMetrics:
+    """Return the metrics, the guarantee of their sets replaced by the reason against it."""
+    if reason is None or found.region is None:
+        return found
+    region = replace(found.region, guarantee=f"heuristic: {reason}")
+    return replace(found, region=region)

@@ -49,7 +49,7 @@ class Sample:
 
     @property
     def short(self) -> bool:
-        """Whether the chains are too short for any figure."""
+        """Whether the chains are too short for any comparison."""
         return not self.independent and self.values.shape[1] < convergence.FEWEST
 
     @cached_property

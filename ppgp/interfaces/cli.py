@@ -298,7 +298,7 @@ def diagnose(
     )
     for finding in diagnosis.findings:
         typer.echo(f"- {finding}")
-    typer.echo(f"verdict: {diagnosis.verdict} ({diagnosis.figure})")
+    typer.echo(f"verdict: {diagnosis.verdict} ({diagnosis.reason})")
     if out is None:
         return
     from .. import plots

@@ -161,7 +161,7 @@ def _figures(
 ) -> list[TitledFigure]:
     """Return the figures of the report, in the order in which the page shows them."""
     figures: list[TitledFigure] = []
-    if not comparison.latents.empty:
+    if not comparison.sites.empty:
         title = "Approximations against NUTS"
         figures.append(("differences", title, plots.differences(comparison)))
     for model in dict.fromkeys(model for model, _ in names.values()):

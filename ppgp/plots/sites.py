@@ -63,7 +63,7 @@ def differences(comparison: Comparison) -> Figure:
     Raises:
         SettingError: If the comparison has no reference.
     """
-    table = comparison.latents
+    table = comparison.sites
     if table.empty:
         do = "add a NUTS posterior of the same model"
         raise SettingError("a comparison with a reference", "none", do)

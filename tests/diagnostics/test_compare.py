@@ -40,7 +40,7 @@ def fake(
 def test_each_wrong_approximation_has_its_verdict(loc: float, scale: float, word: str) -> None:
     comparison = ppgp.compare({"nuts": fake(), "q": fake(loc, scale, chains=1, seed=1)})
     assert comparison.verdicts == {"nuts": "reference", "q": word}
-    row = comparison.latents.iloc[0]
+    row = comparison.sites.iloc[0]
     assert row["difference"] == pytest.approx(loc, abs=4 * row["difference_error"])
     assert row["ratio"] == pytest.approx(scale, abs=4 * row["ratio_error"])
     assert row["verdict"] == word
@@ -63,13 +63,13 @@ def test_tails_are_judged_where_mean_and_sd_agree() -> None:
 
 
 def test_the_monte_carlo_error_of_a_difference_is_computed() -> None:
-    row = ppgp.compare({"nuts": fake(), "q": fake(chains=1, seed=1)}).latents.iloc[0]
+    row = ppgp.compare({"nuts": fake(), "q": fake(chains=1, seed=1)}).sites.iloc[0]
     assert row["difference_error"] == pytest.approx(math.sqrt(2 / N), rel=0.2)
     assert row["ratio_error"] == pytest.approx(math.sqrt(2 / (2 * N)), rel=0.2)
 
 
 def test_a_wasserstein_distance_of_shifted_normals_is_the_shift() -> None:
-    row = ppgp.compare({"nuts": fake(), "q": fake(0.5, chains=1, seed=1)}).latents.iloc[0]
+    row = ppgp.compare({"nuts": fake(), "q": fake(0.5, chains=1, seed=1)}).sites.iloc[0]
     assert row["wasserstein"] == pytest.approx(0.5, abs=5 * math.sqrt(2 / N))
 
 

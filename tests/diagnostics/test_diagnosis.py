@@ -144,7 +144,7 @@ def test_a_point_and_an_exact_posterior() -> None:
     data = ppgp.load("diabetes")
     point = diagnose(ppgp.fit(LinearRegression(), data, MAP(), progress=False))
     assert point.verdict == "unjudged"
-    assert "no spread" in point.figure
+    assert "no spread" in point.reason
     assert diagnose(ppgp.fit(LinearRegression(), data, Exact(), progress=False)).verdict == "agrees"
     with pytest.raises(NotApplicable, match="Laplace or SVI"):
         k_hat(ppgp.fit(LinearRegression(), data, MAP(), progress=False))

@@ -102,7 +102,7 @@ def test_a_point_is_judged_on_its_mean_alone() -> None:
 
 def test_figures_are_reported_without_a_verdict() -> None:
     few = posterior(0.71 + normal(1, 20, seed=1), inference.Laplace())
-    row = ppgp.compare({"q": few}, reference=REFERENCE).latents.iloc[0]
+    row = ppgp.compare({"q": few}, reference=REFERENCE).sites.iloc[0]
     assert row["difference"] == pytest.approx(0.71, abs=4 / 20**0.5)
     assert row["verdict"] == "unjudged"
 
@@ -127,7 +127,7 @@ def test_chains_on_mini_batches_need_a_reference(how: inference.Inference) -> No
     assert mixing(wide).complaints == []
     alone = ppgp.diagnose(wide)
     assert alone.verdict == "unjudged"
-    assert "mini-batches" in alone.figure
+    assert "mini-batches" in alone.reason
     assert ppgp.diagnose(wide, REFERENCE).verdict == "means agree, spread does not"
     right = posterior(normal(4, 1000, seed=1), how)
     assert ppgp.diagnose(right, REFERENCE).verdict == "agrees"
@@ -150,7 +150,7 @@ def test_steps_that_are_never_rejected_need_a_reference_too(how: inference.Infer
     wide = posterior(1.5 * normal(4, 1000, seed=1), how)
     alone = ppgp.diagnose(wide)
     assert alone.verdict == "unjudged"
-    assert "never rejected" in alone.figure
+    assert "never rejected" in alone.reason
     assert ppgp.diagnose(wide, REFERENCE).verdict == "means agree, spread does not"
     assert ppgp.diagnose(posterior(normal(4, 1000, seed=1), how), REFERENCE).verdict == "agrees"
     assert ppgp.compare({"sg": wide}).verdicts == {"sg": "unjudged"}
@@ -160,7 +160,7 @@ def test_a_program_that_takes_rows_at_random_is_on_mini_batches_too() -> None:
     found = posterior(
         normal(4, 1000, seed=1), inference.SGLD(), random_density="a plate that takes 10 of 30 rows"
     )
-    assert "mini-batches" in ppgp.diagnose(found).figure
+    assert "mini-batches" in ppgp.diagnose(found).reason
 
 
 def angles(turn: float, how: inference.Inference, seed: int, chains: int = 4) -> Posterior:

@@ -51,7 +51,7 @@ def test_mean_field_of_many_equally_correlated_parameters_does_not_agree() -> No
     best = np.diag(np.linalg.inv(C)) ** -0.5
     field = posterior(best * normal(1, 1000, p, seed=1))
     found = ppgp.compare({"svi": field}, reference=reference)
-    assert set(found.latents["verdict"]) == {AGREES}
+    assert set(found.sites["verdict"]) == {AGREES}
     assert found.verdicts["svi"] == SPREAD
     assert found.joint is not None
     assert found.joint["ratio"].min() == pytest.approx(7.5 / 18.5, abs=0.06)

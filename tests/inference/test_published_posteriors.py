@@ -115,12 +115,12 @@ def test_the_verdict_follows_the_reference_on_the_schools(data_dir: Path) -> Non
     standard = replace(posterior, draws=reference, how=inference.NUTS(chains=10), stats={})
     result = ppgp.compare({"vi": posterior}, reference=standard)
     theirs = dict(diagnostics.scalars(reference))
-    for row in result.latents.itertuples():
+    for row in result.sites.itertuples():
         x = dict(diagnostics.scalars(posterior.draws))[row.site]
         y = theirs[row.site]
         assert row.difference == pytest.approx((x.mean() - y.mean()) / y.std(ddof=1))
         assert row.ratio == pytest.approx(x.std(ddof=1) / y.std(ddof=1))
-        errors = verdicts.standard_errors(6 * (len(result.latents) + len(result.joint)))
+        errors = verdicts.standard_errors(6 * (len(result.sites) + len(result.joint)))
         off = abs(row.difference) - errors * row.difference_error > 0.1
         assert (row.verdict == "do not use") == off
 
@@ -187,7 +187,7 @@ def laplace_is_off(credit: dict[str, Posterior], reference: dict[str, np.ndarray
         "laplace": "do not use",
         "nuts": "reference",
     }
-    result = comparison.latents[comparison.latents["name"] == "laplace"]
+    result = comparison.sites[comparison.sites["name"] == "laplace"]
     largest = result.loc[result["difference"].abs().idxmax()]
     print(
         f"Laplace: {largest['site']} {largest['difference']:.2f} sd off; "

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 
 import ppgp
 from ppgp import conformal, inference, likelihoods
+from ppgp.diagnostics.comparison import Comparison
+from ppgp.diagnostics.diagnosis import Diagnosis
 from ppgp.models import LinearRegression
 from ppgp.posterior import encoding
 
@@ -28,6 +31,18 @@ def test_old_fields_of_records() -> None:
     with pytest.warns(FutureWarning, match="seen_with is now in_training_with"):
         assert law.seen_with(torch.zeros(3).double()).all()
     assert replace(ensemble, members=2).base == ensemble.base  # no old name, no warning
+
+
+def test_old_fields_of_comparisons_and_diagnoses() -> None:
+    table = pd.DataFrame({"site": ["weight"]})
+    with pytest.warns(FutureWarning, match="Comparison.latents is now sites"):
+        comparison = Comparison(latents=table, predictive=table, verdicts={}, reasons={})
+    with pytest.warns(FutureWarning, match="Comparison.latents is now sites"):
+        assert comparison.latents is comparison.sites is table
+    diagnosis = Diagnosis("agrees", "R-hat at most 1.000", (), table)
+    with pytest.warns(FutureWarning, match="Diagnosis.figure is now reason"):
+        assert diagnosis.figure == diagnosis.reason == "R-hat at most 1.000"
+    assert replace(diagnosis, reason="").reason == ""  # no old name, no warning
 
 
 def test_old_methods() -> None:
