@@ -14,13 +14,11 @@ from ...errors import NotApplicable, SettingError, counted
 from ...priors import Param
 from ...target.target import Target
 from ..base import Inference, finish
-from .search import SearchOptions
 
-#: How often sgd and Adam evaluate the held-out rows. L-BFGS does so after every iteration.
+#: Evaluations of the held-out rows in a search of many cheap steps; others make one per iteration.
 EVALUATIONS = 50
 PATIENCE = 5  # evaluations without an improvement after which the search ends
 FEWEST_ROWS = 2
-STOPPABLE = ("lbfgs", "adam", "sgd")
 
 
 class EarlyStopping:
@@ -31,7 +29,7 @@ class EarlyStopping:
 
     Args:
         how: the method, recorded in the posteriors that are evaluated.
-        options: the options of the search.
+        every: the number of steps between two evaluations of these rows.
         share: the share of the rows to hold out.
         target: the density given all rows.
         seed: the seed of the random choice of rows.
@@ -41,9 +39,7 @@ class EarlyStopping:
         SettingError: if fewer than two rows would be held out, or left.
     """
 
-    def __init__(
-        self, how: Inference, options: SearchOptions, share: float, target: Target, seed: int
-    ) -> None:
+    def __init__(self, how: Inference, every: int, share: float, target: Target, seed: int) -> None:
         data = target.data
         if not isinstance(data, Dataset):
             raise NotApplicable(
@@ -68,9 +64,7 @@ class EarlyStopping:
             # a recipe with known noise holds the noise of its own rows only
             model = model.prepare(rest)
         self.target = Target(model, rest, optimise_params=True)
-        self.every = 1
-        if options.optimizer != "lbfgs":
-            self.every = max(1, options.steps // EVALUATIONS)
+        self.every = every
         self.best, self.best_step = math.inf, 0
         self.best_z: Tensor | None = None
         self.path: list[float] = []
@@ -111,12 +105,15 @@ class EarlyStopping:
         return self.best_z, stats
 
 
-def overfitting_notes(optimizer: str, held_out: bool, target: Target) -> list[str]:
+def overfitting_notes(optimizer: str, guarded: bool, target: Target) -> list[str]:
     """Return a warning if nothing regularises a network with more weights than there are rows.
 
-    Dropout (in the steps of sgd and Adam) and held-out rows both count as a safeguard.
+    Args:
+        optimizer: its name.
+        guarded: whether rows are held out, or units of networks drop out in the steps.
+        target: the density that was maximised.
     """
-    if held_out or optimizer in ("adam", "sgd") or not isinstance(target.data, Dataset):
+    if guarded or not isinstance(target.data, Dataset):
         return []
     sites, rows = target.model.sites(target.data.d), target.data.n
     networks = [name for name, s in sites.items() if isinstance(s, Param) and s.of_network]

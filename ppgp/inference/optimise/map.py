@@ -18,23 +18,15 @@ from ...target.capabilities import WarmStart
 from ...target.target import Target
 from ..base import Inference, at_the_mode, check_batch, finish, starting_point
 from ..options import Count, OneOf, Positive, Share
-from .first_order import adam, gd, sgd
-from .held_out_rows import STOPPABLE, EarlyStopping, overfitting_notes
-from .irls import irls
+from .held_out_rows import EVALUATIONS, EarlyStopping, overfitting_notes
 from .joint_mode import JOINT_MODE, found_jointly
+from .optimizers import OPTIMIZERS, STOCHASTIC, STOPPABLE, Optimizer
 from .schedules import SCHEDULES
-from .scipy_search import scipy_search
+from .scipy_search import lbfgs
 from .search import SearchOptions, SearchResult
 from .search_starts import NEAR, best_of, number_of_starts, scattered
 
 SUBSET_STEPS = 30
-SEARCHES: dict[str, Callable[..., SearchResult]] = {
-    "lbfgs": scipy_search,
-    "newton": scipy_search,
-    "gd": gd,
-    "sgd": sgd,
-    "adam": adam,
-}
 
 
 @dataclass(frozen=True)
@@ -54,7 +46,7 @@ class MAP(Inference):
     With several starts also ``ends`` [start, p] (unconstrained scale), ``end_log_densities``
     [start] and ``losses_of_starts``; these are the subset model's if the starts are its own.
     With ``hold_out`` also ``held_out_nlpd`` per evaluation and ``held_out_step``, the best step;
-    ``log_density`` and the figures of the search are then those of the rows that are not held out.
+    ``log_density`` and the stats of the search are then those of the rows that are not held out.
     ``joint_mode`` if f was searched together with its hyperparameters (an SVGP), a poor fit.
 
     Args:
@@ -85,7 +77,7 @@ class MAP(Inference):
         SettingError: if ``hold_out`` or ``batch_size`` does not apply to the optimizer.
     """
 
-    optimizer: Annotated[str, OneOf(("lbfgs", "newton", "gd", "sgd", "adam"))] = "lbfgs"
+    optimizer: Annotated[str, OneOf(tuple(OPTIMIZERS))] = "lbfgs"
     steps: Count = 1000
     starts: Count | None = None
     learning_rate: Positive | Mapping[str, Positive] | None = None
@@ -96,23 +88,28 @@ class MAP(Inference):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.hold_out is not None and self.optimizer not in STOPPABLE:
+        if self.hold_out is not None and not self._record.stoppable:
             raise SettingError(
                 f"hold_out with {', '.join(STOPPABLE)}",
                 f"hold_out={self.hold_out!r} with {self.optimizer}",
                 "change one, or leave hold_out out",
             )
-        if self.batch_size is not None and self.optimizer not in ("adam", "sgd"):
+        if self.batch_size is not None and not self._record.stochastic:
             raise SettingError(
                 f"the whole data with {self.optimizer}",
                 f"batch_size={self.batch_size}",
-                "use optimizer='adam' or 'sgd'",
+                f"use optimizer={' or '.join(map(repr, STOCHASTIC))}",
             )
+
+    @property
+    def _record(self) -> Optimizer:
+        """The search of the optimizer, and what applies to it."""
+        return OPTIMIZERS[self.optimizer]
 
     @property
     def reselects_inducing(self) -> bool:
         """Whether a model may select its inducing inputs again during the search."""
-        return self.optimizer in ("adam", "sgd")
+        return self._record.stochastic
 
     def quick(self) -> MAP:
         return replace(self, steps=20, starts=min(self.starts or 1, 2))
@@ -138,17 +135,20 @@ class MAP(Inference):
         options = self._options(progress)
         searched, early_stopping = target, None
         if self.hold_out is not None:
-            early_stopping = EarlyStopping(self, options, self.hold_out, target, seed)
+            every = 1
+            if self._record.stochastic:
+                every = max(1, self.steps // EVALUATIONS)
+            early_stopping = EarlyStopping(self, every, self.hold_out, target, seed)
             searched = early_stopping.target
         check_batch(self, searched, self.batch_size)
         result = self._search(options, searched, seed, init, early_stopping)
         z, stats = result.z, dict(result.stats)
         if early_stopping is not None:
-            z, figures = early_stopping.best_point(z)
-            stats |= figures
+            z, held_out_stats = early_stopping.best_point(z)
+            stats |= held_out_stats
         stats |= at_the_mode(target, z)
-        held_out = self.hold_out is not None
-        notes = [*result.notes, *overfitting_notes(self.optimizer, held_out, target)]
+        guarded = self.hold_out is not None or self._record.stochastic
+        notes = [*result.notes, *overfitting_notes(self.optimizer, guarded, target)]
         if found_jointly(target):
             stats["joint_mode"] = True
             notes.append(JOINT_MODE)
@@ -162,6 +162,7 @@ class MAP(Inference):
             optimizer=self.optimizer,
             steps=self.steps,
             learning_rate=self.learning_rate,
+            default_rate=self._record.default_rate,
             schedule=self.schedule,
             batch_size=self.batch_size,
             progress=progress,
@@ -176,10 +177,9 @@ class MAP(Inference):
         early_stopping: EarlyStopping | None,
     ) -> SearchResult:
         """Search from one or several starts, after the subset model where there is one."""
-        search = SEARCHES[self.optimizer]
-        reweighted = self.optimizer == "newton" and target.has_curvature
-        if reweighted:
-            search = irls
+        by_curvature = self._record.search_with_curvature if target.has_curvature else None
+        reweighted = by_curvature is not None
+        search = by_curvature or self._record.search
         if early_stopping is not None:
             search = partial(search, early_stopping=early_stopping)
         starts = self.starts
@@ -196,7 +196,7 @@ class MAP(Inference):
             seed,
             jacobian=False,
             check=not reweighted,
-            compile=reweighted or self.optimizer not in ("lbfgs", "newton"),
+            compile=reweighted or not self._record.compiles_late,
         )
 
         def search_from(z: Tensor, seed: int) -> SearchResult:
@@ -231,7 +231,7 @@ def _after_a_subset(
     small = Target(*subset, compile=False, empty=True)
 
     def search_from(z: Tensor, seed: int) -> SearchResult:
-        return scipy_search(SearchOptions(steps=SUBSET_STEPS), small, z, seed)
+        return lbfgs(SearchOptions(steps=SUBSET_STEPS), small, z, seed)
 
     ends: dict = {}
     z = small.origin()

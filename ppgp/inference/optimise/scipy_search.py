@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ def find_mode(
     approximation expands around the mode with the log-Jacobian.
     """
     options = SearchOptions(steps=steps, jacobian=jacobian, progress=progress)
-    search = irls if target.has_curvature else scipy_search
+    search = irls if target.has_curvature else lbfgs
     return search(options, target, z0, 0)
 
 
@@ -57,21 +58,65 @@ class _Objective:
         return -value, -gradient * self.unit
 
 
-def scipy_search(
+def lbfgs(
     options: SearchOptions,
     target: Target,
     z0: Tensor,
     seed: int,
     early_stopping: EarlyStopping | None = None,
 ) -> SearchResult:
-    """Maximise the log density from z0 [p] by SciPy.
+    """Maximise the log density from z0 [p] by SciPy's L-BFGS-B.
 
-    The method is its trust-region Newton method for the optimizer "newton", and L-BFGS-B otherwise.
     ``seed`` is not used: the search is deterministic.
     """
-    newton = options.optimizer == "newton"
     with torch.no_grad():
-        scales = torch.ones_like(z0) if newton else target.step_scales(z0)
+        scales = target.step_scales(z0)
+    limits = {
+        "maxiter": options.steps,
+        "maxfun": 4 * options.steps,
+        "maxcor": 20,
+        "ftol": 1e-13,
+        "gtol": 1e-7,
+    }
+    arguments = {"method": "L-BFGS-B", "options": limits}
+    return _maximised(options, target, z0, scales, arguments, early_stopping)
+
+
+def trust_region_newton(
+    options: SearchOptions, target: Target, z0: Tensor, seed: int
+) -> SearchResult:
+    """Maximise the log density from z0 [p] by SciPy's trust-region Newton method.
+
+    It evaluates the exact Hessian. ``seed`` is not used: the search is deterministic.
+    """
+
+    def hessian(z: np.ndarray) -> np.ndarray:
+        point = torch.from_numpy(z)
+        return -target.hessian(point, jacobian=options.jacobian).double().cpu().numpy()
+
+    limits = {"gtol": 1e-8, "maxiter": options.steps}
+    arguments = {"method": "trust-exact", "options": limits, "hess": hessian}
+    return _maximised(options, target, z0, torch.ones_like(z0), arguments, None)
+
+
+def _maximised(
+    options: SearchOptions,
+    target: Target,
+    z0: Tensor,
+    scales: Tensor,
+    arguments: dict[str, Any],
+    early_stopping: EarlyStopping | None,
+) -> SearchResult:
+    """Maximise the log density from z0 [p] by a method of SciPy.
+
+    Args:
+        options: the options of the search.
+        target: the density.
+        z0: the start.
+        scales: [p], the units in which SciPy sees z.
+        arguments: those of ``scipy.optimize.minimize`` that state the method.
+        early_stopping: ends the search on held-out rows; None: there are none.
+    """
     unit = scales.double().cpu().numpy()
     objective = _Objective(target, options.jacobian, unit, options.compile_after)
     notes: list[str] = []
@@ -95,7 +140,7 @@ def scipy_search(
                     z0.double().cpu().numpy() / unit,
                     jac=True,
                     callback=after_iteration,
-                    **_scipy_arguments(options, target),
+                    **arguments,
                 )
         except KeyboardInterrupt:
             interrupted = True
@@ -120,23 +165,3 @@ def scipy_search(
         "losses": torch.tensor(objective.losses, dtype=torch.float64),
     }
     return SearchResult(z, stats, notes, interrupted)
-
-
-def _scipy_arguments(options: SearchOptions, target: Target) -> dict:
-    """Return the arguments of ``scipy.optimize.minimize`` that depend on the method."""
-    if options.optimizer != "newton":
-        limits = {
-            "maxiter": options.steps,
-            "maxfun": 4 * options.steps,
-            "maxcor": 20,
-            "ftol": 1e-13,
-            "gtol": 1e-7,
-        }
-        return {"method": "L-BFGS-B", "options": limits}
-
-    def hessian(z: np.ndarray) -> np.ndarray:
-        point = torch.from_numpy(z)
-        return -target.hessian(point, jacobian=options.jacobian).double().cpu().numpy()
-
-    limits = {"gtol": 1e-8, "maxiter": options.steps}
-    return {"method": "trust-exact", "options": limits, "hess": hessian}

@@ -8,11 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
+from ...errors import SettingError
 from ...target.target import Target
 from .schedules import site_rates
 
-#: The default learning rate of each optimizer that has one.
-DEFAULT_RATES = {"adam": 0.05, "sgd": 0.1, "gd": 1.0}
 #: Evaluations after which L-BFGS compiles the density. Most searches end earlier, and compiling
 #: costs about as much as this many evaluations.
 COMPILE_AFTER = 60
@@ -23,9 +22,10 @@ class SearchOptions:
     """The numbers that a search for a mode needs.
 
     Attributes:
-        optimizer: "lbfgs", "newton", "gd", "sgd" or "adam".
+        optimizer: its name, which the progress bar and the notes show.
         steps: the largest number of iterations.
-        learning_rate: one number, or one number per site. None: the default of the optimizer.
+        learning_rate: one number, or one number per site. None: ``default_rate``.
+        default_rate: the default of the optimizer. None: it has no learning rate.
         schedule: how the learning rate changes over the steps. None: the default of the optimizer.
         batch_size: rows per step. None: all rows, or 32 for "sgd".
         jacobian: whether the density includes the log-Jacobian of the transform.
@@ -36,6 +36,7 @@ class SearchOptions:
     optimizer: str = "lbfgs"
     steps: int = 1000
     learning_rate: float | Mapping[str, float] | None = None
+    default_rate: float | None = None
     schedule: str | None = None
     batch_size: int | None = None
     jacobian: bool = False
@@ -47,11 +48,14 @@ class SearchOptions:
 
         Raises:
             UnknownName: if a rate is given for a site that the model does not have.
-            SettingError: if a site has no rate.
+            SettingError: if a site has no rate, or the optimizer has no learning rate.
         """
         given = self.learning_rate
         if given is None:
-            given = DEFAULT_RATES[self.optimizer]
+            given = self.default_rate
+        if given is None:
+            do = "use one that has, such as 'adam'"
+            raise SettingError("an optimizer with a learning rate", self.optimizer, do)
         return site_rates(given, target)
 
 
@@ -61,7 +65,7 @@ class SearchResult:
 
     Attributes:
         z: the end on the unconstrained scale, [p].
-        stats: figures of the search, such as ``log_density``, ``gradient``, ``steps``, ``losses``.
+        stats: numbers of the search, such as ``log_density``, ``gradient``, ``steps``, ``losses``.
         notes: reasons to doubt that z is a mode. Empty if the search converged.
         interrupted: whether Ctrl-C ended the search.
     """

@@ -1,0 +1,49 @@
+"""The optimizers of MAP: one record for each, with its search and what applies to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .first_order import adam, gd, sgd
+from .irls import irls
+from .scipy_search import lbfgs, trust_region_newton
+from .search import SearchResult
+
+Search = Callable[..., SearchResult]
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """One optimizer of MAP.
+
+    Attributes:
+        search: ``search(options, target, z0, seed)``, which also takes ``early_stopping`` if the
+            optimizer is stoppable.
+        default_rate: the learning rate where the user gives none; None: it has no learning rate.
+        stochastic: whether it takes mini-batches, drops units of networks out, and lets the model
+            select its inducing inputs again.
+        stoppable: whether rows can be held out of its search.
+        compiles_late: whether it compiles the density only after many evaluations, not at the
+            start.
+        search_with_curvature: its search where the model knows its own curvature; None: ``search``.
+    """
+
+    search: Search
+    default_rate: float | None = None
+    stochastic: bool = False
+    stoppable: bool = False
+    compiles_late: bool = False
+    search_with_curvature: Search | None = None
+
+
+#: ``{name: record}``; ``MAP.optimizer`` is one of the names.
+OPTIMIZERS = {
+    "lbfgs": Optimizer(lbfgs, stoppable=True, compiles_late=True),
+    "newton": Optimizer(trust_region_newton, compiles_late=True, search_with_curvature=irls),
+    "gd": Optimizer(gd, default_rate=1.0),
+    "sgd": Optimizer(sgd, default_rate=0.1, stochastic=True, stoppable=True),
+    "adam": Optimizer(adam, default_rate=0.05, stochastic=True, stoppable=True),
+}
+STOPPABLE = tuple(name for name, optimizer in OPTIMIZERS.items() if optimizer.stoppable)
+STOCHASTIC = tuple(name for name, optimizer in OPTIMIZERS.items() if optimizer.stochastic)
