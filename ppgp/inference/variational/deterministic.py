@@ -19,7 +19,7 @@ STAGES = 2
 #: Nats by which the ELBO over the fixed draws may exceed that over fresh ones. The excess is twice
 #: the distance from the best ELBO.
 OPTIMISM = 0.05
-TOLERANCE = 1e-3  # nats: the ELBO has converged once an iteration raises it by less
+TOLERANCE = 1e-3  # nats: the fit ends once an iteration raises the ELBO by less
 FIRST_RATE = 0.7  # of the first steps, which start at the Laplace approximation
 HALVINGS = 12
 #: Of the central differences behind the linear response, in units of the guide's parameters.

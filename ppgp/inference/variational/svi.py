@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,7 +63,9 @@ class SVI(Inference):
         particles: draws per step.
         batch_size: rows per step. None: all rows.
         patience: once the moving average of the ELBO over so many steps has not risen for as many
-            steps, the rate falls to nothing over as many more, and the fit ends.
+            steps, the rate falls to nothing over as many more, and the fit ends. "deterministic"
+            ignores it: that fit ends when an iteration raises the ELBO by less than 0.001 nats,
+            and for a model with a bound of its own when L-BFGS has converged.
         draws: draws from the fitted guide.
 
     Raises:
@@ -108,18 +110,7 @@ class SVI(Inference):
 
     def _options(self) -> SVIOptions:
         """Return the numbers that a fit needs."""
-        return SVIOptions(
-            method=self.method,
-            steps=self.steps,
-            learning_rate=self.learning_rate,
-            schedule=self.schedule,
-            optimizer=self.optimizer,
-            gradient=self.gradient,
-            particles=self.particles,
-            batch_size=self.batch_size,
-            patience=self.patience,
-            draws=self.draws,
-        )
+        return SVIOptions(**{f.name: getattr(self, f.name) for f in fields(SVIOptions)})
 
     def collapses(self, model: Any) -> bool:
         return self.guide is None and supports(model, CollapsedBound)

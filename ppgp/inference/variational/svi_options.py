@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SVIOptions:
-    """The options of ``SVI`` without its guide; ``SVI`` documents what they mean."""
+    """The options of ``SVI`` without its guide, by the same names; ``SVI`` documents them."""
 
     method: str
     steps: int

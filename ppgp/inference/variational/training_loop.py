@@ -1,14 +1,14 @@
-"""The training loop of stochastic variational inference, and the rule that ends it."""
+"""The training loop of stochastic variational inference; ``Plateau`` is the rule that ends it."""
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..optimise.schedules import scheduled
 from ..progress import bar
+from .stopping_rule import Plateau
 from .svi_options import SVIOptions
 
 Step = Callable[[float], float]
@@ -34,8 +34,8 @@ def train(
 ) -> Training:
     """Take steps until the ELBO has stopped rising.
 
-    The moving average of the ELBO over ``patience`` steps must not rise for as many steps. The
-    learning rate then falls to nothing over ``patience`` more steps, and the training ends.
+    That is the plateau of ``stopping_rule.py``. The learning rate then falls to nothing over
+    ``patience`` more steps, and the training ends.
 
     Args:
         options: the steps, the patience, the learning rate and its schedule.
@@ -47,7 +47,7 @@ def train(
     """
     history = [] if history is None else history
     notes: list[str] = []
-    plateau = _Plateau(options.patience)
+    plateau = Plateau(options.patience)
     for elbo in history:
         plateau.add(elbo)
     try:
@@ -82,53 +82,10 @@ def train(
     return Training(history, notes, interrupted)
 
 
-def _factor(options: SVIOptions, plateau: _Plateau, step: int) -> float:
+def _factor(options: SVIOptions, plateau: Plateau, step: int) -> float:
     """Return the factor on the learning rate at a step."""
     factor = scheduled(options.schedule, step, options.steps)
     if plateau.reached_at is None:
         return factor
     # the noise of the last rate is still in the guide, and a falling rate takes it out
     return factor * scheduled("cosine", step - plateau.reached_at, options.patience)
-
-
-class _Plateau:
-    """Find the step from which the moving average of the ELBO has not risen for ``patience`` steps.
-
-    Attributes:
-        average: the mean of the last ``patience`` ELBOs; those that are not finite count as 0.
-        reached_at: the number of steps after which the plateau was seen; None: not yet.
-    """
-
-    def __init__(self, patience: int) -> None:
-        self.patience, self.best, self.best_at, self.total = patience, -math.inf, 0, 0.0
-        self.window: deque[float] = deque()
-        self.taken, self.average = 0, -math.inf
-        self.reached_at: int | None = None
-
-    def add(self, elbo: float) -> None:
-        """Take account of one more step."""
-        dropped = 0.0
-        self.window.append(elbo if math.isfinite(elbo) else 0.0)
-        if len(self.window) > self.patience:
-            dropped = self.window.popleft()
-        self.total += self.window[-1] - dropped
-        self.taken += 1
-        self.average = self.total / len(self.window)
-        if self.taken >= self.patience and self.average > self.best:
-            self.best, self.best_at = self.average, self.taken - 1
-        waited = self.taken - 1 - self.best_at
-        over = waited >= self.patience and self.taken >= 2 * self.patience
-        if over and self.reached_at is None:
-            self.reached_at = self.taken
-
-    def last_step(self, steps: int) -> int:
-        """Return the number of steps after which the training ends."""
-        if self.reached_at is None:
-            return steps
-        return min(steps, self.reached_at + self.patience)
-
-    def still_rising(self, steps: int) -> bool:
-        """Whether the ELBO was near its highest value at the end of the last step."""
-        if self.reached_at is not None or steps < 2 * self.patience:
-            return False
-        return self.best_at >= steps - self.patience // 4

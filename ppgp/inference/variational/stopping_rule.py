@@ -1,0 +1,49 @@
+"""The rule that ends stochastic variational inference: the ELBO has reached a plateau."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+
+class Plateau:
+    """Find the step from which the moving average of the ELBO has not risen for ``patience`` steps.
+
+    Attributes:
+        average: the mean of the last ``patience`` ELBOs; those that are not finite count as 0.
+        reached_at: the number of steps after which the plateau was seen; None: not yet.
+    """
+
+    def __init__(self, patience: int) -> None:
+        self.patience, self.best, self.best_at, self.total = patience, -math.inf, 0, 0.0
+        self.window: deque[float] = deque()
+        self.taken, self.average = 0, -math.inf
+        self.reached_at: int | None = None
+
+    def add(self, elbo: float) -> None:
+        """Take account of one more step."""
+        dropped = 0.0
+        self.window.append(elbo if math.isfinite(elbo) else 0.0)
+        if len(self.window) > self.patience:
+            dropped = self.window.popleft()
+        self.total += self.window[-1] - dropped
+        self.taken += 1
+        self.average = self.total / len(self.window)
+        if self.taken >= self.patience and self.average > self.best:
+            self.best, self.best_at = self.average, self.taken - 1
+        waited = self.taken - 1 - self.best_at
+        over = waited >= self.patience and self.taken >= 2 * self.patience
+        if over and self.reached_at is None:
+            self.reached_at = self.taken
+
+    def last_step(self, steps: int) -> int:
+        """Return the number of steps after which the training ends."""
+        if self.reached_at is None:
+            return steps
+        return min(steps, self.reached_at + self.patience)
+
+    def still_rising(self, steps: int) -> bool:
+        """Whether no plateau was seen and the best average lies in the last patience/4 steps."""
+        if self.reached_at is not None or steps < 2 * self.patience:
+            return False
+        return self.best_at >= steps - self.patience // 4
