@@ -13,7 +13,7 @@ from torch import Tensor
 from ..data.dataset import Scaler
 from ..errors import ConvergenceWarning, NotApplicable, counted_are
 from ..models import Model
-from ..posterior.convergence import psis, uncorrected
+from ..posterior.convergence import psis, why_uncorrected
 from ..posterior.new_rows import model_inputs
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
@@ -98,7 +98,7 @@ def _uncorrectable(posterior: Posterior) -> str:
     The result is "" where they are draws of the posterior, or their density is known.
     """
     method = type(posterior.how).__name__
-    if uncorrected(posterior):
+    if why_uncorrected(posterior):
         return f"chains of {method}, whose steps are never rejected,"
     density_known = {"lp", "log_q"} <= posterior.stats.keys()
     if posterior.mcmc or density_known or method == "Exact":

@@ -17,14 +17,14 @@ from ..data.new_rows import noise_of
 from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError
 from ..inference import Inference
 from ..inference.fitting import fit
-from ..inference.interrupts import whole
+from ..inference.interrupts import raise_if_interrupted
 from ..models import Model
 from ..models.base import as_given
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from . import APS, LAC, Absolute, Score
-from .fixed_beforehand import found_among, given_by_hand, undeclared
+from .fixed_beforehand import fixed_values, guarantee_if_estimated_from, undeclared
 from .scores.base import check_score, widened
 
 FEWEST_FOLDS = 2
@@ -231,7 +231,7 @@ def cross_calibrate(
             posterior = fit(
                 recipe, rows, how, seed=seed, progress=progress, standardise=standardise
             )
-            posteriors.append(whole(posterior))
+            posteriors.append(raise_if_interrupted(posterior))
     except KeyboardInterrupt:
         if len(posteriors) < FEWEST_FOLDS:
             raise
@@ -244,14 +244,14 @@ def cross_calibrate(
     parts = parts[: len(posteriors)]
     given: tuple[str, ...] = ()
     if not fixed_beforehand:
-        given = tuple(given_by_hand(recipe, data.d))
+        given = tuple(fixed_values(recipe, data.d))
     return CrossCalibrator(
         _chosen(score, posteriors[0].predict(data.X[:1])),
         tuple(posteriors),
         parts,
         tuple(data.rows(part) for part in parts),
         given,
-        found_among(recipe, data),
+        guarantee_if_estimated_from(recipe, data),
         interrupted,
     )
 

@@ -29,7 +29,7 @@ FOUND = (
 NAMED = 3  # fixed values that a sentence names
 
 
-def given_by_hand(recipe: Model, d: int) -> list[str]:
+def fixed_values(recipe: Model, d: int) -> list[str]:
     """Return the fixed values of a recipe for d columns, in words.
 
     These are numbers other than 0, inducing inputs and torch modules.
@@ -43,7 +43,7 @@ def given_by_hand(recipe: Model, d: int) -> list[str]:
     return values + [f"the weights of {an(type(module).__name__)}" for module in modules_in(recipe)]
 
 
-def found_among(recipe: Model, data: Dataset) -> str | None:
+def guarantee_if_estimated_from(recipe: Model, data: Dataset) -> str | None:
     """Return the sentence of sets whose recipe is known to depend on rows of ``data``.
 
     It applies whatever the caller declares. The result is None where no dependence is known. Rows

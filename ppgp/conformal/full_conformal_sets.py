@@ -20,7 +20,7 @@ from ..errors import (
 )
 from ..inference import MAP
 from ..inference.fitting import fit
-from ..inference.interrupts import whole
+from ..inference.interrupts import raise_if_interrupted
 from ..models import Model
 from ..models.base import as_given
 from ..numerics.process_locks import silenced
@@ -29,7 +29,7 @@ from ..posterior.posterior import Posterior
 from ..posterior.region import Region, exact_level
 from ..target.capabilities import JointGaussian, require
 from . import PredictiveSystem, full_interval, full_system, leave_one_out_parts
-from .fixed_beforehand import found_among, given_by_hand, searches, undeclared
+from .fixed_beforehand import fixed_values, guarantee_if_estimated_from, searches, undeclared
 from .full_conformal_closed_form import LeaveOneOutParts
 from .scores.base import widened
 from .split import smallest_n
@@ -172,7 +172,9 @@ def _with_split(
     scaled = posterior.scaler is not None
     subset = data.rows(order[:first])
     with silenced(ConvergenceWarning):  # any hyperparameters from these rows keep the guarantee
-        small = whole(fit(recipe, subset, how, seed=seed, progress=False, standardise=scaled))
+        small = raise_if_interrupted(
+            fit(recipe, subset, how, seed=seed, progress=False, standardise=scaled)
+        )
     rows, all_rows = model_inputs(small, X), data
     if small.scaler is not None:
         all_rows = small.scaler(data)
@@ -196,8 +198,8 @@ def _sentence_without_split(posterior: Posterior, fixed_beforehand: bool) -> str
             )
         return FITTED
     if not fixed_beforehand:
-        return undeclared(given_by_hand(recipe, d))
-    sentence = found_among(recipe, training_data(posterior))
+        return undeclared(fixed_values(recipe, d))
+    sentence = guarantee_if_estimated_from(recipe, training_data(posterior))
     if sentence is not None:
         return sentence
     if "mean" in recipe.sites(d) and getattr(recipe, "mean", 0.0) is None:
@@ -208,10 +210,13 @@ def _sentence_without_split(posterior: Posterior, fixed_beforehand: bool) -> str
 def _sentence_with_split(posterior: Posterior, fixed_beforehand: bool) -> str:
     """Return the guarantee with hyperparameters from other rows, {level} left open."""
     if fixed_beforehand:
-        return found_among(as_given(posterior.model), training_data(posterior)) or EXACT
+        return (
+            guarantee_if_estimated_from(as_given(posterior.model), training_data(posterior))
+            or EXACT
+        )
     if posterior.recipe is None:
         return UNKNOWN
-    given = given_by_hand(posterior.recipe, posterior.data.d)
+    given = fixed_values(posterior.recipe, posterior.data.d)
     if given:
         return undeclared(given)
     return EXACT

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..data.arrays import as_tensor, check_inputs
 from ..errors import DataError, SettingError
-from ..numerics.libraries import unchanged
+from ..numerics.libraries import settings_unchanged
 from ..posterior.region import exact_level
 
 
@@ -125,7 +125,7 @@ def shift_weights(X_calibration: Any, X_new: Any, X: Any) -> Tensor:
     Returns:
         The density ratios [k].
     """
-    with unchanged():
+    with settings_unchanged():
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
         from sklearn.preprocessing import StandardScaler

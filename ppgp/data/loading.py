@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError, PpgpError, UnknownName
-from ..numerics.libraries import unchanged
+from ..numerics.libraries import settings_unchanged
 from .columns import refuse_twice
 from .dataset import Dataset, refuse_no_rows
 from .delimited import read_delimited
@@ -56,7 +56,7 @@ def _loaded(name_or_path: str | Path, target: str | None, data_home: str | Path 
     if path.suffix.lower() in READERS:
         return _from_file(path, target)
     if name in BUNDLED:
-        with unchanged():
+        with settings_unchanged():
             from sklearn import datasets
         return _from_bunch(getattr(datasets, f"load_{name}")(as_frame=True), target)
     if name in FETCHED or name.startswith("openml:"):
@@ -151,7 +151,7 @@ def _from_bunch(bunch: Any, target: str | None) -> Dataset:
 
 def _fetched(name: str, target: str | None, data_home: str | Path | None) -> Dataset:
     """Return a Dataset that scikit-learn fetches."""
-    with unchanged():
+    with settings_unchanged():
         from sklearn import datasets
 
     home = None if data_home is None else str(data_home)

@@ -33,9 +33,9 @@ class Side:
         return all(bool(torch.isfinite(v).all()) for v in self.posterior.draws.values())
 
     @cached_property
-    def lacks(self) -> list[str]:
+    def missing_for_comparison(self) -> list[str]:
         """What is missing before the posterior can be judged; [] where nothing is."""
-        lacks = convergence.lacks(self.posterior)
+        lacks = convergence.missing_for_comparison(self.posterior)
         return [CUT_SHORT, *lacks] if self.cut_short else lacks
 
     @property
@@ -49,7 +49,7 @@ class Side:
         missing = list(self.lacks)
         if not self.finite:
             missing.insert(0, "its draws are not finite")
-        wider = convergence.uncorrected(self.posterior)
+        wider = convergence.why_uncorrected(self.posterior)
         if wider:
             missing.insert(0, f"{wider}, and nothing corrects it: fit by NUTS")
         return missing
@@ -78,7 +78,7 @@ def reference_of(own: Side, sides: Iterable[Side], given: Side | None) -> Side |
         if same_sites(own.posterior, given.posterior):
             return given
         return None
-    chains = [s for s in sides if s.posterior.mcmc and not convergence.uncorrected(s.posterior)]
+    chains = [s for s in sides if s.posterior.mcmc and not convergence.why_uncorrected(s.posterior)]
     same = [s for s in chains if same_model(own.posterior, s.posterior)]
     return min(same, key=lambda s: (bool(s.lacks_as_reference), -s.sample.draws), default=None)
 

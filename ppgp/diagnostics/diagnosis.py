@@ -15,10 +15,10 @@ from ..posterior.convergence import (
     RHAT_LIMIT,
     k_hat_limit,
     mixing,
-    plane,
     psis,
     scalars,
-    uncorrected,
+    why_uncorrected,
+    with_angles_as_points,
 )
 from ..posterior.posterior import Posterior
 from ..posterior.summary import cut_short
@@ -109,7 +109,10 @@ def reweighted(posterior: Posterior) -> dict[str, Moments]:
         NotApplicable: if the method does not know the density of its draws.
     """
     w = np.exp(psis(log_ratio(posterior))[0])
-    return {name: _weighted(w / w.sum(), x.ravel()) for name, x in scalars(plane(posterior))}
+    return {
+        name: _weighted(w / w.sum(), x.ravel())
+        for name, x in scalars(with_angles_as_points(posterior))
+    }
 
 
 def _weighted(w: np.ndarray, x: np.ndarray) -> Moments:
@@ -210,7 +213,7 @@ def _chains(posterior: Posterior) -> Diagnosis:
             "or reparametrise (a non-centred hierarchy)"
         )
     findings += _energy(posterior.stats.get("energy"), mix.draws)
-    wider = uncorrected(posterior)
+    wider = why_uncorrected(posterior)
     if wider:
         findings.append(
             f"{wider}, and nothing corrects it: mixing does not show it; "
@@ -263,7 +266,7 @@ def _guide(posterior: Posterior) -> Diagnosis:
     k, limit = k_hat(posterior), k_hat_limit(ratio.size)
     corrected = reweighted(posterior)
     rows, differences = {}, []
-    for name, x in scalars(plane(posterior)):
+    for name, x in scalars(with_angles_as_points(posterior)):
         difference = _against_weighted(name, x.ravel(), corrected[name])
         differences.append(difference)
         mean, sd, *_ = corrected[name]

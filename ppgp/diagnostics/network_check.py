@@ -13,7 +13,7 @@ from ..data.new_rows import in_order
 from ..errors import ConvergenceWarning, DataError, NotApplicable
 from ..inference import MAP
 from ..inference.fitting import fit
-from ..inference.interrupts import whole
+from ..inference.interrupts import raise_if_interrupted
 from ..kernels import Deep
 from ..models import LinearRegression
 from ..models.sites import first_draw
@@ -135,7 +135,7 @@ def _linear_head(data: Dataset, G: Tensor) -> Prediction:
     """Return the prediction of a linear head on the features, its weights and noise by MAP."""
     with silenced(ConvergenceWarning):
         linear = fit(LinearRegression(), data, MAP(), progress=False, standardise=False)
-        return whole(linear).predict(G)
+        return raise_if_interrupted(linear).predict(G)
 
 
 def _leave_one_out_density(posterior: Posterior) -> float | None:

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import eigh
 
-from ..numerics.libraries import unchanged
+from ..numerics.libraries import settings_unchanged
 from ..posterior import convergence
 from ..posterior.posterior import Posterior
 
@@ -36,7 +36,9 @@ class Sample:
     @classmethod
     def of(cls, posterior: Posterior) -> Sample:
         """Return the sample of a posterior."""
-        names, columns = zip(*convergence.scalars(convergence.plane(posterior)), strict=True)
+        names, columns = zip(
+            *convergence.scalars(convergence.with_angles_as_points(posterior)), strict=True
+        )
         return cls(list(names), np.stack(columns, -1), not posterior.mcmc)
 
     @property
@@ -157,7 +159,7 @@ def random_directions(scale: np.ndarray) -> tuple[np.ndarray, list[str]]:
 
 def _extreme(sample: Sample, reference: Sample, scale: np.ndarray) -> tuple[np.ndarray, list[str]]:
     """Return the directions [scalar, 2] with the smallest and largest ratio of sds, and names."""
-    with unchanged():
+    with settings_unchanged():
         from sklearn.covariance import ledoit_wolf
 
     scalars = len(scale)

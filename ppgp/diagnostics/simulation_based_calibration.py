@@ -21,7 +21,7 @@ from ..data.dataset import Dataset
 from ..errors import ConvergenceWarning, NotApplicable, SettingError
 from ..inference import Inference
 from ..inference.fitting import fit
-from ..inference.interrupts import whole
+from ..inference.interrupts import raise_if_interrupted
 from ..inference.progress import bar
 from ..models import Model
 from ..numerics.fingerprint import fingerprint
@@ -305,7 +305,7 @@ def _simulate(source: OfModel | OfProgram, how: Inference, seed: int, i: int) ->
     with silenced(ConvergenceWarning):
         # the fit has another seed: its random numbers must not be those that drew theta
         fitted = fit(ready, data, how, seed=own + FIT_SEED, progress=False, standardise=False)
-        posterior = whole(fitted)
+        posterior = raise_if_interrupted(fitted)
     truth = {name: values[name][None, None] for name in posterior.draws}
     if isinstance(ready, Model):
         truth, _ = ready.relabel(truth)

@@ -21,7 +21,7 @@ from ..diagnostics import metrics
 from ..files import replacing_path
 from ..inference import MAP
 from ..inference.fitting import fit
-from ..inference.interrupts import whole
+from ..inference.interrupts import raise_if_interrupted
 from ..models import GP
 from ..plots.common import COLOURS, panels
 from ..posterior.posterior import Posterior
@@ -71,7 +71,7 @@ def points_coming(path: Path, seed: int = 0, quick: bool = False) -> None:
     generator = torch.Generator().manual_seed(seed)
     x = REACH * (2 * torch.rand(POINTS, 1, generator=generator, dtype=torch.float64) - 1)
     y = torch.sin(3 * x[:, 0]) + 0.2 * torch.randn(POINTS, generator=generator, dtype=torch.float64)
-    posterior = whole(fit(GP(), Dataset(x, y), MAP(), seed=seed, progress=False))
+    posterior = raise_if_interrupted(fit(GP(), Dataset(x, y), MAP(), seed=seed, progress=False))
     counts = (1, POINTS) if quick else range(1, POINTS + 1)
     figure, axes = panels(6.4, 3.8)
     axis, grid = axes[0, 0], LINE[:, 0]

@@ -25,7 +25,7 @@ from ..errors import ConvergenceWarning
 from ..files import write_figure
 from ..inference import MAP, NUTS, SVI, Exact, Laplace
 from ..inference.fitting import fit
-from ..inference.interrupts import whole
+from ..inference.interrupts import raise_if_interrupted
 from ..models import LinearRegression, SoftmaxRegression
 from ..numerics.process_locks import silenced
 from ..posterior.posterior import Posterior
@@ -109,7 +109,7 @@ def _fit(name: str, train: Dataset, seed: int, quick: bool) -> Posterior:
         how = how.quick()
     # setosa is separable from the others: under flat priors there is no optimum to converge to
     with silenced(ConvergenceWarning):
-        return whole(fit(model, train, how, seed=seed, progress=False))
+        return raise_if_interrupted(fit(model, train, how, seed=seed, progress=False))
 
 
 def _row(features: str, name: str, scores: list[Score]) -> dict[str, Any]:

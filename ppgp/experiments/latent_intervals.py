@@ -19,7 +19,7 @@ from ..diagnostics import metrics
 from ..files import write_figure
 from ..inference import MAP
 from ..inference.fitting import fit
-from ..inference.interrupts import whole
+from ..inference.interrupts import raise_if_interrupted
 from ..models import GP
 
 LEVEL = 0.95
@@ -42,7 +42,7 @@ def run(out: Path, *, seed: int = 0, quick: bool = False) -> list[dict[str, Any]
     n_test = 200 if quick else 2000
     train, calibration, test = (_data(n, generator) for n in (100, 200, n_test))
     started = time.perf_counter()
-    posterior = whole(fit(GP(), train, MAP(), seed=seed, progress=False))
+    posterior = raise_if_interrupted(fit(GP(), train, MAP(), seed=seed, progress=False))
     of_f, of_y = posterior.latent(test.X), posterior.predict(test.X)
     calibrator = conformal.calibrate(
         conformal.Normalized(), posterior.predict(calibration.X), calibration.y

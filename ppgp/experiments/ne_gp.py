@@ -30,7 +30,7 @@ from ..errors import ConvergenceWarning, DataWarning
 from ..files import write_figure
 from ..inference import MAP, SVI, Inference
 from ..inference.fitting import fit
-from ..inference.interrupts import whole
+from ..inference.interrupts import raise_if_interrupted
 from ..kernels import RBF, Deep
 from ..kernels.networks import MLP
 from ..models import GP, SVGP, Model
@@ -150,7 +150,7 @@ def _fit(model: Model, train: Dataset, how: Inference, seed: int) -> Posterior:
     if isinstance(how, MAP):
         train = train.rows(slice(0, EXACT_ROWS))
     with silenced(ConvergenceWarning):
-        return whole(fit(model, train, how, seed=seed, progress=False))
+        return raise_if_interrupted(fit(model, train, how, seed=seed, progress=False))
 
 
 def _figures(

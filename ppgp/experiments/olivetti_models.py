@@ -16,7 +16,7 @@ from ..data.dataset import Dataset
 from ..errors import ConvergenceWarning
 from ..inference import MAP, SVI
 from ..inference.fitting import fit
-from ..inference.interrupts import whole
+from ..inference.interrupts import raise_if_interrupted
 from ..kernels import ARD, RBF, Deep
 from ..kernels.networks import CNN
 from ..kernels.pretraining import regressor
@@ -175,7 +175,7 @@ class Fitters:
     def _fit(self, model: Any, how: Any, train: Dataset, init: Any = None) -> Any:
         """Fit without the warnings of a search that its budget ends early."""
         with silenced(ConvergenceWarning):
-            return whole(
+            return raise_if_interrupted(
                 fit(
                     model,
                     train,

@@ -34,7 +34,7 @@ from ..errors import PpgpWarning, SettingError, UnknownName
 from ..files import JsonLines
 from ..inference import MAP, SVI
 from ..inference.fitting import fit
-from ..inference.interrupts import whole
+from ..inference.interrupts import raise_if_interrupted
 from ..kernels import ARD, RBF, Matern
 from ..models import GP, SGPR, SVGP
 from ..numerics.distributions import NormalMixture
@@ -227,7 +227,7 @@ def _evaluate(
     fits = []
     for model in candidates:
         with silenced(PpgpWarning):  # short searches suffice, and stacking weighs their results
-            fits.append(whole(fit(model, train, how, seed=seed, progress=False)))
+            fits.append(raise_if_interrupted(fit(model, train, how, seed=seed, progress=False)))
     if len(fits) == 1:
         weights, prediction = torch.ones(1), fits[0].predict(test.X)
     else:

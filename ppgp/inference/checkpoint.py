@@ -61,7 +61,7 @@ class Checkpoint:
     def __exit__(self, *error: Any) -> None:
         self._lock.__exit__(*error)
 
-    def noted(self, posterior: Posterior) -> Posterior:
+    def with_notes(self, posterior: Posterior) -> Posterior:
         """Return the posterior of the run, with a warning if the last save failed."""
         notes = self._saves.notes()
         if not notes:

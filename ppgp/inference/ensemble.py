@@ -14,7 +14,7 @@ from ..posterior.posterior import Posterior
 from ..posterior.summary import cut_short
 from ..target.target import Target
 from .base import Inference, from_draws
-from .interrupts import whole
+from .interrupts import raise_if_interrupted
 from .optimise.map import MAP
 from .options import Count
 from .progress import bar
@@ -84,7 +84,7 @@ class Ensemble(Inference):
                     members.append(base(target, seed=seed + member, progress=False, init=start))
                     _refuse_own_params(self.base, members[-1], target)
                     update(member + 1)
-                    whole(members[-1])
+                    raise_if_interrupted(members[-1])
         except KeyboardInterrupt:
             if not members:
                 raise

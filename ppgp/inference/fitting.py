@@ -37,15 +37,15 @@ from ..target.target import Target
 from . import NUTS, Inference
 from .all_fixed import only_draw
 from .base import check_draws
-from .interrupts import whole
+from .interrupts import raise_if_interrupted
 from .other_training_tables import also_seen
 
 __all__ = ["fit"]
 
-FEW_ROWS = 3
+FEWEST_ROWS = 3
 
 
-def _work(model: Any, data: Any, how: Any = None, **_: Any) -> float:
+def _multiplications(model: Any, data: Any, how: Any = None, **_: Any) -> float:
     """Return about how many multiplications one evaluation of the density takes.
 
     It is 0 if the arguments do not fit together, which ``fit`` reports.
@@ -60,7 +60,7 @@ def _work(model: Any, data: Any, how: Any = None, **_: Any) -> float:
 
 
 @in_turn
-@limited_by(_work)
+@limited_by(_multiplications)
 def fit(
     model_or_program: Model | Callable[..., Any],
     data: Dataset | Mapping[str, Any],
@@ -114,7 +114,7 @@ def fit(
     _check_model(model_or_program)
     if isinstance(model_or_program, Program):
         model_or_program = model_or_program.function
-    problem = _problem(model_or_program, data, how, standardise)
+    problem = _checked_problem(model_or_program, data, how, standardise)
     target = Target(
         problem.model,
         problem.data,
@@ -132,7 +132,7 @@ def fit(
         posterior,
         scaler=problem.scaler,
         recipe=problem.recipe,
-        warnings=(*posterior.warnings, *_check_result(problem, posterior)),
+        warnings=(*posterior.warnings, *_result_warnings(problem, posterior)),
         also_seen=also_seen(model_or_program, data, init),
     )
     for sentence in posterior.warnings:
@@ -189,7 +189,9 @@ def _check_model(model_or_program: Any) -> None:
     raise NotApplicable("a model of ppgp.models or a Pyro program", got, do)
 
 
-def _problem(model_or_program: Any, data: Any, how: Inference, standardise: bool) -> _Problem:
+def _checked_problem(
+    model_or_program: Any, data: Any, how: Inference, standardise: bool
+) -> _Problem:
     """Make the model or program ready for its data; refuse what does not fit together."""
     if isinstance(model_or_program, Model):
         return _problem_of_model(model_or_program, data, how, standardise)
@@ -210,7 +212,7 @@ def _problem_of_model(model: Model, data: Any, how: Inference, standardise: bool
             repr(how),
             "use one, or leave reselect out",
         )
-    prepared, scaled, scaler = _prepared(model, data, standardise)
+    prepared, scaled, scaler = _prepared_and_scaled(model, data, standardise)
     return _Problem(prepared, scaled, scaler, as_given(model))
 
 
@@ -248,15 +250,15 @@ def _run(how: Inference, target: Target, options: dict[str, Any]) -> Posterior:
     with nullcontext() if target.random is None else seeded(options["seed"]):
         posterior = how(target, **options) if target.dim else only_draw(how, target)
     compiled_program = isinstance(target.model, Program) and target.dim
-    if not compiled_program or not target.misled(_evaluated(target, posterior)):
+    if not compiled_program or not target.misled(_unconstrained_draws(target, posterior)):
         return posterior
     if "checkpoint" in options:  # it holds results of the wrong graph
         Path(options["checkpoint"]).unlink(missing_ok=True)
-    whole(posterior)
+    raise_if_interrupted(posterior)
     return how(target, **options)
 
 
-def _evaluated(target: Target, posterior: Posterior) -> Tensor | None:
+def _unconstrained_draws(target: Target, posterior: Posterior) -> Tensor | None:
     """Return the draws of a posterior as z [n, p]; None if they cannot be mapped back."""
     draws = {name: value.flatten(0, 1) for name, value in posterior.draws.items()}
     size = max((len(value) for value in draws.values()), default=1)
@@ -271,7 +273,7 @@ def _evaluated(target: Target, posterior: Posterior) -> Tensor | None:
         return None
 
 
-def _check_result(problem: _Problem, posterior: Posterior) -> list[str]:
+def _result_warnings(problem: _Problem, posterior: Posterior) -> list[str]:
     """Return warnings of the model about its fit, and of the convergence checks."""
     notes: list[str] = []
     if isinstance(problem.data, Dataset):
@@ -281,7 +283,7 @@ def _check_result(problem: _Problem, posterior: Posterior) -> list[str]:
     return [*notes, *convergence_warnings(posterior)]
 
 
-def _prepared(
+def _prepared_and_scaled(
     model: Model, data: Dataset, standardise: bool
 ) -> tuple[Model, Dataset, Scaler | None]:
     """Return the model made ready for its data, the data on its scale, and their Scaler."""
@@ -310,9 +312,9 @@ def _prepared(
 
 def _check_data(model: Model, data: Dataset) -> None:
     """Refuse data that a model cannot take: few rows, labels, or known noise."""
-    if data.n < FEW_ROWS:
+    if data.n < FEWEST_ROWS:
         raise DataError(
-            f"at least {FEW_ROWS} rows to fit a model",
+            f"at least {FEWEST_ROWS} rows to fit a model",
             counted(data.n, "sample"),
             "collect more rows, or use Target directly",
         )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ..posterior.posterior import Posterior
 from ..posterior.summary import cut_short
 
-__all__ = ["whole"]
+__all__ = ["raise_if_interrupted"]
 
 
-def whole(posterior: Posterior) -> Posterior:
+def raise_if_interrupted(posterior: Posterior) -> Posterior:
     """Return the posterior itself, for a caller that goes on to another fit.
 
     Raises:

@@ -8,13 +8,13 @@ from ..data.columns import name_of, names_of
 from ..data.dataset import Dataset
 from ..errors import ConvergenceWarning, Renamed
 from ..inference.fitting import fit as fit_posterior
-from ..inference.interrupts import whole
-from ..numerics.libraries import unchanged
+from ..inference.interrupts import raise_if_interrupted
+from ..numerics.libraries import settings_unchanged
 from ..numerics.process_locks import silenced
 from ..posterior.prediction import Prediction
 from . import recipes as zoo
 
-with unchanged():
+with settings_unchanged():
     import numpy as np
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
     from sklearn.cluster import KMeans
@@ -51,7 +51,7 @@ class _Probabilistic(BaseEstimator):
             how = zoo.build_how(how)
         with silenced(ConvergenceWarning):  # posterior_.warnings keeps them
             self.posterior_ = fit_posterior(model, data, how, seed=self.seed, progress=False)
-        whole(self.posterior_)  # so that Ctrl-C ends a grid search
+        raise_if_interrupted(self.posterior_)  # so that Ctrl-C ends a grid search
 
     predict_law = Renamed("predict_distribution")
 

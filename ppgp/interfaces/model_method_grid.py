@@ -11,7 +11,7 @@ import typer
 from ..data.dataset import Dataset
 from ..errors import NotApplicable
 from ..inference.fitting import fit
-from ..inference.interrupts import whole
+from ..inference.interrupts import raise_if_interrupted
 
 __all__ = ["fit_grid"]
 
@@ -49,7 +49,7 @@ def fit_grid(
             except NotApplicable as error:
                 refused.append(f"{model_name} by {method_name}: {error}")
                 continue
-            whole(posteriors[name])
+            raise_if_interrupted(posteriors[name])
     except KeyboardInterrupt:
         if not posteriors:
             raise

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SettingError
-from ..priors import Param, PriorLike, Site, Uniform, in_units_of_data, moved, site, value_of
+from ..priors import Param, PriorLike, Site, Uniform, in_units_of_data, rescaled, site, value_of
 from .base import Around, Kernel, Theta, proportioned
 from .hyperparameters import mapped
 from .units import Factor, Units
@@ -70,7 +70,9 @@ class Anisotropy(Around):
         if not self.measured():
             return super().in_units(units)
         kernel = self.kernel.in_units(units.even())
-        rotated = replace(self, kernel=kernel, angle=moved(self.angle), ratio=moved(self.ratio))
+        rotated = replace(
+            self, kernel=kernel, angle=rescaled(self.angle), ratio=rescaled(self.ratio)
+        )
         return proportioned(rotated, units)
 
     def factors(self, units: Units) -> dict[str, Factor]:

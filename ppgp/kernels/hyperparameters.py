@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 from torch import Tensor
 
 from ..errors import SettingError, counted
-from ..priors import Prior, in_units_of_data, moved
+from ..priors import Prior, in_units_of_data, rescaled
 from .units import Factor, Units, power
 
 R = TypeVar("R")
@@ -51,7 +51,7 @@ def numbers_in_units(record: Hyperparameters, units: Units, length: float) -> di
     for name in record.hyper:
         y, x = powers(record, name)
         before = getattr(record, name)
-        after = moved(before, power(units.y_sd, -y) * power(length, -x), what=name)
+        after = rescaled(before, power(units.y_sd, -y) * power(length, -x), what=name)
         if after is not before:
             changed[name] = after
     return changed

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SettingError
-from ..priors import LogNormal, Param, PriorLike, Site, moved, site, value_of
+from ..priors import LogNormal, Param, PriorLike, Site, rescaled, site, value_of
 from .base import Kernel, Theta
 from .fourier_features import Draw, Path, fourier
 from .hyperparameters import other_rows
@@ -63,9 +63,12 @@ class SpectralMixture(Kernel):
         }
 
     def in_units(self, units: Units) -> Kernel:
-        weight = moved(self.weight, power(units.y_sd, -2), what="weight")
+        weight = rescaled(self.weight, power(units.y_sd, -2), what="weight")
         # one number per column
-        frequency, bandwidth = moved(self.frequency, units.x_sd), moved(self.bandwidth, units.x_sd)
+        frequency, bandwidth = (
+            rescaled(self.frequency, units.x_sd),
+            rescaled(self.bandwidth, units.x_sd),
+        )
         return replace(self, weight=weight, frequency=frequency, bandwidth=bandwidth)
 
     def _parts(self, theta: Theta, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:

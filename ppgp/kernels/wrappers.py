@@ -19,9 +19,9 @@ from ..priors import (
     Prior,
     PriorLike,
     Site,
-    moved,
     per_column,
     plain,
+    rescaled,
     site,
     value_of,
 )
@@ -69,7 +69,7 @@ class Scale(Around):
 
     def in_units(self, units: Units) -> Kernel:
         own, inner = self._shared(units)
-        outputscale = moved(self.outputscale, power(own.y_sd, -2), what="outputscale")
+        outputscale = rescaled(self.outputscale, power(own.y_sd, -2), what="outputscale")
         return replace(self, kernel=self.kernel.in_units(inner), outputscale=outputscale)
 
     def factors(self, units: Units) -> dict[str, Factor]:

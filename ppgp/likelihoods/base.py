@@ -14,7 +14,7 @@ from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
 from ..errors import Renamed, take_renamed_method
-from ..priors import Site, moved, value_of, with_plain_numbers
+from ..priors import Site, rescaled, value_of, with_plain_numbers
 from ..priors.units import power as to_power
 
 Theta = Mapping[str, Tensor]
@@ -59,7 +59,7 @@ class Likelihood:
         changed = {}
         for name, power in self._powers().items():
             before = getattr(self, name)
-            after = moved(before, to_power(y_sd, -power), what=name)
+            after = rescaled(before, to_power(y_sd, -power), what=name)
             if after is not before:
                 changed[name] = after
         if not changed:

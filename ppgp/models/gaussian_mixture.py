@@ -16,7 +16,7 @@ from ..data.dataset import Dataset, Scaler
 from ..errors import DataError, NotApplicable, SettingError
 from ..numerics.cholesky import LOG_2PI
 from ..numerics.distributions import NormalMixture
-from ..numerics.libraries import unchanged
+from ..numerics.libraries import settings_unchanged
 from ..numerics.process_locks import silenced
 from ..priors import (
     Dirichlet,
@@ -26,7 +26,7 @@ from ..priors import (
     PriorLike,
     Site,
     bare,
-    moved,
+    rescaled,
     single,
     site,
 )
@@ -89,8 +89,8 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
 
     def in_units(self, scaler: Scaler) -> GaussianMixture:
         y_mean, y_sd = float(scaler.y_mean), float(scaler.y_sd)
-        mean = moved(self.mean, 1 / y_sd, -y_mean / y_sd, "the means")
-        variance = moved(self.variance, power(y_sd, -2), what="variance")
+        mean = rescaled(self.mean, 1 / y_sd, -y_mean / y_sd, "the means")
+        variance = rescaled(self.variance, power(y_sd, -2), what="variance")
         return replace(self, mean=mean, variance=variance)
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
@@ -147,7 +147,7 @@ class GaussianMixture(Model, ClosedForm, FullConditionals):
 
     def _expectation_maximisation(self, data: Dataset) -> dict[str, Any]:
         """Return {site: estimate [K]} with the components by increasing mean."""
-        with unchanged():
+        with settings_unchanged():
             from sklearn.exceptions import ConvergenceWarning
             from sklearn.mixture import GaussianMixture as EM
 

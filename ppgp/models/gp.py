@@ -21,7 +21,7 @@ from ..numerics.blocks import Assembled
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.distributions import GPMarginal
 from ..numerics.result_cache import ResultCache, version_of
-from ..priors import LogNormal, Param, PriorLike, Site, moved, prefixed, site, under
+from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
 from ..target.capabilities import (
     Capability,
     Components,
@@ -33,11 +33,19 @@ from ..target.capabilities import (
 )
 from .base import Model, full_batch_only
 from .inducing import medians, refuse_broken
-from .known_noise import known_at, refuse_twins, with_known
+from .known_noise import known_at, refuse_duplicate_rows, with_known
 from .matheron import matheron
 from .memory_checks import check_memory_of_covariance, check_memory_of_predictions
-from .sites import Theta, begun, draw, first_draw, mean_site, number_of_draws, split_params
-from .units import filled, level, of_gp, power, units_of
+from .sites import (
+    Theta,
+    draw,
+    first_draw,
+    mean_site,
+    number_of_draws,
+    split_params,
+    starting_values,
+)
+from .units import mean_on_model_scale, mean_or_default, of_gp, power, units_of
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws
 ROWS_AT_ONCE = 2048
@@ -106,12 +114,15 @@ class GP(
         if self.noise == 0:
             hyper = under("kernel", medians(self.sites(data.d), data.X, 0))
             nugget = self.kernel.nugget(hyper, data.X)
-            refuse_twins(data.X, data.noise_sd, nugget, "different rows of X", "noise")
-        return replace(self, noise_sd=data.noise_sd, mean=filled(self.mean, data))
+            refuse_duplicate_rows(data.X, data.noise_sd, nugget, "different rows of X", "noise")
+        return replace(self, noise_sd=data.noise_sd, mean=mean_or_default(self.mean, data))
 
     def in_units(self, scaler: Scaler) -> GP:
-        noise = moved(self.noise, power(float(scaler.y_sd), -2), what="noise")
-        kernel, mean = self.kernel.in_units(units_of(scaler)), level(self.mean, scaler)
+        noise = rescaled(self.noise, power(float(scaler.y_sd), -2), what="noise")
+        kernel, mean = (
+            self.kernel.in_units(units_of(scaler)),
+            mean_on_model_scale(self.mean, scaler),
+        )
         return replace(self, kernel=kernel, noise=noise, mean=mean)
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
@@ -120,7 +131,7 @@ class GP(
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
         """Return the initial weights of a network with a prior; weights of 0 are a saddle point."""
-        return begun(self.sites(data.d))
+        return starting_values(self.sites(data.d))
 
     def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
         """Return warnings about the fitted network of a deep kernel."""

@@ -38,7 +38,7 @@ def known_at(X: Tensor, noise_sd: Tensor | None) -> Tensor | None:
     )
 
 
-def refuse_twins(
+def refuse_duplicate_rows(
     X: Tensor, noise_sd: Tensor | None, nugget: Tensor | None, where: str, parameter: str
 ) -> None:
     """Refuse duplicate rows without noise: their covariance has no inverse.

@@ -18,16 +18,16 @@ from ..kernels.base import check_kernel
 from ..kernels.units import Units
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.distributions import TrendMarginal
-from ..priors import Flat, LogNormal, Param, PriorLike, Site, moved, prefixed, site, under
+from ..priors import Flat, LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
 from ..target.capabilities import BlockMeans, JointGaussian, LatentFunction, LeaveOneOut
 from .base import Model, full_batch_only
 from .drift import Drift, basis, check_determined, checked, places
 from .inducing import medians, refuse_broken
-from .known_noise import known_at, refuse_twins
+from .known_noise import known_at, refuse_duplicate_rows
 from .kriging_equations import KrigingEquations
 from .memory_checks import check_memory_of_covariance
-from .sites import Theta, begun, draw, first_draw, mean_site
-from .units import filled
+from .sites import Theta, draw, first_draw, mean_site, starting_values
+from .units import mean_or_default
 
 ESTIMATORS = ("reml", "ml")
 DEFAULT_NUGGET = LogNormal(-2.0, 1.0)  # before ``prepare`` centres it on the data
@@ -179,10 +179,12 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         if self.nugget == 0:
             hyper = under("variogram", medians(self.sites(data.d), where, 0))
             nugget = self.kernel.nugget(hyper, where)
-            refuse_twins(where, data.noise_sd, nugget, "rows at different places", "nugget")
+            refuse_duplicate_rows(
+                where, data.noise_sd, nugget, "rows at different places", "nugget"
+            )
         mean = self.mean
         if self.drift == "none":
-            mean = filled(mean, data)
+            mean = mean_or_default(mean, data)
         return replace(self._with_priors(where, data.y), noise_sd=data.noise_sd, mean=mean)
 
     def _with_priors(self, where: Tensor, y: Tensor) -> Kriging:
@@ -202,9 +204,9 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
             variogram = variogram.in_units(Units.none(self._coordinates(len(scaler.x_mean))))
         nugget, mean = self.nugget, self.mean
         if nugget is not None:
-            nugget = moved(nugget)
+            nugget = rescaled(nugget)
         if mean is not None:
-            mean = moved(mean)
+            mean = rescaled(mean)
         return replace(self, variogram=variogram, nugget=nugget, mean=mean)
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
@@ -227,7 +229,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
             flat = isinstance(s, Site) and isinstance(s.prior, Flat) and s.prior.start is None
             if flat and math.isfinite(typical.get(name, math.nan)):
                 values[name] = data.y.new_full(s.shape, typical[name])
-        return {**values, **begun(sites)}
+        return {**values, **starting_values(sites)}
 
     def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
         """Return warnings about the fitted network of a deep kernel."""

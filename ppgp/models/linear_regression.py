@@ -33,7 +33,7 @@ from ..priors import (
     PriorLike,
     Site,
     bare,
-    moved,
+    rescaled,
     single,
     site,
     tensor_of,
@@ -123,7 +123,7 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
 
     def in_units(self, scaler: Scaler) -> LinearRegression:
         weight, bias = coefficients_in_units(self.weight, self.bias, scaler, self.conjugate)
-        noise = moved(self.noise, power(float(scaler.y_sd), -2), what="noise")
+        noise = rescaled(self.noise, power(float(scaler.y_sd), -2), what="noise")
         return replace(self, weight=weight, bias=bias, noise=noise)
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:

@@ -14,7 +14,7 @@ from ..errors import NotApplicable, SettingError
 from ..kernels import RBF, Kernel, Unscaled
 from ..kernels.base import check_kernel
 from ..numerics.collapsed_bound import inducing_root
-from ..priors import LogNormal, Param, PriorLike, Site, moved, prefixed, site, tensor_of, under
+from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, tensor_of, under
 from ..target.capabilities import LatentFunction, LeaveOneOut, Reselects, WarmStart
 from .base import full_batch_only, made_from
 from .collapsed_posterior import CollapsedPosterior
@@ -32,8 +32,8 @@ from .inducing import (
     take_given,
 )
 from .memory_checks import check_memory_of_rows
-from .sites import Theta, begun, draw, mean_site
-from .units import filled, level, of_gp, power, units_of
+from .sites import Theta, draw, mean_site, starting_values
+from .units import mean_on_model_scale, mean_or_default, of_gp, power, units_of
 
 SUBSET_ROWS = 1024
 STREAMED = 256 * 2**20  # bytes of Kmn above which the density visits the rows in chunks
@@ -136,7 +136,7 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
             )
         if self.Z is not None:
             check_given(self.Z, data.d)
-        ready = replace(self, mean=filled(self.mean, data))
+        ready = replace(self, mean=mean_or_default(self.mean, data))
         if self.Z is not None:
             return ready
         Z = ready._select(self._medians(data.X), data.X, data.y)
@@ -144,8 +144,11 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
         return replace(ready, Z=Z, inducing=len(Z))
 
     def in_units(self, scaler: Scaler) -> SGPR:
-        noise = moved(self.noise, power(float(scaler.y_sd), -2), what="noise")
-        kernel, mean = self.kernel.in_units(units_of(scaler)), level(self.mean, scaler)
+        noise = rescaled(self.noise, power(float(scaler.y_sd), -2), what="noise")
+        kernel, mean = (
+            self.kernel.in_units(units_of(scaler)),
+            mean_on_model_scale(self.mean, scaler),
+        )
         Z = in_units_of_model(self.Z, scaler)
         return replace(self, kernel=kernel, noise=noise, mean=mean, Z=Z)
 
@@ -158,7 +161,7 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
 
         These are the weights of a network with a prior, and the frequencies of a spectrum.
         """
-        return begun(self.sites(data.d))
+        return starting_values(self.sites(data.d))
 
     def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
         """Return warnings about the fitted network of a deep kernel."""

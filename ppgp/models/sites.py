@@ -48,7 +48,7 @@ def mean_site(mean: PriorLike | None) -> Site:
     return site("mean", mean)
 
 
-def begun(sites: Mapping[str, Site | Param]) -> dict[str, Tensor]:
+def starting_values(sites: Mapping[str, Site | Param]) -> dict[str, Tensor]:
     """Return {name: value} of the sites that define where a search starts."""
     return {
         name: s.start for name, s in sites.items() if isinstance(s, Site) and s.start is not None

@@ -35,9 +35,9 @@ from .inducing import (
 )
 from .memory_checks import check_memory_of_rows
 from .sgpr import SGPR
-from .sites import Theta, begun, draw, mean_site
+from .sites import Theta, draw, mean_site, starting_values
 from .svgp_predictions import ROWS_AT_ONCE, WhitenedPredictions, scale_of_q
-from .units import filled, level, of_gp, units_of
+from .units import mean_on_model_scale, mean_or_default, of_gp, units_of
 
 SURVEY = 1000
 MATRICES = 8  # of m by n that a gradient holds at once
@@ -173,7 +173,7 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
                 likelihood, or if a Z given by hand has equal rows or another number of columns.
             NumericalError: for a network whose units are all dead or saturated at the start.
         """
-        mean = filled(self.mean, data, numbers="y" in self.scales)
+        mean = mean_or_default(self.mean, data, numbers="y" in self.scales)
         ready = replace(self, likelihood=self.likelihood.prepare(data), mean=mean)
         refuse_broken(self.kernel, data.X)
         if self.Z is not None:
@@ -205,7 +205,10 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
 
     def in_units(self, scaler: Scaler) -> SVGP:
         Z = in_units_of_model(self.Z, scaler)
-        kernel, mean = self.kernel.in_units(units_of(scaler)), level(self.mean, scaler)
+        kernel, mean = (
+            self.kernel.in_units(units_of(scaler)),
+            mean_on_model_scale(self.mean, scaler),
+        )
         likelihood = self.likelihood.in_units(float(scaler.y_sd))
         return replace(self, kernel=kernel, likelihood=likelihood, mean=mean, Z=Z)
 
@@ -216,7 +219,7 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
         """Return the initial weights of a network with a prior."""
-        return begun(self._hyperparameters(data.d))
+        return starting_values(self._hyperparameters(data.d))
 
     def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
         """Return warnings about the fitted network of a deep kernel."""

@@ -20,7 +20,7 @@ from ..priors import (
     affine,
     bare,
     in_units_of_data,
-    moved,
+    rescaled,
     tensor_of,
 )
 from ..priors.units import power
@@ -31,7 +31,7 @@ def units_of(scaler: Scaler) -> Units:
     return Units.of(scaler.x_mean, scaler.x_sd, scaler.y_sd)
 
 
-def level(mean: PriorLike | None, scaler: Scaler) -> PriorLike | None:
+def mean_on_model_scale(mean: PriorLike | None, scaler: Scaler) -> PriorLike | None:
     """Return a constant mean on the scale of the model.
 
     None stands for the mean of the rows. It becomes 0 where y was standardised.
@@ -41,10 +41,10 @@ def level(mean: PriorLike | None, scaler: Scaler) -> PriorLike | None:
         if (y_mean, y_sd) == (0.0, 1.0):
             return None
         return 0.0
-    return moved(mean, 1 / y_sd, -y_mean / y_sd, "the mean")
+    return rescaled(mean, 1 / y_sd, -y_mean / y_sd, "the mean")
 
 
-def filled(mean: PriorLike | None, data: Dataset, numbers: bool = True) -> PriorLike:
+def mean_or_default(mean: PriorLike | None, data: Dataset, numbers: bool = True) -> PriorLike:
     """Return ``mean``, or the mean of the rows if it is None.
 
     Args:
@@ -80,11 +80,11 @@ def coefficients_in_units(
     """
     x_sd = tuple(scaler.x_sd.tolist())
     y_mean, y_sd = float(scaler.y_mean), float(scaler.y_sd)
-    new_weight = moved(weight, tuple(s / y_sd for s in x_sd), what="weight")
+    new_weight = rescaled(weight, tuple(s / y_sd for s in x_sd), what="weight")
     new_bias = bias
     if in_units_of_data(bias):
         shift = _shift_of_bias(weight, bias, tuple(scaler.x_mean.tolist()))
-        new_bias = moved(bias, 1 / y_sd, (shift - y_mean) / y_sd, "bias")
+        new_bias = rescaled(bias, 1 / y_sd, (shift - y_mean) / y_sd, "bias")
     if conjugate:
         new_weight = _in_noise_sds(weight, new_weight, y_sd)
         new_bias = _in_noise_sds(bias, new_bias, y_sd)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, SettingError, UnknownName
-from .libraries import unchanged
+from .libraries import settings_unchanged
 from .process_locks import silenced
 
 __all__ = ["SELECTIONS", "different_rows", "select"]
@@ -118,7 +118,7 @@ def _require_different(m: int, different: Tensor) -> None:
 
 def _kmeans(m: int, X: Tensor, generator: torch.Generator) -> Tensor:
     """Return the centres of k-means started by k-means++ (Arthur & Vassilvitskii 2007)."""
-    with unchanged():
+    with settings_unchanged():
         from sklearn.cluster import KMeans
 
     different = different_rows(X)

@@ -17,7 +17,7 @@ from types import ModuleType
 
 
 @contextmanager
-def unchanged() -> Iterator[None]:
+def settings_unchanged() -> Iterator[None]:
     """Restore the warning filters and the environment after imports inside the block."""
     environment = dict(os.environ)
     with warnings.catch_warnings():
@@ -34,13 +34,13 @@ def unchanged() -> Iterator[None]:
 def imported(name: str) -> ModuleType:
     """Import a library without its deprecation notices (FutureWarning) and return it."""
     if name not in sys.modules:
-        with unchanged():
+        with settings_unchanged():
             warnings.simplefilter("ignore", FutureWarning)
             return import_module(name)
     return import_module(name)
 
 
-with unchanged():
+with settings_unchanged():
     import numpy  # noqa: F401
     import pyro  # noqa: F401
     import scipy.sparse

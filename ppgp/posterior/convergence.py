@@ -26,16 +26,16 @@ __all__ = [
     "ess",
     "ess_of_each",
     "k_hat_limit",
-    "lacks",
     "mcse",
+    "missing_for_comparison",
     "mixing",
     "on_mini_batches",
-    "plane",
     "psis",
     "rhat",
     "scalars",
-    "uncorrected",
     "wasserstein",
+    "why_uncorrected",
+    "with_angles_as_points",
 ]
 
 RHAT_LIMIT = 1.01  # Vehtari et al. (2021)
@@ -245,7 +245,7 @@ def efficiency(posterior: Posterior) -> float:
     return min(1.0, smallest / math.prod(posterior.shape))
 
 
-def uncorrected(posterior: Posterior) -> str:
+def why_uncorrected(posterior: Posterior) -> str:
     """Describe why chains without rejection have another distribution than the posterior.
 
     Convergence statistics do not show it. "" for chains whose steps are accepted or rejected.
@@ -265,7 +265,7 @@ def on_mini_batches(posterior: Posterior) -> bool:
     )
 
 
-def plane(posterior: Posterior) -> dict[str, Tensor]:
+def with_angles_as_points(posterior: Posterior) -> dict[str, Tensor]:
     """Return the draws with each angle as its cosine and sine, which are continuous at pi."""
     draws: dict[str, Tensor] = {}
     for name, value in posterior.draws.items():
@@ -276,7 +276,7 @@ def plane(posterior: Posterior) -> dict[str, Tensor]:
     return draws
 
 
-def lacks(posterior: Posterior) -> list[str]:
+def missing_for_comparison(posterior: Posterior) -> list[str]:
     """Return what the draws lack to be compared with others; [] if nothing.
 
     A point estimate (one draw) is compared as it is.

@@ -34,7 +34,7 @@ from .sites import under as under
 from .sites import value_of as value_of
 from .units import affine as affine
 from .units import in_units_of_data as in_units_of_data
-from .units import moved as moved
+from .units import rescaled as rescaled
 
 __all__ = [
     "Dirichlet",

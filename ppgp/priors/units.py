@@ -45,7 +45,7 @@ def in_units_of_data(prior: object) -> bool:
     return isinstance(prior, InUnitsOfData) or (prior is not None and not isinstance(prior, Prior))
 
 
-def moved(
+def rescaled(
     prior: PriorLike, factor: Number = 1.0, shift: Number = 0.0, what: str = "it"
 ) -> PriorLike:
     """Return the number or prior of factor * value + shift, if it is in the units of the data.

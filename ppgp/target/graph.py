@@ -12,7 +12,7 @@ from torch import Tensor, fx
 from torch.fx import graph_module
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from ..numerics.libraries import unchanged
+from ..numerics.libraries import settings_unchanged
 from ..numerics.process_locks import silenced
 from .simplify import simplified
 
@@ -57,7 +57,7 @@ def _traced(
 
 
 def _recorded(function: Callable[..., Any], example: tuple[Tensor, ...]) -> fx.GraphModule:
-    with unchanged():  # torch sets an environment variable when it traces for the first time
+    with settings_unchanged():  # torch sets an environment variable when it first traces
         return make_fx(function)(*example)
 
 

@@ -11,7 +11,7 @@ import torch
 import ppgp
 from ppgp import inference, models
 from ppgp.posterior import Posterior
-from ppgp.posterior.convergence import convergence_warnings, lacks, mixing
+from ppgp.posterior.convergence import convergence_warnings, missing_for_comparison, mixing
 
 WORDS = {"agrees", "means agree, spread does not", "do not use"}
 
@@ -63,7 +63,7 @@ APART = normal(4, 1000, seed=1) + np.array([0.0, 0.0, 0.0, 1.5])[:, None]
 )
 def test_what_is_missing_is_stated(candidate: Posterior, fact: str) -> None:
     """It is stated for a candidate, for a reference, and for a fit."""
-    assert any(fact in sentence for sentence in lacks(candidate))
+    assert any(fact in sentence for sentence in missing_for_comparison(candidate))
     judged = ppgp.compare({"q": candidate}, reference=REFERENCE)
     assert judged.verdicts == {"q": "unjudged"}
     assert fact in judged.reasons["q"]
@@ -90,7 +90,7 @@ def test_what_is_missing_is_stated(candidate: Posterior, fact: str) -> None:
     ids=["400 draws", "chains", "point", "point that is off"],
 )
 def test_a_posterior_with_enough_draws_is_judged(candidate: Posterior) -> None:
-    assert lacks(candidate) == []
+    assert missing_for_comparison(candidate) == []
     assert ppgp.compare({"q": candidate}, reference=REFERENCE).verdicts["q"] in WORDS
 
 

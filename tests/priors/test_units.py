@@ -18,7 +18,7 @@ from ppgp.priors import (
     Prior,
     Uniform,
     bare,
-    moved,
+    rescaled,
     site,
 )
 
@@ -39,7 +39,7 @@ def test_the_density_is_transformed_with_its_jacobian(prior: Prior) -> None:
     shift = 0.0 if prior in POSITIVE else -4.0
     distribution = prior.distribution(LIKE)
     x = torch.tensor([0.31, 0.9, 1.6], dtype=torch.float64)
-    there = moved(InUnitsOfData(prior), 2.5, shift)
+    there = rescaled(InUnitsOfData(prior), 2.5, shift)
     assert isinstance(there, type(prior))
     torch.testing.assert_close(
         there.distribution(LIKE).log_prob(2.5 * x + shift) + math.log(2.5), distribution.log_prob(x)
@@ -47,15 +47,15 @@ def test_the_density_is_transformed_with_its_jacobian(prior: Prior) -> None:
 
 
 def test_a_prior_on_the_scale_of_the_model_is_kept_and_a_number_converted() -> None:
-    assert moved(Normal(0.3, 1.7), 2.0, 5.0) == Normal(0.3, 1.7)
-    assert moved(3.0, 2.0, 5.0) == 11.0
-    assert moved(3.0, (2.0, 4.0), 1.0) == (7.0, 13.0)
-    assert moved(InUnitsOfData(Flat(3.0)), 2.0, 1.0) == Flat(7.0)
-    assert moved(InUnitsOfData(Flat()), 2.0, 1.0) == Flat()
+    assert rescaled(Normal(0.3, 1.7), 2.0, 5.0) == Normal(0.3, 1.7)
+    assert rescaled(3.0, 2.0, 5.0) == 11.0
+    assert rescaled(3.0, (2.0, 4.0), 1.0) == (7.0, 13.0)
+    assert rescaled(InUnitsOfData(Flat(3.0)), 2.0, 1.0) == Flat(7.0)
+    assert rescaled(InUnitsOfData(Flat()), 2.0, 1.0) == Flat()
 
 
 def test_one_factor_per_column_gives_one_prior_per_column() -> None:
-    there = moved(InUnitsOfData(Normal(1.0, 2.0)), (3.0, 0.5))
+    there = rescaled(InUnitsOfData(Normal(1.0, 2.0)), (3.0, 0.5))
     distribution = site("weight", there, (2,)).distribution(LIKE)
     apart = sum(
         torch.distributions.Normal(m, s).log_prob(torch.tensor(v))
@@ -69,7 +69,7 @@ def test_one_factor_per_column_gives_one_prior_per_column() -> None:
 @pytest.mark.parametrize("prior", POSITIVE, ids=repr)
 def test_a_positive_prior_has_no_equivalent_under_a_shift(prior: Prior) -> None:
     with pytest.raises(SettingError, match="standardise=False"):
-        moved(InUnitsOfData(prior), 2.0, 1.0, "the mean")
+        rescaled(InUnitsOfData(prior), 2.0, 1.0, "the mean")
 
 
 def test_plain_use_is_the_prior_as_written() -> None:

@@ -70,7 +70,7 @@ class Chains(Inference):
     ) -> Posterior:
         """Make all transitions, starting from the file at ``checkpoint`` if there is one."""
         with Checkpoint(checkpoint, self, target, seed) as kept:
-            return kept.noted(self._run(target, seed, progress, init, kept))
+            return kept.with_notes(self._run(target, seed, progress, init, kept))
 
     def _run(
         self,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...errors import NumericalError, PpgpError
-from ...numerics.libraries import unchanged
+from ...numerics.libraries import settings_unchanged
 from ...numerics.process_locks import help_in, turns_of_this_thread
 from ...target.target import Target
 
@@ -110,7 +110,7 @@ class NutpieSampler:
 
     def begin(self, number: int, report: Report) -> tuple[Any, Chain]:
         """Start a chain in a thread of its own; return nutpie's sampler and its callbacks here."""
-        with unchanged():
+        with settings_unchanged():
             import nutpie
             from nutpie.compiled_pyfunc import from_pyfunc
 
@@ -265,7 +265,7 @@ def _parts(raw: Any, first: int | None = None) -> Parts | None:
 
 def _column(batch: Any, name: str) -> np.ndarray:
     """Return a column of an Arrow batch as an array; vectors are laid end to end."""
-    with unchanged():
+    with settings_unchanged():
         import pyarrow
 
     values = pyarrow.array(batch.column(name))

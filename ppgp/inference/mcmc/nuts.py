@@ -126,7 +126,7 @@ class NUTS(Inference):
             posterior = finish(
                 self, target, run.z, started, run.stats, run.notes, interrupted=run.interrupted
             )
-            return checkpoint.noted(posterior)
+            return checkpoint.with_notes(posterior)
 
 
 def _pyro(

@@ -72,7 +72,7 @@ class Laplace(Inference):
         started = time.perf_counter()
         start = self._start(target, init, seed, progress)
         steps = 1 if start.interrupted else self.steps
-        peak = expand(target, start.z, progress, steps)
+        peak = expand_at_mode(target, start.z, progress, steps)
         generator = torch.Generator().manual_seed(seed)
         noise = torch.randn(self.draws, target.dim, generator=generator, dtype=torch.float64)
         noise = noise.to(peak.mode)
@@ -145,7 +145,7 @@ class Peak:
     definite: bool
 
 
-def expand(target: Target, z0: Tensor, progress: bool, steps: int) -> Peak:
+def expand_at_mode(target: Target, z0: Tensor, progress: bool, steps: int) -> Peak:
     """Maximise the density from z0 [p], and expand it to second order at the mode.
 
     Directions in which the density does not curve down get a made-up spread and a note.
@@ -294,7 +294,7 @@ def laplace_preconditioner(
     """
     identity = torch.eye(target.dim, dtype=start.dtype, device=start.device)
     try:
-        peak = expand(target, start, False, steps)
+        peak = expand_at_mode(target, start, False, steps)
     except ImproperPosterior:
         raise
     except NumericalError:

@@ -20,7 +20,7 @@ from ...target.capabilities import SubsetModel
 from ...target.handlers import quietly
 from ...target.target import Target
 from ..base import Inference, draw_batch, finish, starting_point
-from ..interrupts import whole
+from ..interrupts import raise_if_interrupted
 from ..optimise.first_order import dropout_seed, with_dropout
 from ..optimise.map import MAP
 from ..optimise.schedules import site_rates
@@ -121,7 +121,7 @@ def _start(
     if subset is not None:
         small = Target(*subset, optimise_params=True, empty=True)
         if small.dim:  # else all its hyperparameters are numbers
-            mode = whole(MAP(steps=SUBSET_STEPS)(small, seed=seed))
+            mode = raise_if_interrupted(MAP(steps=SUBSET_STEPS)(small, seed=seed))
             known = {**mode.params, **{name: value[0, 0] for name, value in mode.draws.items()}}
     return bound.placed(
         {

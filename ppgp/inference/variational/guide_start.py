@@ -10,7 +10,7 @@ from torch import Tensor
 from ...errors import ImproperPosterior, NumericalError
 from ...numerics.cholesky import LOG_2PI
 from ...target.target import Target
-from ..optimise.laplace import expand
+from ..optimise.laplace import expand_at_mode
 from .deterministic import draws_for, matched_draws, maximise
 from .gaussian_guide import GaussianGuide
 from .pathfinder import best_on_path, log_densities
@@ -46,7 +46,7 @@ def initial_gaussian(
     e = torch.randn(DRAWS, target.dim, generator=generator, dtype=torch.float64).to(start)
     candidates: list[tuple[Tensor, Tensor]] = []
     try:
-        peak = expand(target, start, False, SEARCH_STEPS)
+        peak = expand_at_mode(target, start, False, SEARCH_STEPS)
     except ImproperPosterior:
         raise
     except NumericalError:

@@ -167,7 +167,7 @@ class SVI(Inference):
                 posterior = fit_gaussian_guide(
                     self, options, target, correlated, seed, progress, init, started, kept
                 )
-                return kept.noted(posterior)
+                return kept.with_notes(posterior)
         self._check_other_guide(guide, target, checkpoint is not None)
         return fit_pyro_guide(self, options, target, guide, seed, progress, started)
 
