@@ -42,7 +42,8 @@ class CrossCalibrator:
         held_out: the numbers of the rows that each fit left out, one tensor per fold.
         rows: the same rows as Datasets, with their known noise.
         given: the fixed values in the recipe whose origin was not declared, in words.
-        found: the sentence of the sets, where the recipe is known to depend on these rows.
+        found: the "heuristic: ..." guarantee if part of the recipe was estimated from these rows,
+            else None.
         interrupted: whether Ctrl-C came before the last fold. The rows of the missing folds are
             then training rows of every fit: the result is CV+ of the other rows, by a method that
             has these rows too, with the guarantee for the folds and rows that are left.
@@ -215,7 +216,7 @@ def cross_calibrate(
     if not isinstance(model, Model) or not isinstance(data, Dataset):
         got = f"{type(model).__name__} and {type(data).__name__}"
         do = "use split conformal: calibrate"
-        raise NotApplicable("a model of the zoo and a Dataset", got, do)
+        raise NotApplicable("a model of ppgp.models and a Dataset", got, do)
     if score is not None:
         check_score(score)
     recipe = as_given(model)

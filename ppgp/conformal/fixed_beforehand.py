@@ -44,10 +44,10 @@ def fixed_values(recipe: Model, d: int) -> list[str]:
 
 
 def guarantee_if_estimated_from(recipe: Model, data: Dataset) -> str | None:
-    """Return the sentence of sets whose recipe is known to depend on rows of ``data``.
+    """Return the "heuristic: ..." guarantee if part of the recipe was estimated from rows of data.
 
-    It applies whatever the caller declares. The result is None where no dependence is known. Rows
-    are compared in the units of ``data``.
+    Else the result is None. The guarantee applies whatever the caller declares. Rows are compared
+    in the units of ``data``.
     """
     X, y = numbers(data.X), numbers(data.y)
     matches = []
@@ -75,7 +75,7 @@ def searches(recipe: Model, d: int) -> bool:
 
 
 def undeclared(given: list[str]) -> str:
-    """Return the sentence of sets that rest on fixed values of undeclared origin."""
+    """Return the "heuristic: ..." guarantee of sets that rest on values of undeclared origin."""
     names = ", ".join(given[:NAMED])
     if len(given) > NAMED:
         names += f" and {len(given) - NAMED} more"

@@ -1,9 +1,10 @@
 """Full conformal prediction of a Gaussian process in closed form: no calibration rows, no refits.
 
-For a GP with fixed hyperparameters, consider the candidates t whose studentised residual, with
-(x*, t) added to the data, is not among the largest. They form one interval, which follows from the
-leave-one-out predictions at x*. It equals the jackknife+ on residuals in units of the leave-one-out
-sd (noise included). Papadopoulos (2024); Pion & Vazquez (2024); Dubrule (1983) for the drift.
+The hyperparameters of the GP are fixed. The set holds each candidate y = t whose studentised
+residual, once (x*, t) is added to the data, is not among the largest; it is one interval, and
+follows from the leave-one-out predictions at x*. It equals the jackknife+ on residuals in units of
+the leave-one-out sd (noise included). Papadopoulos (2024); Pion & Vazquez (2024). The drift is by
+Dubrule (1983).
 """
 
 from __future__ import annotations

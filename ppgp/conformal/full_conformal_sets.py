@@ -65,7 +65,7 @@ def training_data(posterior: Posterior) -> Dataset:
     """
     if not isinstance(posterior.data, Dataset) or not isinstance(posterior.model, Model):
         raise NotApplicable(
-            "a model of the zoo and a Dataset",
+            "a model of ppgp.models and a Dataset",
             "a program with its own arguments",
             "use split conformal: calibrate",
         )

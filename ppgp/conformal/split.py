@@ -37,8 +37,8 @@ def side_level(level: float, sides: int = 1) -> Fraction:
 def rank(n: int, level: float, sides: int = 1) -> int:
     """Return k = ceil((n + 1) level): the k-th smallest score is the threshold.
 
-    The arithmetic is exact, from the level as written. In floating point k is off by one for 288 of
-    the 49,995 pairs of n and level in steps of 0.01.
+    The arithmetic is exact, from the level as written. Floating point would sometimes give k off by
+    one.
     """
     return math.ceil((n + 1) * side_level(level, sides))
 
@@ -127,8 +127,9 @@ class Calibrator:
             level: the coverage wanted, in (0, 1).
             groups: [m], one label per new row, where the calibration rows have labels (Mondrian
                 conformal prediction): each group has its own threshold.
-            weights: [m], one weight per new row, where the calibration rows have weights; or the
-                pair (of the calibration rows, of the new rows).
+            weights: [m], one weight per new row, where the calibration rows have weights; or
+                (weights of the calibration rows, weights of the new rows), which replaces those of
+                ``calibrate``.
 
         Returns:
             The Region of the m rows.
@@ -224,11 +225,14 @@ class Calibrator:
             return f"heuristic: {rows} were also used in the fit"
         if weights is not None:
             if decay:
-                return f"coverage >= {level} minus the rows' drift, weighted by {self.weights!r}"
-            share = weights / weights.max()
-            size = float(share.sum().square() / share.square().sum())
-            given = f"if the weights are exact (n_eff = {size:.0f} of {n})"
-            sentence = f"marginal coverage >= {level} {given}"
+                drift = "the total-variation distance when a row and the new one trade places"
+                weighted = f"averaged with the weights {self.weights!r}"
+                sentence = f"coverage >= {level} minus the drift ({drift}, {weighted})"
+            else:
+                share = weights / weights.max()
+                size = float(share.sum().square() / share.square().sum())
+                given = f"if the weights are exact (n_eff = {size:.0f} of {n})"
+                sentence = f"marginal coverage >= {level} {given}"
             if self.groups is not None:
                 sentence += ", given the group"
             return sentence
@@ -327,10 +331,11 @@ def calibrate(
 ) -> Calibrator:
     """Measure a conformal score on calibration rows: their predictions and their true y.
 
-    The guarantee (coverage >= level, and <= level + 1/(n+1) where scores are distinct; Vovk et al.
-    2005, Lei et al. 2018) holds for rows that are exchangeable with the new ones and that no part
-    of the fit has used. Training rows are recognised: there is a DataWarning, and the sentence of
-    every Region then begins with "heuristic".
+    The guarantee (coverage >= level; Vovk et al. 2005) holds for rows that are exchangeable with
+    the new ones and that no part of the fit has used. For one-sided scores that are distinct and
+    not conservative, without groups or weights, coverage is also <= level + 1/(n+1) (Lei et al.
+    2018). Training rows are recognised: there is a DataWarning, and the sentence of every Region
+    then begins with "heuristic".
 
     Args:
         score: the conformal score, such as ``Absolute()``.

@@ -18,9 +18,10 @@ from ..posterior.region import exact_level
 class Decay:
     """Weights rate^age for calibration rows in the order of time, and 1 for new rows.
 
-    The last calibration row has age 1. Barber et al. (2023). Coverage is at least the level minus
-    the sum over rows of their normalised weight times the total-variation distance between their
-    place in time and that of the new row: the loss is small where the past drifts slowly.
+    The last calibration row has age 1. Coverage is at least the level minus sum_i w_i d_i (Barber
+    et al. 2023): w_i are the weights divided by their sum, that of the new row included, and d_i is
+    the total-variation distance between the data and the data with row i and the new row swapped.
+    The loss is small where the past drifts slowly.
 
     Args:
         rate: in (0, 1].

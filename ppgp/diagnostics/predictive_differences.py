@@ -40,10 +40,10 @@ def predictive_difference(
 ) -> PredictiveDifference:
     """Judge predictions by those of a reference, at the same rows.
 
-    A row counts by the amount by which its difference exceeds a number of Monte Carlo standard
-    errors. The number is such that equal distributions are reported as different with probability
-    FALSE_ALARM at most. For classes, the shift is that of the function of y whose mean differs
-    most, in its sds, and the interval is the smallest set of labels that holds ``level``.
+    Each row counts max(0, |difference| - c * its Monte Carlo error). The factor c is such that
+    equal distributions are reported as different with probability FALSE_ALARM at most. For classes,
+    the shift is that of the function of y whose mean differs most, in its sds, and the interval is
+    the smallest set of labels that holds ``level``.
 
     Args:
         own: the predictions to judge.

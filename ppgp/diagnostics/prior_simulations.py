@@ -22,7 +22,7 @@ Drawn = tuple[dict[str, Tensor], Any, Any]
 
 @dataclass(frozen=True)
 class OfModel:
-    """A model of the zoo at inputs X."""
+    """A model of ``ppgp.models`` at inputs X."""
 
     model: Model
     X: Tensor

@@ -250,7 +250,7 @@ def _run(how: Inference, target: Target, options: dict[str, Any]) -> Posterior:
     with nullcontext() if target.random is None else seeded(options["seed"]):
         posterior = how(target, **options) if target.dim else only_draw(how, target)
     compiled_program = isinstance(target.model, Program) and target.dim
-    if not compiled_program or not target.misled(_unconstrained_draws(target, posterior)):
+    if not compiled_program or not target.graph_was_wrong(_unconstrained_draws(target, posterior)):
         return posterior
     if "checkpoint" in options:  # it holds results of the wrong graph
         Path(options["checkpoint"]).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""``Fitted``, the part of a Posterior that functions below Posterior read."""
+"""``Fitted``, the protocol of a posterior for functions that ``Posterior`` itself imports."""
 
 from __future__ import annotations
 

@@ -119,8 +119,8 @@ class Graphs:
         self.notes.append(note)
         warnings.warn(note, NumericalWarning, stacklevel=5)
 
-    def misled(self, z: Tensor | None) -> bool:
-        """See ``Target.misled``."""
+    def was_wrong(self, z: Tensor | None) -> bool:
+        """See ``Target.graph_was_wrong``."""
         graph = next((g for key, g in self._graphs.items() if key[0] is None), None)
         if not isinstance(graph, Watched):
             return False

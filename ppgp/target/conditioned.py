@@ -18,7 +18,7 @@ class Conditioned:
     """A program and its data: a call runs the program on them.
 
     Args:
-        model: a model of the zoo, or a Program.
+        model: a model of ``ppgp.models``, or a Program.
         data: the Dataset, on the scale that the model sees, or the arguments of a program.
         program: the Pyro program of the model.
     """

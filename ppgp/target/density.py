@@ -132,7 +132,7 @@ class Density:
 
     @contextmanager
     def same_noise(self, seed: int, random: bool) -> Iterator[None]:
-        """Inside, a density with random numbers of its own draws the same ones at every call."""
+        """Context manager: random numbers inside the density repeat at every call."""
         before, self.noise_seed = self.noise_seed, seed if random else None
         try:
             yield

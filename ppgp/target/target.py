@@ -33,24 +33,25 @@ class Target:
     are summed out.
 
     Args:
-        model: a model of the zoo, or a Program.
+        model: a model of ``ppgp.models``, or a Program.
         data: the Dataset, on the scale that the model sees, or the arguments of a program.
         optimise_params: whether ``pyro.param`` values are part of z (MAP), or held (samplers).
         compile: trace value and gradient once and run the graph; otherwise run Pyro's handlers at
             every call.
-        collapsed_elbo: take the model's ``collapsed_elbo`` as its program: its collapsed sites are
-            integrated out under params of their variational distribution.
+        collapsed_elbo: use the model's ``collapsed_elbo`` as objective. The collapsed sites are
+            integrated out; their variational parameters become params, which are part of z under
+            ``optimise_params``.
         empty: accept a model with nothing to search.
 
     Attributes:
-        collapsed_elbo: whether it is the collapsed bound rather than the density.
+        collapsed_elbo: whether the objective is the collapsed bound rather than the density.
         dim: p.
         slices: ``{site: Slice}``, the place of each site in z.
         params: the values of the params that are held.
         random: what is random in the density besides the sites (a subsampled plate); None where it
             is the same at every call.
-        invalid: what Pyro's validation reports of the program at all points where it was run; None
-            where it passes.
+        invalid: the validation error that Pyro reports at every point tried; None if any point
+            passes.
         notes: sentences that every Posterior from this target carries.
         visited: some of the points z at which graphs of a user's program were run.
 
@@ -74,7 +75,7 @@ class Target:
         self.invalid: str | None = None
         self.notes: list[str] = []
         self._origin: Tensor | None = None
-        of_the_zoo = isinstance(data, Dataset)
+        of_the_library = isinstance(data, Dataset)
         program = Conditioned(model, data, model.collapsed_elbo if collapsed_elbo else model.model)
         if not program.survey_tables():
             program.check_memory()
@@ -82,7 +83,7 @@ class Target:
             run = run_from_prior(program)
             found = survey(program, run, optimise_params, empty)
             self._density = Density(program, found)
-            if not of_the_zoo and found.dim:
+            if not of_the_library and found.dim:
                 self.invalid, self.random = check_program(self._density, run)
         if found.held:
             held = ", ".join(found.held)
@@ -90,8 +91,8 @@ class Target:
         self._density.static = has_static_supports(program, found)
         self._survey, self._program = found, program
         self.dim, self.slices, self.params = found.dim, found.slices, found.params
-        compile = compile and self.random is None and not (of_the_zoo and model.chunked(data))
-        self._graphs = Graphs(self._density, self.origin, compile, self.notes, not of_the_zoo)
+        compile = compile and self.random is None and not (of_the_library and model.chunked(data))
+        self._graphs = Graphs(self._density, self.origin, compile, self.notes, not of_the_library)
         self.visited = self._graphs.visited
 
     # -- the density -------------------------------------------------------------------------------
@@ -123,7 +124,7 @@ class Target:
     def value_and_grad(
         self, z: Tensor, rows: Tensor | None = None, *, jacobian: bool = True, compile: bool = True
     ) -> tuple[Tensor, Tensor]:
-        """Return ``log_density`` and its gradient [p]; NaN where there is no density.
+        """Return ``log_density`` and its gradient [p]; NaN where it cannot be evaluated.
 
         They come from the graph. With ``compile=False`` the program itself runs unless there is
         a graph already.
@@ -180,7 +181,7 @@ class Target:
         return sum(s.free for s in self.slices.values())
 
     def same_noise(self, seed: int) -> AbstractContextManager[None]:
-        """Inside, a density with random numbers of its own draws the same ones at every call."""
+        """Context manager: random numbers inside the density repeat at every call."""
         return self._density.same_noise(seed, self.random is not None)
 
     # -- compiling ---------------------------------------------------------------------------------
@@ -192,7 +193,7 @@ class Target:
         k: int | None = None,
         compile: bool = True,
     ) -> ValueAndGradient:
-        """Return the function z -> value, gradient, or (z, X, y) for mini-batches.
+        """Return f(z), or f(z, X, y) for mini-batches, which gives (value, gradient).
 
         Args:
             batch: rows of a mini-batch; None for all rows.
@@ -212,13 +213,15 @@ class Target:
         """Whether the gradient runs Pyro's handlers, which one thread at a time may do."""
         return self._graphs.eager
 
-    def misled(self, z: Tensor | None) -> bool:
+    def graph_was_wrong(self, z: Tensor | None) -> bool:
         """Return whether a graph differs from the program at z [n, p] or where it was run.
 
-        If so, a note says it and the graphs give way to the program itself: what was computed from
-        them is to be computed again.
+        Then graphs are dropped with a note, the program runs directly, and earlier results must be
+        recomputed.
         """
-        return self._graphs.misled(z)
+        return self._graphs.was_wrong(z)
+
+    misled = Renamed("graph_was_wrong")
 
     def eager_gradient(self, jacobian: bool) -> ValueAndGradient:
         """Return the function (z, *tables) -> value, gradient [p] that runs the program itself."""
@@ -227,7 +230,7 @@ class Target:
     # -- points ------------------------------------------------------------------------------------
 
     def origin(self) -> Tensor:
-        """Return z = 0 [p], but the starting value of sites whose prior or model names one."""
+        """Return z [p] = 0 except at sites with a starting value."""
         if self._origin is None:  # Pyro's handlers are global: threads must not run the program
             self._origin = start.origin(self._program, self._survey)
         return self._origin.clone()
@@ -257,7 +260,7 @@ class Target:
         )
 
     def placed(self, values: Mapping[str, Tensor]) -> Tensor:
-        """Return the origin z [p], but at ``values`` {site: [*event]} inside the support."""
+        """Return the origin z [p] except at the sites of ``values``, {site: [*event]}."""
         return placed(self.slices, self.origin(), values)
 
     def step_scales(self, z: Tensor) -> Tensor:
@@ -286,7 +289,7 @@ class Target:
         """Return z [..., p] from ``{site: [..., *event]}``.
 
         Raises:
-            NotApplicable: if a site is missing, or its support moves with another site.
+            NotApplicable: if a site is missing, or its support depends on another site.
         """
         missing = [name for name in self.slices if name not in draws]
         if missing:

@@ -50,7 +50,7 @@ def fit_collapsed_elbo(
     Args:
         how: the method, recorded in the posterior.
         options: its numbers.
-        target: the bound, or the density of a model that has one.
+        target: the collapsed bound, or the full density, from which the bound is then built.
         seed: every random number follows from it.
         progress: whether to show a progress bar.
         init: where the search starts.
