@@ -79,24 +79,24 @@ def fit(
         data: a Dataset for a model; ``{argument: value}`` for a program.
         how: the method, a record from ``ppgp.inference``. None: ``NUTS()``. If all hyperparameters
             of the model are numbers, there is nothing to search: the Posterior of every method is
-            then one draw, with log p(y) in its stats.
+            then one draw, with log p(y) (or its lower bound) in its stats.
         seed: the seed that every random number follows from.
         progress: whether to show a progress bar.
-        standardise: whether to put the data on the scale that the default priors of the model are
-            meant for. Each model declares what may be scaled. Predictions are in the units of the
-            data in any case. Numbers in the recipe, priors inside ``priors.InUnitsOfData`` and
-            given inducing inputs are in the units of the data too; all other priors are on the
-            standardised scale. The arguments of a program are never changed.
-            The recipe ``posterior.model`` of a fit is already on the scale of its rows, and is
-            refused for rows of another scale: fit ``posterior.recipe`` to those.
+        standardise: whether to standardise the data first, as far as the model declares that they
+            may be scaled (never the arguments of a program). Fixed numbers, priors inside
+            ``priors.InUnitsOfData`` and inducing inputs: units of the data. Other priors:
+            standardised scale. Predictions: units of the data.
+
+            To fit again to other rows, pass ``posterior.recipe``: ``posterior.model`` is on the
+            scale of its own rows, and is refused for rows of another scale.
         init: where to start: a Posterior over all or some of the sites, or z [p]. The rows of
             that Posterior count as training rows of this one, as do those on which
             ``fit_variogram`` or ``networks.pretrained`` determined a part of the recipe.
         checkpoint: a file that keeps the state of a long run. If a run is killed, the same call
-            continues from the file and ends as the run would have. SVI and the chains support it
-            (NUTS per finished chain). A save that fails issues a StorageWarning, and the next one
-            is tried; ``posterior.warnings`` reports whether the last one failed. The file is
-            locked during the run.
+            continues from the file and ends as the run would have. SVI with a Gaussian guide and
+            all Markov chains support it (NUTS per finished chain). A save that fails issues a
+            StorageWarning, and the next one is tried; ``posterior.warnings`` reports whether the
+            last one failed. The file is locked during the run.
 
     Returns:
         A Posterior, also after a run that did not converge. What is wrong with the run is in
@@ -234,14 +234,14 @@ def _check_support(how: Inference, target: Target, checkpoint: bool) -> None:
         raise NotApplicable(
             "a method with checkpoints",
             name,
-            "use SVI, NUTS, HMC or SGLD, or leave checkpoint out",
+            "use SVI, NUTS, HMC, MetropolisHastings, Gibbs, SGLD or SGHMC, or leave checkpoint out",
         )
     if target.random is not None and not how.takes_random_density:
         raise NotApplicable(
             f"the same density at every call for {name}",
             target.random,
-            "use SVI or SGLD, or leave subsample_size out and write an integral as a site or a "
-            "closed form",
+            "use SVI, SGLD or SGHMC, or leave subsample_size out and write an integral as a site "
+            "or a closed form",
         )
 
 
@@ -338,7 +338,7 @@ def _check_data(model: Model, data: Dataset) -> None:
 def _refuse_another_scale(model: Model, scaler: Scaler | None) -> None:
     """Raise SettingError for the recipe of a posterior and rows of another scale.
 
-    The numbers of such a recipe would mean something else on the new scale.
+    Its numbers were converted with another Scaler.
     """
     before = None if model.made_for is None else model.made_for[1]
     if not model.standardised or before is None:

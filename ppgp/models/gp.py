@@ -55,17 +55,18 @@ ROWS_AT_ONCE = 2048
 class GP(
     Model, LatentFunction, KeptFactor, PosteriorFunctions, Components, LeaveOneOut, JointGaussian
 ):
-    """Exact GP regression: y ~ N(mean, K + noise I) with K = kernel(X, X).
+    """Exact GP regression: y ~ N(mean, K + noise I + diag(noise_sd^2)) with K = kernel(X, X).
 
     Rasmussen & Williams (2006), chapter 2. With ``noise=0`` the known noise of the Dataset is the
     only noise, as with scikit-learn's ``alpha=`` array (of variances) and GPyTorch's
-    FixedNoiseGaussianLikelihood. After NUTS the prediction is the mixture over the draws of the
-    hyperparameters, computed for as many draws at a time as fit into ``MEMORY_BUDGET`` bytes. The
+    FixedNoiseGaussianLikelihood. With several draws the prediction is the mixture over the draws of
+    the hyperparameters, computed for as many at a time as fit into ``MEMORY_BUDGET`` bytes. The
     cost is O(n^3) time per draw and O(n^2) memory, with all rows at once.
 
     Args:
         kernel: any kernel of ``ppgp.kernels``, or a sum, product or wrapping of them.
-        noise: prior or number for the noise variance; 0 interpolates.
+        noise: prior or number for the noise variance. 0: no estimated noise; the GP interpolates
+            unless ``noise_sd`` is given.
         mean: prior or number for the constant mean; None: the mean of the training rows (0 in a
             recipe that was not prepared).
         noise_sd: the known noise sd of each training row [n], in addition to ``noise``;
@@ -130,7 +131,7 @@ class GP(
         return of_gp(draws, {f"kernel.{name}": f for name, f in factors.items()}, scaler)
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
-        """Return the initial weights of a network with a prior; weights of 0 are a saddle point."""
+        """Return starting values; network weights must not start at 0, a saddle point."""
         return starting_values(self.sites(data.d))
 
     def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
@@ -317,9 +318,9 @@ class GP(
     def components(self, theta: Theta, X: Tensor, train: Dataset) -> dict[str, Distribution]:
         """Return the distribution of each term of a sum of kernels at X, batch [draw, m].
 
-        Term i has mean k_i(X, x)' C^-1 (y - mean) and variance
-        k_i(x, x) - k_i(X, x)' C^-1 k_i(X, x). Duvenaud (2014), section 2.4.5. No term includes the
-        constant mean.
+        At a new row x*, term i has mean k_i(x*, X_train) C^-1 (y - mean) and variance
+        k_i(x*, x*) - k_i(x*, X_train) C^-1 k_i(X_train, x*). Duvenaud (2014), section 2.4.5. No
+        term includes the constant mean.
         """
         assert isinstance(self.kernel, Sum)  # see lacks
         labels = _labels(self.kernel)

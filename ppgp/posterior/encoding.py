@@ -243,7 +243,22 @@ class Source:
             raise StorageError("a class of ppgp in the file", repr(name), do)
         kind = self.table[name]
         now = getattr(kind, "renamed_fields", {})
-        return kind(**{now.get(k, k): self.decode(v) for k, v in tree["fields"].items()})
+        own = {now.get(k, k): v for k, v in tree["fields"].items()}
+        _refuse_unknown_fields(kind, own)
+        return kind(**{k: self.decode(v) for k, v in own.items()})
+
+
+def _refuse_unknown_fields(kind: type, own: Mapping[str, Any]) -> None:
+    """Raise StorageError for fields that a class lacks, such as those of a newer version."""
+    known = {f.name for f in fields(kind) if f.init} if is_dataclass(kind) else own.keys()
+    unknown = [name for name in own if name not in known]
+    if not unknown:
+        return
+    do = "a newer version of ppgp wrote the file: upgrade ppgp"
+    if kind.__module__.partition(".")[0] != __name__.partition(".")[0]:
+        do = "pass the recipe with the class that was fitted: load_posterior(path, model=...)"
+    expected = f"fields of {kind.__name__} that this version knows"
+    raise StorageError(expected, ", ".join(map(repr, unknown)), do)
 
 
 _READERS: dict[str, Callable[[Source, Mapping[str, Any]], Any]] = {

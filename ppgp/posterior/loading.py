@@ -90,7 +90,7 @@ def _ready(posterior: Posterior, path: str | Path, things: Mapping[str, Any]) ->
     _check(posterior)
     if any(isinstance(thing, nn.Module) for thing in things.values()):
         _check_shapes(posterior)
-    if storage.is_of_the_format_before(path):
+    if storage.has_format_1(path):
         posterior = _marked_as_standardised(posterior)
     if posterior.recipe is not None:
         object.__setattr__(posterior.model, "given", posterior.recipe)

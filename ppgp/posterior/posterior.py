@@ -37,13 +37,16 @@ __all__ = ["Posterior"]
 class Posterior:
     """Draws of every uncertain site, with the model and the data that they are conditional on.
 
+    Every init field is saved; a new one needs a default, so that older files open, and a line in
+    ``_facts`` of ``loading.py``.
+
     Attributes:
         model: The prepared recipe (the model with the settings that depend on the data filled
             in), or the wrapped program.
         data: The training data on the scale that the model saw: a Dataset, or the arguments of a
             program by name.
-        draws: ``{site: [chain, draw, *event]}`` on the natural (constrained) scale. Always filled
-            where a site is uncertain; MAP gives one draw.
+        draws: ``{site: [chain, draw, *event]}`` on the natural (constrained) scale. Empty only if
+            no site is uncertain; MAP gives one draw.
         how: The inference method that made it.
         params: ``{name: tensor}``, the values that were optimised rather than inferred.
         stats: Statistics that the inference recorded. Entries of shape [chain, draw] become
@@ -58,8 +61,8 @@ class Posterior:
         also_seen: Other tables (or arguments of a program) that influenced the fit: those of
             ``init=``, and those on which numbers or networks of the recipe were computed. Their
             rows count as training rows too.
-        kept: What predictions share, such as the factor of the covariance of the training rows.
-            It is no part of a saved file.
+        kept: Cache shared by predictions, such as the factor of the covariance of the training
+            rows. It is no part of a saved file.
     """
 
     model: Any
@@ -122,9 +125,10 @@ class Posterior:
 
     @limited_by(work_at)
     def probit(self, X: Any) -> Prediction:
-        """Return the prediction of a binary y with the logits taken as Gaussian over the draws.
+        """Return the prediction of a binary y by the probit approximation.
 
-        No average over the draws is needed.
+        Per row, the logit is approximated by one Gaussian over the draws, so that sigmoids need not
+        be averaged.
 
         Args:
             X: The new rows [m, d], as in ``predict``.
@@ -151,10 +155,14 @@ class Posterior:
         any order, and the target column may be among them; it is ignored.
 
         The distribution includes the noise that the model has estimated. Known noise of the new
-        rows is included only where it is given: as ``noise_sd=`` (a number or [m], in the units
-        of y), or as the noise of a Dataset. A DataFrame holds it in the column of the same name
-        as in the fit, if it has that column. After a fit with known noise alone
-        (``GP(noise=0)``), the distribution without ``noise_sd`` is that of f.
+        rows is included only where it is given:
+
+        - ``noise_sd=``, a number or [m], in the units of y;
+        - the noise of a Dataset;
+        - the column of a DataFrame with the name that it has in the fit.
+
+        After a fit with known noise alone (``GP(noise=0)``), the distribution without noise is that
+        of f.
 
         A user's own program is predicted by ``predict(**arguments)``, which runs it again at each
         draw. An argument that is left out has its default, or is None (not observed). The result
@@ -270,8 +278,8 @@ class Posterior:
     def log_evidence(self) -> float:
         """The log evidence log p(y), in the units of the data.
 
-        Under ``Flat`` priors it is the integral against density 1 on the scale of the model, and
-        differs on another scale: with a flat bias, standardised data give log(y_sd) less than
+        Under ``Flat`` priors it is the integral against density 1 on the scale of the model. With a
+        flat bias, ``log_evidence`` on standardised data is log(y_sd) lower than with
         ``standardise=False``. Compare models on one scale.
 
         Raises:

@@ -4,8 +4,12 @@ The header holds a digest of header and data, which is compared before anything 
 damage; it is not a signature. Size and depth of the header are bounded before it is parsed.
 
 ``save`` writes format "ppgp-2". Format "ppgp-1" has no digest; NumPy arrays come back from it as
-tensors, and keys of mappings as text. In both, a plain number in a prepared model is on the scale
-that the model saw.
+tensors, and keys of mappings as text. In both formats, numbers inside ``posterior.model`` are on
+the model's scale, not in the user's units.
+
+What differs in format 1 is handled by ``_is_format_1`` here, by ``class_name_in_format_1`` of
+``encoding.py``, and by ``_marked_as_standardised`` of ``loading.py``. Names of classes that have
+changed since are in ``RENAMED`` there, names of fields in ``errors.renamed_arguments``.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from ..errors import StorageError
 from .encoding import DEEPEST, Source, Written, class_name_in_format_1, encode
 
 FORMAT = "ppgp-2"
-UNCHECKED = "ppgp-1"  # the previous format, without a digest
+FORMAT_1 = "ppgp-1"  # without a digest
 LONGEST = 2**25  # the most bytes in the header, which holds the record
 CHUNK = 2**20  # bytes that are read at a time for the digest
 BLANK = "0" * 64  # in place of the digest while it is computed
@@ -97,7 +101,7 @@ def load(
         header = _header(path)
         with safe_open(str(path), "pt") as file:
             metadata = file.metadata() or {}
-            old = _has_old_format(path, header, metadata, unchecked)
+            old = _is_format_1(path, header, metadata, unchecked)
             tree = _parsed(metadata["record"])
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         if old:
@@ -109,10 +113,10 @@ def load(
         raise _damaged(path, first_line(error)) from None
 
 
-def is_of_the_format_before(path: str | Path) -> bool:
+def has_format_1(path: str | Path) -> bool:
     """Whether a file that ``load`` has read is of format "ppgp-1"."""
     with safe_open(str(path), "pt") as file:
-        return (file.metadata() or {}).get("format") == UNCHECKED
+        return (file.metadata() or {}).get("format") == FORMAT_1
 
 
 def first_line(error: BaseException) -> str:
@@ -145,20 +149,18 @@ def _header(path: Path) -> bytes:
         return length + file.read(start - 8)
 
 
-def _has_old_format(
-    path: Path, header: bytes, metadata: Mapping[str, str], unchecked: bool
-) -> bool:
+def _is_format_1(path: Path, header: bytes, metadata: Mapping[str, str], unchecked: bool) -> bool:
     """Whether the file is of format "ppgp-1"; a file of format "ppgp-2" has its digest checked.
 
     Raises:
         StorageError: if it is not a file of this library, or differs from what was written.
     """
     kind = metadata.get("format")
-    if kind not in (FORMAT, UNCHECKED) or "record" not in metadata:
+    if kind not in (FORMAT, FORMAT_1) or "record" not in metadata:
         raise _foreign(path)
-    if kind == UNCHECKED and "checksum" not in metadata:
+    if kind == FORMAT_1 and "checksum" not in metadata:
         if not unchecked:
-            got = f"{path.name} of format {UNCHECKED}, which has none"
+            got = f"{path.name} of format {FORMAT_1}, which has none"
             do = (
                 "load_posterior(path, unchecked=True) opens it and notices no damage; "
                 "then save it again"
@@ -166,7 +168,7 @@ def _has_old_format(
             raise StorageError("a file with a checksum", got, do)
         return True
     places = list(_DIGEST.finditer(header))
-    if kind == UNCHECKED or len(places) != 1:
+    if kind == FORMAT_1 or len(places) != 1:
         raise _damaged(path, "one checksum belongs in its header")
     if places[0][1].decode() != _digest(path, places[0].span(1)):
         raise _damaged(path, "its checksum is another")

@@ -58,6 +58,13 @@ def test_old_methods() -> None:
         conformal.nothing
 
 
+def test_the_old_method_of_targets() -> None:
+    data = ppgp.Dataset(torch.zeros(3, 1).double(), torch.ones(3).double())
+    target = ppgp.target.Target(LinearRegression(), data)
+    with pytest.warns(FutureWarning, match="Target.misled is now graph_was_wrong"):
+        assert not target.misled(None)
+
+
 def test_a_subclass_that_defines_a_method_by_its_old_name() -> None:
     with pytest.warns(FutureWarning, match="Wide.law is now distribution"):
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from ppgp import models
 from ppgp.errors import StorageError
 from ppgp.posterior import encoding, storage
-from ppgp.posterior.loading import load_posterior
+from ppgp.posterior.loading import load_posterior, table
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ def test_a_file_without_its_checksum_is_refused_in_both_formats(tmp_path: Path) 
         {**record, "format": storage.FORMAT},
         {**record, "format": storage.FORMAT, "checksum": "0" * 64},
         {**record, "format": storage.FORMAT, "checksum": "none"},
-        {**record, "format": storage.UNCHECKED, "checksum": "0" * 64},
+        {**record, "format": storage.FORMAT_1, "checksum": "0" * 64},
     ):
         save_file({"w": torch.zeros(2)}, str(path), metadata=metadata)
         with pytest.raises(StorageError, match="checksum"):
@@ -103,6 +103,12 @@ def test_a_class_that_is_not_in_the_table_is_refused(tmp_path: Path, name: objec
     path = written(tmp_path, {"class": name, "fields": {}})
     with pytest.raises(StorageError, match=r"a class of ppgp in the file|unreadable"):
         storage.load(path, TABLE)
+
+
+def test_a_field_that_this_version_lacks_is_named(tmp_path: Path) -> None:
+    tree = {"class": "inference.MAP", "fields": {"steps": 3, "momentum": 0.9}}
+    with pytest.raises(StorageError, match=r"'momentum': a newer version of ppgp wrote the file"):
+        storage.load(written(tmp_path, tree), table())
 
 
 JSON = st.recursive(

@@ -141,7 +141,7 @@ METHODS = [
 @pytest.mark.parametrize("program", [subsampled, monte_carlo])
 @pytest.mark.parametrize("how", METHODS, ids=lambda how: type(how).__name__)
 def test_a_random_density_is_refused_with_advice(program: Any, how: Any) -> None:
-    with pytest.raises(NotApplicable, match="SVI or SGLD"):
+    with pytest.raises(NotApplicable, match="SVI, SGLD or SGHMC"):
         ppgp.fit(program, {"X": X, "y": Y}, how, progress=False)
 
 
