@@ -1,4 +1,4 @@
-"""Methods of inference. Each is a frozen record of options in a file of its own."""
+"""Methods of inference. Each is a frozen record of options (SGLD and SGHMC share a file)."""
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .base import Inference

@@ -1,7 +1,16 @@
 """Figures of posteriors, predictions and regions.
 
 They use matplotlib's object interface, so that no global state changes; each function returns its
-Figure.
+Figure. The subject of a figure decides its file:
+
+- ``chains``: Markov chains (traces, ranks, pairs of scalars with divergences).
+- ``checks``: whether a posterior can be trusted (k-hat, leave-one-out, the ELBO, replicates of the
+  data, simulation-based calibration).
+- ``sites``: the sites of several posteriors (marginals, differences from a reference).
+- ``sets``: intervals and sets of predictions (intervals, coverage, widths, functions of one input,
+  online methods).
+- ``labels``: predicted classes (reliability, decision regions).
+- ``suited_figures``: the choice that suits one posterior. ``common``: colours and panels.
 """
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
