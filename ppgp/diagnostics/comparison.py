@@ -264,7 +264,7 @@ def _on_test_rows(
         found[name] = with_heuristic(own, shared or used)
     for reason in sorted(names_by_reason):
         names = ", ".join(names_by_reason[reason])
-        message = f"figures of {names} are not those of new rows: {reason}"
+        message = f"metrics of {names} are not those of new rows: {reason}"
         warnings.warn(message, DataWarning, stacklevel=3)
     sentences = {one.region.guarantee for one in found.values() if one.region is not None}
     for sentence in sorted(s for s in sentences if s.startswith("heuristic")):

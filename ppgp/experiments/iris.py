@@ -3,7 +3,7 @@
 A lecture on logistic regression uses the measures of the petals and one 70/30 split that it does
 not specify. It reports that least squares on one-hot labels classifies 72.73 % of the test rows
 correctly, and softmax regression 93.18 %, by gradient descent and by stochastic gradient descent
-alike. Here each figure is a mean over random splits, with the smallest and the largest, which
+alike. Here each number is a mean over random splits, with the smallest and the largest, which
 separates the effect of the method from chance. The data are those of Fisher (1936), as
 scikit-learn bundles them.
 """
@@ -50,7 +50,7 @@ METHODS: dict[str, tuple[SoftmaxRegression, Any]] = {
 
 
 class Score(NamedTuple):
-    """Figures of one fit on the test rows of one split."""
+    """Metrics of one fit on the test rows of one split."""
 
     accuracy: float
     nll: float

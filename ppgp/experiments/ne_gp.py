@@ -2,7 +2,7 @@
 
 A report in Portuguese puts a 64-64-32 perceptron under an exact and under a sparse variational
 Gaussian process, and compares the intervals of each with those of conformal prediction. It states
-the architecture, the kernel and the score, but neither data, splits, level, steps nor figures:
+the architecture, the kernel and the score, but neither data, splits, level, steps nor numbers:
 those here are this module's own. Deep kernels: Wilson, Hu, Salakhutdinov & Xing (2016); natural
 gradients beside Adam: Salimbeni, Eleftheriadis & Hensman (2018); score: Romano, Patterson & Candes
 (2019).
@@ -73,7 +73,7 @@ def run(
     Returns:
         Rows with ``model``, ``how`` ("map" is by Adam), ``set``, ``level``, ``rmse``, ``nll``, and
         the coverage and width of four intervals: the model's own (``coverage``, ``width``),
-        ``latent_coverage``, ``calibrated_*`` and ``widened_*``. Figures are means over splits.
+        ``latent_coverage``, ``calibrated_*`` and ``widened_*``. Numbers are means over splits.
         ``*_se`` are their standard errors, None for one split. The splits of a table overlap, so
         that its standard errors are somewhat too small.
     """
@@ -85,17 +85,17 @@ def run(
     rows: list[dict[str, Any]] = []
     shown: dict[str, Posterior] = {}
     for name, given in [("uneven", None), *tables.items()]:
-        figures: dict[tuple[str, float], list[dict[str, float]]] = {}
+        metrics_of: dict[tuple[str, float], list[dict[str, float]]] = {}
         for each in seeds:
             data = uneven(ROWS, each) if given is None else given
             train, calibration, test = _parts(data, each, quick)
             for model, how in _methods(train.n, quick).items():
                 posterior = _fit(MODELS[model], train, how, each)
-                for level, of_level in _figures(posterior, calibration, test).items():
-                    figures.setdefault((model, level), []).append(of_level)
+                for level, of_level in _metrics(posterior, calibration, test).items():
+                    metrics_of.setdefault((model, level), []).append(of_level)
                 if given is None and each == seed:
                     shown[model] = posterior
-        new = [_row(name, model, level, each) for (model, level), each in figures.items()]
+        new = [_row(name, model, level, each) for (model, level), each in metrics_of.items()]
         log.append(*new)
         rows += new
     write_figure(out / "ne-gp.png", dots(rows), dpi=120)
@@ -153,10 +153,10 @@ def _fit(model: Model, train: Dataset, how: Inference, seed: int) -> Posterior:
         return raise_if_interrupted(fit(model, train, how, seed=seed, progress=False))
 
 
-def _figures(
+def _metrics(
     posterior: Posterior, calibration: Dataset, test: Dataset
 ) -> dict[float, dict[str, float]]:
-    """Return the figures of one fit, one record per level."""
+    """Return the metrics of one fit, one record per level."""
     started = time.perf_counter()
     prediction = posterior.predict(test.X)
     of_calibration = posterior.predict(calibration.X)
@@ -186,11 +186,11 @@ def _figures(
     return records
 
 
-def _row(name: str, model: str, level: float, figures: list[dict[str, float]]) -> dict[str, Any]:
+def _row(name: str, model: str, level: float, by_split: list[dict[str, float]]) -> dict[str, Any]:
     """Return the row of one model and level: means over the splits, and their standard errors."""
     columns = {
-        key: torch.tensor([float(of_split[key]) for of_split in figures], dtype=torch.float64)
-        for key in figures[0]
+        key: torch.tensor([float(of_split[key]) for of_split in by_split], dtype=torch.float64)
+        for key in by_split[0]
     }
     means = {key: float(values.mean()) for key, values in columns.items()}
     measured = ["coverage", "width", "latent_coverage"]
@@ -206,7 +206,7 @@ def _row(name: str, model: str, level: float, figures: list[dict[str, float]]) -
         row[key] = means[key]
         row[f"{key}_se"] = _standard_error(columns[key])
     sizes = {key: int(means[key]) for key in ("n_train", "n_calibration", "n_test")}
-    return row | sizes | {"splits": len(figures), "seconds": means["seconds"]}
+    return row | sizes | {"splits": len(by_split), "seconds": means["seconds"]}
 
 
 def _standard_error(values: torch.Tensor) -> float | None:

@@ -1,4 +1,4 @@
-"""The progress bar of every long run: steps, a few figures and the time left."""
+"""The progress bar of every long run: steps, a few numbers and the time left."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ REFRESH_SECONDS = 0.1  # redrawing more often costs more than the cheapest steps
 def bar(title: str, total: int, show: bool) -> Iterator[Callable[..., None]]:
     """Show a progress bar inside the block, if ``show``.
 
-    It yields ``update(step, **figures)``; the figures (loss, divergences, ...) follow the bar.
+    It yields ``update(step, **numbers)``; the numbers (loss, divergences, ...) follow the bar.
     """
     if not show:
-        yield lambda step, **figures: None
+        yield lambda step, **numbers: None
         return
     from rich.progress import (
         BarColumn,
@@ -31,18 +31,18 @@ def bar(title: str, total: int, show: bool) -> Iterator[Callable[..., None]]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[figures]}"),
+        TextColumn("{task.fields[numbers]}"),
     )
     with Progress(*columns) as progress:
-        task = progress.add_task(title, total=total, figures="")
+        task = progress.add_task(title, total=total, numbers="")
         last = 0.0
 
-        def update(step: int, **figures: float) -> None:
+        def update(step: int, **numbers: float) -> None:
             nonlocal last
             now = time.monotonic()
             if now - last >= REFRESH_SECONDS or step >= total:
                 last = now
-                text = "  ".join(f"{name} {value:,.6g}" for name, value in figures.items())
-                progress.update(task, completed=step, figures=text)
+                text = "  ".join(f"{name} {value:,.6g}" for name, value in numbers.items())
+                progress.update(task, completed=step, numbers=text)
 
         yield update

@@ -42,7 +42,7 @@ def rows_of(
 ) -> list[dict[str, Any]]:
     """Return one flat record per posterior.
 
-    A record holds the model, the method, whether the fit was interrupted, the figures of the
+    A record holds the model, the method, whether the fit was interrupted, the numbers of the
     comparison with their verdicts and reasons, the guarantee, and the warnings.
 
     Args:
@@ -51,13 +51,13 @@ def rows_of(
         names: The pair ``(model, method)`` of each posterior.
     """
     rows = []
-    for label, figures in comparison.to_frame().iterrows():
+    for label, values in comparison.to_frame().iterrows():
         name = str(label)
         model, how = names[name]
         region = comparison.regions.get(name)
         row: dict[str, Any] = {"model": model, "how": how}
         row["interrupted"] = cut_short(posteriors[name].stats)
-        row |= {str(key): _json_value(value) for key, value in figures.items()}
+        row |= {str(key): _json_value(value) for key, value in values.items()}
         row["guarantee"] = region.guarantee if region else None
         row["warnings"] = list(posteriors[name].warnings)
         rows.append(row)

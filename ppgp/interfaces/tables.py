@@ -64,7 +64,7 @@ def _cell(value: Any) -> str:
 
 
 def _with_errors(row: dict[str, Any]) -> dict[str, Any]:
-    """Merge a figure ``name`` and its standard error ``name_se`` into one cell."""
+    """Merge a number ``name`` and its standard error ``name_se`` into one cell."""
     merged = {key: value for key, value in row.items() if not key.endswith("_se")}
     for key, value in merged.items():
         error = row.get(f"{key}_se")

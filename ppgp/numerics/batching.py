@@ -68,7 +68,7 @@ def in_chunks(
         answer = function(first)
     kept = sum(value.numel() * value.element_size() for value in answer.values())
     must_fit(
-        2.0 * total * kept, f"the figures of {total:,} draws", "use fewer draws, or fewer rows"
+        2.0 * total * kept, f"the results of {total:,} draws", "use fewer draws, or fewer rows"
     )
     if budget is None:
         budget = MEMORY_BUDGET

@@ -23,19 +23,19 @@ WORTH_IT = 0.5  # converged rows are dropped once at most this share of the rows
 #: the function's value at x, Newton's step, and the length of a step that ends the search
 Newton = tuple[Tensor, Tensor, Tensor]
 #: maps (the distribution at ``rows``, x, rows, target at rows) to Newton
-Figures = Callable[[Distribution, Tensor, Tensor, Tensor], Newton]
+Evaluate = Callable[[Distribution, Tensor, Tensor, Tensor], Newton]
 
 
 def root(
     distribution: Distribution,
-    figures: Figures,
+    evaluate: Evaluate,
     start: Tensor,
     target: Tensor,
     centre: Tensor,
     spread: Tensor,
     roundings: int,
 ) -> Tensor:
-    """Find the x at which the value of ``figures`` is 0, by Newton's method with a bracket.
+    """Find the x at which the value of ``evaluate`` is 0, by Newton's method with a bracket.
 
     Rows that have converged are dropped. When a step leaves the range known to contain the root,
     all rows get a bracket by doubling from ``centre`` in units of ``spread``. Inside it every third
@@ -43,9 +43,9 @@ def root(
 
     Args:
         distribution: Of batch [draw, n].
-        figures: Computes the value, Newton's step and the final step length at some rows.
+        evaluate: Computes the value, Newton's step and the final step length at some rows.
         start: [..., n], where to start.
-        target: [..., n], passed to ``figures`` at the rows in question.
+        target: [..., n], passed to ``evaluate`` at the rows in question.
         centre: [n], where brackets start.
         spread: [n], the unit of brackets.
         roundings: The width of a bracket that ends the search, in rounding errors of x.
@@ -62,7 +62,7 @@ def root(
     droppable = bool(univariate.parameters(distribution))
     bracketed = False
     for iteration in range(STEPS):
-        value, move, reach = figures(part, x, rows, target)
+        value, move, reach = evaluate(part, x, rows, target)
         low, high = torch.where(value < 0, x, low), torch.where(value >= 0, x, high)
         step = x - move
         fine = torch.isfinite(step) & (step > low) & (step < high)
@@ -73,7 +73,7 @@ def root(
         if bool(done.all()):
             break
         if not bracketed and (iteration == FREE or not bool((fine | done).all())):
-            beyond = partial(_beyond, figures, part, rows, target)
+            beyond = partial(_beyond, evaluate, part, rows, target)
             a, b = _bracket(beyond, centre[rows], spread[rows])
             low, high = torch.maximum(low, a), torch.minimum(high, b)
             bracketed = True
@@ -128,7 +128,7 @@ def _bracket(
 
 
 def _beyond(
-    figures: Figures, distribution: Distribution, rows: Tensor, target: Tensor, x: Tensor
+    evaluate: Evaluate, distribution: Distribution, rows: Tensor, target: Tensor, x: Tensor
 ) -> Tensor:
     """Return whether x lies at or above the root."""
-    return figures(distribution, x, rows, target)[0] >= 0
+    return evaluate(distribution, x, rows, target)[0] >= 0

@@ -143,7 +143,7 @@ def agrees_up_to_rounding(
     z: Tensor,
     tables: tuple[Tensor, ...],
 ) -> bool:
-    """Return whether the figures of a graph at z are those of the program itself."""
+    """Return whether the values of a graph at z are those of the program itself."""
     own = one(z, *tables)
     if agree(found, own):
         return True

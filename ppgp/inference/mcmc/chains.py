@@ -46,7 +46,7 @@ class Chains(Inference):
     def move(
         self, target: Target, state: State, generator: torch.Generator, t: int
     ) -> dict[str, Tensor]:
-        """Make transition ``t`` of all chains: change ``state``, and return figures [chain].
+        """Make transition ``t`` of all chains: change ``state``, and return statistics [chain].
 
         ``t`` counts from 0; the first ``warmup`` transitions may adapt.
         """
@@ -112,33 +112,35 @@ class Chains(Inference):
         return finish(self, target, z, started, stats, notes, interrupted=interrupted)
 
     def notes(self, stats: dict[str, Tensor]) -> list[str]:
-        """Return warnings about the draws that follow from the figures."""
+        """Return warnings about the draws that follow from the statistics."""
         return []
 
 
 class _Record:
-    """The draws and figures so far, and their way into a checkpoint and back."""
+    """The draws and statistics so far, and their way into a checkpoint and back."""
 
     def __init__(self) -> None:
         self.t = 0
         self.draws: list[Tensor] = []
-        self.figures: list[dict[str, Tensor]] = []
+        self.statistics: list[dict[str, Tensor]] = []
         self.latest: dict[str, float] = {}
 
-    def add(self, figures: dict[str, Tensor], z: Tensor, keep: bool) -> None:
+    def add(self, statistics: dict[str, Tensor], z: Tensor, keep: bool) -> None:
         if keep:
             self.draws.append(z.clone())
-            self.figures.append(figures)
-        self.latest = {name: float(value.double().mean()) for name, value in figures.items()}
+            self.statistics.append(statistics)
+        self.latest = {name: float(value.double().mean()) for name, value in statistics.items()}
         self.t += 1
 
     def cut(self) -> None:
-        """Keep as many draws as there are figures: Ctrl-C may have come between the two."""
-        self.draws = self.draws[: len(self.figures)]
+        """Keep as many draws as there are statistics: Ctrl-C may have come between the two."""
+        self.draws = self.draws[: len(self.statistics)]
 
     def stats(self) -> dict[str, Any]:
-        """Return each figure as a tensor [chain, draw]."""
-        return {name: torch.stack([f[name] for f in self.figures], 1) for name in self.figures[0]}
+        """Return each statistic as a tensor [chain, draw]."""
+        return {
+            name: torch.stack([f[name] for f in self.statistics], 1) for name in self.statistics[0]
+        }
 
     def tensors(self, state: State, generator: torch.Generator) -> dict[str, Tensor]:
         out = {"t": torch.tensor(self.t), "generator": generator.get_state()}
@@ -154,9 +156,9 @@ class _Record:
         generator.set_state(saved["generator"])
         if "draws" in saved:
             self.draws = list(saved["draws"].unbind(1))
-            figures = _group(saved, "figure.")
-            self.figures = [
-                {name: value[:, i] for name, value in figures.items()}
+            statistics = _group(saved, "figure.")
+            self.statistics = [
+                {name: value[:, i] for name, value in statistics.items()}
                 for i in range(len(self.draws))
             ]
         return _group(saved, "state.")

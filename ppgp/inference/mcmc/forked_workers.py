@@ -49,9 +49,9 @@ class WorkerPool:
     """Forked children, one per job, up to ``cores`` of them at a time.
 
     Args:
-        work: ``work(job, report)`` runs in the child; it may call ``report(*figures)``.
+        work: ``work(job, report)`` runs in the child; it may call ``report(*numbers)``.
         cores: the largest number of children at a time.
-        heard: ``heard(job, figures)`` runs in this process after each report.
+        heard: ``heard(job, numbers)`` runs in this process after each report.
     """
 
     def __init__(
@@ -145,9 +145,9 @@ def _child(work: Work, job: int, connection: Connection, inherited: list[Connect
     _interrupted_once()
     torch.set_num_threads(1)
 
-    def report(*figures: int) -> None:
+    def report(*numbers: int) -> None:
         try:
-            connection.send(("progress", figures))
+            connection.send(("progress", numbers))
         except OSError:  # the parent has ended
             os._exit(1)
 

@@ -75,8 +75,8 @@ def run_nutpie(
     counted: dict[int, tuple[int, int]] = dict.fromkeys(finished.by_number, (length, 0))
     with bar(f"NUTS, {options.chains} chains", options.chains * length, progress) as update:
 
-        def heard(chain: int, figures: tuple[int, int]) -> None:
-            counted[chain] = figures
+        def heard(chain: int, counts: tuple[int, int]) -> None:
+            counted[chain] = counts
             draws = sum(draws for draws, _ in counted.values())
             update(draws, gradients=sum(gradients for _, gradients in counted.values()))
 
@@ -139,7 +139,7 @@ def _threaded(
                 while wanted and len(running) < cores:
                     number = wanted.pop(0)
                     running[number] = run.begin(
-                        number, lambda *figures, number=number: heard(number, figures)
+                        number, lambda *counts, number=number: heard(number, counts)
                     )
                 number = next(iter(running))
                 sampler, chain = running[number]
