@@ -12,7 +12,7 @@ import typer
 
 from .. import __version__, files
 from ..errors import NotApplicable, PpgpError, SettingError, UnknownName
-from . import recipes as zoo
+from . import recipes
 from .members import members
 from .output import whole_output
 from .recipe_options import build_models_and_methods, split_names
@@ -342,14 +342,14 @@ def reproduce(
 def list_members() -> None:
     """List the names of models, methods, scores and experiments, and what recipes consist of."""
     named = {
-        "models": zoo.MODELS,
-        "methods (--how)": zoo.HOWS,
-        "scores (--scores)": zoo.SCORES,
+        "models": recipes.MODELS,
+        "methods (--how)": recipes.HOWS,
+        "scores (--scores)": recipes.SCORES,
     }
-    for title, recipes in named.items():
+    for title, of_family in named.items():
         rows = [
             {"name": name, "recipe": recipe, "what it is": meaning}
-            for name, (recipe, meaning) in recipes.items()
+            for name, (recipe, meaning) in of_family.items()
         ]
         print_table(rows, title)
     parts = {

@@ -12,7 +12,7 @@ from ..inference.interrupts import raise_if_interrupted
 from ..numerics.libraries import settings_unchanged
 from ..numerics.process_locks import silenced
 from ..posterior.prediction import Prediction
-from . import recipes as zoo
+from . import recipes
 
 with settings_unchanged():
     import numpy as np
@@ -46,9 +46,9 @@ class _Probabilistic(BaseEstimator):
     def _fit(self, data: Dataset) -> None:
         model, how = self.model, self.how
         if isinstance(model, str):
-            model = zoo.build_model(model)
+            model = recipes.build_model(model)
         if isinstance(how, str):
-            how = zoo.build_how(how)
+            how = recipes.build_how(how)
         with silenced(ConvergenceWarning):  # posterior_.warnings keeps them
             self.posterior_ = fit_posterior(model, data, how, seed=self.seed, progress=False)
         raise_if_interrupted(self.posterior_)  # so that Ctrl-C ends a grid search

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import SettingError, UnknownName
-from . import recipes as zoo
+from . import recipes
 
 __all__ = ["build_models_and_methods", "split_names"]
 
@@ -34,8 +34,8 @@ def build_models_and_methods(
         SettingError: If a setting has no equals sign.
         UnknownName: If a name is not known, or if nothing has the option.
     """
-    built_models = {name: zoo.build_model(name) for name in models}
-    built_methods = {name: zoo.build_how(name) for name in methods}
+    built_models = {name: recipes.build_model(name) for name in models}
+    built_methods = {name: recipes.build_how(name) for name in methods}
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals:
@@ -57,7 +57,7 @@ def _apply_setting(groups: list[dict[str, Any]], path: str, text: str) -> None:
             if rest and head == name:
                 option = rest
             try:
-                group[name] = zoo.changed(record, option, text)
+                group[name] = recipes.changed(record, option, text)
                 applied = True
             except UnknownName as error:
                 refused = error

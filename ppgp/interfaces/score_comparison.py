@@ -11,7 +11,7 @@ from .. import conformal
 from ..diagnostics import metrics
 from ..errors import UnknownName
 from ..posterior.posterior import Posterior
-from . import recipes as zoo
+from . import recipes
 from .posterior_tables import inputs_for, targets_for
 
 __all__ = ["ScoreComparison"]
@@ -72,7 +72,9 @@ class ScoreComparison:
         rows = []
         if not self._classes:
             rows.append(self._uncalibrated(level))
-        suited = [name for name in zoo.SCORES if self._test.kind in zoo.build_score(name).kinds]
+        suited = [
+            name for name in recipes.SCORES if self._test.kind in recipes.build_score(name).kinds
+        ]
         return rows + [self._calibrated(recipe, level) for recipe in scores or suited]
 
     def _uncalibrated(self, level: float) -> dict[str, Any]:
@@ -89,7 +91,7 @@ class ScoreComparison:
 
     def _calibrated(self, recipe: str, level: float) -> dict[str, Any]:
         """Return the record of one score, calibrated on the first half."""
-        score = zoo.build_score(recipe)
+        score = recipes.build_score(recipe)
         calibrator = conformal.calibrate(
             score, self._calibration, self._calibration_y, groups=self._calibration_groups
         )
@@ -105,7 +107,7 @@ class ScoreComparison:
 
     def coverage_band(self, level: float, confidence: float) -> tuple[float, float]:
         """Return the range in which the coverage of the test rows lies with that confidence."""
-        score = zoo.build_score("lac" if self._classes else "absolute")
+        score = recipes.build_score("lac" if self._classes else "absolute")
         calibrator = conformal.calibrate(score, self._calibration, self._calibration_y)
         return calibrator.coverage_band(level, confidence, self.n_test)
 

@@ -15,7 +15,7 @@ from torch.distributions import constraints
 from ppgp import likelihoods, priors
 from ppgp.data import Dataset
 from ppgp.errors import DataError
-from ppgp.interfaces import recipes as zoo
+from ppgp.interfaces import recipes
 from ppgp.likelihoods import Bernoulli, Categorical, Likelihood
 from ppgp.likelihoods.base import hermite
 from ppgp.models.inducing import medians
@@ -253,7 +253,7 @@ def test_sites_can_be_drawn_and_a_fixed_number_is_respected(lik: Likelihood) -> 
 
 @each
 def test_the_repr_builds_it_and_the_docstring_names_a_source(lik: Likelihood) -> None:
-    built = zoo.read(repr(lik), [priors, likelihoods], "Likelihood")
+    built = recipes.read(repr(lik), [priors, likelihoods], "Likelihood")
     assert built == lik
     assert hash(built) == hash(lik)
     assert re.search(r"(19|20)\d\d", type(lik).__doc__ or "")

@@ -15,7 +15,7 @@ from samples import MODELS, data_for
 import ppgp
 from ppgp import inference, kernels, likelihoods, models, priors
 from ppgp.errors import NotApplicable
-from ppgp.interfaces import recipes as zoo
+from ppgp.interfaces import recipes
 from ppgp.models import Model
 from ppgp.numerics.seeding import seeded
 from ppgp.target import Target
@@ -147,7 +147,7 @@ def test_two_fits_with_one_seed_are_identical_and_do_not_change_the_recipe(model
 @every_model
 def test_the_repr_builds_the_recipe_and_the_docstring_names_a_source(model: Model) -> None:
     assert eval(repr(model), dict(NAMES)) == model
-    assert zoo.build_model(repr(model)) == model
+    assert recipes.build_model(repr(model)) == model
     assert re.search(r"(19|20)\d\d", type(model).__doc__ or "")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ppgp.interfaces import recipes as zoo
+from ppgp.interfaces import recipes
 
 PPGP = [sys.executable, "-W", "ignore", "-m", "ppgp"]
 TRAIN = ("train.csv", "--target", "y")
@@ -154,7 +154,7 @@ def test_calibrate_prints_one_row_per_score(table: Path) -> None:
         (("compare", "train.csv", "--target", "z"), "the name of a target column"),
         (("compare", "train.csv"), "pass target="),
         (("compare", "nowhere.csv", "--target", "y"), "no file nowhere.csv"),
-        (("compare", *TRAIN, "--models", "gpp"), "known: " + ", ".join(zoo.MODELS)),
+        (("compare", *TRAIN, "--models", "gpp"), "known: " + ", ".join(recipes.MODELS)),
         (("compare", *TRAIN, "--how", "mcmc"), "known"),
         (("compare", *TRAIN, "--level", "95"), "write 0.95"),
         (("compare", *TRAIN, "--models", "linear", "--set", "kernel.lengthscale=2"), "option"),

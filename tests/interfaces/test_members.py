@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from ppgp.interfaces import recipes as zoo
+from ppgp.interfaces import recipes
 from ppgp.interfaces.members import FILE, members
 
 LIST = """
@@ -53,17 +53,17 @@ def test_list_prints_every_member_and_does_not_import_torch() -> None:
         [sys.executable, "-c", LIST], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
-    named = [*zoo.MODELS.items(), *zoo.HOWS.items(), *zoo.SCORES.items()]
-    recipes = [part for name, (recipe, meaning) in named for part in (name, recipe, meaning)]
+    named = [*recipes.MODELS.items(), *recipes.HOWS.items(), *recipes.SCORES.items()]
+    texts = [part for name, (recipe, meaning) in named for part in (name, recipe, meaning)]
     parts = ("kernels", "networks", "likelihoods", "experiments")
     shown = [text for family in parts for member in members()[family].values() for text in member]
-    for text in (*recipes, *shown):
+    for text in (*texts, *shown):
         assert f" {text} " in done.stdout, text
 
 
 @pytest.mark.parametrize("family", ["models", "methods", "scores"])
 def test_every_member_that_needs_no_argument_has_a_name(family: str) -> None:
-    named = {"models": zoo.MODELS, "methods": zoo.HOWS, "scores": zoo.SCORES}[family]
+    named = {"models": recipes.MODELS, "methods": recipes.HOWS, "scores": recipes.SCORES}[family]
     classes = {recipe.partition("(")[0] for recipe, _ in named.values()}
     assert classes == {
         kind for kind, member in members()[family].items() if member.call.endswith("()")
