@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from ..errors import NotApplicable, Renamed, counted, renamed_arguments
+from ..posterior.arviz import arviz
 from ..posterior.convergence import (
     ESS_PER_CHAIN,
     RHAT_LIMIT,
@@ -246,10 +247,9 @@ def _energy(energy: object, draws: int) -> list[str]:
     if not isinstance(energy, Tensor) or draws < 4:
         return []
     e = energy.double().cpu().numpy()
-    spread = e.var(1)
-    if not (spread > 0).all():
+    if not (e.var(1) > 0).all():
         return []
-    fraction = np.square(np.diff(e, axis=1)).mean(1) / spread
+    fraction = arviz().bfmi(e)
     if float(fraction.min()) >= EBFMI_LIMIT:
         return []
     return [
