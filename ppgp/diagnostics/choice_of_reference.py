@@ -35,8 +35,8 @@ class Side:
     @cached_property
     def missing_for_comparison(self) -> list[str]:
         """What is missing before the posterior can be judged; [] where nothing is."""
-        lacks = convergence.missing_for_comparison(self.posterior)
-        return [CUT_SHORT, *lacks] if self.cut_short else lacks
+        missing = convergence.missing_for_comparison(self.posterior)
+        return [CUT_SHORT, *missing] if self.cut_short else missing
 
     @property
     def cut_short(self) -> bool:
@@ -44,9 +44,9 @@ class Side:
         return cut_short(self.posterior.stats)
 
     @cached_property
-    def lacks_as_reference(self) -> list[str]:
+    def missing_as_reference(self) -> list[str]:
         """What is missing before the draws may be taken as true; [] where nothing is."""
-        missing = list(self.lacks)
+        missing = list(self.missing_for_comparison)
         if not self.finite:
             missing.insert(0, "its draws are not finite")
         wider = convergence.why_uncorrected(self.posterior)
@@ -56,8 +56,8 @@ class Side:
 
     def missing(self, reference: Side) -> str:
         """Return what is missing before it can be judged by a reference; "" where nothing is."""
-        theirs = [f"the reference: {sentence}" for sentence in reference.lacks_as_reference]
-        return "; ".join([*theirs, *self.lacks])
+        theirs = [f"the reference: {sentence}" for sentence in reference.missing_as_reference]
+        return "; ".join([*theirs, *self.missing_for_comparison])
 
     @cached_property
     def efficiency(self) -> float:
@@ -80,7 +80,7 @@ def reference_of(own: Side, sides: Iterable[Side], given: Side | None) -> Side |
         return None
     chains = [s for s in sides if s.posterior.mcmc and not convergence.why_uncorrected(s.posterior)]
     same = [s for s in chains if same_model(own.posterior, s.posterior)]
-    return min(same, key=lambda s: (bool(s.lacks_as_reference), -s.sample.draws), default=None)
+    return min(same, key=lambda s: (bool(s.missing_as_reference), -s.sample.draws), default=None)
 
 
 def comparable(a: Posterior, b: Posterior) -> bool:

@@ -290,7 +290,7 @@ def _judge(own: Side, reference: Side | None) -> Verdict:
         return judge(own, reference)
     if own.cut_short:
         return Verdict(UNJUDGED, CUT_SHORT)
-    concerns = "; ".join(dict.fromkeys([*own.posterior.warnings, *own.lacks_as_reference]))
+    concerns = "; ".join(dict.fromkeys([*own.posterior.warnings, *own.missing_as_reference]))
     if concerns:
         return Verdict(REFERENCE, f"but: {concerns}")
     return Verdict(REFERENCE, "chains converged")
