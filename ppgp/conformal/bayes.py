@@ -18,7 +18,7 @@ from ..posterior.new_rows import model_inputs
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
-from .full_conformal_sets import SCALED, in_user_units, training_data
+from .full_conformal_sets import SCALED, training_data
 from .split import smallest_n
 
 FEWEST_DRAWS = 100
@@ -182,18 +182,16 @@ def _guarantee(
     limit = min(1 - 1 / math.log10(draws), 0.7)
     if k > limit:
         return f"heuristic: weights unreliable, k-hat {k:.2f} above {limit:.2f}", True
-    if posterior.scaler is not None:
-        return f"{SCALED} ({figures})", False
-    return f"coverage >= {level} as draws -> infinity ({figures})", False
+    if posterior.scaler.is_identity:
+        return f"coverage >= {level} as draws -> infinity ({figures})", False
+    return f"{SCALED} ({figures})", False
 
 
-def _rescaled(region: Region, scaler: Scaler | None) -> Region:
+def _rescaled(region: Region, scaler: Scaler) -> Region:
     """Return intervals and their pieces in the units of the user."""
-    if scaler is None:
-        return region
     assert region.lower is not None
     assert region.upper is not None
-    lower, upper = in_user_units(scaler, region.lower, region.upper)
+    lower, upper = scaler.targets_back(region.lower), scaler.targets_back(region.upper)
     pieces = region.pieces
     if pieces is not None:
         mean, sd = float(scaler.y_mean), float(scaler.y_sd)

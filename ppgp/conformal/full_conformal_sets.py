@@ -69,16 +69,7 @@ def training_data(posterior: Posterior) -> Dataset:
             "a program with its own arguments",
             "use split conformal: calibrate",
         )
-    if posterior.scaler is None:
-        return posterior.data
     return posterior.scaler.back(posterior.data)
-
-
-def in_user_units(scaler: Scaler | None, *values: Tensor) -> list[Tensor]:
-    """Return values of y in the units of the user."""
-    if scaler is None:
-        return list(values)
-    return [v * scaler.y_sd + scaler.y_mean for v in values]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +85,7 @@ class _Ranking:
 
     parts: LeaveOneOutParts
     ranked: Tensor | None
-    scaler: Scaler | None
+    scaler: Scaler
     sentence: str
 
     @property
@@ -169,15 +160,13 @@ def _with_split(
         how = MAP()
     if recipe is None:
         recipe = as_given(posterior.model)
-    scaled = posterior.scaler is not None
+    scaled = not posterior.scaler.is_identity
     subset = data.rows(order[:first])
     with silenced(ConvergenceWarning):  # any hyperparameters from these rows keep the guarantee
         small = raise_if_interrupted(
             fit(recipe, subset, how, seed=seed, progress=False, standardise=scaled)
         )
-    rows, all_rows = model_inputs(small, X), data
-    if small.scaler is not None:
-        all_rows = small.scaler(data)
+    rows, all_rows = model_inputs(small, X), small.scaler(data)
     known = known_noise(small, noise_sd, rows)
     parts = leave_one_out_parts(*small.model.gaussian(small.theta, rows, all_rows, **known))
     sentence = _sentence_with_split(posterior, fixed_beforehand)
@@ -204,7 +193,7 @@ def _sentence_without_split(posterior: Posterior, fixed_beforehand: bool) -> str
         return sentence
     if "mean" in recipe.sites(d) and getattr(recipe, "mean", 0.0) is None:
         return CENTRED
-    return BEFOREHAND if posterior.scaler is None else SCALED
+    return BEFOREHAND if posterior.scaler.is_identity else SCALED
 
 
 def _sentence_with_split(posterior: Posterior, fixed_beforehand: bool) -> str:
@@ -266,7 +255,7 @@ def full_conformal(
     exact_level(level)
     ranking = _ranking(posterior, X, split, seed, noise_sd, fixed_beforehand)
     ends = full_interval(ranking.parts, level, ranking.ranked)
-    lower, upper = in_user_units(ranking.scaler, *ends)
+    lower, upper = map(ranking.scaler.targets_back, ends)
     sentence, n, need = ranking.sentence.format(level=level), ranking.n, smallest_n(level)
     if n < need:
         rows_are = counted_are(n, "ranked row")
@@ -296,7 +285,7 @@ def full_system_of(
         The PredictiveSystem of the m rows.
     """
     ranking = _ranking(posterior, X, split, seed, noise_sd, fixed_beforehand)
-    (values,) = in_user_units(ranking.scaler, full_system(ranking.parts, ranking.ranked))
+    values = ranking.scaler.targets_back(full_system(ranking.parts, ranking.ranked))
     sentence = ranking.sentence
     if ranking.exact:
         sentence = "calibrated CDF (exchangeable rows)"

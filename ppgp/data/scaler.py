@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 import torch
 from torch import Tensor
 
-from ..errors import DataError, DataWarning, counted, listed
+from ..errors import DataError, DataWarning, Renamed, counted, listed
 from . import magnitudes
 
-__all__ = ["Scaler"]
+__all__ = ["IdentityScaler", "Scaler"]
 
 SAME_SCALE = 1e-5  # relative to an sd: how far means and sds of the same rows differ after rounding
 
@@ -47,6 +47,7 @@ class Scaler:
     Dataset have the same ``x_sd``.
 
     Attributes:
+        is_identity: Whether it stands for data that were left as they are.
         x_mean: [d], the means of the columns.
         x_sd: [d], their standard deviations.
         y_mean: [], the mean of the target.
@@ -57,6 +58,8 @@ class Scaler:
     x_sd: Tensor
     y_mean: Tensor
     y_sd: Tensor
+    is_identity: ClassVar[bool] = False
+    identity = Renamed("is_identity")
 
     @classmethod
     def of(cls, data: Table, scale_X: bool = True, scale_y: bool = True) -> Scaler:
@@ -91,12 +94,6 @@ class Scaler:
                 )
                 y_sd = y_sd.clamp_min(1.0)
         return cls(x_mean, x_sd, y_mean, y_sd)
-
-    @property
-    def identity(self) -> bool:
-        """Whether the scaler changes nothing."""
-        X = bool((self.x_mean == 0).all() and (self.x_sd == 1).all())
-        return X and float(self.y_mean) == 0.0 and float(self.y_sd) == 1.0
 
     def like(self, other: Scaler) -> bool:
         """Return whether both scalers are the same up to rounding."""
@@ -137,25 +134,99 @@ class Scaler:
         """Return y on the standardised scale."""
         return magnitudes.standardised(y, self.y_mean, self.y_sd)
 
+    def noise(self, noise_sd: Tensor) -> Tensor:
+        """Return known noise on the standardised scale: divided by y_sd."""
+        return noise_sd / self.y_sd
+
     def __call__(self, data: T) -> T:
         """Return a Dataset on the standardised scale; known noise is divided by y_sd."""
         noise_sd = data.noise_sd
         if noise_sd is not None:
-            noise_sd = noise_sd / self.y_sd
+            noise_sd = self.noise(noise_sd)
         return replace(data, X=self.inputs(data.X), y=self.targets(data.y), noise_sd=noise_sd)
+
+    def inputs_back(self, X: Tensor) -> Tensor:
+        """Return standardised X [n, d] in its original units."""
+        return X * self.x_sd + self.x_mean
+
+    def targets_back(self, y: Tensor) -> Tensor:
+        """Return standardised y in its original units."""
+        return y * self.y_sd + self.y_mean
 
     def back(self, data: T) -> T:
         """Return a standardised Dataset in its original units."""
         noise_sd = data.noise_sd
         if noise_sd is not None:
             noise_sd = noise_sd * self.y_sd
-        X = data.X * self.x_sd + self.x_mean
-        return replace(data, X=X, y=data.y * self.y_sd + self.y_mean, noise_sd=noise_sd)
+        X, y = self.inputs_back(data.X), self.targets_back(data.y)
+        return replace(data, X=X, y=y, noise_sd=noise_sd)
+
+    @property
+    def location_and_scale(self) -> tuple[float | Tensor, float | Tensor]:
+        """The pair (offset, scale) with y = offset + scale * (y on the standardised scale)."""
+        return self.y_mean, self.y_sd
+
+    def log_scale(self, data: Table) -> float:
+        """Return n log(y_sd): log p(y) on the standardised scale minus that in original units."""
+        return len(data.y) * float(self.y_sd.log())
 
     def to(self, *where: Any) -> Scaler:
         """Return the scaler on another device or in another dtype, as ``Tensor.to``."""
         parts = (self.x_mean, self.x_sd, self.y_mean, self.y_sd)
-        return Scaler(*(part.to(*where) for part in parts))
+        return type(self)(*(part.to(*where) for part in parts))
+
+
+@dataclass(frozen=True, eq=False)
+class IdentityScaler(Scaler):
+    """The Scaler of data that were left as they are: means 0 and standard deviations 1.
+
+    What it converts is returned as it is. Its data may also be the arguments of a program, which
+    have no columns.
+    """
+
+    is_identity = True
+
+    @classmethod
+    def for_data(cls, data: Any) -> IdentityScaler:
+        """Return the IdentityScaler for the columns of a Dataset, or for other data."""
+        if isinstance(data, Table):
+            x, y = data.X.new_zeros(data.X.shape[1:]), data.y.new_zeros(())
+        else:
+            x, y = torch.zeros(0, dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+        return cls(x, torch.ones_like(x), y, torch.ones_like(y))
+
+    def targets(self, y: Tensor) -> Tensor:
+        """Return y."""
+        return y
+
+    def noise(self, noise_sd: Tensor) -> Tensor:
+        """Return the known noise."""
+        return noise_sd
+
+    def __call__(self, data: T) -> T:
+        """Return the data."""
+        return data
+
+    def inputs_back(self, X: Tensor) -> Tensor:
+        """Return X."""
+        return X
+
+    def targets_back(self, y: Tensor) -> Tensor:
+        """Return y."""
+        return y
+
+    def back(self, data: Any) -> Any:
+        """Return the data."""
+        return data
+
+    @property
+    def location_and_scale(self) -> tuple[float | Tensor, float | Tensor]:
+        """(0, 1)."""
+        return 0.0, 1.0
+
+    def log_scale(self, data: Any) -> float:
+        """Return 0."""
+        return 0.0
 
 
 def _warn_constant(constant: Tensor, feature_names: Sequence[str] | None) -> None:

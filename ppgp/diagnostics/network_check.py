@@ -103,13 +103,9 @@ def check_network(posterior: Posterior, held_out: Dataset) -> NetworkCheck:
     scaler = posterior.scaler
     theta = under("kernel", first_draw(model.sites(train.d), posterior.theta))
     with torch.no_grad():
-        X = rows
-        if scaler is not None:
-            X = scaler.inputs(rows)
-        F, G = (kernel.features(theta, table) for table in (train.X, X))
-    bare = _linear_head(Dataset(F, train.y), G)
-    if scaler is not None:
-        bare = replace(bare, offset=scaler.y_mean, scale=scaler.y_sd)
+        F, G = (kernel.features(theta, table) for table in (train.X, scaler.inputs(rows)))
+    offset, scale = scaler.location_and_scale
+    bare = replace(_linear_head(Dataset(F, train.y), G), offset=offset, scale=scale)
     ours, theirs = prediction.log_prob(held_out.y), bare.log_prob(held_out.y)
     gap = ours - theirs
     root = math.sqrt(held_out.n)
@@ -142,7 +138,7 @@ def _leave_one_out_density(posterior: Posterior) -> float | None:
     """Return the mean leave-one-out log density of the training rows, in the units of the data."""
     if not isinstance(posterior.model, LeaveOneOut):
         return None
-    scale = 1.0 if posterior.scaler is None else float(posterior.scaler.y_sd)
+    scale = float(posterior.scaler.y_sd)
     with torch.no_grad():
         predictive = posterior.model.loo(posterior.theta, posterior.data)
         return float(predictive.log_prob(posterior.data.y).mean()) - math.log(scale)

@@ -13,7 +13,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset, Scaler
+from ..data.dataset import Dataset
+from ..data.scaler import IdentityScaler, Scaler
 from ..errors import (
     ConvergenceWarning,
     DataError,
@@ -147,13 +148,13 @@ class _Problem:
     Attributes:
         model: the prepared recipe, or the wrapped program.
         data: the data on the scale of the model.
-        scaler: what put them on that scale; None: they are unchanged.
+        scaler: what put them on that scale.
         recipe: the recipe as it was given; None for a program.
     """
 
     model: Any
     data: Any
-    scaler: Scaler | None
+    scaler: Scaler
     recipe: Any
 
 
@@ -224,7 +225,7 @@ def _problem_of_program(program: Callable[..., Any], data: Any) -> _Problem:
             "a dict of the program's arguments", type(data).__name__, f"pass dict({names})"
         )
     model.check_arguments(data)
-    return _Problem(model, data, None, None)
+    return _Problem(model, data, IdentityScaler.for_data(data), None)
 
 
 def _check_support(how: Inference, target: Target, checkpoint: bool) -> None:
@@ -285,7 +286,7 @@ def _result_warnings(problem: _Problem, posterior: Posterior) -> list[str]:
 
 def _prepared_and_scaled(
     model: Model, data: Dataset, standardise: bool
-) -> tuple[Model, Dataset, Scaler | None]:
+) -> tuple[Model, Dataset, Scaler]:
     """Return the model made ready for its data, the data on its scale, and their Scaler."""
     _check_data(model, data)
     if model.standardised and not standardise:
@@ -295,17 +296,15 @@ def _prepared_and_scaled(
             "pass posterior.recipe, which is in the units of the data, "
             "or leave standardise=False out",
         )
-    scaler = None
+    scaler: Scaler = IdentityScaler.for_data(data)
     if standardise and model.scales:
         data, scaler = data.standardised(scale_y="y" in model.scales, scale_X="X" in model.scales)
     recipe = model
     _refuse_another_scale(model, scaler)
     if not model.standardised:
-        units = scaler
-        if units is None:
-            units = Scaler.of(data, scale_X=False, scale_y=False)
-        model = model.in_units(units)
-        if scaler is not None and any(f.name == "standardised" for f in fields(cast(Any, model))):
+        model = model.in_units(scaler)
+        marked = any(f.name == "standardised" for f in fields(cast(Any, model)))
+        if marked and not scaler.is_identity:
             model = replace(cast(Any, model), standardised=True)
     return made_from(model.prepare(data), recipe, (data, scaler)), data, scaler
 
@@ -335,15 +334,15 @@ def _check_data(model: Model, data: Dataset) -> None:
         )
 
 
-def _refuse_another_scale(model: Model, scaler: Scaler | None) -> None:
+def _refuse_another_scale(model: Model, scaler: Scaler) -> None:
     """Raise SettingError for the recipe of a posterior and rows of another scale.
 
     Its numbers were converted with another Scaler.
     """
-    before = None if model.made_for is None else model.made_for[1]
-    if not model.standardised or before is None:
+    if not model.standardised or model.made_for is None:
         return
-    if scaler is None or not before.like(scaler):
+    before = model.made_for[1]
+    if not before.is_identity and not before.like(scaler):
         raise SettingError(
             "posterior.recipe, which is in the units of the data, for other rows than those of "
             "the posterior",

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from torch import nn
 
-from ..data.dataset import Dataset, Scaler
+from ..data.dataset import Dataset
 from ..data.found_on import Found, origin_of, same_table
 from ..kernels.networks import instances_in
 from ..models import Model
@@ -39,15 +39,11 @@ def _all(model: Any, init: Any) -> Iterator[Table]:
     """Yield all tables that a fit depends on, some of them more than once."""
     yield from found_on(as_given(model) if isinstance(model, Model) else model)
     if isinstance(model, Model) and model.made_for is not None and _depends_on_rows(model):
-        yield _in_own_units(*model.made_for)
+        rows, scaler = model.made_for
+        yield scaler.back(rows)
     if isinstance(init, Posterior):
         yield from init.also_seen
-        yield _in_own_units(init.data, init.scaler)
-
-
-def _in_own_units(data: Any, scaler: Scaler | None) -> Any:
-    """Return the data as they were before the scaler."""
-    return data if scaler is None else scaler.back(data)
+        yield init.scaler.back(init.data)
 
 
 def _depends_on_rows(model: Model) -> bool:

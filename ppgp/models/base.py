@@ -61,7 +61,7 @@ class Model:
     density_at_numbers: str | None = "log_evidence"
     survey: int | None = None
     given: ClassVar[Model | None] = None
-    made_for: ClassVar[tuple[Dataset, Scaler | None] | None] = None
+    made_for: ClassVar[tuple[Dataset, Scaler] | None] = None
     standardised = False
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class Model:
         if is_dataclass(self):
             prior_fields = [f.name for f in fields(self) if "PriorLike" in str(f.type)]
         in_data_units = [name for name in prior_fields if in_units_of_data(getattr(self, name))]
-        if in_data_units and not scaler.identity:
+        if in_data_units and not scaler.is_identity:
             raise SettingError(
                 f"{an(type(self).__name__)} that defines the unit of {in_data_units[0]}",
                 "no method in_units",
@@ -250,7 +250,7 @@ def as_given(model: Model) -> Model:
     return model.given
 
 
-def made_from(ready: M, recipe: Model, rows: tuple[Dataset, Scaler | None] | None = None) -> M:
+def made_from(ready: M, recipe: Model, rows: tuple[Dataset, Scaler] | None = None) -> M:
     """Record on ``ready`` the recipe it was made from and the rows it was made for.
 
     The record is outside the fields of the dataclass, so ``==`` ignores it.

@@ -140,12 +140,12 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
         noise = ((y - features @ w).square().mean()).clamp_min(least)
         return {"noise": noise, **self._by_site(w, data.d)}
 
-    def coefficients(self, draws: Theta, scaler: Scaler | None, X: Tensor) -> dict[str, Tensor]:
+    def coefficients(self, draws: Theta, scaler: Scaler, X: Tensor) -> dict[str, Tensor]:
         """Return the coefficients in the units of the data.
 
         Args:
             draws: {site: [chain, draw, *event]} on the scale of the model.
-            scaler: the Scaler that standardised the data; None: it was not standardised.
+            scaler: the Scaler that standardised the data.
             X: the training inputs [n, d].
 
         Returns:
@@ -153,8 +153,6 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
             (units of y).
         """
         weight, bias = with_fixed(self, draws, {"weight": X.shape[1:], "bias": ()}, X)
-        if scaler is None:
-            return {"weight": weight, "bias": bias}
         weight = weight * scaler.y_sd / scaler.x_sd
         return {
             "weight": weight,

@@ -67,20 +67,18 @@ class LogisticRegression(Model, LinearCoefficients, LikelihoodDerivatives, Probi
         """Return X weight + bias, [*draw, n]."""
         return linear(self.value(theta, "weight", X), self.value(theta, "bias", X), X)
 
-    def coefficients(self, draws: Theta, scaler: Scaler | None, X: Tensor) -> dict[str, Tensor]:
+    def coefficients(self, draws: Theta, scaler: Scaler, X: Tensor) -> dict[str, Tensor]:
         """Return the coefficients in the units of the data.
 
         Args:
             draws: {site: [chain, draw, *event]} on the scale of the model.
-            scaler: the Scaler that standardised the data; None: it was not standardised.
+            scaler: the Scaler that standardised the data.
             X: the training inputs [n, d].
 
         Returns:
             "weight" [chain, draw, d] (log-odds over units of x_j) and "bias" [chain, draw].
         """
         weight, bias = with_fixed(self, draws, {"weight": X.shape[1:], "bias": ()}, X)
-        if scaler is None:
-            return {"weight": weight, "bias": bias}
         weight = weight / scaler.x_sd
         return {"weight": weight, "bias": bias - weight @ scaler.x_mean}
 

@@ -117,12 +117,12 @@ class SoftmaxRegression(Model, LinearCoefficients, LikelihoodDerivatives):
         weight, bias = self._all_classes(theta, X)
         return dist.Categorical(logits=X @ weight.mT + bias[..., None, :])
 
-    def coefficients(self, draws: Theta, scaler: Scaler | None, X: Tensor) -> dict[str, Tensor]:
+    def coefficients(self, draws: Theta, scaler: Scaler, X: Tensor) -> dict[str, Tensor]:
         """Return the coefficients of all classes in the units of the data.
 
         Args:
             draws: {site: [chain, draw, *event]} on the scale of the model.
-            scaler: the Scaler that standardised X; None: it was not standardised.
+            scaler: the Scaler that standardised X.
             X: the training inputs [n, d].
 
         Returns:
@@ -132,8 +132,6 @@ class SoftmaxRegression(Model, LinearCoefficients, LikelihoodDerivatives):
         shapes = {"weight": (K, X.shape[-1]), "bias": (K,)}
         weight, bias = with_fixed(self, draws, shapes, X)
         weight, bias = self._all_classes({"weight": weight, "bias": bias}, X)
-        if scaler is None:
-            return {"weight": weight, "bias": bias}
         weight = weight / scaler.x_sd
         return {"weight": weight, "bias": bias - weight @ scaler.x_mean}
 

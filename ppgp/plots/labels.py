@@ -56,10 +56,7 @@ def decision(
         points: The number of grid points per side.
     """
     data, scaler = posterior.data, posterior.scaler
-    X = data.X
-    if scaler is not None:
-        X = X * scaler.x_sd + scaler.x_mean
-    X = X.double().cpu().numpy()
+    X = scaler.inputs_back(data.X).double().cpu().numpy()
     i, j = features
     low, high = X.min(0), X.max(0)
     margin = 0.08 * (high - low)

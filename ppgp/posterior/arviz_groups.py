@@ -139,16 +139,8 @@ def _data_groups(
     """Return the groups observed_data and constant_data, in the units of the data."""
     if not isinstance(fit.data, Dataset):
         return _arguments(fit.data, sites, coords)
-    X = fit.data.X
-    if fit.scaler is not None:
-        X = X * fit.scaler.x_sd + fit.scaler.x_mean
-    return {"y": _in_data_units(fit, fit.data.y)}, {"X": X}
-
-
-def _in_data_units(fit: Fitted, y: Tensor) -> Tensor:
-    if fit.scaler is None:
-        return y
-    return y * fit.scaler.y_sd + fit.scaler.y_mean
+    X, y = fit.scaler.inputs_back(fit.data.X), fit.scaler.targets_back(fit.data.y)
+    return {"y": y}, {"X": X}
 
 
 def _arguments(
@@ -214,7 +206,7 @@ def _table_replicates(fit: Fitted) -> Callable[[dict[str, Tensor]], dict[str, Te
         if distribution.batch_shape[0] != size:
             # the params of a closed form: one distribution, whatever the draw
             distribution = distribution.expand(torch.Size([size]))
-        return {"y": _in_data_units(fit, distribution.sample().to(data.y))}
+        return {"y": fit.scaler.targets_back(distribution.sample().to(data.y))}
 
     return at_rows
 
@@ -275,7 +267,7 @@ def _from_prior(fit: Fitted, n: int, seed: int) -> dict[str, Tensor]:
     with quietly(), torch.no_grad(), seeded(seed):
         draws = in_chunks(lambda part: over_draws(one, part), {"": counter})
     if table:
-        draws["y"] = _in_data_units(fit, draws["y"].to(fit.data.y))
+        draws["y"] = fit.scaler.targets_back(draws["y"].to(fit.data.y))
     return draws
 
 

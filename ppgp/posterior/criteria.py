@@ -17,7 +17,7 @@ def log_evidence(fit: Fitted) -> float:
     if "log_evidence" not in fit.stats:
         name = type(fit.how).__name__
         raise NotKnown("a method that knows the evidence", name, "fit by Laplace or Exact")
-    return float(fit.stats["log_evidence"]) - _log_scale(fit)
+    return float(fit.stats["log_evidence"]) - fit.scaler.log_scale(fit.data)
 
 
 def bic(fit: Fitted) -> float:
@@ -48,12 +48,5 @@ def _at_the_mode(fit: Fitted, criterion: str) -> tuple[float, int, int]:
             "none, as in a program of pyro.factor alone",
             "write the likelihood of the data as pyro.sample(..., obs=)",
         )
-    log_likelihood = float(stats["log_likelihood"]) - _log_scale(fit)
+    log_likelihood = float(stats["log_likelihood"]) - fit.scaler.log_scale(fit.data)
     return log_likelihood, int(stats["parameters"]), int(stats["observations"])
-
-
-def _log_scale(fit: Fitted) -> float:
-    """Return n log(y_sd), the log density on the scale of the model minus that of the data."""
-    if fit.scaler is None:
-        return 0.0
-    return fit.data.n * float(fit.scaler.y_sd.log())

@@ -18,6 +18,7 @@ import torch
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 
+from ..data.scaler import IdentityScaler
 from ..errors import StorageError, an
 
 DEEPEST = 400  # the most brackets within brackets
@@ -133,7 +134,9 @@ def _container(value: Any, written: Written, where: str, depth: int) -> Any:
     return parts
 
 
-def _record(value: Any, written: Written, where: str, depth: int) -> dict[str, Any]:
+def _record(value: Any, written: Written, where: str, depth: int) -> dict[str, Any] | None:
+    if isinstance(value, IdentityScaler):  # a Posterior reads None as one
+        return None
     name = class_name(type(value))
     written.classes[name] = type(value)
     own = {}

@@ -47,8 +47,8 @@ class Fitted(Protocol):
         ...
 
     @property
-    def scaler(self) -> Scaler | None:
-        """The standardisation of the data; None if there is none."""
+    def scaler(self) -> Scaler:
+        """The standardisation of the data."""
         ...
 
     @property
@@ -96,13 +96,6 @@ def with_params(fit: Fitted, draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
     size = next(len(value) for name, value in draws.items() if name not in fit.params)
     copies = {name: value.expand(size, *value.shape) for name, value in fit.params.items()}
     return {**copies, **{name: draws[name] for name in fit.draws}}
-
-
-def location_and_scale(fit: Fitted) -> tuple[float | Tensor, float | Tensor]:
-    """Return (offset, scale) with y = offset + scale * (y on the scale of the model)."""
-    if fit.scaler is None:
-        return 0.0, 1.0
-    return fit.scaler.y_mean, fit.scaler.y_sd
 
 
 def work_at(posterior: Fitted, X: Any = None, *_: Any, **arguments: Any) -> float:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import SettingError
 from ..target.capabilities import PosteriorFunctions, require
-from .fitted import Fitted, location_and_scale
+from .fitted import Fitted
 from .new_rows import model_inputs
 
 
@@ -44,7 +44,7 @@ def pathwise(
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         paths = model.pathwise(self.theta, self.data, samples, features, generator)
-    offset, scale = location_and_scale(self)
+    offset, scale = self.scaler.location_and_scale
 
     def evaluate(X: Any) -> Tensor:
         rows = model_inputs(self, X)

@@ -13,7 +13,8 @@ from typing import Any
 from pyro.infer import autoguide
 from torch import Tensor, nn
 
-from ..data import Dataset
+from ..data.dataset import Dataset
+from ..data.scaler import IdentityScaler
 from ..errors import StorageError, an
 from ..kernels import networks
 from ..priors import Param
@@ -105,7 +106,7 @@ def _marked_as_standardised(posterior: Posterior) -> Posterior:
     """
     model: Any = posterior.model
     own = getattr(model, "__dataclass_fields__", {})
-    if posterior.scaler is None or "standardised" not in own or model.standardised:
+    if posterior.scaler.is_identity or "standardised" not in own or model.standardised:
         return posterior
     return replace(posterior, model=replace(model, standardised=True))
 
@@ -149,7 +150,7 @@ def _is_tuple_of(value: object, kind: Any) -> bool:
 
 def _scaler_fits(posterior: Posterior) -> bool:
     scaler, data = posterior.scaler, posterior.data
-    if scaler is None:
+    if isinstance(scaler, IdentityScaler):
         return True
     if not isinstance(data, Dataset):
         return False

@@ -7,7 +7,6 @@ from typing import Any
 from torch import Tensor
 
 from ..data.arrays import check_inputs, check_noise
-from ..data.dataset import Scaler
 from ..data.new_rows import in_order
 from ..errors import NotApplicable
 from .fitted import Fitted
@@ -27,10 +26,7 @@ def model_inputs(fit: Fitted, X: Any) -> Tensor:
     if not names or len(names) != getattr(X, "shape", (0, 0))[-1]:
         names = None
     X = check_inputs(X, names).to(data.X)
-    if fit.scaler is not None:
-        return fit.scaler.inputs(X)
-    # the identity, which still checks the number of columns
-    return Scaler.of(data, scale_X=False, scale_y=False).inputs(X)
+    return fit.scaler.inputs(X)
 
 
 def known_noise(fit: Fitted, noise_sd: Any, rows: Tensor) -> dict[str, Tensor]:
@@ -50,7 +46,4 @@ def known_noise(fit: Fitted, noise_sd: Any, rows: Tensor) -> dict[str, Tensor]:
         name = type(fit.model).__name__
         do = "use GP or Kriging, or leave noise_sd out"
         raise NotApplicable("a model that takes known noise", name, do)
-    sd = check_noise(noise_sd, len(rows), rows)
-    if fit.scaler is not None:
-        sd = sd / fit.scaler.y_sd
-    return {"noise_sd": sd}
+    return {"noise_sd": fit.scaler.noise(check_noise(noise_sd, len(rows), rows))}

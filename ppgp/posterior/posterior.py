@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset, Scaler
+from ..data.dataset import Dataset
+from ..data.scaler import IdentityScaler, Scaler
 from ..errors import NotApplicable, counted
 from ..numerics.batching import in_chunks
 from ..numerics.result_cache import ResultCache
@@ -23,7 +24,7 @@ from ..target.capabilities import (
     require,
 )
 from . import arviz_groups, criteria, functions, storage
-from .fitted import location_and_scale, with_params, work_at
+from .fitted import with_params, work_at
 from .new_rows import model_inputs
 from .predicting import in_data_units, kept_by, predict_program, predict_table
 from .prediction import Prediction
@@ -54,8 +55,9 @@ class Posterior:
         seconds: Wall time in seconds, compilation included.
         warnings: Sentences on what went wrong. An inference that went wrong still returns, with
             warnings.
-        scaler: The standardisation that turned the user's data into ``data``; None if the data
-            were left as they are. Draws are on the standardised scale, see ``draws_in``.
+        scaler: The standardisation that turned the user's data into ``data``; draws are on the
+            standardised scale, see ``draws_in``. It is never None: if the data were left as they
+            are (which None in its place stands for), its ``is_identity`` is True.
         recipe: The model as it was given to ``fit``, before it was prepared for these rows. A fit
             to other rows starts from it. None for a program, and where it is not known.
         also_seen: Other tables (or arguments of a program) that influenced the fit: those of
@@ -73,10 +75,15 @@ class Posterior:
     stats: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
-    scaler: Scaler | None = None
+    scaler: Scaler = None  # type: ignore[assignment] # __post_init__ replaces it
     recipe: Any = None
     also_seen: tuple[Any, ...] = ()
     kept: ResultCache = field(default_factory=ResultCache, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        given: Any = self.scaler
+        if given is None:
+            object.__setattr__(self, "scaler", IdentityScaler.for_data(self.data))
 
     @property
     def chains(self) -> int:
@@ -114,7 +121,7 @@ class Posterior:
     def __repr__(self) -> str:
         model, how = type(self.model).__name__, type(self.how).__name__
         text = f"<Posterior of {model} by {how}: {' x '.join(map(str, self.shape))} draws"
-        if self.scaler is not None:
+        if not self.scaler.is_identity:
             text += " on the standardised scale"
         text += f", {self.seconds:.1f} s"
         if cut_short(self.stats):
@@ -231,7 +238,7 @@ class Posterior:
         rows = model_inputs(self, X)
         with torch.no_grad():
             terms = model.components(self.theta, rows, self.data)
-        _, scale = location_and_scale(self)
+        _, scale = self.scaler.location_and_scale
         origin = of_table(rows, self.data, self.scaler, self.also_seen)
         return {name: Prediction(term, 0.0, scale, None, origin) for name, term in terms.items()}
 
@@ -271,7 +278,7 @@ class Posterior:
         draws = {name: value.flatten(0, 1) for name, value in self.draws.items()}
         with torch.no_grad():
             each = in_chunks(density, draws)
-        shift = 0.0 if self.scaler is None else self.scaler.y_sd.log()
+        shift = self.scaler.y_sd.log()
         return {k: (v - shift).reshape(*self.shape, -1) for k, v in each.items()}
 
     @property

@@ -13,7 +13,7 @@ from torch.distributions import Distribution
 from ..data.new_rows import noise_of
 from ..errors import NotApplicable
 from ..target.capabilities import KeptFactor, supports
-from .fitted import Fitted, location_and_scale, with_params
+from .fitted import Fitted, with_params
 from .new_rows import known_noise, model_inputs
 from .prediction import Prediction
 from .provenance import ProgramRows, of_table
@@ -27,7 +27,7 @@ def in_data_units(fit: Fitted, distribution: Distribution, rows: Tensor) -> Pred
         distribution: batch [draw, m], or batch [draw] and event [m].
         rows: the new rows [m, d], on the scale of the model.
     """
-    offset, scale = location_and_scale(fit)
+    offset, scale = fit.scaler.location_and_scale
     provenance = of_table(rows, fit.data, fit.scaler, fit.also_seen)
     return Prediction(distribution, offset, scale, fit.data.classes, provenance)
 

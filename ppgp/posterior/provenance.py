@@ -63,9 +63,7 @@ class Provenance:
         return self._last[key]
 
 
-def of_table(
-    X: Tensor, train: Dataset, scaler: Scaler | None, others: Sequence[Any] = ()
-) -> Provenance:
+def of_table(X: Tensor, train: Dataset, scaler: Scaler, others: Sequence[Any] = ()) -> Provenance:
     """Return the provenance of rows of a table.
 
     Args:
@@ -76,15 +74,10 @@ def of_table(
     """
 
     def inputs(rows: Tensor) -> Table:
-        if scaler is not None:
-            rows = rows * scaler.x_sd + scaler.x_mean
-        return numbers(rows)
+        return numbers(scaler.inputs_back(rows))
 
     def trained() -> tuple[Table, Table]:
-        y = train.y
-        if scaler is not None:
-            y = y * scaler.y_sd + scaler.y_mean
-        return inputs(train.X), numbers(y)
+        return inputs(train.X), numbers(scaler.targets_back(train.y))
 
     def rows() -> Table:
         return inputs(X)

@@ -20,7 +20,7 @@ UNITS = ("model", "data")
 
 
 def draws_in(
-    units: str, draws: Mapping[str, Tensor], model: Any, scaler: Scaler | None
+    units: str, draws: Mapping[str, Tensor], model: Any, scaler: Scaler
 ) -> tuple[dict[str, Tensor], list[str]]:
     """Return draws on the scale of the model, or in the units of the data.
 
@@ -38,7 +38,7 @@ def draws_in(
     """
     if units not in UNITS:
         raise UnknownName("system of units", units, UNITS)
-    if units == "model" or scaler is None or not draws:
+    if units == "model" or scaler.is_identity or not draws:
         return dict(draws), []
     converted = model.data_units(draws, scaler)
     left = [name for name in draws if converted.get(name) is None]
@@ -51,9 +51,9 @@ def cut_short(stats: Mapping[str, Any]) -> bool:
     return bool(stats.get("interrupted", False))
 
 
-def scale_of(units: str, scaler: Scaler | None) -> str:
+def scale_of(units: str, scaler: Scaler) -> str:
     """Return the scale of the draws in words."""
-    if units == "data" or scaler is None:
+    if units == "data" or scaler.is_identity:
         return "units of the data"
     return "standardised scale"
 

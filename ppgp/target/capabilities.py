@@ -284,7 +284,7 @@ class LinearCoefficients(Capability):
     advice = "use a linear model, or read posterior.draws"
 
     @abstractmethod
-    def coefficients(self, draws: Theta, scaler: Scaler | None, X: Tensor) -> dict[str, Tensor]:
+    def coefficients(self, draws: Theta, scaler: Scaler, X: Tensor) -> dict[str, Tensor]:
         """Return draws {site: [chain, draw, *event]} in the units of the data."""
 
 
