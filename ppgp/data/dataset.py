@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,12 +15,15 @@ from .arrays import check_coordinates, check_inputs, check_noise
 from .columns import indicators, name_of, names_of, numeric, refuse_twice
 from .scaler import Scaler
 from .targets import check_targets
+from .training_data import Tables, TrainingData
 
 __all__ = ["Dataset", "Scaler"]
 
+ROUNDING = 16  # machine epsilons by which equal numbers may differ
+
 
 @dataclass(frozen=True, eq=False)
-class Dataset:
+class Dataset(TrainingData):
     """Inputs X [n, d] and targets y [n]: finite numbers of one dtype on one device.
 
     The dtype is float64 unless X has float32. Labels (strings, booleans) become codes 0 .. K - 1 in
@@ -56,6 +59,7 @@ class Dataset:
     noise_sd: Tensor | None = None
     coordinates: tuple[str | int, ...] | None = None
     noise_name: str | None = None
+    is_table: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -111,6 +115,16 @@ class Dataset:
     def d(self) -> int:
         """The number of columns of X."""
         return self.X.shape[1]
+
+    @property
+    def like(self) -> Tensor:
+        """X, as a tensor of the dtype and device of the computation."""
+        return self.X
+
+    @property
+    def content(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """X, y and the known noise."""
+        return self.X, self.y, self.noise_sd
 
     @property
     def together(self) -> list[int]:
@@ -189,6 +203,39 @@ class Dataset:
         """
         known = None if self.noise_sd is None else self.noise_sd[index]
         return replace(self, X=self.X[index], y=self.y[index], noise_sd=known)
+
+    def passed(
+        self, tables: Tables = (), observed: bool = True
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        X, y = tables or (self.X, self.y)
+        return (X, y if observed else None), {"total": self.n}
+
+    def tables(self, rows: Tensor | None) -> Tables:
+        if rows is None:
+            return ()
+        return self.X[rows], self.y[rows]
+
+    def same_rows(self, other: Any) -> bool:
+        """Return whether the other table has the same numbers in the same order.
+
+        Numbers may differ by the rounding of a standardisation and its inverse.
+        """
+        if self is other:
+            return True
+        if not isinstance(other, Dataset):
+            return False
+        if self.X.shape != other.X.shape or self.X.device != other.X.device:
+            return False
+        eps = ROUNDING * max(torch.finfo(table.X.dtype).eps for table in (self, other))
+        pairs = ((self.y, other.y), (self.X, other.X))
+        return all(bool(((one - two).abs() <= eps * one.abs().amax(0)).all()) for one, two in pairs)
+
+    def work(self, model: Any, X: Any, arguments: Mapping[str, Any]) -> float:
+        try:
+            rows = len(X)
+        except (TypeError, RuntimeError):  # no table; ``predict`` raises the error that says so
+            rows = 1
+        return model.work(self.n, self.d) * max(1.0, rows / self.n)
 
     def split(self, *fractions: float, seed: int = 0) -> tuple[Dataset, ...]:
         """Return disjoint random parts of the rows.

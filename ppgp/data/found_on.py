@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from .dataset import Dataset
 
 MARK = "found_on_rows"  # the attribute of a module that holds its Origin
-ROUNDING = 16  # machine epsilons by which equal numbers may differ
 
 
 class Origin:
@@ -82,18 +79,4 @@ def mark(module: Any, *tables: Dataset, before: Origin | None = None) -> None:
     setattr(module, MARK, Origin(*earlier, *tables))
 
 
-def same_table(a: Dataset, b: Dataset) -> bool:
-    """Return whether two tables have the same numbers in the same order.
-
-    Numbers may differ by the rounding of a standardisation and its inverse.
-    """
-    if a is b:
-        return True
-    if a.X.shape != b.X.shape or a.X.device != b.X.device:
-        return False
-    eps = ROUNDING * max(torch.finfo(table.X.dtype).eps for table in (a, b))
-    pairs = ((a.y, b.y), (a.X, b.X))
-    return all(bool(((one - two).abs() <= eps * one.abs().amax(0)).all()) for one, two in pairs)
-
-
-__all__ = ["Found", "Origin", "mark", "origin_of", "same_table"]
+__all__ = ["Found", "Origin", "mark", "origin_of"]

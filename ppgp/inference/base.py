@@ -98,7 +98,7 @@ def check_batch(how: Inference, target: Target, batch_size: int | None) -> None:
     """
     if batch_size is None:
         return
-    n = getattr(target.data, "n", None)
+    n = target.data.n
     if n is None:
         raise NotApplicable(
             "a Dataset to take mini-batches from",

@@ -17,7 +17,6 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from .. import files
-from ..data.dataset import Dataset
 from ..errors import StorageError
 from ..numerics.fingerprint import fingerprint
 from ..posterior.posterior import Posterior
@@ -140,8 +139,4 @@ def _checksum(tensors: Mapping[str, Tensor]) -> str:
 
 def _identity(how: Any, target: Target, seed: int) -> str:
     """Return a digest of all that the result depends on."""
-    data = target.data
-    if isinstance(data, Dataset):
-        table = (data.X, data.y, data.noise_sd)
-        return fingerprint(how, target.model, int(seed), table)
-    return fingerprint(how, target.model, int(seed), dict(data))
+    return fingerprint(how, target.model, int(seed), target.data.content)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..data.dataset import Dataset
 from ..data.scaler import IdentityScaler, Scaler
+from ..data.training_data import Arguments, as_training_data
 from ..errors import (
     ConvergenceWarning,
     DataError,
@@ -219,7 +220,8 @@ def _problem_of_model(model: Model, data: Any, how: Inference, standardise: bool
 
 def _problem_of_program(program: Callable[..., Any], data: Any) -> _Problem:
     model = Program(program)
-    if isinstance(data, Dataset) or not isinstance(data, Mapping):
+    data = as_training_data(data)
+    if not isinstance(data, Arguments):
         names = ", ".join(f"{name}=..." for name in model.arguments({}))
         raise DataError(
             "a dict of the program's arguments", type(data).__name__, f"pass dict({names})"
@@ -276,12 +278,10 @@ def _unconstrained_draws(target: Target, posterior: Posterior) -> Tensor | None:
 
 def _result_warnings(problem: _Problem, posterior: Posterior) -> list[str]:
     """Return warnings of the model about its fit, and of the convergence checks."""
-    notes: list[str] = []
-    if isinstance(problem.data, Dataset):
-        with torch.no_grad():
-            notes += problem.model.check_identifiability(problem.data)
-            notes += problem.model.check_fit(posterior.theta, problem.data)
-    return [*notes, *convergence_warnings(posterior)]
+    with torch.no_grad():
+        before = problem.model.check_identifiability(problem.data)
+        after = problem.model.check_fit(posterior.theta, problem.data)
+    return [*before, *after, *convergence_warnings(posterior)]
 
 
 def _prepared_and_scaled(

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, cast
 
 from torch import nn
 
 from ..data.dataset import Dataset
-from ..data.found_on import Found, origin_of, same_table
+from ..data.found_on import Found, origin_of
+from ..data.training_data import TrainingData, same_value
 from ..kernels.networks import instances_in
 from ..models import Model
 from ..models.base import as_given
-from ..models.program import same_value
 from ..posterior.posterior import Posterior
-
-Table = Dataset | Mapping[str, Any]
 
 
 def found_on(recipe: Any) -> list[Dataset]:
@@ -29,13 +27,13 @@ def found_on(recipe: Any) -> list[Dataset]:
     return list({id(table): table for table in tables}.values())
 
 
-def also_seen(model: Any, data: Table, init: Any) -> tuple[Table, ...]:
+def also_seen(model: Any, data: Any, init: Any) -> tuple[TrainingData, ...]:
     """Return the tables other than ``data``, in its units, that a fit of ``model`` depends on."""
     every = {id(table): table for table in _all(model, init)}
-    return tuple(table for table in every.values() if not _same(table, data))
+    return tuple(table for table in every.values() if not table.same_rows(data))
 
 
-def _all(model: Any, init: Any) -> Iterator[Table]:
+def _all(model: Any, init: Any) -> Iterator[TrainingData]:
     """Yield all tables that a fit depends on, some of them more than once."""
     yield from found_on(as_given(model) if isinstance(model, Model) else model)
     if isinstance(model, Model) and model.made_for is not None and _depends_on_rows(model):
@@ -51,12 +49,3 @@ def _depends_on_rows(model: Model) -> bool:
     given = as_given(model)
     names = {f.name for f in fields(cast(Any, model))} - {"noise_sd", "standardised"}
     return not all(same_value(getattr(model, name), getattr(given, name)) for name in names)
-
-
-def _same(a: Table, b: Table) -> bool:
-    """Whether two tables hold the same rows."""
-    if isinstance(a, Dataset) and isinstance(b, Dataset):
-        return same_table(a, b)
-    if isinstance(a, Dataset) or isinstance(b, Dataset):
-        return False
-    return a.keys() == b.keys() and all(same_value(a[name], b[name]) for name in a)

@@ -117,7 +117,7 @@ class Model:
         """Return this recipe made ready for these data; raise if the data do not suit it."""
         return self
 
-    def start(self, data: Dataset) -> dict[str, Tensor]:
+    def start(self, data: Any) -> dict[str, Tensor]:
         """Return {site: value} where an optimiser or a chain starts.
 
         A site that is left out starts near the origin of the unconstrained scale.
@@ -131,15 +131,15 @@ class Model:
         """
         return {}
 
-    def chunked(self, data: Dataset) -> bool:
+    def chunked(self, data: Any) -> bool:
         """Return whether the density visits the rows in chunks too large to gain from compiling."""
         return False
 
-    def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
+    def check_fit(self, theta: Theta, data: Any) -> list[str]:
         """Return warnings about the fitted model theta; [] if there are none."""
         return []
 
-    def check_identifiability(self, data: Dataset) -> list[str]:
+    def check_identifiability(self, data: Any) -> list[str]:
         """Return warnings about what these data cannot determine under these priors."""
         return []
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..data.training_data import same_value
 from ..errors import DataError, NotApplicable
 from ..numerics.threads import ELEMENT
 from ..priors import Param, Site
@@ -188,19 +188,6 @@ class Program(Model):
                 if p.default is not p.empty:
                     arguments[p.name] = p.default
         return arguments
-
-
-def same_value(a: Any, b: Any) -> bool:
-    """Return whether two arguments are equal; tensors and arrays are compared by their numbers."""
-    if a is b:
-        return True
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return a.shape == b.shape and a.device == b.device and bool((a == b).all())
-    try:
-        same = np.array_equal(np.asarray(a), np.asarray(b))
-    except (TypeError, ValueError, RuntimeError):
-        return False
-    return bool(same)
 
 
 def _without_masked(per_draw: Mapping[str, Tensor]) -> dict[str, Tensor]:

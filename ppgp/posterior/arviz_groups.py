@@ -102,7 +102,7 @@ def _array(value: Any) -> np.ndarray:
 def _axes(fit: Fitted, sites: Sites, draws: Mapping[str, Tensor]) -> tuple[Dims, Coords]:
     """Return the axes of every site, and the coordinates of every axis."""
     dims, coords = plate_axes(sites)
-    if not isinstance(fit.data, Dataset):
+    if not fit.data.is_table:
         return dims, coords
     # ppgp's own models call the plate of their rows "rows"; the axis of a table is "row"
     for axes in dims.values():
@@ -113,20 +113,17 @@ def _axes(fit: Fitted, sites: Sites, draws: Mapping[str, Tensor]) -> tuple[Dims,
     return dims | table_dims, coords | table_coords
 
 
-def _call(fit: Fitted, y: Tensor | None) -> None:
+def _call(fit: Fitted, observed: bool) -> None:
     """Run the program once; a model on a table is run at its training rows."""
-    data = fit.data
-    if isinstance(data, Dataset):
-        fit.model.model(data.X, y, total=data.n)
-    else:
-        fit.model.model(**data)
+    args, kwargs = fit.data.passed(observed=observed)
+    fit.model.model(*args, **kwargs)
 
 
 def _one_run(fit: Fitted) -> dict[str, dict[str, Any]]:
     """Return the record of every site at the first draw, with its shapes and plates."""
     first = {name: value[0, 0] for name, value in fit.draws.items()}
     with quietly(), torch.no_grad(), seeded(0), Run(first, params=fit.params) as run:
-        _call(fit, getattr(fit.data, "y", None))
+        _call(fit, observed=True)
     return run.sites
 
 
@@ -137,7 +134,7 @@ def _data_groups(
     fit: Fitted, sites: Sites, coords: Coords
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the groups observed_data and constant_data, in the units of the data."""
-    if not isinstance(fit.data, Dataset):
+    if not fit.data.is_table:
         return _arguments(fit.data, sites, coords)
     X, y = fit.scaler.inputs_back(fit.data.X), fit.scaler.targets_back(fit.data.y)
     return {"y": y}, {"X": X}
@@ -190,7 +187,7 @@ def replicates(fit: Fitted) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
     It maps ``{site: [draw, ...]}`` to ``{observed site: [draw, ...]}``. A program is run again
     with its observed sites drawn, so that a time series is simulated from its beginning.
     """
-    if isinstance(fit.data, Dataset):
+    if fit.data.is_table:
         return _table_replicates(fit)
     return _program_replicates(fit)
 
@@ -214,7 +211,7 @@ def _table_replicates(fit: Fitted) -> Callable[[dict[str, Tensor]], dict[str, Te
 def _program_replicates(fit: Fitted) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
     def one(values: dict[str, Tensor]) -> dict[str, Tensor]:
         with Run(values, params=fit.params) as run, Redraw():
-            _call(fit, None)
+            _call(fit, observed=False)
         return {name: site["value"] for name, site in run.sites.items() if is_data(site)}
 
     def again(draws: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -251,11 +248,11 @@ def _prior(
 def _from_prior(fit: Fitted, n: int, seed: int) -> dict[str, Tensor]:
     """Return n prior draws of the sites and of y, ``{site: [n, ...]}``; y in the data's units."""
     _check_proper(fit)
-    table = isinstance(fit.data, Dataset)
+    table = fit.data.is_table
 
     def one(_: dict[str, Tensor]) -> dict[str, Tensor]:
         with Run({}, params=fit.params) as run, Redraw():
-            _call(fit, None)
+            _call(fit, observed=False)
         values = {}
         for name, site in run.samples():
             # a model on a table draws its y, as a site that is not observed

@@ -7,9 +7,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from ..data.dataset import Dataset, Scaler
+from ..data.dataset import Scaler
 from ..numerics.result_cache import ResultCache
-from ..numerics.threads import numbers_in
 
 
 @runtime_checkable
@@ -91,7 +90,7 @@ def with_params(fit: Fitted, draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     A program is run draw by draw, so its params are expanded to one copy per draw.
     """
-    if isinstance(fit.data, Dataset):
+    if fit.data.is_table:
         return {**fit.params, **draws}
     size = next(len(value) for name, value in draws.items() if name not in fit.params)
     copies = {name: value.expand(size, *value.shape) for name, value in fit.params.items()}
@@ -100,11 +99,4 @@ def with_params(fit: Fitted, draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def work_at(posterior: Fitted, X: Any = None, *_: Any, **arguments: Any) -> float:
     """Estimate the multiplications needed to condition on the training rows and evaluate at X."""
-    model, data = posterior.model, posterior.data
-    if not isinstance(data, Dataset):
-        return model.work(numbers_in({**data, **arguments}))
-    try:
-        rows = len(X)
-    except (TypeError, RuntimeError):  # not a table; ``predict`` raises the error that says so
-        rows = 1
-    return model.work(data.n, data.d) * max(1.0, rows / data.n)
+    return posterior.data.work(posterior.model, X, arguments)

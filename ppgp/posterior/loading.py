@@ -13,8 +13,8 @@ from typing import Any
 from pyro.infer import autoguide
 from torch import Tensor, nn
 
-from ..data.dataset import Dataset
 from ..data.scaler import IdentityScaler
+from ..data.training_data import TrainingData
 from ..errors import StorageError, an
 from ..kernels import networks
 from ..priors import Param
@@ -133,13 +133,13 @@ def _facts(posterior: Posterior) -> Iterator[tuple[str, bool]]:
     encoders = networks.instances_in((posterior.model, recipe), networks.Network)
     yield "tensors by site", all(isinstance(v, Tensor) for v in tensors.values())
     yield "draws [chain, draw, ...]", len(shapes) < 2 and complete
-    yield "a Dataset or arguments", isinstance(data, Dataset | Mapping)
+    yield "a Dataset or arguments", isinstance(data, TrainingData)
     yield "stats by name", all(isinstance(name, str) for name in posterior.stats)
     yield "seconds", isinstance(posterior.seconds, float | int)
     yield "sentences of warning", _is_tuple_of(posterior.warnings, str)
     yield "a Scaler of these columns", _scaler_fits(posterior)
     yield "all the weights of a network", all(_largest(e) <= weights for e in encoders)
-    also_seen = _is_tuple_of(posterior.also_seen, Dataset | Mapping)
+    also_seen = _is_tuple_of(posterior.also_seen, TrainingData)
     yield "tables that the fit has seen besides", also_seen
     yield "a recipe of this model", recipe is None or type(recipe) is type(posterior.model)
 
@@ -152,7 +152,7 @@ def _scaler_fits(posterior: Posterior) -> bool:
     scaler, data = posterior.scaler, posterior.data
     if isinstance(scaler, IdentityScaler):
         return True
-    if not isinstance(data, Dataset):
+    if not data.is_table:
         return False
     parts = (scaler.x_mean, scaler.x_sd, scaler.y_mean, scaler.y_sd)
     return [part.shape for part in parts] == [(data.d,), (data.d,), (), ()]

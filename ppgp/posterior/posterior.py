@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset
 from ..data.scaler import IdentityScaler, Scaler
+from ..data.training_data import as_training_data
 from ..errors import NotApplicable, counted
 from ..numerics.batching import in_chunks
 from ..numerics.result_cache import ResultCache
@@ -81,6 +81,8 @@ class Posterior:
     kept: ResultCache = field(default_factory=ResultCache, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "data", as_training_data(self.data))
+        object.__setattr__(self, "also_seen", tuple(map(as_training_data, self.also_seen)))
         given: Any = self.scaler
         if given is None:
             object.__setattr__(self, "scaler", IdentityScaler.for_data(self.data))
@@ -194,7 +196,7 @@ class Posterior:
             UnknownName: If a column is missing.
             NotApplicable: If the model does not take these arguments, or known noise.
         """
-        if not isinstance(self.data, Dataset):
+        if not self.data.is_table:
             return predict_program(self, {"X": X, "joint": joint, "seed": seed}, arguments)
         noise_sd = arguments.pop("noise_sd", None)
         return predict_table(self, X, joint, noise_sd, arguments)

@@ -90,7 +90,7 @@ def of_table(X: Tensor, train: Dataset, scaler: Scaler, others: Sequence[Any] = 
 
         return Provenance(trained_there, lambda: rows()[:, here])
 
-    tables = tuple(compared_with(other) for other in others if isinstance(other, Dataset))
+    tables = tuple(compared_with(other) for other in others if other.is_table)
     return Provenance(trained, rows, others=tables)
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset
 from ..errors import NumericalError, counted
 from ..numerics.seeding import seeded
 from ..priors import FlatDistribution
@@ -35,9 +34,7 @@ def origin(program: Conditioned, survey: Survey) -> Tensor:
             z[s.start : s.stop] = s.transform.inv(first).reshape(-1)
         elif s.circular:
             z[s.start : s.stop] = s.transform.inv(torch.zeros_like(first)).reshape(-1)
-    if isinstance(program.data, Dataset):
-        z = placed(survey.slices, z, program.model.start(program.data))
-    return z
+    return placed(survey.slices, z, program.model.start(program.data))
 
 
 def finite_start(

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.dataset import Dataset
+from ..data.training_data import as_training_data
 from ..errors import NotApplicable, Renamed
 from ..numerics.seeding import seeded
 from . import start
@@ -69,14 +69,16 @@ class Target:
         collapsed_elbo: bool = False,
         empty: bool = False,
     ) -> None:
-        self.model, self.data = model, data
+        self.model, self.data = model, as_training_data(data)
         self.optimise_params, self.collapsed_elbo = optimise_params, collapsed_elbo
         self.random: str | None = None
         self.invalid: str | None = None
         self.notes: list[str] = []
         self._origin: Tensor | None = None
-        of_the_library = isinstance(data, Dataset)
-        program = Conditioned(model, data, model.collapsed_elbo if collapsed_elbo else model.model)
+        of_the_library = self.data.is_table
+        program = Conditioned(
+            model, self.data, model.collapsed_elbo if collapsed_elbo else model.model
+        )
         if not program.survey_tables():
             program.check_memory()
         with quietly(), seeded(0):
@@ -91,7 +93,7 @@ class Target:
         self._density.static = has_static_supports(program, found)
         self._survey, self._program = found, program
         self.dim, self.slices, self.params = found.dim, found.slices, found.params
-        compile = compile and self.random is None and not (of_the_library and model.chunked(data))
+        compile = compile and self.random is None and not model.chunked(self.data)
         self._graphs = Graphs(self._density, self.origin, compile, self.notes, not of_the_library)
         self.visited = self._graphs.visited
 
@@ -269,7 +271,7 @@ class Target:
         It is 1 unless the model's ``step_scales`` says otherwise.
         """
         steps = torch.ones_like(z)
-        if not isinstance(self.data, Dataset):
+        if not self.data.is_table:
             return steps
         for name, value in self.model.step_scales(self.constrain(z)).items():
             if name in self.slices:

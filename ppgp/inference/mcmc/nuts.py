@@ -12,7 +12,6 @@ from pyro.infer import MCMC
 from pyro.infer import NUTS as PyroNUTS
 from torch import Tensor
 
-from ...data.dataset import Dataset
 from ...errors import NotApplicable, UnknownName
 from ...numerics.seeding import seeded
 from ...posterior.posterior import Posterior
@@ -134,12 +133,7 @@ def _pyro(
 ) -> Posterior:
     """Run Pyro's NUTS on the program, one chain after the other."""
     check_flat(target.slices, "engine='nutpie'")
-    data = target.data
-    args: tuple[Any, ...] = ()
-    if isinstance(data, Dataset):
-        args, kwargs = (data.X, data.y), {"total": data.n}
-    else:
-        kwargs = dict(data)
+    args, kwargs = target.data.passed()
     chains: list[dict[str, Tensor]] = []
     interrupted = False
     diverging = torch.zeros(how.chains, how.draws, dtype=torch.bool)

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...data.dataset import Dataset
 from ...kernels.networks import drops_out, training
 from ...numerics.seeding import seeded
 from ...target.capabilities import Reselects
@@ -28,17 +27,12 @@ HALVINGS = 60  # of the step size before the search gives up
 Step = Callable[[Tensor, float], None]
 
 
-def number_of_rows(target: Target) -> int:
-    """Return the number of rows of a Dataset; 1 for the arguments of a program."""
-    return target.data.n if isinstance(target.data, Dataset) else 1
-
-
 def gd(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> SearchResult:
     """Maximise the log density by steepest ascent. ``seed`` is not used.
 
     The step size follows from backtracking, unless the options fix the learning rate.
     """
-    rate = _rate_vector(target, options, z0) / number_of_rows(target)
+    rate = _rate_vector(target, options, z0) / (target.data.n or 1)
     z = z0.clone()
     value, gradient = target.value_and_grad(z, jacobian=options.jacobian)
     losses = [-float(value)]
@@ -127,7 +121,7 @@ def sgd(
     early_stopping: EarlyStopping | None = None,
 ) -> SearchResult:
     """Maximise the log density by steps along the gradient of a mini-batch."""
-    n = number_of_rows(target)
+    n = target.data.n or 1
     rate = _rate_vector(target, options, z0) / n
     z = z0.clone()
 
@@ -178,7 +172,7 @@ class _Gradients:
     ) -> None:
         self.target, self.jacobian = target, options.jacobian
         self.generator = torch.Generator().manual_seed(seed)
-        self.batch_size = batch_size if isinstance(target.data, Dataset) else None
+        self.batch_size = batch_size if target.data.is_table else None
         self.dropout = drops_out(target.model)
         self.exact = self.batch_size is None and not self.dropout
         self.reselect_every: int | None = None

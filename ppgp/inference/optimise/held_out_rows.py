@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...data.dataset import Dataset
 from ...errors import NotApplicable, SettingError, counted
 from ...priors import Param
 from ...target.target import Target
@@ -41,7 +40,7 @@ class EarlyStopping:
 
     def __init__(self, how: Inference, every: int, share: float, target: Target, seed: int) -> None:
         data = target.data
-        if not isinstance(data, Dataset):
+        if not data.is_table:
             raise NotApplicable(
                 "a Dataset to hold rows out of",
                 "a program with its own arguments",
@@ -113,7 +112,7 @@ def overfitting_notes(optimizer: str, guarded: bool, target: Target) -> list[str
         guarded: whether rows are held out, or units of networks drop out in the steps.
         target: the density that was maximised.
     """
-    if guarded or not isinstance(target.data, Dataset):
+    if guarded or not target.data.is_table:
         return []
     sites, rows = target.model.sites(target.data.d), target.data.n
     networks = [name for name, s in sites.items() if isinstance(s, Param) and s.of_network]

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.distributions import Independent, constraints
 
-from ...data.dataset import Dataset
 from ...numerics.seeding import seeded
 from ...priors import Prior, Site
 from ...target.handlers import Run, quietly
@@ -38,13 +37,11 @@ def _priors(target: Target) -> dict[str, Any]:
     A model of the library knows its priors; a program is run once.
     """
     wanted = {name for name, s in target.slices.items() if not s.param}
-    if isinstance(target.data, Dataset):
-        sites: Mapping[str, Any] = target.model.sites(target.data.d)
-        if wanted <= sites.keys():
-            like = target.data.X
-            known = {name: sites[name] for name in wanted if isinstance(sites[name], Site)}
-            priors = {name: s for name, s in known.items() if isinstance(s.prior, Prior)}
-            return {name: s.distribution(like) for name, s in priors.items()}
+    sites: Mapping[str, Any] = target.model.sites(target.data.d)
+    if wanted <= sites.keys():
+        known = {name: sites[name] for name in wanted if isinstance(sites[name], Site)}
+        priors = {name: s for name, s in known.items() if isinstance(s.prior, Prior)}
+        return {name: s.distribution(target.data.like) for name, s in priors.items()}
     with quietly(), seeded(0), torch.no_grad(), Run({}, params=target.params) as run:
         target.run_program()
     return {name: run.sites[name]["fn"] for name in wanted}

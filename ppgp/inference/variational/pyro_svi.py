@@ -13,7 +13,6 @@ from pyro.infer import Predictive, Trace_ELBO, autoguide
 from pyro.optim import PyroOptim
 from torch import Tensor
 
-from ...data.dataset import Dataset
 from ...kernels.networks import training
 from ...numerics.seeding import seeded
 from ...posterior.posterior import Posterior
@@ -58,9 +57,7 @@ def fit_pyro_guide(
     """
     check_flat(target.slices, "guide='normal' or 'multivariate_normal'")
     program, data = target.model.model, target.data
-    like = torch.zeros((), dtype=torch.get_default_dtype())
-    if isinstance(data, Dataset):
-        like = data.X
+    like = data.like
     generator = torch.Generator().manual_seed(seed)
     with (
         seeded(seed, like.device),
@@ -74,12 +71,13 @@ def fit_pyro_guide(
         def step(rate: float) -> float:
             for one in optimizer.optim_objs.values():
                 one.param_groups[0]["lr"] = rate
-            args, kwargs = _arguments(data, draw_batch(target, options.batch_size, generator))
+            rows = draw_batch(target, options.batch_size, generator)
+            args, kwargs = data.passed(data.tables(rows))
             with training():  # networks drop units out in these steps only
                 return -cast(float, loop.step(*args, **kwargs))
 
         fit = train(options, step, progress)
-        args, kwargs = _arguments(data, None)
+        args, kwargs = data.passed()
         with torch.no_grad():
             sampled = Predictive(q, num_samples=options.draws)(*args, **kwargs)
         losses = [cast(float, loop.evaluate_loss(*args, **kwargs)) for _ in range(ELBO_DRAWS)]
@@ -103,15 +101,6 @@ def fit_pyro_guide(
         "elbo_history": torch.tensor(fit.history, dtype=torch.float64),
     }
     return from_draws(how, target, draws, started, stats, notes, held, interrupted)
-
-
-def _arguments(data: Any, rows: Tensor | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of the program for some rows of the data; None: all rows."""
-    if not isinstance(data, Dataset):
-        return (), dict(data)
-    if rows is None:
-        return (data.X, data.y), {"total": data.n}
-    return (data.X[rows], data.y[rows]), {"total": data.n}
 
 
 def _autoguide(guide: Guide, program: Callable[..., Any], like: Tensor) -> Callable[..., Any]:

@@ -1,0 +1,144 @@
+"""What a fit is given: a Dataset for a model, or the arguments of a user's own program.
+
+``TrainingData`` is what both offer, so that code for either need not ask which of them it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import NotApplicable
+from ..numerics.threads import numbers_in
+
+__all__ = ["Arguments", "Tables", "TrainingData", "as_training_data", "same_value"]
+
+Tables = tuple[Tensor, ...]
+"""The inputs and targets of some rows; () for all rows, and for a program."""
+
+
+class TrainingData:
+    """What a model or a program is fitted to.
+
+    Attributes:
+        is_table: Whether it is a table, whose rows can be told apart.
+    """
+
+    is_table: ClassVar[bool] = False
+
+    @property
+    def n(self) -> int | None:
+        """The number of rows; None for a program, whose rows its arguments do not tell."""
+        raise NotImplementedError
+
+    @property
+    def d(self) -> int:
+        """The number of columns; 0 for a program."""
+        raise NotImplementedError
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor of the dtype and device of the computation."""
+        raise NotImplementedError
+
+    @property
+    def content(self) -> Any:
+        """The numbers that a result depends on, for a digest."""
+        raise NotImplementedError
+
+    def passed(
+        self, tables: Tables = (), observed: bool = True
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the positional and the named arguments of the Pyro program.
+
+        Args:
+            tables: The inputs and targets of some rows; () for all.
+            observed: Whether the model on a table sees its targets. A program has arguments of
+                its own.
+        """
+        raise NotImplementedError
+
+    def tables(self, rows: Tensor | None) -> Tables:
+        """Return the inputs and targets of some rows; () for all of them.
+
+        Raises:
+            NotApplicable: If rows are asked of a program.
+        """
+        raise NotImplementedError
+
+    def same_rows(self, other: Any) -> bool:
+        """Return whether the other data hold the same rows in the same order."""
+        raise NotImplementedError
+
+    def work(self, model: Any, X: Any, arguments: Mapping[str, Any]) -> float:
+        """Return about how many multiplications a prediction takes.
+
+        Args:
+            model: The model or the Program.
+            X: The new rows of a table.
+            arguments: The new arguments of a program.
+        """
+        raise NotImplementedError
+
+
+class Arguments(dict[str, Any], TrainingData):
+    """The arguments of a program, by name: a dict with what a fit asks of its data."""
+
+    @property
+    def n(self) -> None:
+        return None
+
+    @property
+    def d(self) -> int:
+        return 0
+
+    @property
+    def like(self) -> Tensor:
+        return torch.zeros((), dtype=torch.get_default_dtype())
+
+    @property
+    def content(self) -> dict[str, Any]:
+        return dict(self)
+
+    def passed(
+        self, tables: Tables = (), observed: bool = True
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (), dict(self)
+
+    def tables(self, rows: Tensor | None) -> Tables:
+        if rows is None:
+            return ()
+        got = "a program with its own arguments"
+        raise NotApplicable("a Dataset to take mini-batches from", got, "use the full batch")
+
+    def same_rows(self, other: Any) -> bool:
+        if not isinstance(other, Mapping):
+            return False
+        return self.keys() == other.keys() and all(same_value(self[k], other[k]) for k in self)
+
+    def work(self, model: Any, X: Any, arguments: Mapping[str, Any]) -> float:
+        return model.work(numbers_in({**self, **arguments}))
+
+
+def as_training_data(data: Any) -> Any:
+    """Return a mapping as Arguments, and a Dataset as it is."""
+    if isinstance(data, Mapping) and not isinstance(data, Arguments):
+        return Arguments(data)
+    return data
+
+
+def same_value(a: Any, b: Any) -> bool:
+    """Return whether two arguments are equal; tensors and arrays are compared by their numbers."""
+    if a is b:
+        return True
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.shape == b.shape and a.device == b.device and bool((a == b).all())
+    try:
+        same = np.array_equal(np.asarray(a), np.asarray(b))
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    return bool(same)
