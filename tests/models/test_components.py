@@ -39,7 +39,7 @@ def test_the_means_of_the_terms_add_up_to_the_mean(standardise: bool) -> None:
     parts = posterior.components(X)
     assert list(parts) == ["0 Subspace", "1 Linear", "2 Matern"]
     scaler = posterior.scaler
-    offset, scale = (0.0, 1.0) if scaler is None else (scaler.y_mean, scaler.y_sd)
+    offset, scale = scaler.location_and_scale
     constant = offset + scale * posterior.draws["mean"].mean()
     total = sum((p.mean for p in parts.values()), start=torch.zeros(4, dtype=torch.float64))
     torch.testing.assert_close(total + constant, posterior.latent(X).mean, rtol=1e-9, atol=1e-9)

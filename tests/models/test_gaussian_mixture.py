@@ -118,7 +118,7 @@ def test_well_separated_components_are_recovered_and_predicted() -> None:
         posterior = ppgp.fit(GaussianMixture(2), data, how, progress=False)
         assert not any("labels" in sentence for sentence in posterior.warnings)
         scaler = posterior.scaler
-        assert scaler is not None
+        assert not scaler.is_identity
         means = posterior.draws["mean"].mean((0, 1)) * scaler.y_sd + scaler.y_mean
         assert means.tolist() == pytest.approx([0.0, 10.0], abs=1.2)
         distribution = posterior.predict(data.X[:1])

@@ -82,7 +82,7 @@ def test_mean_and_covariance_equal_those_of_the_posterior(
     posterior = fixed(kernel)
     X = torch.randn(5, 2, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
     joint = posterior.predict(X, joint=True).distribution
-    assert posterior.scaler is not None
+    assert not posterior.scaler.is_identity
     offset, scale = posterior.scaler.y_mean, posterior.scaler.y_sd
     noise = 0.05 * torch.eye(5, dtype=torch.float64)
     f = posterior.pathwise(SAMPLES, features=features, seed=3)(X)

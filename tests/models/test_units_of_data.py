@@ -148,7 +148,7 @@ def test_a_prior_in_data_units_is_the_same_on_both_scales() -> None:
 def test_plain_priors_stay_on_the_standardised_scale() -> None:
     posterior = ppgp.fit(GP(RBF(variance=70.0)), DATA, inference.MAP(), progress=False)
     model, scaler = posterior.model, posterior.scaler
-    assert scaler is not None
+    assert not scaler.is_identity
     assert model.standardised
     assert "standardised=True" in repr(model)
     assert "standardised" in repr(posterior)
@@ -167,7 +167,7 @@ def test_one_variance_of_a_product_has_the_unit_of_y() -> None:
     ):
         posterior = ppgp.fit(GP(kernel), DATA, inference.MAP(steps=1), progress=False)
         scaler, ready = posterior.scaler, posterior.model.kernel
-        assert scaler is not None
+        assert not scaler.is_identity
         for i, (before, after) in enumerate(zip(kernel.children, ready.children, strict=True)):
             factor = float(scaler.y_sd) ** -2 if i == where else 1.0
             if isinstance(before.variance, float):
@@ -237,7 +237,7 @@ def test_what_has_no_equivalent_raises_a_clear_error() -> None:
     } <= set(table.index)
     assert posterior.summary().index.name == "standardised scale"
     scaler = posterior.scaler
-    assert scaler is not None
+    assert not scaler.is_identity
     ratio = table["mean"]["noise"] / posterior.summary()["mean"]["noise"]
     assert ratio == pytest.approx(float(scaler.y_sd) ** 2)
     tree = posterior.to_arviz(units="data", log_likelihood=False)

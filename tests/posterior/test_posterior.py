@@ -53,7 +53,7 @@ def test_theta_joins_chains_in_order() -> None:
 
 def test_predictions_are_in_the_units_of_the_data() -> None:
     mine = posterior()
-    assert mine.scaler is not None
+    assert not mine.scaler.is_identity
     rows = normal(4, 3, seed=5)
     inner = mine.model.predict(mine.theta, mine.scaler.inputs(rows), mine.data)
     expected = mine.scaler.y_mean + mine.scaler.y_sd * inner.mean.mean(0)

@@ -102,7 +102,7 @@ def test_a_posterior_exports_draws_likelihood_stats_and_data() -> None:
 def test_the_pointwise_likelihood_is_in_the_units_of_the_data() -> None:
     """It is the Gaussian density of the unscaled target at each draw."""
     mine = posterior()
-    assert mine.scaler is not None
+    assert not mine.scaler.is_identity
     X, y = mine.data.X, mine.data.y
     mean = (X @ mine.draws["weight"].unsqueeze(-1)).squeeze(-1) + mine.draws["bias"][..., None]
     distribution = mine.model.distribution(mine.theta, X)
