@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -32,6 +32,11 @@ from .provenance import of_table
 from .summary import cut_short, draws_in, scale_of, table_of
 
 __all__ = ["Posterior"]
+
+if TYPE_CHECKING:
+    GivenScaler: TypeAlias = Scaler
+else:  # None is accepted, and becomes an IdentityScaler
+    GivenScaler = Scaler | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +80,7 @@ class Posterior:
     stats: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
-    scaler: Scaler = None  # type: ignore[assignment] # __post_init__ replaces it
+    scaler: GivenScaler = None  # type: ignore[assignment] # __post_init__ replaces it
     recipe: Any = None
     also_seen: tuple[Any, ...] = ()
     kept: ResultCache = field(default_factory=ResultCache, init=False, repr=False)
