@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import DataError, DataWarning, Renamed, counted, listed
 from . import magnitudes
 
-__all__ = ["IdentityScaler", "Scaler"]
+__all__ = ["GivenScaler", "IdentityScaler", "Scaler"]
 
 SAME_SCALE = 1e-5  # relative to an sd: how far means and sds of the same rows differ after rounding
 
@@ -227,6 +227,12 @@ class IdentityScaler(Scaler):
     def log_scale(self, data: Any) -> float:
         """Return 0."""
         return 0.0
+
+
+if TYPE_CHECKING:
+    GivenScaler: TypeAlias = Scaler
+else:  # a field of this type takes None in place of an IdentityScaler
+    GivenScaler = Scaler | None
 
 
 def _warn_constant(constant: Tensor, feature_names: Sequence[str] | None) -> None:

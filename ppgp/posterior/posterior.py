@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..data.scaler import IdentityScaler, Scaler
+from ..data.scaler import GivenScaler, IdentityScaler
 from ..data.training_data import as_training_data
 from ..errors import NotApplicable, counted
 from ..numerics.batching import in_chunks
@@ -33,11 +33,6 @@ from .summary import cut_short, draws_in, scale_of, table_of
 
 __all__ = ["Posterior"]
 
-if TYPE_CHECKING:
-    GivenScaler: TypeAlias = Scaler
-else:  # None is accepted, and becomes an IdentityScaler
-    GivenScaler = Scaler | None
-
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
@@ -47,10 +42,8 @@ class Posterior:
     ``_facts`` of ``loading.py``.
 
     Attributes:
-        model: The prepared recipe (the model with the settings that depend on the data filled
-            in), or the wrapped program.
-        data: The training data on the scale that the model saw: a Dataset, or the arguments of a
-            program by name.
+        model: The prepared recipe (its settings that depend on the data filled in), or a Program.
+        data: The training data on the scale of the model: a Dataset, or a program's arguments.
         draws: ``{site: [chain, draw, *event]}`` on the natural (constrained) scale. Empty only if
             no site is uncertain; MAP gives one draw.
         how: The inference method that made it.
@@ -58,16 +51,13 @@ class Posterior:
         stats: Statistics that the inference recorded. Entries of shape [chain, draw] become
             ArviZ's sample_stats. ``interrupted`` says whether Ctrl-C ended the search early.
         seconds: Wall time in seconds, compilation included.
-        warnings: Sentences on what went wrong. An inference that went wrong still returns, with
-            warnings.
-        scaler: The standardisation that turned the user's data into ``data``; draws are on the
-            standardised scale, see ``draws_in``. It is never None: if the data were left as they
-            are (which None in its place stands for), its ``is_identity`` is True.
+        warnings: Sentences on what went wrong in an inference, which still returns.
+        scaler: The standardisation that turned the user's data into ``data``, which is the scale
+            of the draws. If the data were left as they are (None), its ``is_identity`` is True.
         recipe: The model as it was given to ``fit``, before it was prepared for these rows. A fit
             to other rows starts from it. None for a program, and where it is not known.
-        also_seen: Other tables (or arguments of a program) that influenced the fit: those of
-            ``init=``, and those on which numbers or networks of the recipe were computed. Their
-            rows count as training rows too.
+        also_seen: Other tables (or arguments of a program) that influenced the fit, by ``init=``
+            or by numbers or networks of the recipe. Their rows count as training rows too.
         kept: Cache shared by predictions, such as the factor of the covariance of the training
             rows. It is no part of a saved file.
     """
@@ -88,9 +78,7 @@ class Posterior:
     def __post_init__(self) -> None:
         object.__setattr__(self, "data", as_training_data(self.data))
         object.__setattr__(self, "also_seen", tuple(map(as_training_data, self.also_seen)))
-        given: Any = self.scaler
-        if given is None:
-            object.__setattr__(self, "scaler", IdentityScaler.for_data(self.data))
+        object.__setattr__(self, "scaler", self.scaler or IdentityScaler.for_data(self.data))
 
     @property
     def chains(self) -> int:
@@ -285,8 +273,7 @@ class Posterior:
         draws = {name: value.flatten(0, 1) for name, value in self.draws.items()}
         with torch.no_grad():
             each = in_chunks(density, draws)
-        shift = self.scaler.y_sd.log()
-        return {k: (v - shift).reshape(*self.shape, -1) for k, v in each.items()}
+        return {k: (v - self.scaler.y_sd.log()).reshape(*self.shape, -1) for k, v in each.items()}
 
     @property
     def log_evidence(self) -> float:
@@ -324,8 +311,7 @@ class Posterior:
         """
         return criteria.aic(self)
 
-    #: functions that are methods here, defined beside the code that they need
-    pathwise = limited_by(work_at)(functions.pathwise)
+    pathwise = limited_by(work_at)(functions.pathwise)  # methods defined beside their code
     to_arviz = arviz_groups.to_arviz
 
     def coefficients(self) -> dict[str, Tensor]:
