@@ -10,7 +10,7 @@ Names: ``+`` and ``*`` flatten their operands and number them (``0.lengthscale``
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add, mul
@@ -44,8 +44,6 @@ class Kernel:
         widths: The smallest and the largest number of columns of X for which it is a covariance.
         dimensions: ``{hyperparameter: (power of y, power of X)}``; a missing name has no unit.
         about_origin: Whether the kernel depends on where X = 0 is; a stationary one does not.
-        spectrum: A function of (h of one draw, d, Draw) that returns frequencies [samples, L, d]
-            drawn from the spectral density; None if that density is not known.
     """
 
     hyper: ClassVar[tuple[str, ...]] = ()
@@ -57,7 +55,6 @@ class Kernel:
         "period": (0, 1),
     }
     about_origin: ClassVar[bool] = True
-    spectrum: ClassVar[Callable[..., Tensor] | None] = None
 
     def __post_init__(self) -> None:
         """Convert numbers to Python's; a subclass with its own ``__post_init__`` calls it first."""
@@ -125,15 +122,17 @@ class Kernel:
         """
         return hyperparameters.unit_factors(self, units)
 
+    def spectrum(self, h: Theta, d: int, draw: Draw) -> Tensor:
+        """Draw frequencies [samples, L, d] from the spectral density at h; raise if unknown."""
+        do = "draw the prior exactly: features=None"
+        raise NotApplicable("a kernel with a spectral density", type(self).__name__, do)
+
     def path(self, theta: Theta, d: int, draw: Draw) -> Path:
         """Draw functions from the prior at one theta (no draw axis): X [m, d] -> [samples, m].
 
         Raises:
             NotApplicable: If the spectral density of the kernel is not known.
         """
-        if self.spectrum is None:
-            do = "draw the prior exactly: features=None"
-            raise NotApplicable("a kernel with a spectral density", type(self).__name__, do)
         h = self._values(theta, draw.like, 0)
         return fourier(draw, self.spectrum(h, d, draw), h["variance"])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyro
 import pyro.distributions as dist
@@ -124,7 +125,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         return self.variogram
 
     @property
-    def density_at_numbers(self) -> str | None:
+    def density_at_numbers(self) -> str | None:  # type: ignore[override] # a constant of others
         """None for the profile likelihood, which is no density of y."""
         if self.estimator == "ml" and self.drift != "none":
             return None
@@ -343,7 +344,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
 
     def gaussian(
         self, theta: Theta, X: Tensor, train: Dataset, noise_sd: Tensor | None = None
-    ) -> tuple[object, ...]:
+    ) -> tuple[Any, ...]:
         """Return the joint Gaussian distribution of y and f at the first draw.
 
         Returns:

@@ -41,15 +41,18 @@ class Program(Model):
         """Return {}: the sites are not known without a run of the program."""
         return {}
 
-    def work(self, numbers: int) -> float:
+    # the methods below take the arguments of the program in place of X and a Dataset
+
+    def work(self, n: int, d: int = 1) -> float:
         """Return the approximate number of multiplications in one run.
 
         Args:
-            numbers: how many numbers the arguments hold.
+            n: how many numbers the arguments hold, in rows of d.
+            d: how many numbers are in a row.
         """
-        return ELEMENT * numbers
+        return ELEMENT * n * d
 
-    def model(self, **arguments: Any) -> Any:
+    def model(self, **arguments: Any) -> Any:  # type: ignore[override] # its own arguments
         return self.function(**arguments)
 
     def _latents(self, theta: Theta) -> dict[str, Tensor]:
@@ -59,7 +62,9 @@ class Program(Model):
             )
         return dict(theta)
 
-    def log_likelihood(self, theta: Theta, data: Mapping[str, Any]) -> dict[str, Tensor]:
+    def log_likelihood(  # type: ignore[override] # its own arguments
+        self, theta: Theta, data: Mapping[str, Any]
+    ) -> dict[str, Tensor]:
         """Return the pointwise log likelihood.
 
         Args:
@@ -103,7 +108,7 @@ class Program(Model):
             per_draw = over_draws(one, self._latents(theta))
         return _without_masked(per_draw)
 
-    def predict(
+    def predict(  # type: ignore[override] # its own arguments
         self, theta: Theta, arguments: Mapping[str, Any], data: Mapping[str, Any], seed: int = 0
     ) -> dict[str, Distribution]:
         """Return the predictive distribution of every site that was not drawn.

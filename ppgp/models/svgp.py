@@ -119,7 +119,7 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
         check_number(self.inducing)
 
     @property
-    def scales(self) -> str:
+    def scales(self) -> str:  # type: ignore[override] # a constant of other models
         """What ``fit`` may standardise, which depends on the likelihood."""
         return self.likelihood.scales
 
@@ -146,7 +146,7 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
         return float(n) * m * m + super().work(n, d)
 
     @property
-    def survey(self) -> int | None:
+    def survey(self) -> int | None:  # type: ignore[override] # a constant of other models
         """A subset of the rows, or None while inducing inputs must still be chosen among them."""
         if self.Z is None:
             return None

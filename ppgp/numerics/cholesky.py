@@ -126,7 +126,8 @@ class _GaussianLogDensity(torch.autograd.Function):
         ctx.save_for_backward(C, r, L, a)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, _grad_L: Any, _grad_a: Any) -> Any:
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        grad = grad_outputs[0]
         C, r, L, a = ctx.saved_tensors
         if torch.is_grad_enabled():
             inverse = torch.cholesky_inverse(factor_or_nan(C))

@@ -170,7 +170,8 @@ class _Collapsed(torch.autograd.Function):
         ctx.save_for_backward(*inputs[1:], *output[1:])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, *_: Any) -> Any:
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        grad = grad_outputs[0]
         Kmm, X, r, diagonal, noise, *inputs, L, S, Ar = ctx.saved_tensors
         if torch.is_grad_enabled():
             vector_jacobian = torch.func.vjp(

@@ -86,7 +86,7 @@ class Spawned(SpawnContext):
         super().__init__()
         self.processes: list[BaseProcess] = []
 
-    def Process(self, *args: Any, **options: Any) -> Any:
+    def Process(self, *args: Any, **options: Any) -> Any:  # type: ignore[override] # a class there
         """Return a new process, as ``multiprocessing`` does."""
         process = super().Process(*args, **options)
         self.processes.append(process)

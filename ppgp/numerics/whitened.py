@@ -44,7 +44,8 @@ class _Marginals(torch.autograd.Function):
         ctx.save_for_backward(*inputs, L, A, P)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor, h: Tensor, _L: Any, _A: Any, _P: Any) -> Any:
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        g, h = grad_outputs[:2]
         Kmm, Kmn, loc, W, L, A, P = ctx.saved_tensors
         if torch.is_grad_enabled():  # second derivatives need the graph of these
             L = factor_or_nan(Kmm)

@@ -245,10 +245,11 @@ class JointGaussian(Capability):
     @abstractmethod
     def gaussian(
         self, theta: Theta, X: Tensor, train: Dataset, noise_sd: Tensor | None = None
-    ) -> tuple[Tensor, ...]:
+    ) -> tuple[Any, ...]:
         """Return the covariances of y at the training rows and at X under one draw.
 
-        They are the arguments of ``conformal.leave_one_out_parts``.
+        They are the arguments of ``conformal.leave_one_out_parts``: tensors, and of a model with a
+        drift its functions.
         """
 
 

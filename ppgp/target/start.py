@@ -61,6 +61,7 @@ def finite_start(
         NumericalError: if the density is finite at none of 100 points.
     """
     generator = torch.Generator().manual_seed(seed)
+    value = gradient = origin.new_tensor(torch.nan)  # of the last attempt
     for attempt in range(STARTS):
         reach = spread if attempt == 0 else max(spread, 0.05 * attempt)
         step = (2 * torch.rand(survey.dim, generator=generator, dtype=torch.float64) - 1) * reach

@@ -74,7 +74,8 @@ def fit_guide(
     """
     count = draws_for(target.dim)
     history: list[float] = []
-    for stage in range(STAGES):
+    stage = 0
+    while True:
         fixed = matched_draws(count * MORE**stage, target.dim, generator, guide.loc)
         fit = maximise(guide, target, fixed, steps, progress)
         guide = fit.guide
@@ -86,6 +87,7 @@ def fit_guide(
         )
         if not history[-1] - float(fresh.mean()) > OPTIMISM:
             break
+        stage += 1
     return replace(fit, history=history)
 
 
