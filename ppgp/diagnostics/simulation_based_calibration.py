@@ -156,6 +156,9 @@ def ecdf_band(n: int, points: np.ndarray, level: float = 0.95) -> tuple[np.ndarr
     Returns:
         The lower and the upper band, each [k].
     """
+    # arviz.stats.ecdf_utils.ecdf_confidence_band covers as often (0.950 and 0.954 of the simulated
+    # samples of 200 uniforms), takes 1.2 to 2 times as long, and gives no p-value, which has to
+    # come from the same simulation as the band
     gamma = float(np.quantile(_extremes(n, tuple(points)), 1 - level))
     lower = stats.binom.ppf(gamma / 2, n, points) / n - points
     upper = stats.binom.ppf(1 - gamma / 2, n, points) / n - points

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
+from scipy.optimize import elementwise
 from torch import Tensor
 from torch.distributions import Normal
 
-from ...numerics.float_search import between, last_inside, number, place
+from ...numerics.float_search import last_inside
 from ...numerics.mixture_nodes import landmarks
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region
@@ -17,7 +19,7 @@ from .base import Score, end_of_set, interval
 
 GOLDEN = 0.5 * (math.sqrt(5) - 1)
 NARROWINGS = 45  # golden sections around a mode or a dip: its depth is then exact to the last digit
-SECANTS = 12  # secant steps towards an end, before the search among floating-point numbers
+STEPS = 20  # of the root finder towards an end, before the search among floating-point numbers
 BUDGET = 8_000_000  # numbers in the largest temporary
 
 
@@ -157,29 +159,34 @@ def _crossed(
     density: _MixtureDensity, rows: Tensor, inner: Tensor, outer: Tensor, outward: int
 ) -> Tensor:
     """Return the last number in the set, from ``inner`` (in it) towards ``outer`` (not in it)."""
-    q = density.q[rows].to(inner)
-    a, b = inner.clone(), outer.clone()
-    at_a, at_b = (density.log_density(rows, v) + q for v in (a, b))  # at least 0, and below 0
-    for k in range(SECANTS):
-        secant = torch.full_like(a, torch.nan)  # every third step is a bisection
-        if k % 3:
-            secant = (a * at_b - b * at_a) / (at_b - at_a)
-        half = number(between(place(a), place(b)), a.dtype)
-        strictly = (torch.minimum(a, b) < secant) & (secant < torch.maximum(a, b))
-        trial = torch.where(strictly, secant, half)
-        value = density.log_density(rows, trial) + q
-        belongs = density.inside(rows, value - q)
-        a, b = torch.where(belongs, trial, a), torch.where(belongs, b, trial)
-        # the Illinois rule: the value at the end that stays is halved
-        at_a = torch.where(belongs, value, 0.5 * at_a)
-        at_b = torch.where(belongs, 0.5 * at_b, value)
+    finite = torch.finfo(inner.dtype)
+
+    def excess(y: np.ndarray, which: np.ndarray) -> np.ndarray:
+        here = rows[torch.as_tensor(which, device=rows.device)]
+        value = density.log_density(here, torch.as_tensor(y).to(inner))
+        above = (value + density.q[here].to(inner)).clamp(-finite.max / 4, finite.max / 4)
+        # a number on the threshold belongs to the set, and the search goes on beyond it
+        on_its_side = torch.where(density.inside(here, value), finite.tiny, -torch.inf)
+        return torch.maximum(above, on_its_side.to(above)).cpu().numpy()
+
+    ends = [end.cpu().numpy() for end in (inner, outer)]
+    with np.errstate(all="ignore"):  # the bracket may be as wide as the range of floats
+        found = elementwise.find_root(
+            excess,
+            (np.minimum(*ends), np.maximum(*ends)),
+            args=(np.arange(len(rows)),),
+            tolerances={"fatol": 0.0},
+            maxiter=STEPS,
+        )
+    guess = torch.as_tensor(found.x).to(inner)
+    guess = torch.where(torch.isfinite(guess), guess, inner)
 
     def holds(v: Tensor, some: Tensor | slice) -> Tensor:
         within = outward * v < outward * outer[some]
         reached = outward * v <= outward * inner[some]
         return reached | (within & density.inside(rows[some], density.log_density(rows[some], v)))
 
-    return last_inside(holds, a, outward)
+    return last_inside(holds, guess, outward)
 
 
 def _pieces(
