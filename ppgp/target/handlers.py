@@ -14,10 +14,12 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 from torch.distributions import Independent, VonMises, biject_to, constraints, transform_to
+from torch.nn import Parameter
 
 from ..errors import NotApplicable
 from ..numerics.process_locks import one_at_a_time, when_abandoned
 from .angles import Angle
+from .network_params import NetworkParams
 
 
 class Run(Messenger):
@@ -38,6 +40,13 @@ class Run(Messenger):
         self.sites: dict[str, dict[str, Any]] = {}
         self.subsampled: dict[str, str] = {}  # plates that draw their rows at random, and how many
         self.log_jacobian: Tensor | float = 0.0
+        self._network: NetworkParams | None = None
+
+    def __exit__(self, *error: Any) -> None:
+        if self._network is not None:
+            self._network.__exit__(*error)
+            self._network = None
+        super().__exit__(*error)
 
     def _mapped(self, name: str, law: Any) -> Tensor:
         value = self.values[name]
@@ -85,6 +94,12 @@ class Run(Messenger):
             msg["value"], msg["done"] = value, True
         elif name in self.params:
             msg["value"], msg["done"] = self.params[name], True
+        first = next(iter(msg["args"][1:]), None)
+        if msg["done"] and isinstance(first, Parameter):  # a network computes with its own
+            if self._network is None:
+                self._network = NetworkParams()
+                self._network.__enter__()
+            self._network.put(first, msg["value"])
 
     def _pyro_post_param(self, msg: Any) -> None:
         self.sites[msg["name"]] = dict(msg)

@@ -1,0 +1,65 @@
+"""Params of a network: the program computes with the values that a fit gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.nn import PyroModule
+from torch import Tensor
+
+import ppgp
+from ppgp.inference import MAP
+from ppgp.models import Program
+
+F64 = torch.float64
+X = torch.linspace(-1.0, 1.0, 20, dtype=F64)[:, None]
+Y = 0.5 - 2.0 * X[:, 0] + torch.sin(9.0 * X[:, 0])
+
+
+def registered() -> Callable[..., None]:
+    net = torch.nn.Linear(1, 1).double()
+
+    def program(X: Tensor, y: Tensor | None = None) -> None:
+        pyro.module("net", net)
+        sd = pyro.sample("sd", dist.HalfNormal(torch.tensor(2.0, dtype=F64)))
+        with pyro.plate("rows", len(X)):
+            pyro.sample("y", dist.Normal(net(X)[:, 0], sd), obs=y)
+
+    return program
+
+
+class OfPyro(PyroModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = PyroModule[torch.nn.Linear](1, 1).double()
+
+    def forward(self, X: Tensor, y: Tensor | None = None) -> None:
+        sd = pyro.sample("sd", dist.HalfNormal(torch.tensor(2.0, dtype=F64)))
+        with pyro.plate("rows", len(X)):
+            pyro.sample("y", dist.Normal(self.linear(X)[:, 0], sd), obs=y)
+
+
+MAKE = [registered, OfPyro]
+
+
+def least_squares() -> Tensor:
+    """Return the fitted values, which are those of the mode, whatever sd."""
+    table = torch.cat([X, torch.ones_like(X)], 1)
+    return table @ torch.linalg.lstsq(table, Y[:, None]).solution[:, 0]
+
+
+@pytest.mark.parametrize("make", MAKE)
+def test_map_fits_the_weights_and_predict_uses_them(
+    make: Callable[[], Callable[..., None]],
+) -> None:
+    torch.manual_seed(0)
+    posterior = ppgp.fit(make(), {"X": X, "y": Y}, MAP(), progress=False)
+    torch.testing.assert_close(posterior.predict(X=X).mean, least_squares(), rtol=0, atol=1e-5)
+    posterior = ppgp.Posterior(  # as a loaded file, whose network has weights of its own
+        Program(make()), {"X": X, "y": Y}, posterior.draws, posterior.how, params=posterior.params
+    )
+    torch.testing.assert_close(posterior.predict(X=X).mean, least_squares(), rtol=0, atol=1e-5)
