@@ -11,9 +11,10 @@ from torch import Tensor
 
 from ..data.arrays import as_tensor
 from ..errors import DataError, SettingError, listed
+from ..posterior.origin import Origin
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
-from .scores.base import widened
+from .scores.base import made_otherwise, widened
 
 BUDGET = 8_000_000  # numbers in the largest temporary
 
@@ -211,7 +212,8 @@ def predictive_system(prediction: Prediction, y: Any) -> SplitSystem:
     if bad:
         got = f"NaN or infinity in {listed(bad, 'row')}"
         raise DataError("finite residuals", got, "check the predictions of those rows")
-    return SplitSystem(residuals.sort().values, bool(prediction.in_training_with(y).any()))
+    in_training = bool(prediction.in_training_with(y).any())
+    return SplitSystem(residuals.sort().values, in_training, prediction.origin)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,14 +223,19 @@ class SplitSystem:
     Attributes:
         residuals: [n], in units of the predictive spread.
         in_training: whether some of the calibration rows were also used in the fit.
+        origin: how the calibration rows were predicted; None if it is not known.
     """
 
     residuals: Tensor
     in_training: bool = False
+    origin: Origin | None = None
 
     def __call__(self, new_prediction: Prediction) -> PredictiveSystem:
         """Return the calibrated CDF of each new row."""
         sentence = "calibrated CDF (exchangeable rows)"
+        otherwise = made_otherwise(new_prediction.origin, self.origin)
+        if otherwise is not None:
+            sentence = otherwise
         if self.in_training:
             sentence = "heuristic: calibration rows were also used in the fit"
         centre, spread = new_prediction.centre, new_prediction.spread

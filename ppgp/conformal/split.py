@@ -20,7 +20,7 @@ from ..data.arrays import as_tensor
 from ..errors import DataError, DataWarning, NotApplicable, Renamed, counted_are, listed
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
-from .scores.base import Score, check_prediction, check_score, raised_at_ties
+from .scores.base import Score, check_prediction, check_score, made_otherwise, raised_at_ties
 from .weights import Decay, check_weights, weighted_threshold
 
 SHOWN = 5  # groups that a message names
@@ -123,7 +123,8 @@ class Calibrator:
         """Return the set for each new row, with the sentence that is guaranteed.
 
         Args:
-            new_prediction: of the m new rows.
+            new_prediction: of the m new rows, by the same fit and method as that of the
+                calibration rows; the sets are heuristic otherwise.
             level: the coverage wanted, in (0, 1).
             groups: [m], one label per new row, where the calibration rows have labels (Mondrian
                 conformal prediction): each group has its own threshold.
@@ -150,7 +151,9 @@ class Calibrator:
             new_prediction, raised_at_ties(q, scores, self.score.roundings), level
         )
         declared = isinstance(self.weights, Decay) and not isinstance(weights, tuple)
-        sentence = self._guarantee(level, pair and pair[0], declared)
+        sentence = made_otherwise(new_prediction.origin, self.prediction.origin)
+        if sentence is None or self.n_in_training:
+            sentence = self._guarantee(level, pair and pair[0], declared)
         return replace(region, guarantee=sentence, n_calibration=len(self))
 
     def _thresholds(

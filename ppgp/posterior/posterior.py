@@ -26,9 +26,8 @@ from ..target.capabilities import (
 from . import arviz_groups, criteria, functions, storage
 from .fitted import with_params, work_at
 from .new_rows import model_inputs
-from .predicting import in_data_units, kept_by, predict_program, predict_table
+from .predicting import in_data_units, kept_by, predict_program, predict_table, terms_in_data_units
 from .prediction import Prediction
-from .provenance import of_table
 from .summary import cut_short, draws_in, scale_of, table_of
 
 __all__ = ["Posterior"]
@@ -144,7 +143,7 @@ class Posterior:
         model = require(self.model, ProbitPrediction)
         rows = model_inputs(self, X)
         with torch.no_grad():
-            return in_data_units(self, model.probit(self.theta, rows), rows)
+            return in_data_units(self, model.probit(self.theta, rows), rows, "probit")
 
     @limited_by(work_at)
     def predict(
@@ -211,7 +210,7 @@ class Posterior:
         rows = model_inputs(self, X)
         with torch.no_grad():
             found = model.latent(self.theta, rows, self.data, **kept_by(self))
-        return in_data_units(self, found, rows)
+        return in_data_units(self, found, rows, "latent")
 
     @limited_by(work_at)
     def components(self, X: Any) -> dict[str, Prediction]:
@@ -233,9 +232,7 @@ class Posterior:
         rows = model_inputs(self, X)
         with torch.no_grad():
             terms = model.components(self.theta, rows, self.data)
-        _, scale = self.scaler.location_and_scale
-        origin = of_table(rows, self.data, self.scaler, self.also_seen)
-        return {name: Prediction(term, 0.0, scale, None, origin) for name, term in terms.items()}
+        return terms_in_data_units(self, terms, rows)
 
     @limited_by(work_at)
     def loo(self) -> Prediction:
@@ -249,7 +246,8 @@ class Posterior:
         """
         model = require(self.model, LeaveOneOut)
         with torch.no_grad():
-            prediction = in_data_units(self, model.loo(self.theta, self.data), self.data.X)
+            found = model.loo(self.theta, self.data)
+        prediction = in_data_units(self, found, self.data.X, "loo")
         return replace(prediction, in_training=torch.ones(self.data.n, dtype=torch.bool))
 
     def log_likelihood(self) -> Tensor | dict[str, Tensor]:

@@ -15,21 +15,39 @@ from ..errors import NotApplicable
 from ..target.capabilities import KeptFactor, supports
 from .fitted import Fitted, with_params
 from .new_rows import known_noise, model_inputs
+from .origin import Origin, of_program
 from .prediction import Prediction
 from .provenance import ProgramRows, of_table
 
 
-def in_data_units(fit: Fitted, distribution: Distribution, rows: Tensor) -> Prediction:
+def in_data_units(
+    fit: Fitted, distribution: Distribution, rows: Tensor, method: str = "predict"
+) -> Prediction:
     """Return the Prediction of a distribution of y on the scale of the model.
 
     Args:
         fit: the posterior.
         distribution: batch [draw, m], or batch [draw] and event [m].
         rows: the new rows [m, d], on the scale of the model.
+        method: the method of the posterior that found it, in words.
     """
     offset, scale = fit.scaler.location_and_scale
     provenance = of_table(rows, fit.data, fit.scaler, fit.also_seen)
-    return Prediction(distribution, offset, scale, fit.data.classes, provenance)
+    origin = Origin(fit, method)
+    return Prediction(distribution, offset, scale, fit.data.classes, provenance, origin)
+
+
+def terms_in_data_units(
+    fit: Fitted, terms: Mapping[str, Distribution], rows: Tensor
+) -> dict[str, Prediction]:
+    """Return the Prediction of each term of an additive model, which has no offset."""
+    _, scale = fit.scaler.location_and_scale
+    provenance = of_table(rows, fit.data, fit.scaler, fit.also_seen)
+    predictions = {}
+    for name, term in terms.items():
+        origin = Origin(fit, f"the term {name!r}")
+        predictions[name] = Prediction(term, 0.0, scale, None, provenance, origin)
+    return predictions
 
 
 def kept_by(fit: Fitted) -> dict[str, Any]:
@@ -57,7 +75,8 @@ def predict_table(
         known = known_noise(fit, noise_sd, rows)
         known |= kept_by(fit)
         distribution = fit.model.predict(fit.theta, rows, fit.data, joint=bool(joint), **known)
-    return in_data_units(fit, distribution, rows)
+    method = "predict with known noise" if "noise_sd" in known else "predict"
+    return in_data_units(fit, distribution, rows, method)
 
 
 def predict_program(
@@ -90,7 +109,9 @@ def predict_program(
     predictions = {}
     for name, distribution in distributions.items():
         prediction = Prediction(distribution)
-        predictions[name] = replace(prediction, in_training=rows.at(name, len(prediction)))
+        n = len(prediction)
+        origin = of_program(fit, name, arguments, n, seed)
+        predictions[name] = replace(prediction, in_training=rows.at(name, n), origin=origin)
     if len(predictions) > 1:
         return predictions
     return next(iter(predictions.values()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -16,6 +16,7 @@ from ..numerics import mixture, univariate
 from ..numerics.blocks import each_block, sampled
 from ..numerics.seeding import stream
 from ..numerics.threads import ELEMENT, limited_by
+from .origin import Origin
 from .provenance import Provenance
 from .region import Region, exact_level
 
@@ -46,6 +47,8 @@ class Prediction:
         classes: Names of the labels, for Bernoulli and Categorical.
         in_training: Which rows are training rows: [n] bool, or a Provenance that decides it once
             their y are known; see ``in_training_with``.
+        origin: The fit and the method that made it; None if they are not known. Conformal sets
+            are guaranteed for predictions of one origin.
 
     Raises:
         DataError: If the distribution has neither of these shapes.
@@ -56,6 +59,7 @@ class Prediction:
     scale: float | Tensor = 1.0
     classes: tuple[Any, ...] | None = None
     in_training: Tensor | Provenance | None = None
+    origin: Origin | None = None
     seen = Renamed("in_training")
     seen_with = Renamed("in_training_with")
 
@@ -109,7 +113,7 @@ class Prediction:
         """The marginal distribution of each row; the prediction itself if it is not joint."""
         if not self.joint:
             return self
-        return Prediction(self._rows, self.offset, self.scale, self.classes, self.in_training)
+        return replace(self, distribution=self._rows)
 
     @property
     def kind(self) -> Literal["continuous", "count", "classes"]:
@@ -141,7 +145,7 @@ class Prediction:
         if in_training is not None:
             in_training = in_training[index]
         distribution = univariate.take(self.distribution, index)
-        return Prediction(distribution, self.offset, self.scale, self.classes, in_training)
+        return replace(self, distribution=distribution, in_training=in_training)
 
     def __repr__(self) -> str:
         family = type(self._rows).__name__

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ...errors import NotApplicable, an, own_class
 from ...numerics.float_search import Condition, last_inside
+from ...posterior.origin import Origin
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region
 
@@ -111,6 +112,23 @@ def check_prediction(prediction: Any) -> None:
         raise NotApplicable(
             "a Prediction", an(type(prediction).__name__), "pass posterior.predict(X)"
         )
+
+
+def made_otherwise(new: Origin | None, calibration: Origin | None) -> str | None:
+    """Return the "heuristic: ..." guarantee for new rows that were not predicted in the same way.
+
+    Rows are exchangeable with their predictions only if one function of a row gave all of these.
+    The result is None where it did, or where the origins are not known.
+    """
+    if new is None:
+        return None
+    difference = new.difference(calibration)
+    if not difference:
+        return None
+    return (
+        "heuristic: no coverage is guaranteed, as the new rows were predicted otherwise than the "
+        f"calibration rows: by {difference}"
+    )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,74 @@
+"""Where a prediction comes from: of which fit, and by which method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..data.training_data import same_value
+from ..numerics.fingerprint import fingerprint
+from .fitted import Fitted
+from .provenance import columns
+
+
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """The function of one row that gave a prediction.
+
+    Attributes:
+        fit: the posterior.
+        method: its method, in words.
+        settings: what the method was told, one value for all rows.
+    """
+
+    fit: Fitted
+    method: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def difference(self, other: Origin | None) -> str:
+        """Return how this prediction was made, in words, where another was made otherwise.
+
+        The result is "" where both are of one fit and one method, and where the origin of the
+        other is not known.
+        """
+        if other is None:
+            return ""
+        if not _same_fit(self.fit, other.fit):
+            return "another fit"
+        if self.method != other.method:
+            return f"{self.method}, not {other.method}"
+        for name in sorted(self.settings.keys() | other.settings.keys()):
+            missing = name not in self.settings or name not in other.settings
+            if missing or not same_value(self.settings[name], other.settings[name]):
+                return f"{self.method} with another {name}"
+        return ""
+
+
+def _same_fit(one: Fitted, other: Fitted) -> bool:
+    """Whether two posteriors are the same, such as one read from the file of the other."""
+    return one is other or _digest(one) == _digest(other)
+
+
+def _digest(fit: Fitted) -> str:
+    return fingerprint(fit.model, fit.data, fit.draws, fit.params, fit.scaler)
+
+
+def of_program(
+    fit: Fitted, site: str, arguments: Mapping[str, Any], rows: int, seed: int
+) -> Origin:
+    """Return the origin of the prediction of a program's site.
+
+    Args:
+        fit: the posterior.
+        site: the site.
+        arguments: the arguments of the prediction.
+        rows: how many rows the site has. Arguments with one entry per row, and counts of the rows,
+            belong to the rows.
+        seed: of the draws.
+    """
+    settings: dict[str, Any] = {"seed": seed}
+    for name, value in arguments.items():
+        by_row = columns(value, rows) is not None or same_value(value, rows)
+        settings[name] = None if by_row else value
+    return Origin(fit, f"the prediction of {site!r}", settings)
