@@ -28,6 +28,9 @@ from .openmp import set_own_threads, wait_policy
 #: multiplications of one evaluation from which a second thread pays, by how threads wait: those of
 #: a Gaussian process of 2,000 rows, and of 500
 PAYS_FROM = {"passive": 2000.0**3, "active": 500.0**3}
+#: the same for predictions: they are a few products of large blocks, each of which takes so long
+#: that waking a sleeping thread costs little
+PREDICTIONS_PAY_FROM = {"passive": 1e8, "active": 1e8}
 #: multiplications that one evaluation of an elementwise function counts as
 ELEMENT = 100.0
 
@@ -45,9 +48,14 @@ def numbers_in(arguments: Mapping[str, Any]) -> int:
     return sum(value.numel() for value in arguments.values() if isinstance(value, torch.Tensor))
 
 
-def threads_for(work: float) -> int:
-    """Return the threads for ``work`` multiplications, before the caller's limit applies."""
-    least = PAYS_FROM.get(wait_policy() or "", math.inf)
+def threads_for(work: float, pays_from: Mapping[str, float] = PAYS_FROM) -> int:
+    """Return the threads for ``work`` multiplications, before the caller's limit applies.
+
+    Args:
+        work: The number of multiplications.
+        pays_from: The number from which a second thread pays, by how threads wait.
+    """
+    least = pays_from.get(wait_policy() or "", math.inf)
     if _LIMITER.forked or work < least:
         return 1
     return available_cores()
@@ -168,12 +176,13 @@ def blas_on_one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def limited(work: float) -> Iterator[None]:
+def limited(work: float, pays_from: Mapping[str, float] = PAYS_FROM) -> Iterator[None]:
     """Run an operation of ``work`` multiplications on a suitable number of threads in the block.
 
-    The caller's setting is an upper limit, and is restored afterwards.
+    The caller's setting is an upper limit, and is restored afterwards. ``pays_from`` is that of
+    ``threads_for``.
     """
-    _LIMITER.enter(threads_for(work), hold=False)
+    _LIMITER.enter(threads_for(work, pays_from), hold=False)
     try:
         yield
     finally:
@@ -190,17 +199,20 @@ def at_most(number: int) -> Iterator[None]:
         _LIMITER.leave()
 
 
-def limited_by(work: Callable[..., float]) -> Callable[[F], F]:
+def limited_by(
+    work: Callable[..., float], pays_from: Mapping[str, float] = PAYS_FROM
+) -> Callable[[F], F]:
     """Return a decorator that runs a function on a suitable number of threads.
 
     Args:
         work: Maps the function's arguments to its number of multiplications.
+        pays_from: The number from which a second thread pays, by how threads wait.
     """
 
     def decorate(function: Any) -> Any:
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with limited(work(*args, **kwargs)):
+            with limited(work(*args, **kwargs), pays_from):
                 return function(*args, **kwargs)
 
         return wrapped

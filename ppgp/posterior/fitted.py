@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..data.dataset import Scaler
 from ..numerics.result_cache import ResultCache
+from ..numerics.threads import PREDICTIONS_PAY_FROM, limited_by
 
 
 @runtime_checkable
@@ -100,3 +101,7 @@ def with_params(fit: Fitted, draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def work_at(posterior: Fitted, X: Any = None, *_: Any, **arguments: Any) -> float:
     """Estimate the multiplications needed to condition on the training rows and evaluate at X."""
     return posterior.data.work(posterior.model, X, arguments)
+
+
+#: Decorates a method that predicts at new rows.
+limited_at_new_rows = limited_by(work_at, PREDICTIONS_PAY_FROM)

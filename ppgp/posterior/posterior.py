@@ -24,7 +24,7 @@ from ..target.capabilities import (
     require,
 )
 from . import arviz_groups, criteria, functions, storage
-from .fitted import with_params, work_at
+from .fitted import limited_at_new_rows, with_params, work_at
 from .new_rows import model_inputs
 from .predicting import in_data_units, kept_by, predict_program, predict_table, terms_in_data_units
 from .prediction import Prediction
@@ -124,7 +124,7 @@ class Posterior:
             text += f", {counted(len(self.warnings), 'warning')}"
         return text + ">"
 
-    @limited_by(work_at)
+    @limited_at_new_rows
     def probit(self, X: Any) -> Prediction:
         """Return the prediction of a binary y by the probit approximation.
 
@@ -145,7 +145,7 @@ class Posterior:
         with torch.no_grad():
             return in_data_units(self, model.probit(self.theta, rows), rows, "probit")
 
-    @limited_by(work_at)
+    @limited_at_new_rows
     def predict(
         self, X: Any = None, *, joint: Any = None, seed: int | None = None, **arguments: Any
     ) -> Any:
@@ -193,7 +193,7 @@ class Posterior:
         noise_sd = arguments.pop("noise_sd", None)
         return predict_table(self, X, joint, noise_sd, arguments)
 
-    @limited_by(work_at)
+    @limited_at_new_rows
     def latent(self, X: Any) -> Prediction:
         """Return the distribution of f(x), without the noise of y, in the units of the data.
 
@@ -212,7 +212,7 @@ class Posterior:
             found = model.latent(self.theta, rows, self.data, **kept_by(self))
         return in_data_units(self, found, rows, "latent")
 
-    @limited_by(work_at)
+    @limited_at_new_rows
     def components(self, X: Any) -> dict[str, Prediction]:
         """Return the distribution of each term of an additive model, in the units of y.
 
@@ -309,7 +309,7 @@ class Posterior:
         """
         return criteria.aic(self)
 
-    pathwise = limited_by(work_at)(functions.pathwise)  # methods defined beside their code
+    pathwise = limited_at_new_rows(functions.pathwise)  # methods defined beside their code
     to_arviz = arviz_groups.to_arviz
 
     def coefficients(self) -> dict[str, Tensor]:

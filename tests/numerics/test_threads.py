@@ -101,6 +101,30 @@ def test_sleeping_threads_pay_from_a_larger_size() -> None:
     assert run(code, OMP_WAIT_POLICY="active") == [str(CORES), str(CORES)]
 
 
+@several
+def test_sleeping_threads_pay_earlier_for_predictions_than_for_fits() -> None:
+    code = """
+import ppgp, torch
+from ppgp import kernels, models
+
+class Kernel(kernels.RBF):
+    def gram(self, h, X1, X2):
+        seen.append(torch.get_num_threads())
+        return super().gram(h, X1, X2)
+
+seen = []
+g = torch.Generator().manual_seed(0)
+X = torch.rand(300, 1, generator=g, dtype=torch.float64)
+model = models.GP(Kernel(1.0, 0.2), noise=0.1, mean=0.0)
+posterior = ppgp.fit(model, ppgp.Dataset(X, X[:, 0].sin()), progress=False)
+for rows in (5, 2000):
+    seen.clear()
+    posterior.predict(torch.rand(rows, 1, generator=g, dtype=torch.float64)).mean
+    print(*sorted(set(seen)))
+"""
+    assert run("import warnings\nwarnings.simplefilter('ignore')" + code) == ["1", "2"]
+
+
 @pytest.fixture
 def two_threads(monkeypatch: pytest.MonkeyPatch):
     """Simulate a machine on which two threads pay."""
