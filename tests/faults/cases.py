@@ -125,7 +125,8 @@ def fork(
             os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), target)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         if file_limit is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
+            hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+            resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, hard))
         code = _coded(work)
         code = _coded(_end) or code
     finally:
@@ -156,6 +157,8 @@ def _coded(work: Callable[[], Any]) -> int:
         print("KeyboardInterrupt", file=sys.stderr)
         return 128 + signal.SIGINT
     except BaseException:
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))  # it holds for this file as well
         traceback.print_exc()
         return 1
     return 0
