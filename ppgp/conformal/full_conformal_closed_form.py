@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..numerics.cholesky import cholesky
+from ..numerics.cholesky import add_diagonal, cholesky, cholesky_and_jitter
 from ..posterior.region import exact_level
 
 BUDGET = 8_000_000  # numbers in the largest temporary
@@ -86,33 +86,39 @@ def leave_one_out_parts(
     Returns:
         The parts at the m new rows.
     """
-    L = cholesky(C, "covariance of the rows")
+    L, jitter = cholesky_and_jitter(C, "covariance of the rows")
+    # rows are exchangeable with the new one only if it has the jitter too
+    jittered, bias = add_diagonal(C, jitter[None]), variance.new_zeros(variance.shape)
     b = torch.cholesky_solve(K, L)
     Q = torch.cholesky_inverse(L)
     if drift is not None:
         F, new = drift
         W = torch.cholesky_solve(F, L)
-        G = cholesky(F.mT @ W, "Gram matrix of the drift")
+        G, precision = cholesky_and_jitter(F.mT @ W, "Gram matrix of the drift")
         Q = Q - W @ torch.cholesky_solve(W.mT, G)
         b = b + W @ torch.cholesky_solve(new.mT - F.mT @ b, G)
+        if float(precision):  # as if the coefficients had a prior of this precision
+            bias = (new.mT - F.mT @ b).square().sum(0) / precision
     if mean is None:
         mean = torch.zeros_like(variance)
-    left = variance - 2 * (b * K).sum(0) + (b * (C @ b)).sum(0)
-    b, left = _exact_where_known(C, K, variance, b, left)
+    left = variance + jitter - 2 * (b * K).sum(0) + (b * (jittered @ b)).sum(0) + bias
+    b, left = _exact_where_known(C, K, variance, b, left, 2 * jitter)
     return LeaveOneOutParts(Q @ residual, Q.diagonal(), b, mean + b.mT @ residual, left)
 
 
 def _exact_where_known(
-    C: Tensor, K: Tensor, variance: Tensor, b: Tensor, left: Tensor
+    C: Tensor, K: Tensor, variance: Tensor, b: Tensor, left: Tensor, jitter: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return weights and variances, exact where the y of a new row is known.
 
     It is known where the new row is a training row whose y has no noise. Such a row has the
     covariances of row i, and the variance that C has at i, which includes the noise of row i.
+    ``jitter`` is the variance that it may have beyond rounding.
     """
-    if not bool((left <= KNOWN * variance).any()):
+    small = left <= KNOWN * variance + jitter
+    if not bool(small.any()):
         return b, left
-    which = torch.nonzero(left <= KNOWN * variance).flatten()
+    which = torch.nonzero(small).flatten()
     nearest = b[:, which].abs().argmax(0)
     close = KNOWN * variance[which]
     same = ((K[:, which] - C[:, nearest]).abs() <= close).all(0)

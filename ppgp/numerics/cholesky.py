@@ -36,9 +36,27 @@ def cholesky(
         NumericalError: If the largest jitter does not suffice; the message names duplicate rows or
             the lengthscale.
     """
+    return cholesky_and_jitter(C, what)[0]
+
+
+def cholesky_and_jitter(
+    C: Float[Tensor, "*batch n n"], what: str = "covariance"
+) -> tuple[Float[Tensor, "*batch n n"], Float[Tensor, "*batch"]]:
+    """Compute the factor of ``cholesky``, and the jitter that it holds.
+
+    Args:
+        C: See ``cholesky``.
+        what: See ``cholesky``.
+
+    Returns:
+        The factors of C + jitter I, and the jitter [*batch], 0 where none was needed.
+
+    Raises:
+        NumericalError: See ``cholesky``.
+    """
     L, info = torch.linalg.cholesky_ex(C)
     if not bool(info.any()):
-        return L
+        return L, C.new_zeros(C.shape[:-2])
     scale, failed = C.diagonal(dim1=-2, dim2=-1).mean(-1), info
     for relative in LADDER[1:]:
         jitter = torch.where(info != 0, relative * scale, torch.zeros_like(scale))
@@ -50,9 +68,9 @@ def cholesky(
                 f"the {what} was not positive definite; {added:.3g} ({relative:g} of its mean "
                 "diagonal) was added to the diagonal",
                 NumericalWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-            return trial
+            return trial, jitter
     worst = C.reshape(-1, *C.shape[-2:])[int(failed.reshape(-1).argmax())]
     raise NumericalError(
         f"a positive definite {what}",
