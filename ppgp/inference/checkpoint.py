@@ -5,6 +5,7 @@ A kill at any moment leaves the last complete save.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -12,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
@@ -24,6 +27,8 @@ from ..target.target import Target
 
 FORMAT = "ppgp-checkpoint-3"
 EVERY = 2.0  # seconds between saves
+ROUNDING = {torch.float64: 1e-6}  # by how much processes and machines may differ in a density
+IN_SINGLE = 1e-3  # the same for other dtypes
 SHARE = 0.05  # of the run's time that saves take at most; slow saves are further apart
 
 
@@ -42,10 +47,12 @@ class Checkpoint:
 
     def __init__(self, path: str | Path | None, how: Any, target: Target, seed: int) -> None:
         self.path: Path | None = None
-        self._identity = ""
+        self._identity, self._density = "", ""
         if path is not None:
             self.path = Path(path)
             self._identity = _identity(how, target, seed)
+            self._density = _density(target)
+            self._rounding = ROUNDING.get(target.origin().dtype, IN_SINGLE)
         self._next = time.monotonic() + EVERY
         self._saves = files.Saves(self.path)
         self._lock: AbstractContextManager[None] = files.locked(self.path)
@@ -94,7 +101,8 @@ class Checkpoint:
                 f"{self.path.name}, another kind of file",
                 "choose another path",
             )
-        if metadata.get("identity") != self._identity:
+        same = _agree(metadata.get("density", ""), self._density, self._rounding)
+        if metadata.get("identity") != self._identity or not same:
             raise StorageError(
                 "a checkpoint of this run",
                 f"{self.path.name}, of another method, model, seed or data",
@@ -126,6 +134,7 @@ class Checkpoint:
             name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()
         }
         about = {"format": FORMAT, "identity": self._identity, "checksum": _checksum(clones)}
+        about["density"] = self._density
         content = to_bytes(clones, about)
         del clones
         self._saves.attempt(lambda: files.write(path, content, folder=True))
@@ -140,3 +149,38 @@ def _checksum(tensors: Mapping[str, Tensor]) -> str:
 def _identity(how: Any, target: Target, seed: int) -> str:
     """Return a digest of all that the result depends on."""
     return fingerprint(how, target.model, int(seed), target.data.content)
+
+
+def _density(target: Target) -> str:
+    """Return the density of a program and two numbers of its gradient at three fixed points.
+
+    A program may read data that no digest of its code shows: a dict around it, the fields of an
+    object, or a handler that conditions it. "" for the models of the library.
+    """
+    if target.data.is_table:
+        return ""
+    generator = torch.Generator().manual_seed(0)
+    moves = torch.randn(4, target.dim, generator=generator, dtype=torch.float64)
+    origin = target.origin()
+    numbers: list[float] = []
+    with target.same_noise(0):
+        for step in (torch.zeros_like(moves[0]), 0.5 * moves[0], 0.5 * moves[1]):
+            try:
+                value, gradient = target.value_and_grad(origin + step.to(origin), compile=False)
+            except (RuntimeError, ValueError, ArithmeticError):  # no density there
+                numbers += [math.nan] * 3
+                continue
+            slope = gradient.double().cpu()
+            numbers += [float(value), float(slope @ moves[2]), float(slope @ moves[3])]
+    return " ".join(map(repr, numbers))
+
+
+def _agree(stored: str, here: str, rounding: float) -> bool:
+    """Return whether two results of ``_density`` are the same up to ``rounding``.
+
+    Files without one agree with any.
+    """
+    if not stored or not here:
+        return True
+    a, b = (np.array(text.split(), dtype=float) for text in (stored, here))
+    return bool(np.allclose(a, b, rtol=rounding, atol=rounding, equal_nan=True))
