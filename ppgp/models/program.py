@@ -17,7 +17,7 @@ from ..numerics.threads import ELEMENT
 from ..priors import Param, Site
 from ..target.handlers import Run, numbers_seen, over_draws, quietly, site_log_prob
 from .base import Model
-from .program_predictions import predictive_distributions
+from .program_predictions import inferred_discrete, predictive_distributions
 
 Theta = Mapping[str, Tensor]
 SEEN = "\0seen"  # suffix of the entry that marks which numbers of a site a mask keeps
@@ -157,6 +157,19 @@ class Program(Model):
                 "leave the observed argument out",
             )
         return predictive
+
+    def discrete_given_data(self, theta: Theta, data: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Return one draw, given the data, of each discrete site that was summed out.
+
+        Args:
+            theta: {site or param: [draw, *event]}.
+            data: the arguments of the fit.
+
+        Returns:
+            {discrete site: [draw, ...]}.
+        """
+        with quietly(), torch.no_grad():
+            return inferred_discrete(lambda: self.function(**data), dict(theta))
 
     def check_arguments(self, data: Mapping[str, Any]) -> None:
         """Check the arguments of a fit against the signature of the program.

@@ -87,6 +87,21 @@ def predictive_distributions(
     return {name: _over_all_draws(name, kind, stacked) for name, kind in kinds.items()}
 
 
+def inferred_discrete(fitted: Call, draws: Values) -> Values:
+    """Return draws of the discrete sites that were summed out, given the data: {site: [draw, ...]}.
+
+    Args:
+        fitted: runs the program with the arguments of the fit.
+        draws: {site or param: [draw, *event]}.
+    """
+    with Run({name: value[0] for name, value in draws.items()}) as run:
+        fitted()
+    wanted = _inferred_sites(run, set(draws), same_rows=True)
+    if not wanted:
+        return {}
+    return over_draws(lambda values: _infer_discrete(fitted, run, values, wanted), draws)
+
+
 def _repeated(draws: Values, times: int) -> Values:
     return {name: value.repeat_interleave(times, 0) for name, value in draws.items()}
 

@@ -16,7 +16,7 @@ from ..numerics.seeding import seeded
 from ..target.handlers import Redraw, Run, is_data, over_draws, quietly
 from . import arviz as arviz_bridge
 from .arviz_axes import Coords, Dims, plate_axes, renamed, table_axes
-from .fitted import Fitted
+from .fitted import Fitted, with_params
 from .summary import draws_in, scale_of
 
 Sites = Mapping[str, Mapping[str, Any]]
@@ -185,7 +185,8 @@ def replicates(fit: Fitted) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
     """Return a function that draws the data again at the training rows, jointly over the rows.
 
     It maps ``{site: [draw, ...]}`` to ``{observed site: [draw, ...]}``. A program is run again
-    with its observed sites drawn, so that a time series is simulated from its beginning.
+    with its observed sites drawn, so that a time series is simulated from its beginning. Discrete
+    sites that were summed out have values inferred from the data.
     """
     if fit.data.is_table:
         return _table_replicates(fit)
@@ -215,8 +216,10 @@ def _program_replicates(fit: Fitted) -> Callable[[dict[str, Tensor]], dict[str, 
         return {name: site["value"] for name, site in run.sites.items() if is_data(site)}
 
     def again(draws: dict[str, Tensor]) -> dict[str, Tensor]:
+        theta = with_params(fit, draws)
         with quietly():
-            return over_draws(one, draws)
+            inferred = fit.model.discrete_given_data(theta, fit.data)
+            return over_draws(one, draws | inferred)
 
     return again
 
