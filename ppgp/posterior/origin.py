@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..data.training_data import same_value
 from ..numerics.fingerprint import fingerprint
 from .fitted import Fitted
-from .provenance import columns
+from .program_rows import columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,11 +20,13 @@ class Origin:
         fit: the posterior.
         method: its method, in words.
         settings: what the method was told, one value for all rows.
+        unknown: () -> why it cannot be told which rows are training rows; "" where it can.
     """
 
     fit: Fitted
     method: str
     settings: Mapping[str, Any] = field(default_factory=dict)
+    unknown: Callable[[], str] = str
 
     def difference(self, other: Origin | None) -> str:
         """Return how this prediction was made, in words, where another was made otherwise.
@@ -55,7 +57,12 @@ def _digest(fit: Fitted) -> str:
 
 
 def of_program(
-    fit: Fitted, site: str, arguments: Mapping[str, Any], rows: int, seed: int
+    fit: Fitted,
+    site: str,
+    arguments: Mapping[str, Any],
+    rows: int,
+    seed: int,
+    unknown: Callable[[], str],
 ) -> Origin:
     """Return the origin of the prediction of a program's site.
 
@@ -66,9 +73,10 @@ def of_program(
         rows: how many rows the site has. Arguments with one entry per row, and counts of the rows,
             belong to the rows.
         seed: of the draws.
+        unknown: see ``Origin``.
     """
     settings: dict[str, Any] = {"seed": seed}
     for name, value in arguments.items():
         by_row = columns(value, rows) is not None or same_value(value, rows)
         settings[name] = None if by_row else value
-    return Origin(fit, f"the prediction of {site!r}", settings)
+    return Origin(fit, f"the prediction of {site!r}", settings, unknown)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +18,8 @@ from .fitted import Fitted, with_params
 from .new_rows import known_noise, model_inputs
 from .origin import Origin, of_program
 from .prediction import Prediction
-from .provenance import ProgramRows, of_table
+from .program_rows import ProgramRows
+from .provenance import of_table
 
 
 def in_data_units(
@@ -110,7 +112,8 @@ def predict_program(
     for name, distribution in distributions.items():
         prediction = Prediction(distribution)
         n = len(prediction)
-        origin = of_program(fit, name, arguments, n, seed)
+        unknown = partial(rows.unknown, name)
+        origin = of_program(fit, name, arguments, n, seed, unknown)
         predictions[name] = replace(prediction, in_training=rows.at(name, n), origin=origin)
     if len(predictions) > 1:
         return predictions

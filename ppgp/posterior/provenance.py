@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,6 @@ from torch import Tensor
 
 from ..data.dataset import Dataset, Scaler
 from ..numerics.same_rows import Table, same_rows
-from ..numerics.seeding import seeded
-from ..target.handlers import Run, quietly
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,74 +106,6 @@ def common_columns(one: Dataset, other: Dataset) -> tuple[list[int], list[int]]:
     return list(range(one.d)), list(range(one.d))
 
 
-class ProgramRows:
-    """The rows of a program: y are its observed sites, inputs the arguments with one entry per row.
-
-    Args:
-        function: The program.
-        theta: Every site and param of one draw.
-        data: The arguments of the fit.
-        given: The arguments of the prediction.
-        others: The arguments of other fits that influenced this one.
-    """
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        theta: Mapping[str, Tensor],
-        data: Mapping[str, Any],
-        given: Mapping[str, Any],
-        others: Sequence[Any] = (),
-    ) -> None:
-        self.function = function
-        self.theta = theta
-        self.data = data
-        self.given = given
-        self.others: list[ProgramRows] = []
-        for other in others:
-            if isinstance(other, Mapping) and other.keys() == data.keys():
-                self.others.append(ProgramRows(function, theta, other, given))
-
-    def at(self, site: str, rows: int) -> Provenance:
-        """Return the provenance of the prediction of a site at this number of rows."""
-
-        @cache
-        def pairs() -> tuple[Table, Table, Table]:
-            y = self._targets(site)
-            old, new = [np.empty((len(y), 0))], [np.empty((rows, 0))]
-            for name, value in self.given.items():
-                a, b = columns(self.data.get(name), len(y)), columns(value, rows)
-                if a is not None and b is not None and a.shape[1] == b.shape[1]:
-                    old.append(a)
-                    new.append(b)
-            return np.concatenate(old, 1), y, np.concatenate(new, 1)
-
-        others = tuple(other.at(site, rows) for other in self.others)
-        return Provenance(lambda: pairs()[:2], lambda: pairs()[2], others=others)
-
-    def _targets(self, site: str) -> Table:
-        """Return the training y [n] of a site; empty if it is not observed, or has no rows."""
-        with quietly(), seeded(0), torch.no_grad(), Run(dict(self.theta)) as run:
-            self.function(**self.data)
-        observed = run.observed()
-        if site in observed and observed[site]["value"].ndim == 1:
-            return numbers(observed[site]["value"])
-        return numbers(torch.empty(0))
-
-
 def numbers(values: Tensor) -> Table:
     """Return a tensor as a NumPy array in float64."""
     return values.detach().cpu().double().numpy()
-
-
-def columns(value: Any, n: int) -> Table | None:
-    """Return an argument with one entry per row as columns [n, k]; None for other arguments."""
-    try:
-        table = numbers(value) if isinstance(value, Tensor) else np.asarray(value, dtype=float)
-    except (TypeError, ValueError):
-        return None
-    if table.ndim and len(table) == n:
-        return table.reshape(n, -1)
-    if table.ndim == 2 and table.shape[1] == n:
-        return table.T
-    return None

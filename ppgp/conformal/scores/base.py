@@ -117,9 +117,12 @@ def check_prediction(prediction: Any) -> None:
 def made_otherwise(new: Origin | None, calibration: Origin | None) -> str | None:
     """Return the "heuristic: ..." guarantee for new rows that were not predicted in the same way.
 
-    Rows are exchangeable with their predictions only if one function of a row gave all of these.
-    The result is None where it did, or where the origins are not known.
+    Rows are exchangeable with their predictions only if one function of a row gave all of these,
+    and no calibration row was used to find it. The result is None where that is so, or where the
+    origins are not known.
     """
+    if calibration is not None and (why := calibration.unknown()):
+        return f"heuristic: calibration rows may have been used in the fit, as {why}"
     if new is None:
         return None
     difference = new.difference(calibration)
