@@ -116,7 +116,10 @@ def fit(
     _check_model(model_or_program)
     if isinstance(model_or_program, Program):
         model_or_program = model_or_program.function
-    problem = _checked_problem(model_or_program, data, how, standardise)
+    if isinstance(model_or_program, Model):
+        problem = _problem_of_model(model_or_program, data, how, standardise)
+    else:
+        problem = _problem_of_program(model_or_program, data)
     target = Target(
         problem.model,
         problem.data,
@@ -130,11 +133,17 @@ def fit(
     _check_support(how, target, checkpoint is not None)
     check_draws(how, target)
     posterior = _run(how, target, options)
+    with torch.no_grad():  # warnings of the model about its data, and about its fit
+        notes = [
+            *problem.model.check_identifiability(problem.data),
+            *problem.model.check_fit(posterior.theta, problem.data),
+            *convergence_warnings(posterior),
+        ]
     posterior = replace(
         posterior,
         scaler=problem.scaler,
         recipe=problem.recipe,
-        warnings=(*posterior.warnings, *_result_warnings(problem, posterior)),
+        warnings=(*posterior.warnings, *notes),
         also_seen=also_seen(model_or_program, data, init),
     )
     for sentence in posterior.warnings:
@@ -191,16 +200,8 @@ def _check_model(model_or_program: Any) -> None:
     raise NotApplicable("a model of ppgp.models or a Pyro program", got, do)
 
 
-def _checked_problem(
-    model_or_program: Any, data: Any, how: Inference, standardise: bool
-) -> _Problem:
-    """Make the model or program ready for its data; refuse what does not fit together."""
-    if isinstance(model_or_program, Model):
-        return _problem_of_model(model_or_program, data, how, standardise)
-    return _problem_of_program(model_or_program, data)
-
-
 def _problem_of_model(model: Model, data: Any, how: Inference, standardise: bool) -> _Problem:
+    """Make the model ready for its data; refuse what does not fit together."""
     if not isinstance(data, Dataset):
         raise DataError(
             f"a Dataset for {type(model).__name__}",
@@ -219,6 +220,7 @@ def _problem_of_model(model: Model, data: Any, how: Inference, standardise: bool
 
 
 def _problem_of_program(program: Callable[..., Any], data: Any) -> _Problem:
+    """Wrap the program, with arguments that fit it."""
     model = Program(program)
     data = as_training_data(data)
     if not isinstance(data, Arguments):
@@ -274,14 +276,6 @@ def _unconstrained_draws(target: Target, posterior: Posterior) -> Tensor | None:
         return target.unconstrain({**params, **draws})
     except NotApplicable:  # a support that depends on another site
         return None
-
-
-def _result_warnings(problem: _Problem, posterior: Posterior) -> list[str]:
-    """Return warnings of the model about its fit, and of the convergence checks."""
-    with torch.no_grad():
-        before = problem.model.check_identifiability(problem.data)
-        after = problem.model.check_fit(posterior.theta, problem.data)
-    return [*before, *after, *convergence_warnings(posterior)]
 
 
 def _prepared_and_scaled(

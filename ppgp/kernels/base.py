@@ -148,8 +148,9 @@ class Kernel:
         return []
 
     def _values(self, theta: Theta, like: Tensor, axes: int) -> dict[str, Tensor]:
-        lift = (...,) + (None,) * axes
-        return {name: value_of(theta, name, getattr(self, name), like)[lift] for name in self.hyper}
+        fixed = [name for name in self.hyper if name not in theta]
+        every = {**theta, **{k: value_of(theta, k, getattr(self, k), like) for k in fixed}}
+        return {name: every[name][(..., *(None,) * axes)] for name in self.hyper}
 
     def __call__(
         self, theta: Theta, X1: Float[Tensor, "*b n1 d"], X2: Float[Tensor, "*b n2 d"] | None = None

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from torch import Tensor
-
+from ..data.scaler import Scaler
 from ..priors.units import power
 
 Factor: TypeAlias = float | tuple[float, ...]
@@ -30,9 +29,10 @@ class Units:
     y_sd: float = 1.0
 
     @classmethod
-    def of(cls, x_mean: Tensor, x_sd: Tensor, y_sd: Tensor) -> Units:
-        """Return the units of tensors [d], [d] and []."""
-        return cls(tuple(x_mean.tolist()), tuple(x_sd.tolist()), float(y_sd))
+    def of(cls, scaler: Scaler) -> Units:
+        """Return the parts of a Scaler that a kernel needs."""
+        x_mean, x_sd = tuple(scaler.x_mean.tolist()), tuple(scaler.x_sd.tolist())
+        return cls(x_mean, x_sd, float(scaler.y_sd))
 
     @classmethod
     def none(cls, d: int, y_sd: float = 1.0) -> Units:

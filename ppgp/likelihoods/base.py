@@ -108,7 +108,10 @@ class Likelihood:
 
     def value(self, theta: Theta, name: str, like: Tensor) -> Tensor:
         """Return theta[name], or the number that fixes the field, with an axis for the rows."""
-        return value_of(theta, name, getattr(self, name), like)[..., None]
+        value = theta.get(name)
+        if value is None:
+            value = value_of(theta, name, getattr(self, name), like)
+        return value[..., None]
 
 
 def root(variance: Tensor) -> Tensor:

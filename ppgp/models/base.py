@@ -237,6 +237,8 @@ class Model:
 
     def value(self, theta: Theta, name: str, like: Tensor) -> Tensor:
         """Return theta[name], or the number that this recipe fixes the field ``name`` to."""
+        if name in theta:
+            return theta[name]
         prior = getattr(self, name)
         if prior is None:
             prior = 0.0

@@ -17,6 +17,7 @@ from ..errors import NotApplicable
 from ..kernels import RBF, Kernel, Sum, Unscaled
 from ..kernels.base import check_kernel
 from ..kernels.fourier_features import Draw
+from ..kernels.units import Units
 from ..numerics.blocks import Assembled
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.distributions import GPMarginal
@@ -45,7 +46,7 @@ from .sites import (
     split_params,
     starting_values,
 )
-from .units import mean_on_model_scale, mean_or_default, of_gp, power, units_of
+from .units import mean_on_model_scale, mean_or_default, of_gp, power
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws
 ROWS_AT_ONCE = 2048
@@ -121,13 +122,13 @@ class GP(
     def in_units(self, scaler: Scaler) -> GP:
         noise = rescaled(self.noise, power(float(scaler.y_sd), -2), what="noise")
         kernel, mean = (
-            self.kernel.in_units(units_of(scaler)),
+            self.kernel.in_units(Units.of(scaler)),
             mean_on_model_scale(self.mean, scaler),
         )
         return replace(self, kernel=kernel, noise=noise, mean=mean)
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
-        factors = self.kernel.factors(units_of(scaler))
+        factors = self.kernel.factors(Units.of(scaler))
         return of_gp(draws, {f"kernel.{name}": f for name, f in factors.items()}, scaler)
 
     def start(self, data: Dataset) -> dict[str, Tensor]:

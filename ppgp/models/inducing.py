@@ -55,7 +55,8 @@ def medians(sites: Mapping[str, Site | Param], X: Tensor, seed: int) -> dict[str
         values = {}
         for name, one in sites.items():
             if isinstance(one, Site) and isinstance(one.prior, Prior):
-                draws = torch.stack([one.distribution(X).sample() for _ in range(101)])
+                prior = one.distribution(X)
+                draws = torch.stack([prior.sample() for _ in range(101)])
                 values[name] = draws.median(0).values
         return values
 

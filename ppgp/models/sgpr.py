@@ -13,6 +13,7 @@ from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, SettingError
 from ..kernels import RBF, Kernel, Unscaled
 from ..kernels.base import check_kernel
+from ..kernels.units import Units
 from ..numerics.collapsed_bound import inducing_root
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, tensor_of, under
 from ..target.capabilities import LatentFunction, LeaveOneOut, Reselects, WarmStart
@@ -33,7 +34,7 @@ from .inducing import (
 )
 from .memory_checks import check_memory_of_rows
 from .sites import Theta, draw, mean_site, starting_values
-from .units import mean_on_model_scale, mean_or_default, of_gp, power, units_of
+from .units import mean_on_model_scale, mean_or_default, of_gp, power
 
 SUBSET_ROWS = 1024
 STREAMED = 256 * 2**20  # bytes of Kmn above which the density visits the rows in chunks
@@ -146,14 +147,14 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
     def in_units(self, scaler: Scaler) -> SGPR:
         noise = rescaled(self.noise, power(float(scaler.y_sd), -2), what="noise")
         kernel, mean = (
-            self.kernel.in_units(units_of(scaler)),
+            self.kernel.in_units(Units.of(scaler)),
             mean_on_model_scale(self.mean, scaler),
         )
         Z = in_units_of_model(self.Z, scaler)
         return replace(self, kernel=kernel, noise=noise, mean=mean, Z=Z)
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
-        factors = self.kernel.factors(units_of(scaler))
+        factors = self.kernel.factors(Units.of(scaler))
         return of_gp(draws, {f"kernel.{name}": f for name, f in factors.items()}, scaler)
 
     def start(self, data: Dataset) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyro
 from torch import Tensor
 
-from ..priors import Param, PriorLike, Site, site
+from ..priors import Param, Prior, PriorLike, Site, site
 
 Theta = Mapping[str, Tensor]
 
@@ -28,7 +28,7 @@ def draw(sites: Mapping[str, Site | Param], like: Tensor) -> dict[str, Tensor]:
     for name, s in sites.items():
         if isinstance(s, Param):
             values[name] = _param(name, s, like)
-        elif not s.fixed:
+        elif isinstance(s.prior, Prior):
             values[name] = pyro.sample(name, s.distribution(like))
     return values
 

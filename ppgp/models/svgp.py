@@ -15,6 +15,7 @@ from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, SettingError, UnknownName
 from ..kernels import RBF, Kernel
 from ..kernels.base import check_kernel
+from ..kernels.units import Units
 from ..likelihoods import Gaussian, Likelihood
 from ..likelihoods.expected_log_likelihood import Expected
 from ..numerics.whitened import Moments, divergence
@@ -37,7 +38,7 @@ from .memory_checks import check_memory_of_rows
 from .sgpr import SGPR
 from .sites import Theta, draw, mean_site, starting_values
 from .svgp_predictions import ROWS_AT_ONCE, WhitenedPredictions, scale_of_q
-from .units import mean_on_model_scale, mean_or_default, of_gp, units_of
+from .units import mean_on_model_scale, mean_or_default, of_gp
 
 SURVEY = 1000
 MATRICES = 8  # of m by n that a gradient holds at once
@@ -206,14 +207,14 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
     def in_units(self, scaler: Scaler) -> SVGP:
         Z = in_units_of_model(self.Z, scaler)
         kernel, mean = (
-            self.kernel.in_units(units_of(scaler)),
+            self.kernel.in_units(Units.of(scaler)),
             mean_on_model_scale(self.mean, scaler),
         )
         likelihood = self.likelihood.in_units(float(scaler.y_sd))
         return replace(self, kernel=kernel, likelihood=likelihood, mean=mean, Z=Z)
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
-        factors = {f"kernel.{name}": f for name, f in self.kernel.factors(units_of(scaler)).items()}
+        factors = {f"kernel.{name}": f for name, f in self.kernel.factors(Units.of(scaler)).items()}
         factors |= self.likelihood.factors(float(scaler.y_sd))
         return of_gp(draws, {**factors, "v": 1.0}, scaler)
 

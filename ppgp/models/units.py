@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..data.dataset import Dataset, Scaler
 from ..errors import SettingError
-from ..kernels.units import Factor, Units
+from ..kernels.units import Factor
 from ..priors import (
     Flat,
     InUnitsOfData,
@@ -24,11 +24,6 @@ from ..priors import (
     tensor_of,
 )
 from ..priors.units import power
-
-
-def units_of(scaler: Scaler) -> Units:
-    """Return the parts of the scaler that a kernel needs."""
-    return Units.of(scaler.x_mean, scaler.x_sd, scaler.y_sd)
 
 
 def mean_on_model_scale(mean: PriorLike | None, scaler: Scaler) -> PriorLike | None:

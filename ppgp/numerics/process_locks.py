@@ -16,7 +16,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -108,17 +108,11 @@ def when_abandoned(clean: Callable[[], None]) -> None:
     _ALL.when_abandoned.append(clean)
 
 
-def one_at_a_time() -> AbstractContextManager[None]:
-    """Return a context manager that one thread at a time can be inside. Calls nest."""
-    return _ALL.taken()
-
-
-def one_on_the_stream() -> AbstractContextManager[None]:
-    """Return a context manager inside which no other thread uses torch's random number stream.
-
-    Code inside must not be the first to ask for ``one_at_a_time``.
-    """
-    return _STREAM.taken()
+#: returns a context manager that one thread at a time can be inside; calls nest
+one_at_a_time = _ALL.taken
+#: returns a context manager inside which no other thread uses torch's random number stream; code
+#: inside must not be the first to ask for ``one_at_a_time``
+one_on_the_stream = _STREAM.taken
 
 
 def in_turn(function: F) -> F:

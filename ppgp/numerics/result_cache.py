@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .memory import available
+from .memory import SMALL, available
 
 LIMIT = 2**29  # bytes kept per fit
 SHARE = 0.1  # of the available memory that one result may take
@@ -38,7 +38,7 @@ class ResultCache:
         result = compute()
         size = sum(tensor.numel() * tensor.element_size() for tensor in result)
         fits = self.size + size <= self.limit
-        if fits and size <= SHARE * available(result[0].device):
+        if fits and (size <= SHARE * SMALL or size <= SHARE * available(result[0].device)):
             self._results[key] = result
             self.size += size
         return result

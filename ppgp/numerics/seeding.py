@@ -34,7 +34,9 @@ def stream(seed: int, device: torch.device | None = None) -> Iterator[None]:
         device: The device whose stream is seeded beside the CPU's; None for every GPU in use.
     """
     # torch.manual_seed would also seed GPUs whose streams are not restored
-    cuda = _gpus_in_use() if device is None else [device]
+    cuda = [] if device is None else [device]
+    if device is None and torch.cuda.is_initialized():
+        cuda = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
     cuda = [each for each in cuda if each.type == "cuda"]
     with one_on_the_stream(), torch.random.fork_rng(devices=cuda):
         torch.random.default_generator.manual_seed(seed)
@@ -42,10 +44,3 @@ def stream(seed: int, device: torch.device | None = None) -> Iterator[None]:
             with torch.cuda.device(each):
                 torch.cuda.manual_seed(seed)
         yield
-
-
-def _gpus_in_use() -> list[torch.device]:
-    """Return all GPUs if torch has initialised CUDA, else none."""
-    if not torch.cuda.is_initialized():
-        return []
-    return [torch.device("cuda", i) for i in range(torch.cuda.device_count())]

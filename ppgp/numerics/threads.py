@@ -61,6 +61,17 @@ def threads_for(work: float, pays_from: Mapping[str, float] = PAYS_FROM) -> int:
     return available_cores()
 
 
+class _Requests(threading.local):
+    """The requests of one Python thread.
+
+    Attributes:
+        stack: (threads, upper limit) of each request, outermost first.
+    """
+
+    def __init__(self) -> None:
+        self.stack: list[tuple[int, int]] = []
+
+
 class _Limiter:
     """The setting of torch's number of threads while at least one Python thread requests a limit.
 
@@ -81,14 +92,8 @@ class _Limiter:
         self.lock = threading.Lock()
         self.inside = 0
         self.before = 1
-        self.own = threading.local()
+        self.own = _Requests()
         self.forked = False
-
-    def _stack(self) -> list[tuple[int, int]]:
-        """Return (threads, upper limit) of each request of this Python thread, outermost first."""
-        if not hasattr(self.own, "stack"):
-            self.own.stack = []
-        return self.own.stack
 
     def enter(self, wanted: int, hold: bool) -> None:
         """Begin a request.
@@ -97,7 +102,7 @@ class _Limiter:
             wanted: The number of threads.
             hold: Whether requests inside this one are limited to the same number.
         """
-        stack = self._stack()
+        stack = self.own.stack
         with self.lock:
             if not stack:
                 # always called, since the first call in a thread sets its number
@@ -114,7 +119,7 @@ class _Limiter:
 
     def leave(self) -> None:
         """End the innermost request of this Python thread."""
-        stack = self._stack()
+        stack = self.own.stack
         with self.lock:
             stack.pop()
             if not stack:
@@ -132,7 +137,7 @@ class _Limiter:
         """
         self.lock = threading.Lock()  # another thread of the parent may have held it
         self.forked = True
-        stack = self._stack()
+        stack = self.own.stack
         stack[:] = [(1, 1)] * len(stack)
         self.inside, self.before = int(bool(stack)), 1
         torch.set_num_threads(1)

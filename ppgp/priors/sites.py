@@ -54,12 +54,11 @@ class Site:
         assert isinstance(prior, Prior)
         if isinstance(prior, Dirichlet):
             return prior.distribution(like, self.shape[-1])
+        one: Any
         if isinstance(prior, Flat):
-            return self._of_event(prior.distribution(like, self.positive))
-        return self._of_event(prior.distribution(like))
-
-    def _of_event(self, one: Any) -> TorchDistributionMixin:
-        """Return independent copies of the distribution of one value, in the shape of the event."""
+            one = prior.distribution(like, self.positive)
+        else:
+            one = prior.distribution(like)
         return one.expand(torch.Size(self.shape)).to_event(len(self.shape))
 
 

@@ -49,6 +49,7 @@ class Graphs:
         self.visited: list[Tensor] = []
         self.failed = False
         self._graphs: dict[Key, ValueAndGradient] = {}
+        self._checked: set[int | None] = set()  # numbers of rows that fit into memory
 
     @property
     def eager(self) -> bool:
@@ -61,7 +62,9 @@ class Graphs:
         """Return (z, *tables) -> value, gradient; see ``Target.compiled``."""
         key = (batch, jacobian, k)
         if key not in self._graphs:
-            self.density.program.check_memory(batch)
+            if batch not in self._checked:
+                self.density.program.check_memory(batch)
+                self._checked.add(batch)
             if not compile and k is None:
                 return self.density.eager_gradient(jacobian)
             with one_at_a_time():

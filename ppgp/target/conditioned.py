@@ -22,10 +22,11 @@ class Conditioned:
 
     def __init__(self, model: Any, data: Any, program: Callable[..., Any]) -> None:
         self.model, self.data, self.program = model, data, program
+        self.all_rows = data.passed()
 
     def __call__(self, tables: Tables = ()) -> None:
         """Run the program on the inputs and targets of some rows; () stands for all rows."""
-        args, kwargs = self.data.passed(tables)
+        args, kwargs = self.data.passed(tables) if tables else self.all_rows
         self.program(*args, **kwargs)
 
     def tables(self, rows: Tensor | None) -> Tables:
@@ -34,7 +35,7 @@ class Conditioned:
         Raises:
             NotApplicable: if rows are asked of a program with arguments of its own.
         """
-        return self.data.tables(rows)
+        return () if rows is None else self.data.tables(rows)
 
     def survey_tables(self) -> Tables:
         """Return the rows that are enough to see which sites the model has; () for all of them."""

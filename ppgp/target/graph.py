@@ -21,6 +21,20 @@ HEAVY = 2**20  # numbers computed for one point, from which TorchScript is not w
 ValueAndGradient = Callable[..., tuple[Tensor, Tensor]]
 
 
+@contextmanager
+def _sources_forgotten() -> Iterator[None]:
+    """Drop the text of each graph compiled inside, which torch.fx would keep for ever."""
+    sources = graph_module._loader.eval_cache
+    before = set(sources)
+    try:
+        yield
+    finally:
+        for name in set(sources) - before:
+            sources.pop(name, None)
+            linecache.cache.pop(name, None)
+
+
+@_sources_forgotten()
 def traced(
     function: ValueAndGradient,
     example: tuple[Tensor, ...],
@@ -40,13 +54,6 @@ def traced(
         example: arguments at which it is recorded.
         k: the graph takes z [k, p]; None for one point.
     """
-    with _sources_forgotten():
-        return _traced(function, example, k)
-
-
-def _traced(
-    function: ValueAndGradient, example: tuple[Tensor, ...], k: int | None
-) -> ValueAndGradient:
     graph = simplified(_recorded(function, example))
     if k is None or max(_sizes(graph), default=0) > ABREAST_UP_TO:
         one = graph if sum(_sizes(graph)) > HEAVY else _scripted(graph, example)
@@ -65,19 +72,6 @@ def _sizes(module: fx.GraphModule) -> list[int]:
     """Return how many numbers are in each tensor that the graph computes."""
     values = [n.meta.get("val") for n in module.graph.nodes if n.op == "call_function"]
     return [v.numel() for v in values if isinstance(v, Tensor)]
-
-
-@contextmanager
-def _sources_forgotten() -> Iterator[None]:
-    """Drop the text of each graph compiled inside, which torch.fx would keep for ever."""
-    sources = graph_module._loader.eval_cache
-    before = set(sources)
-    try:
-        yield
-    finally:
-        for name in set(sources) - before:
-            sources.pop(name, None)
-            linecache.cache.pop(name, None)
 
 
 def _scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGradient:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -253,10 +254,7 @@ class Target:
         Raises:
             NumericalError: if the density is finite at none of 100 points.
         """
-
-        def at(z: Tensor) -> tuple[Tensor, Tensor]:
-            return self.value_and_grad(z, jacobian=jacobian, compile=compile)
-
+        at = partial(self.value_and_grad, jacobian=jacobian, compile=compile)
         return start.finite_start(
             at, self.origin(), self._survey, seed, spread, self.data, self.invalid
         )

@@ -58,7 +58,7 @@ def run_nutpie(
         KeyboardInterrupt: if Ctrl-C came before there was a draw.
     """
     arviz()  # nutpie imports it, with its notice
-    finished = _Finished.of(checkpoint.found())
+    finished = _Finished(checkpoint.found())
     start = start_of_chain(target, init, seed)
     first = start(seed)  # raises errors in the density here, not inside a sampler's thread
     cheap = _seconds_per_call(target.callback(), first) < THREADS_PAY_FROM
@@ -162,20 +162,15 @@ def _threaded(
 class _Finished:
     """The chains that have draws: for each the draws z [draw, p] and its statistics."""
 
-    def __init__(self) -> None:
+    def __init__(self, tensors: dict[str, Tensor] | None) -> None:
+        """Take them from the tensors of a checkpoint; None: there are none."""
         self.by_number: dict[int, Parts] = {}
-
-    def __len__(self) -> int:
-        return len(self.by_number)
-
-    @classmethod
-    def of(cls, tensors: dict[str, Tensor] | None) -> _Finished:
-        """Build it from the tensors of a checkpoint."""
-        self = cls()
         for name, value in (tensors or {}).items():
             chain, _, part = name.partition(".")
             self.by_number.setdefault(int(chain), {})[part] = value.numpy()
-        return self
+
+    def __len__(self) -> int:
+        return len(self.by_number)
 
     def whole(self, draws: int) -> dict[str, Tensor]:
         """Return the tensors of those chains that have all their draws, for a checkpoint."""

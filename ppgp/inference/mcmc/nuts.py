@@ -93,25 +93,14 @@ class NUTS(Inference):
             NotApplicable: for a checkpoint with the engine "pyro".
         """
         started = time.perf_counter()
-        if self.engine == "nutpie":
-            return self._nutpie(target, seed, progress, init, checkpoint, started)
-        if checkpoint is not None:
+        if self.engine == "pyro":
+            if checkpoint is None:
+                return _pyro(self, target, seed, progress, init, started)
             raise NotApplicable(
                 "engine='nutpie' with a checkpoint",
                 "engine='pyro'",
                 "leave checkpoint or engine out",
             )
-        return _pyro(self, target, seed, progress, init, started)
-
-    def _nutpie(
-        self,
-        target: Target,
-        seed: int,
-        progress: bool,
-        init: Posterior | Tensor | None,
-        path: str | Path | None,
-        started: float,
-    ) -> Posterior:
         options = NutpieOptions(
             draws=self.draws,
             warmup=self.warmup,
@@ -120,12 +109,12 @@ class NUTS(Inference):
             max_depth=self.max_depth,
             metric=self.metric,
         )
-        with Checkpoint(path, self, target, seed) as checkpoint:
-            run = run_nutpie(options, target, seed, progress, init, checkpoint)
+        with Checkpoint(checkpoint, self, target, seed) as kept:
+            run = run_nutpie(options, target, seed, progress, init, kept)
             posterior = finish(
                 self, target, run.z, started, run.stats, run.notes, interrupted=run.interrupted
             )
-            return checkpoint.with_notes(posterior)
+            return kept.with_notes(posterior)
 
 
 def _pyro(

@@ -22,6 +22,11 @@ def scheduled(schedule: str, step: int, steps: int) -> float:
     return 1.0
 
 
+def factors(schedule: str, steps: int) -> list[float]:
+    """Return the factors on the learning rate at all steps."""
+    return [scheduled(schedule, step, steps) for step in range(steps)]
+
+
 def site_rates(given: float | Mapping[str, float], target: Target) -> dict[str, float]:
     """Return the learning rate of each site.
 

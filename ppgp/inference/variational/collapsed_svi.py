@@ -66,21 +66,21 @@ def fit_collapsed_elbo(
     if not target.collapsed_elbo:
         bound = Target(model, data, optimise_params=True, collapsed_elbo=True)
     generator = torch.Generator().manual_seed(seed)
-    with quietly():
+    with quietly():  # once around all steps, each of which runs code of the model
         z = _start(bound, model, data, init, seed)
-    natural = NaturalSteps(bound, model, data, z)
-    natural.fit(z)
-    if options.method == "deterministic":
-        mode = find_mode(bound, z, progress, jacobian=False, steps=options.steps)
-        z = mode.z
-        history = [-loss for loss in mode.stats["losses"].tolist()]
-        result = Training(history, mode.notes, mode.interrupted)
-    else:
-        step = joint_step(options, bound, natural, z, generator)
-        result = train(options, step, progress)
-    with torch.no_grad():
-        objective = float(bound.log_density(z, jacobian=False))
-        elbo = _elbo(bound, model, data, z)
+        natural = NaturalSteps(bound, model, data, z)
+        natural.fit(z)
+        if options.method == "deterministic":
+            mode = find_mode(bound, z, progress, jacobian=False, steps=options.steps)
+            z = mode.z
+            history = [-loss for loss in mode.stats["losses"].tolist()]
+            result = Training(history, mode.notes, mode.interrupted)
+        else:
+            step = joint_step(options, bound, natural, z, generator)
+            result = train(options, step, progress)
+        with torch.no_grad():
+            objective = float(bound.log_density(z, jacobian=False))
+            elbo = _elbo(bound, model, data, z)
     stats = {
         "elbo": elbo,
         "objective": objective,
@@ -105,9 +105,8 @@ def _elbo(bound: Target, model: Any, data: Any, z: Tensor) -> float:
     """Return the ELBO of all rows at z, without log p(theta), whatever the model's objective."""
     if getattr(model, "objective", "elbo") != "elbo":
         model = replace(model, objective="elbo")
-    theta = {**bound.params, **{name: s.transform(s.of(z)) for name, s in bound.slices.items()}}
-    with quietly():
-        return float(model.elbo(theta, data.X, data.y, total=data.n))
+    theta = {**bound.params, **bound.constrain(z)}
+    return float(model.elbo(theta, data.X, data.y, total=data.n))
 
 
 def _start(
@@ -155,10 +154,8 @@ class NaturalSteps:
         X, y = self.data.X, self.data.y
         if rows is not None:
             X, y = X[rows], y[rows]
-        theta = {name: s.transform(s.of(z)) for name, s in self.bound.slices.items()}
-        values = {**self.bound.params, **theta}
-        with quietly():
-            moved = self.model.natural(values, X, y, total=self.data.n, rate=rate)
+        values = {**self.bound.params, **self.bound.constrain(z)}
+        moved = self.model.natural(values, X, y, total=self.data.n, rate=rate)
         if moved is None:
             return None
         params, value = moved
@@ -227,9 +224,9 @@ def joint_step(
     first = max(rates.values())
 
     def step(rate: float) -> float:
-        rows = draw_batch(bound, options.batch_size, generator)
-        natural_rate = natural.rate
-        if rows is not None:
+        rows, natural_rate = None, natural.rate
+        if options.batch_size is not None:
+            rows = draw_batch(bound, options.batch_size, generator)
             natural_rate = NATURAL_RATE * min(1.0, rate / first)
         if dropout:  # both halves of the step drop the same units out
             seed = dropout_seed(generator)

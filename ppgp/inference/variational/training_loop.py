@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..optimise.schedules import scheduled
+from ..optimise.schedules import factors, scheduled
 from ..progress import bar
 from .stopping_rule import Plateau
 from .svi_options import SVIOptions
@@ -48,6 +48,7 @@ def train(
     history = [] if history is None else history
     notes: list[str] = []
     plateau = Plateau(options.patience)
+    falling = factors(options.schedule, options.steps)
     for elbo in history:
         plateau.add(elbo)
     try:
@@ -55,8 +56,12 @@ def train(
             if interrupted:
                 raise KeyboardInterrupt
             while len(history) < plateau.last_step(options.steps):
-                rate = options.rate * _factor(options, plateau, len(history))
-                elbo = step(rate)
+                factor = falling[len(history)]
+                if plateau.reached_at is not None:
+                    # the noise of the last rate is still in the guide; a falling rate takes it out
+                    since = len(history) - plateau.reached_at
+                    factor *= scheduled("cosine", since, options.patience)
+                elbo = step(options.rate * factor)
                 history.append(elbo)
                 plateau.add(elbo)
                 update(len(history), elbo=plateau.average)
@@ -80,12 +85,3 @@ def train(
             "check the priors"
         )
     return Training(history, notes, interrupted)
-
-
-def _factor(options: SVIOptions, plateau: Plateau, step: int) -> float:
-    """Return the factor on the learning rate at a step."""
-    factor = scheduled(options.schedule, step, options.steps)
-    if plateau.reached_at is None:
-        return factor
-    # the noise of the last rate is still in the guide, and a falling rate takes it out
-    return factor * scheduled("cosine", step - plateau.reached_at, options.patience)
