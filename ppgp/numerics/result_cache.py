@@ -30,7 +30,7 @@ class ResultCache:
         """Return the result for ``key``, computed if it is not kept.
 
         The first results are kept, as far as they fit into the limit and into ``SHARE`` of the
-        available memory.
+        available memory. That is taken to be ``memory.SMALL`` at least, without a look.
         """
         result = self._results.get(key)
         if result is not None:
