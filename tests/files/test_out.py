@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import forked
 import numpy as np
 import pandas as pd
 import pytest
@@ -81,20 +82,8 @@ def test_a_path_that_cannot_be_written_is_refused_before_the_data_are_read(
 
 def test_an_experiment_checks_its_output_before_it_begins(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("old")
-    command = [
-        sys.executable,
-        "-m",
-        "ppgp",
-        "reproduce",
-        "uci",
-        "--data-dir",
-        "nowhere",
-        "--out",
-        "file",
-    ]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path
-    )
+    words = "reproduce uci --data-dir nowhere --out file"
+    done = forked.ppgp(*words.split(), cwd=tmp_path)
     assert done.returncode == 2
     assert "the file" in done.stderr
 
@@ -154,25 +143,9 @@ def test_compare_on_a_small_disk_keeps_the_rest_of_the_report(
 ) -> None:
     """It runs in its own process, since HDF5 has crashed it before."""
     with mounted(tmp_path, 200_000) as disk:
-        command = [
-            "compare",
-            "train.csv",
-            "--target",
-            "y",
-            "--models",
-            "linear",
-            "--how",
-            "exact",
-            "--no-progress",
-        ]
-        command += ["--set", "exact.draws=8000", "--out", str(disk.folder)]
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "ppgp", *command],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        words = "compare train.csv --target y --models linear --how exact --no-progress"
+        words += f" --set exact.draws=8000 --out {disk.folder}"
+        done = forked.ppgp(*words.split(), cwd=tmp_path)
         assert done.returncode == 1, done.stderr
         assert "Traceback" not in done.stderr
         assert "linear-exact.nc" in done.stderr

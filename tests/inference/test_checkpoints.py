@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import random
-import signal
-import subprocess
-import sys
 import time
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+import forked
 import pytest
 import torch
 
@@ -33,9 +32,9 @@ p = ppgp.fit(models.LogisticRegression(), data, how, progress=False, checkpoint=
 torch.save(p.draws["weight"], sys.argv[3])
 """
 LONG = [
-    "SGLD(draws=600, warmup=300)",
-    "SVI(steps=4000, patience=4000)",
-    "NUTS(draws=300, warmup=300, metric='diagonal')",
+    "SGLD(draws=150, warmup=75)",
+    "SVI(steps=1000, patience=1000)",
+    "NUTS(draws=100, warmup=100, metric='diagonal')",
 ]
 
 
@@ -44,17 +43,21 @@ def small() -> ppgp.Dataset:
     return ppgp.Dataset(data.X[:120, :4], data.y[:120])
 
 
-def start(how: str, path: Path, out: Path) -> subprocess.Popen:
+def start(how: str, path: Path, out: Path) -> ForkServerProcess:
     """Start a fit in a process of its own, and wait until its data are loaded."""
     ready = Path(f"{out}.ready")
     ready.unlink(missing_ok=True)
-    process = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", SCRIPT, how, str(path), str(out)]
-    )
+    process = forked.start(SCRIPT, how, str(path), str(out))
     while not ready.exists():
-        assert process.poll() is None
+        assert process.exitcode is None
         time.sleep(0.01)
     return process
+
+
+def ended(process: ForkServerProcess) -> bool:
+    """Wait for a process, and return whether it ended without an error."""
+    process.join()
+    return process.exitcode == 0
 
 
 @pytest.mark.slow
@@ -70,29 +73,29 @@ def test_a_run_killed_at_random_moments_ends_like_an_undisturbed_one(
     """
     undisturbed = start(how, tmp_path / "a.ckpt", tmp_path / "a.pt")
     begun = time.monotonic()
-    assert undisturbed.wait() == 0
+    assert ended(undisturbed)
     length = time.monotonic() - begun
     moments = random.Random(0)
     for _ in range(kills):
         process = start(how, tmp_path / "b.ckpt", tmp_path / "b.pt")
         time.sleep(moments.uniform(0.1, 0.7) * length)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    assert start(how, tmp_path / "b.ckpt", tmp_path / "b.pt").wait() == 0
+        process.kill()
+        process.join()
+    assert ended(start(how, tmp_path / "b.ckpt", tmp_path / "b.pt"))
     a, b = (torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in "ab")
     torch.testing.assert_close(a, b, rtol=0, atol=1e-8)
 
 
 RESUMED: list[Inference] = [
-    SVI(steps=300, patience=300),
-    SVI("normal", steps=300, patience=300, batch_size=20),
-    SVI(optimizer="natural", particles=4, learning_rate=0.1, steps=300, patience=300),
-    NUTS(draws=40, warmup=60),
-    HMC(draws=60, warmup=200),
-    MetropolisHastings(draws=60, warmup=200),
-    SGLD(draws=60, warmup=60, batch_size=20),
-    SGHMC(draws=60, warmup=60),
-    Gibbs(draws=60, warmup=60),
+    SVI(steps=100, patience=100),
+    SVI("normal", steps=100, patience=100, batch_size=20),
+    SVI(optimizer="natural", particles=4, learning_rate=0.1, steps=100, patience=100),
+    NUTS(draws=20, warmup=30),
+    HMC(draws=30, warmup=60),
+    MetropolisHastings(draws=30, warmup=60),
+    SGLD(draws=30, warmup=30, batch_size=20),
+    SGHMC(draws=30, warmup=30),
+    Gibbs(draws=30, warmup=30),
 ]
 
 

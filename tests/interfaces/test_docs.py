@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import jupytext
 import pytest
 
@@ -25,15 +23,7 @@ READERS = {
 
 
 def run(code: str, cwd: Path, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=1500,
-        cwd=cwd,
-        check=False,
-        env=os.environ | environment,
-    )
+    done = forked.run(code, cwd=cwd, seconds=1500, environment=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
