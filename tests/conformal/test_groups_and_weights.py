@@ -39,18 +39,27 @@ def test_groups_have_the_thresholds_they_would_have_alone() -> None:
 
 
 def test_each_group_is_covered() -> None:
-    """Two groups have very different spreads; each is covered, over 2,000 repetitions."""
+    """Two groups have very different spreads; each is covered, over 2,000 repetitions.
+
+    The groups of a repetition are its own, so that one call calibrates a hundred of them.
+    """
     rng = np.random.default_rng(0)
-    hits = []
-    for _ in range(2000):
+    rows = []
+    for repetition in range(2000):
         groups = rng.integers(0, 2, 61)
         y = torch.as_tensor(rng.normal(size=61) * np.where(groups == 0, 1.0, 5.0))
         if min(np.bincount(groups[:60], minlength=2)) < 4:
             continue
-        region = calibrate(Absolute(), standard(60), y[:60], groups=groups[:60])(
-            standard(1), level=0.8, groups=groups[60:]
-        )
-        hits.append((groups[60], bool(region.covers(y[60:])[0])))
+        rows.append((groups + 2 * repetition, y))
+    hits = []
+    for start in range(0, len(rows), 100):
+        labels = np.stack([groups for groups, _ in rows[start : start + 100]])
+        y = torch.stack([y for _, y in rows[start : start + 100]])
+        n = len(y)
+        region = calibrate(
+            Absolute(), standard(60 * n), y[:, :60].flatten(), groups=labels[:, :60].flatten()
+        )(standard(n), level=0.8, groups=labels[:, 60])
+        hits += zip(labels[:, 60] % 2, region.covers(y[:, 60]).tolist(), strict=True)
     for g in (0, 1):
         covered = [hit for group, hit in hits if group == g]
         assert np.mean(covered) >= 0.8 - 3 * math.sqrt(0.16 / len(covered))
@@ -91,18 +100,34 @@ def tilted(rng: np.random.Generator, n: int) -> tuple[Tensor, Tensor]:
 
 
 def test_weights_cover_under_a_known_tilt_and_equal_weights_do_not() -> None:
+    """Over 2,000 repetitions; each is a group, so that one call calibrates a hundred of them."""
     rng = np.random.default_rng(2)
-    plain, weighted = [], []
+    drawn = []
     for _ in range(2000):
         x, y = tilted(rng, 100)
         new = torch.as_tensor(rng.normal(size=1)) + 1.0
         truth = torch.as_tensor(rng.normal(size=1)) * torch.exp(new / 2)
-        calibrator = calibrate(Absolute(), standard(100), y)
-        plain.append(bool(calibrator(standard(1), level=0.8).covers(truth)))
-        region = calibrator(standard(1), level=0.8, weights=(torch.exp(x), torch.exp(new)))
-        weighted.append(bool(region.covers(truth)))
+        drawn.append((x, y, new, truth))
+    x, y, new, truth = (torch.stack(values) for values in zip(*drawn, strict=True))
+    plain, weighted, upper = [], [], []
+    for some in torch.arange(2000).split(100):
+        n, groups = len(some), some.numpy()
+        calibrator = calibrate(
+            Absolute(), standard(100 * n), y[some].flatten(), groups=groups.repeat(100)
+        )
+        region = calibrator(standard(n), level=0.8, groups=groups)
+        plain += region.covers(truth[some, 0]).tolist()
+        pair = (torch.exp(x[some]).flatten(), torch.exp(new[some, 0]))
+        region = calibrator(standard(n), level=0.8, groups=groups, weights=pair)
+        weighted += region.covers(truth[some, 0]).tolist()
+        upper += region.upper.tolist()
     assert np.mean(weighted) >= 0.8 - 3 * math.sqrt(0.16 / 2000)
     assert np.mean(plain) < 0.8 - 3 * math.sqrt(0.16 / 2000)
+    for i in range(20):  # without groups
+        region = calibrate(Absolute(), standard(100), y[i])(
+            standard(1), level=0.8, weights=(torch.exp(x[i]), torch.exp(new[i]))
+        )
+        assert float(region.upper) == pytest.approx(upper[i], rel=1e-13)
     assert "if the weights are exact" in region.guarantee
     assert "n_eff" in region.guarantee
 

@@ -57,12 +57,12 @@ def candidates(score: Score, n: int, generator: torch.Generator) -> list[Tensor]
 def test_y_is_in_the_region_exactly_where_its_score_is_at_most_q(score: Score) -> None:
     generator = torch.Generator().manual_seed(0)
     prediction, _ = prediction_for(score, 50, generator)
+    points = candidates(score, 50, generator)
+    scores = [score.score(prediction, y, LEVEL).reshape(50, -1) for y in points]
     for q in (-0.3, 0.0, 0.2, 0.7, 1.5, math.inf):
         region = score.region(prediction, torch.tensor(q, dtype=torch.float64), LEVEL)
-        for y in candidates(score, 50, generator):
-            s = score.score(prediction, y, LEVEL)
-            inside = (s <= q).reshape(50, -1).all(1)
-            assert torch.equal(region.covers(y), inside)
+        for y, s in zip(points, scores, strict=True):
+            assert torch.equal(region.covers(y), (s <= q).all(1))
 
 
 @pytest.mark.parametrize("score", SCORES, ids=repr)

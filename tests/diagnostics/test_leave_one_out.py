@@ -72,7 +72,7 @@ def test_a_wrong_approximation_is_corrected(line: Dataset, refitted: np.ndarray)
     q = torch.distributions.MultivariateNormal(mode, covariance)
     e = torch.randn(20_000, len(mode), generator=torch.Generator().manual_seed(0), dtype=F64)
     z = mode + e @ torch.linalg.cholesky(covariance).mT
-    lp = torch.stack([target.value_and_grad(point)[0] for point in z])
+    lp = target.value_and_grad_batch(z)[0]
     draws = {name: v[None] for name, v in target.constrain(z).items()}
     wide = replace(laplace, draws=draws, stats={"lp": lp[None], "log_q": q.log_prob(z)[None]})
     found = ppgp.psis_loo(wide)
