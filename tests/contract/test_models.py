@@ -136,10 +136,9 @@ def test_a_joint_prediction_has_the_marginals_of_the_others(model: Model) -> Non
 @quiet
 @every_model
 def test_two_fits_with_one_seed_are_identical_and_do_not_change_the_recipe(model: Model) -> None:
-    data, before = data_for(model), repr(model)
-    one, two = (
-        ppgp.fit(model, data, inference.NUTS().quick(), seed=5, progress=False) for _ in range(2)
-    )
+    data, before = data_for(model, 10), repr(model)
+    how = inference.NUTS(draws=10, warmup=10, chains=2, max_depth=5)
+    one, two = (ppgp.fit(model, data, how, seed=5, progress=False) for _ in range(2))
     assert all(torch.equal(one.draws[k], two.draws[k]) for k in one.draws)
     assert repr(model) == before
 
@@ -153,7 +152,7 @@ def test_the_repr_builds_the_recipe_and_the_docstring_names_a_source(model: Mode
 
 @every_model
 def test_plain_pyro_scripts_work(model: Model) -> None:
-    data = data_for(model)
+    data = data_for(model, 10)
     with seeded(0), pyro.get_param_store().scope():
         loop = SVI(
             model.model,
