@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -217,7 +217,7 @@ def sbc(
     if workers < 1:
         raise SettingError("at least one worker", str(workers), "pass workers=2")
     source = _source(model, X, (n, d), seed, arguments)
-    with seeded(seed), pyro.get_param_store().scope():
+    with seeded(seed), _params_kept(source):
         source.check()
     header = {"sbc": fingerprint(source, how, seed)}
     log = files.JsonLines(checkpoint, header, "a checkpoint of this call")
@@ -298,10 +298,16 @@ def _begin_worker() -> None:
     torch.set_num_threads(1)
 
 
+def _params_kept(source: OfModel | OfProgram) -> AbstractContextManager[Any]:
+    """Context manager: Pyro's store stays as it is; a program's params have their values there."""
+    store = pyro.get_param_store()
+    return store.scope(store.get_state() if isinstance(source, OfProgram) else None)
+
+
 def _simulate(source: OfModel | OfProgram, how: Inference, seed: int, i: int) -> dict[str, int]:
     """Run the i-th simulation and return the rank of each scalar of its theta."""
     own = seed * 1_000_003 + i
-    with seeded(own), pyro.get_param_store().scope():
+    with seeded(own), _params_kept(source):
         values, ready, data = source.drawn()
     if getattr(ready, "standardised", False):  # the model of a posterior: X is on its scale here
         ready = replace(ready, standardised=False)

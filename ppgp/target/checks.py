@@ -11,8 +11,10 @@ from typing import Any, cast
 import numpy as np
 import pyro
 import torch
+from pyro.distributions.util import scale_and_mask
 from pyro.util import check_site_shape
 from torch import Tensor
+from torch.nn import Parameter
 
 from ..errors import DataError, NotApplicable, an
 from ..numerics.process_locks import silenced
@@ -38,19 +40,21 @@ def check_program(density: Density, run: Run) -> tuple[str | None, str | None]:
         in its density; None for either where there is nothing.
 
     Raises:
-        DataError: if data are no tensors or lie outside the support of their distribution, or the
-            program observes none of the data that it can be given.
+        DataError: if data are no tensors, have another shape than their distribution or lie
+            outside its support, or the program observes none of the data that it can be given.
         NotApplicable: for ``obs_mask``, and for a batch in no plate beside discrete sites.
     """
     check_sites(run)
+    check_shapes(run)
     check_observed(run, density.program.model)
+    check_networks(run, density)
     survey = density.survey
     if survey.nesting is not None:
-        check_plates(density.program)
+        check_plates(density.program, survey.params)
     z = survey.like.new_zeros(survey.dim)
     for name, s in survey.slices.items():
         z[s.start : s.stop] = s.transform.inv(run.sites[name]["value"].detach()).reshape(-1)
-    return validated(density.program), randomness(run, density, z)
+    return validated(density.program, survey.params), randomness(run, density, z)
 
 
 def check_flat(slices: Mapping[str, Slice], instead: str) -> None:
@@ -88,6 +92,68 @@ def check_sites(run: Run) -> None:
             raise NotApplicable("a likelihood without obs_mask", f"one at {base!r}", do)
 
 
+def check_shapes(run: Run) -> None:
+    """Refuse sites whose value and distribution meet in an outer product.
+
+    A column y [n, 1] beside a location [n] has n * n log densities, all of which would be summed.
+
+    Raises:
+        DataError: naming the site and its shapes.
+    """
+    for name, site in run.samples():
+        if is_deterministic(site) or not site["is_observed"]:
+            continue
+        law, value = site["fn"], torch.as_tensor(site["value"])
+        with torch.no_grad():
+            found = scale_and_mask(site_log_prob(site), site["scale"], site["mask"])
+        rows = value.shape[: value.ndim - len(law.event_shape)]
+        plates = {f.dim: f.size for f in site["cond_indep_stack"] if f.vectorized}
+        if plates:
+            expected = torch.Size(plates.get(dim, 1) for dim in range(min(plates), 0))
+            fits = found.shape == expected
+            where = f"shape {list(expected)} in {_named_plates(site)}"
+        else:
+            fits = found.numel() <= law.batch_shape.numel()
+            where = "the shape of obs or of its distribution"
+        if not fits and found.numel() > rows.numel():
+            got = (
+                f"shape {list(found.shape)} from obs of shape {list(value.shape)} and a "
+                f"distribution of batch shape {list(law.batch_shape)} (plates included)"
+            )
+            do = "give both the same rows: .squeeze(-1) takes a column away"
+            raise DataError(f"log densities at {name!r} of {where}", got, do)
+
+
+def check_networks(run: Run, density: Density) -> None:
+    """Raise NotApplicable if z has params of a network and the density depends on none of them."""
+    slices = density.slices
+    params = [(name, s) for name, s in run.sites.items() if s["type"] == "param" and name in slices]
+    names = [name for name, s in params if any(isinstance(a, Parameter) for a in s["args"])]
+    if not names:
+        return
+    values = {
+        name: s.transform.inv(density.survey.first[name]).detach().requires_grad_()
+        for name, s in slices.items()
+    }
+    with quietly(), seeded(0), Run(values, True, density.survey.params) as again:
+        density.program()
+        total = torch.as_tensor(again.log_prob())
+    gradients: tuple[Tensor | None, ...] = (None,)
+    if total.requires_grad:
+        gradients = torch.autograd.grad(total, [values[n] for n in names], allow_unused=True)
+    if all(gradient is None for gradient in gradients):
+        raise NotApplicable(
+            "a density that depends on the params of the network",
+            f"one that does not change with {names[0]!r}",
+            "call the network after pyro.module, inside the program, without detach and no_grad",
+        )
+
+
+def _named_plates(site: Mapping[str, Any]) -> str:
+    names = [repr(f.name) for f in site["cond_indep_stack"] if f.vectorized]
+    return f"plate{'s' * (len(names) > 1)} {', '.join(names)}"
+
+
 def check_observed(run: Run, program: Any) -> None:
     """Refuse a program that has an optional argument for data and observes nothing.
 
@@ -104,9 +170,9 @@ def check_observed(run: Run, program: Any) -> None:
         raise DataError("a program that observes data", got, do)
 
 
-def check_plates(program: Callable[[], Any]) -> None:
+def check_plates(program: Callable[[], Any], params: Mapping[str, Tensor]) -> None:
     """Raise NotApplicable if a batch is in no plate: sums over discrete sites would be wrong."""
-    with _validation(), seeded(0), Run({}) as run:
+    with _validation(), seeded(0), Run({}, params=params) as run:
         program()
         for _, site in run.samples():
             if is_deterministic(site):
@@ -123,8 +189,12 @@ def check_plates(program: Callable[[], Any]) -> None:
                 raise NotApplicable(expected, got, advice) from None
 
 
-def validated(program: Callable[[], Any]) -> str | None:
+def validated(program: Callable[[], Any], params: Mapping[str, Tensor]) -> str | None:
     """Run the program with Pyro's validation at draws of its prior.
+
+    Args:
+        program: a call runs it.
+        params: the values of params that are held.
 
     Returns:
         The message of validation if the program has no density at any draw; None if it passes.
@@ -136,13 +206,13 @@ def validated(program: Callable[[], Any]) -> str | None:
     message: str | None = None
     for seed in range(PLACES):
         try:
-            with _validation(), seeded(seed), Run({}) as run:
+            with _validation(), seeded(seed), Run({}, params=params) as run:
                 program()
                 _evaluate_observed(run)
             return None
         except ValueError as error:
             message = _sentence(error)
-        if _has_density(program, seed):
+        if _has_density(program, seed, params):
             expected = "values and parameters that Pyro's validation allows"
             do = "recode the data, or give the site a distribution and a prior that allow them"
             raise DataError(expected, message, do)
@@ -158,9 +228,9 @@ def _evaluate_observed(run: Run) -> None:
             raise ValueError(f"at site {name!r}: {error}") from None
 
 
-def _has_density(program: Callable[[], Any], seed: int) -> bool:
+def _has_density(program: Callable[[], Any], seed: int, params: Mapping[str, Tensor]) -> bool:
     """Return whether the density is finite without validation, or fails as a search would too."""
-    with quietly(), seeded(seed), torch.no_grad(), Run({}) as run:
+    with quietly(), seeded(seed), torch.no_grad(), Run({}, params=params) as run:
         try:
             program()
             return bool(torch.isfinite(torch.as_tensor(run.log_prob())))

@@ -95,11 +95,15 @@ class Run(Messenger):
         elif name in self.params:
             msg["value"], msg["done"] = self.params[name], True
         first = next(iter(msg["args"][1:]), None)
-        if msg["done"] and isinstance(first, Parameter):  # a network computes with its own
-            if self._network is None:
-                self._network = NetworkParams()
-                self._network.__enter__()
-            self._network.put(first, msg["value"])
+        if not isinstance(first, Parameter):
+            return
+        if not msg["done"]:  # a network computes with its own, whatever the store holds
+            msg["value"], msg["done"] = first, True
+            return
+        if self._network is None:
+            self._network = NetworkParams()
+            self._network.__enter__()
+        self._network.put(first, msg["value"])
 
     def _pyro_post_param(self, msg: Any) -> None:
         self.sites[msg["name"]] = dict(msg)
@@ -244,13 +248,16 @@ when_abandoned(_without_handlers)
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
+def quietly(stored: Any = None) -> Iterator[None]:
     """Run Pyro without validation, and leave no param in the global store.
 
     Validation asks for values that a trace or vmap does not have. One thread at a time is inside,
     as Pyro's handlers belong to the process.
+
+    Args:
+        stored: the ``get_state()`` of a store whose params have their values inside; None for none.
     """
-    with one_at_a_time(), pyro.validation_enabled(False), pyro.get_param_store().scope():
+    with one_at_a_time(), pyro.validation_enabled(False), pyro.get_param_store().scope(stored):
         yield
 
 

@@ -52,9 +52,14 @@ class Survey:
         return {name: s.of(z) for name, s in self.slices.items()}
 
 
-def run_from_prior(program: Conditioned) -> Run:
-    """Run the program once, every site drawn from its prior."""
-    with quietly(), seeded(0), Run({}) as run:
+def run_from_prior(program: Conditioned, stored: Any = None) -> Run:
+    """Run the program once, every site drawn from its prior.
+
+    Args:
+        program: the program and its data.
+        stored: a state of Pyro's store, whose params begin there.
+    """
+    with quietly(stored), seeded(0), Run({}) as run:
         program(program.survey_tables())
     return run
 

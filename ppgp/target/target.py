@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pyro
 import torch
 from torch import Tensor
 
@@ -82,8 +83,9 @@ class Target:
         )
         if not program.survey_tables():
             program.check_memory()
+        stored = None if of_the_library else pyro.get_param_store().get_state()
         with quietly(), seeded(0):
-            run = run_from_prior(program)
+            run = run_from_prior(program, stored)
             found = survey(program, run, optimise_params, empty)
             self._density = Density(program, found)
             if not of_the_library and found.dim:

@@ -12,8 +12,10 @@ from pyro.nn import PyroModule
 from torch import Tensor
 
 import ppgp
+from ppgp.errors import NotApplicable
 from ppgp.inference import MAP
 from ppgp.models import Program
+from ppgp.target import Target
 
 F64 = torch.float64
 X = torch.linspace(-1.0, 1.0, 20, dtype=F64)[:, None]
@@ -63,3 +65,29 @@ def test_map_fits_the_weights_and_predict_uses_them(
         Program(make()), {"X": X, "y": Y}, posterior.draws, posterior.how, params=posterior.params
     )
     torch.testing.assert_close(posterior.predict(X=X).mean, least_squares(), rtol=0, atol=1e-5)
+
+
+def test_a_sampler_holds_a_network_in_a_graph() -> None:
+    target = Target(Program(registered()), {"X": X, "y": Y})
+    weight, bias = target.params.values()
+    z = torch.tensor([0.3], dtype=F64)
+    value, _ = target.value_and_grad(z)
+    sd = z.exp()
+    prior = dist.HalfNormal(torch.tensor(2.0, dtype=F64)).log_prob(sd) + z
+    expected = dist.Normal(X[:, 0] * weight.squeeze() + bias, sd).log_prob(Y).sum() + prior
+    assert float(value) == pytest.approx(float(expected), rel=1e-12)
+    assert not target.eager
+
+
+def test_a_network_that_ran_before_its_params_is_refused() -> None:
+    net = torch.nn.Linear(1, 1).double()
+
+    def program(X: Tensor, y: Tensor) -> None:
+        mean = net(X)[:, 0]
+        pyro.module("net", net)
+        sd = pyro.sample("sd", dist.HalfNormal(torch.tensor(2.0, dtype=F64)))
+        with pyro.plate("rows", len(X)):
+            pyro.sample("y", dist.Normal(mean, sd), obs=y)
+
+    with pytest.raises(NotApplicable, match=r"after pyro\.module"):
+        ppgp.fit(program, {"X": X, "y": Y}, MAP(), progress=False)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import torch
 from pyro.infer import MCMC
 from pyro.infer import NUTS as PyroNUTS
+from pyro.poutine import substitute
 from torch import Tensor
 
 from ...errors import NotApplicable, UnknownName
@@ -128,6 +129,7 @@ def _pyro(
     diverging = torch.zeros(how.chains, how.draws, dtype=torch.bool)
     length = how.draws + how.warmup
     start = start_of_chain(target, init, seed)
+    program: Any = substitute(target.model.model, data=target.params)  # Pyro would begin them anew
     with (
         quietly(),
         bar(f"NUTS (pyro), {how.chains} chains", how.chains * length, progress) as update,
@@ -137,7 +139,7 @@ def _pyro(
                 z = start(seed + chain)
                 initial = {name: s.of(z) for name, s in target.slices.items()}
                 kernel = PyroNUTS(
-                    target.model.model,
+                    program,
                     target_accept_prob=how.target_accept,
                     max_tree_depth=how.max_depth,
                     full_mass=how.metric == "dense",
