@@ -94,7 +94,7 @@ class SGLD(Chains):
         et al. (2019).
         """
         gradient = apply_transpose(state["root"], torch.nan_to_num(state["gradient"], nan=0.0))
-        rows = getattr(target.data, "n", 1)
+        rows = target.data.n or 1
         most = FAR * (target.dim * rows / min(self.batch_size or rows, rows)) ** 0.5
         length = gradient.norm(dim=-1, keepdim=True)
         return gradient * (most / length.clamp_min(most)), (length > most)[:, 0]
