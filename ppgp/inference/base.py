@@ -206,11 +206,14 @@ def divergences(diverging: Tensor) -> list[str]:
 def at_the_mode(target: Target, z: Tensor) -> dict[str, Any]:
     """Return the stats at z [p] that BIC and AIC are made of."""
     log_likelihood, observations = target.log_likelihood(z)
-    return {
+    stats = {
         "log_likelihood": log_likelihood,
         "observations": observations,
         "parameters": target.parameters,
     }
+    if not target.data.is_table and (factors := target.factors(z)):
+        stats["factors"] = ", ".join(factors)
+    return stats
 
 
 def finish(

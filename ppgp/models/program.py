@@ -16,6 +16,7 @@ from ..errors import DataError, NotApplicable
 from ..numerics.threads import ELEMENT
 from ..priors import Param, Site
 from ..target.handlers import Run, numbers_seen, over_draws, quietly, site_log_prob
+from ..target.observed_entries import check_unweighted, entries_of_data
 from .base import Model
 from .program_predictions import inferred_discrete, predictive_distributions
 
@@ -72,13 +73,18 @@ class Program(Model):
             data: the arguments of the fit.
 
         Returns:
-            {observed site: log density, [draw, ...]}, without the entries that a mask leaves out.
+            {observed site: log density, [draw, ...]}, without the entries that a mask leaves out
+            or that the program computes from latent sites.
 
         Raises:
             NotApplicable: if the program has latent sites that are not in theta (discrete ones
-                that were summed out), if it takes rows at random, or if its masks depend on latent
-                sites.
+                that were summed out), if it takes rows at random, if rows are weighted by a scale,
+                or if its masks depend on latent sites.
         """
+        latents = self._latents(theta)
+        first = {name: value[0] for name, value in latents.items()}
+        with quietly():
+            data_entries = entries_of_data(lambda: self.function(**data), first)
 
         def one(values: dict[str, Tensor]) -> dict[str, Tensor]:
             with Run(values) as run:
@@ -99,13 +105,14 @@ class Program(Model):
                 )
             log_densities = {}
             for name, s in run.observed().items():
-                seen = numbers_seen(s) > 0
+                check_unweighted(name, s)
+                seen = (numbers_seen(s) > 0) & data_entries[name]
                 log_densities[name] = site_log_prob(s).expand(seen.shape).reshape(-1)
                 log_densities[name + SEEN] = seen.reshape(-1)
             return log_densities
 
         with quietly():
-            per_draw = over_draws(one, self._latents(theta))
+            per_draw = over_draws(one, latents)
         return _without_masked(per_draw)
 
     def predict(  # type: ignore[override] # its own arguments

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
 
-from ..errors import NotKnown
+from ..errors import DataWarning, NotKnown
 from .fitted import Fitted
 
 
@@ -48,5 +49,11 @@ def _at_the_mode(fit: Fitted, criterion: str) -> tuple[float, int, int]:
             "none, as in a program of pyro.factor alone",
             "write the likelihood of the data as pyro.sample(..., obs=)",
         )
+    if "factors" in stats:
+        said = (
+            f"the {criterion} leaves out pyro.factor ({stats['factors']}), which may hold data; "
+            "write data as pyro.sample(..., obs=)"
+        )
+        warnings.warn(said, DataWarning, stacklevel=4)
     log_likelihood = float(stats["log_likelihood"]) - fit.scaler.log_scale(fit.data)
     return log_likelihood, int(stats["parameters"]), int(stats["observations"])

@@ -14,7 +14,16 @@ from .capabilities import LikelihoodDerivatives, supports
 from .conditioned import Conditioned, Tables
 from .enumeration import summed_out
 from .graph import ValueAndGradient, jacobian_of
-from .handlers import Run, is_deterministic, numbers_seen, over_draws, quietly, site_log_prob
+from .handlers import (
+    Run,
+    is_deterministic,
+    is_factor,
+    numbers_seen,
+    over_draws,
+    quietly,
+    site_log_prob,
+)
+from .observed_entries import entries_of_data
 from .survey import Survey
 
 
@@ -99,17 +108,42 @@ class Density:
         return value + prior.detach(), gradient + slope.detach(), H + jacobian_of(slope, z)
 
     def log_likelihood(self, z: Tensor) -> tuple[float, int]:
-        """Return log p(y given theta) at z, and how many numbers are observed and not masked."""
+        """Return log p(y given theta) at z, and how many numbers are observed and not masked.
+
+        A row of scale w counts as w rows, in both.
+        """
         z = z.to(self.like)
         with torch.no_grad(), quietly(), self._run(z) as run:
             self.program()
         observed = run.observed()
-        count = sum(int(numbers_seen(s).sum()) for s in observed.values())
+        data = self._entries_of_data(run)
+        counts = {name: numbers_seen(s) * data.get(name, 1) for name, s in observed.items()}
+        count = sum(_weighted(counts[name], s["scale"]) for name, s in observed.items())
         if self.survey.nesting is not None:
             joint, prior = (float(self(z, (), False, likelihood)) for likelihood in (True, False))
             return joint - prior, count
-        each = (scale_and_mask(site_log_prob(s), s["scale"], s["mask"]) for s in observed.values())
-        return sum(float(one.sum()) for one in each), count
+        total = 0.0
+        for name, s in observed.items():
+            each = scale_and_mask(site_log_prob(s), s["scale"], s["mask"])
+            if name in data:
+                each = torch.where(data[name], each, torch.zeros_like(each))
+            total += float(each.sum())
+        return total, count
+
+    def _entries_of_data(self, run: Run) -> dict[str, Tensor]:
+        """Return which entries are data, for sites of a user's program where not all are."""
+        if self.program.data.is_table:
+            return {}
+        values = {name: run.sites[name]["value"] for name in self.slices}
+        with quietly():
+            entries = entries_of_data(self.program, {**self.survey.params, **values})
+        return {name: here for name, here in entries.items() if not bool(here.all())}
+
+    def factors(self, z: Tensor) -> list[str]:
+        """Return the names of ``pyro.factor`` sites, which are not in ``log_likelihood``."""
+        with torch.no_grad(), quietly(), self._run(z.to(self.like)) as run:
+            self.program()
+        return [name for name, s in run.samples() if is_factor(s)]
 
     def constrain(self, z: Tensor) -> dict[str, Tensor]:
         """Return ``{site: [..., *event]}`` from z [..., p], deterministic sites included."""
@@ -138,3 +172,10 @@ class Density:
             yield
         finally:
             self.noise_seed = before
+
+
+def _weighted(counts: Tensor, scale: float | Tensor) -> int:
+    """Return the sum of the counts; a row of scale w counts w times."""
+    if isinstance(scale, int | float) and scale == 1:
+        return int(counts.sum())
+    return round(float((counts * torch.as_tensor(scale)).sum()))

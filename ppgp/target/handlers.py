@@ -210,7 +210,7 @@ def is_deterministic(s: Mapping[str, Any]) -> bool:
 def numbers_seen(s: Mapping[str, Any]) -> Tensor:
     """Return how many numbers of an observed site count, in the shape of its log density.
 
-    Masked numbers do not count.
+    Masked numbers and NaN (of ``NanMaskedNormal``) do not count.
     """
     law, value, mask = s["fn"], s["value"], s["mask"]
     counts = _unmasked(law)
@@ -218,7 +218,13 @@ def numbers_seen(s: Mapping[str, Any]) -> Tensor:
         counts = counts * torch.as_tensor(mask).to(counts)
     # outside of plates a value may have more rows than its distribution
     rows = value.shape[: value.ndim - len(law.event_shape)]
-    return counts.expand(torch.broadcast_shapes(counts.shape, rows))
+    counts = counts.expand(torch.broadcast_shapes(counts.shape, rows))
+    if not value.is_floating_point():
+        return counts
+    missing = value.isnan()
+    if len(rows) < missing.ndim:
+        missing = missing.flatten(len(rows)).sum(-1)
+    return (counts - missing.to(counts.dtype)).clamp_min(0)
 
 
 def _unmasked(law: Any) -> Tensor:

@@ -175,6 +175,10 @@ class Target:
         """Return log p(y given theta) at z, and how many numbers are observed and not masked."""
         return self._density.log_likelihood(z)
 
+    def factors(self, z: Tensor) -> list[str]:
+        """Return the names of a program's ``pyro.factor`` sites, not in ``log_likelihood``."""
+        return self._density.factors(z)
+
     @property
     def enumerates(self) -> bool:
         """Whether discrete latent sites of the program are summed out."""
