@@ -20,6 +20,7 @@ from .cholesky import LOG_2PI
 from .counts import FORMS, closed_cdf
 from .tails import has_tails, log_tails
 
+CONSTANTS = ("total_count", "coords")  # arguments of families that are no tensors of parameters
 MOST_COUNTS = 1_000_000  # the largest count up to which a mass function is summed
 
 
@@ -203,14 +204,22 @@ def marginals(d: Distribution) -> Distribution:
     """Return a joint distribution over rows as a batch of one-row distributions.
 
     Raises:
-        NotApplicable: For a joint distribution that is neither independent nor Gaussian.
+        NotApplicable: For a joint distribution that is neither independent nor Gaussian nor
+            Student-t.
     """
     if isinstance(d, Independent):
         return d.base_dist
-    if isinstance(d.mean, Tensor) and hasattr(d, "covariance_matrix"):
+    if isinstance(
+        d, torch.distributions.MultivariateNormal | torch.distributions.LowRankMultivariateNormal
+    ):
         return dist.Normal(d.mean, d.variance.sqrt())
+    if isinstance(d, dist.MultivariateStudentT):
+        scale = d.scale_tril.square().sum(-1).sqrt()
+        return dist.StudentT(d.df[..., None].expand(scale.shape), d.loc, scale)
     raise NotApplicable(
-        "independent rows or a joint Gaussian", type(d).__name__, "predict without joint=True"
+        "independent rows, or a joint Gaussian or Student-t distribution",
+        type(d).__name__,
+        "predict without joint=True, or give the site one of these",
     )
 
 
@@ -256,11 +265,22 @@ def _own_parameters(d: Distribution) -> dict[str, Tensor]:
 
 
 def rebuilt(d: Distribution, new: dict[str, Tensor]) -> Distribution:
-    """Return a distribution of the same family with other parameters."""
-    count = getattr(d, "total_count", None)
-    constants = {} if count is None or "total_count" in new else {"total_count": count}
+    """Return a distribution of the same family with other parameters.
+
+    Raises:
+        NotApplicable: For a family with further arguments than these parameters.
+    """
+    known = {name: getattr(d, name, None) for name in CONSTANTS if name not in new}
+    constants = {name: value for name, value in known.items() if value is not None}
     kind: Any = type(d)
-    return kind(**new, **constants, validate_args=False)
+    try:
+        return kind(**new, **constants, validate_args=False)
+    except TypeError:
+        raise NotApplicable(
+            "a distribution that its tensor parameters determine",
+            kind.__name__,
+            "use a plain Pyro distribution for y",
+        ) from None
 
 
 def take(d: Distribution, index: Any) -> Distribution:
