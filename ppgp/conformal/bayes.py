@@ -18,6 +18,7 @@ from ..posterior.new_rows import model_inputs
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
+from .fixed_beforehand import guarantee_of_prepared
 from .full_conformal_sets import SCALED, training_data
 from .split import smallest_n
 
@@ -106,7 +107,9 @@ def _uncorrectable(posterior: Posterior) -> str:
     return f"those of {method}, whose density is not known,"
 
 
-def conformal_bayes(posterior: Posterior, X: Any, level: float = 0.9) -> Region:
+def conformal_bayes(
+    posterior: Posterior, X: Any, level: float = 0.9, fixed_beforehand: bool = False
+) -> Region:
     """Return the sets {y: conformal p-value > 1 - level} of a Bayesian model, from one fit.
 
     Each candidate y reweights the draws by its likelihood, as if (x, y) had been among the data;
@@ -123,6 +126,9 @@ def conformal_bayes(posterior: Posterior, X: Any, level: float = 0.9) -> Region:
             draws.
         X: new rows [m, d], in the units of the data.
         level: the coverage wanted, in (0, 1).
+        fixed_beforehand: your declaration that the numbers, inducing inputs and torch modules in
+            the recipe do not depend on these rows; the sets are heuristic without it, as in
+            ``full_conformal``.
 
     Returns:
         The Region of the m rows. Its sentence reports the smallest effective number of draws and
@@ -154,7 +160,7 @@ def conformal_bayes(posterior: Posterior, X: Any, level: float = 0.9) -> Region:
     else:
         region, ends = _search(add, prediction, alpha, level)
         region = _rescaled(region, posterior.scaler)
-    sentence, unreliable = _guarantee(posterior, add, ends, level)
+    sentence, unreliable = _guarantee(posterior, add, ends, level, fixed_beforehand)
     if unreliable:
         advice = "take more draws, or use calibrate"
         warnings.warn(f"conformal_bayes: {sentence}; {advice}", ConvergenceWarning, stacklevel=2)
@@ -165,7 +171,7 @@ def conformal_bayes(posterior: Posterior, X: Any, level: float = 0.9) -> Region:
 
 
 def _guarantee(
-    posterior: Posterior, add: _AddOneIn, ends: SetEnds, level: float
+    posterior: Posterior, add: _AddOneIn, ends: SetEnds, level: float, fixed_beforehand: bool
 ) -> tuple[str, bool]:
     """Return the sentence that holds, and whether k-hat says that the weights are unreliable."""
     which, y, ess = ends
@@ -182,9 +188,11 @@ def _guarantee(
     limit = min(1 - 1 / math.log10(draws), 0.7)
     if k > limit:
         return f"heuristic: weights unreliable, k-hat {k:.2f} above {limit:.2f}", True
-    if posterior.scaler.is_identity:
-        return f"coverage >= {level} as draws -> infinity ({figures})", False
-    return f"{SCALED} ({figures})", False
+    if not posterior.scaler.is_identity:
+        return f"{SCALED} ({figures})", False
+    data = training_data(posterior)
+    sentence = guarantee_of_prepared(posterior.model, data, fixed_beforehand)
+    return f"{sentence or f'coverage >= {level} as draws -> infinity'} ({figures})", False
 
 
 def _rescaled(region: Region, scaler: Scaler) -> Region:

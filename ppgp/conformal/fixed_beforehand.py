@@ -11,9 +11,10 @@ import numpy as np
 
 from ..data.dataset import Dataset
 from ..errors import an
-from ..inference.other_training_tables import found_on
+from ..inference.other_training_tables import depends_on_rows, found_on
 from ..kernels.networks import modules_in
 from ..models import Model
+from ..models.base import as_given
 from ..numerics.same_rows import same_rows
 from ..posterior.provenance import common_columns, numbers
 from ..priors import Param
@@ -25,6 +26,10 @@ UNDECLARED = (
 FOUND = (
     "heuristic: no finite-sample guarantee, "
     "as something in the recipe was estimated from {count} of the {n} ranked rows"
+)
+PREPARED = (
+    "heuristic: no finite-sample guarantee, as priors, the mean or inducing inputs were "
+    "chosen from the ranked rows; fix them too"
 )
 NAMED = 3  # fixed values that a sentence names
 
@@ -61,6 +66,26 @@ def guarantee_if_estimated_from(recipe: Model, data: Dataset) -> str | None:
     if not count:
         return None
     return FOUND.format(count=count, n=data.n)
+
+
+def guarantee_of_prepared(model: Model, data: Dataset, fixed_beforehand: bool) -> str | None:
+    """Return the "heuristic: ..." guarantee if settings of a fitted model may depend on its rows.
+
+    Else the result is None.
+
+    Args:
+        model: the model of a posterior, prepared for its rows.
+        data: these rows, in the units of the user.
+        fixed_beforehand: whether the caller declares that the fixed values do not depend on them.
+    """
+    recipe = as_given(model)
+    sentence = guarantee_if_estimated_from(recipe, data)
+    given = fixed_values(recipe, data.d)
+    if sentence is None and given and not fixed_beforehand:
+        sentence = undeclared(given)
+    if sentence is None and depends_on_rows(model):
+        sentence = PREPARED
+    return sentence
 
 
 def searches(recipe: Model, d: int) -> bool:

@@ -36,7 +36,8 @@ def also_seen(model: Any, data: Any, init: Any) -> tuple[TrainingData, ...]:
 def _all(model: Any, init: Any) -> Iterator[TrainingData]:
     """Yield all tables that a fit depends on, some of them more than once."""
     yield from found_on(as_given(model) if isinstance(model, Model) else model)
-    if isinstance(model, Model) and model.made_for is not None and _depends_on_rows(model):
+    if isinstance(model, Model) and depends_on_rows(model):
+        assert model.made_for is not None
         rows, scaler = model.made_for
         yield scaler.back(rows)
     if isinstance(init, Posterior):
@@ -44,8 +45,10 @@ def _all(model: Any, init: Any) -> Iterator[TrainingData]:
         yield init.scaler.back(init.data)
 
 
-def _depends_on_rows(model: Model) -> bool:
+def depends_on_rows(model: Model) -> bool:
     """Whether a prior, a mean or inducing inputs come from the rows that it was prepared for."""
+    if model.made_for is None:
+        return False
     given = as_given(model)
     names = {f.name for f in fields(cast(Any, model))} - {"noise_sd", "standardised"}
     return not all(same_value(getattr(model, name), getattr(given, name)) for name in names)
