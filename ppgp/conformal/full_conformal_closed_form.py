@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..numerics.cholesky import add_diagonal, cholesky, cholesky_and_jitter
 from ..posterior.region import exact_level
+from .scores.base import ULPS
 
 BUDGET = 8_000_000  # numbers in the largest temporary
 KNOWN = 1e-9  # share of the prior variance below which a posterior variance may be rounding alone
@@ -32,6 +33,8 @@ class LeaveOneOutParts:
         b: [n, m], the weights of y in the prediction at each new row.
         mean: [m], the predictive mean of y at the new rows.
         variance: [m], the predictive variance of y there, noise included.
+        slack: [m], the rounding error of leave-one-out predictions there, where values of y
+            repeat; None: 0.
     """
 
     a: Tensor
@@ -39,6 +42,7 @@ class LeaveOneOutParts:
     b: Tensor
     mean: Tensor
     variance: Tensor
+    slack: Tensor | None = None
 
     @property
     def studentised(self) -> Tensor:
@@ -91,10 +95,12 @@ def leave_one_out_parts(
     jittered, bias = add_diagonal(C, jitter[None]), variance.new_zeros(variance.shape)
     b = torch.cholesky_solve(K, L)
     Q = torch.cholesky_inverse(L)
+    condition = _norm(jittered) * _norm(Q)
     if drift is not None:
         F, new = drift
         W = torch.cholesky_solve(F, L)
         G, precision = cholesky_and_jitter(F.mT @ W, "Gram matrix of the drift")
+        condition = condition * _norm(G) * _norm(torch.linalg.inv(G))
         Q = Q - W @ torch.cholesky_solve(W.mT, G)
         b = b + W @ torch.cholesky_solve(new.mT - F.mT @ b, G)
         if float(precision):  # as if the coefficients had a prior of this precision
@@ -103,7 +109,33 @@ def leave_one_out_parts(
         mean = torch.zeros_like(variance)
     left = variance + jitter - 2 * (b * K).sum(0) + (b * (jittered @ b)).sum(0) + bias
     b, left = _exact_where_known(C, K, variance, b, left, 2 * jitter)
-    return LeaveOneOutParts(Q @ residual, Q.diagonal(), b, mean + b.mT @ residual, left)
+    slack = _slack(condition, residual, b, mean)
+    return LeaveOneOutParts(Q @ residual, Q.diagonal(), b, mean + b.mT @ residual, left, slack)
+
+
+def _norm(matrix: Tensor) -> Tensor:
+    return torch.linalg.matrix_norm(matrix, 1)
+
+
+def _slack(condition: Tensor, residual: Tensor, b: Tensor, mean: Tensor) -> Tensor:
+    """Return the error that rounding may leave in leave-one-out predictions, [m].
+
+    It is the first-order bound of a linear solve. Where values of y repeat, an end of a set is the
+    y of many rows, and would lose them all if it were a rounding error too far inward. Elsewhere
+    the error has no effect on coverage, and the result is 0.
+
+    Args:
+        condition: the condition number of the covariance of the rows.
+        residual: [n], y minus the known mean.
+        b: [n, m], the weights of y.
+        mean: [m], the known mean.
+    """
+    eps = torch.finfo(residual.dtype).eps
+    ordered = residual.sort().values
+    if not bool((ordered.diff() <= ULPS * eps * ordered[1:].abs()).any()):
+        return torch.zeros_like(mean)
+    size = residual.abs()
+    return eps * condition * (mean.abs() + b.abs().mT @ size + size.max())
 
 
 def _exact_where_known(
@@ -163,7 +195,9 @@ def leave_one_out_parts_low_rank(
     d = 1 / noise - half.square().sum(0)
     b = weighted @ (posterior @ new.mT)
     variance = ((new @ posterior) * new).sum(-1) + new_noise
-    return LeaveOneOutParts(a, d, b, b.mT @ residual, variance)
+    trace = ((features @ prior) * features).sum() + noise.sum()
+    slack = _slack(trace / noise.min(), residual, b, torch.zeros_like(variance))
+    return LeaveOneOutParts(a, d, b, b.mT @ residual, variance, slack)
 
 
 def _chunks(m: int, n: int) -> list[slice]:
@@ -201,6 +235,8 @@ def full_interval(
         reach = u.abs() * sd
         lower[columns] = (mean - reach).kthvalue(need, 0).values
         upper[columns] = (mean + reach).kthvalue(n + 1 - need, 0).values
+    if parts.slack is not None:
+        lower, upper = lower - parts.slack, upper + parts.slack
     return lower, upper
 
 

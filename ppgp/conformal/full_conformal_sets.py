@@ -31,7 +31,7 @@ from ..target.capabilities import JointGaussian, require
 from . import PredictiveSystem, full_interval, full_system, leave_one_out_parts
 from .fixed_beforehand import fixed_values, guarantee_if_estimated_from, searches, undeclared
 from .full_conformal_closed_form import LeaveOneOutParts
-from .scores.base import widened
+from .scores.base import ULPS, widened
 from .split import smallest_n
 
 __all__ = ["full_conformal", "full_system_of"]
@@ -289,4 +289,8 @@ def full_system_of(
     sentence = ranking.sentence
     if ranking.exact:
         sentence = "calibrated CDF (exchangeable rows)"
-    return PredictiveSystem(sentence, values=values)
+    slack = ranking.parts.slack
+    if slack is not None and bool((slack > 0).any()):
+        rounding = ULPS * torch.finfo(values.dtype).eps * values.abs().amax(-1)
+        slack = rounding + slack * ranking.scaler.location_and_scale[1]
+    return PredictiveSystem(sentence, values=values, slack=slack)

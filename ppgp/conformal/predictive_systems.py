@@ -14,7 +14,7 @@ from ..errors import DataError, SettingError, listed
 from ..posterior.origin import Origin
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
-from .scores.base import made_otherwise, widened
+from .scores.base import ULPS, made_otherwise, widened
 
 BUDGET = 8_000_000  # numbers in the largest temporary
 
@@ -34,6 +34,8 @@ class PredictiveSystem:
         centre: [m], the centre of each new row; None in the full form.
         scale: [m], the unit of the residuals in each new row; None in the full form.
         values: [m, n], sorted in each row; None in the split form.
+        slack: [m], the rounding error of the steps, where y has repeated values: steps this near
+            to y count as equal to it. None: 0.
     """
 
     guarantee: str
@@ -41,6 +43,7 @@ class PredictiveSystem:
     centre: Tensor | None = None
     scale: Tensor | None = None
     values: Tensor | None = None
+    slack: Tensor | None = None
 
     @property
     def _split(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -76,21 +79,28 @@ class PredictiveSystem:
         residuals, centre, scale = self._split
         return centre[:, None] + scale[:, None] * residuals
 
+    @property
+    def _margin(self) -> Tensor | float:
+        return 0.0 if self.slack is None else self.slack
+
     def _counts(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return how many steps lie below y, and at or below it, for y [..., m]."""
+        low, high = y - self._margin, y + self._margin
         if self.values is not None:
             steps = self.values.contiguous()
-            points = y.movedim(-1, 0).reshape(len(self), -1).contiguous()
             shape = (len(self), *y.shape[:-1])
-            below = torch.searchsorted(steps, points, right=False).reshape(shape)
-            upto = torch.searchsorted(steps, points, right=True).reshape(shape)
+            low, high = (
+                end.movedim(-1, 0).reshape(len(self), -1).contiguous() for end in (low, high)
+            )
+            below = torch.searchsorted(steps, low, right=False).reshape(shape)
+            upto = torch.searchsorted(steps, high, right=True).reshape(shape)
             return below.movedim(0, -1), upto.movedim(0, -1)
         residuals, centre, scale = self._split
-        z = ((y - centre) / scale).contiguous()
-        below = torch.searchsorted(residuals, z, right=False)
-        upto = torch.searchsorted(residuals, z, right=True)
+        low, high = (((end - centre) / scale).contiguous() for end in (low, high))
+        below = torch.searchsorted(residuals, low, right=False)
+        upto = torch.searchsorted(residuals, high, right=True)
         # y at the centre of a predictive distribution without spread, where every step lies
-        at_all = torch.isnan(z)
+        at_all = torch.isnan(low) | torch.isnan(high)
         below = torch.where(at_all, torch.zeros_like(below), below)
         return below, torch.where(at_all, torch.full_like(upto, self.n), upto)
 
@@ -136,7 +146,7 @@ class PredictiveSystem:
             fraction = exact_level(p)
         except SettingError:
             raise SettingError("a probability in (0, 1)", repr(p), "for example 0.05") from None
-        return self._step(math.ceil((self.n + 1) * fraction))
+        return self._step(math.ceil((self.n + 1) * fraction)) + self._margin
 
     def interval(self, level: float = 0.9) -> Region:
         """Return the central intervals.
@@ -151,7 +161,8 @@ class PredictiveSystem:
             sentence = f"marginal coverage >= {level} (exchangeable rows)"
             if low < 1:
                 sentence += f": infinite, as {self.n} rows are too few for this level"
-        region = widened(self._step(low), self._step(high), level)
+        lower, upper = self._step(low) - self._margin, self._step(high) + self._margin
+        region = widened(lower, upper, level)
         return replace(region, guarantee=sentence, n_calibration=self.n)
 
     def crps(self, y: Any) -> Tensor:
@@ -239,4 +250,8 @@ class SplitSystem:
         if self.in_training:
             sentence = "heuristic: calibration rows were also used in the fit"
         centre, spread = new_prediction.centre, new_prediction.spread
-        return PredictiveSystem(sentence, self.residuals, centre, spread)
+        slack, eps = None, torch.finfo(spread.dtype).eps
+        apart = self.residuals.diff() > ULPS * eps * self.residuals[1:].abs()
+        if not bool(apart.all()):
+            slack = ULPS * eps * (centre.abs() + spread * self.residuals.abs().max())
+        return PredictiveSystem(sentence, self.residuals, centre, spread, slack=slack)
