@@ -18,9 +18,10 @@ from ..priors import Param, Site
 from ..target.handlers import Run, numbers_seen, over_draws, quietly, site_log_prob
 from ..target.observed_entries import check_unweighted, entries_of_data
 from .base import Model
-from .program_predictions import inferred_discrete, predictive_distributions
+from .program_predictions import Same, inferred_discrete, predictive_distributions
 
 Theta = Mapping[str, Tensor]
+SCALAR = (bool, int, float, str)
 SEEN = "\0seen"  # suffix of the entry that marks which numbers of a site a mask keeps
 
 
@@ -120,8 +121,10 @@ class Program(Model):
     ) -> dict[str, Distribution]:
         """Return the predictive distribution of every site that was not drawn.
 
-        Discrete sites that were summed out are drawn given the data of the fit. If a run draws
-        random numbers, there are at least ``program_predictions.RUNS`` runs.
+        Discrete sites that were summed out are drawn given the data of the fit. Latent sites of
+        single rows, in just the plates of y, are those of the fit if the arrays among the arguments
+        are, and are drawn from their prior otherwise, as those of new rows. If a run draws random
+        numbers, there are at least ``program_predictions.RUNS`` runs.
 
         Args:
             theta: {site: [draw, *event]}.
@@ -133,8 +136,8 @@ class Program(Model):
             {site: a distribution of batch [draw, n]}.
 
         Raises:
-            NotApplicable: for an argument that the program does not have, or if every site was
-                drawn.
+            NotApplicable: for an argument that the program does not have, if every site was drawn,
+                or if new rows with latent sites of their own have observed ones.
         """
         defaults = self.arguments(data)
         unknown = set(arguments) - set(defaults)
@@ -146,14 +149,17 @@ class Program(Model):
             )
         full = {**defaults, **arguments}
         before = {**defaults, **data}
-        same_rows = all(
-            value is None or same_value(value, before[name]) for name, value in full.items()
-        )
+        others = [
+            value
+            for name, value in full.items()
+            if value is not None and not same_value(value, before[name])
+        ]
+        same = Same(arguments=not others, arrays=all(isinstance(v, SCALAR) for v in others))
         with quietly(), torch.no_grad():
             predictive = predictive_distributions(
                 lambda: self.function(**full),
                 lambda: self.function(**data),
-                same_rows,
+                same,
                 self._latents(theta),
                 seed,
             )

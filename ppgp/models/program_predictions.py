@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,16 +32,36 @@ Values = dict[str, Tensor]
 Call = Callable[[], Any]
 
 
+@dataclass(frozen=True)
+class Same:
+    """What the arguments of a prediction have in common with those of the fit.
+
+    Attributes:
+        arguments: whether all that are given are the same.
+        arrays: whether those are the same that are arrays, and so may have an entry per row.
+    """
+
+    arguments: bool
+    arrays: bool
+
+
 class Replay(Run):
-    """A ``Run`` at given values, which must have the shapes of the program's sites."""
+    """A ``Run`` at given values, which must have the shapes of the program's sites.
+
+    Sites in ``own`` belong to the rows of the fit: here they are drawn, as those of new rows.
+    """
+
+    def __init__(self, values: Values, own: frozenset[str] = frozenset()) -> None:
+        super().__init__({name: v for name, v in values.items() if name not in own})
+        self.shapes = {name: tuple(value.shape) for name, value in values.items()}
 
     def _pyro_sample(self, msg: Any) -> None:
         super()._pyro_sample(msg)
         name = msg["name"]
-        if msg["is_observed"] or name not in self.values or not hasattr(msg["fn"], "event_shape"):
+        if msg["is_observed"] or name not in self.shapes or not hasattr(msg["fn"], "event_shape"):
             return
         here = tuple(msg["fn"].batch_shape + msg["fn"].event_shape)
-        there = tuple(self.values[name].shape)
+        there = self.shapes[name]
         if here != there:
             raise DataError(
                 f"{name!r} of shape {list(there)}, as in the fit",
@@ -51,15 +72,14 @@ class Replay(Run):
 
 
 def predictive_distributions(
-    program: Call, fitted: Call, same_rows: bool, draws: Values, seed: int
+    program: Call, fitted: Call, same: Same, draws: Values, seed: int
 ) -> dict[str, Distribution]:
     """Return the predictive distribution of every site that was not drawn.
 
     Args:
         program: runs the program with the arguments of the prediction.
         fitted: runs it with the arguments of the fit.
-        same_rows: whether both have the same rows, so that the discrete sites of rows are those of
-            the fit.
+        same: what both have in common: with the same rows, the sites of rows are those of the fit.
         draws: {site: [draw, *event]}.
         seed: seed of the random numbers.
 
@@ -69,12 +89,18 @@ def predictive_distributions(
     first = {name: value[0] for name, value in draws.items()}
     with seeded(seed), Run(first) as run:
         fitted()
-    inferred = _inferred_sites(run, set(draws), same_rows)
+    of_rows = _sites_of_rows(run)
+    left_out = set() if same.arguments else of_rows - set(draws)
+    own = frozenset() if same.arrays else frozenset(of_rows & set(draws))
+    inferred = _inferred_sites(run, set(draws), left_out)
+    if left_out or own:
+        with seeded(seed):
+            _check_nothing_known(program, first, own, left_out | own)
     repeats = max(1, math.ceil(RUNS / len(next(iter(draws.values())))))
     kinds: dict[str, Distribution] = {}
 
     def one(values: Values) -> Values:
-        return _parameters(program, values, set(inferred), kinds)
+        return _parameters(program, values, set(inferred), own, kinds)
 
     with seeded(seed):
         if inferred:
@@ -96,7 +122,7 @@ def inferred_discrete(fitted: Call, draws: Values) -> Values:
     """
     with Run({name: value[0] for name, value in draws.items()}) as run:
         fitted()
-    wanted = _inferred_sites(run, set(draws), same_rows=True)
+    wanted = _inferred_sites(run, set(draws), set())
     if not wanted:
         return {}
     return over_draws(lambda values: _infer_discrete(fitted, run, values, wanted), draws)
@@ -113,23 +139,45 @@ def _thinned(draws: Values, most: int) -> Values:
     return {name: value[index] for name, value in draws.items()}
 
 
-def _inferred_sites(run: Run, drawn: set[str], same_rows: bool) -> list[str]:
+def _inferred_sites(run: Run, drawn: set[str], of_rows: set[str]) -> list[str]:
     """Return the discrete sites that were summed out and are inferred given the data.
 
-    Sites of rows are left out if the prediction has other rows.
+    Those of rows that the prediction does not have are left out.
     """
-    plates_of_data = [_plates(s) for _, s in run.samples() if is_data(s)]
-    inferred = []
-    for name, s in run.latents().items():
-        if name in drawn or not is_discrete(s):
-            continue
-        if same_rows or not _plates(s) or _plates(s) not in plates_of_data:
-            inferred.append(name)
-    return inferred
+    left_out = drawn | of_rows
+    return [name for name, s in run.latents().items() if is_discrete(s) and name not in left_out]
+
+
+def _sites_of_rows(run: Run) -> set[str]:
+    """Return the latent sites that each row has for itself: those in just the plates of data.
+
+    A plate whose elements have several numbers each (an event) is one of groups, not of rows.
+    """
+    of_data = {_plates(s) for _, s in run.samples() if is_data(s) and not s["fn"].event_shape}
+    latents = run.latents().items()
+    return {name for name, s in latents if _plates(s) and _plates(s) in of_data}
 
 
 def _plates(site: Mapping[str, Any]) -> frozenset[str]:
-    return frozenset(f.name for f in site["cond_indep_stack"] if f.vectorized)
+    return frozenset(f.name for f in site["cond_indep_stack"])
+
+
+def _check_nothing_known(program: Call, first: Values, own: frozenset[str], rows: set[str]) -> None:
+    """Refuse new rows with data on them beside latent sites of their own.
+
+    Raises:
+        NotApplicable: those sites would be drawn from their prior, not given these data.
+    """
+    with Replay(first, own) as run:
+        program()
+    latent = {_plates(s): name for name, s in run.latents().items() if name in rows}
+    for name, s in run.samples():
+        if is_data(s) and _plates(s) in latent:
+            raise NotApplicable(
+                "new rows about which nothing is observed, or the rows of the fit",
+                f"{name!r} observed at new rows that have {latent[_plates(s)]!r} of their own",
+                "fit with these rows as well, and mask what is to be predicted",
+            )
 
 
 def _infer_discrete(fitted: Call, run: Run, values: Values, wanted: list[str]) -> Values:
@@ -164,7 +212,11 @@ def _draws_something(one: Callable[[Values], Values], first: Values, seed: int) 
 
 
 def _parameters(
-    program: Call, values: Values, inferred: set[str], kinds: dict[str, Distribution]
+    program: Call,
+    values: Values,
+    inferred: set[str],
+    own: frozenset[str],
+    kinds: dict[str, Distribution],
 ) -> Values:
     """Run the program once, and return the parameters of each distribution of the prediction.
 
@@ -172,12 +224,13 @@ def _parameters(
         program: runs the program.
         values: the drawn and inferred values {site: [*event]}.
         inferred: names of the discrete sites that were inferred.
+        own: names of drawn sites of the rows of the fit, which are no rows of the prediction.
         kinds: receives {site: its distribution in this run}.
 
     Returns:
         {site, NUL, parameter: tensor}.
     """
-    with Replay(values) as run:
+    with Replay(values, own) as run:
         program()
     parameters = {}
     for name, site in run.latents().items():
