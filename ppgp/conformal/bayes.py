@@ -20,6 +20,7 @@ from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from .fixed_beforehand import guarantee_of_prepared
 from .full_conformal_sets import SCALED, training_data
+from .scores.base import ULPS, widened
 from .split import smallest_n
 
 FEWEST_DRAWS = 100
@@ -27,7 +28,7 @@ GRID = 113  # candidates per row
 CENTRAL = 49  # of the grid's points, at percentiles of the predictive distribution
 REACH = 6.0  # predictive sds on either side of the grid's centre
 WIDENINGS = 8  # how often the reach may double
-BISECTIONS = 40
+BISECTIONS = 64  # at most; about 50 lead to adjacent numbers
 BUDGET = 16_000_000  # numbers in the largest temporary
 TIE = 1e-12  # a p-value within this of alpha counts as equal to alpha
 
@@ -68,7 +69,9 @@ class _AddOneIn:
             weights = torch.softmax(each + self.log_weights[:, None], 0)
             own = torch.logsumexp(torch.log(weights) + each, 0)
             others = (self.likelihood.mT @ weights).log() + self.largest[:, None]  # [n, c]
-            p[part] = (1 + (others <= own).sum(0)) / (n + 1)
+            # a candidate that equals a row ranks with it: both sums have T rounding errors
+            slack = (T + ULPS) * torch.finfo(own.dtype).eps * (1 + own.abs())
+            p[part] = (1 + (others <= own + slack).sum(0)) / (n + 1)
             ess[part] = 1 / weights.square().sum(0)
         return p, ess
 
@@ -196,7 +199,7 @@ def _guarantee(
 
 
 def _rescaled(region: Region, scaler: Scaler) -> Region:
-    """Return intervals and their pieces in the units of the user."""
+    """Return intervals and their pieces in the units of the user, each moved out by roundings."""
     assert region.lower is not None
     assert region.upper is not None
     lower, upper = scaler.targets_back(region.lower), scaler.targets_back(region.upper)
@@ -204,7 +207,11 @@ def _rescaled(region: Region, scaler: Scaler) -> Region:
     if pieces is not None:
         mean, sd = float(scaler.y_mean), float(scaler.y_sd)
         pieces = tuple(tuple((mean + sd * a, mean + sd * b) for a, b in row) for row in pieces)
-    return replace(region, lower=lower, upper=upper, pieces=pieces)
+        share = ULPS * torch.finfo(lower.dtype).eps
+        pieces = tuple(
+            tuple((a - share * abs(a), b + share * abs(b)) for a, b in row) for row in pieces
+        )
+    return replace(widened(lower, upper, region.level), pieces=pieces)
 
 
 def _enumerate(
@@ -283,6 +290,8 @@ def _bisected(
         return torch.where(a_inside, a, b)
     for _ in range(BISECTIONS):
         middle = 0.5 * (a + b)
+        if bool(((middle == a) | (middle == b)).all()):
+            break
         same_side = (add(rows, middle)[0] > alpha + TIE) == a_inside
         a, b = torch.where(same_side, middle, a), torch.where(same_side, b, middle)
     return torch.where(a_inside, a, b)

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ppgp import Prediction, conformal
+import ppgp
+from ppgp import Dataset, Prediction, conformal, inference, models
 from ppgp.conformal import full_interval, full_system, leave_one_out_parts
 from ppgp.conformal.full_conformal_closed_form import LeaveOneOutParts
 from ppgp.conformal.predictive_systems import PredictiveSystem
@@ -82,3 +83,30 @@ def test_a_split_system_reaches_repeated_values() -> None:
         at = residual == round(value, 6)
         assert bool((system.quantile(p)[at] >= y[at]).all())
         assert bool((system.cdf(y, 0.0)[at] == system.cdf(y, 0.0)[at][0]).all())
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+def test_conformal_bayes_does_not_stop_inside_a_repeated_value() -> None:
+    """Ratings in two groups: an end that lay just inside one covered .76 at a level of .8."""
+    ratings, groups = 1 + 4 * VALUES, torch.tensor([[0.0], [1.0]], dtype=F64)
+    share = torch.tensor([0.12, 0.26, 0.24, 0.26, 0.12], dtype=F64)
+    covered = []
+    for seed in range(6):
+        generator = torch.Generator().manual_seed(seed)
+        X = torch.randint(2, (60, 1), generator=generator).to(F64)
+        y = 1.0 + torch.multinomial(share, 60, True, generator=generator).to(F64)
+        posterior = ppgp.fit(
+            models.LinearRegression(noise=1.0),
+            Dataset(X, y),
+            inference.Exact(draws=200),
+            progress=False,
+            standardise=False,
+            seed=seed,
+        )
+        lower, upper = ppgp.conformal_bayes(posterior, groups, 0.8)
+        inside = (lower[:, None] <= ratings) & (upper[:, None] >= ratings)
+        near = (lower[:, None] - 1e-9 <= ratings) & (upper[:, None] + 1e-9 >= ratings)
+        torch.testing.assert_close(inside, near)
+        covered.append(float((inside * share).sum(1).mean()))
+    mean = torch.tensor(covered)
+    assert float(mean.mean()) >= 0.8 - 4 * float(mean.std()) / 6**0.5
