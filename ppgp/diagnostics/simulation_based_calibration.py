@@ -279,10 +279,11 @@ def _results(
         yield from ((i, _simulate(source, how, seed, i)) for i in wanted)
         return
     context = Spawned()
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker)
+    # this initializer imports no torch, so that workers end with a parent that ends at once
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=end_with_parent)
     try:
         with without_interrupts():
-            futures = {pool.submit(_simulate, source, how, seed, i): i for i in wanted}
+            futures = {pool.submit(_simulate_in_worker, source, how, seed, i): i for i in wanted}
         for future in as_completed(futures):
             yield futures[future], future.result()
     except BaseException:
@@ -292,10 +293,12 @@ def _results(
         pool.shutdown(cancel_futures=True)
 
 
-def _begin_worker() -> None:
-    """Prepare a worker process."""
-    end_with_parent()
+def _simulate_in_worker(
+    source: OfModel | OfProgram, how: Inference, seed: int, i: int
+) -> dict[str, int]:
+    """Run the i-th simulation on one thread, as the workers share the cores."""
     torch.set_num_threads(1)
+    return _simulate(source, how, seed, i)
 
 
 def _params_kept(source: OfModel | OfProgram) -> AbstractContextManager[Any]:
