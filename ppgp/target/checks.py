@@ -20,7 +20,6 @@ from ..errors import DataError, NotApplicable, an
 from ..numerics.process_locks import silenced
 from ..numerics.seeding import seeded
 from .density import Density
-from .enumeration_check import check_enumeration
 from .handlers import Run, is_deterministic, quietly, site_log_prob
 from .layout import Slice
 
@@ -43,8 +42,7 @@ def check_program(density: Density, run: Run) -> tuple[str | None, str | None]:
     Raises:
         DataError: if data are no tensors, have another shape than their distribution or lie
             outside its support, or the program observes none of the data that it can be given.
-        NotApplicable: for ``obs_mask``, for a batch in no plate beside discrete sites, and if a
-            program treats all values of its discrete sites side by side otherwise than each.
+        NotApplicable: for ``obs_mask``, and for a batch in no plate beside discrete sites.
     """
     check_sites(run)
     check_shapes(run)
@@ -56,8 +54,6 @@ def check_program(density: Density, run: Run) -> tuple[str | None, str | None]:
     z = survey.like.new_zeros(survey.dim)
     for name, s in survey.slices.items():
         z[s.start : s.stop] = s.transform.inv(run.sites[name]["value"].detach()).reshape(-1)
-    if survey.nesting is not None:
-        check_enumeration(density.program, lambda: density(z), run, survey.params, survey.nesting)
     return validated(density.program, survey.params), randomness(run, density, z)
 
 

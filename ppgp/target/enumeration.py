@@ -6,12 +6,10 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from pyro import poutine
-from pyro.distributions import ExpandedDistribution, MaskedDistribution
 from pyro.infer import config_enumerate
 from pyro.infer.mcmc.util import TraceEinsumEvaluator
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
-from torch.distributions import Independent
 
 from ..errors import NotApplicable, an
 from .handlers import Run, is_data
@@ -42,14 +40,6 @@ def plate_nesting(run: Run) -> int:
     return -min(dims) if dims else 0
 
 
-def _masked(law: Any) -> bool:
-    while isinstance(law, Independent | ExpandedDistribution | MaskedDistribution):
-        if isinstance(law, MaskedDistribution) and law._mask is not True:
-            return True
-        law = law.base_dist
-    return False
-
-
 def summed_out(program: Callable[[], None], nesting: int, likelihood: bool = True) -> Tensor:
     """Return the log density of the program, every discrete latent site summed over its values.
 
@@ -72,7 +62,7 @@ def summed_out(program: Callable[[], None], nesting: int, likelihood: bool = Tru
         if site["type"] != "sample" or site_is_subsample(cast(Any, site)) or not is_discrete(site):
             continue
         scaled = not isinstance(site["scale"], int | float) or site["scale"] != 1
-        if site["mask"] is not None or scaled or _masked(site["fn"]):
+        if site["mask"] is not None or scaled:
             raise NotApplicable(
                 "discrete sites without scale, subsample or mask",
                 f"one at {name!r}",

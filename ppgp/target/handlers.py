@@ -120,20 +120,15 @@ class Run(Messenger):
         """Return the observed sample sites that are data: no deterministic values, no factors."""
         return {name: s for name, s in self.samples() if s["is_observed"] and is_data(s)}
 
-    def log_prob_of(self, name: str) -> Tensor:
-        """Return the log density of a sample site, with its scale and mask."""
-        s = self.sites[name]
-        return scale_and_mask(site_log_prob(s), s["scale"], s["mask"]).sum()
-
     def log_prob(self, likelihood: bool = True) -> Tensor | float:
         """Return the sum of the sites' log densities, with the scales of plates and with masks.
 
         Without ``likelihood`` only the latent sites count.
         """
         total: Tensor | float = 0.0
-        for name, s in self.samples():
+        for _, s in self.samples():
             if not is_deterministic(s) and (likelihood or not s["is_observed"]):
-                total = total + self.log_prob_of(name)
+                total = total + scale_and_mask(site_log_prob(s), s["scale"], s["mask"]).sum()
         return total
 
 
