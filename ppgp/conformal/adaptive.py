@@ -20,6 +20,7 @@ from .online_sets import (
     online_result,
     sequence_scores,
 )
+from .rounding import rounded_up
 from .scores.base import Score
 
 
@@ -92,12 +93,13 @@ class ACI:
 def _long_run(level: float, bound: float, rows: int, both_sides: bool) -> str:
     """Return what is guaranteed of any sequence; nothing is, where the bound reaches coverage 0."""
     over = f"over {counted(rows, 'row')}"
+    stated = rounded_up(bound, 2)
     if not bound < level:
         which = f"the long-run bound of {bound:.2g} on |coverage - {level}|"
         return f"heuristic: {over} {which} says nothing"
     if both_sides:
-        return f"long-run coverage {level} +- {bound:.2g} {over}, whatever the sequence"
-    return f"long-run coverage >= {level} - {bound:.2g} {over}, whatever the sequence"
+        return f"long-run coverage {level} +- {stated} {over}, whatever the sequence"
+    return f"long-run coverage >= {level} - {stated} {over}, whatever the sequence"
 
 
 @dataclass(frozen=True)

@@ -64,9 +64,7 @@ def risk_control(losses: Any, parameters: Any, risk: float, bound: float = 1.0) 
             f"on the risk, above {risk:g}"
         )
         return Controlled(float(grid[-1]), len(grid) - 1, sentence)
-    sentence = (
-        f"expected loss <= {risk:g} (exchangeable rows, losses that fall to {risk:g} or below)"
-    )
+    sentence = f"expected loss <= {risk} (exchangeable rows, losses that fall to {risk} or below)"
     return Controlled(float(grid[good[0]]), good[0], sentence)
 
 

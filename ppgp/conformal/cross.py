@@ -25,6 +25,7 @@ from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from . import APS, LAC, Absolute, Score
 from .fixed_beforehand import fixed_values, guarantee_if_estimated_from, undeclared
+from .rounding import rounded_down
 from .scores.base import check_score, widened
 
 FEWEST_FOLDS = 2
@@ -156,7 +157,7 @@ class CrossCalibrator:
         promised = self.promised(level)
         if promised > 0:
             basis = "exchangeable rows, the whole fit repeated for each fold"
-            return f"coverage >= {promised:.3g} ({basis})"
+            return f"coverage >= {rounded_down(promised, 3)} ({basis})"
         folds = f"{len(self.posteriors)} folds"
         if self.n % len(self.posteriors):
             folds += " of unequal sizes"

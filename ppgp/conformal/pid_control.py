@@ -19,6 +19,7 @@ from .online_sets import (
     online_result,
     sequence_scores,
 )
+from .rounding import rounded_up
 from .scores.base import Score
 
 LEAST_STEP = 0.1  # as a share of the largest recent score
@@ -104,9 +105,9 @@ class PID:
         if not bound < self.level:
             return f"heuristic: the step size varied too much for a bound {over}"
         if self.score.floor is not None:
-            coverage = f"long-run coverage >= {self.level} - {bound:.2g}"
+            coverage = f"long-run coverage >= {self.level} - {rounded_up(bound, 2)}"
         else:
-            coverage = f"long-run coverage {self.level} +- {bound:.2g}"
+            coverage = f"long-run coverage {self.level} +- {rounded_up(bound, 2)}"
         return f"{coverage} {over}, for scores in the range seen"
 
     def _integral(self, total: float, t: int, past: list[float]) -> float:
