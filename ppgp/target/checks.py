@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import pyro
@@ -22,8 +22,10 @@ from ..numerics.seeding import seeded
 from .density import Density
 from .handlers import Run, is_deterministic, quietly, site_log_prob
 from .layout import Slice
+from .supports import Guarding
 
 PLACES = 5  # draws of the prior at which validation is tried
+MORE_PLACES = 100  # draws at which a density is looked for where validation refuses those
 LONGEST = 300  # characters of a message of Pyro's
 NEVER = math.inf
 
@@ -54,7 +56,7 @@ def check_program(density: Density, run: Run) -> tuple[str | None, str | None]:
     z = survey.like.new_zeros(survey.dim)
     for name, s in survey.slices.items():
         z[s.start : s.stop] = s.transform.inv(run.sites[name]["value"].detach()).reshape(-1)
-    return validated(density.program, survey.params), randomness(run, density, z)
+    return validated(density), randomness(run, density, z)
 
 
 def check_flat(slices: Mapping[str, Slice], instead: str) -> None:
@@ -75,8 +77,18 @@ def check_sites(run: Run) -> None:
     Raises:
         DataError: for data that are no tensors, which torch's distributions do not take.
         NotApplicable: for ``obs_mask``, which makes a latent site that has no density at the
-            observed places.
+            observed places, and for latent sites of the rows of a plate that takes some at random,
+            which would be those of other rows at each call.
     """
+    for name, site in run.latents().items():
+        plate = next((f.name for f in site["cond_indep_stack"] if f.name in run.subsampled), None)
+        if plate is not None:
+            raise NotApplicable(
+                f"no latent site in the plate {plate!r}, which takes {run.subsampled[plate]}",
+                f"{name!r}",
+                "leave subsample_size out, or draw the site for all rows outside this plate and "
+                "index it by the rows that the plate gives",
+            )
     for name, site in run.observed().items():
         if isinstance(site["value"], np.ndarray | list | tuple):
             got = f"{an(type(site['value']).__name__)} at {name!r}"
@@ -131,13 +143,8 @@ def check_networks(run: Run, density: Density) -> None:
     names = [name for name, s in params if any(isinstance(a, Parameter) for a in s["args"])]
     if not names:
         return
-    values = {
-        name: s.transform.inv(density.survey.first[name]).detach().requires_grad_()
-        for name, s in slices.items()
-    }
-    with quietly(), seeded(0), Run(values, True, density.survey.params) as again:
-        density.program()
-        total = torch.as_tensor(again.log_prob())
+    values, again = density.differentiable_run()
+    total = torch.as_tensor(again.log_prob())
     gradients: tuple[Tensor | None, ...] = (None,)
     if total.requires_grad:
         gradients = torch.autograd.grad(total, [values[n] for n in names], allow_unused=True)
@@ -189,12 +196,11 @@ def check_plates(program: Callable[[], Any], params: Mapping[str, Tensor]) -> No
                 raise NotApplicable(expected, got, advice) from None
 
 
-def validated(program: Callable[[], Any], params: Mapping[str, Tensor]) -> str | None:
+def validated(density: Density) -> str | None:
     """Run the program with Pyro's validation at draws of its prior.
 
     Args:
-        program: a call runs it.
-        params: the values of params that are held.
+        density: the density of the program, whose sites are checked where they depend on latents.
 
     Returns:
         The message of validation if the program has no density at any draw; None if it passes.
@@ -204,19 +210,30 @@ def validated(program: Callable[[], Any], params: Mapping[str, Tensor]) -> str |
             they would be fitted without a warning.
     """
     message: str | None = None
+    refused = []
     for seed in range(PLACES):
         try:
-            with _validation(), seeded(seed), Run({}, params=params) as run:
-                program()
+            with _validation(), seeded(seed), Run({}, params=density.survey.params) as run:
+                density.program()
                 _evaluate_observed(run)
-            return None
+            continue
         except ValueError as error:
             message = _sentence(error)
-        if _has_density(program, seed, params):
-            expected = "values and parameters that Pyro's validation allows"
-            do = "recode the data, or give the site a distribution and a prior that allow them"
-            raise DataError(expected, message, do)
+        refused.append(seed)
+        if _has_density(density, seed):
+            _refuse(message)
+    if len(refused) < PLACES:
+        return None
+    nowhere = not any(_has_density(density, seed) for seed in range(PLACES, MORE_PLACES))
+    if nowhere and any(_has_density(density, seed, guarded=False) for seed in refused):
+        _refuse(message)
     return message
+
+
+def _refuse(message: str | None) -> NoReturn:
+    expected = "values and parameters that Pyro's validation allows"
+    do = "recode the data, or give the site a distribution and a prior that allow them"
+    raise DataError(expected, message or "", do)
 
 
 def _evaluate_observed(run: Run) -> None:
@@ -228,11 +245,13 @@ def _evaluate_observed(run: Run) -> None:
             raise ValueError(f"at site {name!r}: {error}") from None
 
 
-def _has_density(program: Callable[[], Any], seed: int, params: Mapping[str, Tensor]) -> bool:
+def _has_density(density: Density, seed: int, guarded: bool = True) -> bool:
     """Return whether the density is finite without validation, or fails as a search would too."""
-    with quietly(), seeded(seed), torch.no_grad(), Run({}, params=params) as run:
+    guarding = Guarding(density.guards if guarded else {})
+    values = Run({}, params=density.survey.params)
+    with quietly(), seeded(seed), torch.no_grad(), values as run, guarding:
         try:
-            program()
+            density.program()
             return bool(torch.isfinite(torch.as_tensor(run.log_prob())))
         except (RuntimeError, ValueError, IndexError):
             return True

@@ -9,6 +9,7 @@ import torch
 from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
+from ..numerics.process_locks import silenced
 from ..numerics.seeding import seeded
 from .capabilities import LikelihoodDerivatives, supports
 from .conditioned import Conditioned, Tables
@@ -24,7 +25,10 @@ from .handlers import (
     site_log_prob,
 )
 from .observed_entries import entries_of_data
+from .supports import Guard, Guarding, everything, guards
 from .survey import Survey
+
+POINTS = 16  # draws at which the supports of a user's program are compared with its first run
 
 
 class Density:
@@ -40,6 +44,9 @@ class Density:
         self.slices, self.like = survey.slices, survey.like
         self.noise_seed: int | None = None  # of the random numbers in the density, where it has any
         self.static = True  # whether each site has the same support at every z
+        # the latent sites that a user's program may have
+        self.known = None if program.data.is_table else survey.latents
+        self.guards: dict[str, Guard] = {}  # sites that are checked to stay inside their sets
 
     def __call__(
         self, z: Tensor, tables: Tables = (), jacobian: bool = True, likelihood: bool = True
@@ -53,17 +60,42 @@ class Density:
             likelihood: whether the observed sites count.
         """
         noise = nullcontext() if self.noise_seed is None else seeded(self.noise_seed)
-        with quietly(), noise, self._run(z) as run:
+        with quietly(), noise, self._run(z) as run, Guarding(self.guards):
             if self.survey.nesting is None:
                 self.program(tables)
                 total = run.log_prob(likelihood)
             else:
                 total = summed_out(lambda: self.program(tables), self.survey.nesting, likelihood)
+            run.check_complete()
             total = total + (run.log_jacobian if jacobian else 0.0)
         return torch.as_tensor(total).reshape(())
 
     def _run(self, z: Tensor) -> Run:
-        return Run(self.survey.split(z), unconstrained=True, params=self.survey.params)
+        return Run(self.survey.split(z), True, self.survey.params, self.known)
+
+    def differentiable_run(self) -> tuple[dict[str, Tensor], Run]:
+        """Run the program at the values of the survey; return them, which need a gradient."""
+        first = self.survey.first
+        free = {name: s.transform.inv(first[name]) for name, s in self.slices.items()}
+        values = {name: value.detach().requires_grad_() for name, value in free.items()}
+        run = Run(values, True, self.survey.params)
+        # float() of a value that needs a gradient warns
+        with quietly(), silenced(), seeded(0), torch.enable_grad(), run:
+            self.program()
+        return values, run
+
+    def guard(self, run: Run) -> None:
+        """Find the sites whose value or parameters may leave their sets.
+
+        Args:
+            run: one run of the program.
+        """
+        try:
+            _, again = self.differentiable_run()
+        except (RuntimeError, ValueError, TypeError):  # the program takes no gradient
+            self.guards = everything(dict(run.samples()))
+        else:
+            self.guards = guards(dict(again.samples()))
 
     def eager_gradient(self, jacobian: bool) -> ValueAndGradient:
         """Return the function (z, *tables) -> value, gradient [p] that runs the program itself."""
@@ -113,7 +145,7 @@ class Density:
         A row of scale w counts as w rows, in both.
         """
         z = z.to(self.like)
-        with torch.no_grad(), quietly(), self._run(z) as run:
+        with torch.no_grad(), quietly(), self._run(z) as run, Guarding(self.guards):
             self.program()
         observed = run.observed()
         data = self._entries_of_data(run)
@@ -148,9 +180,11 @@ class Density:
     def constrain(self, z: Tensor) -> dict[str, Tensor]:
         """Return ``{site: [..., *event]}`` from z [..., p], deterministic sites included."""
         z = z.to(self.like)
+        flat = z.reshape(-1, self.survey.dim)
+        if self.static and not self.survey.deterministic:
+            self.static = self.known is None or self.supports_stay(_ends(flat))
         if self.static and not self.survey.deterministic:
             return {name: s.transform(s.of(z)) for name, s in self.slices.items()}
-        flat = z.reshape(-1, self.survey.dim)
 
         def one(values: dict[str, Tensor]) -> dict[str, Tensor]:
             with self._run(values["z"]) as run:
@@ -163,6 +197,28 @@ class Density:
         with quietly(), torch.no_grad():
             values = over_draws(one, {"z": flat})
         return {name: v.reshape((*z.shape[:-1], *v.shape[1:])) for name, v in values.items()}
+
+    def supports_stay(self, points: Tensor) -> bool:
+        """Return whether each site has the same support at points z [k, p] as in the first run.
+
+        Raises:
+            NotApplicable: if a user's program has other latent sites there.
+        """
+        return all(self._supports_stay_at(z) for z in points)
+
+    def _supports_stay_at(self, z: Tensor) -> bool:
+        with quietly(), torch.no_grad(), seeded(0), self._run(z) as run:
+            try:
+                self.program(self.program.survey_tables())
+            except (RuntimeError, ArithmeticError):  # a failed factorisation, for example
+                return True
+            run.check_complete()
+        for name, s in self.slices.items():
+            here, first = run.sites[name]["value"], s.transform(s.of(z))
+            finite = torch.isfinite(here) & torch.isfinite(first)
+            if not torch.equal(here[finite], first[finite]):
+                return False
+        return True
 
     @contextmanager
     def same_noise(self, seed: int, random: bool) -> Iterator[None]:
@@ -179,3 +235,11 @@ def _weighted(counts: Tensor, scale: float | Tensor) -> int:
     if isinstance(scale, int | float) and scale == 1:
         return int(counts.sum())
     return round(float((counts * torch.as_tensor(scale)).sum()))
+
+
+def _ends(z: Tensor) -> Tensor:
+    """Return some rows of z [n, p], those at the ends of its coordinates first."""
+    if len(z) <= POINTS or not z.shape[1]:
+        return z[:POINTS]
+    ends = torch.stack([z.argmax(0), z.argmin(0)], 1).flatten()
+    return z[ends[:POINTS]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -13,13 +14,22 @@ from pyro.distributions.util import scale_and_mask
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
-from torch.distributions import Independent, VonMises, biject_to, constraints, transform_to
+from torch.distributions import (
+    ComposeTransform,
+    Independent,
+    VonMises,
+    biject_to,
+    constraints,
+    transform_to,
+)
+from torch.distributions.transforms import IndependentTransform
 from torch.nn import Parameter
 
 from ..errors import NotApplicable
 from ..numerics.process_locks import one_at_a_time, when_abandoned
 from .angles import Angle
 from .network_params import NetworkParams
+from .supports import is_transformed
 
 
 class Run(Messenger):
@@ -27,6 +37,7 @@ class Run(Messenger):
 
     With ``unconstrained=True`` the values are unconstrained: each is mapped to the support that its
     site has in this run, and the log-Jacobians of sample sites are summed in ``log_jacobian``.
+    ``known`` are the only latent sites that the program may have; None for any.
     """
 
     def __init__(
@@ -34,8 +45,10 @@ class Run(Messenger):
         values: Mapping[str, Tensor],
         unconstrained: bool = False,
         params: Mapping[str, Tensor] | None = None,
+        known: frozenset[str] | None = None,
     ) -> None:
         super().__init__()
+        self.known = known
         self.values, self.unconstrained, self.params = values, unconstrained, params or {}
         self.sites: dict[str, dict[str, Any]] = {}
         self.subsampled: dict[str, str] = {}  # plates that draw their rows at random, and how many
@@ -70,6 +83,8 @@ class Run(Messenger):
         elif not msg["is_observed"] and msg["name"] in self.values:
             msg["value"] = self._mapped(msg["name"], msg["fn"])
             msg["done"] = True
+        elif self.known is not None and not msg["is_observed"] and not self._is_known(msg):
+            raise other_sites(msg["name"], "is missing in other runs")
         elif not msg["is_observed"] and isinstance(msg["fn"], dist.ImproperUniform):
             msg["value"], msg["done"] = _middle(msg["fn"]), True  # it cannot be drawn
         elif not msg["is_observed"] and not callable(msg["fn"]):
@@ -80,6 +95,15 @@ class Run(Messenger):
                 f"torch's {law} at {msg['name']!r}",
                 do,
             )
+
+    def _is_known(self, msg: Any) -> bool:
+        return self.known is None or msg["done"] or msg["name"] in self.known
+
+    def check_complete(self) -> None:
+        """Raise NotApplicable if a latent site that another run has is missing in this one."""
+        missing = [name for name in self.known or () if name not in self.sites]
+        if missing:
+            raise other_sites(missing[0], "is missing in one run")
 
     def _pyro_post_sample(self, msg: Any) -> None:
         if not site_is_subsample(msg):
@@ -132,6 +156,15 @@ class Run(Messenger):
         return total
 
 
+def other_sites(name: str, where: str) -> NotApplicable:
+    """Return the error for a program whose latent sites depend on values."""
+    return NotApplicable(
+        "the same latent sites in every run of the program",
+        f"{name!r}, which {where}",
+        "draw it on every branch (one that does not use it leaves it at its prior)",
+    )
+
+
 def mapping(name: str, law: Any) -> Any:
     """Return the bijection from unconstrained space to the support of a site.
 
@@ -144,6 +177,9 @@ def mapping(name: str, law: Any) -> Any:
     """
     if is_circular(law):
         return Angle()
+    through_base = _through_base(law)
+    if through_base is not None:
+        return through_base
     try:
         return biject_to(law.support)
     except NotImplementedError:
@@ -153,6 +189,40 @@ def mapping(name: str, law: Any) -> Any:
             "for a mixture draw its component as a Categorical site (it is summed out) and the "
             "value given that",
         ) from None
+
+
+def _through_base(law: Any) -> Any:
+    """Return the bijection through the base of a TransformedDistribution, where it is needed.
+
+    Its ``support`` is all that the last transform can give, as the real line for 2 + an exponential
+    variable. None where that is right.
+    """
+    if isinstance(law, Independent):
+        inner = _through_base(law.base_dist)
+        return inner and IndependentTransform(inner, law.reinterpreted_batch_ndims)
+    if not is_transformed(law) or not all(t.bijective for t in law.transforms):
+        return None
+    sets = [law.base_dist.support]
+    for transform in law.transforms:
+        if _bounds(sets[-1]) != _bounds(transform.domain):
+            first = mapping("", law.base_dist)
+            return ComposeTransform([first, *law.transforms])
+        sets.append(transform.codomain)
+    return None
+
+
+def _bounds(support: Any) -> Any:
+    """Return the ends of an interval, or the kind of another set, to compare two of them."""
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    if isinstance(support, type(constraints.real)):
+        return (-math.inf, math.inf)
+    low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
+    if low is None and high is None:
+        return type(support)
+    if isinstance(low, Tensor) or isinstance(high, Tensor):
+        return object()  # equal to nothing: their values may not be asked for while a graph is made
+    return (-math.inf if low is None else low, math.inf if high is None else high)
 
 
 def is_circular(law: Any) -> bool:

@@ -31,6 +31,7 @@ class Survey:
         first: the value of each site in this run.
         like: an empty tensor of the dtype and device of z.
         nesting: how deeply plates are nested, if discrete sites are summed out; None otherwise.
+        latents: the names of all latent sample sites.
         deterministic: whether the program has deterministic sites that a value of z determines.
     """
 
@@ -40,6 +41,7 @@ class Survey:
     first: dict[str, Tensor]
     like: Tensor
     nesting: int | None
+    latents: frozenset[str]
     deterministic: bool
 
     @property
@@ -104,6 +106,7 @@ def survey(program: Conditioned, run: Run, optimise_params: bool, empty: bool) -
         first={name: run.sites[name]["value"].detach() for name in run.sites if name in slices},
         like=like,
         nesting=nesting,
+        latents=frozenset(run.latents()),
         deterministic=any(is_deterministic(s) for _, s in run.samples()) and nesting is None,
     )
 
@@ -139,13 +142,9 @@ def _like(run: Run, last: Tensor, dim: int, empty: bool) -> Tensor:
     return values[0].new_zeros(0, dtype=widest)
 
 
-def has_static_supports(program: Conditioned, found: Survey) -> bool:
-    """Return whether each site has the same support in another run as in the first."""
+def other_points(found: Survey, scales: tuple[float, ...]) -> Tensor:
+    """Return points z [k, p] of these spreads, at which runs are compared with the first."""
     generator = torch.Generator().manual_seed(1)
-    z = torch.randn(found.dim, generator=generator, dtype=torch.float64).to(found.like)
-    with quietly(), seeded(0), Run(found.split(z), unconstrained=True) as run:
-        program(program.survey_tables())
-    return all(
-        torch.equal(run.sites[name]["value"], s.transform(s.of(z)))
-        for name, s in found.slices.items()
-    )
+    size = (len(scales), found.dim)
+    z = torch.randn(size, generator=generator, dtype=torch.float64)
+    return (z * torch.tensor(scales, dtype=torch.float64)[:, None]).to(found.like)

@@ -23,9 +23,13 @@ from .density import Density
 from .graph import ValueAndGradient
 from .handlers import quietly
 from .layout import laid, names, placed
-from .survey import has_static_supports, run_from_prior, survey
+from .supports import Guarding
+from .survey import other_points, run_from_prior, survey
 
 __all__ = ["Target"]
+
+# spreads of the points at which a user's program shows whether its supports and sites are fixed
+FAR = (1.0, 1.0, 1.0, 3.0, 3.0, 10.0, 10.0, 30.0)
 
 
 class Target:
@@ -89,11 +93,13 @@ class Target:
             found = survey(program, run, optimise_params, empty)
             self._density = Density(program, found)
             if not of_the_library and found.dim:
+                self._density.guard(run)
                 self.invalid, self.random = check_program(self._density, run)
         if found.held:
             held = ", ".join(found.held)
             self.notes.append(f"held where they are: params {held} (MAP and SVI optimise them)")
-        self._density.static = has_static_supports(program, found)
+        scales = (1.0,) if of_the_library else FAR
+        self._density.static = self._density.supports_stay(other_points(found, scales))
         self._survey, self._program = found, program
         self.dim, self.slices, self.params = found.dim, found.slices, found.params
         compile = compile and self.random is None and not model.chunked(self.data)
@@ -101,6 +107,12 @@ class Target:
         self.visited = self._graphs.visited
 
     # -- the density -------------------------------------------------------------------------------
+
+    @property
+    def guarded_program(self) -> Callable[..., Any]:
+        """The Pyro program of the model, with a density of 0 where its sites leave their sets."""
+        guards = self._density.guards
+        return Guarding(guards)(self.model.model) if guards else self.model.model
 
     def run_program(self) -> None:
         """Run the program on its data, under whatever handlers are active."""

@@ -129,7 +129,8 @@ def _pyro(
     diverging = torch.zeros(how.chains, how.draws, dtype=torch.bool)
     length = how.draws + how.warmup
     start = start_of_chain(target, init, seed)
-    program: Any = substitute(target.model.model, data=target.params)  # Pyro would begin them anew
+    # Pyro would begin the params anew
+    program: Any = substitute(target.guarded_program, data=target.params)
     with (
         quietly(),
         bar(f"NUTS (pyro), {how.chains} chains", how.chains * length, progress) as update,

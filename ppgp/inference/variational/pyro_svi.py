@@ -56,7 +56,7 @@ def fit_pyro_guide(
         NotApplicable: for a site that is an angle.
     """
     check_flat(target.slices, "guide='normal' or 'multivariate_normal'")
-    program, data = target.model.model, target.data
+    program, data = target.guarded_program, target.data
     like = data.like
     generator = torch.Generator().manual_seed(seed)
     with (
