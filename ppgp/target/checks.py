@@ -20,6 +20,7 @@ from ..errors import DataError, NotApplicable, an
 from ..numerics.process_locks import silenced
 from ..numerics.seeding import seeded
 from .density import Density
+from .enumeration import check_enumeration
 from .handlers import Run, is_deterministic, quietly, site_log_prob
 from .layout import Slice
 from .supports import Guarding
@@ -53,6 +54,7 @@ def check_program(density: Density, run: Run) -> tuple[str | None, str | None]:
     survey = density.survey
     if survey.nesting is not None:
         check_plates(density.program, survey.params)
+        check_enumeration(density.program, survey.nesting, survey.params)
     z = survey.like.new_zeros(survey.dim)
     for name, s in survey.slices.items():
         z[s.start : s.stop] = s.transform.inv(run.sites[name]["value"].detach()).reshape(-1)

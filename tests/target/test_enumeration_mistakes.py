@@ -1,0 +1,92 @@
+"""Programs that are wrong for all values of a discrete site at once are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import Tensor
+
+from ppgp.errors import NotApplicable
+from ppgp.models import Program
+from ppgp.target import Target
+
+F64 = torch.float64
+ZERO = torch.zeros((), dtype=F64)
+Y = torch.tensor([0.3, -1.0, 2.0, 0.7], dtype=F64)
+COIN = dist.Bernoulli(torch.tensor(0.3, dtype=F64))
+UNIT = dist.Normal(ZERO, 1.0)
+
+
+def pair() -> Tensor:
+    return pyro.sample("m", dist.Normal(torch.zeros(2, dtype=F64), 1.0).to_event(1))
+
+
+def change_point(y: Tensor, axis: bool = False) -> None:
+    m = pair()
+    tau = pyro.sample("tau", dist.Categorical(torch.ones(4, dtype=F64) / 4))
+    tau = tau[..., None] if axis else tau
+    loc = torch.where(torch.arange(4) < tau, m[0], m[1])
+    pyro.sample("y", dist.Normal(loc, 1.0).to_event(1), obs=y)
+
+
+def sum_over_a_plate(y: Tensor) -> None:
+    m = pyro.sample("m", UNIT)
+    with pyro.plate("rows", len(y)):
+        k = pyro.sample("k", COIN)
+    pyro.sample("total", dist.Normal(m + k.sum(), 1.0), obs=y[0])
+
+
+def python_if(y: Tensor) -> None:
+    m = pyro.sample("m", UNIT)
+    k = pyro.sample("k", COIN)
+    loc = m + 3 if k.flatten()[0] > 0 else m
+    with pyro.plate("rows", len(y)):
+        pyro.sample("y", dist.Normal(loc, 1.0), obs=y)
+
+
+def weighted_sum(y: Tensor) -> None:
+    m = pyro.sample("m", UNIT)
+    with pyro.plate("rows", len(y)):
+        k = pyro.sample("k", COIN)
+    pyro.sample("total", dist.Normal(m + (k * y).sum(-1), 1.0), obs=y[0])
+
+
+def masked(y: Tensor) -> None:
+    m = pyro.sample("m", UNIT)
+    with pyro.plate("rows", len(y)):
+        k = pyro.sample("k", COIN.expand((4,)).mask(y > 0))
+        pyro.sample("y", dist.Normal(m + 3 * k, 1.0), obs=y)
+
+
+def matrix_product(y: Tensor) -> None:
+    with pyro.plate("columns", 3):
+        b = pyro.sample("b", UNIT)
+        k = pyro.sample("k", COIN)
+    X = torch.eye(4, 3, dtype=F64)
+    with pyro.plate("rows", len(y)):
+        pyro.sample("y", dist.Normal(X @ (b * k), 1.0), obs=y)
+
+
+MISTAKES = [change_point, sum_over_a_plate, python_if, weighted_sum, masked, matrix_product]
+
+
+@pytest.mark.parametrize("program", MISTAKES, ids=lambda f: f.__name__)
+def test_a_mistake_is_one_sentence(program: Any) -> None:
+    with pytest.raises(NotApplicable, match="sum") as caught:
+        Target(Program(program), {"y": Y})
+    assert "\n" not in str(caught.value)
+
+
+def test_the_change_point_with_its_own_axis_is_the_sum_over_tau() -> None:
+    target = Target(Program(change_point), {"y": Y, "axis": True})
+    m = torch.tensor([0.4, -0.2], dtype=F64)
+    terms = []
+    for tau in range(4):
+        loc = torch.where(torch.arange(4) < tau, m[0], m[1])
+        terms.append(dist.Normal(loc, 1.0).log_prob(Y).sum() - torch.log(torch.tensor(4.0)))
+    expected = torch.logsumexp(torch.stack(terms), 0) + UNIT.log_prob(m).sum()
+    assert float(target.log_density(m)) == pytest.approx(float(expected), rel=1e-7)
