@@ -210,11 +210,13 @@ class Density:
         with quietly(), torch.no_grad(), seeded(0), self._run(z) as run:
             try:
                 self.program(self.program.survey_tables())
-            except (RuntimeError, ArithmeticError):  # a failed factorisation, for example
+            except (RuntimeError, ValueError, ArithmeticError):  # a failed factorisation, perhaps
                 return True
             run.check_complete()
         for name, s in self.slices.items():
             here, first = run.sites[name]["value"], s.transform(s.of(z))
+            if here.shape != first.shape:
+                return False
             finite = torch.isfinite(here) & torch.isfinite(first)
             if not torch.equal(here[finite], first[finite]):
                 return False

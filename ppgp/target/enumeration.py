@@ -114,6 +114,20 @@ class Pinned(Messenger):
         msg["fn"].log_prob = log_prob
 
 
+class AnyValue(Messenger):
+    """Draw each discrete site from all its values alike, so that rare ones are tried."""
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["done"] or site_is_subsample(msg) or not is_discrete(msg):
+            return
+        law = msg["fn"]
+        every = law.enumerate_support(expand=True)
+        which = torch.randint(len(every), law.batch_shape, device=every.device)
+        which = which.reshape(1, *law.batch_shape, *(1 for _ in law.event_shape))
+        msg["value"] = every.gather(0, which.expand(1, *every.shape[1:]))[0]
+        msg["done"] = True
+
+
 def check_enumeration(
     program: Callable[[], None], nesting: int, params: Mapping[str, Tensor]
 ) -> None:
@@ -131,7 +145,7 @@ def check_enumeration(
         NotApplicable: if they differ, or the program does not run with all values at once.
     """
     for seed in range(TERMS):
-        with quietly(), torch.no_grad(), seeded(seed), Run({}, params=params) as run:
+        with quietly(), torch.no_grad(), seeded(seed), Run({}, params=params) as run, AnyValue():
             program()
         latents = run.latents()
         values = {name: s["value"] for name, s in latents.items() if not is_discrete(s)}

@@ -143,8 +143,7 @@ def _like(run: Run, last: Tensor, dim: int, empty: bool) -> Tensor:
 
 
 def other_points(found: Survey, scales: tuple[float, ...]) -> Tensor:
-    """Return points z [k, p] of these spreads, at which runs are compared with the first."""
+    """Return points z [k, p] at which runs are compared with the first: one, times each scale."""
     generator = torch.Generator().manual_seed(1)
-    size = (len(scales), found.dim)
-    z = torch.randn(size, generator=generator, dtype=torch.float64)
+    z = torch.randn(found.dim, generator=generator, dtype=torch.float64)
     return (z * torch.tensor(scales, dtype=torch.float64)[:, None]).to(found.like)

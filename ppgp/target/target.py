@@ -28,8 +28,8 @@ from .survey import other_points, run_from_prior, survey
 
 __all__ = ["Target"]
 
-# spreads of the points at which a user's program shows whether its supports and sites are fixed
-FAR = (1.0, 1.0, 1.0, 3.0, 3.0, 10.0, 10.0, 30.0)
+# at these multiples of a point a user's program shows whether its supports and sites are fixed
+FAR = (1.0, -1.0, 3.0, -3.0, 10.0, -10.0, 30.0, -30.0)
 
 
 class Target:

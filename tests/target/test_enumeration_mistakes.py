@@ -42,7 +42,7 @@ def sum_over_a_plate(y: Tensor) -> None:
 
 def python_if(y: Tensor) -> None:
     m = pyro.sample("m", UNIT)
-    k = pyro.sample("k", COIN)
+    k = pyro.sample("k", dist.Bernoulli(torch.tensor(1e-6, dtype=F64)))
     loc = m + 3 if k.flatten()[0] > 0 else m
     with pyro.plate("rows", len(y)):
         pyro.sample("y", dist.Normal(loc, 1.0), obs=y)
