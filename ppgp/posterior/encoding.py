@@ -18,6 +18,7 @@ import torch
 from pyro.nn import PyroModule
 from torch import Tensor, nn
 
+from ..data.found_on import Found, Origin, mark, origin_of
 from ..data.scaler import IdentityScaler
 from ..errors import StorageError, an
 
@@ -92,7 +93,7 @@ def encode(value: Any, written: Written, where: str, depth: int = 0) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | str | int | float):
-        return _scalar(value)
+        return _scalar(value, _tables(value, written, where, depth))
     if isinstance(value, np.ndarray):
         return {"array": _stored(_tensor_of(value, where), written, where)}
     if isinstance(value, Tensor):
@@ -104,19 +105,27 @@ def encode(value: Any, written: Written, where: str, depth: int = 0) -> Any:
     if isinstance(value, type):
         written.classes[class_name(value)] = value
     if callable(value):
-        return _named(value, written, where)
+        return _named(value, written, where, depth)
     do = "give numbers, text, arrays, tensors, lists or mappings of them"
     raise StorageError("what a file can hold", f"{where}, {an(type(value).__name__)}", do)
 
 
-def _scalar(value: bool | str | int | float | None) -> Any:
+def _scalar(value: bool | str | int | float | None, tables: dict[str, Any]) -> Any:
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):
         return int(value)
-    if math.isfinite(value):
+    if math.isfinite(value) and not tables:
         return float(value)
-    return {"number": repr(float(value))}
+    return {"number": repr(float(value))} | tables
+
+
+def _tables(value: Any, written: Written, where: str, depth: int) -> dict[str, Any]:
+    """Return the entry of the tables that a number or a network was computed from, if any."""
+    tables = origin_of(value).tables
+    if not tables:
+        return {}
+    return {"found_on": encode(tables, written, f"{where}.found_on", depth + 1)}
 
 
 def _container(value: Any, written: Written, where: str, depth: int) -> Any:
@@ -164,7 +173,7 @@ def _stored(tensor: Tensor, written: Written, where: str) -> str:
     return key
 
 
-def _named(value: Any, written: Written, where: str) -> dict[str, Any]:
+def _named(value: Any, written: Written, where: str, depth: int) -> dict[str, Any]:
     """Return the entry of an object stored by its name, with the layers if it is a network."""
     name = str(getattr(value, "__name__", type(value).__name__))
     held = written.things.setdefault(name, value)
@@ -173,9 +182,10 @@ def _named(value: Any, written: Written, where: str) -> dict[str, Any]:
         wanted = "one thing of a name among those that no file can hold"
         do = "a function by def has a name of its own, and so has a network of a class of its own"
         raise StorageError(wanted, f"another {name} in {where}", do)
-    if layers is None:
-        return {"missing": name}
-    return {"missing": name, "layers": layers}
+    entry = {"missing": name} | _tables(value, written, where, depth)
+    if layers is not None:
+        entry["layers"] = layers
+    return entry
 
 
 def _layers(value: Any) -> str | None:
@@ -233,7 +243,14 @@ class Source:
         if layers is not None and layers != _layers(self.given[name]):
             wanted = f"{name} with the layers in the file"
             raise StorageError(wanted, "other layers", "pass the recipe that was fitted")
-        return self.given[name]
+        thing, tables = self.given[name], self.decode(tree.get("found_on"))
+        if tables and isinstance(thing, nn.Module) and not origin_of(thing).tables:
+            mark(thing, *tables)
+        return thing
+
+    def _number(self, tree: Mapping[str, Any]) -> float:
+        number, tables = float(tree["number"]), self.decode(tree.get("found_on"))
+        return Found.on(number, Origin(*tables)) if tables else number
 
     def _built(self, tree: Mapping[str, Any]) -> Any:
         """Return a record of a class in the table; fields may have their names of before."""
@@ -265,7 +282,7 @@ def _refuse_unknown_fields(kind: type, own: Mapping[str, Any]) -> None:
 
 
 _READERS: dict[str, Callable[[Source, Mapping[str, Any]], Any]] = {
-    "number": lambda _, tree: float(tree["number"]),
+    "number": Source._number,
     "tensor": lambda source, tree: source.tensors[tree["tensor"]],
     "array": lambda source, tree: source.tensors[tree["array"]].numpy(),
     "tuple": Source._tuple,

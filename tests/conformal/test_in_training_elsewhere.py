@@ -17,9 +17,10 @@ from torch import Tensor
 
 import ppgp
 from ppgp import Dataset, conformal, inference, kernels, models, networks
-from ppgp.data.found_on import Found, origin_of
+from ppgp.data.found_on import MARK, Found, origin_of
 from ppgp.errors import DataWarning
 from ppgp.geostatistics import empirical_variogram, fit_variogram
+from ppgp.inference.other_training_tables import found_on
 
 F64 = torch.float64
 quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
@@ -165,3 +166,27 @@ def test_compare_warns_where_test_rows_were_used_in_a_fit() -> None:
     assert all(region.guarantee.startswith("heuristic") for region in found.regions.values())
     with pytest.warns(DataWarning, match=r"gp.* 40 of 40"):
         ppgp.compare({"gp": fitted(models.GP(), init=fitted(models.GP(), FRESH))}, test=FRESH)
+
+
+@quiet
+def test_a_file_keeps_the_rows_that_numbers_and_networks_come_from(tmp_path: Path) -> None:
+    found = variogram(CALIBRATION)
+    recipe = models.GP(found.variogram, noise=found.nugget, mean=0.0)
+    posterior = fitted(recipe, CALIBRATION, standardise=False)
+    again = ppgp.load_posterior(posterior.save(tmp_path / "numbers"))
+    assert again.recipe == posterior.recipe
+    for split in (None, 0.3):
+        region = ppgp.full_conformal(again, FRESH.X[:2], 0.8, split, fixed_beforehand=True)
+        assert "estimated from 40 of the 40 ranked rows" in region.guarantee
+    with pytest.warns(DataWarning, match="40 of 40"):
+        assert sentence(fitted(again.recipe), CALIBRATION).startswith("heuristic")
+
+    network = networks.pretrained(networks.MLP((4,), 2), CALIBRATION, epochs=1)
+    model = models.GP(kernels.Deep(network, kernels.RBF(), frozen=True))
+    path = fitted(model).save(tmp_path / "network")
+    bare = copy.deepcopy(model)
+    for module in bare.kernel.network.modules():
+        module.__dict__.pop(MARK, None)
+    assert not found_on(bare)
+    again = ppgp.load_posterior(path, model=bare)
+    assert [table.n for table in found_on(again.recipe)] == [CALIBRATION.n]
