@@ -152,7 +152,8 @@ def compare(
             does not lie in (0, 1).
         DataError: if ``test`` or ``calibration`` is no Dataset.
         UnknownName: if ``reference`` is no name among the posteriors.
-        NotApplicable: if a reference given as a Posterior shares no site with any posterior.
+        NotApplicable: if a reference given as a Posterior shares no site with any posterior, or
+            there are test rows and one posterior is that of a user's program.
     """
     import pandas as pd
 
@@ -223,8 +224,18 @@ def _check_arguments(posteriors: Any, tables: Mapping[str, Any], score: Any) -> 
     for name, table in tables.items():
         if not (table is None or isinstance(table, Dataset)):
             raise DataError(f"a Dataset as {name}", an(type(table).__name__), "pass Dataset(X, y)")
+    if tables["test"] is not None:
+        _check_on_tables(posteriors)
     if score is not None:
         check_score(score)
+
+
+def _check_on_tables(posteriors: Mapping[str, Posterior]) -> None:
+    """Raise NotApplicable for a user's program, whose arguments no rows of a table stand for."""
+    for name, posterior in posteriors.items():
+        if not posterior.data.is_table:
+            do = "leave test out, and apply ppgp.metrics to posterior.predict(...)"
+            raise NotApplicable("fits to a Dataset, with test rows", f"a program as {name!r}", do)
 
 
 def _check_reference(reference: Any, posteriors: Mapping[str, Posterior]) -> None:

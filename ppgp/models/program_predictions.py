@@ -239,15 +239,15 @@ def _parameters(
         distribution = _certain(site) if name in values else _plain(site["fn"])
         if distribution is None:
             continue
-        own = univariate.parameters(distribution)
-        if not own:
+        tensors = univariate.parameters(distribution)
+        if not tensors:
             raise NotApplicable(
                 f"a distribution with tensor parameters for {name!r}",
                 type(distribution).__name__,
                 "use a plain Pyro distribution for it",
             )
         kinds[name] = distribution
-        parameters |= {f"{name}\0{k}": v for k, v in own.items()}
+        parameters |= {f"{name}\0{k}": v for k, v in tensors.items()}
     return parameters
 
 
@@ -299,7 +299,7 @@ def _over_all_draws(name: str, kind: Distribution, stacked: Values) -> Distribut
         NotApplicable: for several joint distributions in one site.
     """
     values = {k.split("\0")[1]: v for k, v in stacked.items() if k.split("\0")[0] == name}
-    batch, size = kind.batch_shape, kind.batch_shape.numel()
+    batch, size = kind.batch_shape, math.prod(kind.batch_shape)
     if kind.event_shape and size > 1:
         raise NotApplicable(
             f"one joint distribution, or one number per row, for {name!r}",

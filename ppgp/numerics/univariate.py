@@ -229,6 +229,7 @@ def parameters(d: Distribution) -> dict[str, Tensor]:
     names = set(constraints)
     for alternatives in (
         ("logits", "probs"),
+        ("gate", "gate_logits"),
         ("scale_tril", "covariance_matrix", "precision_matrix"),
     ):
         here = [a for a in alternatives if a in names]
@@ -274,7 +275,9 @@ def rebuilt(d: Distribution, new: dict[str, Tensor]) -> Distribution:
     constants = {name: value for name, value in known.items() if value is not None}
     kind: Any = type(d)
     try:
-        return kind(**new, **constants, validate_args=False)
+        found = kind(**new, **constants, validate_args=False)
+        found._batch_shape = torch.Size(found.batch_shape)  # Pyro's zero-inflated ones have a tuple
+        return found
     except TypeError:
         raise NotApplicable(
             "a distribution that its tensor parameters determine",

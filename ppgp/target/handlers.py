@@ -111,6 +111,10 @@ class Run(Messenger):
 
     def _pyro_param(self, msg: Any) -> None:
         name = msg["name"]
+        if len(msg["args"]) == 1:  # of a PyroModule, which puts its constraint into the store
+            constraint = pyro.get_param_store().get_state()["constraints"].get(name)
+            if constraint is not None:
+                msg["kwargs"]["constraint"] = constraint
         if name in self.values:
             value = self.values[name]
             if self.unconstrained:  # no Jacobian: a param has no density
@@ -183,11 +187,16 @@ def mapping(name: str, law: Any) -> Any:
     try:
         return biject_to(law.support)
     except NotImplementedError:
+        do = "compute it from sites on the real line, or from LKJCholesky and scales"
+        if "Mixture" in type(law).__name__:
+            do = (
+                "draw its component as a Categorical site (it is summed out) and the value given "
+                "that"
+            )
         raise NotApplicable(
             "a latent site on a support that unconstrained space can be mapped to",
             f"{name!r} on {type(law.support).__name__}",
-            "for a mixture draw its component as a Categorical site (it is summed out) and the "
-            "value given that",
+            do,
         ) from None
 
 
@@ -307,7 +316,7 @@ def _unmasked(law: Any) -> Tensor:
         return inner * torch.as_tensor(law._mask).to(inner)
     if isinstance(law, dist.ExpandedDistribution):
         return _unmasked(law.base_dist).expand(law.batch_shape)
-    return torch.full(law.batch_shape, law.event_shape.numel())
+    return torch.full(law.batch_shape, math.prod(law.event_shape))
 
 
 def is_factor(s: Mapping[str, Any]) -> bool:

@@ -95,3 +95,18 @@ def test_new_rows_with_observations_on_their_own_latent_site_are_refused() -> No
     torch.testing.assert_close(posterior.predict(x=X).mean, 2 * X)
     with pytest.raises(NotApplicable, match="'x' observed at new rows that have 'u'"):
         posterior.predict(x=X + 1)
+
+
+def test_zero_inflated_counts_predict() -> None:
+    def program(n: int, y: Tensor | None = None) -> None:
+        rate = pyro.sample("rate", dist.Gamma(number(2), number(1)))
+        with pyro.plate("rows", n):
+            pyro.sample("y", dist.ZeroInflatedPoisson(rate, gate=number(0.3)), obs=y)
+
+    posterior = at(program, {"n": 4, "y": torch.tensor([0.0, 1, 0, 3])}, rate=number(1.5))
+    result = posterior.predict(n=2)
+    torch.testing.assert_close(result.mean, torch.full((2,), 0.7 * 1.5, dtype=F64))
+    zero = 0.3 + 0.7 * math.exp(-1.5)
+    torch.testing.assert_close(
+        result.cdf(torch.zeros(2, dtype=F64)), torch.full((2,), zero, dtype=F64)
+    )

@@ -8,7 +8,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.nn import PyroModule
+from pyro.nn import PyroModule, PyroParam
 from torch import Tensor
 
 import ppgp
@@ -91,3 +91,23 @@ def test_a_network_that_ran_before_its_params_is_refused() -> None:
 
     with pytest.raises(NotApplicable, match=r"after pyro\.module"):
         ppgp.fit(program, {"X": X, "y": Y}, MAP(), progress=False)
+
+
+class Spread(PyroModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.variance = PyroParam(torch.ones((), dtype=F64), constraint=dist.constraints.positive)
+
+    def forward(self, y: Tensor) -> None:
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(torch.zeros((), dtype=F64), self.variance.sqrt()), obs=y)
+
+
+def test_the_constraint_of_a_param_of_a_module() -> None:
+    """On the real line, the search would come to negative variances."""
+    program = Program(Spread())
+    target = Target(program, {"y": Y}, optimise_params=True)
+    z = torch.tensor([-3.0], dtype=F64)
+    torch.testing.assert_close(target.constrain(z)["variance"], z.exp()[0])
+    posterior = ppgp.fit(Spread(), {"y": Y}, MAP(), progress=False)
+    torch.testing.assert_close(posterior.params["variance"], Y.square().mean(), rtol=1e-5, atol=0)
