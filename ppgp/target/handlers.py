@@ -190,8 +190,8 @@ def mapping(name: str, law: Any) -> Any:
         do = "compute it from sites on the real line, or from LKJCholesky and scales"
         if "Mixture" in type(law).__name__:
             do = (
-                "draw its component as a Categorical site (it is summed out) and the value given "
-                "that"
+                "for a mixture draw its component as a Categorical site (it is summed out) and the "
+                "value given that"
             )
         raise NotApplicable(
             "a latent site on a support that unconstrained space can be mapped to",
