@@ -246,6 +246,8 @@ class Calibrator:
             sentence = f"coverage >= {level} {given}"
             if small:
                 names = ", ".join(small[:SHOWN])
+            if len(small) > SHOWN:
+                names += f" and {len(small) - SHOWN} more"
                 reason = f"with fewer than the {need} rows a finite set needs"
                 sentence += f": infinite in {names}, {reason}"
             return sentence
@@ -255,13 +257,20 @@ class Calibrator:
             sentence += f": infinite, as {rows_are} fewer than the {need} a finite set needs"
         return sentence
 
+    def ties(self, level: float) -> bool:
+        """Return whether calibration scores repeat, so that ``coverage_band`` does not hold."""
+        ordered = self.scores(level).reshape(len(self), -1).sort(0).values
+        margin = self.score.roundings * torch.finfo(ordered.dtype).eps * ordered[1:].abs()
+        return bool((~(ordered.diff(dim=0) > margin)).any())
+
     def coverage_band(
         self, level: float, confidence: float = 0.9, rows: int | None = None
     ) -> tuple[float, float]:
         """Return where the coverage lies, given these calibration rows.
 
-        It is the central band of Beta(k, n + 1 - k), for distinct scores and i.i.d. rows; with
-        ``rows``, that of the share covered among so many test rows, which is beta-binomial.
+        It is the central band of Beta(k, n + 1 - k), for distinct scores (see ``ties``) and i.i.d.
+        rows; with ``rows``, that of the share covered among so many test rows, which is
+        beta-binomial.
 
         Args:
             level: the nominal coverage, in (0, 1).

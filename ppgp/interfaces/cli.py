@@ -258,10 +258,9 @@ def calibrate(
         f"{comparison.n_test} to test",
     )
     if not group:
-        low, high = comparison.coverage_band(level, 0.9)
         typer.echo(
-            f"at {level:.0%} the coverage of {comparison.n_test} test rows lies in "
-            f"{low:.3f} .. {high:.3f}, nine times in ten"
+            f"band: where the coverage of {comparison.n_test} test rows lies, nine times in ten; "
+            "not known for scores that tie or have two sides"
         )
 
 

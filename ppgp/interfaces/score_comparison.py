@@ -9,12 +9,15 @@ import torch
 
 from .. import conformal
 from ..diagnostics import metrics
-from ..errors import UnknownName
+from ..errors import NotApplicable, UnknownName
 from ..posterior.posterior import Posterior
 from . import recipes
 from .posterior_tables import inputs_for, targets_for
 
 __all__ = ["ScoreComparison"]
+
+CONFIDENCE = 0.9  # of the bands
+NO_BAND = "-"
 
 
 class ScoreComparison:
@@ -86,6 +89,7 @@ class ScoreComparison:
             "width": metrics.mean_width(region),
             "infinite": 0.0,
             "empty": 0.0,
+            "band": NO_BAND,
             "guaranteed": region.guarantee,
         }
 
@@ -102,14 +106,19 @@ class ScoreComparison:
             "width": metrics.mean_width(region),
             "infinite": float(region.infinite.double().mean()),
             "empty": float(region.empty.double().mean()),
+            "band": self._band(calibrator, level),
             "guaranteed": region.guarantee,
         }
 
-    def coverage_band(self, level: float, confidence: float) -> tuple[float, float]:
-        """Return the range in which the coverage of the test rows lies with that confidence."""
-        score = recipes.build_score("lac" if self._classes else "absolute")
-        calibrator = conformal.calibrate(score, self._calibration, self._calibration_y)
-        return calibrator.coverage_band(level, confidence, self.n_test)
+    def _band(self, calibrator: conformal.Calibrator, level: float) -> str:
+        """Return where the coverage of the test rows lies with probability CONFIDENCE, if known."""
+        if calibrator.ties(level):
+            return NO_BAND
+        try:
+            low, high = calibrator.coverage_band(level, CONFIDENCE, self.n_test)
+        except NotApplicable:
+            return NO_BAND
+        return f"{low:.3f} .. {high:.3f}"
 
 
 def _rows_of(inputs: Any, rows: np.ndarray) -> Any:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from ..conformal import Calibrator
 from ..conformal.online_sets import Online
 from ..data.arrays import as_tensor
+from ..errors import NotApplicable
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region
 from .common import COLOURS, panels
@@ -66,13 +67,29 @@ def _share_covered(region: Region, y: Any) -> float:
     return float(region.covers(y).double().mean())
 
 
+def _band(
+    calibrator: Calibrator, levels: np.ndarray, confidence: float, rows: int
+) -> np.ndarray | None:
+    """Return the band of coverage at each level, [L, 2]; None where it is not known."""
+    band = []
+    for level in map(float, levels):
+        if calibrator.ties(level):
+            return None
+        try:
+            band.append(calibrator.coverage_band(level, confidence, rows))
+        except NotApplicable:
+            return None
+    return np.array(band)
+
+
 def coverage(
     calibrators: Mapping[str, Calibrator], prediction: Prediction, y: Any, confidence: float = 0.9
 ) -> Figure:
     """Plot coverage minus level, for levels from 5 to 95 %.
 
     It shows each calibrator, the model's own interval, and the beta-binomial band that contains the
-    coverage of the test rows with probability ``confidence`` if rows are exchangeable.
+    coverage of the test rows with probability ``confidence`` if rows are exchangeable. No band is
+    known for scores that tie and those that ``Calibrator.coverage_band`` refuses.
 
     Args:
         calibrators: ``{name: calibrator}``, with the same number of calibration rows.
@@ -83,11 +100,12 @@ def coverage(
     levels = np.arange(5, 96, 5) / 100
     figure, axes = panels(6, 3.8)
     axis = axes[0, 0]
-    first = next(iter(calibrators.values()))
-    band = np.array([first.coverage_band(float(p), confidence, len(prediction)) for p in levels])
-    lower, upper = band[:, 0] - levels, band[:, 1] - levels
-    label = f"{confidence:.0%} band"
-    axis.fill_between(levels, lower, upper, color="#DDDDDD", label=label, lw=0)
+    bands = {name: _band(c, levels, confidence, len(prediction)) for name, c in calibrators.items()}
+    known = [band for band in bands.values() if band is not None]
+    if known:
+        lower, upper = known[0][:, 0] - levels, known[0][:, 1] - levels
+        label = f"{confidence:.0%} band"
+        axis.fill_between(levels, lower, upper, color="#DDDDDD", label=label, lw=0)
     axis.axhline(0, color="black", lw=0.8)
     truth = as_tensor(y, "y")
     curves: dict[str, list[Region]] = {}
@@ -96,7 +114,10 @@ def coverage(
         curves["model's own"] = [prediction.interval(float(p)) for p in levels]
         colours = ["#777777", *COLOURS]
     for name, calibrator in calibrators.items():
-        curves[name] = [calibrator(prediction, level=float(p)) for p in levels]
+        label = name
+        if known and bands[name] is None:
+            label += " (band not known)"
+        curves[label] = [calibrator(prediction, level=float(p)) for p in levels]
     for colour, (name, regions) in zip(colours, curves.items(), strict=False):
         covered = np.array([_share_covered(region, truth) for region in regions])
         axis.plot(levels, covered - levels, "o-", ms=3, lw=1.2, color=colour, label=name)

@@ -153,3 +153,20 @@ def test_the_coverage_band_is_refused_where_it_does_not_hold() -> None:
     for calibrator in others:
         with pytest.raises(NotApplicable, match="band"):
             calibrator.coverage_band(0.8)
+
+
+def test_scores_that_repeat_are_ties() -> None:
+    """The band of the coverage is that of distinct scores."""
+    distinct = torch.linspace(0.01, 2, 99, dtype=torch.float64)
+    repeated = distinct.index_fill(0, torch.tensor([3, 50]), 0.7)
+    for score in (Absolute(), Signed()):
+        assert not calibrate(score, standard(99), distinct).ties(0.8)
+        assert calibrate(score, standard(99), repeated).ties(0.8)
+
+
+def test_a_sentence_that_names_some_groups_counts_the_others() -> None:
+    groups = [*"abcdefg", *("h" * 20)]
+    y = torch.linspace(-1, 1, 27, dtype=torch.float64)
+    calibrator = calibrate(Absolute(), standard(27), y, groups=groups)
+    sentence = calibrator(standard(2), 0.9, groups=["a", "h"]).guarantee
+    assert "infinite in a, b, c, d, e and 2 more, with fewer than the 9 rows" in sentence
