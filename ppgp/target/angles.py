@@ -25,6 +25,10 @@ class Angle:
     def __call__(self, point: Tensor) -> Tensor:
         return torch.atan2(point[..., 1], point[..., 0])
 
+    def inverse_shape(self, shape: torch.Size) -> torch.Size:
+        """Return the shape of the points from that of the angles."""
+        return torch.Size((*shape, 2))
+
     def inv(self, angle: Tensor) -> Tensor:
         return torch.stack([angle.cos(), angle.sin()], -1)
 

@@ -127,7 +127,7 @@ def check_shapes(run: Run) -> None:
             fits = found.shape == expected
             where = f"shape {list(expected)} in {_named_plates(site)}"
         else:
-            fits = found.numel() <= law.batch_shape.numel()
+            fits = found.numel() <= torch.Size(law.batch_shape).numel()
             where = "the shape of obs or of its distribution"
         if not fits and found.numel() > rows.numel():
             got = (

@@ -67,6 +67,12 @@ class Run(Messenger):
             return value
         transform = mapping(name, law)
         mapped = transform(value)
+        if self.known is not None and transform.inverse_shape(mapped.shape) != value.shape:
+            raise NotApplicable(
+                "supports that do not depend on discrete sites, which are summed out",
+                f"that of {name!r}",
+                "draw it on a fixed support, and scale or shift it in the program",
+            )
         self.log_jacobian = self.log_jacobian + transform.log_abs_det_jacobian(value, mapped).sum()
         return mapped
 

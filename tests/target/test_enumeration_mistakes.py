@@ -90,3 +90,25 @@ def test_the_change_point_with_its_own_axis_is_the_sum_over_tau() -> None:
         terms.append(dist.Normal(loc, 1.0).log_prob(Y).sum() - torch.log(torch.tensor(4.0)))
     expected = torch.logsumexp(torch.stack(terms), 0) + UNIT.log_prob(m).sum()
     assert float(target.log_density(m)) == pytest.approx(float(expected), rel=1e-7)
+
+
+@pytest.mark.parametrize("plate", [True, False])
+def test_a_support_that_depends_on_a_summed_site_is_refused(plate: bool) -> None:
+    def program(y: Tensor) -> None:
+        with pyro.plate("rows", len(y) if plate else 1):
+            k = pyro.sample("k", COIN)
+            x = pyro.sample("x", dist.Uniform(torch.zeros_like(k), 1 + k))
+            pyro.sample("y", dist.Normal(x, 1.0), obs=y if plate else y[:1])
+
+    with pytest.raises(NotApplicable, match="that of 'x'"):
+        Target(Program(program), {"y": Y})
+
+
+def test_a_hidden_markov_model_as_one_distribution_is_a_density() -> None:
+    def program(y: Tensor) -> None:
+        m = pair()
+        start, move = torch.full((2,), 0.5, dtype=F64).log(), torch.eye(2, dtype=F64) + 0.5
+        law = dist.DiscreteHMM(start, (move / 2).log(), dist.Normal(m, 1.0), duration=4)
+        pyro.sample("y", law, obs=y)
+
+    assert bool(torch.isfinite(Target(Program(program), {"y": Y}).log_density(Y[:2])))
