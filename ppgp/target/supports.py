@@ -217,6 +217,7 @@ def _guarded(law: Any, guard: Guard) -> Any:
 
 def _inside(law: Any, value: Tensor, guard: Guard) -> Iterator[Tensor]:
     """Return for each check whether it passes, in the batch shape of the distribution."""
+    chain: Any = law
     if guard.parameters:
         parameters = list(_own_parameters(law))
         if isinstance(law, MixtureSameFamily):
@@ -228,7 +229,7 @@ def _inside(law: Any, value: Tensor, guard: Guard) -> Iterator[Tensor]:
                 yield constraint.check(parameter)
     support = _support(law)
     if guard.value and is_transformed(law):
-        last = law.transforms[-1].codomain  # an inverse may clamp what lies outside
+        last = chain.transforms[-1].codomain  # an inverse may clamp what lies outside
         if _is_checked(last):
             yield last.check(value)
     elif guard.value and support is not None:

@@ -21,7 +21,7 @@ Y = 3 * X + 0.5 * torch.randn(40, generator=torch.Generator().manual_seed(0), dt
 PRIOR = dist.Normal(torch.zeros((), dtype=F64), 5.0)
 
 
-def fitted(program: Any, **data: Tensor) -> ppgp.Posterior:
+def fitted(program: Any, **data: Any) -> ppgp.Posterior:
     return ppgp.fit(program, data, inference.MAP(), progress=False)
 
 
@@ -52,7 +52,8 @@ def test_a_plate_in_another_dimension_than_the_rows_is_refused() -> None:
 def test_a_mask_of_another_shape_is_refused() -> None:
     def program(x: Tensor, y: Tensor) -> None:
         b = pyro.sample("b", PRIOR)
-        with pyro.plate("rows", len(x)), poutine.mask(mask=(x > 0)[:, None]):
+        kept: Any = (x > 0)[:, None]
+        with pyro.plate("rows", len(x)), poutine.mask(mask=kept):
             pyro.sample("y", dist.Normal(b * x, 0.5), obs=y)
 
     with pytest.raises(DataError, match="'y'"):
