@@ -77,6 +77,13 @@ class PastScores:
         return self.ordered[k - 1]
 
 
+def in_dtype(number: float, dtype: torch.dtype) -> float:
+    """Return a threshold as the sets will have it: the misses must be those of the sets."""
+    if dtype == torch.float64:
+        return number
+    return torch.tensor(number, dtype=dtype).item()
+
+
 def is_missed(score: float, threshold: float, floor: float | None) -> float:
     """Return 1 where the row is not covered, else 0.
 
@@ -105,11 +112,13 @@ def sequence_scores(
     if bad:
         got = f"NaN in {listed(bad, 'row')}"
         raise DataError("finite scores", got, "check the predictions of those rows")
-    return scores, _earlier_scores(score, calibration, level)
+    return scores, _earlier_scores(score, calibration, level, scores.dtype)
 
 
-def _earlier_scores(score: Score, calibration: Any, level: float) -> list[float]:
-    """Return the scores of the rows before the first.
+def _earlier_scores(
+    score: Score, calibration: Any, level: float, dtype: torch.dtype
+) -> list[float]:
+    """Return the scores of the rows before the first, rounded to the dtype of the sequence.
 
     Raises:
         SettingError: if they are scores of another kind, from which no threshold for this one
@@ -125,7 +134,7 @@ def _earlier_scores(score: Score, calibration: Any, level: float) -> list[float]
         if getattr(calibration, name) is not None:
             expected = "calibration rows that all count alike"
             raise NotApplicable(expected, name, "calibrate without them")
-    return calibration.scores(level).tolist()
+    return calibration.scores(level).to(dtype).tolist()
 
 
 def online_result(

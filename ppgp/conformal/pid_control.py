@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import torch
+
 from ..errors import counted
 from ..posterior.prediction import Prediction
 from ..posterior.region import exact_level
@@ -15,6 +17,7 @@ from .online_sets import (
     Online,
     PastScores,
     check_settings,
+    in_dtype,
     is_missed,
     online_result,
     sequence_scores,
@@ -66,7 +69,7 @@ class PID:
         thresholds: list[float] = []
         steps: list[float] = []
         for t, s in enumerate(scores.tolist(), start=1):
-            thresholds.append(track + self._integral(total, t, past))
+            thresholds.append(in_dtype(track + self._integral(total, t, past), scores.dtype))
             missed = is_missed(s, thresholds[-1], floor)
             past.append(s)
             steps.append(self._step(past))
@@ -78,6 +81,9 @@ class PID:
             values = [thresholds[0], *scores.tolist()]
             if floor is not None:
                 values.append(floor)
+            if scores.dtype != torch.float64:  # a track just below all scores may round up to one
+                size = max(map(abs, values))
+                values.append(min(values) - torch.finfo(scores.dtype).eps * size)
             text = self._sentence(bound_of_steps(steps, values), rows)
         alphas = [math.nan] * rows
         return online_result(self.score, prediction, scores, thresholds, alphas, self.level, text)

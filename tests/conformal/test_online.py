@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pyro.distributions as dist
@@ -100,3 +101,22 @@ def test_bad_arguments_are_refused() -> None:
         ACI(Absolute(), level=1.0)
     with pytest.raises(NotApplicable):
         ACI(LAC())(standard(5), torch.zeros(5))
+
+
+def test_misses_are_those_of_sets_in_single_precision() -> None:
+    """Steps far below the rounding of a threshold: every row was covered, at +- .005 of .9."""
+    y, n = torch.ones(200), 200
+    ones = torch.ones(1, n)
+    prediction = Prediction(dist.Normal(torch.zeros(1, n), ones))
+    old = Prediction(dist.Normal(torch.zeros(1, 50, dtype=torch.float64), 1.0))
+    calibrator = calibrate(Absolute(), old, torch.full((50,), 1.0 + 1e-12, dtype=torch.float64))
+    for method in (PID(Absolute(), 0.9, rate=1e-6), PID(Absolute(), 0.9, rate=1e-9)):
+        online = method(prediction, y, calibrator)
+        found = re.search(r"coverage ([\d.]+) \+- ([\d.e-]+)", online.region.guarantee)
+        if found is None:
+            assert online.region.guarantee.startswith("heuristic")
+        else:
+            assert abs(online.coverage - float(found[1])) <= float(found[2]) + 1e-12
+    aci = ACI(Absolute(), 0.9)(prediction, y, calibrator)
+    assert bool((aci.region.covers(y) == ~aci.errors).all())
+    assert torch.equal(aci.thresholds[:50], torch.ones(50))
