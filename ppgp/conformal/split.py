@@ -246,8 +246,8 @@ class Calibrator:
             sentence = f"coverage >= {level} {given}"
             if small:
                 names = ", ".join(small[:SHOWN])
-            if len(small) > SHOWN:
-                names += f" and {len(small) - SHOWN} more"
+                if len(small) > SHOWN:
+                    names += f" and {len(small) - SHOWN} more"
                 reason = f"with fewer than the {need} rows a finite set needs"
                 sentence += f": infinite in {names}, {reason}"
             return sentence

@@ -170,3 +170,5 @@ def test_a_sentence_that_names_some_groups_counts_the_others() -> None:
     calibrator = calibrate(Absolute(), standard(27), y, groups=groups)
     sentence = calibrator(standard(2), 0.9, groups=["a", "h"]).guarantee
     assert "infinite in a, b, c, d, e and 2 more, with fewer than the 9 rows" in sentence
+    few = calibrate(Absolute(), standard(21), y[:21], groups=["a", *("h" * 20)])
+    assert "infinite in a, with fewer" in few(standard(1), 0.9, groups=["a"]).guarantee
