@@ -158,7 +158,7 @@ straight = ppgp.Dataset(train.X, train.y - torch.sin(4 * train.X[:, 0]))
 target = test.y - torch.sin(4 * test.X[:, 0])
 wrong = ppgp.fit(models.LinearRegression(noise=0.01), straight, inference.Laplace(), progress=False)
 plain = wrong.predict(test.X).interval(0.9)
-bayes = ppgp.conformal_bayes(wrong, test.X[:300], level=0.9)
+bayes = ppgp.conformal_bayes(wrong, test.X[:300], level=0.9, fixed_beforehand=True)
 print(
     f"plain Bayes {metrics.coverage(plain, target):.3f}, "
     f"conformal Bayes {metrics.coverage(bayes, target[:300]):.3f}"
