@@ -76,7 +76,7 @@ def test_forked_children_do_not_keep_the_lock(tmp_path: Path) -> None:
         pass  # a child that has let go has not let go for its parent
     process.send_signal(signal.SIGKILL)
     process.wait()
-    with files.locked(path):  # while the child reads on
+    with files.locked(path, patience=20.0):  # while the child, which may be slow to start, reads on
         pass
     process.communicate("")
 
