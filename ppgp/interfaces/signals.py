@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 __all__ = ["INTERRUPTED", "exit_on_signals"]
 
 INTERRUPTED = 128 + int(signal.SIGINT)  # exit status after Ctrl-C
+RETRY_SECONDS = 0.01  # until a signal is sent again that came inside a callback of a weak reference
 DEFAULT_HANDLERS = (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGTERM, signal.SIG_DFL),
@@ -41,11 +43,24 @@ def exit_on_signals() -> Iterator[None]:
         for number, default in DEFAULT_HANDLERS
         if in_main_thread and signal.getsignal(number) == default
     ]
+    report = sys.unraisablehook
+
+    def send_again(lost: Any) -> None:
+        # Python drops what a callback of a weak reference raises, KeyboardInterrupt included
+        if not (received and issubclass(lost.exc_type, KeyboardInterrupt)):
+            report(lost)
+            return
+        timer = threading.Timer(RETRY_SECONDS, _send, (received[-1], interrupt))
+        timer.daemon = True
+        timer.start()
+
     for number, _ in replaced:
         signal.signal(number, interrupt)
+    sys.unraisablehook = send_again
     try:
         yield
     finally:
+        sys.unraisablehook = report
         for number, default in replaced:
             signal.signal(number, default)
         if received:
@@ -53,6 +68,12 @@ def exit_on_signals() -> Iterator[None]:
             with suppress(OSError):
                 print("ppgp: stopped", file=sys.stderr, flush=True)
             raise SystemExit(128 + received[0])
+
+
+def _send(number: int, handler: Any) -> None:
+    """Send this process a signal, if it still has this handler."""
+    if signal.getsignal(number) is handler:
+        os.kill(os.getpid(), number)
 
 
 def _show_cursor() -> None:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -224,3 +225,22 @@ def test_a_signal_stops_a_fit_on_a_terminal(
     assert b"Traceback" not in text
     assert good.read_bytes() == b"good"
     assert ppgp.load_posterior(table.parent / "good.partial.safetensors").stats["interrupted"]
+
+
+def test_a_signal_inside_a_callback_of_a_weak_reference_is_not_lost() -> None:
+    """Python drops what such a callback raises; torch has one for each tensor in a graph."""
+
+    class Referred:
+        pass
+
+    def work() -> None:
+        thing = Referred()
+        reference = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGTERM))
+        del thing
+        assert reference() is None
+        time.sleep(20.0)
+        pytest.fail("the signal was lost")
+
+    with pytest.raises(SystemExit) as end, signals.exit_on_signals():
+        work()
+    assert end.value.code == 128 + signal.SIGTERM
