@@ -124,7 +124,7 @@ class Interrupted(Target):
 
 
 @pytest.mark.usefixtures("listening")
-@pytest.mark.parametrize("after", [4, 8, 5000])
+@pytest.mark.parametrize("after", [4, 8, 20_000])
 @pytest.mark.parametrize("how", [*HOWS, inference.MAP("adam"), inference.MAP("newton")], ids=repr)
 def test_ctrl_c_keeps_the_draws_so_far(
     how: Inference, after: int, monkeypatch: pytest.MonkeyPatch
@@ -134,7 +134,7 @@ def test_ctrl_c_keeps_the_draws_so_far(
         nutpie_chains, "can_fork", lambda: False
     )  # a forked child would interrupt itself, unseen from here
     if hasattr(how, "warmup"):
-        how = type(how)(draws=5000, warmup=WARMUP)  # type: ignore[call-arg]
+        how = type(how)(draws=20_000, warmup=WARMUP)  # type: ignore[call-arg]
     target = Interrupted(after)
     try:
         posterior = how(target, seed=0)
