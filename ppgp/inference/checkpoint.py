@@ -89,7 +89,8 @@ class Checkpoint:
         try:
             with safe_open(str(self.path), "pt") as file:
                 metadata = file.metadata() or {}
-                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+                # copies: where the file puts a tensor in memory decides the last digits of sums
+                tensors = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError, ValueError, RuntimeError, TypeError, OverflowError):
             do = "choose another path; delete it only if it is a damaged checkpoint"
             raise StorageError(

@@ -87,9 +87,9 @@ def test_a_run_killed_at_random_moments_ends_like_an_undisturbed_one(
 
 
 RESUMED: list[Inference] = [
-    SVI(steps=100, patience=100),
-    SVI("normal", steps=100, patience=100, batch_size=20),
-    SVI(optimizer="natural", particles=4, learning_rate=0.1, steps=100, patience=100),
+    SVI(steps=300, patience=300),
+    SVI("normal", steps=300, patience=300, batch_size=20),
+    SVI(optimizer="natural", particles=4, learning_rate=0.1, steps=300, patience=300),
     NUTS(draws=20, warmup=30),
     HMC(draws=30, warmup=60),
     MetropolisHastings(draws=30, warmup=60),
