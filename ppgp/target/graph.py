@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import graph_module
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -64,7 +66,10 @@ def traced(
 
 
 def _recorded(function: Callable[..., Any], example: tuple[Tensor, ...]) -> fx.GraphModule:
-    with settings_unchanged():  # torch sets an environment variable when it first traces
+    # without a mode at hand torch makes one per operation, which is half of the time
+    shapes = TracingContext(FakeTensorMode(allow_fallback_kernels=True))
+    # torch sets an environment variable when it first traces
+    with settings_unchanged(), tracing(shapes):
         return make_fx(function)(*example)
 
 
