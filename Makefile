@@ -36,7 +36,7 @@ tables: .venv/test
 	$(PYTHON) -m venv .venv
 
 .venv/demo: pyproject.toml constraints.txt | .venv/bin/python
-	$(PIP) --editable .
+	$(PIP) --editable ".[boost]"
 	touch $@
 
 .venv/test: pyproject.toml constraints.txt | .venv/bin/python

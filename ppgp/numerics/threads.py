@@ -223,3 +223,11 @@ def limited_by(
         return wrapped
 
     return decorate
+
+
+def threads_of_process(wanted: int) -> int:
+    """Return the threads that a library may use: ``wanted``, and 1 in a forked child.
+
+    A library on GNU's OpenMP would wait there for threads that only the parent has.
+    """
+    return 1 if _LIMITER.forked else wanted

@@ -1,0 +1,206 @@
+"""Trees grown by LightGBM, through its public API.
+
+Every stage is a ``Booster`` of its own on one ``Dataset``, whose columns are binned once. A new
+booster takes half a millisecond. A stage then depends on its seed and its targets alone, its raw
+scores are its outputs (no difference of large sums), and a fit that was killed continues without
+growing its trees again.
+
+LightGBM keeps gradients and Hessians in float32. The targets of each output are divided by a power
+of two near their largest magnitude, and the trees are multiplied by it, so that the units of y
+neither overflow nor change bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import NotApplicable
+from ..numerics.libraries import imported
+from ..numerics.memory import must_fit, rows_per_call
+from ..numerics.threads import threads_of_process
+from .base import check_targets
+from .model_text import Tree, constant_tree, read_trees
+
+#: options of every tree: least squares without penalties, and results that depend on no thread
+FIXED = {
+    "objective": "none",
+    "metric": "none",
+    "boost_from_average": False,
+    "learning_rate": 1.0,
+    "lambda_l1": 0.0,
+    "lambda_l2": 0.0,
+    "min_sum_hessian_in_leaf": 0.0,
+    "min_gain_to_split": 0.0,
+    "deterministic": True,
+    "force_col_wise": True,
+    "verbosity": -1,
+}
+PENALTY_OF_LEAVES = 1e-3  # ridge penalty of a linear leaf, in rows; it makes few rows determinate
+
+
+@cache
+def _lightgbm() -> Any:
+    """Return LightGBM.
+
+    ``numerics.libraries`` has imported torch before, whose OpenMP LightGBM then shares.
+
+    Raises:
+        NotApplicable: If it is not installed.
+    """
+    try:
+        return imported("lightgbm")
+    except (ImportError, OSError) as error:
+        raise NotApplicable(
+            "LightGBM, which grows the trees of learners.Trees",
+            f"{error}",
+            'pip install "ppgp[boost]", or use learners.Linear or learners.Estimator',
+        ) from error
+
+
+class Grower:
+    """Binned rows, from which ``grow`` grows one tree per output.
+
+    Args:
+        X: [n, d], the rows; NaN is a missing value.
+        outputs: The number K of outputs.
+        valid: [v, d], rows held out.
+        rows: The share of rows of each stage.
+        seed: The seed.
+        categorical: The columns that hold codes.
+        threads: The number of threads.
+        options: The options of LightGBM that shape a tree.
+    """
+
+    def __init__(
+        self,
+        X: np.ndarray,
+        outputs: int,
+        valid: np.ndarray | None,
+        rows: float,
+        seed: int,
+        categorical: tuple[int, ...],
+        threads: int,
+        options: Mapping[str, Any],
+    ) -> None:
+        lightgbm = _lightgbm()
+        self.n, self.d = X.shape
+        _refuse_without_memory(self.n, self.d, outputs)
+        self.outputs, self.seed = outputs, seed
+        self.linear = bool(options.get("linear_tree"))
+        self.params = {
+            **FIXED,
+            **options,
+            "num_class": outputs,
+            "num_threads": threads_of_process(threads),
+            "data_random_seed": 1,
+        }
+        if rows < 1:
+            self.params |= {"bagging_fraction": rows, "bagging_freq": 1}
+        table = {"categorical_feature": list(categorical), "params": dict(self.params)}
+        self.train = lightgbm.Dataset(X, **table).construct()
+        self.valid = None
+        if valid is not None:
+            self.valid = lightgbm.Dataset(valid, reference=self.train, **table).construct()
+        self.ones = np.ones((outputs, self.n), dtype=np.float32)
+
+    def grow(
+        self, g: Tensor, weights: Tensor | None, stage: int
+    ) -> tuple[list[Tree], Tensor, Tensor | None]:
+        """Return the K trees of a stage and their outputs at both sets of rows.
+
+        Args:
+            g: [K, n], the targets.
+            weights: [K, n], or None.
+            stage: The number of the stage, of which its random numbers are a function.
+        """
+        check_targets(g, weights)
+        booster = self._booster(stage)
+        targets, powers = _scaled(g)
+        hessians, powers_of_weights = self.ones, np.zeros(self.outputs, dtype=int)
+        if weights is not None:
+            scaled, powers_of_weights = _scaled(weights)
+            hessians = scaled.astype(np.float32)
+            targets = targets * scaled
+        _update(booster, -targets.astype(np.float32), hessians)
+        at_rows = _scores(booster, "eval_train", self.outputs)
+        held_out = None if self.valid is None else _scores(booster, "eval_valid", self.outputs)
+        trees = read_trees(booster.model_to_string())[-self.outputs :]
+        for k, tree in enumerate(trees):
+            if len(tree.value) == 1:  # no split: the best constant, where LightGBM has 0
+                trees[k] = constant_tree(_mean(g[k], None if weights is None else weights[k]))
+                value = trees[k].value[0]
+                at_rows[k] = value
+                if held_out is not None:
+                    held_out[k] = value
+                continue
+            power = int(powers[k])
+            trees[k] = tree.times_power_of_two(power, 2 * power + int(powers_of_weights[k]))
+            at_rows[k] = np.ldexp(at_rows[k], power)
+            if held_out is not None:
+                held_out[k] = np.ldexp(held_out[k], power)
+        return trees, torch.from_numpy(at_rows), _tensor(held_out)
+
+    def _booster(self, stage: int) -> Any:
+        """Return a booster without trees, with the seeds of a stage."""
+        seeds = np.random.SeedSequence([abs(self.seed), stage]).generate_state(3) % (2**31 - 1)
+        names = ("bagging_seed", "feature_fraction_seed", "extra_seed")
+        params = {**self.params, **dict(zip(names, map(int, seeds), strict=True))}
+        booster = _lightgbm().Booster(params, self.train)
+        if self.valid is not None:
+            booster.add_valid(self.valid, "valid")
+        if self.linear:  # the first tree of a booster has constant leaves; it is left without any
+            _update(booster, np.zeros_like(self.ones), self.ones)
+        return booster
+
+
+def _refuse_without_memory(n: int, d: int, outputs: int) -> None:
+    """Raise NotEnoughMemory if the bins and the arrays of one stage do not fit."""
+    row = 2 * d + 64 * outputs
+    what = f"trees on {n:,} rows of {d} columns and {outputs} outputs"
+    must_fit(row * n, what, rows_per_call(row))
+
+
+def _update(booster: Any, gradients: np.ndarray, hessians: np.ndarray) -> None:
+    """Grow one tree per output, from gradients and Hessians [K, n]."""
+    if len(gradients) == 1:
+        gradients, hessians = gradients[0], hessians[0]
+    booster.update(fobj=lambda scores, table: (gradients.T, hessians.T))
+
+
+def _scores(booster: Any, method: str, outputs: int) -> np.ndarray:
+    """Return the raw scores [K, rows] at the rows of the fit or at those held out."""
+    found = []
+
+    def keep(scores: np.ndarray, table: Any) -> tuple[str, float, bool]:
+        found.append(np.array(scores.T, order="C").reshape(outputs, -1))
+        return "scores", 0.0, True
+
+    getattr(booster, method)(feval=keep)
+    return found[0]
+
+
+def _scaled(values: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Return values [K, n] divided by powers of two, so that each row has a maximum in [1, 2)."""
+    array = values.detach().cpu().numpy().astype(np.float64, copy=False)
+    powers = np.frexp(np.abs(array).max(1))[1] - 1
+    return np.ldexp(array, -powers[:, None]), powers
+
+
+def _mean(g: Tensor, weights: Tensor | None) -> float:
+    """Return the weighted mean; 0 if all weights are 0."""
+    values = g.tolist()
+    if weights is None:
+        return math.fsum(values) / len(values)
+    total = math.fsum(weights.tolist())
+    return math.fsum((g * weights).tolist()) / total if total else 0.0
+
+
+def _tensor(values: np.ndarray | None) -> Tensor | None:
+    return None if values is None else torch.from_numpy(values)

@@ -1,0 +1,74 @@
+"""Tensors of several fits, stacked along a leading axis of draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import SettingError
+
+#: what shorter tensors are padded with; others with 0
+FILL = {"feature": -1, "category": -1, "columns": -1}
+
+
+def stack(members: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Return the tensors of several fits of one learner, stacked along a new first axis.
+
+    Members with fewer stages are padded with stages whose outputs are 0.
+
+    Args:
+        members: What ``Growing.tensors`` returned for each member.
+
+    Raises:
+        SettingError: If the members are of different learners, or there are none.
+    """
+    if not members or any(one.keys() != members[0].keys() for one in members):
+        raise SettingError(
+            "members fitted by one learner",
+            f"{len(members)} members of different learners" if members else "no members",
+            "stack fits of the same learner to the same columns",
+        )
+    stacked = {}
+    for name in members[0]:
+        values = [one[name] for one in members]
+        array = padded(name, [value.detach().cpu().numpy() for value in values])
+        stacked[name] = torch.from_numpy(array).to(values[0].device)
+    return stacked
+
+
+def padded(name: str, values: Sequence[np.ndarray]) -> np.ndarray:
+    """Return arrays of different sizes as one array, stacked along a new first axis.
+
+    Args:
+        name: The name of the tensor, which decides what fills the gaps.
+        values: The arrays.
+    """
+    shape = [max(sizes) for sizes in zip(*(value.shape for value in values), strict=True)]
+    stacked = np.full((len(values), *shape), FILL.get(name, 0), dtype=values[0].dtype)
+    for row, value in zip(stacked, values, strict=True):
+        row[tuple(slice(size) for size in value.shape)] = value
+    return stacked
+
+
+def by_member(
+    function: Callable[[dict[str, Tensor]], Tensor], tensors: Mapping[str, Tensor], axes: int
+) -> Tensor:
+    """Return the function of every member's tensors, stacked along the leading axes.
+
+    Args:
+        function: Maps the tensors of one member to a tensor.
+        tensors: The tensors of all members, with ``axes`` leading axes.
+        axes: The number of leading axes.
+    """
+    if not axes:
+        return function(dict(tensors))
+    return torch.stack([by_member(function, one, axes - 1) for one in _members(tensors)])
+
+
+def _members(tensors: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+    """Yield the tensors of each member along the first axis."""
+    for row in range(len(next(iter(tensors.values())))):
+        yield {name: value[row] for name, value in tensors.items()}

@@ -1,0 +1,166 @@
+"""Regression trees grown by LightGBM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import SettingError
+from .base import (
+    Growing,
+    Learner,
+    Tensors,
+    check_flag,
+    check_share,
+    check_whole,
+    first_stages,
+)
+from .lightgbm_trees import PENALTY_OF_LEAVES, Grower
+from .model_text import Tree
+from .stacking import by_member
+from .tree_tensors import gains, partial_sums, tree_sum, tree_tensors
+
+MOST_LEAVES = 131_072
+MOST_DEPTH = 64
+
+
+@dataclass(frozen=True)
+class Trees(Learner):
+    """Regression trees, one per output and stage, grown leaf by leaf by LightGBM.
+
+    Ke et al. (2017), "LightGBM: a highly efficient gradient boosting decision tree". The columns
+    are binned once. Fitting needs the extra ``ppgp[boost]``; predicting does not. A missing value
+    goes to the side of each split that fits it better. A column of codes of categories is split
+    into two sets of codes; a code that no row of the fit has goes right. A tree that no split
+    improves is a constant, the mean of its targets.
+
+    Args:
+        leaves: The largest number of leaves of a tree.
+        depth: The largest depth of a tree; None: no limit.
+        min_rows: The smallest number of rows of a leaf. With weights, LightGBM estimates it from
+            the share of the weights.
+        columns: The share of the columns that each tree may split, drawn at random.
+        linear: Whether a leaf is a linear function of the columns on its path, and not a constant.
+
+    Raises:
+        SettingError: If an option is outside its range.
+    """
+
+    leaves: int = 32
+    depth: int | None = None
+    min_rows: int = 5
+    columns: float = 0.8
+    linear: bool = False
+    takes_missing = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole(self, "leaves", 2, MOST_LEAVES)
+        if self.depth is not None:
+            check_whole(self, "depth", 1, MOST_DEPTH)
+        check_whole(self, "min_rows", 1, 2**31 - 1)
+        check_share(self, "columns")
+        check_flag(self, "linear")
+
+    def begin(
+        self,
+        X: Tensor,
+        outputs: int,
+        *,
+        valid: Tensor | None = None,
+        rows: float = 1.0,
+        seed: int = 0,
+        categorical: tuple[int, ...] = (),
+        threads: int = 1,
+    ) -> Growing:
+        options: dict[str, Any] = {
+            "num_leaves": self.leaves,
+            "max_depth": self.depth or -1,
+            "min_data_in_leaf": self.min_rows,
+            "feature_fraction": self.columns,
+        }
+        if self.depth is not None and self.depth < MOST_LEAVES.bit_length():
+            options["num_leaves"] = min(self.leaves, 2**self.depth)
+        if self.linear:
+            options |= {"linear_tree": True, "linear_lambda": PENALTY_OF_LEAVES}
+        grower = Grower(
+            _array(X),
+            outputs,
+            None if valid is None else _array(valid),
+            rows,
+            seed,
+            categorical,
+            threads,
+            options,
+        )
+        return _GrowingTrees(self, grower, X, valid, bool(categorical))
+
+    def predict(self, tensors: Tensors, X: Tensor, until: int | None = None) -> Tensor:
+        until = first_stages(until, _stages(tensors))
+        return by_member(lambda one: tree_sum(one, X, until), tensors, tensors["outputs"].ndim)
+
+    def staged(self, tensors: Tensors, X: Tensor, every: int = 1) -> Iterator[Tensor]:
+        if tensors["outputs"].ndim:
+            raise SettingError("the tensors of one draw", "those of several", "pass one of them")
+        return partial_sums(tensors, X, _stages(tensors), every)
+
+    def importance(self, tensors: Tensors, d: int) -> Tensor:
+        return by_member(lambda one: gains(one, d), tensors, tensors["outputs"].ndim)
+
+
+class _GrowingTrees(Growing):
+    """The trees of a fit in progress."""
+
+    def __init__(
+        self, learner: Trees, grower: Grower, X: Tensor, valid: Tensor | None, categorical: bool
+    ) -> None:
+        self.learner, self.grower, self.categorical = learner, grower, categorical
+        self.X, self.valid = (X, valid) if learner.linear else (X[:0], None)
+        self.dtype = X.dtype
+        self.device = X.device
+        self.trees: list[Tree] = []
+
+    @property
+    def stages(self) -> int:
+        return len(self.trees) // self.grower.outputs
+
+    def add(self, g: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        trees, at_rows, held_out = self.grower.grow(g, weights, self.stages)
+        self.trees += trees
+        if self.learner.linear:  # LightGBM evaluates linear leaves in float32
+            stage = self._tensors(trees, torch.ones(1))
+            at_rows = tree_sum(stage, self.X.double(), 1)
+            held_out = None if self.valid is None else tree_sum(stage, self.valid.double(), 1)
+        held_out = None if held_out is None else held_out.to(g)
+        return at_rows.to(g), held_out
+
+    def tensors(self, steps: Tensor) -> dict[str, Tensor]:
+        number = first_stages(steps, self.stages)
+        return self._tensors(self.trees[: number * self.grower.outputs], steps)
+
+    def restore(self, tensors: Tensors) -> None:
+        at = {name: value.cpu().numpy() for name, value in tensors.items()}
+        self.trees = [Tree.of(at, row) for row in range(len(at["feature"]))]
+
+    def _tensors(self, trees: Sequence[Tree], steps: Tensor) -> dict[str, Tensor]:
+        """Return trees as tensors."""
+        outputs = self.grower.outputs
+        repeated = np.repeat(steps.detach().cpu().double().numpy(), outputs)
+        arrays = tree_tensors(trees, repeated, self.categorical, self.learner.linear)
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        return {"outputs": torch.tensor(outputs), **tensors}
+
+
+def _stages(tensors: Tensors) -> int:
+    """Return the number of stages."""
+    return tensors["feature"].shape[-2] // int(tensors["outputs"].max())
+
+
+def _array(X: Tensor) -> np.ndarray:
+    """Return rows as an array of LightGBM, in float32 or float64."""
+    return np.ascontiguousarray(X.detach().cpu().numpy())
