@@ -1,8 +1,11 @@
 """Learners: regressions that boosting fits to gradients, one per file."""
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
-from .base import Growing, Learner
-from .stacking import stack
+from .base import Growing as Growing
+from .base import Learner
+from .estimator import Estimator
+from .linear import Linear
+from .stacking import stack as stack
 from .trees import Trees
 
-__all__ = ["Growing", "Learner", "Trees", "stack"]
+__all__ = ["Estimator", "Learner", "Linear", "Trees"]

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -182,6 +183,20 @@ def check_targets(g: Tensor, weights: Tensor | None) -> None:
         raise NumericalError(
             "weights of at least 0", f"{float(weights.min()):.3g}", "use weights='unit'"
         )
+
+
+def seed_of(seed: int, stage: int, k: int = 0) -> int:
+    """Return the seed of output ``k`` of a stage, below 2^31."""
+    numbers = np.random.SeedSequence([abs(seed), stage, k]).generate_state(1)
+    return int(numbers[0] % (2**31 - 1))
+
+
+def drawn_rows(n: int, share: float, seed: int, stage: int) -> Tensor:
+    """Return which of n rows a stage is fitted to, [n], at least one."""
+    generator = torch.Generator().manual_seed(seed_of(seed, stage))
+    drawn = torch.zeros(n, dtype=torch.bool)
+    drawn[torch.randperm(n, generator=generator)[: max(1, round(share * n))]] = True
+    return drawn
 
 
 def first_stages(wanted: Tensor | int | None, stages: int) -> int:

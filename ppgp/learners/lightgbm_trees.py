@@ -25,7 +25,7 @@ from ..errors import NotApplicable
 from ..numerics.libraries import imported
 from ..numerics.memory import must_fit, rows_per_call
 from ..numerics.threads import threads_of_process
-from .base import check_targets
+from .base import check_targets, seed_of
 from .model_text import Tree, constant_tree, read_trees
 
 #: options of every tree: least squares without penalties, and results that depend on no thread
@@ -149,9 +149,9 @@ class Grower:
 
     def _booster(self, stage: int) -> Any:
         """Return a booster without trees, with the seeds of a stage."""
-        seeds = np.random.SeedSequence([abs(self.seed), stage]).generate_state(3) % (2**31 - 1)
         names = ("bagging_seed", "feature_fraction_seed", "extra_seed")
-        params = {**self.params, **dict(zip(names, map(int, seeds), strict=True))}
+        seeds = {name: seed_of(self.seed, stage, k) for k, name in enumerate(names)}
+        params = {**self.params, **seeds}
         booster = _lightgbm().Booster(params, self.train)
         if self.valid is not None:
             booster.add_valid(self.valid, "valid")

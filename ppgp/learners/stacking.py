@@ -48,8 +48,8 @@ def padded(name: str, values: Sequence[np.ndarray]) -> np.ndarray:
     """
     shape = [max(sizes) for sizes in zip(*(value.shape for value in values), strict=True)]
     stacked = np.full((len(values), *shape), FILL.get(name, 0), dtype=values[0].dtype)
-    for row, value in zip(stacked, values, strict=True):
-        row[tuple(slice(size) for size in value.shape)] = value
+    for row, value in enumerate(values):
+        stacked[(row, *(slice(size) for size in value.shape))] = value
     return stacked
 
 

@@ -1,0 +1,204 @@
+"""Any scikit-learn regressor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import NotApplicable, SettingError
+from .base import Growing, Learner, Tensors, check_targets, drawn_rows, first_stages, seed_of
+from .fitted_regressors import is_tree, pickled, tree_of, unpickled
+from .model_text import Tree
+from .stacking import by_member
+from .tree_tensors import gains, partial_sums, tree_sum, tree_tensors
+
+
+@dataclass(frozen=True)
+class Estimator(Learner):
+    """A scikit-learn regressor, cloned for every output and stage.
+
+    Its ``random_state`` is set for each clone. A ``DecisionTreeRegressor`` or
+    ``ExtraTreeRegressor`` becomes tensors, so that a saved posterior predicts without it. Other
+    regressors are kept as their pickles, which predict in the process that has fitted them alone.
+
+    Args:
+        estimator: A regressor with ``fit`` and ``predict``, which is not fitted itself.
+
+    Raises:
+        SettingError: If the estimator is no scikit-learn regressor.
+    """
+
+    estimator: Any
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        from sklearn.base import is_regressor
+
+        instance = not isinstance(self.estimator, type) and hasattr(self.estimator, "get_params")
+        if not instance or not is_regressor(self.estimator):
+            raise SettingError(
+                "a scikit-learn regressor in learners.Estimator",
+                repr(self.estimator),
+                "for example Estimator(DecisionTreeRegressor(max_depth=3))",
+            )
+
+    def begin(
+        self,
+        X: Tensor,
+        outputs: int,
+        *,
+        valid: Tensor | None = None,
+        rows: float = 1.0,
+        seed: int = 0,
+        categorical: tuple[int, ...] = (),
+        threads: int = 1,
+    ) -> Growing:
+        if categorical:
+            raise NotApplicable(
+                "learners.Trees for columns of codes",
+                "learners.Estimator",
+                "use Trees, or one column of 0 and 1 per category",
+            )
+        return _GrowingEstimators(self.estimator, X, outputs, valid, rows, seed)
+
+    def predict(self, tensors: Tensors, X: Tensor, until: int | None = None) -> Tensor:
+        until = first_stages(until, _stages(tensors))
+        axes = tensors["outputs"].ndim
+        if "feature" in tensors:  # scikit-learn compares X in float32
+            total = by_member(lambda one: tree_sum(one, X.float().double(), until), tensors, axes)
+            return total.to(X)
+        every = max(1, until)
+        return by_member(lambda one: next(_partial_sums(one, X, until, every)), tensors, axes)
+
+    def staged(self, tensors: Tensors, X: Tensor, every: int = 1) -> Iterator[Tensor]:
+        if tensors["outputs"].ndim:
+            raise SettingError("the tensors of one draw", "those of several", "pass one of them")
+        if "feature" in tensors:
+            return partial_sums(tensors, X.float().double(), _stages(tensors), every)
+        return _partial_sums(tensors, X, _stages(tensors), every)
+
+    def importance(self, tensors: Tensors, d: int) -> Tensor:
+        """Return the gains of decision trees.
+
+        Raises:
+            NotApplicable: If the regressor is no decision tree.
+        """
+        if "feature" not in tensors:
+            raise NotApplicable(
+                "learners.Trees, learners.Linear or a decision tree for importance",
+                type(self.estimator).__name__,
+                "use one of them",
+            )
+        return by_member(lambda one: gains(one, d), tensors, tensors["outputs"].ndim)
+
+
+class _GrowingEstimators(Growing):
+    """The fitted regressors of a fit in progress."""
+
+    def __init__(
+        self,
+        estimator: Any,
+        X: Tensor,
+        outputs: int,
+        valid: Tensor | None,
+        rows: float,
+        seed: int,
+    ) -> None:
+        self.estimator, self.outputs, self.rows, self.seed = estimator, outputs, rows, seed
+        self.X = X.detach().cpu().numpy()
+        self.valid = None if valid is None else valid.detach().cpu().numpy()
+        self.is_tree = is_tree(estimator)
+        self.fitted: list[Any] = []  # trees as Tree, other regressors as they are
+
+    @property
+    def stages(self) -> int:
+        return len(self.fitted) // self.outputs
+
+    def add(self, g: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        check_targets(g, weights)
+        stage, targets = self.stages, g.detach().cpu().numpy()
+        rows: Any = slice(None)
+        if self.rows < 1:
+            rows = drawn_rows(len(self.X), self.rows, self.seed, stage).numpy()
+        fitted = []
+        for k, target in enumerate(targets):
+            options = {}
+            if weights is not None:
+                self._check_weights()
+                options["sample_weight"] = weights[k].detach().cpu().numpy()[rows]
+            one = _seeded_clone(self.estimator, seed_of(self.seed, stage, k))
+            fitted.append(one.fit(self.X[rows], target[rows], **options))
+        self.fitted += [tree_of(one) for one in fitted] if self.is_tree else fitted
+        held_out = None if self.valid is None else _outputs(fitted, self.valid).to(g)
+        return _outputs(fitted, self.X).to(g), held_out
+
+    def tensors(self, steps: Tensor) -> dict[str, Tensor]:
+        number = first_stages(steps, self.stages)
+        steps = steps.detach().cpu().double()
+        fitted = self.fitted[: number * self.outputs]
+        tensors = {"outputs": torch.tensor(self.outputs)}
+        if not self.is_tree:
+            return {**tensors, **pickled(fitted), "steps": steps}
+        repeated = np.repeat(steps.numpy(), self.outputs)
+        arrays = tree_tensors(fitted, repeated, False, False)
+        return {**tensors, **{name: torch.from_numpy(value) for name, value in arrays.items()}}
+
+    def restore(self, tensors: Tensors) -> None:
+        if "feature" in tensors:
+            at = {name: value.cpu().numpy() for name, value in tensors.items()}
+            self.fitted = [Tree.of(at, row) for row in range(len(at["feature"]))]
+        else:
+            self.fitted = unpickled(tensors)
+
+    def _check_weights(self) -> None:
+        """Raise NotApplicable if the regressor takes no weights."""
+        from sklearn.utils.validation import has_fit_parameter
+
+        if not has_fit_parameter(self.estimator, "sample_weight"):
+            raise NotApplicable(
+                "a regressor with sample_weight for weighted rows",
+                type(self.estimator).__name__,
+                "use weights='unit', or learners.Trees",
+            )
+
+
+def _seeded_clone(estimator: Any, seed: int) -> Any:
+    """Return an estimator of the same options that is not fitted, with its random states set."""
+    from sklearn.base import clone
+
+    one = clone(estimator)
+    names = [name for name in sorted(one.get_params()) if name.split("__")[-1] == "random_state"]
+    return one.set_params(**dict.fromkeys(names, seed))
+
+
+def _outputs(fitted: Sequence[Any], X: np.ndarray) -> Tensor:
+    """Return the outputs [K, n] of one stage."""
+    values = [np.asarray(one.predict(X), dtype=np.float64).reshape(-1) for one in fitted]
+    return torch.from_numpy(np.stack(values))
+
+
+def _partial_sums(tensors: Tensors, X: Tensor, until: int, every: int) -> Iterator[Tensor]:
+    """Yield the sums [K, m] of the first ``every``, ``2 * every``, ... and ``until`` stages."""
+    fitted, steps, outputs = unpickled(tensors), tensors["steps"], int(tensors["outputs"])
+    rows = X.detach().cpu().numpy()
+    total = torch.zeros(outputs, len(X), dtype=torch.float64)
+    for stage in range(until):
+        regressors = fitted[stage * outputs : (stage + 1) * outputs]
+        if regressors[0] is not None:
+            total = total + steps[stage].cpu() * _outputs(regressors, rows)
+        if (stage + 1) % every == 0 or stage + 1 == until:
+            yield total.to(X)
+    if not until:
+        yield total.to(X)
+
+
+def _stages(tensors: Tensors) -> int:
+    """Return the number of stages."""
+    if "steps" in tensors:
+        return tensors["steps"].shape[-1]
+    return tensors["feature"].shape[-2] // int(tensors["outputs"].max())
