@@ -185,6 +185,16 @@ def check_targets(g: Tensor, weights: Tensor | None) -> None:
         )
 
 
+def scaled(values: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Return values [K, n] with each row divided by a power of two, and the K exponents.
+
+    The largest magnitude of a row is then in [1, 2), or 0.
+    """
+    array = values.detach().cpu().numpy().astype(np.float64, copy=False)
+    powers = np.frexp(np.abs(array).max(1))[1] - 1
+    return np.ldexp(array, -powers[:, None]), powers
+
+
 def seed_of(seed: int, stage: int, k: int = 0) -> int:
     """Return the seed of output ``k`` of a stage, below 2^31."""
     numbers = np.random.SeedSequence([abs(seed), stage, k]).generate_state(1)

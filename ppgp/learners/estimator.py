@@ -11,7 +11,16 @@ import torch
 from torch import Tensor
 
 from ..errors import NotApplicable, SettingError
-from .base import Growing, Learner, Tensors, check_targets, drawn_rows, first_stages, seed_of
+from .base import (
+    Growing,
+    Learner,
+    Tensors,
+    check_targets,
+    drawn_rows,
+    first_stages,
+    scaled,
+    seed_of,
+)
 from .fitted_regressors import is_tree, pickled, tree_of, unpickled
 from .model_text import Tree
 from .stacking import by_member
@@ -22,9 +31,11 @@ from .tree_tensors import gains, partial_sums, tree_sum, tree_tensors
 class Estimator(Learner):
     """A scikit-learn regressor, cloned for every output and stage.
 
-    Its ``random_state`` is set for each clone. A ``DecisionTreeRegressor`` or
-    ``ExtraTreeRegressor`` becomes tensors, so that a saved posterior predicts without it. Other
-    regressors are kept as their pickles, which predict in the process that has fitted them alone.
+    Its ``random_state`` is set for each clone. Its targets are divided by a power of two near their
+    largest magnitude, so that its absolute tolerances do not depend on the units of y. A
+    ``DecisionTreeRegressor`` or ``ExtraTreeRegressor`` becomes tensors, so that a saved posterior
+    predicts without it. Other regressors are kept as their pickles, which predict in the process
+    that has fitted them alone.
 
     Args:
         estimator: A regressor with ``fit`` and ``predict``, which is not fitted itself.
@@ -114,6 +125,7 @@ class _GrowingEstimators(Growing):
         self.valid = None if valid is None else valid.detach().cpu().numpy()
         self.is_tree = is_tree(estimator)
         self.fitted: list[Any] = []  # trees as Tree, other regressors as they are
+        self.powers: list[int] = []  # what their outputs are multiplied by, as powers of two
 
     @property
     def stages(self) -> int:
@@ -121,7 +133,8 @@ class _GrowingEstimators(Growing):
 
     def add(self, g: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         check_targets(g, weights)
-        stage, targets = self.stages, g.detach().cpu().numpy()
+        stage = self.stages
+        targets, powers = scaled(g)
         rows: Any = slice(None)
         if self.rows < 1:
             rows = drawn_rows(len(self.X), self.rows, self.seed, stage).numpy()
@@ -133,9 +146,9 @@ class _GrowingEstimators(Growing):
                 options["sample_weight"] = weights[k].detach().cpu().numpy()[rows]
             one = _seeded_clone(self.estimator, seed_of(self.seed, stage, k))
             fitted.append(one.fit(self.X[rows], target[rows], **options))
-        self.fitted += [tree_of(one) for one in fitted] if self.is_tree else fitted
-        held_out = None if self.valid is None else _outputs(fitted, self.valid).to(g)
-        return _outputs(fitted, self.X).to(g), held_out
+        self._keep(fitted, powers)
+        held_out = None if self.valid is None else _outputs(fitted, powers, self.valid).to(g)
+        return _outputs(fitted, powers, self.X).to(g), held_out
 
     def tensors(self, steps: Tensor) -> dict[str, Tensor]:
         number = first_stages(steps, self.stages)
@@ -143,7 +156,9 @@ class _GrowingEstimators(Growing):
         fitted = self.fitted[: number * self.outputs]
         tensors = {"outputs": torch.tensor(self.outputs)}
         if not self.is_tree:
-            return {**tensors, **pickled(fitted), "steps": steps}
+            powers = torch.tensor(self.powers[: len(fitted)], dtype=torch.int64)
+            powers = powers.reshape(number, self.outputs)
+            return {**tensors, **pickled(fitted), "powers": powers, "steps": steps}
         repeated = np.repeat(steps.numpy(), self.outputs)
         arrays = tree_tensors(fitted, repeated, False, False)
         return {**tensors, **{name: torch.from_numpy(value) for name, value in arrays.items()}}
@@ -154,6 +169,16 @@ class _GrowingEstimators(Growing):
             self.fitted = [Tree.of(at, row) for row in range(len(at["feature"]))]
         else:
             self.fitted = unpickled(tensors)
+            self.powers = tensors["powers"].flatten().tolist()
+
+    def _keep(self, fitted: Sequence[Any], powers: np.ndarray) -> None:
+        """Add the regressors of one stage, which are fitted to targets over powers of two."""
+        for one, power in zip(fitted, powers.tolist(), strict=True):
+            self.powers.append(power)
+            if self.is_tree:
+                self.fitted.append(tree_of(one).times_power_of_two(power, 2 * power))
+            else:
+                self.fitted.append(one)
 
     def _check_weights(self) -> None:
         """Raise NotApplicable if the regressor takes no weights."""
@@ -176,21 +201,22 @@ def _seeded_clone(estimator: Any, seed: int) -> Any:
     return one.set_params(**dict.fromkeys(names, seed))
 
 
-def _outputs(fitted: Sequence[Any], X: np.ndarray) -> Tensor:
-    """Return the outputs [K, n] of one stage."""
+def _outputs(fitted: Sequence[Any], powers: np.ndarray, X: np.ndarray) -> Tensor:
+    """Return the outputs [K, n] of one stage, times powers of two."""
     values = [np.asarray(one.predict(X), dtype=np.float64).reshape(-1) for one in fitted]
-    return torch.from_numpy(np.stack(values))
+    return torch.from_numpy(np.ldexp(np.stack(values), powers[:, None]))
 
 
 def _partial_sums(tensors: Tensors, X: Tensor, until: int, every: int) -> Iterator[Tensor]:
     """Yield the sums [K, m] of the first ``every``, ``2 * every``, ... and ``until`` stages."""
     fitted, steps, outputs = unpickled(tensors), tensors["steps"], int(tensors["outputs"])
-    rows = X.detach().cpu().numpy()
+    rows, powers = X.detach().cpu().numpy(), tensors["powers"].cpu().numpy()
     total = torch.zeros(outputs, len(X), dtype=torch.float64)
     for stage in range(until):
         regressors = fitted[stage * outputs : (stage + 1) * outputs]
         if regressors[0] is not None:
-            total = total + steps[stage].cpu() * _outputs(regressors, rows)
+            outputs_of_stage = _outputs(regressors, powers[stage], rows)
+            total = total + steps[stage].cpu() * outputs_of_stage
         if (stage + 1) % every == 0 or stage + 1 == until:
             yield total.to(X)
     if not until:

@@ -25,7 +25,7 @@ from ..errors import NotApplicable
 from ..numerics.libraries import imported
 from ..numerics.memory import must_fit, rows_per_call
 from ..numerics.threads import threads_of_process
-from .base import check_targets, seed_of
+from .base import check_targets, scaled, seed_of
 from .model_text import Tree, constant_tree, read_trees
 
 #: options of every tree: least squares without penalties, and results that depend on no thread
@@ -105,7 +105,10 @@ class Grower:
             self.params |= {"bagging_fraction": rows, "bagging_freq": 1}
         table = {"categorical_feature": list(categorical), "params": dict(self.params)}
         self.train = lightgbm.Dataset(X, **table).construct()
+        # LightGBM leaves out columns that no split could use, and fails if none is left
+        self.splittable = any(self.train.feature_num_bin(column) for column in range(self.d))
         self.valid = None
+        self.v = 0 if valid is None else len(valid)
         if valid is not None:
             self.valid = lightgbm.Dataset(valid, reference=self.train, **table).construct()
         self.ones = np.ones((outputs, self.n), dtype=np.float32)
@@ -121,31 +124,40 @@ class Grower:
             stage: The number of the stage, of which its random numbers are a function.
         """
         check_targets(g, weights)
-        booster = self._booster(stage)
-        targets, powers = _scaled(g)
+        targets, powers = scaled(g)
         hessians, powers_of_weights = self.ones, np.zeros(self.outputs, dtype=int)
         if weights is not None:
-            scaled, powers_of_weights = _scaled(weights)
-            hessians = scaled.astype(np.float32)
-            targets = targets * scaled
-        _update(booster, -targets.astype(np.float32), hessians)
-        at_rows = _scores(booster, "eval_train", self.outputs)
-        held_out = None if self.valid is None else _scores(booster, "eval_valid", self.outputs)
-        trees = read_trees(booster.model_to_string())[-self.outputs :]
+            masses, powers_of_weights = scaled(weights)
+            hessians = masses.astype(np.float32)
+            targets = targets * masses
+        trees, at_rows, held_out = self._grown(-targets.astype(np.float32), hessians, stage)
         for k, tree in enumerate(trees):
+            parts = [part[k] for part in (at_rows, held_out) if part is not None]
             if len(tree.value) == 1:  # no split: the best constant, where LightGBM has 0
                 trees[k] = constant_tree(_mean(g[k], None if weights is None else weights[k]))
-                value = trees[k].value[0]
-                at_rows[k] = value
-                if held_out is not None:
-                    held_out[k] = value
-                continue
-            power = int(powers[k])
-            trees[k] = tree.times_power_of_two(power, 2 * power + int(powers_of_weights[k]))
-            at_rows[k] = np.ldexp(at_rows[k], power)
-            if held_out is not None:
-                held_out[k] = np.ldexp(held_out[k], power)
+                for part in parts:
+                    part[:] = trees[k].value[0]
+            else:
+                power = int(powers[k])
+                trees[k] = tree.times_power_of_two(power, 2 * power + int(powers_of_weights[k]))
+                for part in parts:
+                    np.ldexp(part, power, out=part)
         return trees, torch.from_numpy(at_rows), _tensor(held_out)
+
+    def _grown(
+        self, gradients: np.ndarray, hessians: np.ndarray, stage: int
+    ) -> tuple[list[Tree], np.ndarray, np.ndarray | None]:
+        """Return the trees of LightGBM and their outputs at both sets of rows."""
+        if not self.splittable:
+            held_out = None if self.valid is None else np.zeros((self.outputs, self.v))
+            trees = [constant_tree(0.0)] * self.outputs
+            return trees, np.zeros((self.outputs, self.n)), held_out
+        booster = self._booster(stage)
+        _update(booster, gradients, hessians)
+        trees = read_trees(booster.model_to_string())[-self.outputs :]
+        at_rows = _scores(booster, "eval_train", self.outputs)
+        held_out = None if self.valid is None else _scores(booster, "eval_valid", self.outputs)
+        return trees, at_rows, held_out
 
     def _booster(self, stage: int) -> Any:
         """Return a booster without trees, with the seeds of a stage."""
@@ -184,13 +196,6 @@ def _scores(booster: Any, method: str, outputs: int) -> np.ndarray:
 
     getattr(booster, method)(feval=keep)
     return found[0]
-
-
-def _scaled(values: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Return values [K, n] divided by powers of two, so that each row has a maximum in [1, 2)."""
-    array = values.detach().cpu().numpy().astype(np.float64, copy=False)
-    powers = np.frexp(np.abs(array).max(1))[1] - 1
-    return np.ldexp(array, -powers[:, None]), powers
 
 
 def _mean(g: Tensor, weights: Tensor | None) -> float:

@@ -66,12 +66,14 @@ class Tree:
 
     def times_power_of_two(self, power: int, power_of_gain: int) -> Tree:
         """Return the tree with outputs and gains multiplied by powers of two."""
+        with np.errstate(over="ignore"):  # a gain is a square, and may be infinite
+            gain = np.ldexp(self.gain, power_of_gain)
         return replace(
             self,
             value=np.ldexp(self.value, power),
             constant=np.ldexp(self.constant, power),
             coefficients=np.ldexp(self.coefficients, power),
-            gain=np.ldexp(self.gain, power_of_gain),
+            gain=gain,
         )
 
 
