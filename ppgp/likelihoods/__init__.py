@@ -1,11 +1,32 @@
-"""Likelihoods, the distributions of y given a latent function, one per file."""
+"""Likelihoods, the distributions of y given functions of x, one per file."""
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .base import Likelihood
 from .bernoulli import Bernoulli
 from .categorical import Categorical
+from .exponential import Exponential
+from .gamma import Gamma
 from .gaussian import Gaussian
+from .laplace import Laplace
+from .log_normal import LogNormal
+from .parametric import Parametric as Parametric
 from .poisson import Poisson
+from .predicted import Predicted
+from .scored import Scored as Scored
 from .student_t import StudentT
+from .weibull import Weibull
 
-__all__ = ["Bernoulli", "Categorical", "Gaussian", "Likelihood", "Poisson", "StudentT"]
+__all__ = [
+    "Bernoulli",
+    "Categorical",
+    "Exponential",
+    "Gamma",
+    "Gaussian",
+    "Laplace",
+    "Likelihood",
+    "LogNormal",
+    "Poisson",
+    "Predicted",
+    "StudentT",
+    "Weibull",
+]

@@ -32,11 +32,13 @@ class Likelihood:
         dimensions: ``{site: power of y in its unit}``; a site that is missing has no unit.
         nodes: The number of Gauss-Hermite nodes in ``expected``. A likelihood that is narrow
             relative to the uncertainty of f needs more.
+        predicted: The parameters that are functions of x too.
     """
 
     scales: ClassVar[str] = "Xy"
     dimensions: ClassVar[Mapping[str, float]] = {}
     nodes: ClassVar[int] = 20
+    predicted: Any = ()
 
     def __post_init__(self) -> None:
         """Convert numbers to Python's; a subclass with its own ``__post_init__`` calls it first."""
@@ -49,6 +51,10 @@ class Likelihood:
 
     def sites(self) -> dict[str, Site]:
         """Return ``{name: Site}`` of the hyperparameters."""
+        return {}
+
+    def levels(self) -> dict[str, Site]:
+        """Return {name: Site} of the levels of ``Predicted`` parameters, which an SVGP has."""
         return {}
 
     def in_units(self, y_sd: float) -> Likelihood:

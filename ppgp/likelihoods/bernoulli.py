@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyro.distributions as dist
@@ -13,13 +14,15 @@ from ..data.dataset import Dataset
 from ..errors import UnknownName
 from ..numerics.logistic_normal import expected_softplus, log_odds
 from .base import Likelihood, Theta, root
+from .scored import LEAST_SHARE, Scored, widened
+from .standard_normal import pdf
 from .target_checks import check_codes
 
 LINKS = ("logit", "probit")
 
 
 @dataclass(frozen=True)
-class Bernoulli(Likelihood):
+class Bernoulli(Likelihood, Scored):
     """y ~ Bernoulli(g(f)), y in {0, 1}. Rasmussen & Williams (2006), section 3.3.
 
     Args:
@@ -67,6 +70,61 @@ class Bernoulli(Likelihood):
         if self.link == "probit":
             return super().expected(theta, mean, variance, y)
         return -expected_softplus((1 - 2 * y) * mean, variance)
+
+    def _logit(self, f: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logit of P(y = 1), and its derivative by f."""
+        if self.link == "logit":
+            return f, torch.ones_like(f)
+        logit = _logit_of_probit(f)
+        return logit, pdf(f) / (torch.sigmoid(logit) * torch.sigmoid(-logit))
+
+    def _score(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> Tensor:
+        logit, _ = self._logit(f)
+        if kind == "nll":
+            return torch.nn.functional.softplus((1 - 2 * y) * logit)
+        return torch.sigmoid((1 - 2 * y) * logit).square()
+
+    def _slopes(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> tuple[Tensor, ...]:
+        logit, by_f = self._logit(f)
+        wrong = (1 - 2 * y) * torch.sigmoid((1 - 2 * y) * logit)  # P(y = 1) - y
+        if kind == "nll":
+            return (wrong * by_f,)
+        return (2 * wrong * torch.sigmoid(logit) * torch.sigmoid(-logit) * by_f,)
+
+    def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
+        logit, by_f = self._logit(f)
+        variance = torch.sigmoid(logit) * torch.sigmoid(-logit)
+        if kind == "nll":
+            return {(0, 0): variance * by_f.square()}
+        return {(0, 0): 2 * (variance * by_f).square()}
+
+    def natural(
+        self,
+        theta: Theta,
+        f: Tensor,
+        y: Tensor,
+        kind: str = "nll",
+        *,
+        right_censored: Tensor | None = None,
+    ) -> Tensor:
+        """Return metric^-1 gradient, [*draw, 1, n], the same for both scores.
+
+        Probabilities below 1e-6 count as 1e-6.
+        """
+        self._check(f, kind, right_censored)
+        logit, by_f = self._logit(f)
+        own = torch.sigmoid((2 * y - 1) * logit).clamp_min(LEAST_SHARE)
+        return (1 - 2 * y) / (own * by_f)
+
+    def _guess(self, y: Tensor) -> tuple[float, ...]:
+        share = (y.sum() + 0.5) / (len(y) + 1)
+        if self.link == "probit":
+            return (float(torch.special.ndtri(share)),)
+        return (float(torch.logit(share)),)
+
+    def tempered(self, f: Tensor, log_temperature: float | Tensor) -> Tensor:
+        """Return f divided by the temperature."""
+        return widened(f, log_temperature)
 
 
 def _logit_of_probit(f: Tensor) -> Tensor:

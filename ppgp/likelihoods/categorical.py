@@ -14,6 +14,7 @@ from torch.quasirandom import SobolEngine
 from ..data.dataset import Dataset
 from ..errors import SettingError
 from .base import Likelihood, Theta, root
+from .scored import LEAST_SHARE, NO_THETA, Scored, widened
 from .target_checks import check_codes, count_classes
 
 POINTS = 64  # pairs of opposite quasi-random points in ``expected``
@@ -21,7 +22,7 @@ FINE_POINTS = 512  # and in ``marginal``
 
 
 @dataclass(frozen=True)
-class Categorical(Likelihood):
+class Categorical(Likelihood, Scored):
     """y ~ Categorical(softmax(f)), with one latent function per class.
 
     Rasmussen & Williams (2006), section 3.5. Averages over f in R^K are taken at fixed quasi-random
@@ -74,6 +75,90 @@ class Categorical(Likelihood):
         own = mean.gather(-2, label)[..., 0, :]
         return own - torch.logsumexp(f, -2).mean(0)
 
+    def _coordinates(self) -> tuple[int, ...]:
+        return tuple(range(self.latents))
+
+    def score(
+        self,
+        theta: Theta,
+        f: Tensor,
+        y: Tensor,
+        kind: str = "nll",
+        *,
+        right_censored: Tensor | None = None,
+    ) -> Tensor:
+        """Return -log p(y), or the Brier score sum_k (p_k - 1[y = k])^2, [*draw, n]."""
+        self._check(f, kind, right_censored)
+        own = _one_hot(y, f)
+        if kind == "nll":
+            return -(torch.log_softmax(f, -2) * own).sum(-2)
+        return (torch.softmax(f, -2) - own).square().sum(-2)
+
+    def gradient(
+        self,
+        theta: Theta,
+        f: Tensor,
+        y: Tensor,
+        kind: str = "nll",
+        *,
+        right_censored: Tensor | None = None,
+    ) -> Tensor:
+        """Return the derivative of the score by the logits, [*draw, K, n]."""
+        self._check(f, kind, right_censored)
+        share = torch.softmax(f, -2)
+        wrong = share - _one_hot(y, f)
+        if kind == "nll":
+            return wrong
+        weighted = share * wrong
+        return 2 * (weighted - share * weighted.sum(-2, keepdim=True))
+
+    def metric(self, theta: Theta, f: Tensor, kind: str = "nll") -> Tensor:
+        """Return the metric, [*draw, n, K, K]; it has rank K - 1.
+
+        A constant added to all logits changes nothing.
+        """
+        self._check(f, kind)
+        share = torch.softmax(f, -2).mT
+        fisher = torch.diag_embed(share) - share[..., :, None] * share[..., None, :]
+        return fisher if kind == "nll" else 2 * fisher @ fisher
+
+    def natural(
+        self,
+        theta: Theta,
+        f: Tensor,
+        y: Tensor,
+        kind: str = "nll",
+        *,
+        right_censored: Tensor | None = None,
+    ) -> Tensor:
+        """Return the natural gradient with the last logit held, [*draw, K, n].
+
+        It is 1[y = K - 1] / p_(K - 1) - 1[y = k] / p_k, the same for both scores. Probabilities
+        below 1e-6 count as 1e-6.
+        """
+        self._check(f, kind, right_censored)
+        each = _one_hot(y, f) / torch.softmax(f, -2).clamp_min(LEAST_SHARE)
+        return each[..., -1:, :] - each
+
+    def initial(
+        self,
+        y: Tensor,
+        kind: str = "nll",
+        *,
+        right_censored: Tensor | None = None,
+        theta: Theta = NO_THETA,
+    ) -> Tensor:
+        """Return the logits of the shares of the classes, the last of them 0, [K].
+
+        Half a row is added to each class, so that a class without rows has a finite logit.
+        """
+        counts = torch.bincount(y.long(), minlength=self.latents).to(y) + 0.5
+        return (counts / counts[-1]).log()
+
+    def tempered(self, f: Tensor, log_temperature: float | Tensor) -> Tensor:
+        """Return f divided by the temperature."""
+        return widened(f, log_temperature)
+
 
 @lru_cache(maxsize=16)
 def _points(dimension: int, pairs: int) -> Tensor:
@@ -85,3 +170,9 @@ def _points(dimension: int, pairs: int) -> Tensor:
     e = torch.special.ndtri(uniform.clamp(1e-12, 1 - 1e-12))
     e = e / e.square().mean(0).sqrt()
     return torch.cat([e, -e])
+
+
+def _one_hot(y: Tensor, f: Tensor) -> Tensor:
+    """Return 1[y = k], [*draw, K, n]."""
+    codes = torch.arange(f.shape[-2], dtype=y.dtype, device=y.device)[:, None]
+    return (codes == y).to(f).expand(f.shape)

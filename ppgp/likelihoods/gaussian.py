@@ -2,38 +2,97 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyro.distributions as dist
+import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
 from ..numerics.cholesky import LOG_2PI
-from ..priors import LogNormal, PriorLike, Site, site
-from .base import Likelihood, Theta
+from ..priors import LogNormal, PriorLike
+from .base import Theta
+from .parametric import Parametric
+from .predicted import Predicted
+from .scored import LARGEST_STEP, log_or_zero, raised
+from .standard_normal import hazard, pdf
+
+SQRT_PI = math.sqrt(math.pi)
 
 
 @dataclass(frozen=True)
-class Gaussian(Likelihood):
+class Gaussian(Parametric):
     """y ~ N(f, noise). Rasmussen & Williams (2006), section 2.2.
 
+    With ``noise=Predicted()`` the log of the variance is a second function of x.
+
     Args:
-        noise: Prior of the variance, or a number that fixes it.
+        noise: Prior of the variance, a number that fixes it, or ``Predicted()``.
     """
 
-    noise: PriorLike = LogNormal(-2.0, 1.0)
+    noise: PriorLike | Predicted = LogNormal(-2.0, 1.0)
     dimensions = {"noise": 2}
+    integrates_f = True
+    censorable = True
+    limits = (math.inf, 2 * LARGEST_STEP)
 
-    def sites(self) -> dict[str, Site]:
-        return {"noise": site("noise", self.noise, positive=True)}
+    def _distribution(self, p: Theta, f: Tensor) -> Distribution:
+        return dist.Normal(f, p["noise"].sqrt())
 
-    def distribution(self, theta: Theta, f: Tensor) -> Distribution:
-        return dist.Normal(f, self.value(theta, "noise", f).sqrt())
+    def _marginal(self, p: Theta, mean: Tensor, variance: Tensor) -> Distribution:
+        return dist.Normal(mean, (variance + p["noise"]).sqrt())
 
-    def marginal(self, theta: Theta, mean: Tensor, variance: Tensor) -> Distribution:
-        return dist.Normal(mean, (variance + self.value(theta, "noise", mean)).sqrt())
+    def _expected(self, p: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
+        noise = p["noise"]
+        return -0.5 * (LOG_2PI + noise.log() + ((y - mean).square() + variance) / noise)
 
     def expected(self, theta: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
-        """Return E log p(y | f) in closed form; Hensman, Fusi & Lawrence (2013), equation 4."""
-        noise = self.value(theta, "noise", mean)
-        return -0.5 * (LOG_2PI + noise.log() + ((y - mean).square() + variance) / noise)
+        """Return E log p(y | f) in closed form.
+
+        Hensman, Fusi & Lawrence (2013), equation 4; for two functions Lazaro-Gredilla & Titsias
+        (2011), equation 6.
+        """
+        if not self.predicted:
+            return super().expected(theta, mean, variance, y)
+        log_noise, spread = mean[..., 1, :], variance[..., 1, :]
+        if "noise" in theta:
+            log_noise = log_noise + theta["noise"].log()[..., None]
+        square = (y - mean[..., 0, :]).square() + variance[..., 0, :]
+        return -0.5 * (LOG_2PI + log_noise + square * torch.exp(0.5 * spread - log_noise))
+
+    # the slopes by log noise are half of those by log s, as noise = s^2
+
+    def _score(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> Tensor:
+        s = p["noise"].sqrt()
+        z = (y - f) / s
+        if kind == "nll":
+            return 0.5 * (LOG_2PI + z.square()) + s.log()
+        return s * (z * (2 * torch.special.ndtr(z) - 1) + 2 * pdf(z) - 1 / SQRT_PI)
+
+    def _slopes(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> tuple[Tensor, ...]:
+        s = p["noise"].sqrt()
+        z = (y - f) / s
+        if kind == "nll":
+            return -z / s, 0.5 * (1 - z.square())
+        return 1 - 2 * torch.special.ndtr(z), 0.5 * s * (2 * pdf(z) - 1 / SQRT_PI)
+
+    def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
+        s = p["noise"].sqrt()
+        if kind == "nll":
+            return {(0, 0): 1 / p["noise"], (1, 1): torch.full_like(s, 0.5)}
+        return {(0, 0): 1 / (s * SQRT_PI), (1, 1): s / (8 * SQRT_PI)}
+
+    def _censored(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        s = p["noise"].sqrt()
+        z = (y - f) / s
+        h = hazard(z)
+        return -torch.special.log_ndtr(-z), -h / s, -0.5 * h * z
+
+    def _guess(self, y: Tensor) -> tuple[float, ...]:
+        return float(y.mean()), 2 * log_or_zero(float(y.std()))
+
+    def tempered(self, f: Tensor, log_temperature: float | Tensor) -> Tensor:
+        """Return f with the log of the sd raised by ``log_temperature``."""
+        return raised(f, 1, 2 * log_temperature) if self.predicted else f

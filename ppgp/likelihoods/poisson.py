@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyro.distributions as dist
@@ -12,11 +13,12 @@ from torch.distributions import Distribution
 from ..data.dataset import Dataset
 from ..numerics.distributions import PoissonLogNormal
 from .base import Likelihood, Theta, root
+from .scored import Scored, log_or_zero
 from .target_checks import check_counts_of_events
 
 
 @dataclass(frozen=True)
-class Poisson(Likelihood):
+class Poisson(Likelihood, Scored):
     """y ~ Poisson(exp(f)), y = 0, 1, 2, ...: a log-Gaussian Cox process on a grid.
 
     Moller, Syversveen & Waagepetersen (1998).
@@ -42,3 +44,29 @@ class Poisson(Likelihood):
     def expected(self, theta: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
         """Return y E f - E exp(f) - log y!, in closed form."""
         return y * mean - (mean + 0.5 * variance).exp() - torch.lgamma(y + 1)
+
+    def _score(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> Tensor:
+        rate = f.exp()
+        log_mass = y * f - rate - torch.lgamma(y + 1)
+        if kind == "nll":
+            return -log_mass
+        upto = torch.special.gammaincc(y + 1, rate)  # P(Y <= y)
+        bessel = torch.special.i0e(2 * rate) + torch.special.i1e(2 * rate)
+        return (y - rate) * (2 * upto - 1) + 2 * rate * log_mass.exp() - rate * bessel
+
+    def _slopes(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> tuple[Tensor, ...]:
+        rate = f.exp()
+        if kind == "nll":
+            return (rate - y,)
+        below = torch.special.gammaincc(y.clamp_min(1.0), rate)  # P(Y <= y - 1)
+        below = torch.where(y > 0, below, torch.zeros_like(below))
+        return (rate * (1 - 2 * below - torch.special.i0e(2 * rate)),)
+
+    def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
+        rate = f.exp()
+        if kind == "nll":
+            return {(0, 0): rate}
+        return {(0, 0): 2 * rate.square() * torch.special.i0e(2 * rate)}
+
+    def _guess(self, y: Tensor) -> tuple[float, ...]:
+        return (log_or_zero(float(y.mean())),)

@@ -2,46 +2,129 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyro.distributions as dist
+import torch
+from scipy import special
 from torch import Tensor
 from torch.distributions import Distribution
 
 from ..numerics.student_t_plus_normal import StudentTPlusNormal, expected_log_density
-from ..priors import Gamma, LogNormal, PriorLike, Site, site
-from .base import Likelihood, Theta, root
+from ..priors import Gamma, LogNormal, PriorLike
+from .base import Theta, root
+from .parametric import Parametric
+from .predicted import Predicted
+from .scored import LARGEST_STEP, log_or_zero, raised
+
+START = 5.0  # degrees of freedom at which the search of a constant begins
 
 
 @dataclass(frozen=True)
-class StudentT(Likelihood):
+class StudentT(Parametric):
     """y = f + scale t, where t has Student's distribution with ``df`` degrees of freedom.
 
-    Jylanki, Vanhatalo & Vehtari (2011).
+    Jylanki, Vanhatalo & Vehtari (2011). The CRPS needs more than one degree of freedom, which do
+    not depend on x.
 
     Args:
-        df: Prior of the degrees of freedom, or a number that fixes them.
-        scale: Prior of the scale, or a number that fixes it (for large df, the sd of the noise).
+        df: Prior of the degrees of freedom, a number that fixes them, or ``Predicted()``.
+        scale: Prior of the scale (for large df, the sd of the noise), a number that fixes it, or
+            ``Predicted()``.
     """
 
-    df: PriorLike = Gamma(2.0, 0.1)
-    scale: PriorLike = LogNormal(-1.0, 1.0)
+    df: PriorLike | Predicted = Gamma(2.0, 0.1)
+    scale: PriorLike | Predicted = LogNormal(-1.0, 1.0)
     dimensions = {"scale": 1}
+    integrates_f = True
+    limits = (math.inf, LARGEST_STEP, LARGEST_STEP)
 
-    def sites(self) -> dict[str, Site]:
+    @property
+    def kinds(self) -> tuple[str, ...]:  # type: ignore[override] # a constant of other likelihoods
+        """The scores: the CRPS has no closed slope by the degrees of freedom."""
+        return ("nll",) if "df" in self.predicted else ("nll", "crps")
+
+    def _distribution(self, p: Theta, f: Tensor) -> Distribution:
+        return dist.StudentT(p["df"], f, p["scale"])
+
+    def _marginal(self, p: Theta, mean: Tensor, variance: Tensor) -> Distribution:
+        return StudentTPlusNormal(p["df"], mean, p["scale"], root(variance), validate_args=False)
+
+    def _expected(self, p: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
+        # by quadrature that is accurate for noise much narrower than f
+        return expected_log_density(p["df"], p["scale"], mean, variance, y)
+
+    def _score(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> Tensor:
+        if kind == "nll":
+            return -self._distribution(p, f).log_prob(y)
+        df, s = p["df"], p["scale"]
+        z = (y - f) / s
+        spread = 2 * _pdf(z, df) * (df + z.square()) / (df - 1)
+        return s * (z * (2 * _cdf(z, df) - 1) + spread - _self_distance(df))
+
+    def _slopes(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> tuple[Tensor, ...]:
+        df, s = p["df"], p["scale"]
+        z = (y - f) / s
+        if kind == "nll":
+            w = (df + 1) / (df + z.square())
+            half = 0.5 * df
+            gap = torch.digamma(half) - torch.digamma(half + 0.5)
+            by_df = 0.5 * (gap + 1 / df + torch.log1p(z.square() / df) - w * z.square() / df)
+            return -w * z / s, df * by_df, 1 - w * z.square()
+        spread = 2 * _pdf(z, df) * (df + z.square()) / (df - 1)
+        by_scale = s * (spread - _self_distance(df))
+        return 1 - 2 * _cdf(z, df), torch.full_like(by_scale, math.nan), by_scale
+
+    def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
+        df, s = p["df"], p["scale"]
+        if kind == "nll":  # Lange, Little & Taylor (1989), appendix B
+            half = 0.5 * df
+            gap = torch.polygamma(1, half) - torch.polygamma(1, half + 0.5)
+            by_df = 0.25 * gap - (df + 5) / (2 * df * (df + 1) * (df + 3))
+            return {
+                (0, 0): (df + 1) / ((df + 3) * s.square()),
+                (1, 1): (df.square() * by_df).clamp_min(torch.finfo(df.dtype).eps),
+                (1, 2): -2 * df / ((df + 1) * (df + 3)),
+                (2, 2): 2 * df / (df + 3) + torch.zeros_like(s),
+            }
+        unit = 2 * torch.exp(-2 * _log_beta(0.5, 0.5 * df))
+        by_scale = s * df.sqrt() * torch.exp(_log_beta(1.5, df - 0.5))
         return {
-            "df": site("df", self.df, positive=True),
-            "scale": site("scale", self.scale, positive=True),
+            (0, 0): unit * torch.exp(_log_beta(0.5, df + 0.5)) / (s * df.sqrt()),
+            (2, 2): unit * by_scale,
         }
 
-    def distribution(self, theta: Theta, f: Tensor) -> Distribution:
-        return dist.StudentT(self.value(theta, "df", f), f, self.value(theta, "scale", f))
+    def _guess(self, y: Tensor) -> tuple[float, ...]:
+        middle = y.median()
+        scale = 1.5 * float((y - middle).abs().median())
+        return float(middle), math.log(START), log_or_zero(scale)
 
-    def marginal(self, theta: Theta, mean: Tensor, variance: Tensor) -> Distribution:
-        df, scale = self.value(theta, "df", mean), self.value(theta, "scale", mean)
-        return StudentTPlusNormal(df, mean, scale, root(variance), validate_args=False)
+    def tempered(self, f: Tensor, log_temperature: float | Tensor) -> Tensor:
+        """Return f with the log of the scale raised by ``log_temperature``."""
+        if "scale" not in self.predicted:
+            return f
+        return raised(f, 1 + self.predicted.index("scale"), log_temperature)
 
-    def expected(self, theta: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
-        """Return E log p(y | f) by quadrature that is accurate for noise much narrower than f."""
-        df, scale = self.value(theta, "df", mean), self.value(theta, "scale", mean)
-        return expected_log_density(df, scale, mean, variance, y)
+
+def _log_beta(a: float, b: Tensor) -> Tensor:
+    """Return log B(a, b)."""
+    first = torch.as_tensor(a).to(b)
+    return torch.lgamma(first) + torch.lgamma(b) - torch.lgamma(first + b)
+
+
+def _pdf(z: Tensor, df: Tensor) -> Tensor:
+    log_density = -_log_beta(0.5, 0.5 * df) - 0.5 * df.log()
+    return torch.exp(log_density - 0.5 * (df + 1) * torch.log1p(z.square() / df))
+
+
+def _cdf(z: Tensor, df: Tensor) -> Tensor:
+    df = df.expand(z.shape)
+    return torch.as_tensor(special.stdtr(df.cpu().numpy(), z.cpu().numpy())).to(z)
+
+
+def _self_distance(df: Tensor) -> Tensor:
+    """Return half of E abs(t - t') of two independent variables."""
+    log_ratio = _log_beta(0.5, df - 0.5) - 2 * _log_beta(0.5, 0.5 * df)
+    return 2 * df.sqrt() / (df - 1) * log_ratio.exp()

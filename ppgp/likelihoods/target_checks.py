@@ -47,3 +47,15 @@ def check_counts_of_events(data: Dataset) -> None:
     if wrong:
         got = f"{float(data.y[wrong[0]]):g} in row {wrong[0]}"
         raise DataError("counts 0, 1, 2, ... in y", got, "choose another likelihood, or round y")
+
+
+def check_positive(data: Dataset) -> None:
+    """Check that the targets are positive.
+
+    Raises:
+        DataError: naming the first row that is not.
+    """
+    wrong = torch.nonzero(data.y <= 0).flatten().tolist()
+    if wrong:
+        got = f"{float(data.y[wrong[0]]):g} in row {wrong[0]}"
+        raise DataError("positive targets in y", got, "choose another likelihood, or shift y")

@@ -67,7 +67,9 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
             the likelihood.
         inducing: m, the number of inducing inputs; None: 100, or all different rows if there are
             fewer.
-        likelihood: any likelihood of ``ppgp.likelihoods``.
+        likelihood: any likelihood of ``ppgp.likelihoods``. A parameter that is ``Predicted()`` is
+            level * exp(g), where g is a GP with the same kernel scaled to variance 1, so that
+            ``Gaussian(noise=Predicted())`` gives noise that depends on x.
         objective: the objective of SVI: "elbo", or "ppgpr", the log of the predictive density in
             place of the expected log density (Jankowiak, Pleiss & Gardner 2020). The latter has
             better calibrated variances and is not a bound.
@@ -78,7 +80,8 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
             "conditional_variance", "bound" or "all".
         learn: whether SVI and MAP move them.
         mean: prior or number for the constant mean of each latent function; None: the mean of the
-            training rows, and 0 under a likelihood of classes or counts.
+            training rows, and 0 under a likelihood of classes, counts or positive numbers. The
+            function of a ``Predicted`` parameter has mean 0.
         seed: seed of the selection.
         Z: inducing inputs by hand [m, d], in the units of X, in place of ``inducing`` and
             ``selection``.
@@ -135,6 +138,7 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
         return {
             **prefixed("kernel", self.kernel.sites(d)),
             **self.likelihood.sites(),
+            **self.likelihood.levels(),
             "mean": mean_site(self.mean),
         }
 
@@ -351,7 +355,7 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
         if self.objective != "elbo" or self.q not in (None, "natural"):
             return None
         loc, W = theta["v_loc"], theta["v_scale_tril"]
-        level, Z = self.value(theta, "mean", X), self._inducing_inputs(theta, X)
+        Z = self._inducing_inputs(theta, X)
         moments, value, weight = Moments(loc), -divergence(loc, W), total / len(X)
         for rows in torch.arange(len(X)).split(ROWS_AT_ONCE):
             with torch.no_grad():
@@ -360,7 +364,8 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
                 mean, variance = loc @ A, (diagonal + spread).clamp_min(0.0)
             with torch.enable_grad():
                 mean, variance = mean.requires_grad_(True), variance.requires_grad_(True)
-                part = self.likelihood.expected(theta, mean + level, variance, y[rows]).sum()
+                of_f = self._functions(theta, mean, variance, diagonal)
+                part = self.likelihood.expected(theta, *of_f, y[rows]).sum()
                 g, h = torch.autograd.grad(part, (mean, variance))
             moments.add(A, mean.detach(), g, h)
             value = value + weight * part.detach()
@@ -382,7 +387,7 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
             self.kernel,
             inducing=self.inducing,
             learn=self.learn,
-            noise=self.likelihood.noise,
+            noise={**self.likelihood.sites(), **self.likelihood.levels()}["noise"].prior,
             mean=self.mean,
             seed=self.seed,
             Z=self.Z,

@@ -70,15 +70,31 @@ class WhitenedPredictions(Model):
 
     def _under_q(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean and the variance [(K,) b] of f with v integrated out under q(v)."""
-        mean, variance = marginals(*self._prior(theta, X, Z), theta["v_loc"], scale_of_q(theta))
-        return mean + self.value(theta, "mean", X), variance
+        Kmm, Kmn, diagonal = self._prior(theta, X, Z)
+        mean, variance = marginals(Kmm, Kmn, diagonal, theta["v_loc"], scale_of_q(theta))
+        return self._functions(theta, mean, variance, diagonal)
+
+    def _functions(
+        self, theta: Theta, mean: Tensor, variance: Tensor, diagonal: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the moments [(K,) b] of f, given those of GPs of mean 0.
+
+        Functions of predicted parameters are divided by their prior sd, since they have no unit.
+        """
+        level = self.value(theta, "mean", diagonal)
+        if not self.likelihood.predicted:
+            return mean + level, variance
+        unit = diagonal.clamp_min(torch.finfo(diagonal.dtype).tiny)
+        means = torch.cat([mean[..., :1, :] + level, mean[..., 1:, :] * unit.rsqrt()], -2)
+        return means, torch.cat([variance[..., :1, :], variance[..., 1:, :] / unit], -2)
 
     def _given_v(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean and the variance [(K,) b] of f given v."""
         A, diagonal = self._whitened(theta, X, Z)
-        mean = theta["v"] @ A + self.value(theta, "mean", X)
+        mean = theta["v"] @ A
         least = torch.finfo(diagonal.dtype).eps * diagonal
-        return mean, torch.maximum(diagonal - A.square().sum(0), least).expand_as(mean)
+        variance = torch.maximum(diagonal - A.square().sum(0), least).expand_as(mean)
+        return self._functions(theta, mean, variance, diagonal)
 
     def _one_by_one(self, theta: Theta, d: int) -> Iterator[dict[str, Tensor]]:
         """Yield theta of each draw; v is left out if the params of q(v) are in theta."""
@@ -96,7 +112,8 @@ class WhitenedPredictions(Model):
         Raises:
             NumericalError: if the covariance of the inducing inputs is not positive definite.
         """
-        names, K = self.likelihood.sites(), self.likelihood.latents
+        names = {**self.likelihood.sites(), **self.likelihood.levels()}
+        K = self.likelihood.latents
         every = list(self._one_by_one(theta, X.shape[1]))
         inner = (K,) if K > 1 else ()
         check_memory_of_predictions(len(every) * K, len(X), X)
@@ -140,10 +157,10 @@ class WhitenedPredictions(Model):
         return self.likelihood.marginal(likelihood_sites, mean, variance)
 
     def _joint(self, theta: Theta, X: Tensor) -> Distribution:
-        if not isinstance(self.likelihood, Gaussian):
+        if not isinstance(self.likelihood, Gaussian) or self.likelihood.predicted:
             raise NotApplicable(
-                "Gaussian noise for a joint distribution",
-                type(self.likelihood).__name__,
+                "Gaussian noise of one variance for a joint distribution",
+                repr(self.likelihood),
                 "predict without joint=True, or sample latent",
             )
         means, roots = [], []
@@ -166,14 +183,18 @@ class WhitenedPredictions(Model):
     def latent(self, theta: Theta, X: Tensor, train: Dataset) -> Distribution:
         """Return the predictive distribution of f at X, batch [draw, n].
 
+        Beside predicted parameters it is that of the first function.
+
         Raises:
-            NotApplicable: for several latent functions.
+            NotApplicable: for several classes.
         """
-        if self.likelihood.latents > 1:
+        if self.likelihood.latents > 1 and not self.likelihood.predicted:
             raise NotApplicable(
                 "one latent function", f"{self.likelihood.latents}, one per class", "use predict"
             )
         mean, variance, _ = self._moments(theta, X)
+        if self.likelihood.predicted:
+            mean, variance = mean[..., 0, :], variance[..., 0, :].clone()
         return dist.Normal(mean, variance.sqrt_())
 
 

@@ -20,7 +20,8 @@ from .cholesky import LOG_2PI
 from .counts import FORMS, closed_cdf
 from .tails import has_tails, log_tails
 
-CONSTANTS = ("total_count", "coords")  # arguments of families that are no tensors of parameters
+#: arguments of families that are no tensors of parameters
+CONSTANTS = ("total_count", "coords", "likelihood")
 MOST_COUNTS = 1_000_000  # the largest count up to which a mass function is summed
 
 

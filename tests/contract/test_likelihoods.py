@@ -16,7 +16,7 @@ from ppgp import likelihoods, priors
 from ppgp.data import Dataset
 from ppgp.errors import DataError
 from ppgp.interfaces import recipes
-from ppgp.likelihoods import Bernoulli, Categorical, Likelihood
+from ppgp.likelihoods import Bernoulli, Categorical, Likelihood, Predicted
 from ppgp.likelihoods.base import hermite
 from ppgp.models.inducing import medians
 from ppgp.numerics import univariate
@@ -29,10 +29,13 @@ SPELT_OUT: dict[str, Likelihood] = {"Categorical": Categorical(3)}
 MEMBERS = {
     n: SPELT_OUT.get(n) or getattr(likelihoods, n)()
     for n in likelihoods.__all__
-    if n != "Likelihood"
+    if n not in ("Likelihood", "Predicted")
 }
 MEMBERS["probit"] = Bernoulli("probit")
 MEMBERS["heavy tails"] = likelihoods.StudentT(2.1, 0.5)
+MEMBERS["heteroscedastic"] = likelihoods.Gaussian(noise=Predicted())
+MEMBERS["predicted scale"] = likelihoods.StudentT(df=6.0, scale=Predicted())
+MEMBERS["predicted shape"] = likelihoods.Gamma(shape=Predicted())
 each = pytest.mark.parametrize("lik", MEMBERS.values(), ids=MEMBERS.keys())
 member = pytest.mark.parametrize(
     "lik",
@@ -72,10 +75,14 @@ def average(
 
     ``of`` maps f [nodes, (K,) n] to [nodes, n].
     """
-    if lik.latents == 1:
-        x = torch.linspace(-9, 9, 4001, dtype=F64)
-        weight = torch.exp(-0.5 * x.square())
-        x, weight = x[:, None], weight / weight.sum()
+    if lik.latents <= 2:
+        x = torch.linspace(-9, 9, 4001 if lik.latents == 1 else 401, dtype=F64)
+        one = torch.exp(-0.5 * x.square())
+        one = one / one.sum()
+        x, weight = x[:, None], one
+        if lik.latents == 2:
+            x = torch.cartesian_prod(x[:, 0], x[:, 0])[..., None]
+            weight = torch.outer(one, one).flatten()
     else:
         nodes, one = hermite(32, mean)
         x = torch.cartesian_prod(*[nodes] * lik.latents)[..., None]

@@ -1,0 +1,140 @@
+"""The likelihood of Laplace noise, whose location is a median."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, constraints
+
+from ..priors import LogNormal, PriorLike
+from .base import Theta, root
+from .parametric import Parametric
+from .predicted import Predicted
+from .scored import LARGEST_STEP, log_or_zero, raised
+from .standard_normal import pdf
+
+LOG_2 = math.log(2.0)
+
+
+@dataclass(frozen=True)
+class Laplace(Parametric):
+    """y = f + Laplace noise, with density exp(-abs(y - f) / scale) / (2 scale).
+
+    Duan et al. (2020). With ``scale=Predicted()`` the log of the scale is a second function of x.
+
+    Args:
+        scale: Prior of the scale, which is the mean absolute deviation, a number that fixes it, or
+            ``Predicted()``.
+    """
+
+    scale: PriorLike | Predicted = LogNormal(-1.0, 1.0)
+    dimensions = {"scale": 1}
+    integrates_f = True
+    limits = (math.inf, LARGEST_STEP)
+
+    def _distribution(self, p: Theta, f: Tensor) -> Distribution:
+        return dist.Laplace(f, p["scale"])
+
+    def _marginal(self, p: Theta, mean: Tensor, variance: Tensor) -> Distribution:
+        return LaplacePlusNormal(mean, p["scale"], root(variance), validate_args=False)
+
+    def _expected(self, p: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
+        sd = root(variance)
+        z = (y - mean) / sd
+        distance = sd * (2 * pdf(z) + z * (2 * torch.special.ndtr(z) - 1))  # E abs(y - f)
+        return -LOG_2 - p["scale"].log() - distance / p["scale"]
+
+    def _score(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> Tensor:
+        b = p["scale"]
+        distance = (y - f).abs()
+        if kind == "nll":
+            return LOG_2 + b.log() + distance / b
+        return distance + b * torch.exp(-distance / b) - 0.75 * b
+
+    def _slopes(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> tuple[Tensor, ...]:
+        b = p["scale"]
+        distance, side = (y - f).abs(), torch.sign(y - f)
+        if kind == "nll":
+            return -side / b, 1 - distance / b
+        e = torch.exp(-distance / b)
+        return -side * (1 - e), e * (b + distance) - 0.75 * b
+
+    def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
+        b = p["scale"]
+        if kind == "nll":
+            return {(0, 0): b**-2, (1, 1): torch.ones_like(b)}
+        return {(0, 0): 0.5 / b, (1, 1): 0.25 * b}
+
+    def _guess(self, y: Tensor) -> tuple[float, ...]:
+        middle = y.median()
+        return float(middle), log_or_zero(float((y - middle).abs().mean()))
+
+    def tempered(self, f: Tensor, log_temperature: float | Tensor) -> Tensor:
+        """Return f with the log of the scale raised by ``log_temperature``."""
+        return raised(f, 1, log_temperature) if self.predicted else f
+
+
+class LaplacePlusNormal(dist.TorchDistribution):
+    """The sum of a Laplace variable and a normal one. Reed (2006), equation 5.
+
+    Args:
+        loc: [*batch], the location.
+        scale: [*batch], the scale of the Laplace variable.
+        sd: [*batch], the standard deviation of the normal one.
+        validate_args: Whether to check arguments, as in torch.
+    """
+
+    arg_constraints: Any = {
+        "loc": constraints.real,
+        "scale": constraints.positive,
+        "sd": constraints.positive,
+    }
+    support: Any = constraints.real
+
+    def __init__(
+        self, loc: Tensor, scale: Tensor, sd: Tensor, validate_args: bool | None = None
+    ) -> None:
+        self.loc, self.scale, self.sd = torch.broadcast_tensors(loc, scale, sd)
+        super().__init__(self.loc.shape, torch.Size(), validate_args=validate_args)
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> LaplacePlusNormal:
+        shape = torch.Size(batch_shape)
+        parts = [x.expand(shape) for x in (self.loc, self.scale, self.sd)]
+        return LaplacePlusNormal(*parts, validate_args=False)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        return 2 * self.scale.square() + self.sd.square()
+
+    def _log_halves(self, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the logs of the densities of the two exponential halves, times 2 scale."""
+        z, r = (value - self.loc) / self.sd, self.sd / self.scale
+        below = 0.5 * r.square() + r * z + torch.special.log_ndtr(-z - r)
+        above = 0.5 * r.square() - r * z + torch.special.log_ndtr(z - r)
+        return above, below
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        above, below = self._log_halves(value)
+        return torch.logaddexp(above, below) - LOG_2 - self.scale.log()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        above, below = self._log_halves(value)
+        z = (value - self.loc) / self.sd
+        return torch.special.ndtr(z) + 0.5 * (below.exp() - above.exp())
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        with torch.no_grad():
+            shape = self._extended_shape(torch.Size(sample_shape))
+            normal = torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device)
+            laplace = dist.Laplace(self.loc, self.scale).sample(torch.Size(sample_shape))
+            return laplace + self.sd * normal

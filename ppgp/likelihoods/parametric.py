@@ -1,0 +1,183 @@
+"""Likelihoods whose positive parameters are numbers, priors or functions of x."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from functools import cached_property
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from ..priors import PriorLike, Site, rescaled, site
+from ..priors.units import power as to_power
+from .base import Likelihood, Theta, hermite, root
+from .latent_average import LatentAverage
+from .predicted import Predicted
+from .scored import Scored
+
+
+class Parametric(Likelihood, Scored):
+    """A likelihood of one function f and some positive parameters.
+
+    The fields of the record are the parameters. Each is a number, a prior or ``Predicted()``. The
+    functions of x are then f and, in the order of the fields, the logs of the predicted parameters,
+    and f is [*draw, K, n]; with K = 1 it is [*draw, n] except in the methods of ``Scored``.
+
+    A subclass defines ``_distribution``; ``_marginal`` and ``_expected`` if they have a closed
+    form; and what ``Scored`` asks for. They take the parameters p per row: {field: [*draw, n]}.
+
+    Attributes:
+        integrates_f: Whether ``_marginal`` is defined. Without it the average over f is taken by
+            quadrature.
+    """
+
+    integrates_f: ClassVar[bool] = False
+
+    @cached_property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters."""
+        record: Any = self  # every concrete likelihood is a dataclass
+        return tuple(f.name for f in fields(record))
+
+    @cached_property
+    def predicted(self) -> tuple[str, ...]:  # type: ignore[override] # () in other likelihoods
+        """The parameters that are functions of x."""
+        return tuple(n for n in self.parameters if isinstance(getattr(self, n), Predicted))
+
+    @property
+    def latents(self) -> int:
+        return 1 + len(self.predicted)
+
+    def sites(self) -> dict[str, Site]:
+        return {
+            name: site(name, getattr(self, name), positive=True)
+            for name in self.parameters
+            if name not in self.predicted
+        }
+
+    def levels(self) -> dict[str, Site]:
+        """Return {name: Site} of the levels of predicted parameters, which an SVGP has."""
+        return {name: site(name, self._level(name), positive=True) for name in self.predicted}
+
+    def _level(self, name: str) -> PriorLike:
+        given = getattr(self, name).level
+        if given is not None:
+            return given
+        record: Any = self
+        default = next(f.default for f in fields(record) if f.name == name)
+        assert default is not MISSING
+        return default
+
+    def in_units(self, y_sd: float) -> Likelihood:
+        likelihood = super().in_units(y_sd)
+        changed = {}
+        for name in self.predicted:
+            level = getattr(self, name).level
+            if level is not None:
+                factor = to_power(y_sd, -self.dimensions.get(name, 0))
+                changed[name] = Predicted(rescaled(level, factor, what=name))
+        if not changed:
+            return likelihood
+        values = {name: getattr(likelihood, name) for name in self.parameters}
+        kind: Any = type(self)
+        return kind(**{**values, **changed})
+
+    def factors(self, y_sd: float) -> dict[str, float]:
+        return {n: to_power(y_sd, self.dimensions.get(n, 0)) for n in self.parameters}
+
+    # -- the hooks of a subclass ------------------------------------------------------------
+
+    def _distribution(self, p: Theta, f: Tensor) -> Distribution:
+        raise NotImplementedError
+
+    def _marginal(self, p: Theta, mean: Tensor, variance: Tensor) -> Distribution:
+        raise NotImplementedError
+
+    def _expected(self, p: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
+        nodes, weights = hermite(self.nodes, mean)
+        shape = torch.broadcast_shapes(mean.shape, *(v.shape for v in p.values()))
+        column = (-1,) + (1,) * len(shape)
+        f = mean + root(variance) * nodes.reshape(column)
+        return (self._distribution(p, f).log_prob(y) * weights.reshape(column)).sum(0)
+
+    # -- the interface ----------------------------------------------------------------------
+
+    def _coordinates(self) -> tuple[int, ...]:
+        return (0, *(1 + self.parameters.index(name) for name in self.predicted))
+
+    def _at(self, theta: Theta, f: Tensor) -> tuple[Mapping[str, Tensor], Tensor]:
+        p = {}
+        for name in self.parameters:
+            if name not in self.predicted:
+                p[name] = self.value(theta, name, f)
+        for k, name in enumerate(self.predicted, 1):
+            p[name] = f[..., k, :].exp()
+            if name in theta:
+                p[name] = p[name] * theta[name][..., None]
+        return p, f[..., 0, :]
+
+    def _split(self, theta: Theta, f: Tensor) -> tuple[Mapping[str, Tensor], Tensor]:
+        return self._at(theta, f if self.predicted else f[..., None, :])
+
+    def distribution(self, theta: Theta, f: Tensor) -> Distribution:
+        return self._distribution(*self._split(theta, f))
+
+    def marginal(self, theta: Theta, mean: Tensor, variance: Tensor) -> Distribution:
+        if self.integrates_f and not self.predicted:
+            return self._marginal(self._split(theta, mean)[0], mean, variance)
+        if not self.predicted:
+            mean, variance = mean[..., None, :], variance[..., None, :]
+        given = []
+        for name in self.parameters:
+            if name not in self.predicted:
+                given.append(self.value(theta, name, mean))
+            elif name in theta:
+                given.append(theta[name][..., None])
+            else:
+                given.append(mean.new_ones(1))
+        rows = mean.shape[:-2] + mean.shape[-1:]
+        if given:
+            held = torch.stack([value.expand(rows) for value in given], -1)
+        else:
+            held = mean.new_zeros(*rows, 0)
+        return LatentAverage(mean.mT, root(variance).mT, held, self)
+
+    def at_nodes(self, f: Tensor, given: Tensor) -> Mapping[str, Tensor]:
+        """Return the parameters where the predicted functions are f [..., K - 1].
+
+        Args:
+            f: The functions after the first.
+            given: Per parameter its value, or its level if it is predicted, [..., parameter].
+        """
+        p = {}
+        for i, name in enumerate(self.parameters):
+            p[name] = given[..., i]
+            if name in self.predicted:
+                p[name] = p[name] * f[..., self.predicted.index(name)].exp()
+        return p
+
+    def expected(self, theta: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
+        """Return E log p(y | f) over f ~ N(mean, variance), [*draw, n].
+
+        The average over predicted parameters is taken by Gauss-Hermite quadrature.
+        """
+        if not self.predicted:
+            return self._expected(self._split(theta, mean)[0], mean, variance, y)
+        nodes, weights = product_nodes(self.nodes, len(self.predicted), mean)
+        spread = root(variance)
+        e = nodes.reshape(-1, *(1,) * (mean.ndim - 2), len(self.predicted), 1)
+        others = mean[..., 1:, :] + spread[..., 1:, :] * e
+        first = mean[..., :1, :].expand(*others.shape[:-2], 1, -1)
+        p, _ = self._at(theta, torch.cat([first, others], -2))
+        value = self._expected(p, mean[..., 0, :], variance[..., 0, :], y)
+        return (value * weights.reshape(-1, *(1,) * (mean.ndim - 1))).sum(0)
+
+
+def product_nodes(count: int, dimension: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return nodes [count^dimension, dimension] and weights of Gauss-Hermite quadrature."""
+    nodes, weights = hermite(count, like)
+    points = torch.cartesian_prod(*[nodes] * dimension).reshape(-1, dimension)
+    return points, torch.cartesian_prod(*[weights] * dimension).reshape(-1, dimension).prod(-1)

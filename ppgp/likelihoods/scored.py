@@ -1,0 +1,261 @@
+"""Proper scores of a likelihood as functions of f: values, gradients and natural gradients.
+
+f [*draw, K, n] holds the K functions of x on the unconstrained scale, and y is [n]. A score is a
+loss. Kind "nll" is the negative log density; "crps" is the continuous ranked probability score, or
+the Brier score of classes. Duan et al. (2020).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+import torch
+from scipy import optimize
+from torch import Tensor
+
+from ..errors import NotApplicable, SettingError, UnknownName
+
+Theta = Mapping[str, Tensor]
+KINDS = ("nll", "crps")
+LARGEST_STEP = 4.0  # of the log of a scale or shape along the natural gradient
+LEAST_SHARE = 1e-6  # the least probability of a class in a natural gradient
+NO_THETA: Theta = {}
+
+
+class Scored:
+    """What a likelihood offers to natural gradient boosting.
+
+    A subclass defines ``_score``, ``_slopes`` and ``_curvature`` for the coordinates
+    ``(f, log parameter 1, log parameter 2, ...)``, in the order of its ``parameters``. The public
+    methods select those of the functions that are predicted.
+
+    Attributes:
+        kinds: The scores that it has.
+        limits: The longest natural step of each coordinate; that of a log scale is finite.
+        censorable: Whether it has a score of right-censored targets.
+    """
+
+    kinds: ClassVar[tuple[str, ...]] = KINDS
+    limits: ClassVar[tuple[float, ...]] = (math.inf,)
+    censorable: ClassVar[bool] = False
+
+    # -- what a subclass defines ------------------------------------------------------------
+
+    def _coordinates(self) -> tuple[int, ...]:
+        """Return which coordinates are functions of x, [K]."""
+        return (0,)
+
+    def _at(self, theta: Theta, f: Tensor) -> tuple[Mapping[str, Tensor], Tensor]:
+        """Return the parameters per row, and the first function [*draw, n]."""
+        return {}, f[..., 0, :]
+
+    def _score(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> Tensor:
+        raise NotImplementedError
+
+    def _slopes(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> tuple[Tensor, ...]:
+        """Return the derivative of the score by each coordinate."""
+        raise NotImplementedError
+
+    def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
+        """Return the entries (i, j), i <= j, of the metric that are not 0."""
+        raise NotImplementedError
+
+    def _censored(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        """Return -log P(Y > y), and its derivative by each coordinate."""
+        raise NotImplementedError
+
+    def _guess(self, y: Tensor) -> tuple[float, ...]:
+        """Return a value of each coordinate near which the search of ``initial`` begins."""
+        raise NotImplementedError
+
+    # -- what boosting calls ------------------------------------------------------------------
+
+    def score(
+        self,
+        theta: Theta,
+        f: Tensor,
+        y: Tensor,
+        kind: str = "nll",
+        *,
+        right_censored: Tensor | None = None,
+    ) -> Tensor:
+        """Return the score per row, [*draw, n].
+
+        Args:
+            theta: {site: [*draw]} of the parameters that are not functions of x.
+            f: The functions [*draw, K, n].
+            y: Targets [n].
+            kind: "nll" or "crps".
+            right_censored: Which targets are only known to be exceeded, [n].
+
+        Raises:
+            UnknownName: If there is no such kind.
+            NotApplicable: If the likelihood has no score of that kind, or none of censored targets.
+        """
+        self._check(f, kind, right_censored)
+        p, first = self._at(theta, f)
+        value = self._score(p, first, y, kind)
+        if right_censored is None:
+            return value
+        return torch.where(right_censored.bool(), self._censored(p, first, y)[0], value)
+
+    def gradient(
+        self,
+        theta: Theta,
+        f: Tensor,
+        y: Tensor,
+        kind: str = "nll",
+        *,
+        right_censored: Tensor | None = None,
+    ) -> Tensor:
+        """Return the derivative of the score by f, [*draw, K, n]; the arguments are of ``score``.
+
+        For "nll" it is minus the first derivative of the log density.
+        """
+        self._check(f, kind, right_censored)
+        p, first = self._at(theta, f)
+        slopes = self._slopes(p, first, y, kind)
+        if right_censored is not None:
+            pairs = zip(slopes, self._censored(p, first, y)[1:], strict=True)
+            slopes = tuple(torch.where(right_censored.bool(), c, s) for s, c in pairs)
+        return self._selected(slopes, f)
+
+    def metric(self, theta: Theta, f: Tensor, kind: str = "nll") -> Tensor:
+        """Return the Riemannian metric of the score, [*draw, n, K, K].
+
+        It is the Fisher information for "nll", and 2 integral (dF/df_i)(dF/df_j) dz for "crps".
+        """
+        self._check(f, kind)
+        p, first = self._at(theta, f)
+        entries = self._curvature(p, first, kind)
+        chosen = self._coordinates()
+        metric = f.new_zeros(*first.shape, len(chosen), len(chosen))
+        for a, i in enumerate(chosen):
+            for b, j in enumerate(chosen):
+                entry = entries.get((min(i, j), max(i, j)))
+                if entry is not None:
+                    metric[..., a, b] = entry
+        return metric
+
+    def natural(
+        self,
+        theta: Theta,
+        f: Tensor,
+        y: Tensor,
+        kind: str = "nll",
+        *,
+        right_censored: Tensor | None = None,
+    ) -> Tensor:
+        """Return metric^-1 gradient, [*draw, K, n]; the arguments are those of ``score``.
+
+        The step of the log of a scale or shape is limited to 4.
+        """
+        gradient = self.gradient(theta, f, y, kind, right_censored=right_censored)
+        p, first = self._at(theta, f)
+        step = self._solved(self._curvature(p, first, kind), gradient)
+        for row, coordinate in enumerate(self._coordinates()):
+            limit = self.limits[coordinate]
+            if math.isfinite(limit):
+                step[..., row, :].clamp_(-limit, limit)
+        return step
+
+    def initial(
+        self,
+        y: Tensor,
+        kind: str = "nll",
+        *,
+        right_censored: Tensor | None = None,
+        theta: Theta = NO_THETA,
+    ) -> Tensor:
+        """Return the constant f [K] of least total score, where boosting starts.
+
+        The arguments are those of ``score``.
+        """
+        guess = self._guess(y)
+        start = np.array([guess[i] for i in self._coordinates()])
+
+        def total(f: np.ndarray) -> tuple[float, np.ndarray]:
+            rows = torch.as_tensor(f).to(y)[:, None].expand(-1, len(y))
+            value = self.score(theta, rows, y, kind, right_censored=right_censored).mean()
+            slope = self.gradient(theta, rows, y, kind, right_censored=right_censored).mean(-1)
+            return float(value), slope.double().cpu().numpy()
+
+        least = optimize.minimize(total, start, jac=True, method="BFGS", options={"gtol": 1e-10})
+        return torch.as_tensor(least.x).to(y)
+
+    def tempered(self, f: Tensor, log_temperature: float | Tensor) -> Tensor:
+        """Return f of a distribution that is wider by a temperature; f itself if none applies."""
+        return f
+
+    # -- helpers --------------------------------------------------------------------------------
+
+    def _check(self, f: Tensor, kind: str, right_censored: Tensor | None = None) -> None:
+        if kind not in KINDS:
+            raise UnknownName("kind of score", kind, KINDS)
+        if kind not in self.kinds:
+            name = type(self).__name__
+            raise NotApplicable(f"a score that {name} has", repr(kind), "use kind='nll'")
+        expected = len(self._coordinates())
+        if f.ndim < 2 or f.shape[-2] != expected:
+            raise SettingError(
+                f"f of shape [{expected}, n]", f"shape {list(f.shape)}", "pass one row per function"
+            )
+        if right_censored is None:
+            return
+        if kind == "crps":
+            raise NotApplicable(
+                "the score 'nll' for censored targets",
+                "'crps', which is not proper for them",
+                "use score='nll'",
+            )
+        if not self.censorable:
+            raise NotApplicable(
+                "a likelihood with a score of censored targets",
+                type(self).__name__,
+                "use LogNormal, Weibull, Exponential or Gaussian",
+            )
+
+    def _selected(self, slopes: tuple[Tensor, ...], f: Tensor) -> Tensor:
+        rows = f.shape[:-2] + f.shape[-1:]
+        return torch.stack([slopes[i].expand(rows) for i in self._coordinates()], -2)
+
+    def _solved(self, entries: Mapping[tuple[int, int], Tensor], gradient: Tensor) -> Tensor:
+        """Return metric^-1 gradient; metrics are diagonal, or couple two functions."""
+        chosen = self._coordinates()
+        diagonal = torch.stack(
+            [entries[i, i].expand(gradient.shape[:-2] + gradient.shape[-1:]) for i in chosen], -2
+        )
+        coupled = [
+            (a, b)
+            for a in range(len(chosen))
+            for b in range(a + 1, len(chosen))
+            if (chosen[a], chosen[b]) in entries
+        ]
+        step = gradient / diagonal
+        for a, b in coupled:
+            off = entries[chosen[a], chosen[b]]
+            determinant = diagonal[..., a, :] * diagonal[..., b, :] - off.square()
+            g_a, g_b = gradient[..., a, :], gradient[..., b, :]
+            step[..., a, :] = (diagonal[..., b, :] * g_a - off * g_b) / determinant
+            step[..., b, :] = (diagonal[..., a, :] * g_b - off * g_a) / determinant
+        return step
+
+
+def log_or_zero(value: float) -> float:
+    """Return the log of a positive number, and 0 otherwise."""
+    return math.log(value) if value > 0 and math.isfinite(value) else 0.0
+
+
+def raised(f: Tensor, row: int, by: float | Tensor) -> Tensor:
+    """Return f [..., K, n] with ``by`` added to one of its functions."""
+    higher = f.clone()
+    higher[..., row, :] += by
+    return higher
+
+
+def widened(f: Tensor, log_temperature: float | Tensor) -> Tensor:
+    """Return logits divided by a temperature."""
+    return f * torch.exp(-torch.as_tensor(log_temperature).to(f))

@@ -1,0 +1,107 @@
+"""The Weibull likelihood of positive targets, such as times to an event."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from .. import priors
+from ..data.dataset import Dataset
+from ..numerics.incomplete_gamma import lower_by_parameter
+from ..priors import PriorLike
+from .base import Theta
+from .parametric import Parametric
+from .predicted import Predicted
+from .scored import LARGEST_STEP, log_or_zero, raised
+from .target_checks import check_positive
+
+EULER = 0.5772156649015329
+LOG_2 = math.log(2.0)
+
+
+@dataclass(frozen=True)
+class Weibull(Parametric):
+    """P(Y > y) = exp(-(y / exp(f))^shape), y > 0. Duan et al. (2020).
+
+    With ``shape=Predicted()`` the log of the shape is a second function of x.
+
+    Args:
+        shape: Prior of the shape, a number that fixes it, or ``Predicted()``.
+    """
+
+    shape: PriorLike | Predicted = priors.LogNormal(0.0, 1.0)
+    scales = "X"
+    censorable = True
+    limits = (math.inf, LARGEST_STEP)
+
+    def prepare(self, data: Dataset) -> Weibull:
+        """Return this likelihood.
+
+        Raises:
+            DataError: If a target is not positive.
+        """
+        check_positive(data)
+        return self
+
+    def _distribution(self, p: Theta, f: Tensor) -> Distribution:
+        scale, shape = torch.broadcast_tensors(f.exp(), p["shape"])
+        return dist.Weibull(scale, shape)
+
+    def _expected(self, p: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
+        k, log_y = p["shape"], y.log()
+        power = torch.exp(k * (log_y - mean) + 0.5 * k.square() * variance)  # E (y / exp(f))^k
+        return k.log() + (k - 1) * log_y - k * mean - power
+
+    def _score(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> Tensor:
+        k, log_r = p["shape"], y.log() - f
+        u = torch.exp(k * log_r)
+        if kind == "nll":
+            return u + y.log() - k.log() - k * log_r
+        b = 1 + 1 / k
+        spread = 2 ** (-1 / k) - 2 * torch.special.gammainc(b, u)
+        return y * (1 - 2 * torch.exp(-u)) + torch.exp(f + torch.lgamma(b)) * spread
+
+    def _slopes(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> tuple[Tensor, ...]:
+        k, log_r = p["shape"], y.log() - f
+        u = torch.exp(k * log_r)
+        if kind == "nll":
+            return k * (1 - u), -1 - k * log_r * (1 - u)
+        by_y = 1 - 2 * torch.exp(-u)
+        b = (1 + 1 / k).expand(u.shape)
+        whole = torch.exp(torch.lgamma(b) - b * LOG_2) * (torch.digamma(b) - LOG_2)
+        by_shape = 2 * f.exp() / k * (lower_by_parameter(b, u) - whole)
+        return self._score(p, f, y, kind) - y * by_y, by_shape
+
+    def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
+        k = p["shape"].expand(torch.broadcast_shapes(p["shape"].shape, f.shape))
+        if kind == "nll":
+            shapes = torch.full_like(k, math.pi**2 / 6 + (1 - EULER) ** 2)
+            return {(0, 0): k.square(), (0, 1): -k * (1 - EULER), (1, 1): shapes}
+        b = 2 + 1 / k
+        unit = 2 * torch.exp(f + torch.lgamma(b) - b * LOG_2)
+        middle = torch.digamma(b) - LOG_2
+        return {
+            (0, 0): unit * k,
+            (0, 1): -unit * middle,
+            (1, 1): unit * (middle.square() + torch.polygamma(1, b)) / k,
+        }
+
+    def _censored(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        k, log_r = p["shape"], y.log() - f
+        u = torch.exp(k * log_r)
+        return u, -k * u, u * k * log_r
+
+    def _guess(self, y: Tensor) -> tuple[float, ...]:
+        log_y = y.log()
+        sd = max(float(log_y.std()), 1e-6)
+        return float(log_y.mean()) + EULER * sd * math.sqrt(6) / math.pi, log_or_zero(1.28 / sd)
+
+    def tempered(self, f: Tensor, log_temperature: float | Tensor) -> Tensor:
+        """Return f with the log of the shape lowered by ``log_temperature``."""
+        return raised(f, 1, -log_temperature) if self.predicted else f

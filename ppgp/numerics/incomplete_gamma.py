@@ -1,0 +1,91 @@
+"""Derivatives of the incomplete gamma function by its parameter, and integrals of the gamma law.
+
+The functions of torch have no gradient by the parameter. Five-point differences of them are exact
+to about 1e-11.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+import torch
+from scipy import special
+from scipy.interpolate import CubicSpline
+from torch import Tensor
+
+STEP = 2e-3
+LOWEST, HIGHEST, SPACING = -8.0, 16.0, 0.02  # log shapes of the table of the CRPS metric
+TAIL = 1e-18
+LEAST = -45.0  # log z below which z^(2 a + 1) is negligible
+
+
+def five_points(of: Callable[[Tensor], Tensor], at: Tensor, step: Tensor) -> Tensor:
+    """Return the derivative of a smooth function at a point, with error of order step^4."""
+    near = of(at + step) - of(at - step)
+    far = of(at + 2 * step) - of(at - 2 * step)
+    return (8 * near - far) / (12 * step)
+
+
+def lower_by_parameter(b: Tensor, u: Tensor) -> Tensor:
+    """Return d/db of the integral of t^(b - 1) e^-t over t from 0 to u."""
+    step = STEP * torch.minimum(b, b.sqrt())
+    by_b = five_points(lambda c: torch.special.gammainc(c, u), b, step)
+    share = torch.special.gammainc(b, u)
+    return torch.lgamma(b).exp() * (by_b + torch.digamma(b) * share)
+
+
+@lru_cache(maxsize=1)
+def _crps_metric() -> CubicSpline:
+    """Return the CRPS metric of the gamma law of mean 1, as a function of log shape.
+
+    The columns are the log of the entry (log mean, log mean), the log of (log shape, log shape),
+    and the correlation of the two.
+    """
+    log_a = np.arange(LOWEST, HIGHEST + SPACING, SPACING)
+    a = np.exp(log_a)
+    low = np.maximum(np.log(special.gammaincinv(a, TAIL) / a + 1e-300), LEAST)
+    high = np.log(special.gammainccinv(a, TAIL) / a)
+    log_z = low + (high - low) * np.linspace(0, 1, 801)[:, None]
+    z, width = np.exp(log_z), (high - low) / 800
+
+    def cdf(log_shape: np.ndarray) -> np.ndarray:
+        shape = np.exp(log_shape)
+        return special.gammainc(shape, shape * z)
+
+    near = cdf(log_a + STEP) - cdf(log_a - STEP)
+    far = cdf(log_a + 2 * STEP) - cdf(log_a - 2 * STEP)
+    by_shape = (8 * near - far) / (12 * STEP)
+    log_density = a * log_a + (a - 1) * log_z - a * z - special.gammaln(a)
+    by_mean = -z * np.exp(log_density)
+    entries = [
+        2 * (first * second * z).sum(0) * width
+        for first, second in ((by_mean, by_mean), (by_shape, by_shape), (by_mean, by_shape))
+    ]
+    correlation = entries[2] / np.sqrt(entries[0] * entries[1])
+    columns = np.stack([np.log(entries[0]), np.log(entries[1]), correlation], -1)
+    return CubicSpline(log_a, columns)
+
+
+def gamma_crps_metric(shape: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return 2 integral (dF/df_i)(dF/df_j) dz of the gamma law of mean 1.
+
+    Args:
+        shape: The shapes, of any number of axes.
+
+    Returns:
+        The entries of (log mean, log mean), (log shape, log shape) and (log mean, log shape), by
+        interpolation of a table with an error below 1e-8.
+    """
+    log_shape = shape.detach().double().cpu().numpy()
+    table = _crps_metric()(np.clip(np.log(log_shape), LOWEST, HIGHEST))
+    log_mean, log_shapes, correlation = (torch.as_tensor(table[..., i]).to(shape) for i in range(3))
+    both = correlation * torch.exp(0.5 * (log_mean + log_shapes))
+    return log_mean.exp(), log_shapes.exp(), both
+
+
+def reciprocal_beta(a: Tensor) -> Tensor:
+    """Return 1 / (a B(1 / 2, a))."""
+    return torch.exp(torch.lgamma(a + 0.5) - torch.lgamma(a) - 0.5 * math.log(math.pi)) / a
