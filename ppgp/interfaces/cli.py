@@ -355,6 +355,7 @@ def list_members() -> None:
         "kernels": "kernels, in the recipe of a model",
         "networks": "networks, in Deep(network, kernel)",
         "likelihoods": "likelihoods, in SVGP(likelihood=)",
+        "learners": "learners, in Boosted(learner=)",
         "experiments": "experiments (ppgp reproduce)",
     }
     for family, title in parts.items():

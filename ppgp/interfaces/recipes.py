@@ -78,14 +78,14 @@ def build_model(name_or_recipe: str) -> Any:
         UnknownName: If there is no such name, or no such class in the recipe.
         SettingError: If the recipe cannot be read, or does not describe a model.
     """
-    from .. import kernels, likelihoods, models, priors
+    from .. import kernels, learners, likelihoods, models, priors
     from ..kernels import networks
 
     return _build(
         "model",
         name_or_recipe,
         MODELS,
-        [models, networks, likelihoods, priors, kernels],
+        [models, networks, learners, likelihoods, priors, kernels],
         models.Model,
     )
 
@@ -247,9 +247,9 @@ def changed(record: Any, path: str, text: str) -> Any:
 
 def _option(text: str, wanted: str) -> Any:
     """Read the value of an option: a word stands for itself, anything else is a recipe."""
-    from .. import kernels, likelihoods, priors
+    from .. import kernels, learners, likelihoods, priors
     from ..kernels import networks
 
     if text.isidentifier() and text not in ("None", "True", "False"):
         return text
-    return read(text, [networks, likelihoods, kernels, priors], wanted)
+    return read(text, [networks, learners, likelihoods, kernels, priors], wanted)

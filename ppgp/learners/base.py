@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import NumericalError, SettingError
+from ..errors import NotApplicable, NumericalError, SettingError
 from ..priors import with_plain_numbers
 
 Tensors = Mapping[str, Tensor]
@@ -69,7 +69,9 @@ class Growing(ABC):
 
 
 class Learner(ABC):
-    """A regression of K outputs on X. A new one defines ``begin``, ``predict`` and ``staged``.
+    """A regression of K outputs on X.
+
+    A new one defines the methods below, or is a ``Stagewise``, whose stages are a function each.
 
     Attributes:
         takes_missing: Whether X may hold NaN, which stands for a missing value.
@@ -168,6 +170,16 @@ def _refuse(record: Any, name: str, expected: str) -> None:
         repr(getattr(record, name)),
         f"the default is {default!r}",
     )
+
+
+def refuse_categories(learner: Learner, categorical: tuple[int, ...]) -> None:
+    """Raise NotApplicable if columns hold codes, which the learner would read as numbers."""
+    if categorical:
+        raise NotApplicable(
+            "learners.Trees for columns of codes",
+            f"learners.{type(learner).__name__}",
+            "use Trees, or one column of 0 and 1 per category",
+        )
 
 
 def check_targets(g: Tensor, weights: Tensor | None) -> None:

@@ -18,6 +18,7 @@ from .base import (
     check_targets,
     drawn_rows,
     first_stages,
+    refuse_categories,
     scaled,
     seed_of,
 )
@@ -69,12 +70,7 @@ class Estimator(Learner):
         categorical: tuple[int, ...] = (),
         threads: int = 1,
     ) -> Growing:
-        if categorical:
-            raise NotApplicable(
-                "learners.Trees for columns of codes",
-                "learners.Estimator",
-                "use Trees, or one column of 0 and 1 per category",
-            )
+        refuse_categories(self, categorical)
         return _GrowingEstimators(self.estimator, X, outputs, valid, rows, seed)
 
     def predict(self, tensors: Tensors, X: Tensor, until: int | None = None) -> Tensor:

@@ -9,9 +9,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import NotApplicable, SettingError
+from ..errors import SettingError
 from ..numerics.threads import at_most
-from .base import Growing, Learner, Tensors, check_targets, drawn_rows, first_stages
+from .base import (
+    Growing,
+    Learner,
+    Tensors,
+    check_targets,
+    drawn_rows,
+    first_stages,
+    refuse_categories,
+)
 from .stacking import by_member
 
 
@@ -52,12 +60,7 @@ class Linear(Learner):
         categorical: tuple[int, ...] = (),
         threads: int = 1,
     ) -> Growing:
-        if categorical:
-            raise NotApplicable(
-                "learners.Trees for columns of codes",
-                "learners.Linear",
-                "use Trees, or one column of 0 and 1 per category",
-            )
+        refuse_categories(self, categorical)
         return _GrowingLines(self.penalty, X.double(), outputs, valid, rows, seed)
 
     def predict(self, tensors: Tensors, X: Tensor, until: int | None = None) -> Tensor:

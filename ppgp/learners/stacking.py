@@ -31,12 +31,13 @@ def stack(members: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
             f"{len(members)} members of different learners" if members else "no members",
             "stack fits of the same learner to the same columns",
         )
-    stacked = {}
-    for name in members[0]:
-        values = [one[name] for one in members]
-        array = padded(name, [value.detach().cpu().numpy() for value in values])
-        stacked[name] = torch.from_numpy(array).to(values[0].device)
-    return stacked
+    return {name: padded_tensors(name, [one[name] for one in members]) for name in members[0]}
+
+
+def padded_tensors(name: str, values: Sequence[Tensor]) -> Tensor:
+    """Return tensors of different sizes as one tensor; as ``padded``."""
+    array = padded(name, [value.detach().cpu().numpy() for value in values])
+    return torch.from_numpy(array).to(values[0].device)
 
 
 def padded(name: str, values: Sequence[np.ndarray]) -> np.ndarray:

@@ -104,7 +104,7 @@ def encode(value: Any, written: Written, where: str, depth: int = 0) -> Any:
         return _record(value, written, where, depth)
     if isinstance(value, type):
         written.classes[class_name(value)] = value
-    if callable(value):
+    if callable(value) or _is_estimator(value):
         return _named(value, written, where, depth)
     do = "give numbers, text, arrays, tensors, lists or mappings of them"
     raise StorageError("what a file can hold", f"{where}, {an(type(value).__name__)}", do)
@@ -189,10 +189,18 @@ def _named(value: Any, written: Written, where: str, depth: int) -> dict[str, An
 
 
 def _layers(value: Any) -> str | None:
-    """Return the printed layers of a network; None for a Pyro guide, which builds them on use."""
-    if not isinstance(value, nn.Module) or isinstance(value, PyroModule):
-        return None
-    return _ADDRESS.sub("", repr(value))
+    """Return the printed layers of a network, or the options of a scikit-learn estimator.
+
+    None for anything else, and for a Pyro guide, which builds its layers on use.
+    """
+    if _is_estimator(value) or (isinstance(value, nn.Module) and not isinstance(value, PyroModule)):
+        return _ADDRESS.sub("", repr(value))
+    return None
+
+
+def _is_estimator(value: Any) -> bool:
+    """Return whether a value is an estimator with the interface of scikit-learn."""
+    return hasattr(value, "get_params") and not isinstance(value, type)
 
 
 # -- reading -----------------------------------------------------------------------------------
@@ -241,8 +249,9 @@ class Source:
             raise NotSupplied(f"{name!r}, which no file can hold", "no model", do)
         layers = tree.get("layers")
         if layers is not None and layers != _layers(self.given[name]):
-            wanted = f"{name} with the layers in the file"
-            raise StorageError(wanted, "other layers", "pass the recipe that was fitted")
+            what = "options" if _is_estimator(self.given[name]) else "layers"
+            wanted = f"{name} with the {what} in the file"
+            raise StorageError(wanted, f"other {what}", "pass the recipe that was fitted")
         thing, tables = self.given[name], self.decode(tree.get("found_on"))
         if tables and isinstance(thing, nn.Module) and not origin_of(thing).tables:
             mark(thing, *tables)

@@ -27,6 +27,7 @@ FAMILIES = (
     "inference",
     "kernels",
     "kernels.networks",
+    "learners",
     "likelihoods",
     "models",
     "posterior",

@@ -92,7 +92,7 @@ def run(tree: Path, module: str, *arguments: str) -> str:
 
 def test_every_family_has_a_skeleton() -> None:
     families = {str(one.family) for one in SKELETONS}
-    wanted = {"kernels", "likelihoods", "models", "inference", "conformal"}
+    wanted = {"kernels", "learners", "likelihoods", "models", "inference", "conformal"}
     assert families == {f"ppgp/{name}" for name in wanted}
     assert len({one.path for one in SKELETONS}) == len(SKELETONS)
 

@@ -14,10 +14,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeRegressor, ExtraTreeRegressor
 
-from ppgp.errors import NotApplicable, SettingError
+from ppgp.errors import NotApplicable, SettingError, StorageError
 from ppgp.learners import Estimator, Linear, fitted_regressors
 from ppgp.learners.base import drawn_rows, seed_of
 from ppgp.learners.fitted_regressors import HASH
+from ppgp.posterior import encoding
 
 F64 = torch.float64
 N = 200
@@ -126,3 +127,19 @@ def test_weights_and_codes_that_a_learner_cannot_use_are_refused() -> None:
     for learner in (Linear(), Estimator(KNeighborsRegressor())):
         with pytest.raises(NotApplicable, match=r"learners\.Trees for columns of codes"):
             learner.begin(X, 2, categorical=(0,))
+
+
+def test_a_file_names_the_regressor_and_checks_its_options() -> None:
+    learner = Estimator(DecisionTreeRegressor(max_depth=2))
+    written = encoding.Written()
+    tree = encoding.encode(learner, written, "learner")
+    classes = {"learners.Estimator": Estimator}
+    assert written.classes == classes
+    assert list(written.things) == ["DecisionTreeRegressor"]
+    with pytest.raises(encoding.NotSupplied, match="DecisionTreeRegressor"):
+        encoding.Source({}, classes).decode(tree)
+    given = {"DecisionTreeRegressor": DecisionTreeRegressor(max_depth=2)}
+    assert encoding.Source({}, classes, given).decode(tree).estimator.max_depth == 2
+    other = {"DecisionTreeRegressor": DecisionTreeRegressor(max_depth=3)}
+    with pytest.raises(StorageError, match="with the options in the file"):
+        encoding.Source({}, classes, other).decode(tree)

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ppgp import conformal, inference, kernels, likelihoods, models, networks
+from ppgp import conformal, inference, kernels, learners, likelihoods, models, networks
 from ppgp.experiments import EXPERIMENTS, experiment
 from ppgp.interfaces.members import FILE
 
@@ -27,6 +27,7 @@ FAMILIES: dict[str, tuple[Any, type, str]] = {
     "networks": (networks, networks.Network, "network of a deep kernel"),
     "models": (models, models.Model, "model"),
     "likelihoods": (likelihoods, likelihoods.Likelihood, "likelihood of SVGP"),
+    "learners": (learners, learners.Learner, "learner of boosting"),
     "methods": (inference, inference.Inference, "method of inference"),
     "scores": (conformal, conformal.Score, "conformal score"),
 }
