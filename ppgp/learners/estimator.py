@@ -192,7 +192,7 @@ def _seeded_clone(estimator: Any, seed: int) -> Any:
     """Return an estimator of the same options that is not fitted, with its random states set."""
     from sklearn.base import clone
 
-    one = clone(estimator)
+    one: Any = clone(estimator)
     names = [name for name in sorted(one.get_params()) if name.split("__")[-1] == "random_state"]
     return one.set_params(**dict.fromkeys(names, seed))
 
