@@ -12,6 +12,7 @@ from torch import Tensor
 from ..errors import NotApplicable, SettingError, an
 from ..numerics.memory import must_fit
 from ..posterior.posterior import Posterior
+from ..target.capabilities import NetworkWeights
 from ..target.target import Target
 from .options import check_options
 
@@ -165,6 +166,18 @@ def starting_point(
             f"init with shape [{target.dim}]", f"shape {list(z.shape)}", "pass a Posterior or z"
         )
     return z
+
+
+def fresh_weights(target: Target, seed: int) -> Tensor | None:
+    """Return the origin z [p] with initial weights of another seed; None if there is no network.
+
+    The origin moved at random is no start for a network: it would ignore how many inputs a unit
+    has.
+    """
+    model = target.model
+    if not isinstance(model, NetworkWeights):
+        return None
+    return target.placed(model.initial_weights(target.data, seed))
 
 
 def _mean_of(init: Posterior, target: Target) -> Tensor:

@@ -13,13 +13,14 @@ from ..errors import NotApplicable, Renamed, listed, renamed_arguments
 from ..posterior.posterior import Posterior
 from ..posterior.summary import cut_short
 from ..target.target import Target
-from .base import Inference, from_draws
+from .base import Inference, fresh_weights, from_draws
 from .interrupts import raise_if_interrupted
 from .optimise.map import MAP
 from .options import Count
 from .progress import bar
 
 #: Members start Uniform(-2, 2) around the origin of unconstrained space, the first at the origin.
+#: Weights of networks start at the initial weights of another seed.
 SPREAD = 2.0
 
 
@@ -80,7 +81,7 @@ class Ensemble(Inference):
                 for member in range(self.members):
                     start = init
                     if init is None and member > 0:
-                        start = target.start(seed + member, SPREAD)
+                        start = _start(target, seed + member)
                     members.append(base(target, seed=seed + member, progress=False, init=start))
                     _refuse_own_params(self.base, members[-1], target)
                     update(member + 1)
@@ -101,6 +102,12 @@ class Ensemble(Inference):
             heights = [p.stats["log_density"] for p in members]
             stats["log_density"] = torch.tensor(heights, dtype=torch.float64)
         return from_draws(self, target, draws, started, stats, notes, interrupted=interrupted)
+
+
+def _start(target: Target, seed: int) -> Tensor:
+    """Return where a member after the first starts, z [p]."""
+    weights = fresh_weights(target, seed)
+    return target.start(seed, SPREAD) if weights is None else weights
 
 
 def _refuse_own_params(how: Inference, member: Posterior, target: Target) -> None:

@@ -8,14 +8,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from ..errors import SettingError, listed
 from ..priors import Param, Prior, Site, per_column, prefixed, site, under
 from .base import Kernel, Theta
 from .fourier_features import Draw, Path
 from .hyperparameters import mapped
-from .networks import Network, module_of, weights, width
+from .networks import Network, module_of, outputs, weights, width
 from .units import Factor, Units
 
 NETWORK = "network"
@@ -108,30 +107,7 @@ class Deep(Kernel):
 
     def features(self, theta: Theta, X: Tensor) -> Tensor:
         """Return g(X), [*batch, n, q]; weights that theta lacks are those of the recipe."""
-        module = module_of(self.network, X.shape[-1])
-        given = under(NETWORK, theta)
-        parameters, buffers = weights(module)
-        initial: dict[str, Tensor] = {**parameters, **buffers}
-        shapes = {name: value.shape for name, value in initial.items()}
-        state = {name: given.get(name, value).to(X) for name, value in initial.items()}
-        batches = (v.shape[: v.ndim - len(shapes[name])] for name, v in state.items())
-        batch = torch.broadcast_shapes(*batches)
-
-        def run(state: dict[str, Tensor], X: Tensor) -> Tensor:
-            flat = X.reshape(-1, X.shape[-1])
-            return functional_call(module, state, (flat,)).reshape(*X.shape[:-1], -1)
-
-        if not batch:
-            return run(state, X)
-        batch = torch.broadcast_shapes(batch, X.shape[:-2])
-        each = {}
-        for name, value in state.items():
-            each[name] = value.expand(batch + shapes[name]).reshape(-1, *shapes[name])
-        rows, axis_of_rows = X, None
-        if X.ndim > 2:
-            rows, axis_of_rows = X.expand(batch + X.shape[-2:]).reshape(-1, *X.shape[-2:]), 0
-        several = torch.vmap(run, in_dims=(0, axis_of_rows), randomness="different")
-        return several(each, rows).reshape(*batch, X.shape[-2], -1)
+        return outputs(self.network, under(NETWORK, theta), X)
 
     def _inner(self, theta: Theta) -> dict[str, Tensor]:
         """Return the part of theta that belongs to the kernel on the features."""

@@ -1,13 +1,13 @@
-"""Small neural networks for deep kernels.
+"""Small neural networks for deep kernels and for regression.
 
 A network is a record that builds a torch module for inputs of d columns, the same one every time.
 It prints, compares and is stored as plain data. Any ``nn.Module`` from rows [n, d] to features
 [n, q] can take its place.
 
-Features are bounded: each lies within 2 / sqrt(out) of 0, so that two rows are at most 4 apart,
-whatever the number of features. A network of free scale could undo any lengthscale by growing its
-weights. Within a ball of radius 2, a lengthscale of 1, the centre of the default prior, lies
-between "all rows are alike" and "no two rows are alike". Standardising the features over the
+Features of a deep kernel are bounded: each lies within 2 / sqrt(out) of 0, so that two rows are at
+most 4 apart, whatever the number of features. A network of free scale could undo any lengthscale by
+growing its weights. Within a ball of radius 2, a lengthscale of 1, the centre of the default prior,
+lies between "all rows are alike" and "no two rows are alike". Standardising the features over the
 current rows would make the covariance of two rows depend on the other rows, and the kernel would
 no longer be a function of two points.
 """
@@ -17,16 +17,17 @@ from __future__ import annotations
 import copy
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.modules.dropout import _DropoutNd
 
 from ..errors import SettingError, UnknownName, counted
@@ -118,6 +119,8 @@ class MLP(Network):
         dropout: The share of hidden units that are left out in a stochastic step of MAP or SVI.
             Srivastava et al. (2014).
         seed: The seed of the initial weights, N(0, 2 / inputs of the unit). He et al. (2015).
+        bounded: Whether the features are bounded, as a deep kernel needs. ``NeuralRegression``
+            leaves the bound out.
 
     Raises:
         SettingError: If a size is not a positive whole number, or the dropout not in [0, 1).
@@ -129,6 +132,7 @@ class MLP(Network):
     activation: str = "relu"
     dropout: float = 0.1
     seed: int = 0
+    bounded: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hidden", tuple(self.hidden))
@@ -141,7 +145,8 @@ class MLP(Network):
             linear = nn.Linear(width, units, dtype=torch.float64)
             layers += [linear, ACTIVATIONS[self.activation](), nn.Dropout(self.dropout)]
             width = units
-        return nn.Sequential(*layers, nn.Linear(width, self.out, dtype=torch.float64), Bounded())
+        layers.append(nn.Linear(width, self.out, dtype=torch.float64))
+        return nn.Sequential(*layers, *_bounds(self.bounded))
 
 
 @dataclass(frozen=True)
@@ -160,6 +165,7 @@ class CNN(Network):
         normalise: Whether each channel of a convolution is normalised by its mean and variance.
             They are those of the batch while ``pretrained`` trains, and the running ones (constant
             buffers) in a kernel. Ioffe & Szegedy (2015).
+        bounded: Whether the features are bounded, as in MLP.
 
     Raises:
         SettingError: If a size is not a positive whole number, or the dropout not in [0, 1); on
@@ -173,6 +179,7 @@ class CNN(Network):
     dropout: float = 0.1
     seed: int = 0
     normalise: bool = False
+    bounded: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "channels", tuple(self.channels))
@@ -197,7 +204,7 @@ class CNN(Network):
             before, side = channels, side // 2
         head = nn.Linear(before * side * side, self.out, dtype=torch.float64)
         rows = max(1, AT_ONCE // (self.channels[0] * d))
-        layers += [nn.Flatten(), nn.Dropout(self.dropout), head, Bounded()]
+        layers += [nn.Flatten(), nn.Dropout(self.dropout), head, *_bounds(self.bounded)]
         # torch's annotations lack ``memory_format``, with which it is a third faster on a CPU
         network: Any = InBlocks(*layers, rows=rows)
         return network.to(memory_format=torch.channels_last)
@@ -211,6 +218,10 @@ def _check(network: Network, activation: str, dropout: float, sizes: tuple[int, 
         raise SettingError(f"a dropout in [0, 1) in {name}", repr(dropout), "for example 0.1")
     if not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in sizes):
         raise SettingError(f"positive whole numbers as sizes of {name}", repr(sizes), "change them")
+
+
+def _bounds(bounded: bool) -> list[nn.Module]:
+    return [Bounded()] if bounded else []
 
 
 def _initialised(module: nn.Module) -> nn.Module:
@@ -283,6 +294,48 @@ def width(network: Network | nn.Module, d: int) -> int:
         wanted = "a network from rows [n, d] to features [n, q]"
         raise SettingError(wanted, f"{shape} from 2 rows", "flatten its output")
     return shape[1]
+
+
+def outputs(network: Network | nn.Module, given: Mapping[str, Tensor], X: Tensor) -> Tensor:
+    """Return what a network computes from X with given weights, [*batch, n, q].
+
+    Args:
+        network: The network.
+        given: {name of a parameter or buffer: [*batch, *shape]}; those that are left out are the
+            network's own.
+        X: The rows [n, d], or [*batch, n, d].
+    """
+    module = module_of(network, X.shape[-1])
+    parameters, buffers = weights(module)
+    initial: dict[str, Tensor] = {**parameters, **buffers}
+    shapes = {name: value.shape for name, value in initial.items()}
+    state = {name: given.get(name, value).to(X) for name, value in initial.items()}
+    batches = (v.shape[: v.ndim - len(shapes[name])] for name, v in state.items())
+    batch = torch.broadcast_shapes(*batches)
+
+    def run(state: dict[str, Tensor], X: Tensor) -> Tensor:
+        flat = X.reshape(-1, X.shape[-1])
+        return functional_call(module, state, (flat,)).reshape(*X.shape[:-1], -1)
+
+    if not batch:
+        return run(state, X)
+    batch = torch.broadcast_shapes(batch, X.shape[:-2])
+    each = {}
+    for name, value in state.items():
+        each[name] = value.expand(batch + shapes[name]).reshape(-1, *shapes[name])
+    rows, axis_of_rows = X, None
+    if X.ndim > 2:
+        rows, axis_of_rows = X.expand(batch + X.shape[-2:]).reshape(-1, *X.shape[-2:]), 0
+    several = torch.vmap(run, in_dims=(0, axis_of_rows), randomness="different")
+    return several(each, rows).reshape(*batch, X.shape[-2], -1)
+
+
+def fresh(network: Network | nn.Module, d: int, seed: int) -> dict[str, Tensor]:
+    """Return initial weights from another seed, {name of a parameter: value}."""
+    if isinstance(network, Network):
+        return dict(replace(cast(Any, network), seed=seed).build(d).named_parameters())
+    with stream(seed):
+        return dict(_initialised(copy.deepcopy(network)).named_parameters())
 
 
 def instances_in(record: Any, kind: type[T]) -> Iterator[T]:

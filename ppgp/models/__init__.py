@@ -7,6 +7,7 @@ from .gp import GP
 from .kriging import Kriging
 from .linear_regression import LinearRegression
 from .logistic_regression import LogisticRegression
+from .neural_regression import NeuralRegression
 from .program import Program
 from .sgpr import SGPR
 from .softmax_regression import SoftmaxRegression
@@ -21,6 +22,7 @@ __all__ = [
     "LinearRegression",
     "LogisticRegression",
     "Model",
+    "NeuralRegression",
     "Program",
     "SoftmaxRegression",
 ]

@@ -33,6 +33,7 @@ __all__ = [
     "LeaveOneOut",
     "LikelihoodDerivatives",
     "LinearCoefficients",
+    "NetworkWeights",
     "OwnGuide",
     "PosteriorFunctions",
     "ProbitPrediction",
@@ -287,6 +288,17 @@ class LinearCoefficients(Capability):
     @abstractmethod
     def coefficients(self, draws: Theta, scaler: Scaler, X: Tensor) -> dict[str, Tensor]:
         """Return draws {site: [chain, draw, *event]} in the units of the data."""
+
+
+class NetworkWeights(Capability):
+    """Sites that are the weights of a network, and that searches start at random weights."""
+
+    expected = "a model that is a network"
+    advice = "use models.NeuralRegression"
+
+    @abstractmethod
+    def initial_weights(self, data: Dataset, seed: int) -> dict[str, Tensor]:
+        """Return {site: initial weights} from a seed."""
 
 
 class BlockMeans(Capability):

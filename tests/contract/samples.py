@@ -5,13 +5,16 @@ from __future__ import annotations
 import pyro
 import torch
 
-from ppgp import models
+from ppgp import models, networks
 from ppgp.data import Dataset
 from ppgp.models import Model
 from ppgp.numerics.seeding import seeded
 
-#: models whose defaults need something from the data
-SPELT_OUT: dict[str, Model] = {"SoftmaxRegression": models.SoftmaxRegression(classes=3)}
+#: models whose defaults need something from the data, or are larger than a test needs
+SPELT_OUT: dict[str, Model] = {
+    "NeuralRegression": models.NeuralRegression(networks.MLP((3,), dropout=0.0, activation="tanh")),
+    "SoftmaxRegression": models.SoftmaxRegression(classes=3),
+}
 MODELS: list[Model] = [
     SPELT_OUT.get(n) or getattr(models, n)()
     for n in models.__all__

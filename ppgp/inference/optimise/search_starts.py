@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from ...numerics.seeding import seeded
+from ...target.capabilities import NetworkWeights, supports
 from ...target.handlers import Run, mapping, quietly
 from ...target.target import Target
+from ..base import fresh_weights
 from .search import SearchResult
 from .vague_priors import WIDE, improper, log_spread, vague_sites
 
@@ -106,11 +108,11 @@ def _results(
 def default_starts(target: Target, init: object) -> int:
     """Return the number of searches if the caller does not set it.
 
-    It is ``SEVERAL`` if priors leave the scale of a site open, unless the caller gives a start or
-    the density has one mode.
+    It is ``SEVERAL`` if priors leave the scale of a site open, unless the caller gives a start, the
+    density has one mode, or it has as many as a network, which ``Ensemble`` averages.
     """
-    one = init is not None or target.model.one_mode or not vague_sites(target)
-    return 1 if one else SEVERAL
+    one = init is not None or target.model.one_mode or supports(target.model, NetworkWeights)
+    return 1 if one or not vague_sites(target) else SEVERAL
 
 
 def number_of_starts(target: Target, starts: int | None, init: object) -> tuple[int, int | None]:
@@ -156,9 +158,13 @@ def scattered(heights: Tensor, least: float = DIP) -> list[str]:
 def from_prior(target: Target, seed: int) -> Tensor:
     """Return z [p] drawn from the prior, of finite density.
 
-    Sites with an improper prior are spread around the origin, those with a prior too wide to search
+    Weights of a network are the initial weights of another seed. Sites with an improper prior are
+    spread around the origin, those with a prior too wide to search
     around its median, and params stay where they begin.
     """
+    weights = fresh_weights(target, seed)
+    if weights is not None:
+        return weights
     generator = torch.Generator().manual_seed(seed)
     for _ in range(TRIES):
         jump = SPREAD * (2 * torch.rand(target.dim, generator=generator, dtype=torch.float64) - 1)
