@@ -12,6 +12,7 @@ from torch import Tensor
 from ..errors import DataError, SettingError, UnknownName, listed
 from .entries import real_numbers, refuse_complex, refuse_masked
 
+KINDS = {"coordinates": "coordinate", "categorical": "categorical column"}
 KEPT = (torch.float32, torch.float64)  # other dtypes become float64
 
 
@@ -37,7 +38,10 @@ def as_tensor(values: Any, what: str, dtype: torch.dtype | None = None) -> Tenso
 
 
 def check_inputs(
-    X: Any, feature_names: Sequence[str] | None = None, dtype: torch.dtype | None = None
+    X: Any,
+    feature_names: Sequence[str] | None = None,
+    dtype: torch.dtype | None = None,
+    missing: bool = False,
 ) -> Tensor:
     """Return X as a finite [n, d] tensor.
 
@@ -45,6 +49,7 @@ def check_inputs(
         X: An array, a tensor, a frame or a list.
         feature_names: The names of the columns, for messages.
         dtype: The dtype of the result; None keeps that of X.
+        missing: Whether NaN, a missing value, is kept.
 
     Raises:
         DataError: If X is not two-dimensional, has no columns, or is not finite; the message names
@@ -62,14 +67,15 @@ def check_inputs(
             f"shape {list(X.shape)}",
             "pass a column; a constant one fits an intercept alone",
         )
-    bad = ~torch.isfinite(X)
+    bad = torch.isinf(X) if missing else ~torch.isfinite(X)
     if bool(bad.any()):
         rows, columns = (part.unique().tolist() for part in torch.nonzero(bad, as_tuple=True))
         if feature_names:
             columns = [feature_names[c] for c in columns]
+        found = "infinity" if missing else "NaN or infinity"
         raise DataError(
             "finite numbers in X",
-            f"NaN or infinity in {listed(rows, 'row')}, {listed(columns, 'column')}",
+            f"{found} in {listed(rows, 'row')}, {listed(columns, 'column')}",
             "drop or impute them first",
         )
     return X
@@ -101,34 +107,35 @@ def check_noise(noise_sd: Any, n: int, like: Tensor) -> Tensor:
     return sd
 
 
-def check_coordinates(
-    coordinates: Sequence[str | int] | None, names: Sequence[str] | None, d: int
+def check_columns(
+    columns: Sequence[str | int] | None, names: Sequence[str] | None, d: int, what: str
 ) -> tuple[str | int, ...] | None:
-    """Return the columns that are coordinates, by name where columns have names, else by number.
+    """Return columns by name where columns have names, else by number.
 
     Args:
-        coordinates: The columns, by name or number.
+        columns: The columns, by name or number.
         names: The names of all columns.
         d: The number of columns.
+        what: The option that names them, one of ``KINDS``.
 
     Raises:
         UnknownName: If there is no such name; the message offers the nearest one.
         SettingError: If they are not a list, empty, repeated, or numbers without a column.
     """
-    if coordinates is None:
+    if columns is None:
         return None
-    given = () if isinstance(coordinates, str) else tuple(coordinates)
+    given = () if isinstance(columns, str) else tuple(columns)
     for one in given:
         if isinstance(one, str) and one not in (names or ()):
-            raise UnknownName("coordinate", one, names or map(str, range(d)))
+            raise UnknownName(KINDS[what], one, names or map(str, range(d)))
     numbers = [one for one in given if not isinstance(one, str)]
     strange = [one for one in numbers if type(one) is not int or not 0 <= one < d]
     kept = given
     if names and not strange:
         kept = tuple(one if isinstance(one, str) else names[one] for one in given)
     if strange or not kept or len(set(kept)) < len(kept):
-        wanted = "a list of different columns, by name or counted from 0, as coordinates"
-        raise SettingError(wanted, repr(coordinates), 'for example ["east", "north"], or [0, 1]')
+        wanted = f"a list of different columns, by name or counted from 0, as {what}"
+        raise SettingError(wanted, repr(columns), 'for example ["east", "north"], or [0, 1]')
     return kept
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 from numbers import Number
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import DataError, PpgpError, UnknownName, listed, nearest
 from .arrays import as_tensor
+from .categories import Levels, codes_of
 from .entries import is_missing, reads_as_number, real_numbers, refuse_complex
 
 LIKE = 0.8  # similarity from which one name is suggested in place of another
@@ -172,7 +175,11 @@ def _refuse_foreign(foreign: Sequence[str], names: Sequence[str]) -> None:
 
 
 def inputs_of(
-    frame: Any, names: Sequence[str], target: str | None = None, noise: str | None = None
+    frame: Any,
+    names: Sequence[str],
+    target: str | None = None,
+    noise: str | None = None,
+    codes: Levels = MappingProxyType({}),
 ) -> Tensor:
     """Return X [n, d] from a frame, column by column.
 
@@ -183,6 +190,7 @@ def inputs_of(
         names: The names of the d columns.
         target: The name of a column that the frame may hold too, and which is ignored.
         noise: The name of another such column.
+        codes: The levels of the columns of categories, whose codes X holds.
 
     Raises:
         UnknownName: If a column is missing.
@@ -195,7 +203,9 @@ def inputs_of(
     refuse_twice(map(str, labels_of(frame) or []))
     for name in names:
         head, _, level = name.partition(LEVEL)
-        if name in present:
+        if name in present and name in codes:
+            columns.append(codes_of(entries_of(frame[present[name]]), codes[name]))
+        elif name in present:
             columns.append(as_tensor(frame[present[name]].to_numpy(), f"column {name}"))
         elif level and head in present:
             levels.setdefault(head, set()).add(level)
@@ -214,6 +224,11 @@ def inputs_of(
                 "the training rows have no such level",
             )
     return torch.stack(columns, 1)
+
+
+def entries_of(column: Any) -> np.ndarray:
+    """Return the entries of a frame's column as Python objects."""
+    return np.asarray(column.to_numpy(), dtype=object)
 
 
 def _absent(names: Sequence[str], present: Container[str]) -> list[str]:

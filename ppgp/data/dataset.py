@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, SettingError, UnknownName, counted
-from .arrays import check_coordinates, check_inputs, check_noise
+from .arrays import check_columns, check_inputs, check_noise
+from .categories import check_codes, check_levels, coded
 from .columns import indicators, name_of, names_of, numeric, refuse_twice
 from .scaler import Scaler
 from .targets import check_targets
@@ -19,6 +20,7 @@ from .training_data import Tables, TrainingData
 
 __all__ = ["Dataset", "Scaler"]
 
+MISSING, CATEGORIES = ("refuse", "keep"), ("refuse", "one-hot", "codes")
 ROUNDING = 16  # machine epsilons by which equal numbers may differ
 
 
@@ -45,6 +47,13 @@ class Dataset(TrainingData):
             column has its own factor. ``Kriging`` never scales X.
         noise_name: The name of the column of ``noise_sd``; ``predict`` reads the known noise of a
             frame's rows from that column.
+        missing: "refuse" or "keep": whether X may hold NaN, a missing value. ``fit`` refuses it for
+            a model that does not take missing values.
+        categorical: The columns of X that hold codes 0, 1, 2, ... of categories, by name, or by
+            number where columns have no names. They are never standardised, and ``fit`` refuses
+            them for a model that would read the codes as numbers.
+        levels: For each of these columns, the categories that its codes stand for; ``predict``
+            then reads frames that hold categories.
 
     Raises:
         DataError: For NaN or infinity (the message names rows and columns), one-dimensional X,
@@ -59,6 +68,9 @@ class Dataset(TrainingData):
     noise_sd: Tensor | None = None
     coordinates: tuple[str | int, ...] | None = None
     noise_name: str | None = None
+    missing: str = "refuse"
+    categorical: tuple[str | int, ...] | None = None
+    levels: tuple[tuple[str, ...], ...] | None = None
     is_table: ClassVar[bool] = True
 
     def __init__(
@@ -71,6 +83,9 @@ class Dataset(TrainingData):
         noise_sd: Any = None,
         coordinates: Sequence[str | int] | None = None,
         noise_name: str | None = None,
+        missing: str = "refuse",
+        categorical: Sequence[str | int] | None = None,
+        levels: Sequence[Sequence[Any]] | None = None,
     ) -> None:
         if feature_names is None:
             feature_names = names_of(X)
@@ -78,7 +93,8 @@ class Dataset(TrainingData):
             target_name = name_of(y)
         if noise_name is None:
             noise_name = name_of(noise_sd)
-        X = check_inputs(X, feature_names)
+        _check_word("missing", missing, MISSING)
+        X = check_inputs(X, feature_names, missing=missing == "keep")
         if feature_names is not None and len(feature_names) != X.shape[1]:
             raise DataError(
                 counted(X.shape[1], "feature name"), f"{len(feature_names)}", "give one per column"
@@ -101,10 +117,14 @@ class Dataset(TrainingData):
             "classes": classes,
             "noise_sd": noise_sd,
             "noise_name": noise_name,
-            "coordinates": check_coordinates(coordinates, names, X.shape[1]),
+            "coordinates": check_columns(coordinates, names, X.shape[1], "coordinates"),
+            "missing": missing,
+            "categorical": check_columns(categorical, names, X.shape[1], "categorical"),
+            "levels": check_levels(levels, categorical),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+        check_codes(X, self.coded, names)
 
     @property
     def n(self) -> int:
@@ -129,8 +149,27 @@ class Dataset(TrainingData):
     @property
     def together(self) -> list[int]:
         """The numbers of the coordinates, which are scaled by one factor."""
+        return self._numbers(self.coordinates)
+
+    @property
+    def coded(self) -> list[int]:
+        """The numbers of the columns that hold codes of categories."""
+        return self._numbers(self.categorical)
+
+    @property
+    def levels_by_name(self) -> dict[str, tuple[str, ...]]:
+        """The levels of the columns of categories that have names."""
+        if not self.levels or not self.feature_names:
+            return {}
+        return {
+            self.feature_names[column]: one
+            for column, one in zip(self.coded, self.levels, strict=True)
+        }
+
+    def _numbers(self, columns: Sequence[str | int] | None) -> list[int]:
+        """Return the numbers of columns."""
         names = list(self.feature_names or ())
-        return [one if isinstance(one, int) else names.index(one) for one in self.coordinates or ()]
+        return [one if isinstance(one, int) else names.index(one) for one in columns or ()]
 
     def __len__(self) -> int:
         return self.n
@@ -143,6 +182,11 @@ class Dataset(TrainingData):
             parts += ", noise known"
         if self.coordinates:
             parts += f", coordinates {', '.join(map(str, self.coordinates))}"
+        if self.categorical:
+            parts += f", categorical {', '.join(map(str, self.categorical))}"
+        absent = int(self.X.isnan().sum())
+        if absent:
+            parts += f", {absent} missing"
         return f"<Dataset n={self.n} d={self.d} target={self.target_name or 'y'} ({parts})>"
 
     @classmethod
@@ -153,6 +197,8 @@ class Dataset(TrainingData):
         one_hot: bool = False,
         noise_sd: str | None = None,
         coordinates: Sequence[str | int] | None = None,
+        missing: str = "refuse",
+        categories: str = "refuse",
     ) -> Dataset:
         """Return a Dataset from a pandas DataFrame.
 
@@ -164,10 +210,15 @@ class Dataset(TrainingData):
             noise_sd: The column with the known standard deviation of each target's error, which is
                 not an input; its name is kept.
             coordinates: The input columns that are scaled by one factor.
+            missing: "refuse" or "keep", as ``Dataset`` takes it.
+            categories: "refuse", "one-hot" (as ``one_hot=True``) or "codes": one column of codes
+                for each column of text or categories, for models that split them into sets. A
+                missing category is a missing value, and one that ``predict`` meets first is a new
+                code.
 
         Raises:
             UnknownName: If there is no such column; the message offers the nearest name.
-            SettingError: If target and noise_sd are one column.
+            SettingError: If target and noise_sd are one column, or an option has another value.
             DataError: If an input column holds text, or two columns share a name.
         """
         for kind, name in (("target column", target), ("noise column", noise_sd)):
@@ -183,8 +234,12 @@ class Dataset(TrainingData):
         if noise_sd is not None:
             known[noise_sd] = frame[noise_sd].to_numpy()
         inputs = frame.drop(columns=[target, *known])
-        if one_hot:
+        _check_word("categories", categories, CATEGORIES)
+        levels: dict[str, tuple[str, ...]] = {}
+        if one_hot or categories == "one-hot":
             inputs = indicators(inputs)
+        elif categories == "codes":
+            inputs, levels = coded(inputs)
         return cls(
             numeric(inputs).to_numpy(dtype=float),
             frame[target].to_numpy(),
@@ -193,6 +248,9 @@ class Dataset(TrainingData):
             noise_sd=known.get(noise_sd),
             coordinates=coordinates,
             noise_name=next(map(str, known), None),
+            missing=missing,
+            categorical=list(levels) or None,
+            levels=list(levels.values()) or None,
         )
 
     def rows(self, index: Any) -> Dataset:
@@ -227,7 +285,9 @@ class Dataset(TrainingData):
         if self.X.shape != other.X.shape or self.X.device != other.X.device:
             return False
         eps = ROUNDING * max(torch.finfo(table.X.dtype).eps for table in (self, other))
-        pairs = ((self.y, other.y), (self.X, other.X))
+        if not torch.equal(self.X.isnan(), other.X.isnan()):
+            return False
+        pairs = ((self.y, other.y), (self.X.nan_to_num(), other.X.nan_to_num()))
         return all(bool(((one - two).abs() <= eps * one.abs().amax(0)).all()) for one, two in pairs)
 
     def work(self, model: Any, X: Any, arguments: Mapping[str, Any]) -> float:
@@ -302,4 +362,13 @@ def refuse_no_rows(n: int, where: str = "") -> None:
             got += f" in {where}"
         raise DataError(
             "at least one row", got, "check the filter, the split or the file that made the table"
+        )
+
+
+def _check_word(name: str, given: Any, words: tuple[str, ...]) -> None:
+    """Raise SettingError unless an option is one of the words."""
+    if given not in words:
+        wanted = ", ".join(map(repr, words))
+        raise SettingError(
+            f"one of {wanted} as {name}", repr(given), f"the default is {words[0]!r}"
         )

@@ -27,6 +27,8 @@ def load(
     target: str | None = None,
     data_home: str | Path | None = None,
     coordinates: Sequence[str | int] | None = None,
+    missing: str = "refuse",
+    categories: str = "refuse",
 ) -> Dataset:
     """Load a Dataset by name or from a file.
 
@@ -37,30 +39,39 @@ def load(
         target: The column that is y; required for a file, optional otherwise.
         data_home: Where scikit-learn keeps what it fetches.
         coordinates: The columns that are places in one space, as ``Dataset`` takes them.
+        missing: "refuse" or "keep" missing values, as ``Dataset.from_frame`` takes it.
+        categories: "refuse", "one-hot" or "codes", what text and categories become, as
+            ``Dataset.from_frame`` takes it.
 
     Raises:
         UnknownName: If there is no such data set, target column or coordinate; the message offers
             the nearest name.
         DataError: If the file cannot be read, or ``target`` is required.
     """
-    data = _loaded(name_or_path, target, data_home)
+    read = partial(Dataset.from_frame, missing=missing, categories=categories)
+    data = _loaded(name_or_path, target, data_home, read)
     if coordinates is None:
         return data
     return replace(data, coordinates=coordinates)
 
 
-def _loaded(name_or_path: str | Path, target: str | None, data_home: str | Path | None) -> Dataset:
+def _loaded(
+    name_or_path: str | Path,
+    target: str | None,
+    data_home: str | Path | None,
+    from_frame: Callable[..., Dataset],
+) -> Dataset:
     """Return the Dataset of ``load``, before its coordinates are set."""
     name = str(name_or_path)
     path = Path(name)
     if path.suffix.lower() in READERS:
-        return _from_file(path, target)
+        return _from_file(path, target, from_frame)
     if name in BUNDLED:
         with settings_unchanged():
             from sklearn import datasets
         return _from_bunch(getattr(datasets, f"load_{name}")(as_frame=True), target)
     if name in FETCHED or name.startswith("openml:"):
-        return _fetched(name, target, data_home)
+        return _fetched(name, target, data_home, from_frame)
     raise UnknownName(
         "data set", name, [*BUNDLED, *FETCHED, "openml:NAME", "a .csv, .tsv or .parquet file"]
     )
@@ -110,12 +121,12 @@ def _read(path: Path) -> Any:
         ) from None
 
 
-def _from_file(path: Path, target: str | None) -> Dataset:
+def _from_file(path: Path, target: str | None, from_frame: Callable[..., Dataset]) -> Dataset:
     """Return the Dataset in a file."""
     frame = read_frame(path)
     if target is None:
         raise _no_target(frame)
-    return Dataset.from_frame(frame, target)
+    return from_frame(frame, target)
 
 
 def _no_target(frame: Any) -> DataError:
@@ -149,7 +160,12 @@ def _from_bunch(bunch: Any, target: str | None) -> Dataset:
     )
 
 
-def _fetched(name: str, target: str | None, data_home: str | Path | None) -> Dataset:
+def _fetched(
+    name: str,
+    target: str | None,
+    data_home: str | Path | None,
+    from_frame: Callable[..., Dataset],
+) -> Dataset:
     """Return a Dataset that scikit-learn fetches."""
     with settings_unchanged():
         from sklearn import datasets
@@ -173,7 +189,7 @@ def _fetched(name: str, target: str | None, data_home: str | Path | None) -> Dat
         target = None if bunch.target is None else str(bunch.target.name)
     if target is None:
         raise _no_target(bunch.frame)
-    return Dataset.from_frame(bunch.frame, target)
+    return from_frame(bunch.frame, target)
 
 
 def _online(name: str, fetch: Callable[[], Any]) -> Any:

@@ -56,6 +56,22 @@ def spread(values: Tensor) -> Spread:
     return Spread(mean, sd, constant)
 
 
+def spread_without_missing(values: Tensor) -> Spread:
+    """Return ``spread`` of ``values`` [n, d] over the rows where a column is not NaN.
+
+    A column without any number is constant, with mean 0.
+    """
+    missing = values.isnan()
+    if not bool(missing.any()):
+        return spread(values)
+    nothing = values.new_zeros(1)
+    columns = [
+        spread(column[~absent] if not bool(absent.all()) else nothing)
+        for column, absent in zip(values.unbind(1), missing.unbind(1), strict=True)
+    ]
+    return Spread(*(torch.stack(part) for part in zip(*columns, strict=True)))
+
+
 def root_mean_square(values: Tensor) -> Tensor:
     """Return the root mean square of all values, of any magnitude; 0 for zeros."""
     largest = values.abs().max()

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
+from torch import Tensor
+
+from .categories import Levels, recoded
 from .columns import inputs_of, labels_of, positions, refuse_twice
 from .dataset import Dataset
 
@@ -12,7 +16,11 @@ __all__ = ["in_order", "noise_of"]
 
 
 def in_order(
-    X: Any, names: Sequence[str] | None, target: str | None = None, noise: str | None = None
+    X: Any,
+    names: Sequence[str] | None,
+    target: str | None = None,
+    noise: str | None = None,
+    levels: Levels = MappingProxyType({}),
 ) -> Any:
     """Return new rows with their columns in the order of ``names``.
 
@@ -24,6 +32,8 @@ def in_order(
         names: The names of the training columns; None if they have none.
         target: The name of the target, which a frame may hold too.
         noise: The name of the known noise, which a frame may hold too.
+        levels: The levels of the training columns of categories, by name. Text becomes codes, and
+            other codes of the same levels become those of the training rows.
 
     Raises:
         UnknownName: If a column is missing.
@@ -31,9 +41,10 @@ def in_order(
     """
     if isinstance(X, Dataset):
         own = X.feature_names
+        rows = _with_codes(X, levels)
         if names is None or own is None or own == tuple(names):
-            return X.X
-        return X.X[:, positions(own, names)]
+            return rows
+        return rows[:, positions(own, names)]
     labels = labels_of(X)
     refuse_twice(map(str, labels or ()))
     if labels is None:
@@ -43,7 +54,18 @@ def in_order(
         names = tuple(map(str, numbers))
     if names is None:
         return X
-    return inputs_of(X, names, target, noise)
+    return inputs_of(X, names, target, noise, levels)
+
+
+def _with_codes(table: Dataset, levels: Levels) -> Tensor:
+    """Return the rows of a table, with the codes that the training levels have."""
+    own, names = table.levels_by_name, list(table.feature_names or ())
+    other = {
+        names.index(name): (known, levels[name])
+        for name, known in own.items()
+        if name in levels and known != levels[name]
+    }
+    return recoded(table.X, other) if other else table.X
 
 
 def noise_of(rows: Any, name: str | None) -> Any:

@@ -34,6 +34,8 @@ class Table(Protocol):
     def feature_names(self) -> Sequence[str] | None: ...
     @property
     def together(self) -> list[int]: ...
+    @property
+    def coded(self) -> list[int]: ...
 
 
 T = TypeVar("T", bound=Table)
@@ -66,7 +68,8 @@ class Scaler:
         """Return the Scaler that standardises a Dataset.
 
         Coordinates share one standard deviation, the root mean square of their own. A constant
-        column or target is centred and not scaled, and a DataWarning names it.
+        column or target is centred and not scaled, and a DataWarning names it. Codes of categories
+        stay as they are. Missing values do not count.
 
         Args:
             data: The Dataset.
@@ -77,7 +80,8 @@ class Scaler:
         x_mean, x_sd = torch.zeros_like(X[0]), torch.ones_like(X[0])
         y_mean, y_sd = torch.zeros_like(y[0]), torch.ones_like(y[0])
         if scale_X:
-            x_mean, own_sd, constant = magnitudes.spread(X)
+            x_mean, own_sd, constant = magnitudes.spread_without_missing(X)
+            x_mean[data.coded], own_sd[data.coded], constant[data.coded] = 0.0, 1.0, False
             if bool(constant.any()):
                 _warn_constant(constant, data.feature_names)
             # beyond 1e15, the rounding errors of a constant column exceed 1

@@ -91,7 +91,8 @@ def predicted(posterior: Posterior, parts: list[Dataset]) -> Prediction:
             sd = part.noise_sd
             sds.append(part.y.new_zeros(part.n) if sd is None else sd)
         known = {"noise_sd": torch.cat(sds)}
-    rows = torch.cat([in_order(part, posterior.data.feature_names) for part in parts])
+    names, levels = posterior.data.feature_names, posterior.data.levels_by_name
+    rows = torch.cat([in_order(part, names, levels=levels) for part in parts])
     return posterior.predict(rows, **known)
 
 
@@ -108,7 +109,7 @@ def not_exchangeable(test: Dataset, calibration: Dataset) -> str | None:
 
     They may hold the same rows, or the noise of one table alone may be known.
     """
-    rows = in_order(test, calibration.feature_names)
+    rows = in_order(test, calibration.feature_names, levels=calibration.levels_by_name)
     if rows.shape[1] == calibration.d:
         old = np.column_stack([numbers(calibration.X), numbers(calibration.y)])
         new = np.column_stack([numbers(rows), numbers(test.y)])

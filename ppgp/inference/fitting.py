@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from ..data.arrays import check_inputs
 from ..data.dataset import Dataset
 from ..data.scaler import IdentityScaler, Scaler
 from ..data.training_data import Arguments, as_training_data
@@ -304,7 +305,7 @@ def _prepared_and_scaled(
 
 
 def _check_data(model: Model, data: Dataset) -> None:
-    """Refuse data that a model cannot take: few rows, labels, or known noise."""
+    """Refuse data that a model cannot take: few rows, labels, known noise, NaN, or codes."""
     if data.n < FEWEST_ROWS:
         raise DataError(
             f"at least {FEWEST_ROWS} rows to fit a model",
@@ -325,6 +326,14 @@ def _check_data(model: Model, data: Dataset) -> None:
             "a model that takes known noise",
             type(model).__name__,
             "use GP or Kriging, or a Dataset without noise_sd",
+        )
+    if not model.takes_missing:
+        check_inputs(data.X, data.feature_names)
+    if data.categorical and not model.takes_categories:
+        raise NotApplicable(
+            "a model that takes columns of codes",
+            f"{type(model).__name__}, which would read the codes as numbers",
+            "make one column of 0 and 1 per category: Dataset.from_frame(categories='one-hot')",
         )
 
 

@@ -75,9 +75,11 @@ class Learner(ABC):
 
     Attributes:
         takes_missing: Whether X may hold NaN, which stands for a missing value.
+        takes_categories: Whether columns of X may hold codes of categories.
     """
 
     takes_missing: ClassVar[bool] = False
+    takes_categories: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Convert numbers to Python's; a subclass with its own ``__post_init__`` calls it first."""

@@ -57,6 +57,7 @@ class Trees(Learner):
     columns: float = 0.8
     linear: bool = False
     takes_missing = True
+    takes_categories = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -38,6 +38,9 @@ class Model:
             (the units have a meaning).
         known_noise: whether ``Dataset.noise_sd`` is part of the distribution of y. Then
             ``predict`` and ``gaussian`` also take the ``noise_sd`` [m] of new rows.
+        takes_missing: whether X may hold NaN, a missing value (``Dataset(missing="keep")``).
+        takes_categories: whether columns of X may hold codes of categories
+            (``Dataset(categorical=)``).
         collapsed: sites that ``predict`` integrates out in closed form where their params exist.
         latent_values: sites that hold the values of a latent function. Their joint mode with
             their hyperparameters is a poor fit.
@@ -55,6 +58,8 @@ class Model:
 
     scales: ClassVar[str] = "Xy"
     known_noise: ClassVar[bool] = False
+    takes_missing: bool = False
+    takes_categories: bool = False
     collapsed: ClassVar[tuple[str, ...]] = ()
     latent_values: ClassVar[tuple[str, ...]] = ()
     one_mode: ClassVar[bool] = False

@@ -47,6 +47,7 @@ def same_rows(train: Table, rows: Table) -> np.ndarray:
     none = np.zeros(len(rows), dtype=bool)
     if not len(train) or not len(rows):
         return none
+    train, rows = _without_missing(train, rows)
     scale = _rounding_scale(train)
     table, new = scale(train), scale(rows)
     # a tree cannot separate copies of a row, so that they form one node
@@ -68,6 +69,21 @@ def same_rows(train: Table, rows: Table) -> np.ndarray:
     if aligned and _information(label[: len(rows)]) > SURPRISE:
         return distance <= 1
     return none
+
+
+def _without_missing(train: Table, rows: Table) -> tuple[Table, Table]:
+    """Return both tables with a number below all others of its column in place of NaN.
+
+    A missing value then equals another, and no number.
+    """
+    if not np.isnan(train).any() and not np.isnan(rows).any():
+        return train, rows
+    both = np.concatenate([train, rows])
+    both = np.where(np.isnan(both).all(0), 0.0, both)
+    low, high = np.nanmin(both, axis=0), np.nanmax(both, axis=0)
+    below = low - (high - low) - 1.0
+    filled = np.where(np.isnan(both), below, both)
+    return filled[: len(train)], filled[len(train) :]
 
 
 def _rounding_scale(train: Table) -> Callable[[Table], Table]:

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from ..data.arrays import check_inputs, check_noise
+from ..data.categories import check_codes
 from ..data.new_rows import in_order
 from ..errors import NotApplicable
 from .fitted import Fitted
@@ -22,11 +23,14 @@ def model_inputs(fit: Fitted, X: Any) -> Tensor:
         UnknownName: if a column is missing.
     """
     data, names = fit.data, fit.data.feature_names
-    X = in_order(X, names, data.target_name, data.noise_name)
+    X = in_order(X, names, data.target_name, data.noise_name, data.levels_by_name)
     if not names or len(names) != getattr(X, "shape", (0, 0))[-1]:
         names = None
-    X = check_inputs(X, names).to(data.X)
-    return fit.scaler.inputs(X)
+    kept = data.missing == "keep" and fit.model.takes_missing
+    X = check_inputs(X, names, missing=kept).to(data.X)
+    rows = fit.scaler.inputs(X)
+    check_codes(rows, data.coded, data.feature_names)
+    return rows
 
 
 def known_noise(fit: Fitted, noise_sd: Any, rows: Tensor) -> dict[str, Tensor]:
