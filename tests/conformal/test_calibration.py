@@ -64,7 +64,7 @@ def test_full_conformal_with_a_split_covers_where_fitted_hyperparameters_do_not(
         noise=priors.Flat(start=0.1),
     )
     naive, split = [], []
-    for seed in range(60):
+    for seed in range(30):
         X, y = rows(130, 5, torch.Generator().manual_seed(100 + seed))
         posterior = ppgp.fit(
             model, Dataset(X[:30], y[:30]), inference.MAP(steps=200, starts=1), progress=False
@@ -190,7 +190,7 @@ def test_conformal_bayes_equals_refits_on_conjugate_linear_regression() -> None:
     posterior = ppgp.fit(
         models.LinearRegression(noise=0.25),
         Dataset(X, y),
-        inference.NUTS(draws=4000),
+        inference.Exact(draws=4000),
         seed=1,
         progress=False,
         standardise=False,
@@ -217,7 +217,7 @@ def test_conformal_bayes_covers_on_a_misspecified_model_where_plain_bayes_covers
         posterior = ppgp.fit(
             models.LinearRegression(noise=0.06),
             data,
-            inference.Laplace(),
+            inference.Laplace(draws=250),
             progress=False,
             standardise=False,
         )

@@ -266,7 +266,11 @@ def test_conformal_bayes_of_an_exact_posterior_covers() -> None:
         e = torch.randn(40, generator=generator, dtype=F64)
         y = X @ w + 0.5 * e
         posterior = ppgp.fit(
-            model, Dataset(X[:25], y[:25]), inference.Exact(), progress=False, standardise=False
+            model,
+            Dataset(X[:25], y[:25]),
+            inference.Exact(draws=250),
+            progress=False,
+            standardise=False,
         )
         region = ppgp.conformal_bayes(posterior, X[25:], 0.8)
         covered.append(float(region.covers(y[25:]).double().mean()))

@@ -52,6 +52,7 @@ def test_the_linear_response_is_the_covariance_that_mean_field_leaves_out() -> N
 def test_the_elbo_equals_that_of_the_stochastic_method(guide: str) -> None:
     """Within 0.02 nats plus Monte Carlo error, in no more than a few dozen iterations."""
     data = ppgp.load("breast_cancer")
+    data = ppgp.Dataset(data.X[:, :12], data.y)
     two = {
         method: ppgp.fit(
             LogisticRegression(), data, SVI(guide, method=method, draws=4000), progress=False
@@ -65,7 +66,7 @@ def test_the_elbo_equals_that_of_the_stochastic_method(guide: str) -> None:
 
 
 def test_it_fits_a_gaussian_process() -> None:
-    data = ppgp.load("diabetes").rows(slice(0, 100))
+    data = ppgp.load("diabetes").rows(slice(0, 50))
     data = ppgp.Dataset(data.X[:, :2], data.y)
     result = {
         m: ppgp.fit(GP(kernels.ARD(kernels.RBF())), data, SVI(method=m, draws=2000), progress=False)

@@ -28,11 +28,11 @@ def funnel(mean: Tensor) -> None:
 @pytest.mark.parametrize(
     "how",
     [
-        inference.NUTS(metric="low_rank"),
-        inference.NUTS(metric="diagonal"),
-        inference.NUTS(engine="pyro", metric="dense", draws=300, warmup=300, chains=2),
+        inference.NUTS(metric="low_rank", draws=500, warmup=500),
+        inference.NUTS(metric="diagonal", draws=500, warmup=500),
+        inference.NUTS(engine="pyro", metric="dense", draws=200, warmup=200, chains=2),
     ],
-    ids=repr,
+    ids=lambda how: how.metric,
 )
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
 def test_mean_and_sd_are_within_four_standard_errors(how: inference.NUTS) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy import integrate
 from sklearn.linear_model import LogisticRegression as Peer
 
 import ppgp
@@ -143,10 +142,9 @@ def test_laplace_evidence_against_quadrature() -> None:
     laplace = fit(LogisticRegression(), data, Laplace())
     top = float(laplace.stats["lp"].max())
 
-    def density(b: float, w: float) -> float:
-        return float(np.exp(float(target.value_and_grad(torch.tensor([w, b], dtype=F64))[0]) - top))
-
-    integral, _ = integrate.dblquad(density, -4, 4, -4, 4, epsabs=1e-6)
+    grid, step = np.linspace(-4, 4, 81, retstep=True)  # far out the density is 0, and smooth
+    z = torch.tensor([[w, b] for w in grid for b in grid], dtype=F64)
+    integral = float((target.value_and_grad_batch(z)[0] - top).exp().sum()) * step**2
     assert laplace.log_evidence == pytest.approx(top + np.log(integral), abs=1 / 40)
 
 
@@ -170,7 +168,7 @@ def test_the_probit_approximation_is_near_the_average_over_draws() -> None:
 
 def test_all_methods_agree_on_iris() -> None:
     data = iris(2)
-    reference = fit(SoftmaxRegression(), data, NUTS(draws=1000, warmup=500))
+    reference = fit(SoftmaxRegression(), data, NUTS(draws=500, warmup=300))
     p = reference.predict(data.X).probabilities
     for how in (Laplace(), SVI("multivariate_normal")):
         assert (

@@ -27,7 +27,9 @@ def table(n: int = 9) -> Dataset:
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
-@pytest.mark.parametrize("how", [Gibbs(draws=4000), NUTS(draws=3000)], ids=["gibbs", "nuts"])
+@pytest.mark.parametrize(
+    "how", [Gibbs(draws=2000), NUTS(draws=1000, warmup=500)], ids=["gibbs", "nuts"]
+)
 @pytest.mark.parametrize("model", [GaussianMixture(2), GaussianMixture(2, variance=1.0)], ids=repr)
 def test_samplers_agree_with_enumeration_after_relabelling(
     model: GaussianMixture, how: Gibbs | NUTS
@@ -114,7 +116,7 @@ def test_well_separated_components_are_recovered_and_predicted() -> None:
         ]
     )
     data = Dataset(torch.zeros(100, 1, dtype=F64) + torch.arange(100)[:, None], y)
-    for how in (MAP(), Laplace(), Gibbs(), NUTS(draws=300, warmup=300)):
+    for how in (MAP(), Laplace(), Gibbs(draws=300), NUTS(draws=150, warmup=200)):
         posterior = ppgp.fit(GaussianMixture(2), data, how, progress=False)
         assert not any("labels" in sentence for sentence in posterior.warnings)
         scaler = posterior.scaler
