@@ -109,7 +109,7 @@ fits = {
 rows, posteriors = {}, {}
 for name, (model, samples) in fits.items():
     if "NUTS" in name:
-        posterior = ppgp.fit(model, samples, inference.NUTS(draws=300, warmup=300), progress=False)
+        posterior = ppgp.fit(model, samples, inference.NUTS(draws=150, warmup=150), progress=False)
         alone = posteriors[name] = posterior.loo()
     else:  # all hyperparameters are numbers: the recipe itself predicts
         alone = ppgp.Prediction(model.loo({}, samples))

@@ -29,7 +29,7 @@ from ppgp import inference, models, plots
 warnings.filterwarnings("ignore", category=ppgp.errors.PpgpWarning)
 
 HOWS = {
-    "NUTS": inference.NUTS(target_accept=0.95),
+    "NUTS": inference.NUTS(draws=500, warmup=500, target_accept=0.95),
     "mean field": inference.SVI("normal"),
     "full rank": inference.SVI("multivariate_normal"),
     "deterministic": inference.SVI("multivariate_normal", method="deterministic"),

@@ -60,7 +60,7 @@ data = {"sigma": sigma, "y": y}
 # coordinates are given by `coords`.
 
 # %%
-centred_fit = ppgp.fit(centred, data, inference.NUTS(), progress=False)
+centred_fit = ppgp.fit(centred, data, inference.NUTS(draws=500, warmup=500), progress=False)
 schools = centred_fit.to_arviz(
     prior=500, predictive=True, coords={"school": list("ABCDEFGH")}, dims={"sigma": ["school"]}
 )
@@ -89,7 +89,8 @@ plots.pair(centred_fit, sites=["mu", "tau", "theta[0]"])
 # This is the same prior in other coordinates. The chains agree, and none gets stuck.
 
 # %%
-fitted = ppgp.fit(non_centred, data, inference.NUTS(target_accept=0.95), seed=1, progress=False)
+how = inference.NUTS(draws=500, warmup=500, target_accept=0.95)
+fitted = ppgp.fit(non_centred, data, how, seed=1, progress=False)
 sound = fitted.to_arviz()
 az.summary(sound, var_names=["mu", "tau", "theta"]).round(2)
 
@@ -132,7 +133,7 @@ plots.k_hat({"mean field": guide})
 
 # %%
 calibration = ppgp.sbc(
-    models.LinearRegression(noise=0.5), inference.Laplace(draws=200), 100, progress=False
+    models.LinearRegression(noise=0.5), inference.Laplace(draws=200), 60, progress=False
 )
 plots.sbc(calibration)
 
