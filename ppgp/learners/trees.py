@@ -46,6 +46,7 @@ class Trees(Learner):
             the share of the weights.
         columns: The share of the columns that each tree may split, drawn at random.
         linear: Whether a leaf is a linear function of the columns on its path, and not a constant.
+            Its coefficients have a ridge penalty of one row, for columns that are standardised.
 
     Raises:
         SettingError: If an option is outside its range.
