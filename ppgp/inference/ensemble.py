@@ -13,7 +13,7 @@ from ..errors import NotApplicable, Renamed, listed, renamed_arguments
 from ..posterior.posterior import Posterior
 from ..posterior.summary import cut_short
 from ..target.target import Target
-from .base import Inference, fresh_weights, from_draws
+from .base import Inference, fresh_weights, from_draws, starting_point
 from .interrupts import raise_if_interrupted
 from .optimise.map import MAP
 from .options import Count
@@ -31,7 +31,9 @@ class Ensemble(Inference):
 
     Lakshminarayanan, Pritzel & Blundell (2017). With ``MAP`` it is also a search from several
     starts: ``stats["log_density"]`` shows which member is the best, and the spread of the sites
-    over the members whether there are several modes.
+    over the members whether there are several modes. Members of ``MAP("adam")`` are trained
+    abreast, by one batched evaluation per step, where the density is the same at every call; they
+    equal members trained in turn up to rounding. The spread of the members is no posterior.
 
     Stats: ``log_density`` [member], if the method has one; ``seconds`` [member].
 
@@ -69,30 +71,23 @@ class Ensemble(Inference):
         init: Posterior | Tensor | None = None,
     ) -> Posterior:
         started = time.perf_counter()
-        members: list[Posterior] = []
         notes: list[str] = []
-        interrupted = False
+        seeds = [seed + member for member in range(self.members)]
         base = self.base
         if isinstance(base, MAP) and base.starts is None:
             # with several starts, every member would end in the same mode
             base = replace(base, starts=1)
-        try:
-            with bar(f"Ensemble of {self.members}", self.members, progress) as update:
-                for member in range(self.members):
-                    start = init
-                    if init is None and member > 0:
-                        start = _start(target, seed + member)
-                    members.append(base(target, seed=seed + member, progress=False, init=start))
-                    _refuse_own_params(self.base, members[-1], target)
-                    update(member + 1)
-                    raise_if_interrupted(members[-1])
-        except KeyboardInterrupt:
-            if not members:
-                raise
-            if len(members) > 1 and cut_short(members[-1].stats):
-                members.pop()
-            interrupted = True
-            notes.append(f"stopped by Ctrl-C: {len(members)} of {self.members} members")
+        if isinstance(base, MAP) and base.goes_abreast(target):
+            first = starting_point(target, init, seed, jacobian=False)
+            starts = [first] * self.members
+            if init is None:
+                starts[1:] = [_start(target, s) for s in seeds[1:]]
+            members = base.abreast(target, torch.stack(starts), seeds, progress)
+            interrupted = cut_short(members[0].stats)
+        else:
+            members, interrupted = self._in_turn(base, target, seeds, init, progress)
+            if interrupted:
+                notes.append(f"stopped by Ctrl-C: {len(members)} of {self.members} members")
         sentences = [s for p in members for s in p.warnings if s not in target.notes]
         notes += list(dict.fromkeys(sentences))
         draws = {name: torch.cat([p.draws[name] for p in members], 1) for name in members[0].draws}
@@ -102,6 +97,34 @@ class Ensemble(Inference):
             heights = [p.stats["log_density"] for p in members]
             stats["log_density"] = torch.tensor(heights, dtype=torch.float64)
         return from_draws(self, target, draws, started, stats, notes, interrupted=interrupted)
+
+    def _in_turn(
+        self,
+        base: Inference,
+        target: Target,
+        seeds: list[int],
+        init: Posterior | Tensor | None,
+        progress: bool,
+    ) -> tuple[list[Posterior], bool]:
+        """Return the members that were fitted one after another, and whether Ctrl-C came."""
+        members: list[Posterior] = []
+        try:
+            with bar(f"Ensemble of {self.members}", self.members, progress) as update:
+                for seed in seeds:
+                    start = init
+                    if init is None and members:
+                        start = _start(target, seed)
+                    members.append(base(target, seed=seed, progress=False, init=start))
+                    _refuse_own_params(self.base, members[-1], target)
+                    update(len(members))
+                    raise_if_interrupted(members[-1])
+        except KeyboardInterrupt:
+            if not members:
+                raise
+            if len(members) > 1 and cut_short(members[-1].stats):
+                members.pop()
+            return members, True
+        return members, False
 
 
 def _start(target: Target, seed: int) -> Tensor:

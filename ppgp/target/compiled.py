@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,6 +50,7 @@ class Graphs:
         self.visited: list[Tensor] = []
         self.failed = False
         self._graphs: dict[Key, ValueAndGradient] = {}
+        self._of_tables: dict[tuple[Any, ...], ValueAndGradient] = {}
         self._checked: set[int | None] = set()  # numbers of rows that fit into memory
 
     @property
@@ -74,6 +76,38 @@ class Graphs:
             watched = self.watch and not self.eager
             self._graphs[key] = Watched(graph, self.visited) if watched else graph
         return self._graphs[key]
+
+    def of_tables(
+        self, batch: int, jacobian: bool, k: int | None, reach: Tensor | None
+    ) -> ValueAndGradient:
+        """Return (z, X, y) -> value, gradient, where each of k points has rows of its own.
+
+        Args:
+            batch: rows per point.
+            jacobian: as in ``get``.
+            k: the arguments are [k, ...]; None for one point.
+            reach: the length of an adversarial step in each column, [d]; None: the density itself.
+        """
+        key = (batch, jacobian, k, None if reach is None else tuple(reach.tolist()))
+        if key in self._of_tables:
+            return self._of_tables[key]
+        self.density.program.check_memory(batch * (k or 1))
+        one = self.density.eager_gradient(jacobian)
+        if reach is not None:
+            one = self.density.adversarial_gradient(jacobian, reach)
+        graph = one if k is None else looped(one, True)
+        if self.compile:
+            tables = self.density.program.tables(torch.arange(batch))
+            points = self._three_points()
+            with one_at_a_time():
+                found = traced(one, (points[0].clone(), *tables), k, True)
+                agree = (
+                    agrees_up_to_rounding(first_of(found, z, tables, k, True), one, z, tables)
+                    for z in points
+                )
+                graph = found if all(agree) else graph
+        self._of_tables[key] = graph
+        return graph
 
     def _compiled(
         self, batch: int | None, jacobian: bool, k: int | None

@@ -109,6 +109,24 @@ class Density:
 
         return value_and_grad
 
+    def adversarial_gradient(self, jacobian: bool, reach: Tensor) -> ValueAndGradient:
+        """Return (z, X, y) -> the sum of two densities and its gradient [p].
+
+        They are those of the rows and of X - reach * sign(slope by X), where each row is as
+        improbable as it becomes by a step of that length. Goodfellow, Shlens & Szegedy (2015).
+        """
+
+        def value_and_grad(z: Tensor, X: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+            with torch.enable_grad():
+                z, X = z.detach().requires_grad_(True), X.detach().requires_grad_(True)
+                here = self(z, (X, y), jacobian)
+                gradient, slope = torch.autograd.grad(here, (z, X), materialize_grads=True)
+                there = self(z, (X.detach() - reach * slope.sign(), y), jacobian)
+                (other,) = torch.autograd.grad(there, z, materialize_grads=True)
+            return (here + there).detach(), gradient + other
+
+        return value_and_grad
+
     def hessian(self, z: Tensor, jacobian: bool) -> Tensor:
         """Return the second derivatives at z, [p, p]."""
         z = z.detach().to(self.like).requires_grad_(True)

@@ -41,6 +41,7 @@ def traced(
     function: ValueAndGradient,
     example: tuple[Tensor, ...],
     k: int | None = None,
+    own_tables: bool = False,
 ) -> ValueAndGradient:
     """Record the operations of a function by make_fx, and compile them by TorchScript.
 
@@ -55,13 +56,14 @@ def traced(
         function: (z [p], *tables) -> value, gradient [p].
         example: arguments at which it is recorded.
         k: the graph takes z [k, p]; None for one point.
+        own_tables: whether each of k points has tables of its own, [k, ...].
     """
     graph = simplified(_recorded(function, example))
     if k is None or max(_sizes(graph), default=0) > ABREAST_UP_TO:
         one = graph if sum(_sizes(graph)) > HEAVY else _scripted(graph, example)
-        return one if k is None else looped(one)
-    wide = torch.vmap(graph, in_dims=(0, *(None,) * (len(example) - 1)))
-    example = (example[0].expand(k, -1).clone(), *example[1:])
+        return one if k is None else looped(one, own_tables)
+    wide = torch.vmap(graph, in_dims=(0, *(0 if own_tables else None,) * (len(example) - 1)))
+    example = repeated(k, example, own_tables)
     return _scripted(simplified(_recorded(wide, example)), example)
 
 
@@ -98,11 +100,19 @@ def _scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGra
         return torch._C._create_function_from_graph("density", recorded)
 
 
-def looped(graph: ValueAndGradient) -> ValueAndGradient:
+def repeated(k: int, example: tuple[Tensor, ...], own_tables: bool) -> tuple[Tensor, ...]:
+    """Return arguments of one point as those of k equal points."""
+    z, *tables = (value.expand(k, *value.shape).contiguous() for value in example)
+    return (z, *tables) if own_tables else (z, *example[1:])
+
+
+def looped(graph: ValueAndGradient, own_tables: bool = False) -> ValueAndGradient:
     """Return (z [k, p], ...) -> values [k], gradients [k, p], one call of the graph per point."""
 
     def each(z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
-        values, gradients = zip(*(graph(point, *tables) for point in z), strict=True)
+        several = zip(*tables, strict=True) if own_tables else (tables for _ in z)
+        pairs = (graph(point, *own) for point, own in zip(z, several, strict=True))
+        values, gradients = zip(*pairs, strict=True)
         return torch.stack(values), torch.stack(gradients)
 
     return each
@@ -165,9 +175,10 @@ def first_of(
     z: Tensor,
     tables: tuple[Tensor, ...],
     k: int | None,
+    own_tables: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return value and gradient at one point, from a graph of k points."""
     if k is None:
         return graph(z, *tables)
-    values, gradients = graph(z.expand(k, -1).clone(), *tables)
+    values, gradients = graph(*repeated(k, (z, *tables), own_tables))
     return values[0], gradients[0]

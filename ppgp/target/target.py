@@ -158,6 +158,38 @@ class Target:
         with torch.no_grad():
             return graph(z.to(self._survey.like), *self.tables(rows))
 
+    def value_and_grad_of_rows(
+        self,
+        z: Tensor,
+        rows: Tensor | None,
+        *,
+        jacobian: bool = True,
+        reach: Tensor | None = None,
+        compile: bool = True,
+    ) -> tuple[Tensor, Tensor]:
+        """Return value and gradient where each point has a mini-batch of its own.
+
+        Args:
+            z: the points [k, p], or one point [p].
+            rows: their mini-batches [k, b], or [b]; None: all rows.
+            jacobian: as in ``log_density``.
+            reach: the length of an adversarial step in each column of X, [d]. The density of the
+                rows where they are after that step is then added.
+            compile: whether the graph is used; the program itself otherwise.
+        """
+        if rows is None:
+            rows = torch.arange(self.data.n).expand(*z.shape[:-1], -1)
+        k = len(z) if z.ndim == 2 else None
+        batch = rows.shape[-1]
+        if compile or k is not None:
+            graph = self._graphs.of_tables(batch, jacobian, k, reach)
+        elif reach is None:
+            graph = self._density.eager_gradient(jacobian)
+        else:
+            graph = self._density.adversarial_gradient(jacobian, reach)
+        with torch.no_grad():
+            return graph(z.to(self._survey.like), *self.tables(rows))
+
     def callback(
         self, jacobian: bool = True, after: float = 0
     ) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:

@@ -69,7 +69,7 @@ def gd(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> SearchR
                 update(step + 1, loss=losses[-1])
     except KeyboardInterrupt:
         interrupted = True
-        notes.append(_stopped_by_the_user(len(losses) - 1, options.steps))
+        notes.append(stopped_by_the_user(len(losses) - 1, options.steps))
     slope = float(gradient.abs().max())
     steep = slope > 1e-3 * max(1.0, abs(float(value)) ** 0.5)
     if not (converged or interrupted or notes) and steep:
@@ -164,17 +164,17 @@ class _Gradients:
     """Log densities and gradients at successive steps, from mini-batches and with dropout if asked.
 
     Attributes:
-        exact: whether every step uses all rows and no dropout.
+        exact: whether every step uses all rows, no dropout and no adversarial step.
     """
 
     def __init__(
         self, options: SearchOptions, target: Target, z: Tensor, batch_size: int | None, seed: int
     ) -> None:
-        self.target, self.jacobian = target, options.jacobian
+        self.target, self.jacobian, self.reach = target, options.jacobian, options.reach
         self.generator = torch.Generator().manual_seed(seed)
         self.batch_size = batch_size if target.data.is_table else None
         self.dropout = drops_out(target.model)
-        self.exact = self.batch_size is None and not self.dropout
+        self.exact = self.batch_size is None and not self.dropout and self.reach is None
         self.reselect_every: int | None = None
         if isinstance(target.model, Reselects):
             self.reselect_every = target.model.reselect
@@ -187,7 +187,11 @@ class _Gradients:
             self.reselected = _reselect(self.target, z)
         if self.dropout:
             seed = dropout_seed(self.generator)
-            return with_dropout(self.target, z, rows, self.jacobian, seed)
+            return with_dropout(self.target, z, rows, self.jacobian, seed, self.reach)
+        if self.reach is not None:
+            return self.target.value_and_grad_of_rows(
+                z, rows, jacobian=self.jacobian, reach=self.reach
+            )
         return self.target.value_and_grad(z, rows, jacobian=self.jacobian)
 
     def without_reselected(self, gradient: Tensor) -> Tensor:
@@ -215,10 +219,7 @@ def _ascend(
             for t in range(options.steps):
                 value, gradient = gradients.at(z, t)
                 if not bool(torch.isfinite(gradient).all()):
-                    notes.append(
-                        f"the gradient was not finite at step {t + 1}; this is the point before "
-                        "it: lower the learning rate"
-                    )
+                    notes.append(not_finite(t + 1))
                     z = best_z
                     break
                 if not gradients.exact:
@@ -233,9 +234,36 @@ def _ascend(
                     break
     except KeyboardInterrupt:
         interrupted = True
-        notes.append(_stopped_by_the_user(len(losses), options.steps))
+        notes.append(stopped_by_the_user(len(losses), options.steps))
+    if gradients.exact:
+        return ended(options, target, z, losses, notes, interrupted, best, best_z)
+    return ended(options, target, z, losses, notes, interrupted)
+
+
+def ended(
+    options: SearchOptions,
+    target: Target,
+    z: Tensor,
+    losses: list[float],
+    notes: list[str],
+    interrupted: bool,
+    best: float = -math.inf,
+    best_z: Tensor | None = None,
+) -> SearchResult:
+    """Return the result of a search by sgd or Adam that ended at z [p].
+
+    Args:
+        options: those of the search.
+        target: the density.
+        z: the last point.
+        losses: minus the log density at each step.
+        notes: reasons to doubt the result.
+        interrupted: whether Ctrl-C ended the search.
+        best: the highest log density on the way, where it is known.
+        best_z: its place, which is the result if it is higher than z.
+    """
     value, gradient = target.value_and_grad(z, jacobian=options.jacobian)
-    if gradients.exact and not float(value) >= best:
+    if best_z is not None and not float(value) >= best:
         z = best_z
         value, gradient = target.value_and_grad(z, jacobian=options.jacobian)
     # NaN counts as a divergence
@@ -248,8 +276,17 @@ def _ascend(
     return SearchResult(z.detach(), stats, notes, interrupted)
 
 
-def _stopped_by_the_user(taken: int, steps: int) -> str:
+def stopped_by_the_user(taken: int, steps: int) -> str:
+    """Return the note of a search that Ctrl-C ended."""
     return f"stopped by Ctrl-C after {taken} of {steps} steps; this is the point reached"
+
+
+def not_finite(step: int) -> str:
+    """Return the note of a search that ended at a step without a finite gradient."""
+    return (
+        f"the gradient was not finite at step {step}; this is the point before it: lower the "
+        "learning rate"
+    )
 
 
 def _reselect(target: Target, z: Tensor) -> Tensor:
@@ -270,12 +307,22 @@ def dropout_seed(generator: torch.Generator) -> int:
 
 
 def with_dropout(
-    target: Target, z: Tensor, rows: Tensor | None, jacobian: bool, seed: int
+    target: Target,
+    z: Tensor,
+    rows: Tensor | None,
+    jacobian: bool,
+    seed: int,
+    reach: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the log density and its gradient with units dropped out at random.
 
     The density is run eagerly, because a compiled graph would keep one set of units for ever.
     """
+    if reach is not None:
+        with seeded(seed, z.device), training():
+            return target.value_and_grad_of_rows(
+                z, rows, jacobian=jacobian, reach=reach, compile=False
+            )
     with torch.enable_grad(), seeded(seed, z.device), training():
         point = z.detach().clone().requires_grad_(True)
         value = target.log_density(point, rows, jacobian=jacobian)

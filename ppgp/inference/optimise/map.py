@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
@@ -18,6 +18,8 @@ from ...target.capabilities import WarmStart
 from ...target.target import Target
 from ..base import Inference, at_the_mode, check_batch, finish, starting_point
 from ..options import Count, OneOf, Positive, Share
+from .abreast import adam_abreast, can_go_abreast
+from .adversarial import reach_of
 from .held_out_rows import EVALUATIONS, EarlyStopping, overfitting_notes
 from .joint_mode import JOINT_MODE, found_jointly
 from .optimizers import OPTIMIZERS, STOCHASTIC, STOPPABLE, Optimizer
@@ -72,9 +74,15 @@ class MAP(Inference):
             search ends when the predictive density of these rows has stopped rising, and returns
             the point where it was highest. The posterior is then conditional on all rows. Meant
             for deep kernels.
+        adversarial: adversarial training by sgd and Adam: the length of a step in each column of X,
+            as a share of its range, such as 0.01. The log density of the rows that are moved so
+            far against the sign of its slope by X is added to that of the rows, so that the
+            distribution of y is smooth around them. Goodfellow, Shlens & Szegedy (2015). The rows
+            have to be independent given the sites.
 
     Raises:
-        SettingError: if ``hold_out`` or ``batch_size`` does not apply to the optimizer.
+        SettingError: if ``hold_out``, ``batch_size`` or ``adversarial`` does not apply to the
+            optimizer.
     """
 
     optimizer: Annotated[str, OneOf(tuple(OPTIMIZERS))] = "lbfgs"
@@ -84,6 +92,7 @@ class MAP(Inference):
     schedule: Annotated[str, OneOf(SCHEDULES)] | None = None
     batch_size: Count | None = None
     hold_out: Share | None = None
+    adversarial: Share | None = None
     optimises_params = True
 
     def __post_init__(self) -> None:
@@ -94,12 +103,13 @@ class MAP(Inference):
                 f"hold_out={self.hold_out!r} with {self.optimizer}",
                 "change one, or leave hold_out out",
             )
-        if self.batch_size is not None and not self._record.stochastic:
-            raise SettingError(
-                f"the whole data with {self.optimizer}",
-                f"batch_size={self.batch_size}",
-                f"use optimizer={' or '.join(map(repr, STOCHASTIC))}",
-            )
+        for name in ("batch_size", "adversarial"):
+            if getattr(self, name) is not None and not self._record.stochastic:
+                raise SettingError(
+                    f"the whole data with {self.optimizer}",
+                    f"{name}={getattr(self, name)}",
+                    f"use optimizer={' or '.join(map(repr, STOCHASTIC))}",
+                )
 
     @property
     def _record(self) -> Optimizer:
@@ -141,12 +151,15 @@ class MAP(Inference):
             early_stopping = EarlyStopping(self, every, self.hold_out, target, seed)
             searched = early_stopping.target
         check_batch(self, searched, self.batch_size)
+        options = self._with_reach(options, searched)
         result = self._search(options, searched, seed, init, early_stopping)
-        z, stats = result.z, dict(result.stats)
         if early_stopping is not None:
-            z, held_out_stats = early_stopping.best_point(z)
-            stats |= held_out_stats
-        stats |= at_the_mode(target, z)
+            z, held_out_stats = early_stopping.best_point(result.z)
+            result = replace(result, z=z, stats={**result.stats, **held_out_stats})
+        return self._posterior(target, result, started)
+
+    def _posterior(self, target: Target, result: SearchResult, started: float) -> Posterior:
+        z, stats = result.z, {**result.stats, **at_the_mode(target, result.z)}
         guarded = self.hold_out is not None or self._record.stochastic
         notes = [*result.notes, *overfitting_notes(self.optimizer, guarded, target)]
         if found_jointly(target):
@@ -155,6 +168,31 @@ class MAP(Inference):
         return finish(
             self, target, z[None, None], started, stats, notes, interrupted=result.interrupted
         )
+
+    def goes_abreast(self, target: Target) -> bool:
+        """Return whether ``abreast`` finds what the searches find one after another."""
+        one = self.hold_out is None and self.starts in (None, 1)
+        return self.optimizer == "adam" and one and can_go_abreast(target)
+
+    def abreast(
+        self, target: Target, starts: Tensor, seeds: Sequence[int], progress: bool = False
+    ) -> list[Posterior]:
+        """Search from several points z [k, p] at once, each with the seed of its mini-batches.
+
+        The results are those of one search after another, up to rounding.
+        """
+        started = time.perf_counter()
+        check_batch(self, target, self.batch_size)
+        options = self._with_reach(self._options(progress), target)
+        results = adam_abreast(options, target, starts, seeds)
+        each = [self._posterior(target, result, started) for result in results]
+        share = (time.perf_counter() - started) / len(each)
+        return [replace(posterior, seconds=share) for posterior in each]
+
+    def _with_reach(self, options: SearchOptions, target: Target) -> SearchOptions:
+        if self.adversarial is None:
+            return options
+        return replace(options, reach=reach_of(target, self.adversarial))
 
     def _options(self, progress: bool) -> SearchOptions:
         """Return the numbers that a search needs."""

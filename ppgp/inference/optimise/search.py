@@ -28,6 +28,7 @@ class SearchOptions:
         default_rate: the default of the optimizer. None: it has no learning rate.
         schedule: how the learning rate changes over the steps. None: the default of the optimizer.
         batch_size: rows per step. None: all rows, or 32 for "sgd".
+        reach: the length of an adversarial step in each column of X, [d]. None: no such step.
         jacobian: whether the density includes the log-Jacobian of the transform.
         progress: whether to show a progress bar.
         compile_after: evaluations after which L-BFGS compiles the density.
@@ -39,6 +40,7 @@ class SearchOptions:
     default_rate: float | None = None
     schedule: str | None = None
     batch_size: int | None = None
+    reach: Tensor | None = None
     jacobian: bool = False
     progress: bool = False
     compile_after: float = COMPILE_AFTER
