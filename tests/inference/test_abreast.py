@@ -131,7 +131,7 @@ def test_what_has_no_adversarial_rows_is_refused() -> None:
     data = rows()
     with pytest.raises(NotApplicable, match=r"independent rows .* got a GP: leave adversarial"):
         fit(GP(RBF()), data, MAP("adam", adversarial=0.01), progress=False)
-    with pytest.raises(NotApplicable, match="smooth in X, .* got a program"):
+    with pytest.raises(NotApplicable, match=r"smooth in X, .* got a program"):
         fit(program, {}, MAP("adam", adversarial=0.01), progress=False)
     with pytest.raises(SettingError, match="use optimizer='sgd' or 'adam'"):
         MAP(adversarial=0.01)
