@@ -23,9 +23,9 @@ from .base import (
     seed_of,
 )
 from .fitted_regressors import is_tree, pickled, tree_of, unpickled
-from .model_text import Tree
 from .stacking import by_member
-from .tree_tensors import gains, partial_sums, tree_sum, tree_tensors
+from .tree_table import TreeTable
+from .tree_tensors import gains, partial_sums, tree_sum
 
 
 @dataclass(frozen=True)
@@ -119,12 +119,14 @@ class _GrowingEstimators(Growing):
         self.estimator, self.outputs, self.rows, self.seed = estimator, outputs, rows, seed
         self.X = X.detach().cpu().numpy()
         self.valid = None if valid is None else valid.detach().cpu().numpy()
-        self.is_tree = is_tree(estimator)
-        self.fitted: list[Any] = []  # trees as Tree, other regressors as they are
+        self.trees = TreeTable(outputs) if is_tree(estimator) else None
+        self.fitted: list[Any] = []  # the regressors, if they are no trees
         self.powers: list[int] = []  # what their outputs are multiplied by, as powers of two
 
     @property
     def stages(self) -> int:
+        if self.trees is not None:
+            return self.trees.stages
         return len(self.fitted) // self.outputs
 
     def add(self, g: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
@@ -142,39 +144,38 @@ class _GrowingEstimators(Growing):
                 options["sample_weight"] = weights[k].detach().cpu().numpy()[rows]
             one = _seeded_clone(self.estimator, seed_of(self.seed, stage, k))
             fitted.append(one.fit(self.X[rows], target[rows], **options))
-        self._keep(fitted, powers)
+        self._keep(fitted, powers.tolist())
         held_out = None if self.valid is None else _outputs(fitted, powers, self.valid).to(g)
         return _outputs(fitted, powers, self.X).to(g), held_out
 
     def tensors(self, steps: Tensor) -> dict[str, Tensor]:
         number = first_stages(steps, self.stages)
-        steps = steps.detach().cpu().double()
+        if self.trees is not None:
+            return self.trees.tensors(steps)
         fitted = self.fitted[: number * self.outputs]
-        tensors = {"outputs": torch.tensor(self.outputs)}
-        if not self.is_tree:
-            powers = torch.tensor(self.powers[: len(fitted)], dtype=torch.int64)
-            powers = powers.reshape(number, self.outputs)
-            return {**tensors, **pickled(fitted), "powers": powers, "steps": steps}
-        repeated = np.repeat(steps.numpy(), self.outputs)
-        arrays = tree_tensors(fitted, repeated, False, False)
-        return {**tensors, **{name: torch.from_numpy(value) for name, value in arrays.items()}}
+        powers = torch.tensor(self.powers[: len(fitted)], dtype=torch.int64)
+        return {
+            "outputs": torch.tensor(self.outputs),
+            **pickled(fitted),
+            "powers": powers.reshape(number, self.outputs),
+            "steps": steps.detach().cpu().double(),
+        }
 
     def restore(self, tensors: Tensors) -> None:
-        if "feature" in tensors:
-            at = {name: value.cpu().numpy() for name, value in tensors.items()}
-            self.fitted = [Tree.of(at, row) for row in range(len(at["feature"]))]
+        if self.trees is not None:
+            self.trees.restore(tensors)
         else:
             self.fitted = unpickled(tensors)
             self.powers = tensors["powers"].flatten().tolist()
 
-    def _keep(self, fitted: Sequence[Any], powers: np.ndarray) -> None:
+    def _keep(self, fitted: Sequence[Any], powers: list[int]) -> None:
         """Add the regressors of one stage, which are fitted to targets over powers of two."""
-        for one, power in zip(fitted, powers.tolist(), strict=True):
-            self.powers.append(power)
-            if self.is_tree:
-                self.fitted.append(tree_of(one).times_power_of_two(power, 2 * power))
-            else:
-                self.fitted.append(one)
+        if self.trees is None:
+            self.fitted += fitted
+            self.powers += powers
+            return
+        pairs = zip(fitted, powers, strict=True)
+        self.trees.append([tree_of(one).times_power_of_two(p, 2 * p) for one, p in pairs])
 
     def _check_weights(self) -> None:
         """Raise NotApplicable if the regressor takes no weights."""

@@ -6,7 +6,6 @@ with 17 digits, which are exact.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -49,20 +48,6 @@ class Tree:
     constant: np.ndarray
     columns: np.ndarray
     coefficients: np.ndarray
-
-    @classmethod
-    def of(cls, arrays: Mapping[str, np.ndarray], row: int) -> Tree:
-        """Return one of the trees of padded arrays, in which what a tree lacks may be absent."""
-        given = {name: array[row] for name, array in arrays.items() if name != "outputs"}
-        nodes = len(given["value"])
-        absent = {
-            "category": np.full(nodes, -1, dtype=np.int32),
-            "categories": np.zeros((0, 1), dtype=np.int64),
-            "constant": given["value"],
-            "columns": np.zeros((nodes, 0), dtype=np.int32),
-            "coefficients": np.zeros((nodes, 0)),
-        }
-        return cls(**{**absent, **given})
 
     def times_power_of_two(self, power: int, power_of_gain: int) -> Tree:
         """Return the tree with outputs and gains multiplied by powers of two."""

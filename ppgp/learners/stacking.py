@@ -54,6 +54,19 @@ def padded(name: str, values: Sequence[np.ndarray]) -> np.ndarray:
     return stacked
 
 
+def joined(name: str, values: Sequence[np.ndarray]) -> np.ndarray:
+    """Return arrays joined along their first axis, padded along the others; as ``padded``."""
+    shape = [max(sizes) for sizes in zip(*(value.shape[1:] for value in values), strict=True)]
+    rows = sum(len(value) for value in values)
+    whole = np.full((rows, *shape), FILL.get(name, 0), dtype=values[0].dtype)
+    start = 0
+    for value in values:
+        inner = (slice(size) for size in value.shape[1:])
+        whole[(slice(start, start + len(value)), *inner)] = value
+        start += len(value)
+    return whole
+
+
 def by_member(
     function: Callable[[dict[str, Tensor]], Tensor], tensors: Mapping[str, Tensor], axes: int
 ) -> Tensor:

@@ -21,7 +21,7 @@ the output where one of these columns is missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,34 +29,8 @@ import torch
 from torch import Tensor
 
 from ..errors import StorageError
-from .model_text import Tree, constant_tree
-from .stacking import padded
 
-NODES = ("feature", "threshold", "missing_left", "left", "right", "value", "gain")
-CATEGORIES = ("category", "categories")
-LINEAR = ("constant", "columns", "coefficients")
-SCALED = ("value", "constant", "coefficients")  # what a step multiplies
 CELLS = 16_384  # (tree, row) pairs that are evaluated at once: their arrays fit in the L2 cache
-
-
-def tree_tensors(
-    trees: Sequence[Tree], steps: np.ndarray, categorical: bool, linear: bool
-) -> dict[str, np.ndarray]:
-    """Return trees as padded arrays.
-
-    Args:
-        trees: The trees, T of them.
-        steps: [T], what the outputs of each are multiplied by.
-        categorical: Whether to include splits by categories.
-        linear: Whether to include linear leaves.
-    """
-    arrays = {}
-    for name in NODES + CATEGORIES * categorical + LINEAR * linear:
-        values = [getattr(tree, name) for tree in trees or [constant_tree(0.0)]]
-        arrays[name] = padded(name, values)[: len(trees)]
-        if name in SCALED:
-            arrays[name] *= steps.reshape(-1, *[1] * (arrays[name].ndim - 1))
-    return arrays
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ..errors import SettingError
@@ -21,9 +20,9 @@ from .base import (
     first_stages,
 )
 from .lightgbm_trees import PENALTY_OF_LEAVES, Grower
-from .model_text import Tree
 from .stacking import by_member
-from .tree_tensors import gains, partial_sums, tree_sum, tree_tensors
+from .tree_table import TreeTable
+from .tree_tensors import gains, partial_sums, tree_sum
 
 MOST_LEAVES = 131_072
 MOST_DEPTH = 64
@@ -121,41 +120,30 @@ class _GrowingTrees(Growing):
     def __init__(
         self, learner: Trees, grower: Grower, X: Tensor, valid: Tensor | None, categorical: bool
     ) -> None:
-        self.learner, self.grower, self.categorical = learner, grower, categorical
+        self.linear, self.grower = learner.linear, grower
         self.X, self.valid = (X, valid) if learner.linear else (X[:0], None)
-        self.dtype = X.dtype
-        self.device = X.device
-        self.trees: list[Tree] = []
+        self.trees = TreeTable(grower.outputs, categorical, learner.linear)
 
     @property
     def stages(self) -> int:
-        return len(self.trees) // self.grower.outputs
+        return self.trees.stages
 
     def add(self, g: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         trees, at_rows, held_out = self.grower.grow(g, weights, self.stages)
-        self.trees += trees
-        if self.learner.linear:  # LightGBM evaluates linear leaves in float32
-            stage = self._tensors(trees, torch.ones(1))
+        self.trees.append(trees)
+        if self.linear:  # LightGBM evaluates linear leaves in float32
+            stage = self.trees.tensors_of(trees)
             at_rows = tree_sum(stage, self.X.double(), 1)
             held_out = None if self.valid is None else tree_sum(stage, self.valid.double(), 1)
         held_out = None if held_out is None else held_out.to(g)
         return at_rows.to(g), held_out
 
     def tensors(self, steps: Tensor) -> dict[str, Tensor]:
-        number = first_stages(steps, self.stages)
-        return self._tensors(self.trees[: number * self.grower.outputs], steps)
+        first_stages(steps, self.stages)
+        return self.trees.tensors(steps)
 
     def restore(self, tensors: Tensors) -> None:
-        at = {name: value.cpu().numpy() for name, value in tensors.items()}
-        self.trees = [Tree.of(at, row) for row in range(len(at["feature"]))]
-
-    def _tensors(self, trees: Sequence[Tree], steps: Tensor) -> dict[str, Tensor]:
-        """Return trees as tensors."""
-        outputs = self.grower.outputs
-        repeated = np.repeat(steps.detach().cpu().double().numpy(), outputs)
-        arrays = tree_tensors(trees, repeated, self.categorical, self.learner.linear)
-        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        return {"outputs": torch.tensor(outputs), **tensors}
+        self.trees.restore(tensors)
 
 
 def _stages(tensors: Tensors) -> int:

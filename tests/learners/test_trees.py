@@ -16,7 +16,8 @@ import torch
 from ppgp.errors import NotApplicable, NotEnoughMemory, SettingError, StorageError
 from ppgp.learners import Trees, lightgbm_trees
 from ppgp.learners.model_text import read_trees
-from ppgp.learners.tree_tensors import tree_sum, tree_tensors
+from ppgp.learners.tree_table import TreeTable
+from ppgp.learners.tree_tensors import tree_sum
 from ppgp.numerics import memory
 
 F64 = torch.float64
@@ -65,10 +66,9 @@ def test_the_tensors_predict_what_lightgbm_predicts(
     booster = grown(table(missing), outputs, categorical, linear_tree=linear, learning_rate=0.3)
     X = table(missing=True, seed=1)
     X[:6, 3:] = [[4, 121], [200, 500], [-1, -3], [2.5, 0.9], [1e9, 3e8], [-0.5, 1e-9]]
-    trees = read_trees(booster.model_to_string())
-    arrays = tree_tensors(trees, np.ones(len(trees)), categorical, linear)
-    tensors = {name: torch.from_numpy(value) for name, value in arrays.items()}
-    tensors["outputs"] = torch.tensor(outputs)
+    trees, kept = read_trees(booster.model_to_string()), TreeTable(outputs, categorical, linear)
+    kept.append(trees)
+    tensors = kept.tensors(torch.ones(kept.stages))
     expected = booster.predict(X, raw_score=True, num_threads=1).reshape(N, outputs).T
     found = tree_sum(tensors, torch.from_numpy(X), len(trees) // outputs).numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
@@ -136,6 +136,18 @@ def test_an_output_without_a_split_is_the_mean_of_its_targets() -> None:
     growing.add(g)
     predicted = Trees().predict(growing.tensors(torch.ones(3)), X)
     torch.testing.assert_close(predicted[1], torch.full((N,), 0.6, dtype=F64))
+
+
+def test_stages_are_packed_without_a_change() -> None:
+    X = torch.from_numpy(table())
+    g = torch.stack([X[:, 0].sin(), X[:, 1] * X[:, 2]])
+    growing, total = Trees(leaves=9).begin(X, 2), torch.zeros(2, N, dtype=F64)
+    for m in range(70):
+        total += 0.1 * growing.add(g if m % 30 else torch.ones_like(g))[0]
+    tensors = growing.tensors(torch.full((70,), 0.1, dtype=F64))
+    torch.testing.assert_close(Trees().predict(tensors, X), total, rtol=1e-12, atol=1e-12)
+    shorter = growing.tensors(torch.full((50,), 0.1, dtype=F64))
+    assert torch.equal(Trees().predict(shorter, X), Trees().predict(tensors, X, 50))
 
 
 def test_codes_are_split_into_sets() -> None:
