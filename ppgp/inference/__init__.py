@@ -11,6 +11,8 @@ from .mcmc.nuts import NUTS
 from .mcmc.sgld import SGHMC, SGLD
 from .optimise.laplace import Laplace
 from .optimise.map import MAP
+from .optimise.mc_dropout import MCDropout
+from .optimise.swag import SWAG
 from .variational.pathfinder import Pathfinder
 from .variational.svi import SVI
 
@@ -21,11 +23,13 @@ __all__ = [
     "SGHMC",
     "SGLD",
     "SVI",
+    "SWAG",
     "Ensemble",
     "Exact",
     "Gibbs",
     "Inference",
     "Laplace",
+    "MCDropout",
     "MetropolisHastings",
     "Pathfinder",
 ]

@@ -11,11 +11,20 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
-from ..errors import SettingError, an, counted
-from ..kernels.networks import MLP, Network, fresh, module_of, outputs, weights, width
+from ..errors import NotApplicable, SettingError, an, counted
+from ..kernels.networks import (
+    ACTIVATIONS,
+    MLP,
+    Network,
+    fresh,
+    module_of,
+    outputs,
+    weights,
+    width,
+)
 from ..likelihoods import Gaussian, Likelihood, Predicted, Scored
 from ..priors import Flat, InUnitsOfData, Prior, PriorLike, Site, prefixed, site, under
-from ..target.capabilities import NetworkWeights
+from ..target.capabilities import Capability, GaussianNetwork, NetworkWeights
 from .base import Model
 from .memory_checks import check_memory_of_rows
 from .sites import Theta
@@ -26,7 +35,7 @@ COPIES = 4.0  # of the values of all units that a gradient holds
 
 
 @dataclass(frozen=True, repr=False)
-class NeuralRegression(Model, NetworkWeights):
+class NeuralRegression(Model, NetworkWeights, GaussianNetwork):
     """A neural network with a likelihood: y ~ likelihood(network(x)).
 
     Nix & Weigend (1994) for a Gaussian whose mean and variance are outputs; MacKay (1992) and Neal
@@ -143,6 +152,32 @@ class NeuralRegression(Model, NetworkWeights):
             if bool(torch.isfinite(level).all()):
                 values[last] += level
         return {f"{NETWORK}.{name}": value for name, value in values.items()}
+
+    # -- dense layers with Gaussian noise -------------------------------------------------------
+
+    def lacks(self, capability: type[Capability]) -> NotApplicable | None:
+        if capability is not GaussianNetwork:
+            return None
+        advice = "use NUTS, or NeuralRegression(MLP(), Gaussian())"
+        if not isinstance(self.likelihood, Gaussian) or self.likelihood.predicted:
+            return NotApplicable(
+                "Gaussian noise of one variance, a number or a prior", repr(self.likelihood), advice
+            )
+        if not isinstance(self.network, MLP):
+            got = an(type(self.network).__name__)
+            return NotApplicable("an MLP as network", got, advice)
+        return None
+
+    def dense_layers(self, d: int) -> list[tuple[str, str]]:
+        names = [f"{NETWORK}.{name}" for name in weights(module_of(self._sized(), d))[0]]
+        return list(zip(names[::2], names[1::2], strict=True))
+
+    def activation(self, x: Tensor) -> Tensor:
+        return ACTIVATIONS[self.network.activation]()(x)
+
+    def noise_number(self) -> float | None:
+        noise = self.likelihood.sites()["noise"]
+        return float(noise.prior) if noise.fixed else None  # type: ignore[arg-type]
 
     def check_memory(self, n: int, d: int, like: Tensor) -> None:
         """Check that the values of all units at n rows at once fit into memory.

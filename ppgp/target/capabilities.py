@@ -27,6 +27,7 @@ __all__ = [
     "CollapsedBound",
     "Components",
     "FullConditionals",
+    "GaussianNetwork",
     "JointGaussian",
     "KeptFactor",
     "LatentFunction",
@@ -299,6 +300,25 @@ class NetworkWeights(Capability):
     @abstractmethod
     def initial_weights(self, data: Dataset, seed: int) -> dict[str, Tensor]:
         """Return {site: initial weights} from a seed."""
+
+
+class GaussianNetwork(Capability):
+    """A network of dense layers, whose output is the mean of y, with one variance of the noise."""
+
+    expected = "a network of dense layers with Gaussian noise of one variance"
+    advice = "use NUTS, or models.NeuralRegression(MLP(), Gaussian())"
+
+    @abstractmethod
+    def dense_layers(self, d: int) -> list[tuple[str, str]]:
+        """Return the sites of the weight [out, in] and the bias [out] of each layer, in order."""
+
+    @abstractmethod
+    def activation(self, x: Tensor) -> Tensor:
+        """Return the values of hidden units, given their inputs."""
+
+    @abstractmethod
+    def noise_number(self) -> float | None:
+        """Return the variance of the noise; None if it is the site ``noise``."""
 
 
 class BlockMeans(Capability):

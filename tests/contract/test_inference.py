@@ -23,10 +23,8 @@ from ppgp.inference.mcmc import nutpie_chains
 from ppgp.models import Program
 from ppgp.target import Target
 
-OWN_FORMULAS = (
-    "Exact",
-    "Gibbs",
-)  # they need closed forms of the model, which a program does not have
+# they need closed forms of the model, its rows or its network, which a program does not have
+OWN_FORMULAS = ("Exact", "Gibbs", "MCDropout", "SWAG")
 HOWS = [getattr(inference, n)() for n in inference.__all__ if n not in ("Inference", *OWN_FORMULAS)]
 POINT = (inference.MAP, inference.Ensemble)
 every_method = pytest.mark.parametrize("how", HOWS, ids=lambda h: type(h).__name__)

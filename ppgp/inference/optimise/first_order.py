@@ -129,7 +129,7 @@ def sgd(
         z.add_(factor * rate * gradient)
 
     batch_size = min(options.batch_size or SGD_BATCH, n)
-    gradients = _Gradients(options, target, z, batch_size, seed)
+    gradients = Gradients(options, target, z, batch_size, seed)
     schedule = options.schedule or "inverse"
     return _ascend(options, target, z, gradients, step, schedule, early_stopping)
 
@@ -155,12 +155,12 @@ def adam(
             group["lr"] = factor * rates[name]
         optimizer.step()
 
-    gradients = _Gradients(options, target, z, options.batch_size, seed)
+    gradients = Gradients(options, target, z, options.batch_size, seed)
     schedule = options.schedule or "constant"
     return _ascend(options, target, z, gradients, step, schedule, early_stopping)
 
 
-class _Gradients:
+class Gradients:
     """Log densities and gradients at successive steps, from mini-batches and with dropout if asked.
 
     Attributes:
@@ -205,7 +205,7 @@ def _ascend(
     options: SearchOptions,
     target: Target,
     z: Tensor,
-    gradients: _Gradients,
+    gradients: Gradients,
     step: Step,
     schedule: str,
     early_stopping: EarlyStopping | None,

@@ -5,17 +5,22 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from ...errors import ImproperPosterior, NumericalError
+from ...errors import ImproperPosterior, NumericalError, SettingError
 from ...numerics.cholesky import LOG_2PI
 from ...posterior.posterior import Posterior
+from ...posterior.summary import cut_short
+from ...target.capabilities import GaussianNetwork, require
 from ...target.target import Target
 from ..base import Inference, at_the_mode, finish, starting_point
-from ..options import Count
+from ..options import Count, OneOf
 from .joint_mode import JOINT_MODE, found_jointly
+from .last_layer import last_layer
+from .map import MAP
 from .scipy_search import find_mode
 from .search import SearchResult
 from .search_starts import best_of, number_of_starts
@@ -49,13 +54,32 @@ class Laplace(Inference):
         steps: the largest number of iterations of L-BFGS.
         starts: the number of searches for the mode, as in ``MAP``: several by default if a prior
             leaves the scale of a site open.
+        structure: "full", or "last_layer" for a network with Gaussian noise: Bayesian linear
+            regression on the last hidden units, which is exact; the other weights stay at the mode.
+            The prior precision of the last layer, its bias included, and the variance of the noise
+            (unless it is a number) maximise the evidence, whatever their priors. MacKay (1992).
+            The stats are then ``log_evidence``, ``precision``, ``noise`` and ``mode``.
+        base: with "last_layer", how the mode is found, such as ``MAP("adam")``. None: L-BFGS.
+
+    Raises:
+        SettingError: if ``base`` is given beside the full structure.
     """
 
     draws: Count = 1000
     steps: Count = 1000
     starts: Count | None = None
+    structure: Annotated[str, OneOf(("full", "last_layer"))] = "full"
+    base: MAP | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.base is not None and self.structure == "full":
+            do = "use structure='last_layer', or fit MAP first and pass it as init="
+            raise SettingError("no base with structure='full'", "one", do)
 
     def numbers(self, p: int) -> float:
+        if self.structure == "last_layer":
+            return super().numbers(p)
         return super().numbers(p) + 6.0 * p * p
 
     def quick(self) -> Laplace:
@@ -70,6 +94,8 @@ class Laplace(Inference):
         init: Posterior | Tensor | None = None,
     ) -> Posterior:
         started = time.perf_counter()
+        if self.structure == "last_layer":
+            return self._last_layer(target, seed, progress, init, started)
         start = self._start(target, init, seed, progress)
         steps = 1 if start.interrupted else self.steps
         peak = expand_at_mode(target, start.z, progress, steps)
@@ -101,6 +127,36 @@ class Laplace(Inference):
             stats["joint_mode"] = True
             notes.append(JOINT_MODE)
         interrupted = start.interrupted or peak.interrupted
+        return finish(self, target, z[None], started, stats, notes, interrupted=interrupted)
+
+    def _last_layer(
+        self,
+        target: Target,
+        seed: int,
+        progress: bool,
+        init: Posterior | Tensor | None,
+        started: float,
+    ) -> Posterior:
+        """Return draws of the last layer at the mode of the other weights."""
+        require(target.model, GaussianNetwork)
+        base = self.base or MAP(steps=self.steps, starts=self.starts)
+        mode = base(target, seed=seed, progress=progress, init=init)
+        z, mean, found = last_layer(
+            target,
+            target.unconstrain(mode.draws)[0, 0],
+            self.draws,
+            torch.Generator().manual_seed(seed),
+        )
+        stats = {
+            "log_evidence": found.log_evidence,
+            "precision": found.precision,
+            "noise": found.noise,
+            "mode": mean,
+            "steps": mode.stats["steps"],
+        }
+        stats |= at_the_mode(target, mean)
+        notes = mode.warnings[len(target.notes) :]
+        interrupted = cut_short(mode.stats)
         return finish(self, target, z[None], started, stats, notes, interrupted=interrupted)
 
     def _start(

@@ -1,0 +1,163 @@
+"""SWAG: a Gaussian with the moments of the iterates of stochastic gradient descent."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field, replace
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from ...errors import NotApplicable
+from ...posterior.posterior import Posterior
+from ...posterior.summary import cut_short
+from ...target.target import Target
+from ..base import Inference, check_batch, finish
+from ..options import Count, Positive, Whole
+from ..progress import bar
+from .first_order import SGD_BATCH, Gradients, not_finite, stopped_by_the_user
+from .map import MAP
+from .search import SearchOptions
+
+
+@dataclass(frozen=True)
+class SWAG(Inference):
+    """Draws from the Gaussian that the iterates of stochastic gradient descent have around a mode.
+
+    Maddox, Garipov, Izmailov, Vetrov & Wilson (2019). ``base`` finds a mode, and gradient descent
+    of a constant rate goes on from there. The draws are N(mean, (diagonal + D D' / (K - 1)) / 2) on
+    the unconstrained scale, with the mean and the variances of the iterates and their last K
+    deviations D from the mean so far. Their spread depends on ``learning_rate`` and ``batch_size``,
+    and is that of the posterior for no setting that is known beforehand.
+
+    Stats: ``mean`` [p], ``diagonal`` [p], ``deviations`` [K, p]; ``iterates``, how many were
+    recorded; ``losses``.
+
+    Args:
+        rank: the largest K.
+        steps: the number of steps of gradient descent.
+        learning_rate: their rate, on the log density per row.
+        batch_size: rows per step; None: 32, or all if there are fewer.
+        every: the number of steps between two iterates that are recorded; None: those of one pass
+            over the rows, or fewer so that ``rank`` iterates are recorded.
+        draws: the number of draws.
+        base: how the mode is found; with ``init`` it starts there.
+    """
+
+    rank: Annotated[int, Whole(2)] = 20
+    steps: Count = 2000
+    learning_rate: Positive = 0.01
+    batch_size: Count | None = None
+    every: Count | None = None
+    draws: Count = 1000
+    base: MAP = field(default_factory=lambda: MAP("adam", steps=2000, schedule="cosine"))
+
+    def quick(self) -> SWAG:
+        return replace(self, steps=20, draws=20, base=self.base.quick())
+
+    def __call__(
+        self,
+        target: Target,
+        *,
+        seed: int = 0,
+        progress: bool = False,
+        init: Posterior | Tensor | None = None,
+    ) -> Posterior:
+        started = time.perf_counter()
+        if not target.data.is_table:
+            raise NotApplicable(
+                "a Dataset to take mini-batches from",
+                "a program with its own arguments",
+                "use NUTS, or Laplace for an approximation",
+            )
+        check_batch(self, target, self.batch_size)
+        mode = self.base(target, seed=seed, progress=progress, init=init)
+        z = target.unconstrain(mode.draws)[0, 0].clone()
+        steps = 0 if cut_short(mode.stats) else self.steps
+        moments, losses, notes, interrupted = self._descend(target, z, steps, seed, progress)
+        interrupted = interrupted or steps == 0
+        generator = torch.Generator().manual_seed(seed)
+        draws = moments.sample(self.draws, generator)
+        stats = {
+            "mean": moments.mean,
+            "diagonal": moments.diagonal,
+            "deviations": moments.last,
+            "iterates": moments.count,
+            "losses": torch.tensor(losses, dtype=torch.float64),
+        }
+        notes = [*mode.warnings[len(target.notes) :], *notes]
+        return finish(self, target, draws[None], started, stats, notes, interrupted=interrupted)
+
+    def _descend(
+        self, target: Target, z: Tensor, steps: int, seed: int, progress: bool
+    ) -> tuple[Moments, list[float], list[str], bool]:
+        """Run gradient descent from z [p]; return the moments of its iterates."""
+        n = target.data.n
+        batch_size = min(self.batch_size or SGD_BATCH, n)
+        every = self.every or max(1, min(math.ceil(n / batch_size), self.steps // self.rank))
+        gradients = Gradients(SearchOptions(), target, z, batch_size, seed)
+        moments, losses, notes, interrupted = Moments(z, self.rank), [], [], False
+        try:
+            with bar("SWAG", steps, progress) as update:
+                for t in range(steps):
+                    value, gradient = gradients.at(z, t)
+                    if not bool(torch.isfinite(gradient).all()):
+                        notes.append(not_finite(t + 1))
+                        break
+                    z = z + self.learning_rate / n * gradient
+                    losses.append(-float(value))
+                    if (t + 1) % every == 0:
+                        moments.add(z)
+                    update(t + 1, loss=losses[-1])
+        except KeyboardInterrupt:
+            interrupted = True
+            notes.append(stopped_by_the_user(len(losses), self.steps))
+        if moments.count < 2:
+            notes.append("fewer than 2 iterates were recorded, so that the draws have no spread")
+        return moments, losses, notes, interrupted
+
+
+class Moments:
+    """The running mean and variance of iterates, and their last deviations from the mean so far.
+
+    Args:
+        first: the mean as long as no iterate was added, [p].
+        rank: how many deviations are kept.
+
+    Attributes:
+        mean: [p].
+        last: the deviations, [K, p].
+        count: how many iterates were added.
+    """
+
+    def __init__(self, first: Tensor, rank: int) -> None:
+        self.mean, self.rank, self.count = first.clone(), rank, 0
+        self.last = first.new_zeros(0, len(first))
+        self._squares = torch.zeros_like(first)
+
+    def add(self, z: Tensor) -> None:
+        """Add an iterate z [p]. Welford (1962)."""
+        self.count += 1
+        before = z - self.mean if self.count > 1 else torch.zeros_like(z)
+        self.mean = z.clone() if self.count == 1 else self.mean + before / self.count
+        after = z - self.mean
+        self._squares = self._squares + before * after
+        self.last = torch.cat([self.last, after[None]])[-self.rank :]
+
+    @property
+    def diagonal(self) -> Tensor:
+        """The variances of the iterates, [p]."""
+        return self._squares / max(1, self.count)
+
+    def sample(self, draws: int, generator: torch.Generator) -> Tensor:
+        """Draw from N(mean, (diagonal + last' last / (K - 1)) / 2), [draw, p]."""
+        k = len(self.last)
+
+        def normal(size: int) -> Tensor:
+            e = torch.randn(draws, size, generator=generator, dtype=torch.float64)
+            return e.to(self.mean)
+
+        spread = normal(len(self.mean)) * (0.5 * self.diagonal).sqrt()
+        return self.mean + spread + normal(k) @ self.last / math.sqrt(2 * max(1, k - 1))
