@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -77,8 +78,14 @@ class NeuralRegression(Model, NetworkWeights, GaussianNetwork):
         if not isinstance(self.prior, Prior) or isinstance(self.prior, InUnitsOfData):
             do = "for example Flat() or Normal(0, 1)"
             raise SettingError("a prior on the scale of the model", repr(self.prior), do)
-        if isinstance(self.network, nn.Module):
-            object.__setattr__(self, "network", copy.deepcopy(self.network))
+        network = self.network
+        if isinstance(network, nn.Module):
+            network = copy.deepcopy(network)
+        else:
+            network = _with_outputs(network, 1)
+            with suppress(SettingError):  # the number of classes is not known before the data
+                network = self._sized()
+        object.__setattr__(self, "network", network)
 
     @property
     def scales(self) -> str:  # type: ignore[override] # a constant of other models
@@ -87,12 +94,7 @@ class NeuralRegression(Model, NetworkWeights, GaussianNetwork):
 
     def _sized(self) -> Network | nn.Module:
         """Return the network with K outputs."""
-        if not isinstance(self.network, Network):
-            return self.network
-        record: Any = self.network
-        wanted = {"out": self.likelihood.latents, "bounded": False}
-        names = {f.name for f in fields(record)}
-        return replace(record, **{name: v for name, v in wanted.items() if name in names})
+        return _with_outputs(self.network, self.likelihood.latents)
 
     def sites(self, d: int) -> dict[str, Site]:
         parameters, _ = weights(module_of(self._sized(), d))
@@ -189,3 +191,13 @@ class NeuralRegression(Model, NetworkWeights, GaussianNetwork):
         units = sum(shape[0] * (d if len(shape) == 4 else 1) for shape in shapes if len(shape) > 1)
         do = "pass batch_size= to MAP('adam') or SVI, or use fewer units"
         check_memory_of_rows(n, COPIES * units, like, f"the values of {units:,} units", do)
+
+
+def _with_outputs(network: Network | nn.Module, outputs: int) -> Network | nn.Module:
+    """Return a network with so many outputs and no bound; a module as it is."""
+    if not isinstance(network, Network):
+        return network
+    record: Any = network
+    wanted = {"out": outputs, "bounded": False}
+    names = {f.name for f in fields(record)}
+    return replace(record, **{name: v for name, v in wanted.items() if name in names})

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import MultivariateNormal, Normal
 
-from ppgp import Dataset, fit
+from ppgp import Dataset, compare, diagnose, fit, load_posterior
 from ppgp.diagnostics import metrics
 from ppgp.errors import NotApplicable, SettingError
 from ppgp.inference import MAP, SWAG, Laplace, MCDropout
@@ -151,6 +151,25 @@ def test_what_is_no_gaussian_network_is_refused() -> None:
         fit(NETWORK, rows(10), MCDropout(validation=0.05), progress=False)
     with pytest.raises(SettingError, match="no base"):
         Laplace(base=MAP("adam"))
+
+
+@quiet
+def test_posteriors_are_saved_diagnosed_and_compared(tmp_path) -> None:
+    data, test = rows(), rows(30, seed=1)
+    hows = {
+        "dropout": MCDropout(epochs=2, draws=10),
+        "swag": SWAG(steps=10, draws=10, base=MAP("adam", steps=5)),
+        "last": Laplace(10, structure="last_layer", base=MAP("adam", steps=5)),
+    }
+    posteriors = {k: fit(NETWORK, data, how, progress=False) for k, how in hows.items()}
+    for posterior in posteriors.values():
+        again = load_posterior(posterior.save(tmp_path / "p.safetensors"))
+        assert again.how == posterior.how
+        assert torch.equal(again.predict(test.X).mean, posterior.predict(test.X).mean)
+        assert len(posterior.summary()) == 2 * 20 + 20 + 20 + 1 + 1
+        posterior.to_arviz()
+        diagnose(posterior)
+    assert set(compare(posteriors, test=test).predictive.index) == set(hows)
 
 
 # -- SWAG ----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import config
 from torch import Tensor, nn
 
-from ppgp import Dataset, fit
+from ppgp import Dataset, fit, load_posterior
 from ppgp.errors import NotEnoughMemory, SettingError
 from ppgp.inference import MAP, NUTS, SVI, Ensemble, Laplace
 from ppgp.kernels.public_networks import CNN, MLP, training
@@ -86,7 +86,7 @@ LIKELIHOODS = {
 
 @quiet
 @pytest.mark.parametrize(("likelihood", "y"), LIKELIHOODS.values(), ids=LIKELIHOODS)
-def test_any_likelihood_has_as_many_outputs_as_functions(likelihood, y: Tensor) -> None:
+def test_any_likelihood_has_as_many_outputs_as_functions(likelihood, y: Tensor, tmp_path) -> None:
     data = Dataset(rows(20).X, y)
     before = repr(NeuralRegression(SMALL, likelihood))
     model = NeuralRegression(SMALL, likelihood)
@@ -94,6 +94,8 @@ def test_any_likelihood_has_as_many_outputs_as_functions(likelihood, y: Tensor) 
     assert bool(torch.isfinite(posterior.predict(data.X).log_prob(y)).all())
     assert len(posterior.draws["network.3.bias"][0, 0]) == posterior.model.likelihood.latents
     assert repr(model) == before
+    again = load_posterior(posterior.save(tmp_path / "p.safetensors"))
+    assert again.recipe == model
 
 
 @quiet
@@ -157,6 +159,16 @@ def test_modules_and_images_are_networks_too() -> None:
     theta = {k: v[None] for k, v in pictures.start(images).items()}
     assert pictures.predict(theta, images.X, images).mean.shape == (1, 6)
     assert float(pictures._sized().build(16)(100 * images.X).detach().abs().max()) > 2  # no bound
+
+
+@quiet
+def test_a_saved_fit_predicts_the_same_numbers(tmp_path) -> None:
+    data = rows(20)
+    module = nn.Sequential(nn.Linear(2, 3, dtype=F64), nn.Tanh(), nn.Linear(3, 2, dtype=F64))
+    for network, own in ((SMALL, {}), (module, {"model": NeuralRegression(module)})):
+        posterior = fit(NeuralRegression(network), data, MAP("adam", steps=5), progress=False)
+        again = load_posterior(posterior.save(tmp_path / "p.safetensors"), **own)
+        assert torch.equal(again.predict(data.X).mean, posterior.predict(data.X).mean)
 
 
 def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

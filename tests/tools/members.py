@@ -24,7 +24,7 @@ BEGIN, END = "<!-- members -->\n", "<!-- end of members -->\n"
 #: family -> (module, base class, heading of the table)
 FAMILIES: dict[str, tuple[Any, type, str]] = {
     "kernels": (kernels, kernels.Kernel, "kernel"),
-    "networks": (networks, networks.Network, "network of a deep kernel"),
+    "networks": (networks, networks.Network, "network"),
     "models": (models, models.Model, "model"),
     "likelihoods": (likelihoods, likelihoods.Likelihood, "likelihood of SVGP"),
     "learners": (learners, learners.Learner, "learner of boosting"),

@@ -91,9 +91,10 @@ def adam_abreast(
             notes[i].append(stopped_by_the_user(len(losses[i]), options.steps))
     z = torch.where(running[:, None], z, best_z)
     results = []
-    for i in range(len(z)):
-        known = (float(best[i]), best_z[i]) if exact else ()
-        results.append(ended(options, target, z[i], losses[i], notes[i], interrupted, *known))
+    for i, last in enumerate(z):
+        highest, place = (float(best[i]), best_z[i]) if exact else (-math.inf, None)
+        result = ended(options, target, last, losses[i], notes[i], interrupted, highest, place)
+        results.append(result)
     return results
 
 
