@@ -15,7 +15,7 @@ from ..errors import NotApplicable, NumericalWarning
 from ..numerics.process_locks import one_at_a_time
 from .branches import Key, Watched, difference
 from .density import Density
-from .graph import ValueAndGradient, agrees_up_to_rounding, first_of, looped, traced
+from .graph import Looped, ValueAndGradient, agrees_up_to_rounding, first_of, traced
 
 VALUES = "its graph depends on the values (an if, or random numbers in it)"
 PYTHON_NUMBER = "it turns a value into a Python number, as an if, float() or .item() does"
@@ -95,7 +95,7 @@ class Graphs:
         one = self.density.eager_gradient(jacobian)
         if reach is not None:
             one = self.density.adversarial_gradient(jacobian, reach)
-        graph = one if k is None else looped(one, True)
+        graph = one if k is None else Looped(one, True)
         if self.compile:
             tables = self.density.program.tables(torch.arange(batch))
             points = self._three_points()
@@ -115,7 +115,7 @@ class Graphs:
         """Return the graph, and why it is the program itself instead, if it has to be."""
         one = self.density.eager_gradient(jacobian)
         if not self.compile:
-            return one if k is None else looped(one), None
+            return one if k is None else Looped(one), None
         tables = () if batch is None else self.density.program.tables(torch.arange(batch))
         points = self._three_points()
         try:
@@ -135,7 +135,7 @@ class Graphs:
         if reason is None:
             return graph, None
         if k is not None:  # a graph of one point may serve where that of several does not
-            return looped(self.get(batch, jacobian)), None
+            return Looped(self.get(batch, jacobian)), None
         return one, reason
 
     def _three_points(self) -> list[Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -61,7 +62,7 @@ def traced(
     graph = simplified(_recorded(function, example))
     if k is None or max(_sizes(graph), default=0) > ABREAST_UP_TO:
         one = graph if sum(_sizes(graph)) > HEAVY else _scripted(graph, example)
-        return one if k is None else looped(one, own_tables)
+        return one if k is None else Looped(one, own_tables)
     wide = torch.vmap(graph, in_dims=(0, *(0 if own_tables else None,) * (len(example) - 1)))
     example = repeated(k, example, own_tables)
     return _scripted(simplified(_recorded(wide, example)), example)
@@ -106,16 +107,18 @@ def repeated(k: int, example: tuple[Tensor, ...], own_tables: bool) -> tuple[Ten
     return (z, *tables) if own_tables else (z, *example[1:])
 
 
-def looped(graph: ValueAndGradient, own_tables: bool = False) -> ValueAndGradient:
-    """Return (z [k, p], ...) -> values [k], gradients [k, p], one call of the graph per point."""
+@dataclass(frozen=True)
+class Looped:
+    """(z [k, p], ...) -> values [k], gradients [k, p], one call of the graph per point."""
 
-    def each(z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
-        several = zip(*tables, strict=True) if own_tables else (tables for _ in z)
-        pairs = (graph(point, *own) for point, own in zip(z, several, strict=True))
+    graph: ValueAndGradient
+    own_tables: bool = False
+
+    def __call__(self, z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
+        several = zip(*tables, strict=True) if self.own_tables else (tables for _ in z)
+        pairs = (self.graph(point, *own) for point, own in zip(z, several, strict=True))
         values, gradients = zip(*pairs, strict=True)
         return torch.stack(values), torch.stack(gradients)
-
-    return each
 
 
 def agree(
@@ -180,5 +183,7 @@ def first_of(
     """Return value and gradient at one point, from a graph of k points."""
     if k is None:
         return graph(z, *tables)
+    if isinstance(graph, Looped):  # k equal points would cost k calls
+        return graph.graph(z, *tables)
     values, gradients = graph(*repeated(k, (z, *tables), own_tables))
     return values[0], gradients[0]
