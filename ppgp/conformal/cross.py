@@ -20,6 +20,7 @@ from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
 from ..models import Model
 from ..models.base import as_given
+from ..posterior.boosted import OUT_OF_FOLD, members_of
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
@@ -29,6 +30,10 @@ from .rounding import rounded_down
 from .scores.base import check_score, widened
 
 FEWEST_FOLDS = 2
+SEEN_BY_STOPPING = (
+    "heuristic: about the nominal level; the steps and the temperature of each member were chosen "
+    "on the fold that it left out (stopping='inside' keeps the guarantee)"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,8 +180,8 @@ class CrossCalibrator:
 
 
 def cross_calibrate(
-    model: Model | Callable[..., Any],
-    data: Dataset | Mapping[str, Any],
+    model: Model | Posterior | Prediction | Callable[..., Any],
+    data: Dataset | Mapping[str, Any] | None = None,
     how: Inference | None = None,
     score: Score | None = None,
     folds: int | None = 10,
@@ -194,7 +199,9 @@ def cross_calibrate(
     Args:
         model: a recipe, that is, a model before it meets data. The model of a posterior,
             ``posterior.model``, is taken as it was given to ``fit``, because the prepared one has
-            priors and inducing inputs that depend on all rows.
+            priors and inducing inputs that depend on all rows. A Posterior by
+            ``NaturalGradientBoosting(folds=)``, or its ``out_of_fold()``, has the fits already:
+            no fit is made, and ``data``, ``how`` and ``folds`` have no effect.
         data: the training rows [n].
         how: the inference method; None: the default of ``fit``.
         score: the conformal score, with one side; None: ``Absolute()``, or ``LAC()`` for classes.
@@ -214,12 +221,14 @@ def cross_calibrate(
         SettingError: if there are fewer than two folds, or more folds than rows.
         KeyboardInterrupt: if Ctrl-C came before two folds were finished.
     """
+    if score is not None:
+        check_score(score)
+    if isinstance(model, Posterior | Prediction):
+        return _of_members(model, score, fixed_beforehand)
     if not isinstance(model, Model) or not isinstance(data, Dataset):
         got = f"{type(model).__name__} and {type(data).__name__}"
         do = "use split conformal: calibrate"
         raise NotApplicable("a model of ppgp.models and a Dataset", got, do)
-    if score is not None:
-        check_score(score)
     recipe = as_given(model)
     parts = _folds(data.n, folds, seed)
     K = len(parts)
@@ -255,6 +264,34 @@ def cross_calibrate(
         given,
         guarantee_if_estimated_from(recipe, data),
         interrupted,
+    )
+
+
+def _of_members(
+    fitted: Posterior | Prediction, score: Score | None, fixed_beforehand: bool
+) -> CrossCalibrator:
+    """Return the CrossCalibrator of a boosted posterior's own members."""
+    posterior: Any = fitted
+    if not isinstance(fitted, Posterior):
+        origin = fitted.origin
+        if origin is None or origin.method != OUT_OF_FOLD:
+            raise NotApplicable(
+                "posterior.out_of_fold()", "another prediction", "pass the posterior itself"
+            )
+        posterior = origin.fit
+    members = members_of(posterior)
+    recipe, data = as_given(posterior.model), posterior.data
+    given = () if fixed_beforehand else tuple(fixed_values(recipe, data.d))
+    found = guarantee_if_estimated_from(recipe, data)
+    if found is None and posterior.how.stopping == "fold":
+        found = SEEN_BY_STOPPING
+    return CrossCalibrator(
+        _chosen(score, posterior.predict(data.X[:1])),
+        tuple(member for member, _, _ in members),
+        tuple(rows for _, rows, _ in members),
+        tuple(rows for _, _, rows in members),
+        given,
+        found,
     )
 
 

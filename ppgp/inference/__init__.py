@@ -2,6 +2,7 @@
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .base import Inference
+from .boosting.natural_gradient import NaturalGradientBoosting
 from .ensemble import Ensemble
 from .exact import Exact
 from .mcmc.gibbs import Gibbs
@@ -31,5 +32,6 @@ __all__ = [
     "Laplace",
     "MCDropout",
     "MetropolisHastings",
+    "NaturalGradientBoosting",
     "Pathfinder",
 ]

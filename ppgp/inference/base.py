@@ -31,10 +31,12 @@ class Inference:
             ``optimise_params`` of Target).
         takes_random_density: whether it can use a density that is random at every call and unbiased
             (a subsampled plate).
+        starts_at_a_point: whether a run begins at a point z of the target.
     """
 
     optimises_params: ClassVar[bool] = False
     takes_random_density: ClassVar[bool] = False
+    starts_at_a_point: ClassVar[bool] = True
 
     @property
     def reselects_inducing(self) -> bool:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import NotApplicable, Renamed, listed, renamed_arguments
+from ..learners import stack
 from ..posterior.posterior import Posterior
 from ..posterior.summary import cut_short
 from ..target.target import Target
@@ -90,13 +91,16 @@ class Ensemble(Inference):
                 notes.append(f"stopped by Ctrl-C: {len(members)} of {self.members} members")
         sentences = [s for p in members for s in p.warnings if s not in target.notes]
         notes += list(dict.fromkeys(sentences))
-        draws = {name: torch.cat([p.draws[name] for p in members], 1) for name in members[0].draws}
+        draws = _joined([p.draws for p in members], target.model.structural)
         seconds = [p.seconds for p in members]
         stats: dict[str, Any] = {"seconds": torch.tensor(seconds, dtype=torch.float64)}
         if all("log_density" in p.stats for p in members):
             heights = [p.stats["log_density"] for p in members]
             stats["log_density"] = torch.tensor(heights, dtype=torch.float64)
-        return from_draws(self, target, draws, started, stats, notes, interrupted=interrupted)
+        params = members[0].params
+        return from_draws(
+            self, target, draws, started, stats, notes, params, interrupted=interrupted
+        )
 
     def _in_turn(
         self,
@@ -112,10 +116,10 @@ class Ensemble(Inference):
             with bar(f"Ensemble of {self.members}", self.members, progress) as update:
                 for seed in seeds:
                     start = init
-                    if init is None and members:
+                    if init is None and members and base.starts_at_a_point:
                         start = _start(target, seed)
                     members.append(base(target, seed=seed, progress=False, init=start))
-                    _refuse_own_params(self.base, members[-1], target)
+                    _refuse_own_params(self.base, members, target)
                     update(len(members))
                     raise_if_interrupted(members[-1])
         except KeyboardInterrupt:
@@ -133,9 +137,37 @@ def _start(target: Target, seed: int) -> Tensor:
     return target.start(seed, SPREAD) if weights is None else weights
 
 
-def _refuse_own_params(how: Inference, member: Posterior, target: Target) -> None:
+def _joined(members: list[dict[str, Tensor]], structural: tuple[str, ...]) -> dict[str, Tensor]:
+    """Return the draws of all members, {site: [1, draw, *event]}.
+
+    Sites of structure are padded to one size.
+    """
+    names = list(members[0])
+    joined = {
+        name: torch.cat([draws[name] for draws in members], 1)
+        for name in names
+        if not structural or not name.startswith(structural)
+    }
+    prefix = next((p for p in structural if any(name.startswith(p) for name in names)), None)
+    if prefix is not None:
+        inner = [name for name in names if name.startswith(prefix)]
+        each = [
+            {name.removeprefix(prefix): draws[name][0, j] for name in inner}
+            for draws in members
+            for j in range(len(draws[inner[0]][0]))
+        ]
+        joined |= {prefix + name: value[None] for name, value in stack(each).items()}
+    return {name: joined[name] for name in names}
+
+
+def _refuse_own_params(how: Inference, members: list[Posterior], target: Target) -> None:
     """Raise NotApplicable if a member has params of its own: a Posterior holds each param once."""
-    own = sorted(set(member.params) - set(target.params))
+    first, member = members[0].params, members[-1].params
+    own = sorted(
+        name
+        for name in set(member) - set(target.params)
+        if len(members) > 1 and not torch.equal(member[name], first[name])
+    )
     if own:
         pair = f"{type(how).__name__} on {type(target.model).__name__}"
         raise NotApplicable(

@@ -45,6 +45,7 @@ OWN_MODELS = {
         "SVGP(Deep(MLP((64, 64), 32, dropout=0.1), RBF()))",
         "the same, sparse and in mini-batches",
     ),
+    "ngboost": ("Boosted(Gaussian(noise=Predicted()))", ""),
     "linear": ("LinearRegression()", ""),
     "logistic": ("LogisticRegression()", ""),
     "mixture": ("GaussianMixture()", ""),
@@ -61,6 +62,7 @@ OWN_HOWS = {
         "SVI(method='deterministic')",
         "a Gaussian guide by natural gradients over fixed draws: no noise, few steps",
     ),
+    "ngb": ("NaturalGradientBoosting()", ""),
     "nuts": ("NUTS(draws=500, warmup=500)", ""),
 }
 OWN_SCORES = {"signed": ("Signed(normalized=True)", "")}

@@ -32,12 +32,14 @@ class Likelihood:
         dimensions: ``{site: power of y in its unit}``; a site that is missing has no unit.
         nodes: The number of Gauss-Hermite nodes in ``expected``. A likelihood that is narrow
             relative to the uncertainty of f needs more.
+        positive: Whether y is positive, and f the log of a quantity in its unit.
         predicted: The parameters that are functions of x too.
     """
 
     scales: ClassVar[str] = "Xy"
     dimensions: ClassVar[Mapping[str, float]] = {}
     nodes: ClassVar[int] = 20
+    positive: ClassVar[bool] = False
     predicted: Any = ()
 
     def __post_init__(self) -> None:

@@ -78,6 +78,11 @@ class Categorical(Likelihood, Scored):
     def _coordinates(self) -> tuple[int, ...]:
         return tuple(range(self.latents))
 
+    @property
+    def learned(self) -> int:
+        """K - 1: the last logit is 0, as a constant added to all logits changes nothing."""
+        return self.latents - 1
+
     def score(
         self,
         theta: Theta,

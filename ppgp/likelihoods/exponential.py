@@ -22,6 +22,7 @@ class Exponential(Parametric):
     """y ~ Exponential with mean exp(f), y > 0. Duan et al. (2020)."""
 
     scales = "X"
+    positive = True
     censorable = True
 
     def prepare(self, data: Dataset) -> Exponential:

@@ -35,6 +35,7 @@ class Gamma(Parametric):
 
     shape: PriorLike | Predicted = priors.LogNormal(1.0, 1.0)
     scales = "X"
+    positive = True
     limits = (math.inf, LARGEST_STEP)
 
     def prepare(self, data: Dataset) -> Gamma:

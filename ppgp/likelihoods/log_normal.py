@@ -38,6 +38,7 @@ class LogNormal(Parametric):
 
     noise: PriorLike | Predicted = priors.LogNormal(-2.0, 1.0)
     scales = "X"
+    positive = True
     integrates_f = True
     censorable = True
     limits = (math.inf, 2 * LARGEST_STEP)

@@ -71,6 +71,11 @@ class Scored:
         """Return a value of each coordinate near which the search of ``initial`` begins."""
         raise NotImplementedError
 
+    @property
+    def learned(self) -> int:
+        """How many of the K functions boosting finds; it holds the others at 0."""
+        return len(self._coordinates())
+
     # -- what boosting calls ------------------------------------------------------------------
 
     def score(
@@ -184,7 +189,11 @@ class Scored:
             return float(value), slope.double().cpu().numpy()
 
         least = optimize.minimize(total, start, jac=True, method="BFGS", options={"gtol": 1e-10})
-        return torch.as_tensor(least.x).to(y)
+        # to the last digits, so that the units of y hardly matter
+        root = optimize.root(lambda f: total(f)[1], least.x, options={"xtol": 1e-14})
+        value, slope = total(root.x)
+        better = value <= least.fun and np.abs(slope).max() <= np.abs(least.jac).max()
+        return torch.as_tensor(root.x if better else least.x).to(y)
 
     def tempered(self, f: Tensor, log_temperature: float | Tensor) -> Tensor:
         """Return f of a distribution that is wider by a temperature; f itself if none applies."""
@@ -257,5 +266,6 @@ def raised(f: Tensor, row: int, by: float | Tensor) -> Tensor:
 
 
 def widened(f: Tensor, log_temperature: float | Tensor) -> Tensor:
-    """Return logits divided by a temperature."""
-    return f * torch.exp(-torch.as_tensor(log_temperature).to(f))
+    """Return logits [*draw, K, n] divided by a temperature, a number or [*draw, 1]."""
+    divisor = torch.as_tensor(log_temperature).to(f).exp()
+    return f / (divisor[..., None] if divisor.ndim else divisor)

@@ -37,6 +37,7 @@ class Weibull(Parametric):
 
     shape: PriorLike | Predicted = priors.LogNormal(0.0, 1.0)
     scales = "X"
+    positive = True
     censorable = True
     limits = (math.inf, LARGEST_STEP)
 

@@ -2,6 +2,7 @@
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .base import Model
+from .boosted import Boosted
 from .gaussian_mixture import GaussianMixture
 from .gp import GP
 from .kriging import Kriging
@@ -17,6 +18,7 @@ __all__ = [
     "GP",
     "SGPR",
     "SVGP",
+    "Boosted",
     "GaussianMixture",
     "Kriging",
     "LinearRegression",

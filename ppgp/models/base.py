@@ -52,6 +52,8 @@ class Model:
         given: the recipe that ``prepare`` made this one from; None: this one.
         made_for: the rows that ``prepare`` made this recipe ready for, on their scale, and the
             Scaler of that scale; None: it was not prepared.
+        structural: what the names of sites begin with that describe the structure of a fit, such as
+            the splits of trees, and are no quantities to summarise.
         standardised: whether numbers and inducing inputs are already on the scale of the model, as
             in the recipe of a posterior. ``fit`` then leaves them unchanged.
     """
@@ -65,6 +67,7 @@ class Model:
     one_mode: ClassVar[bool] = False
     density_at_numbers: str | None = "log_evidence"
     survey: int | None = None
+    structural: ClassVar[tuple[str, ...]] = ()
     given: ClassVar[Model | None] = None
     made_for: ClassVar[tuple[Dataset, Scaler] | None] = None
     standardised = False

@@ -13,6 +13,7 @@ from ..errors import NotApplicable, SettingError, UnknownName
 from ..posterior import convergence as diagnostics
 from ..posterior.arviz import arviz, to_arviz
 from ..posterior.posterior import Posterior
+from ..posterior.summary import quantities
 from .common import COLOURS, classic, panels
 
 
@@ -29,7 +30,7 @@ def trace(posterior: Posterior, sites: int = 6) -> Figure:
         NotApplicable: If the draws are independent.
     """
     _check_chains(posterior, "traces")
-    scalars = list(diagnostics.scalars(posterior.draws))[:sites]
+    scalars = list(diagnostics.scalars(quantities(posterior.draws, posterior.model)))[:sites]
     diverging = _divergences(posterior)
     figure, axes = panels(8, 1.3 * len(scalars) + 0.8, len(scalars), 2)
     for (left, right), (name, values) in zip(axes, scalars, strict=True):
@@ -86,7 +87,7 @@ def _named(posterior: Posterior, sites: Sequence[str] | int) -> dict[str, np.nda
     Raises:
         UnknownName: If a scalar does not exist.
     """
-    every = dict(diagnostics.scalars(posterior.draws))
+    every = dict(diagnostics.scalars(quantities(posterior.draws, posterior.model)))
     if isinstance(sites, int):
         varying = [name for name, values in every.items() if np.ptp(values) > 0]
         return {name: every[name] for name in varying[:sites]}

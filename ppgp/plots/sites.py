@@ -12,6 +12,7 @@ from ..diagnostics.comparison import Comparison
 from ..errors import SettingError
 from ..posterior import convergence as diagnostics
 from ..posterior.posterior import Posterior
+from ..posterior.summary import quantities
 from .common import COLOURS, MOST_SITES, panels
 
 
@@ -27,7 +28,10 @@ def marginals(posteriors: Mapping[str, Posterior], sites: int = MOST_SITES) -> F
     """
     if not posteriors:
         raise SettingError("at least one posterior to draw", "none", "pass {name: posterior}")
-    draws = {name: dict(diagnostics.scalars(p.draws)) for name, p in posteriors.items()}
+    draws = {
+        name: dict(diagnostics.scalars(quantities(p.draws, p.model)))
+        for name, p in posteriors.items()
+    }
     names = list(next(iter(draws.values())))[:sites]
     columns = min(4, len(names))
     rows = -(-len(names) // columns)

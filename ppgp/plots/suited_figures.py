@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 
 from ..posterior.convergence import scalars
 from ..posterior.posterior import Posterior
+from ..posterior.summary import quantities
 from . import chains, checks, sites
 
 
@@ -26,7 +27,11 @@ def suited(posterior: Posterior, reference: Posterior | None = None) -> dict[str
         figures["trace"] = chains.trace(posterior)
         if posterior.chains > 1:
             figures["rank"] = chains.rank(posterior)
-        moving = [name for name, x in scalars(posterior.draws) if x.max() > x.min()]
+        moving = [
+            name
+            for name, x in scalars(quantities(posterior.draws, posterior.model))
+            if x.max() > x.min()
+        ]
         if len(moving) > 1:
             worst = posterior.summary()["ess_bulk"].loc[moving].sort_values().index[:3]
             figures["pair"] = chains.pair(posterior, [str(name) for name in worst])

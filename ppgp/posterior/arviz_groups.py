@@ -17,7 +17,7 @@ from ..target.handlers import Redraw, Run, is_data, over_draws, quietly
 from . import arviz as arviz_bridge
 from .arviz_axes import Coords, Dims, plate_axes, renamed, table_axes
 from .fitted import Fitted, with_params
-from .summary import draws_in, scale_of
+from .summary import draws_in, quantities, scale_of
 
 Sites = Mapping[str, Mapping[str, Any]]
 
@@ -121,7 +121,7 @@ def _call(fit: Fitted, observed: bool) -> None:
 
 def _one_run(fit: Fitted) -> dict[str, dict[str, Any]]:
     """Return the record of every site at the first draw, with its shapes and plates."""
-    first = {name: value[0, 0] for name, value in fit.draws.items()}
+    first = {k: v[0, 0] for k, v in quantities(fit.draws, fit.model).items()}
     with quietly(), torch.no_grad(), seeded(0), Run(first, params=fit.params) as run:
         _call(fit, observed=True)
     return run.sites

@@ -15,6 +15,7 @@ from ..errors import NotApplicable, counted_are
 from ..numerics.process_locks import silenced
 from .arviz import arviz
 from .posterior import Posterior
+from .summary import quantities
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -220,7 +221,9 @@ class Mixing:
 def mixing(posterior: Posterior) -> Mixing:
     """Return the convergence statistics of a posterior from Markov chains."""
     chains, draws = posterior.shape
-    moving = [name for name, x in scalars(posterior.draws) if np.ptp(x) > 0]
+    moving = [
+        name for name, x in scalars(quantities(posterior.draws, posterior.model)) if np.ptp(x) > 0
+    ]
     table = posterior.summary() if draws >= FEWEST else None
     return Mixing(chains, draws, table, moving)
 
@@ -268,7 +271,7 @@ def on_mini_batches(posterior: Posterior) -> bool:
 def with_angles_as_points(posterior: Posterior) -> dict[str, Tensor]:
     """Return the draws with each angle as its cosine and sine, which are continuous at pi."""
     draws: dict[str, Tensor] = {}
-    for name, value in posterior.draws.items():
+    for name, value in quantities(posterior.draws, posterior.model).items():
         if name in posterior.circular:
             draws |= {f"cos({name})": value.cos(), f"sin({name})": value.sin()}
         else:

@@ -24,6 +24,7 @@ from ..target.capabilities import (
     require,
 )
 from . import arviz_groups, criteria, functions, storage
+from .boosted import BoostedMethods
 from .fitted import limited_at_new_rows, with_params, work_at
 from .new_rows import model_inputs
 from .predicting import in_data_units, kept_by, predict_program, predict_table, terms_in_data_units
@@ -34,7 +35,7 @@ __all__ = ["Posterior"]
 
 
 @dataclass(frozen=True, eq=False)
-class Posterior:
+class Posterior(BoostedMethods):
     """Draws of every uncertain site, with the model and the data that they are conditional on.
 
     Every init field is saved; a new one needs a default, so that older files open, and a line in

@@ -38,12 +38,21 @@ def draws_in(
     """
     if units not in UNITS:
         raise UnknownName("system of units", units, UNITS)
+    draws = quantities(draws, model)
     if units == "model" or scaler.is_identity or not draws:
         return dict(draws), []
     converted = model.data_units(draws, scaler)
     left = [name for name in draws if converted.get(name) is None]
     every = {**converted, **{name: draws[name] for name in left}}
     return {name: every[name] for name in draws}, left
+
+
+def quantities(draws: Mapping[str, Tensor], model: Any) -> dict[str, Tensor]:
+    """Return the draws without the sites that describe the structure of a fit, such as trees."""
+    structural = tuple(model.structural)
+    return {
+        name: v for name, v in draws.items() if not structural or not name.startswith(structural)
+    }
 
 
 def cut_short(stats: Mapping[str, Any]) -> bool:

@@ -22,6 +22,7 @@ from ..errors import NotApplicable
 
 __all__ = [
     "BlockMeans",
+    "BoostedSum",
     "Capability",
     "ClosedForm",
     "CollapsedBound",
@@ -330,3 +331,34 @@ class BlockMeans(Capability):
     @abstractmethod
     def block(self, theta: Theta, blocks: Tensor, train: Dataset) -> Distribution:
         """Return the distribution of the means of f over blocks [m, k, d], batch [draw, m]."""
+
+
+class BoostedSum(Capability):
+    """Functions of x that are a constant plus a sum of learners, found by boosting.
+
+    Attributes:
+        likelihood: A likelihood of ``ppgp.likelihoods`` with scores.
+        learner: A learner of ``ppgp.learners``.
+    """
+
+    expected = "a model that is a sum of learners"
+    advice = "fit models.Boosted(likelihood, learner), or use MAP, SVI or NUTS"
+
+    likelihood: Any
+    learner: Any
+
+    @abstractmethod
+    def site_of(self, name: str) -> str:
+        """Return the name of the site that holds a tensor of the learner."""
+
+    @abstractmethod
+    def tensors_of(self, theta: Theta) -> dict[str, Tensor]:
+        """Return the learner's tensors in theta; {} if nothing was boosted."""
+
+    @abstractmethod
+    def distribution_at(self, theta: Theta, f: Tensor) -> Distribution:
+        """Return the distribution of y where boosting has come to f [*draw, K, n]."""
+
+    @abstractmethod
+    def functions(self, theta: Theta, X: Tensor) -> Tensor:
+        """Return f at the rows of X, [*draw, K, n], before the temperature."""

@@ -13,7 +13,7 @@ from pyro.optim import Adam  # type: ignore[attr-defined]
 from samples import MODELS, data_for
 
 import ppgp
-from ppgp import inference, kernels, likelihoods, models, networks, priors
+from ppgp import inference, kernels, learners, likelihoods, models, networks, priors
 from ppgp.errors import NotApplicable
 from ppgp.interfaces import recipes
 from ppgp.models import Model
@@ -22,7 +22,7 @@ from ppgp.target import Target
 
 NAMES = {
     name: getattr(family, name)
-    for family in (likelihoods, models, kernels, networks, priors)
+    for family in (likelihoods, models, learners, kernels, networks, priors)
     for name in family.__all__
 }
 quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")

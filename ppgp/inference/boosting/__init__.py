@@ -1,0 +1,1 @@
+"""Boosting: sums of learners that follow the natural gradient of a proper score."""

@@ -1,0 +1,68 @@
+"""Folds of rows, from a number, labels or a splitter of scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import SettingError
+
+FEWEST = 2
+EXPECTED = "a number of folds, one label per row, a splitter or pairs (train, test) as folds"
+
+
+def fold_of_rows(folds: Any, X: Tensor, y: Tensor, seed: int) -> Tensor:
+    """Return the number of the fold of each row, [n], 0 .. J - 1.
+
+    Args:
+        folds: A number; one label per row, such as groups; a splitter of scikit-learn; or its
+            pairs of indices ``(train, test)``, whose test rows are the folds.
+        X: The rows [n, d].
+        y: Their targets [n].
+        seed: The seed of random folds.
+
+    Raises:
+        SettingError: If the folds do not hold every row once, or there are fewer than two.
+    """
+    n = len(y)
+    if isinstance(folds, int):
+        if not FEWEST <= folds <= n // 2:
+            raise SettingError(
+                f"between {FEWEST} and {n // 2} folds of {n} rows", str(folds), "for example 5"
+            )
+        order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+        labels = torch.empty(n, dtype=torch.int64)
+        for j, part in enumerate(order.tensor_split(folds)):
+            labels[part] = j
+        return labels
+    if hasattr(folds, "split") and not isinstance(folds, str):
+        return _of_pairs(folds.split(X.numpy(), y.numpy()), n)
+    if isinstance(folds, Iterable) and not isinstance(folds, str):
+        members = list(folds)
+        if len(members) != n or (members and isinstance(members[0], tuple)):
+            return _of_pairs(members, n)
+        labels = torch.as_tensor(np.unique(np.asarray(members), return_inverse=True)[1])
+        if int(labels.max()) + 1 < FEWEST:
+            raise SettingError("at least two folds", "one label in all rows", "pass other labels")
+        return labels.to(torch.int64)
+    raise SettingError(EXPECTED, repr(folds)[:60], "for example folds=5")
+
+
+def _of_pairs(pairs: Iterable[Any], n: int) -> Tensor:
+    """Return the fold of each row, given pairs of indices whose second members are the folds."""
+    labels = torch.full((n,), -1, dtype=torch.int64)
+    try:
+        tests = [torch.as_tensor(np.asarray(test)) for _, test in pairs]
+    except (TypeError, ValueError):
+        raise SettingError(EXPECTED, "something else", "for example folds=5") from None
+    for j, test in enumerate(tests):
+        if bool((labels[test] >= 0).any()):
+            raise SettingError("every row in one fold", "a row in two folds", "use KFold")
+        labels[test] = j
+    if bool((labels < 0).any()) or len(tests) < FEWEST:
+        raise SettingError("every row in one of two folds or more", "others", "use KFold")
+    return labels

@@ -1,0 +1,267 @@
+"""One boosted fit: stages of learners along the natural gradient of a score."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from scipy import optimize
+from torch import Tensor
+
+LEAST_STEP = 1e-4  # the relative length of a step below which a fit ends
+HALVINGS = 14  # 2^-14 is below it
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a fit.
+
+    Attributes:
+        X: [n, d].
+        y: [n], in the unit of the fit.
+        censored: [n], which targets are only known to be exceeded; None: none of them.
+    """
+
+    X: Tensor
+    y: Tensor
+    censored: Tensor | None = None
+
+    def take(self, index: Tensor) -> Rows:
+        """Return some of the rows."""
+        flags = None if self.censored is None else self.censored[index]
+        return Rows(self.X[index], self.y[index], flags)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all fits of one run share.
+
+    Attributes:
+        law: the likelihood for y in the unit of the fit; every parameter is a number or predicted.
+        kind: the score.
+        learner: the learner.
+        learning_rate: what each step is multiplied by.
+        rows: the share of rows per stage.
+        metric_weights: whether learners weigh rows by the diagonal of the metric.
+        search: how the length of a step is found: "halving", "exact" or None.
+        steps: the largest number of stages.
+        patience: how many stages without improvement on the rows held out end a fit.
+        categorical: columns of codes.
+        threads: of the learner, which do not change the result.
+    """
+
+    law: Any
+    kind: str
+    learner: Any
+    learning_rate: float
+    rows: float
+    metric_weights: bool
+    search: str | None
+    steps: int
+    patience: int
+    categorical: tuple[int, ...] = ()
+    threads: int = 1
+
+
+@dataclass(eq=False)
+class Fit:
+    """A boosted fit in progress.
+
+    Attributes:
+        settings: what it shares with others.
+        train: the rows that it learns from.
+        seed: the seed of the learners.
+        held_out: the rows that end it; None: it takes all its steps.
+        first: the constants [K] to start from; None: those of least score.
+        before: tensors of the learner to go on from, steps included.
+        start: the constants [K].
+        steps: the lengths of the steps so far, learning rate included.
+        f: the functions at the rows of ``train``, [K, n].
+        f_held_out: the same at ``held_out``, at the best number of stages.
+        scores: the mean score at ``train`` after each stage.
+        held_out_scores: the mean score at ``held_out`` after each stage, before the first included.
+        best: the number of stages that were best on ``held_out``; all of them without it.
+        ended: whether no further stage would be kept.
+    """
+
+    settings: Settings
+    train: Rows
+    seed: int
+    held_out: Rows | None = None
+    first: Tensor | None = None
+    before: Mapping[str, Tensor] | None = None
+    steps: list[float] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+    held_out_scores: list[float] = field(default_factory=list)
+    best: int = 0
+    ended: bool = False
+
+    def __post_init__(self) -> None:
+        s, valid = self.settings, self.held_out
+        first = self.first
+        if first is None:
+            censored = self.train.censored
+            first = s.law.initial(self.train.y, s.kind, right_censored=censored)
+        self.start = first[: s.law.learned]
+        self.growing = s.learner.begin(
+            self.train.X,
+            s.law.learned,
+            valid=None if valid is None else valid.X,
+            rows=s.rows,
+            seed=self.seed,
+            categorical=s.categorical,
+            threads=s.threads,
+        )
+        if self.before:
+            self.growing.restore(self.before)
+            self.steps = [1.0] * self.growing.stages
+            self.best = len(self.steps)
+        self.taken_before = len(self.steps)
+        self.ended = s.steps == 0
+        self.f = self._at_start(self.train.X)
+        self.value = float(self._scores(self.f, self.train).sum())
+        self.f_held_out: Tensor | None = None
+        if valid is not None:
+            self._at_valid = self._at_start(valid.X)
+            self.f_held_out = self._at_valid.clone()
+            reached = float(self._scores(self._at_valid, valid).mean())
+            self.held_out_scores = [math.inf] * self.taken_before + [reached]
+
+    def _at_start(self, X: Tensor) -> Tensor:
+        """Return the functions [K, n] before the first stage of this fit."""
+        f = self.start[:, None].expand(-1, len(X)).clone()
+        if self.before:
+            f += self.settings.learner.predict(self.before, X).to(f)
+        return f
+
+    def _full(self, f: Tensor) -> Tensor:
+        """Return f with the function that boosting holds at 0, if there is one."""
+        if len(f) < len(self.settings.law._coordinates()):
+            return torch.cat([f, torch.zeros_like(f[:1])])
+        return f
+
+    def _scores(self, f: Tensor, rows: Rows) -> Tensor:
+        s = self.settings
+        return s.law.score({}, self._full(f), rows.y, s.kind, right_censored=rows.censored)
+
+    def advance(self) -> None:
+        """Fit one more stage; set ``ended`` if it is the last."""
+        s, rows = self.settings, self.train
+        full = self._full(self.f)
+        direction = -s.law.natural({}, full, rows.y, s.kind, right_censored=rows.censored)
+        weights = None
+        if s.metric_weights:
+            diagonal = s.law.metric({}, full, s.kind).diagonal(dim1=-2, dim2=-1).mT
+            weights = diagonal[: len(self.f)]
+        output, at_valid = self.growing.add(direction[: len(self.f)], weights)
+        length = self._length(output)
+        if length < LEAST_STEP:
+            self.ended = True
+            if self.held_out is None:
+                self.best = len(self.steps)
+            return
+        self._move(s.learning_rate * length, output, at_valid)
+
+    def _move(self, step: float, output: Tensor, at_valid: Tensor | None) -> None:
+        """Take a step of this length along the output of a stage."""
+        self.steps.append(step)
+        self.f += step * output
+        self.value = float(self._scores(self.f, self.train).sum())
+        self.scores.append(self.value / len(self.train.y))
+        if self.held_out is None:
+            self.best = len(self.steps)
+        else:
+            assert at_valid is not None
+            self._at_valid += step * at_valid
+            self.held_out_scores.append(float(self._scores(self._at_valid, self.held_out).mean()))
+            if self.held_out_scores[-1] < self.held_out_scores[self.best]:
+                self.best, self.f_held_out = len(self.steps), self._at_valid.clone()
+        waited = len(self.steps) - self.best
+        taken = len(self.steps) - self.taken_before
+        self.ended = taken >= self.settings.steps or waited >= self.settings.patience
+
+    def _length(self, output: Tensor) -> float:
+        """Return the relative length of the step along the output of a stage.
+
+        Halving begins at 1 and ends where the total score does not rise; the exact search looks
+        for its least value up to 1.
+        """
+        if self.settings.search is None:
+            return 1.0
+
+        def total(length: float) -> float:
+            return float(self._scores(self.f + length * output, self.train).sum())
+
+        if self.settings.search == "exact":
+            found: Any = optimize.minimize_scalar(total, bounds=(0.0, 1.0), method="bounded")
+            return float(found.x) if found.fun <= self.value else 0.0
+        length = 1.0
+        for _ in range(HALVINGS):
+            reached = total(length)
+            if math.isfinite(reached) and reached <= self.value:
+                return length
+            length /= 2
+        return 0.0
+
+    # -- results and checkpoints --------------------------------------------------------------
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors of the learner at the best number of stages."""
+        return self.growing.tensors(torch.tensor(self.steps[: self.best], dtype=torch.float64))
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what ``restore`` needs to continue to the same bits."""
+        lengths = torch.tensor(self.steps, dtype=torch.float64)
+        stages = self.growing.tensors(torch.ones(self.growing.stages, dtype=torch.float64))
+        numbers = {
+            "steps": lengths,
+            "f": self.f,
+            "start": self.start,
+            "value": torch.tensor(self.value, dtype=torch.float64),
+            "scores": torch.tensor(self.scores, dtype=torch.float64),
+            "held_out_scores": torch.tensor(self.held_out_scores, dtype=torch.float64),
+            "best": torch.tensor(self.best),
+            "ended": torch.tensor(self.ended),
+        }
+        if self.f_held_out is not None:
+            numbers |= {"at_valid": self._at_valid, "f_held_out": self.f_held_out}
+        return {**{f"learner.{k}": v for k, v in stages.items()}, **_present(numbers)}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Continue where the fit that ``state`` came from was."""
+        prefix = "learner."
+        stages = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+        self.growing.restore(stages)
+        self.steps = state["steps"].tolist()
+        self.f, self.start, self.value = state["f"], state["start"], float(state["value"])
+        self.scores = state["scores"].tolist()
+        self.held_out_scores = state["held_out_scores"].tolist()
+        self.best, self.ended = int(state["best"]), bool(state["ended"])
+        if "at_valid" in state:
+            self._at_valid, self.f_held_out = state["at_valid"], state["f_held_out"]
+
+
+def _present(tensors: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
+    return {name: value for name, value in tensors.items() if value is not None}
+
+
+def temperature(law: Any, kind: str, f: Tensor, rows: Rows) -> float:
+    """Return the log of the temperature of least score at rows that the fit has not learned from.
+
+    It is 0 for a likelihood that has none.
+    """
+    if len(f) < len(law._coordinates()):
+        f = torch.cat([f, torch.zeros_like(f[:1])])
+    if law.tempered(f, 0.1) is f:
+        return 0.0
+
+    def total(log_temperature: float) -> float:
+        wider = law.tempered(f, log_temperature)
+        scores = law.score({}, wider, rows.y, kind, right_censored=rows.censored)
+        return float(scores.sum())
+
+    found: Any = optimize.minimize_scalar(total, bounds=(-2.0, 3.0), method="bounded")
+    return float(found.x)

@@ -1,0 +1,173 @@
+"""A likelihood whose functions of x are sums of learners, found by boosting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, Independent
+
+from ..data.dataset import Dataset
+from ..errors import SettingError
+from ..learners import Learner, Trees
+from ..likelihoods import Gaussian, Likelihood, Predicted, Scored
+from ..numerics.blocks import distribution_by_rows
+from ..priors import Flat, Site
+from ..target.capabilities import BoostedSum
+from .base import Model
+from .sites import Theta
+
+WORK_PER_ENTRY = 1000.0  # multiplications that the binning and splitting of one entry count as
+TREES, STAGES = "trees.", "stages."
+
+
+@dataclass(frozen=True, repr=False)
+class Boosted(Model, BoostedSum):
+    """y ~ likelihood(f(x)), where each function f_k is a constant plus a sum of learners.
+
+    Friedman (2001); Duan et al. (2020). Fit it by ``NaturalGradientBoosting``. The program itself
+    has the constants alone, the site ``start`` with a flat prior, so that MAP, Laplace, NUTS and
+    SVI fit one distribution for all rows, and say so.
+
+    The functions are f and, in the order of the likelihood's parameters, the logs of those that are
+    ``Predicted()``; of K classes the first K - 1 logits, where the last is 0. y is not
+    standardised: boosting works in a unit that is a power of two, the param ``unit``, in which the
+    logs of parameters with a unit are given.
+
+    The draws of a boosted posterior are the members of ``folds=``, and a single fit is one draw:
+    its ``epistemic`` variance is 0. The spread of members is no posterior, and it does not grow
+    away from the data, where trees are constant.
+
+    Args:
+        likelihood: A likelihood of ``ppgp.likelihoods``. A parameter that is not predicted is best
+            a number; one with a prior is found by the methods that fit the constant distribution
+            alone.
+        learner: A learner of ``ppgp.learners``.
+    """
+
+    likelihood: Likelihood = field(default_factory=lambda: Gaussian(noise=Predicted()))
+    learner: Learner = field(default_factory=Trees)
+    scales = ""
+    one_mode = True
+    structural = (TREES, STAGES)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.likelihood, Scored):
+            raise SettingError(
+                "a member of ppgp.likelihoods as likelihood",
+                repr(self.likelihood),
+                "for example Gaussian(noise=Predicted())",
+            )
+        if not isinstance(self.learner, Learner):
+            raise SettingError(
+                "a member of ppgp.learners as learner", repr(self.learner), "for example Trees()"
+            )
+
+    @property
+    def _scored(self) -> Any:
+        return self.likelihood
+
+    @property
+    def takes_missing(self) -> bool:  # type: ignore[override] # a constant of other models
+        """Whether X may hold missing values, which depends on the learner."""
+        return self.learner.takes_missing
+
+    @property
+    def takes_categories(self) -> bool:  # type: ignore[override] # a constant of other models
+        """Whether X may hold codes of categories, which depends on the learner."""
+        return self.learner.takes_categories
+
+    def sites(self, d: int) -> dict[str, Site]:
+        start = Site(Flat(), (self._scored.learned,))
+        return {"start": start, **self.likelihood.sites()}
+
+    def work(self, n: int, d: int) -> float:
+        return float(n) * d * WORK_PER_ENTRY
+
+    def prepare(self, data: Dataset) -> Boosted:
+        """Return the recipe with a likelihood for these targets.
+
+        Raises:
+            DataError: If y does not suit the likelihood.
+        """
+        likelihood = self.likelihood.prepare(data)
+        return self if likelihood is self.likelihood else replace(self, likelihood=likelihood)
+
+    def start(self, data: Dataset) -> dict[str, Tensor]:
+        """Return the constants of least score."""
+        if any(not s.fixed for s in self.likelihood.sites().values()):
+            return {}
+        return {"start": self._scored.initial(data.y)[: self._scored.learned]}
+
+    def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
+        if self.tensors_of(theta):
+            return []
+        return [
+            "no learners: one distribution for all rows; fit by NaturalGradientBoosting to let it "
+            "depend on x"
+        ]
+
+    # -- boosting -----------------------------------------------------------------------------
+
+    def site_of(self, name: str) -> str:
+        return (TREES if isinstance(self.learner, Trees) else STAGES) + name
+
+    def tensors_of(self, theta: Theta) -> dict[str, Tensor]:
+        prefix = self.site_of("")
+        return {k.removeprefix(prefix): v for k, v in theta.items() if k.startswith(prefix)}
+
+    def functions(self, theta: Theta, X: Tensor) -> Tensor:
+        start = theta["start"][..., None]
+        tensors = self.tensors_of(theta)
+        if not tensors:
+            return start.expand(*start.shape[:-1], len(X))
+        return self.from_start(theta, self.learner.predict(tensors, X).to(start))
+
+    def from_start(self, theta: Theta, sums: Tensor) -> Tensor:
+        """Return f [*draw, K, n], given the sums of learners, of which the first is in ``unit``."""
+        start = theta["start"][..., None]
+        if "unit" not in theta or "y" not in self.likelihood.scales:
+            return start + sums
+        return start + torch.cat([sums[..., :1, :] * theta["unit"], sums[..., 1:, :]], -2)
+
+    def distribution_at(self, theta: Theta, f: Tensor) -> Distribution:
+        if f.shape[-2] < self.likelihood.latents:
+            f = torch.cat([f, torch.zeros_like(f[..., :1, :])], -2)
+        if "temperature" in theta:
+            f = self._scored.tempered(f, theta["temperature"][..., None])
+        values = {k: v for k, v in theta.items() if k in self.likelihood.sites()}
+        if "unit" in theta:
+            values |= levels(self.likelihood, theta["unit"])
+        if self.likelihood.latents == 1:
+            f = f[..., 0, :]
+        return self.likelihood.distribution(values, f)
+
+    def distribution(self, theta: Theta, X: Tensor) -> Distribution:
+        return self.distribution_at(theta, self.functions(theta, X))
+
+    def predict(
+        self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False
+    ) -> Distribution:
+        """Return the predictive distribution of y at X, batch [draw, n].
+
+        Args:
+            theta: {site: [draw, *event]}.
+            X: inputs [n, d].
+            train: the training rows, which are not used.
+            joint: whether to return one distribution of batch [draw] and event [n]; rows are
+                independent given a draw.
+        """
+        draws = len(theta["start"])
+        if joint:
+            return Independent(self.distribution(theta, X), 1)
+        return distribution_by_rows(lambda rows: self.distribution(theta, rows), X, draws)
+
+
+def levels(likelihood: Likelihood, unit: Tensor) -> dict[str, Tensor]:
+    """Return {parameter: what one of it is in the units of the data} for y in a unit."""
+    if "y" not in likelihood.scales:
+        return {}
+    return {name: unit ** likelihood.dimensions.get(name, 0.0) for name in likelihood.predicted}
