@@ -111,7 +111,7 @@ class Posterior(BoostedMethods):
     @property
     def theta(self) -> dict[str, Tensor]:
         """``{site: [chain * draw, *event]}`` and the params, in the form that models take."""
-        return {**self.params, **{k: v.reshape(-1, *v.shape[2:]) for k, v in self.draws.items()}}
+        return {**self.params, **{k: v.flatten(0, 1) for k, v in self.draws.items()}}
 
     def __repr__(self) -> str:
         model, how = type(self.model).__name__, type(self.how).__name__
