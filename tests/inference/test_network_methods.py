@@ -7,13 +7,13 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 from torch.distributions import MultivariateNormal, Normal
 
 from ppgp import Dataset, compare, diagnose, fit, load_posterior
 from ppgp.diagnostics import metrics
 from ppgp.errors import NotApplicable, SettingError
 from ppgp.inference import MAP, SWAG, Laplace, MCDropout
+from ppgp.inference.optimise import mc_dropout
 from ppgp.inference.optimise.dense_network import Dense
 from ppgp.inference.optimise.last_layer import by_evidence, last_layer
 from ppgp.inference.optimise.mc_dropout import best_precision, log_score
@@ -102,6 +102,37 @@ def test_mc_dropout_fits_and_has_the_chosen_noise_in_every_draw() -> None:
     assert all(torch.equal(v, again.draws[k]) for k, v in posterior.draws.items())
 
 
+def test_the_loss_is_that_of_torch_by_hand() -> None:
+    data = rows(9)
+    model = NETWORK.prepare(data)
+    dense = Dense(model, Target(model, data))
+    g = torch.Generator().manual_seed(0)
+    p = torch.tensor([0.2, 0.5], dtype=F64)[:, None, None]
+    z = torch.randn(2, Target(model, data).dim, generator=g, dtype=F64).requires_grad_()
+    masks = mc_dropout.draw_masks(p, 9, [2, 20], g)
+    assert set(masks[0][1].unique().tolist()) == {0.0, 2.0}
+    value, gradient = mc_dropout.penalised_loss(dense, 0.1 * p)(z, data.X, data.y, *masks)
+    total = torch.zeros((), dtype=F64)
+    for i in range(2):
+        (W, b), (V, c) = dense.layers(z[i])
+        hidden = torch.relu((data.X * masks[0][i]) @ W.mT + b) * masks[1][i]
+        total = total + (data.y - (hidden @ V.mT + c)[:, 0]).square().mean()
+        total = total + 0.1 * p[i, 0, 0] * (W.square().sum() + V.square().sum())
+    torch.testing.assert_close(value, total.detach())
+    torch.testing.assert_close(gradient, torch.autograd.grad(total, z)[0])
+
+
+@quiet
+def test_compiled_steps_are_those_of_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, how = rows(), MCDropout(epochs=10, draws=5, batch_size=25)
+    draws = []
+    for start in (1, 10**9):
+        monkeypatch.setattr(mc_dropout, "COMPILE_FROM", start)
+        draws.append(fit(NETWORK, data, how, progress=False).draws)
+    for name, value in draws[0].items():
+        torch.testing.assert_close(draws[1][name], value, rtol=1e-8, atol=1e-9)
+
+
 @quiet
 def test_mc_dropout_keeps_a_known_noise() -> None:
     data = rows()
@@ -114,14 +145,14 @@ def test_mc_dropout_keeps_a_known_noise() -> None:
 
 @quiet
 def test_ctrl_c_keeps_the_networks_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, forward = itertools.count(), Dense.forward
+    calls, masks = itertools.count(), mc_dropout.draw_masks
 
-    def interrupted(self: Dense, layers, X: Tensor, thin=None) -> Tensor:
-        if thin is not None and next(calls) == 5:
+    def interrupted(*args):
+        if next(calls) == 50:
             raise KeyboardInterrupt
-        return forward(self, layers, X, thin)
+        return masks(*args)
 
-    monkeypatch.setattr(Dense, "forward", interrupted)
+    monkeypatch.setattr(mc_dropout, "draw_masks", interrupted)
     posterior = fit(NETWORK, rows(), MCDropout(draws=10, batch_size=20), progress=False)
     assert posterior.stats["interrupted"]
     assert any("Ctrl-C" in sentence for sentence in posterior.warnings)

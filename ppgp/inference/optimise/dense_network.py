@@ -26,6 +26,11 @@ class Dense:
         self.model, self.target = model, target
         self.names = model.dense_layers(target.data.d)
 
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shape [out, in] of the weight of each layer."""
+        return [tuple(self.target.slices[W].event) for W, _ in self.names]
+
     def layers(self, z: Tensor) -> Layers:
         """Return the weights [*draw, out, in] and biases [*draw, out] of z [*draw, p]."""
         slices = self.target.slices
@@ -78,10 +83,7 @@ class Dense:
 
     def means(self, z: Tensor, X: Tensor) -> Tensor:
         """Return the output at X under draws z [draw, p], [draw, n]."""
-        units = max(s.event[0] for s in map(self.target.slices.__getitem__, self._weights()))
+        units = max(out for out, _ in self.shapes)
         size = max(1, AT_ONCE // (len(X) * units))
         with torch.no_grad():
             return torch.cat([self.forward(self.layers(some), X) for some in z.split(size)])
-
-    def _weights(self) -> list[str]:
-        return [W for W, _ in self.names]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,6 +15,7 @@ from ...errors import SettingError
 from ...numerics.cholesky import LOG_2PI
 from ...posterior.posterior import Posterior
 from ...target.capabilities import GaussianNetwork, require
+from ...target.graph import traced
 from ...target.target import Target
 from ..base import Inference, finish, starting_point
 from ..options import Count, Positive, Share
@@ -22,6 +23,7 @@ from ..progress import bar
 from .dense_network import Dense
 
 FEWEST_ROWS = 2
+COMPILE_FROM = 500  # steps, which take as long as compiling one
 REACH = 15.0  # of the log precision around that of the residuals
 
 
@@ -139,47 +141,67 @@ class MCDropout(Inference):
         Returns:
             Their weights [rate, p], the mean loss per epoch, and whether all epochs were run.
         """
-        layers = network.layers(first.expand(len(rates), -1).clone())
-        numbers = [x.detach().clone().requires_grad_() for pair in layers for x in pair]
         p = torch.tensor(rates, dtype=torch.float64).to(X)[:, None, None]
         precision = 1 / (network.model.noise_number() or 1.0)
         penalty = self.lengthscale**2 * (1 - p) / (2 * len(X) * precision)
-        optimizer = torch.optim.Adam(numbers, lr=self.learning_rate)
+        loss_of = penalised_loss(network, penalty)
+        z = first.expand(len(rates), -1).clone()
+        optimizer = torch.optim.Adam([z], lr=self.learning_rate)
+        units = [shape[1] for shape in network.shapes]
+        size = min(self.batch_size, len(X))
+        graph = loss_of
+        if self.epochs * (len(X) // size) >= COMPILE_FROM:
+            masks = draw_masks(p, size, units, generator.clone_state())
+            graph = traced(loss_of, (z, X[:size], y[:size], *masks))
         losses: list[float] = []
         done = True
         try:
             with bar("MC dropout", self.epochs, progress) as update:
                 for epoch in range(self.epochs):
-                    total = 0.0
-                    batches = torch.randperm(len(X), generator=generator).split(self.batch_size)
-                    for rows in batches:
-                        with torch.enable_grad():
-                            pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
-                            f = network.forward(pairs, X[rows], _thin(p, generator))
-                            squares = (f - y[rows]).square().mean(-1).sum()
-                            decay = sum((penalty * W.square()).sum() for W, _ in pairs)
-                            loss = squares + decay
-                            optimizer.zero_grad()
-                            loss.backward()
+                    total, steps = 0.0, 0
+                    for rows in torch.randperm(len(X), generator=generator).split(size):
+                        masks = draw_masks(p, len(rows), units, generator)
+                        step = graph if len(rows) == size else loss_of
+                        loss, z.grad = step(z, X[rows], y[rows], *masks)
                         optimizer.step()
-                        total += float(loss.detach()) / len(rates)
-                    losses.append(total / len(batches))
+                        total, steps = total + float(loss) / len(rates), steps + 1
+                    losses.append(total / steps)
                     update(epoch + 1, loss=losses[-1])
         except KeyboardInterrupt:
             done = False
-        pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
-        return network.laid(first, [(W.detach(), b.detach()) for W, b in pairs]), losses, done
+        return z, losses, done
 
 
-def _thin(p: Tensor, generator: torch.Generator):
-    """Return x [rate, row, unit] -> x with units left out, and the others divided by 1 - p."""
+def penalised_loss(network: Dense, penalty: Tensor) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Return (z [rate, p], X, y, *masks) -> the sum of the losses of all rates, and its gradient.
 
-    def thin(x: Tensor) -> Tensor:
-        size = (len(p), *x.shape[-2:])
-        kept = torch.rand(size, generator=generator, dtype=torch.float64).to(x) >= p
-        return x * kept / (1 - p)
+    A loss is the mean squared error plus the penalty times the sum of the squared weights; a mask
+    [rate, row, unit] multiplies the inputs of a layer.
+    """
 
-    return thin
+    def loss(z: Tensor, X: Tensor, y: Tensor, *masks: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            z = z.detach().requires_grad_(True)
+            layers, left = network.layers(z), iter(masks)
+            f = network.forward(layers, X, lambda x: x * next(left))
+            value = (y - f).square().mean(-1).sum()
+            for W, _ in layers:
+                value = value + (penalty * W.square()).sum()
+            (gradient,) = torch.autograd.grad(value, z)
+        return value.detach(), gradient
+
+    return loss
+
+
+def draw_masks(
+    p: Tensor, rows: int, units: Sequence[int], generator: torch.Generator
+) -> list[Tensor]:
+    """Return per layer Bernoulli(1 - p) / (1 - p), [rate, rows, unit], for p [rate, 1, 1]."""
+    masks = []
+    for size in units:
+        u = torch.rand(len(p), rows, size, generator=generator, dtype=torch.float64)
+        masks.append((u.to(p) >= p) / (1 - p))
+    return masks
 
 
 def log_score(f: Tensor, y: Tensor, precision: float) -> Tensor:
