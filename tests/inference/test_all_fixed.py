@@ -33,6 +33,7 @@ EVERY: list[Inference] = [
     inference.MAP(),
     inference.MAP("adam", steps=3),
     inference.MAP("newton", starts=2),
+    inference.MCDropout(),
     inference.MetropolisHastings(draws=20),
     inference.NUTS(draws=20),
     inference.NUTS(draws=20, engine="pyro"),
@@ -41,6 +42,7 @@ EVERY: list[Inference] = [
     inference.SGLD(draws=20),
     inference.SVI(steps=3),
     inference.SVI(guide="normal", method="deterministic"),
+    inference.SWAG(),
 ]
 
 

@@ -23,6 +23,7 @@ CALLS = {
     "`SVI()` on a collapsed bound": capabilities.CollapsedBound,
     '`MAP("newton")` by formula': capabilities.LikelihoodDerivatives,
     "`SGPR(reselect=)`": capabilities.Reselects,
+    "`MCDropout()`": capabilities.GaussianNetwork,
     "`posterior.latent`": capabilities.LatentFunction,
     "`posterior.loo`": capabilities.LeaveOneOut,
     "`posterior.pathwise`": capabilities.PosteriorFunctions,
