@@ -44,34 +44,25 @@ class _SharedLock:
         self.own = threading.local()
         self.when_abandoned: list[Callable[[], None]] = []
 
-    def enter(self) -> Callable[[], None]:
-        """Acquire the lock and return the function that releases it."""
-        if self.depth and getattr(self.own, "helps_in", None) == self.number:
-            lock = self.among_helpers
-            lock.acquire()
-            return lock.release
-        self.lock.acquire()
-        self.depth += 1
-        if self.depth == 1:
-            self.owner = threading.get_ident()
-            self.number += 1
-        return self.leave
-
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Hold the lock inside the block."""
-        leave = self.enter()
-        try:
-            yield
-        finally:
-            leave()
-
-    def leave(self) -> None:
-        """Release the lock once."""
-        self.depth -= 1
-        if not self.depth:
-            self.owner = None
-        self.lock.release()
+        """Hold the lock inside the block, or that among helpers in a thread that shares it."""
+        shares = self.depth and getattr(self.own, "helps_in", None) == self.number
+        lock = self.among_helpers if shares else self.lock
+        with lock:
+            if shares:
+                yield
+                return
+            self.depth += 1
+            if self.depth == 1:
+                self.owner = threading.get_ident()
+                self.number += 1
+            try:
+                yield
+            finally:
+                self.depth -= 1
+                if not self.depth:
+                    self.owner = None
 
     def after_fork(self) -> None:
         """Reset the lock in a forked child, which has a single thread.

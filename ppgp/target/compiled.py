@@ -51,7 +51,6 @@ class Graphs:
         self.failed = False
         self._graphs: dict[Key, ValueAndGradient] = {}
         self._of_tables: dict[tuple[Any, ...], ValueAndGradient] = {}
-        self._checked: set[int | None] = set()  # numbers of rows that fit into memory
 
     @property
     def eager(self) -> bool:
@@ -64,9 +63,7 @@ class Graphs:
         """Return (z, *tables) -> value, gradient; see ``Target.compiled``."""
         key = (batch, jacobian, k)
         if key not in self._graphs:
-            if batch not in self._checked:
-                self.density.program.check_memory(batch)
-                self._checked.add(batch)
+            self.density.program.check_memory(batch)
             if not compile and k is None:
                 return self.density.eager_gradient(jacobian)
             with one_at_a_time():

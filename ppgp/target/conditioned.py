@@ -8,7 +8,6 @@ from typing import Any
 from torch import Tensor
 
 from ..data.training_data import Tables
-from ..priors import Param
 
 
 class Conditioned:
@@ -23,6 +22,7 @@ class Conditioned:
     def __init__(self, model: Any, data: Any, program: Callable[..., Any]) -> None:
         self.model, self.data, self.program = model, data, program
         self.all_rows = data.passed()
+        self._fit: set[int] = set()  # numbers of rows that fit into memory
 
     def __call__(self, tables: Tables = ()) -> None:
         """Run the program on the inputs and targets of some rows; () stands for all rows."""
@@ -48,13 +48,7 @@ class Conditioned:
         """Raise NotEnoughMemory if the density of so many rows, with its gradient, does not fit."""
         if rows is None:
             rows = self.data.n
-        if rows is not None:  # nothing tells the rows of a program
-            self.model.check_memory(rows, self.data.d, self.data.like)
-
-    def frozen_params(self) -> set[str]:
-        """Return the params that nothing moves: buffers and frozen weights of a network.
-
-        They are no part of z.
-        """
-        sites = self.model.sites(self.data.d)
-        return {name for name, s in sites.items() if isinstance(s, Param) and not s.trained}
+        if rows is None or rows in self._fit:  # nothing tells the rows of a program
+            return
+        self.model.check_memory(rows, self.data.d, self.data.like)
+        self._fit.add(rows)

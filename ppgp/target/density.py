@@ -60,13 +60,15 @@ class Density:
             likelihood: whether the observed sites count.
         """
         noise = nullcontext() if self.noise_seed is None else seeded(self.noise_seed)
-        with quietly(), noise, self._run(z) as run, Guarding(self.guards):
+        guarding = Guarding(self.guards) if self.guards else nullcontext()
+        with quietly(), noise, self._run(z) as run, guarding:
             if self.survey.nesting is None:
                 self.program(tables)
                 total = run.log_prob(likelihood)
             else:
                 total = summed_out(lambda: self.program(tables), self.survey.nesting, likelihood)
-            run.check_complete()
+            if self.known is not None:
+                run.check_complete()
             total = total + (run.log_jacobian if jacobian else 0.0)
         return torch.as_tensor(total).reshape(())
 

@@ -10,10 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import NumericalError, counted
-from ..numerics.seeding import seeded
-from ..priors import FlatDistribution
 from .conditioned import Conditioned
-from .handlers import Run, quietly
 from .layout import placed
 from .survey import Survey
 
@@ -23,14 +20,9 @@ STARTS = 100  # points tried before a density is said to be finite nowhere
 def origin(program: Conditioned, survey: Survey) -> Tensor:
     """Return z = 0 [p], but the starting value of sites whose prior or model names one."""
     z = survey.like.new_zeros(survey.dim)
-    with quietly(), seeded(0), Run({}) as run:
-        program(program.survey_tables())
     for name, s in survey.slices.items():
-        base: Any = run.sites[name].get("fn")
-        while hasattr(base, "base_dist"):
-            base = base.base_dist
         first = survey.first[name]
-        if s.param or isinstance(base, FlatDistribution):
+        if s.param or name in survey.flat:
             z[s.start : s.stop] = s.transform.inv(first).reshape(-1)
         elif s.circular:
             z[s.start : s.stop] = s.transform.inv(torch.zeros_like(first)).reshape(-1)

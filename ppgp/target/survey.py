@@ -12,6 +12,7 @@ from torch.distributions import constraints, transform_to
 
 from ..errors import NotApplicable
 from ..numerics.seeding import seeded
+from ..priors import FlatDistribution, Param
 from .conditioned import Conditioned
 from .enumeration import check_enumerable, is_discrete, plate_nesting
 from .handlers import Run, is_deterministic, mapping, quietly
@@ -30,6 +31,10 @@ class Survey:
         held: the held params that another method would move.
         first: the value of each site in this run.
         like: an empty tensor of the dtype and device of z.
+        dim: the length of z.
+        flat: the sites without a prior density, which start at ``first``.
+        declared: whether all sample sites have the priors that the model declares. These depend
+            on no other site, so that supports stay.
         nesting: how deeply plates are nested, if discrete sites are summed out; None otherwise.
         latents: the names of all latent sample sites.
         deterministic: whether the program has deterministic sites that a value of z determines.
@@ -40,14 +45,12 @@ class Survey:
     held: tuple[str, ...]
     first: dict[str, Tensor]
     like: Tensor
+    dim: int
+    flat: frozenset[str]
+    declared: bool
     nesting: int | None
     latents: frozenset[str]
     deterministic: bool
-
-    @property
-    def dim(self) -> int:
-        """The length of z."""
-        return max((s.stop for s in self.slices.values()), default=0)
 
     def split(self, z: Tensor) -> dict[str, Tensor]:
         """Return ``{site: unconstrained value}`` from z [..., p]."""
@@ -79,7 +82,9 @@ def survey(program: Conditioned, run: Run, optimise_params: bool, empty: bool) -
         NotApplicable: if a latent site has infinitely many discrete values, or there is nothing to
             search and ``empty`` is False.
     """
-    frozen = program.frozen_params()
+    declared = program.model.sites(program.data.d)
+    # buffers and frozen weights of a network: nothing moves them
+    frozen = {name for name, s in declared.items() if isinstance(s, Param) and not s.trained}
     slices: dict[str, Slice] = {}
     params: dict[str, Tensor] = {}
     nesting: int | None = None
@@ -105,6 +110,9 @@ def survey(program: Conditioned, run: Run, optimise_params: bool, empty: bool) -
         held=tuple(name for name in params if name not in frozen),
         first={name: run.sites[name]["value"].detach() for name in run.sites if name in slices},
         like=like,
+        dim=position,
+        flat=frozenset(name for name in slices if _is_flat(run.sites[name])),
+        declared=all(s.param or name in declared for name, s in slices.items()),
         nesting=nesting,
         latents=frozenset(run.latents()),
         deterministic=any(is_deterministic(s) for _, s in run.samples()) and nesting is None,
@@ -124,6 +132,13 @@ def _slice(name: str, site: dict[str, Any], start: int) -> tuple[Slice, Tensor]:
     return Slice(start, start + free.numel(), free.shape, shape, transform, is_param), free.reshape(
         -1
     )
+
+
+def _is_flat(site: dict[str, Any]) -> bool:
+    base: Any = site.get("fn")
+    while hasattr(base, "base_dist"):
+        base = base.base_dist
+    return isinstance(base, FlatDistribution)
 
 
 def _like(run: Run, last: Tensor, dim: int, empty: bool) -> Tensor:

@@ -98,8 +98,9 @@ class Target:
         if found.held:
             held = ", ".join(found.held)
             self.notes.append(f"held where they are: params {held} (MAP and SVI optimise them)")
-        scales = (1.0,) if of_the_library else FAR
-        self._density.static = self._density.supports_stay(other_points(found, scales))
+        if not (of_the_library and found.declared):
+            points = other_points(found, (1.0,) if of_the_library else FAR)
+            self._density.static = self._density.supports_stay(points)
         self._survey, self._program = found, program
         self.dim, self.slices, self.params = found.dim, found.slices, found.params
         compile = compile and self.random is None and not model.chunked(self.data)
@@ -136,7 +137,7 @@ class Target:
             rows: of a mini-batch, from which the density is estimated without bias.
             jacobian: whether it is the density of z, or that of the sites on their natural scale.
         """
-        return self._density(z, self.tables(rows), jacobian)
+        return self._density(z, self._program.tables(rows), jacobian)
 
     def value_and_grad(
         self, z: Tensor, rows: Tensor | None = None, *, jacobian: bool = True, compile: bool = True
@@ -148,7 +149,7 @@ class Target:
         """
         graph = self.compiled(None if rows is None else len(rows), jacobian, compile=compile)
         with torch.no_grad():
-            return graph(z.to(self._survey.like), *self.tables(rows))
+            return graph(z.to(self._survey.like), *self._program.tables(rows))
 
     side_by_side = Renamed("value_and_grad_batch")
 
@@ -156,7 +157,7 @@ class Target:
         """Return values [k] and gradients [k, p] at several points z [k, p], from one graph."""
         graph = self.compiled(None if rows is None else len(rows), k=len(z))
         with torch.no_grad():
-            return graph(z.to(self._survey.like), *self.tables(rows))
+            return graph(z.to(self._survey.like), *self._program.tables(rows))
 
     def value_and_grad_of_rows(
         self,
@@ -284,7 +285,7 @@ class Target:
 
     def origin(self) -> Tensor:
         """Return z [p] = 0 except at sites with a starting value."""
-        if self._origin is None:  # Pyro's handlers are global: threads must not run the program
+        if self._origin is None:
             self._origin = start.origin(self._program, self._survey)
         return self._origin.clone()
 
