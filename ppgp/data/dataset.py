@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -54,6 +55,10 @@ class Dataset(TrainingData):
             them for a model that would read the codes as numbers.
         levels: For each of these columns, the categories that its codes stand for; ``predict``
             then reads frames that hold categories.
+
+    Attributes:
+        n: The number of rows.
+        d: The number of columns of X.
 
     Raises:
         DataError: For NaN or infinity (the message names rows and columns), one-dimensional X,
@@ -122,19 +127,14 @@ class Dataset(TrainingData):
             "categorical": check_columns(categorical, names, X.shape[1], "categorical"),
             "levels": check_levels(levels, categorical),
         }
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
+        vars(self).update(checked, n=X.shape[0], d=X.shape[1])
         check_codes(X, self.coded, names)
 
-    @property
-    def n(self) -> int:
-        """The number of rows."""
-        return self.X.shape[0]
-
-    @property
-    def d(self) -> int:
-        """The number of columns of X."""
-        return self.X.shape[1]
+    def _with(self, X: Tensor, y: Tensor, noise_sd: Tensor | None) -> Dataset:
+        """Return the table with other numbers, which are known to pass the checks."""
+        table = copy(self)
+        vars(table).update(X=X, y=y, noise_sd=noise_sd, n=X.shape[0], d=X.shape[1])
+        return table
 
     @property
     def like(self) -> Tensor:
@@ -260,7 +260,10 @@ class Dataset(TrainingData):
             index: Indices, a slice or a mask.
         """
         known = None if self.noise_sd is None else self.noise_sd[index]
-        return replace(self, X=self.X[index], y=self.y[index], noise_sd=known)
+        X, y = self.X[index], self.y[index]
+        if X.ndim == 2 and len(X):
+            return self._with(X, y, known)
+        return replace(self, X=X, y=y, noise_sd=known)  # no table, which the checks explain
 
     def passed(
         self, tables: Tables = (), observed: bool = True
@@ -346,7 +349,10 @@ class Dataset(TrainingData):
             scale_X: Whether to standardise the columns of X.
         """
         scaler = Scaler.of(self, scale_X=scale_X, scale_y=scale_y and self.classes is None)
-        return scaler(self), scaler
+        known = self.noise_sd
+        if known is not None:
+            known = check_noise(scaler.noise(known), self.n, self.X)
+        return self._with(scaler.inputs(self.X), scaler.targets(self.y), known), scaler
 
 
 def refuse_no_rows(n: int, where: str = "") -> None:

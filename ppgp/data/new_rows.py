@@ -46,9 +46,9 @@ def in_order(
             return rows
         return rows[:, positions(own, names)]
     labels = labels_of(X)
-    refuse_twice(map(str, labels or ()))
     if labels is None:
         return X
+    refuse_twice(map(str, labels))
     numbers = list(range(len(labels)))
     if names is None and labels != numbers and set(labels) == set(numbers):
         names = tuple(map(str, numbers))

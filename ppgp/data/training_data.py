@@ -26,19 +26,13 @@ class TrainingData:
 
     Attributes:
         is_table: Whether it is a table, whose rows can be told apart.
+        n: The number of rows; None for a program, whose rows its arguments do not tell.
+        d: The number of columns; 0 for a program.
     """
 
     is_table: ClassVar[bool] = False
-
-    @property
-    def n(self) -> int | None:
-        """The number of rows; None for a program, whose rows its arguments do not tell."""
-        raise NotImplementedError
-
-    @property
-    def d(self) -> int:
-        """The number of columns; 0 for a program."""
-        raise NotImplementedError
+    n: Any = None
+    d: int = 0
 
     @property
     def like(self) -> Tensor:
@@ -87,14 +81,6 @@ class TrainingData:
 
 class Arguments(dict[str, Any], TrainingData):
     """The arguments of a program, by name: a dict with what a fit asks of its data."""
-
-    @property
-    def n(self) -> None:
-        return None
-
-    @property
-    def d(self) -> int:
-        return 0
 
     @property
     def like(self) -> Tensor:

@@ -30,9 +30,9 @@ from ..errors import (
 from ..kernels import Kernel
 from ..models import Model, Program
 from ..models.base import as_given, made_from
-from ..numerics.process_locks import in_turn
+from ..numerics.process_locks import one_at_a_time
 from ..numerics.seeding import seeded
-from ..numerics.threads import limited_by, numbers_in
+from ..numerics.threads import limited, numbers_in
 from ..posterior.convergence import convergence_warnings
 from ..posterior.posterior import Posterior
 from ..target.capabilities import Reselects
@@ -48,7 +48,7 @@ __all__ = ["fit"]
 FEWEST_ROWS = 3
 
 
-def _multiplications(model: Any, data: Any, how: Any = None, **_: Any) -> float:
+def _multiplications(model: Any, data: Any, how: Any) -> float:
     """Return about how many multiplications one evaluation of the density takes.
 
     It is 0 if the arguments do not fit together, which ``fit`` reports.
@@ -62,8 +62,6 @@ def _multiplications(model: Any, data: Any, how: Any = None, **_: Any) -> float:
     return 0.0
 
 
-@in_turn
-@limited_by(_multiplications)
 def fit(
     model_or_program: Model | Callable[..., Any],
     data: Dataset | Mapping[str, Any],
@@ -112,44 +110,46 @@ def fit(
         StorageError: if the checkpoint is damaged, of another run, or in use by another process,
             which the message names.
     """
-    how = NUTS() if how is None else how
-    _check_method(how)
-    _check_model(model_or_program)
-    if isinstance(model_or_program, Program):
-        model_or_program = model_or_program.function
-    if isinstance(model_or_program, Model):
-        problem = _problem_of_model(model_or_program, data, how, standardise)
-    else:
-        problem = _problem_of_program(model_or_program, data)
-    target = Target(
-        problem.model,
-        problem.data,
-        optimise_params=how.optimises_params,
-        collapsed_elbo=how.collapses(problem.model),
-        empty=isinstance(model_or_program, Model),
-    )
-    options: dict[str, Any] = {"seed": seed, "progress": progress, "init": init}
-    if checkpoint is not None:
-        options["checkpoint"] = checkpoint
-    _check_support(how, target, checkpoint is not None)
-    check_draws(how, target)
-    posterior = _run(how, target, options)
-    with torch.no_grad():  # warnings of the model about its data, and about its fit
-        notes = [
-            *problem.model.check_identifiability(problem.data),
-            *problem.model.check_fit(posterior.theta, problem.data),
-            *convergence_warnings(posterior),
-        ]
-    posterior = replace(
-        posterior,
-        scaler=problem.scaler,
-        recipe=problem.recipe,
-        warnings=(*posterior.warnings, *notes),
-        also_seen=also_seen(model_or_program, data, init),
-    )
-    for sentence in posterior.warnings:
-        warnings.warn(sentence, ConvergenceWarning, stacklevel=4)
-    return posterior
+    with one_at_a_time(), limited(_multiplications(model_or_program, data, how)):
+        how = NUTS() if how is None else how
+        if not isinstance(how, Inference):
+            raise _no_method(how)
+        if isinstance(model_or_program, Program):
+            model_or_program = model_or_program.function
+        if isinstance(model_or_program, Model):
+            problem = _problem_of_model(model_or_program, data, how, standardise)
+        else:
+            problem = _problem_of_program(model_or_program, data)
+        target = Target(
+            problem.model,
+            problem.data,
+            optimise_params=how.optimises_params,
+            collapsed_elbo=how.collapses(problem.model),
+            empty=isinstance(model_or_program, Model),
+        )
+        options: dict[str, Any] = {"seed": seed, "progress": progress, "init": init}
+        if checkpoint is not None:
+            options["checkpoint"] = checkpoint
+        if checkpoint is not None or target.random is not None:
+            _check_support(how, target, checkpoint is not None)
+        check_draws(how, target)
+        posterior = _run(how, target, options)
+        with torch.no_grad():  # warnings of the model about its data, and about its fit
+            notes = [
+                *problem.model.check_identifiability(problem.data),
+                *problem.model.check_fit(posterior.theta, problem.data),
+                *convergence_warnings(posterior),
+            ]
+        posterior = replace(
+            posterior,
+            scaler=problem.scaler,
+            recipe=problem.recipe,
+            warnings=(*posterior.warnings, *notes),
+            also_seen=also_seen(model_or_program, data, init),
+        )
+        for sentence in posterior.warnings:
+            warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
+        return posterior
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,10 +169,8 @@ class _Problem:
     recipe: Any
 
 
-def _check_method(how: Any) -> None:
-    """Raise NotApplicable for a ``how`` that is no inference record."""
-    if isinstance(how, Inference):
-        return
+def _no_method(how: Any) -> NotApplicable:
+    """Return the error for a ``how`` that is no inference record."""
     got, do = an(type(how).__name__), "call fit(model, Dataset(X, y), inference.NUTS())"
     if isinstance(how, str):
         known = own_class(Inference, how)
@@ -181,10 +179,10 @@ def _check_method(how: Any) -> None:
             do = f"write inference.{known}()"
     elif isinstance(how, type):
         got, do = repr(how), f"call it: {how.__name__}()"
-    raise NotApplicable("an inference record such as inference.NUTS()", got, do)
+    return NotApplicable("an inference record such as inference.NUTS()", got, do)
 
 
-def _check_model(model_or_program: Any) -> None:
+def _check_program(model_or_program: Any) -> None:
     """Raise NotApplicable for what is neither a model nor a program."""
     if isinstance(model_or_program, type):
         name = model_or_program.__name__
@@ -192,7 +190,7 @@ def _check_model(model_or_program: Any) -> None:
     if isinstance(model_or_program, Kernel):
         name = type(model_or_program).__name__
         raise NotApplicable("a model", f"the kernel {name}", f"write models.GP({name}())")
-    if isinstance(model_or_program, Model) or callable(model_or_program):
+    if callable(model_or_program):
         return
     got, do = an(type(model_or_program).__name__), "pass a callable"
     if isinstance(model_or_program, str):
@@ -209,6 +207,7 @@ def _problem_of_model(model: Model, data: Any, how: Inference, standardise: bool
             type(data).__name__,
             "use ppgp.Dataset(X, y)",
         )
+    _check_data(model, data)
     reselects = isinstance(model, Reselects) and model.reselect
     if reselects and not how.reselects_inducing:
         raise NotApplicable(
@@ -216,12 +215,24 @@ def _problem_of_model(model: Model, data: Any, how: Inference, standardise: bool
             repr(how),
             "use one, or leave reselect out",
         )
-    prepared, scaled, scaler = _prepared_and_scaled(model, data, standardise)
-    return _Problem(prepared, scaled, scaler, as_given(model))
+    scaler: Scaler = IdentityScaler.for_data(data)
+    if standardise and model.scales:
+        data, scaler = data.standardised(scale_y="y" in model.scales, scale_X="X" in model.scales)
+    recipe = model
+    if model.standardised:
+        _refuse_another_scale(model, scaler, standardise)
+    else:
+        model = model.in_units(scaler)
+        marked = any(f.name == "standardised" for f in fields(cast(Any, model)))
+        if marked and not scaler.is_identity:
+            model = replace(cast(Any, model), standardised=True)
+    prepared = made_from(model.prepare(data), recipe, (data, scaler))
+    return _Problem(prepared, data, scaler, as_given(recipe))
 
 
 def _problem_of_program(program: Callable[..., Any], data: Any) -> _Problem:
     """Wrap the program, with arguments that fit it."""
+    _check_program(program)
     model = Program(program)
     data = as_training_data(data)
     if not isinstance(data, Arguments):
@@ -279,31 +290,6 @@ def _unconstrained_draws(target: Target, posterior: Posterior) -> Tensor | None:
         return None
 
 
-def _prepared_and_scaled(
-    model: Model, data: Dataset, standardise: bool
-) -> tuple[Model, Dataset, Scaler]:
-    """Return the model made ready for its data, the data on its scale, and their Scaler."""
-    _check_data(model, data)
-    if model.standardised and not standardise:
-        raise SettingError(
-            "a recipe in the units of the data with standardise=False",
-            "one on the standardised scale",
-            "pass posterior.recipe, which is in the units of the data, "
-            "or leave standardise=False out",
-        )
-    scaler: Scaler = IdentityScaler.for_data(data)
-    if standardise and model.scales:
-        data, scaler = data.standardised(scale_y="y" in model.scales, scale_X="X" in model.scales)
-    recipe = model
-    _refuse_another_scale(model, scaler)
-    if not model.standardised:
-        model = model.in_units(scaler)
-        marked = any(f.name == "standardised" for f in fields(cast(Any, model)))
-        if marked and not scaler.is_identity:
-            model = replace(cast(Any, model), standardised=True)
-    return made_from(model.prepare(data), recipe, (data, scaler)), data, scaler
-
-
 def _check_data(model: Model, data: Dataset) -> None:
     """Refuse data that a model cannot take: few rows, labels, known noise, NaN, or codes."""
     if data.n < FEWEST_ROWS:
@@ -327,7 +313,7 @@ def _check_data(model: Model, data: Dataset) -> None:
             type(model).__name__,
             "use GP or Kriging, or a Dataset without noise_sd",
         )
-    if not model.takes_missing:
+    if data.missing == "keep" and not model.takes_missing:
         check_inputs(data.X, data.feature_names)
     if data.categorical and not model.takes_categories:
         raise NotApplicable(
@@ -337,12 +323,19 @@ def _check_data(model: Model, data: Dataset) -> None:
         )
 
 
-def _refuse_another_scale(model: Model, scaler: Scaler) -> None:
+def _refuse_another_scale(model: Model, scaler: Scaler, standardise: bool) -> None:
     """Raise SettingError for the recipe of a posterior and rows of another scale.
 
     Its numbers were converted with another Scaler.
     """
-    if not model.standardised or model.made_for is None:
+    if not standardise:
+        raise SettingError(
+            "a recipe in the units of the data with standardise=False",
+            "one on the standardised scale",
+            "pass posterior.recipe, which is in the units of the data, "
+            "or leave standardise=False out",
+        )
+    if model.made_for is None:
         return
     before = model.made_for[1]
     if not before.is_identity and not before.like(scaler):

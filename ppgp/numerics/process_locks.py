@@ -17,9 +17,6 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _SharedLock:
@@ -104,11 +101,6 @@ one_at_a_time = _ALL.taken
 #: returns a context manager inside which no other thread uses torch's random number stream; code
 #: inside must not be the first to ask for ``one_at_a_time``
 one_on_the_stream = _STREAM.taken
-
-
-def in_turn(function: F) -> F:
-    """Decorate a function so that it runs inside ``one_at_a_time``."""
-    return _ALL.taken()(function)
 
 
 def turns_of_this_thread() -> Turns:

@@ -74,8 +74,9 @@ def predict_table(
         noise_sd = noise_of(X, fit.data.noise_name)
     rows = model_inputs(fit, X)
     with torch.no_grad():
-        known = known_noise(fit, noise_sd, rows)
-        known |= kept_by(fit)
+        known = kept_by(fit)
+        if noise_sd is not None:
+            known |= known_noise(fit, noise_sd, rows)
         distribution = fit.model.predict(fit.theta, rows, fit.data, joint=bool(joint), **known)
     method = "predict with known noise" if "noise_sd" in known else "predict"
     return in_data_units(fit, distribution, rows, method)

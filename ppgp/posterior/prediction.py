@@ -159,10 +159,11 @@ class Prediction:
         Raises:
             NotApplicable: If y is a class.
         """
-        if self.kind == "classes":
+        rows = self._rows
+        if univariate.is_classes(rows):
             do = "use .probabilities, label sets (conformal.LAC), Brier or log loss"
             raise NotApplicable(f"a number for y to have a {wanted}", "classes", do)
-        return self._rows
+        return rows
 
     def _inside(self, y: Any) -> Tensor:
         """Return y, checked, on the scale of the distribution.

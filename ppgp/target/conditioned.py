@@ -50,5 +50,5 @@ class Conditioned:
             rows = self.data.n
         if rows is None or rows in self._fit:  # nothing tells the rows of a program
             return
-        self.model.check_memory(rows, self.data.d, self.data.like)
+        self.model.check_memory(rows, self.data.d, self.data.X)
         self._fit.add(rows)

@@ -17,7 +17,6 @@ from ppgp import Prediction
 from ppgp.numerics.process_locks import (
     Turns,
     help_in,
-    in_turn,
     one_at_a_time,
     silenced,
     turns_of_this_thread,
@@ -60,7 +59,7 @@ def test_a_second_thread_waits_until_the_first_is_done(
 def test_calls_of_decorated_functions_wait_for_one_another() -> None:
     inside, most = 0, 0
 
-    @in_turn
+    @one_at_a_time()
     def work(_: int) -> None:
         nonlocal inside, most
         inside += 1

@@ -49,7 +49,7 @@ def run_nutpie(
     seed: int,
     progress: bool,
     init: Posterior | Tensor | None,
-    checkpoint: Checkpoint,
+    checkpoint: Checkpoint | None,
 ) -> SampledChains:
     """Run all chains that the checkpoint does not hold.
 
@@ -58,7 +58,7 @@ def run_nutpie(
         KeyboardInterrupt: if Ctrl-C came before there was a draw.
     """
     arviz()  # nutpie imports it, with its notice
-    finished = _Finished(checkpoint.found())
+    finished = _Finished(None if checkpoint is None else checkpoint.found())
     start = start_of_chain(target, init, seed)
     first = start(seed)  # raises errors in the density here, not inside a sampler's thread
     cheap = _seconds_per_call(target.callback(), first) < THREADS_PAY_FROM
@@ -81,9 +81,10 @@ def run_nutpie(
             update(draws, gradients=sum(gradients for _, gradients in counted.values()))
 
         def keep(chain: int, parts: Parts | None) -> None:
-            if parts is not None:
-                finished.by_number[chain] = parts
-                # a chain that Ctrl-C cut short is run again
+            if parts is None:
+                return
+            finished.by_number[chain] = parts
+            if checkpoint is not None:  # a chain that Ctrl-C cut short is run again
                 checkpoint.save(finished.whole(options.draws))
 
         single = cheap or target.eager

@@ -252,23 +252,21 @@ def _parts(raw: Any, first: int | None = None) -> Parts | None:
     draws, stats = raw.get_arrow_trace()
     if not draws:
         return None
-    kept = ~_column(stats[0], "tuning").astype(bool)
+    with settings_unchanged():
+        import pyarrow
+
+    def column(batch: Any, name: str) -> np.ndarray:
+        values = pyarrow.array(batch.column(name))
+        if hasattr(values, "flatten"):  # vectors are laid end to end
+            values = values.flatten()
+        return values.to_numpy(False)
+
+    kept = ~column(stats[0], "tuning").astype(bool)
     if first is not None:
         kept[first:] = False
     if not kept.any():
         return None
-    parts = {"z": _column(draws[0], "z").reshape(len(kept), -1)[kept]}
+    parts = {"z": column(draws[0], "z").reshape(len(kept), -1)[kept]}
     for name, theirs in NUTPIE_STATS.items():
-        parts[name] = _column(stats[0], theirs)[kept].astype(float)
+        parts[name] = column(stats[0], theirs)[kept].astype(float)
     return parts
-
-
-def _column(batch: Any, name: str) -> np.ndarray:
-    """Return a column of an Arrow batch as an array; vectors are laid end to end."""
-    with settings_unchanged():
-        import pyarrow
-
-    values = pyarrow.array(batch.column(name))
-    if hasattr(values, "flatten"):
-        values = values.flatten()
-    return values.to_numpy(False)

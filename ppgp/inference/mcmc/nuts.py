@@ -102,6 +102,21 @@ class NUTS(Inference):
                 "engine='pyro'",
                 "leave checkpoint or engine out",
             )
+        if checkpoint is None:
+            return self._nutpie(target, seed, progress, init, started, None)
+        with Checkpoint(checkpoint, self, target, seed) as kept:
+            return kept.with_notes(self._nutpie(target, seed, progress, init, started, kept))
+
+    def _nutpie(
+        self,
+        target: Target,
+        seed: int,
+        progress: bool,
+        init: Any,
+        started: float,
+        checkpoint: Checkpoint | None,
+    ) -> Posterior:
+        """Run nutpie on the compiled gradient."""
         options = NutpieOptions(
             draws=self.draws,
             warmup=self.warmup,
@@ -110,12 +125,10 @@ class NUTS(Inference):
             max_depth=self.max_depth,
             metric=self.metric,
         )
-        with Checkpoint(checkpoint, self, target, seed) as kept:
-            run = run_nutpie(options, target, seed, progress, init, kept)
-            posterior = finish(
-                self, target, run.z, started, run.stats, run.notes, interrupted=run.interrupted
-            )
-            return kept.with_notes(posterior)
+        run = run_nutpie(options, target, seed, progress, init, checkpoint)
+        return finish(
+            self, target, run.z, started, run.stats, run.notes, interrupted=run.interrupted
+        )
 
 
 def _pyro(

@@ -194,6 +194,11 @@ class MAP(Inference):
             return options
         return replace(options, reach=reach_of(target, self.adversarial))
 
+    def mode(self, target: Target, seed: int) -> SearchResult:
+        """Return the end of the search alone, for a method that starts there."""
+        options = self._with_reach(self._options(False), target)
+        return self._search(options, target, seed, None, None)
+
     def _options(self, progress: bool) -> SearchOptions:
         """Return the numbers that a search needs."""
         return SearchOptions(

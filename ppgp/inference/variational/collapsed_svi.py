@@ -20,7 +20,6 @@ from ...target.capabilities import SubsetModel
 from ...target.handlers import quietly
 from ...target.target import Target
 from ..base import Inference, draw_batch, finish, starting_point
-from ..interrupts import raise_if_interrupted
 from ..optimise.first_order import dropout_seed, with_dropout
 from ..optimise.map import MAP
 from ..optimise.schedules import site_rates
@@ -33,7 +32,7 @@ NATURAL_RATE = 0.1
 MOST_STEPS = 50
 CONVERGED = 1e-6  # relative change of q at which steps on all rows end
 START_ROWS = 20_000  # rows that the first natural-gradient steps use at most
-SUBSET_STEPS = 200
+SUBSET_SEARCH = MAP(steps=200)
 
 
 def fit_collapsed_elbo(
@@ -120,8 +119,11 @@ def _start(
     if subset is not None:
         small = Target(*subset, optimise_params=True, empty=True)
         if small.dim:  # else all its hyperparameters are numbers
-            mode = raise_if_interrupted(MAP(steps=SUBSET_STEPS)(small, seed=seed))
-            known = {**mode.params, **{name: value[0, 0] for name, value in mode.draws.items()}}
+            mode = SUBSET_SEARCH.mode(small, seed)
+            if mode.interrupted:
+                raise KeyboardInterrupt("a fit was stopped before its end")
+            with torch.no_grad():
+                known = small.constrain(mode.z)
     return bound.placed(
         {
             name: value

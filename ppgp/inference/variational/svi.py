@@ -142,7 +142,6 @@ class SVI(Inference):
         """
         started = time.perf_counter()
         options = self._options()
-        kept = Checkpoint(checkpoint, self, target, seed)
         check_batch(self, target, self.batch_size)
         if self.collapses(target.model):
             if checkpoint is not None:
@@ -163,7 +162,7 @@ class SVI(Inference):
         has_params = any(s.param for s in target.slices.values())
         if guide in GAUSSIAN and not has_params:
             correlated = guide == "multivariate_normal"
-            with kept:
+            with Checkpoint(checkpoint, self, target, seed) as kept:
                 posterior = fit_gaussian_guide(
                     self, options, target, correlated, seed, progress, init, started, kept
                 )
