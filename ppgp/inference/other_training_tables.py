@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, cast
 
@@ -29,26 +28,18 @@ def found_on(recipe: Any) -> list[Dataset]:
 
 def also_seen(model: Any, data: Any, init: Any) -> tuple[TrainingData, ...]:
     """Return the tables other than ``data``, in its units, that a fit of ``model`` depends on."""
-    every = {id(table): table for table in _all(model, init)}
-    return tuple(table for table in every.values() if not table.same_rows(data))
-
-
-def _all(model: Any, init: Any) -> Iterator[TrainingData]:
-    """Yield all tables that a fit depends on, some of them more than once."""
-    yield from found_on(as_given(model) if isinstance(model, Model) else model)
-    if isinstance(model, Model) and depends_on_rows(model):
-        assert model.made_for is not None
+    tables: list[TrainingData] = [*found_on(as_given(model) if isinstance(model, Model) else model)]
+    if isinstance(model, Model) and model.made_for is not None and depends_on_rows(model):
         rows, scaler = model.made_for
-        yield scaler.back(rows)
+        tables.append(scaler.back(rows))
     if isinstance(init, Posterior):
-        yield from init.also_seen
-        yield init.scaler.back(init.data)
+        tables += [*init.also_seen, init.scaler.back(init.data)]
+    every = {id(table): table for table in tables}  # some are found more than once
+    return tuple(table for table in every.values() if not table.same_rows(data))
 
 
 def depends_on_rows(model: Model) -> bool:
     """Whether a prior, a mean or inducing inputs come from the rows that it was prepared for."""
-    if model.made_for is None:
-        return False
     given = as_given(model)
     names = {f.name for f in fields(cast(Any, model))} - {"noise_sd", "standardised"}
     return not all(same_value(getattr(model, name), getattr(given, name)) for name in names)

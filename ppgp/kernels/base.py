@@ -25,7 +25,7 @@ from ..numerics.memory import SMALL, must_fit
 from ..priors import Param, Site, prefixed, site, tensor_of, under, value_of, with_plain_numbers
 from . import hyperparameters
 from .fourier_features import Draw, Path, fourier
-from .hyperparameters import mapped, other_rows, replaced, unit_carrier
+from .hyperparameters import mapped, replaced, unit_carrier
 from .units import Factor, Units
 
 Theta = Mapping[str, Tensor]
@@ -61,12 +61,9 @@ class Kernel:
         with_plain_numbers(self)
 
     def check_columns(self, d: int) -> None:
-        """Check that this is a covariance for inputs of d columns.
-
-        Raises:
-            SettingError: If it is not.
-        """
-        hyperparameters.check_columns(type(self).__name__, self.widths, d)
+        """Raise SettingError if this is no covariance for inputs of d columns."""
+        if not self.widths[0] <= d <= self.widths[1]:
+            raise hyperparameters.wrong_columns(type(self).__name__, self.widths, d)
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         """Return the covariance [*batch, n1, n2]."""
@@ -162,7 +159,9 @@ class Kernel:
             NotEnoughMemory: If the matrix does not fit into memory.
         """
         self.check_columns(X1.shape[-1])
-        n1, n2 = X1.shape[-2], other_rows(X1, X2).shape[-2]
+        n1 = n2 = X1.shape[-2]
+        if X2 is not None:
+            n2 = X2.shape[-2]
         size = X1.element_size() * n1 * n2
         if size > SMALL:
             what = f"a kernel matrix of {n1:,} by {n2:,} rows"

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from .hyperparameters import other_rows
-
 FAR = 1e3  # lengthscales up to which the matrix product is accurate to 1e-9
 #: number of columns up to which summing differences by column, which is exact, is as fast
 FEW_COLUMNS = 3
@@ -30,7 +28,7 @@ def squared_distance(X1: Tensor, X2: Tensor | None, lengthscale: Tensor) -> Tens
         X2: Rows [*b, n2, d]; None means X1.
         lengthscale: [*batch, 1, 1].
     """
-    other = other_rows(X1, X2)
+    other = X1 if X2 is None else X2
     d = X1.shape[-1]
     if d <= FEW_COLUMNS:
         return _by_differences(X1, other, range(d)) / lengthscale.square()

@@ -14,6 +14,8 @@ from .units import Factor, Units, power
 
 R = TypeVar("R")
 
+NO_UNIT = (0, 0)  # powers of y and of X
+
 
 @runtime_checkable
 class Hyperparameters(Protocol):
@@ -34,11 +36,6 @@ def replaced(record: R, /, **changes: object) -> R:
     return replace(original, **changes)
 
 
-def powers(record: Hyperparameters, name: str) -> tuple[float, float]:
-    """Return the powers of y and of X in the unit of a hyperparameter."""
-    return record.dimensions.get(name, (0, 0))
-
-
 def numbers_in_units(record: Hyperparameters, units: Units, length: float) -> dict[str, Any]:
     """Return the fields that differ on the scale of a model, with their values there.
 
@@ -49,7 +46,7 @@ def numbers_in_units(record: Hyperparameters, units: Units, length: float) -> di
     """
     changed = {}
     for name in record.hyper:
-        y, x = powers(record, name)
+        y, x = record.dimensions.get(name, NO_UNIT)
         before = getattr(record, name)
         after = rescaled(before, power(units.y_sd, -y) * power(length, -x), what=name)
         if after is not before:
@@ -60,21 +57,22 @@ def numbers_in_units(record: Hyperparameters, units: Units, length: float) -> di
 def length_in_data_units(record: Hyperparameters) -> bool:
     """Whether some hyperparameter with a unit of X is given in the units of the data."""
     return any(
-        powers(record, name)[1] and in_units_of_data(getattr(record, name)) for name in record.hyper
+        record.dimensions.get(name, NO_UNIT)[1] and in_units_of_data(getattr(record, name))
+        for name in record.hyper
     )
 
 
 def level_has_prior(record: Hyperparameters) -> bool:
     """Whether some hyperparameter with a unit of y has a prior."""
     return any(
-        powers(record, name)[0] and isinstance(getattr(record, name), Prior)
+        record.dimensions.get(name, NO_UNIT)[0] and isinstance(getattr(record, name), Prior)
         for name in record.hyper
     )
 
 
 def unit_factors(record: Hyperparameters, units: Units) -> dict[str, Factor]:
     """Return ``{name: factor}`` from draws on the scale of a model to the units of the data."""
-    return {name: units.scale(*powers(record, name)) for name in record.hyper}
+    return {name: units.scale(*record.dimensions.get(name, NO_UNIT)) for name in record.hyper}
 
 
 def unit_carrier(have_priors: list[bool]) -> int:
@@ -87,21 +85,15 @@ def unit_carrier(have_priors: list[bool]) -> int:
     return have_priors.index(True)
 
 
-def check_columns(kernel: str, widths: tuple[int, float], d: int) -> None:
-    """Check that a kernel with these smallest and largest numbers of columns takes d columns.
-
-    Raises:
-        SettingError: If it does not.
-    """
+def wrong_columns(kernel: str, widths: tuple[int, float], d: int) -> SettingError:
+    """Return the error for d columns, outside the smallest and largest number of a kernel."""
     low, high = widths
-    if low <= d <= high:
-        return
     if d < low:
         wanted = f"at least {counted(low, 'column')} of X"
     else:
         wanted = f"at most {counted(int(high), 'column')} of X"
     do = "choose another kernel, or Subspace(kernel, columns)"
-    raise SettingError(f"{wanted} for {kernel}", str(d), do)
+    return SettingError(f"{wanted} for {kernel}", str(d), do)
 
 
 def other_rows(X1: Tensor, X2: Tensor | None) -> Tensor:

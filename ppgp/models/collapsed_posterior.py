@@ -70,13 +70,7 @@ class CollapsedPosterior(Model):
         if nugget is not None:  # no other row shares it, so it counts as noise
             diagonal = diagonal - nugget[0]
             noise = noise + nugget[0]
-
-        def cross(block: Tensor, Z: Tensor, *values: Tensor) -> Tensor:
-            return kernel(dict(zip(hyper, values, strict=True)), Z, block)
-
-        return SparseMarginal(
-            mean.expand(len(X)), Kmm, cross, (Z, *hyper.values()), X, diagonal, noise
-        )
+        return SparseMarginal(mean.expand(len(X)), Kmm, kernel, hyper, Z, X, diagonal, noise)
 
     def _inducing_inputs(self, theta: Theta, like: Tensor) -> Tensor:
         """Return the inducing inputs that belong to theta."""

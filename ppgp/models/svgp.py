@@ -40,6 +40,7 @@ from .sites import Theta, draw, mean_site, starting_values
 from .svgp_predictions import ROWS_AT_ONCE, WhitenedPredictions, scale_of_q
 from .units import mean_on_model_scale, mean_or_default, of_gp
 
+WHITE = Normal(0.0, 1.0)  # the prior of v
 SURVEY = 1000
 MATRICES = 8  # of m by n that a gradient holds at once
 SUBSET_ROWS = 4000
@@ -144,7 +145,7 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
 
     def _v(self, m: int) -> Site:
         k = self.likelihood.latents
-        return Site(Normal(0.0, 1.0), (k, m) if k > 1 else (m,))
+        return Site(WHITE, (k, m) if k > 1 else (m,))
 
     def work(self, n: int, d: int) -> float:
         m = number_before_data(self.inducing)

@@ -7,7 +7,7 @@ B = I + A A' / s2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -265,8 +265,9 @@ class SparseMarginal(dist.TorchDistribution):
     Args:
         loc: [n], the mean.
         Kmm: [m, m], the covariance of the inducing variables.
-        cross: Maps (rows of X, *inputs) to Kmn [m, rows].
-        inputs: The tensors that Kmn depends on: inducing inputs, hyperparameters.
+        kernel: Maps (hyperparameters, Z, rows of X) to Kmn [m, rows].
+        hyper: ``{name: tensor}``, the hyperparameters.
+        Z: [m, d], the inducing inputs.
         X: [n, d], the rows.
         diagonal: [n], the diagonal of Knn.
         noise: [], the noise variance s2.
@@ -279,13 +280,21 @@ class SparseMarginal(dist.TorchDistribution):
         self,
         loc: Tensor,
         Kmm: Tensor,
-        cross: Cross,
-        inputs: Inputs,
+        kernel: Callable[[Mapping[str, Tensor], Tensor, Tensor], Tensor],
+        hyper: Mapping[str, Tensor],
+        Z: Tensor,
         X: Tensor,
         diagonal: Tensor,
         noise: Tensor,
     ) -> None:
-        self.loc, self.Kmm, self.cross, self.inputs, self.X = loc, Kmm, cross, tuple(inputs), X
+        names = tuple(hyper)
+
+        def cross(rows: Tensor, Z: Tensor, *values: Tensor) -> Tensor:
+            return kernel(dict(zip(names, values, strict=True)), Z, rows)
+
+        self.loc, self.Kmm, self.X = loc, Kmm, X
+        # Kmn of some rows as a function of the tensors that it depends on
+        self.cross, self.inputs = cross, (Z, *hyper.values())
         self.diagonal, self.noise = diagonal, noise
         super().__init__(torch.Size(), loc.shape[-1:], validate_args=False)
 

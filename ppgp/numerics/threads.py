@@ -17,7 +17,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -95,8 +95,9 @@ class _Limiter:
         self.own = _Requests()
         self.forked = False
 
-    def enter(self, wanted: int, hold: bool) -> None:
-        """Begin a request.
+    @contextmanager
+    def request(self, wanted: int, hold: bool) -> Iterator[None]:
+        """Hold a request inside the block.
 
         Args:
             wanted: The number of threads.
@@ -116,19 +117,18 @@ class _Limiter:
                 ceiling = number
             stack.append((number, ceiling))
             torch.set_num_threads(number)
-
-    def leave(self) -> None:
-        """End the innermost request of this Python thread."""
-        stack = self.own.stack
-        with self.lock:
-            stack.pop()
-            if not stack:
-                self.inside -= 1
-            # torch's BLAS has one setting for all threads: other threads inside would get this
-            # one's
-            if stack or not self.inside or not set_own_threads(self.before):
-                number = stack[-1][0] if stack else self.before
-                torch.set_num_threads(number)
+        try:
+            yield
+        finally:
+            with self.lock:
+                stack.pop()
+                if not stack:
+                    self.inside -= 1
+                # torch's BLAS has one setting for all threads: other threads inside would get
+                # this one's
+                if stack or not self.inside or not set_own_threads(self.before):
+                    number = stack[-1][0] if stack else self.before
+                    torch.set_num_threads(number)
 
     def after_fork(self) -> None:
         """Use one thread in a forked child.
@@ -180,28 +180,20 @@ def blas_on_one_thread() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def limited(work: float, pays_from: Mapping[str, float] = PAYS_FROM) -> Iterator[None]:
+def limited(
+    work: float, pays_from: Mapping[str, float] = PAYS_FROM
+) -> AbstractContextManager[None]:
     """Run an operation of ``work`` multiplications on a suitable number of threads in the block.
 
     The caller's setting is an upper limit, and is restored afterwards. ``pays_from`` is that of
     ``threads_for``.
     """
-    _LIMITER.enter(threads_for(work, pays_from), hold=False)
-    try:
-        yield
-    finally:
-        _LIMITER.leave()
+    return _LIMITER.request(threads_for(work, pays_from), hold=False)
 
 
-@contextmanager
-def at_most(number: int) -> Iterator[None]:
+def at_most(number: int) -> AbstractContextManager[None]:
     """Run on at most ``number`` threads inside the block, whatever the operations need."""
-    _LIMITER.enter(number, hold=True)
-    try:
-        yield
-    finally:
-        _LIMITER.leave()
+    return _LIMITER.request(number, hold=True)
 
 
 def limited_by(

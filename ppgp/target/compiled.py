@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
@@ -168,36 +167,6 @@ class Graphs:
         self.notes.append(sentence)
         warnings.warn(sentence, NumericalWarning, stacklevel=4)
         return True
-
-
-def on_vectors(
-    compiled: Callable[..., ValueAndGradient], like: Tensor, jacobian: bool, after: float
-) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
-    """Return value and gradient as a function of NumPy vectors; see ``Target.callback``.
-
-    Args:
-        compiled: as ``Target.compiled``.
-        like: an empty tensor of the dtype and device of z.
-        jacobian: whether it is the density of z.
-        after: how many calls run the program itself.
-    """
-    plain = like.dtype == torch.float64 and like.device.type == "cpu"
-    calls = 0
-    if not after:
-        compiled(None, jacobian)
-
-    def value_and_grad(z: np.ndarray) -> tuple[float, np.ndarray]:
-        nonlocal calls
-        # in torch's own memory: BLAS may sum in another order where NumPy's is aligned otherwise
-        point = torch.from_numpy(z).clone()
-        calls += 1
-        graph = compiled(None, jacobian, compile=calls > after)
-        value, gradient = graph(point if plain else point.to(like))
-        if plain:
-            return value.item(), gradient.numpy()
-        return value.item(), gradient.double().cpu().numpy()
-
-    return value_and_grad
 
 
 def _reason(error: Exception) -> str:

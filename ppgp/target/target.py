@@ -17,7 +17,7 @@ from ..errors import NotApplicable, Renamed
 from ..numerics.seeding import seeded
 from . import start
 from .checks import check_program
-from .compiled import Graphs, on_vectors
+from .compiled import Graphs
 from .conditioned import Conditioned
 from .density import Density
 from .graph import ValueAndGradient
@@ -199,7 +199,25 @@ class Target:
         It adds little overhead. The first ``after`` calls run the program itself; it is compiled
         for those that follow.
         """
-        return on_vectors(self.compiled, self._survey.like, jacobian, after)
+        like = self._survey.like
+        plain = like.dtype == torch.float64 and like.device.type == "cpu"
+        calls = 0
+        if not after:
+            self.compiled(None, jacobian)
+
+        def value_and_grad(z: np.ndarray) -> tuple[float, np.ndarray]:
+            nonlocal calls
+            # in torch's own memory: BLAS may sum in another order where NumPy's is aligned
+            # otherwise
+            point = torch.from_numpy(z).clone()
+            calls += 1
+            graph = self.compiled(None, jacobian, compile=calls > after)
+            value, gradient = graph(point if plain else point.to(like))
+            if plain:
+                return value.item(), gradient.numpy()
+            return value.item(), gradient.double().cpu().numpy()
+
+        return value_and_grad
 
     def hessian(self, z: Tensor, *, jacobian: bool = True) -> Tensor:
         """Return the second derivatives of ``log_density`` at z, [p, p]."""
