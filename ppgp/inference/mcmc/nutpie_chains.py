@@ -58,7 +58,9 @@ def run_nutpie(
         KeyboardInterrupt: if Ctrl-C came before there was a draw.
     """
     arviz()  # nutpie imports it, with its notice
-    finished = _Finished(None if checkpoint is None else checkpoint.found())
+    finished: dict[int, Parts] = {}  # the draws and statistics of each chain
+    if checkpoint is not None:
+        finished = _read(checkpoint.found() or {})
     start = start_of_chain(target, init, seed)
     first = start(seed)  # raises errors in the density here, not inside a sampler's thread
     cheap = _seconds_per_call(target.callback(), first) < THREADS_PAY_FROM
@@ -69,10 +71,10 @@ def run_nutpie(
     if low_rank:
         preconditioner = laplace_preconditioner(target, first)
     run = NutpieSampler(options, target, start, preconditioner, seed)
-    wanted = [chain for chain in range(options.chains) if chain not in finished.by_number]
+    wanted = [chain for chain in range(options.chains) if chain not in finished]
     cores = min(len(wanted), available_cores())
     length = options.draws + options.warmup
-    counted: dict[int, tuple[int, int]] = dict.fromkeys(finished.by_number, (length, 0))
+    counted: dict[int, tuple[int, int]] = dict.fromkeys(finished, (length, 0))
     with bar(f"NUTS, {options.chains} chains", options.chains * length, progress) as update:
 
         def heard(chain: int, counts: tuple[int, int]) -> None:
@@ -83,9 +85,9 @@ def run_nutpie(
         def keep(chain: int, parts: Parts | None) -> None:
             if parts is None:
                 return
-            finished.by_number[chain] = parts
+            finished[chain] = parts
             if checkpoint is not None:  # a chain that Ctrl-C cut short is run again
-                checkpoint.save(finished.whole(options.draws))
+                checkpoint.save(_written(finished, options.draws))
 
         single = cheap or target.eager
         if single and cores > 1 and can_fork():
@@ -160,38 +162,34 @@ def _threaded(
     return False
 
 
-class _Finished:
-    """The chains that have draws: for each the draws z [draw, p] and its statistics."""
+def _read(tensors: dict[str, Tensor]) -> dict[int, Parts]:
+    """Return the finished chains by number, from the tensors of a checkpoint."""
+    finished: dict[int, Parts] = {}
+    for name, value in tensors.items():
+        chain, _, part = name.partition(".")
+        finished.setdefault(int(chain), {})[part] = value.numpy()
+    return finished
 
-    def __init__(self, tensors: dict[str, Tensor] | None) -> None:
-        """Take them from the tensors of a checkpoint; None: there are none."""
-        self.by_number: dict[int, Parts] = {}
-        for name, value in (tensors or {}).items():
-            chain, _, part = name.partition(".")
-            self.by_number.setdefault(int(chain), {})[part] = value.numpy()
 
-    def __len__(self) -> int:
-        return len(self.by_number)
-
-    def whole(self, draws: int) -> dict[str, Tensor]:
-        """Return the tensors of those chains that have all their draws, for a checkpoint."""
-        return {
-            f"{chain}.{part}": torch.from_numpy(value)
-            for chain, parts in self.by_number.items()
-            if len(parts["z"]) == draws
-            for part, value in parts.items()
-        }
+def _written(finished: dict[int, Parts], draws: int) -> dict[str, Tensor]:
+    """Return the tensors of those chains that have all their draws, for a checkpoint."""
+    return {
+        f"{chain}.{part}": torch.from_numpy(value)
+        for chain, parts in finished.items()
+        if len(parts["z"]) == draws
+        for part, value in parts.items()
+    }
 
 
 def _together(
-    options: NutpieOptions, target: Target, finished: _Finished, interrupted: bool
+    options: NutpieOptions, target: Target, finished: dict[int, Parts], interrupted: bool
 ) -> SampledChains:
     """Cut the chains to one length.
 
     After Ctrl-C their lengths differ, and some may not have begun. The length is the one that keeps
     the most draws in all.
     """
-    chains = [finished.by_number[chain] for chain in sorted(finished.by_number)]
+    chains = [finished[chain] for chain in sorted(finished)]
     length = _best_length([len(parts["z"]) for parts in chains])
     if length == 0:
         raise KeyboardInterrupt("stopped before the warm-up was over; there is no draw to return")
