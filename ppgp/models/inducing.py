@@ -109,7 +109,10 @@ def wanted(inducing: int | None, X: Tensor) -> int:
 
 
 def say_if_fewer(Z: Tensor, inducing: int | None, X: Tensor) -> None:
-    """Warn with NumericalWarning if fewer inducing inputs were placed than asked for."""
+    """Warn with NumericalWarning if fewer inducing inputs were placed than asked for.
+
+    Only a greedy selection does that.
+    """
     m = wanted(inducing, X)
     if len(Z) < m:
         warnings.warn(

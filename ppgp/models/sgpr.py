@@ -15,6 +15,7 @@ from ..kernels import RBF, Kernel, Unscaled
 from ..kernels.base import check_kernel
 from ..kernels.units import Units
 from ..numerics.collapsed_bound import inducing_root
+from ..numerics.inducing_points import GREEDY
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, tensor_of, under
 from ..target.capabilities import LatentFunction, LeaveOneOut, Reselects, WarmStart
 from .base import full_batch_only, made_from
@@ -141,7 +142,8 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
         if self.Z is not None:
             return ready
         Z = ready._select(self._medians(data.X), data.X, data.y)
-        say_if_fewer(Z, self.inducing, data.X)
+        if self._selection in GREEDY:
+            say_if_fewer(Z, self.inducing, data.X)
         return replace(ready, Z=Z, inducing=len(Z))
 
     def in_units(self, scaler: Scaler) -> SGPR:

@@ -18,6 +18,7 @@ from ..kernels.base import check_kernel
 from ..kernels.units import Units
 from ..likelihoods import Gaussian, Likelihood
 from ..likelihoods.expected_log_likelihood import Expected
+from ..numerics.inducing_points import GREEDY
 from ..numerics.whitened import Moments, divergence
 from ..priors import Normal, Param, Prior, PriorLike, Site, prefixed, under
 from ..target.capabilities import CollapsedBound, LatentFunction, OwnGuide, SubsetModel
@@ -186,7 +187,7 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
             check_given(self.Z, data.d)
             return ready
         Z = ready._select(data.X, data.y)
-        if self.selection != "all":
+        if self.selection in GREEDY:
             say_if_fewer(Z, self.inducing, data.X)
         return replace(ready, Z=Z, inducing=len(Z))
 

@@ -104,9 +104,8 @@ class Prediction:
 
     @property
     def _rows(self) -> Distribution:
-        if self.joint:
-            return univariate.marginals(self.distribution)
-        return self.distribution
+        d = self.distribution
+        return univariate.marginals(d) if d.event_shape else d
 
     @property
     def by_row(self) -> Prediction:
