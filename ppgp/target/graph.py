@@ -69,11 +69,11 @@ def traced(
 
 
 def _recorded(function: Callable[..., Any], example: tuple[Tensor, ...]) -> fx.GraphModule:
-    # without a mode at hand torch makes one per operation, which is half of the time
-    shapes = TracingContext(FakeTensorMode(allow_fallback_kernels=True))
-    # torch sets an environment variable when it first traces
-    with settings_unchanged(), tracing(shapes):
-        return make_fx(function)(*example)
+    with settings_unchanged():  # torch sets an environment variable when it first makes a mode
+        # without a mode at hand torch makes one per operation, which is half of the time
+        shapes = TracingContext(FakeTensorMode(allow_fallback_kernels=True))
+        with tracing(shapes):
+            return make_fx(function)(*example)
 
 
 def _sizes(module: fx.GraphModule) -> list[int]:
