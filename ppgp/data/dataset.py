@@ -59,6 +59,8 @@ class Dataset(TrainingData):
     Attributes:
         n: The number of rows.
         d: The number of columns of X.
+        together: The numbers of the coordinates, which are scaled by one factor.
+        coded: The numbers of the columns that hold codes of categories.
 
     Raises:
         DataError: For NaN or infinity (the message names rows and columns), one-dimensional X,
@@ -128,6 +130,10 @@ class Dataset(TrainingData):
             "levels": check_levels(levels, categorical),
         }
         vars(self).update(checked, n=X.shape[0], d=X.shape[1])
+        places = list(names or ())
+        for name, columns in (("together", self.coordinates), ("coded", self.categorical)):
+            numbers = [one if isinstance(one, int) else places.index(one) for one in columns or ()]
+            vars(self)[name] = numbers
         check_codes(X, self.coded, names)
 
     def _with(self, X: Tensor, y: Tensor, noise_sd: Tensor | None) -> Dataset:
@@ -147,16 +153,6 @@ class Dataset(TrainingData):
         return self.X, self.y, self.noise_sd
 
     @property
-    def together(self) -> list[int]:
-        """The numbers of the coordinates, which are scaled by one factor."""
-        return self._numbers(self.coordinates)
-
-    @property
-    def coded(self) -> list[int]:
-        """The numbers of the columns that hold codes of categories."""
-        return self._numbers(self.categorical)
-
-    @property
     def levels_by_name(self) -> dict[str, tuple[str, ...]]:
         """The levels of the columns of categories that have names."""
         if not self.levels or not self.feature_names:
@@ -165,11 +161,6 @@ class Dataset(TrainingData):
             self.feature_names[column]: one
             for column, one in zip(self.coded, self.levels, strict=True)
         }
-
-    def _numbers(self, columns: Sequence[str | int] | None) -> list[int]:
-        """Return the numbers of columns."""
-        names = list(self.feature_names or ())
-        return [one if isinstance(one, int) else names.index(one) for one in columns or ()]
 
     def __len__(self) -> int:
         return self.n

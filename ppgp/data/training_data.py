@@ -28,11 +28,15 @@ class TrainingData:
         is_table: Whether it is a table, whose rows can be told apart.
         n: The number of rows; None for a program, whose rows its arguments do not tell.
         d: The number of columns; 0 for a program.
+        together: The numbers of the coordinates of a table, which are scaled by one factor.
+        coded: The numbers of the columns of a table that hold codes of categories.
     """
 
     is_table: ClassVar[bool] = False
     n: Any = None
     d: int = 0
+    together: list[int]
+    coded: list[int]
 
     @property
     def like(self) -> Tensor:

@@ -29,7 +29,8 @@ def model_inputs(fit: Fitted, X: Any) -> Tensor:
     kept = data.missing == "keep" and fit.model.takes_missing
     X = check_inputs(X, names, missing=kept).to(data.X)
     rows = fit.scaler.inputs(X)
-    check_codes(rows, data.coded, data.feature_names)
+    if data.coded:
+        check_codes(rows, data.coded, data.feature_names)
     return rows
 
 
