@@ -14,7 +14,7 @@ import torch
 
 from ..data.dataset import Dataset
 from ..plots.common import COLOURS, panels
-from .uci import path_of
+from .published_splits import path_of
 
 REACH = 2.0  # the inputs of the synthetic set lie in [-REACH, REACH]
 #: prefix of the columns -> label of the interval

@@ -321,7 +321,8 @@ def reproduce(
 ) -> None:
     """Run a published experiment again and print its table.
 
-    Some experiments have options of their own: uci takes --data-dir, --sets, --splits, --models.
+    Some experiments have options of their own: uci takes --data-dir, --sets, --splits, --models;
+    league has --methods and --epochs in place of --models.
     """
     from ..experiments import experiment, options_of
     from .report import write_results

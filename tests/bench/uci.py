@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from ppgp.data import Dataset
-from ppgp.experiments.uci import path_of, splits_of
+from ppgp.experiments.published_splits import path_of, splits_of
 
 SHAPES = {"concrete": (1030, 8), "energy": (768, 8), "kin8nm": (8192, 8)}
 TEST_SHARE = 0.1

@@ -13,7 +13,7 @@ import torch
 
 from ppgp import Dataset
 from ppgp.errors import SettingError, UnknownName
-from ppgp.experiments import EXPERIMENTS, experiment, options_of, uci
+from ppgp.experiments import EXPERIMENTS, experiment, league, options_of, uci
 
 #: experiments that read a published data set -> its file
 PUBLISHED = {"olivetti": "olivetti/olivetti_py3.pkz"}
@@ -69,6 +69,67 @@ def test_uci_names_the_files_that_it_expects(tmp_path: Path) -> None:
         experiment("uci")(tmp_path, data_dir=str(tmp_path), models="forest")
 
 
+def test_the_league_ranks_methods_and_resumes_a_stopped_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = experiment("league")
+    options = {"data_dir": str(table(tmp_path)), "sets": "boston", "quick": True}
+    linear, ensemble = run(tmp_path / "out", methods="linear,deep-ensemble", **options)
+    assert {linear["rank"], ensemble["rank"]} == {1, 2}
+    assert (linear["rank"] == 1) == (linear["nll"] < ensemble["nll"])
+    assert linear["n"] == 60
+    assert ensemble["published_rmse"] == 3.28
+    assert linear["published_rmse"] is None
+    for row in (linear, ensemble):
+        assert {"set", "splits", "crps", "coverage", "width", "coverage_cv", "width_cv"} <= set(row)
+        assert 0 <= row["coverage_cv"] <= 1
+        assert row["width_cv"] > 0
+    calls: list[str] = []
+    measured = league._measured
+    monkeypatch.setattr(league, "_measured", lambda *a: calls.append(a[0]) or measured(*a))
+    again = run(tmp_path / "out", methods="linear,deep-ensemble", **options)
+    assert calls == []
+    assert again == [linear, ensemble]
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
+def test_the_stack_of_the_league_is_no_worse_than_its_parts_on_a_line(tmp_path: Path) -> None:
+    """Its weights go to the line, whose out-of-fold density is the largest by far."""
+    from ppgp.experiments.league_methods import Calibration, Fits, Setting
+
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(120, 2, generator=generator, dtype=torch.float64)
+    noise = torch.randn(120, generator=generator, dtype=torch.float64)
+    data = Dataset(X, 3 * X[:, 0] - X[:, 1] + 0.3 * noise)
+    train, test = data.rows(torch.arange(90)), data.rows(torch.arange(90, 120))
+    calibration = Calibration(Fits(train, Setting(quick=True)))
+    nll = {
+        name: -float(calibration.fits.of(name).predict(test.X).log_prob(test.y).mean())
+        for name in ("stack", "linear", "ngb")
+    }
+    assert nll["stack"] < nll["linear"] + 0.1
+    assert nll["linear"] < nll["ngb"] - 0.5
+    left_out = calibration.fits.of("linear").left_out
+    assert left_out is not None
+    assert float((left_out().mean - train.y).square().mean().sqrt()) == pytest.approx(0.3, rel=0.3)
+    seconds = [calibration.fits.of(name).seconds for name in ("stack", "linear", "ngb")]
+    assert seconds[0] > seconds[1] + seconds[2]
+
+
+def test_the_league_names_what_it_knows(tmp_path: Path) -> None:
+    run = experiment("league")
+    with pytest.raises(SettingError, match=r"pass --data-dir DIR: one NAME\.npz per set, with X"):
+        run(tmp_path)
+    with pytest.raises(SettingError, match=r"boston\.npz"):
+        run(tmp_path, data_dir=str(tmp_path))
+    with pytest.raises(UnknownName, match="method of this experiment"):
+        run(tmp_path, data_dir=str(tmp_path), methods="forest")
+    with pytest.raises(UnknownName, match="set of this experiment"):
+        run(tmp_path, data_dir=str(tmp_path), sets="bostn")
+    with pytest.raises(SettingError, match="a number of epochs, or published"):
+        run(tmp_path, data_dir=str(tmp_path), epochs="many")
+
+
 def test_an_experiment_has_options_of_its_own() -> None:
     run = experiment("uci")
     assert options_of(run, ["--data-dir", "x", "--splits=2"]) == {"data_dir": "x", "splits": "2"}
@@ -91,6 +152,8 @@ def test_a_quick_run_gives_flat_rows(
     given: dict[str, str] = {}
     if name == "uci":
         given = {"data_dir": str(table(tmp_path)), "sets": "boston"}
+    elif name == "league":
+        given = {"data_dir": str(table(tmp_path)), "sets": "boston", "methods": "ngb,linear"}
     elif name in PUBLISHED:
         given = {"data_dir": str(request.getfixturevalue("data_dir"))}
     rows = run(tmp_path, seed=0, quick=True, **given)
