@@ -243,6 +243,17 @@ def test_swag_records_the_iterates_of_gradient_descent() -> None:
 
 
 @quiet
+def test_a_run_that_diverges_starts_again_at_a_lower_rate() -> None:
+    data = rows(100)
+    model = NeuralRegression(MLP((10,), dropout=0.0), Gaussian(noise=0.02))
+    how = SWAG(steps=100, draws=5, learning_rate=1.0, base=MAP("adam", steps=200))
+    posterior = fit(model, data, how, progress=False)
+    assert posterior.stats["learning_rate"] < 1.0
+    assert float(metrics.rmse(posterior.predict(data.X), data.y)) < 0.6
+    assert not any("diverged" in sentence for sentence in posterior.warnings)
+
+
+@quiet
 def test_swag_of_a_network_spreads_around_its_mode() -> None:
     data = rows(200)
     how = SWAG(steps=400, draws=40, base=MAP("adam", steps=300, batch_size=50))

@@ -17,9 +17,14 @@ from ...target.target import Target
 from ..base import Inference, check_batch, finish
 from ..options import Count, Positive, Whole
 from ..progress import bar
-from .first_order import SGD_BATCH, Gradients, not_finite, stopped_by_the_user
+from .first_order import SGD_BATCH, Gradients, stopped_by_the_user
 from .map import MAP
 from .search import SearchOptions
+
+RESTARTS = 10  # runs at lower and lower rates
+SLOWER = 0.25  # factor on the rate of a run that diverged
+WINDOW = 20  # steps whose mean loss shows whether a run diverges
+DIVERGED = 0.5  # nats per row above the loss at the mode, or this share of it if it is larger
 
 
 @dataclass(frozen=True)
@@ -33,12 +38,13 @@ class SWAG(Inference):
     and is that of the posterior for no setting that is known beforehand.
 
     Stats: ``mean`` [p], ``diagonal`` [p], ``deviations`` [K, p]; ``iterates``, how many were
-    recorded; ``losses``.
+    recorded; ``learning_rate``, that of the run; ``losses``.
 
     Args:
         rank: the largest K.
         steps: the number of steps of gradient descent.
-        learning_rate: their rate, on the log density per row.
+        learning_rate: their rate, on the log density per row. A run that diverges (its loss rises
+            by half, and by 0.5 nats per row) starts again at a quarter of the rate.
         batch_size: rows per step; None: 32, or all if there are fewer.
         every: the number of steps between two iterates that are recorded; None: those of one pass
             over the rows, or fewer so that ``rank`` iterates are recorded.
@@ -76,8 +82,19 @@ class SWAG(Inference):
         mode = self.base(target, seed=seed, progress=progress, init=init)
         z = target.unconstrain(mode.draws)[0, 0].clone()
         steps = 0 if cut_short(mode.stats) else self.steps
-        moments, losses, notes, interrupted = self._descend(target, z, steps, seed, progress)
+        rate = self.learning_rate
+        for _ in range(RESTARTS):
+            moments, losses, notes, interrupted = self._descend(
+                target, z, steps, rate, seed, progress
+            )
+            if moments is not None:
+                break
+            rate *= SLOWER
+        else:
+            moments = Moments(z, self.rank)
         interrupted = interrupted or steps == 0
+        if moments.count < 2:
+            notes.append("fewer than 2 iterates were recorded, so that the draws have no spread")
         generator = torch.Generator().manual_seed(seed)
         draws = moments.sample(self.draws, generator)
         stats = {
@@ -85,38 +102,49 @@ class SWAG(Inference):
             "diagonal": moments.diagonal,
             "deviations": moments.last,
             "iterates": moments.count,
+            "learning_rate": rate,
             "losses": torch.tensor(losses, dtype=torch.float64),
         }
         notes = [*mode.warnings[len(target.notes) :], *notes]
         return finish(self, target, draws[None], started, stats, notes, interrupted=interrupted)
 
     def _descend(
-        self, target: Target, z: Tensor, steps: int, seed: int, progress: bool
-    ) -> tuple[Moments, list[float], list[str], bool]:
-        """Run gradient descent from z [p]; return the moments of its iterates."""
+        self, target: Target, z: Tensor, steps: int, rate: float, seed: int, progress: bool
+    ) -> tuple[Moments | None, list[float], list[str], bool]:
+        """Run gradient descent from z [p]; return the moments of its iterates.
+
+        They are None if it diverged.
+        """
         n = target.data.n
         batch_size = min(self.batch_size or SGD_BATCH, n)
         every = self.every or max(1, min(math.ceil(n / batch_size), self.steps // self.rank))
         gradients = Gradients(SearchOptions(), target, z, batch_size, seed)
         moments, losses, notes, interrupted = Moments(z, self.rank), [], [], False
+        first = -float(target.value_and_grad(z, jacobian=False)[0])
+        most = first + DIVERGED * max(n, abs(first))
         try:
             with bar("SWAG", steps, progress) as update:
                 for t in range(steps):
                     value, gradient = gradients.at(z, t)
-                    if not bool(torch.isfinite(gradient).all()):
-                        notes.append(not_finite(t + 1))
-                        break
-                    z = z + self.learning_rate / n * gradient
                     losses.append(-float(value))
+                    recent = losses[-WINDOW:]
+                    if not sum(recent) / len(recent) <= most and len(losses) >= WINDOW:
+                        return None, losses, [diverged(t + 1)], False
+                    if not bool(torch.isfinite(gradient).all()):
+                        return None, losses, [diverged(t + 1)], False
+                    z = z + rate / n * gradient
                     if (t + 1) % every == 0:
                         moments.add(z)
                     update(t + 1, loss=losses[-1])
         except KeyboardInterrupt:
             interrupted = True
             notes.append(stopped_by_the_user(len(losses), self.steps))
-        if moments.count < 2:
-            notes.append("fewer than 2 iterates were recorded, so that the draws have no spread")
         return moments, losses, notes, interrupted
+
+
+def diverged(step: int) -> str:
+    """Return the note of a run of gradient descent that diverged at every rate."""
+    return f"gradient descent diverged at step {step} at every rate: lower the learning rate"
 
 
 class Moments:
