@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..data.censoring import refuse_censored
 from ..data.dataset import Dataset
 from ..data.new_rows import noise_of
 from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError
@@ -229,6 +230,7 @@ def cross_calibrate(
         got = f"{type(model).__name__} and {type(data).__name__}"
         do = "use split conformal: calibrate"
         raise NotApplicable("a model of ppgp.models and a Dataset", got, do)
+    refuse_censored(data, "conformal prediction")
     recipe = as_given(model)
     parts = _folds(data.n, folds, seed)
     K = len(parts)
@@ -279,6 +281,7 @@ def _of_members(
                 "posterior.out_of_fold()", "another prediction", "pass the posterior itself"
             )
         posterior = origin.fit
+    refuse_censored(posterior.data, "conformal prediction")
     members = members_of(posterior)
     recipe, data = as_given(posterior.model), posterior.data
     given = () if fixed_beforehand else tuple(fixed_values(recipe, data.d))

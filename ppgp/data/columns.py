@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from numbers import Number
 from types import MappingProxyType
 from typing import Any
@@ -11,12 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import DataError, PpgpError, UnknownName, listed, nearest
+from ..errors import DataError, PpgpError, SettingError, UnknownName, listed, nearest
 from .arrays import as_tensor
 from .categories import Levels, codes_of
 from .entries import is_missing, reads_as_number, real_numbers, refuse_complex
 
 LIKE = 0.8  # similarity from which one name is suggested in place of another
+ROLES = {
+    "target": "target column",
+    "noise_sd": "noise column",
+    "right_censored": "column of flags",
+}
 LEVEL = "="  # separates a column and its level in the name of a one-hot column
 
 
@@ -124,6 +129,41 @@ def numeric(frame: Any) -> Any:
     return pd.DataFrame({label: read.get(label, frame[label]) for label in frame.columns})
 
 
+def check_roles(roles: Mapping[str, str | None], columns: Sequence[Any]) -> None:
+    """Check that columns named as target, noise or flags exist, and that they differ.
+
+    Args:
+        roles: {role: column}, the target first; None: no column has it.
+        columns: The columns of the frame.
+
+    Raises:
+        UnknownName: If there is no such column; the message offers the nearest name.
+        SettingError: If a column has two roles.
+    """
+    taken: dict[Any, str] = {}
+    for role, name in roles.items():
+        if name is None:
+            continue
+        if name not in columns:
+            raise UnknownName(ROLES[role], name, map(str, columns))
+        if name in taken:
+            raise SettingError(
+                f"{role} in a column of its own",
+                f"the {taken[name]} {name!r}",
+                "name another column",
+            )
+        taken[name] = role
+
+
+def check_word(name: str, given: Any, words: tuple[str, ...]) -> None:
+    """Raise SettingError unless an option is one of the words."""
+    if given not in words:
+        wanted = ", ".join(map(repr, words))
+        raise SettingError(
+            f"one of {wanted} as {name}", repr(given), f"the default is {words[0]!r}"
+        )
+
+
 class MissingColumns(UnknownName):
     """New rows lack columns of the training rows.
 
@@ -177,8 +217,7 @@ def _refuse_foreign(foreign: Sequence[str], names: Sequence[str]) -> None:
 def inputs_of(
     frame: Any,
     names: Sequence[str],
-    target: str | None = None,
-    noise: str | None = None,
+    others: tuple[str | None, ...] = (),
     codes: Levels = MappingProxyType({}),
 ) -> Tensor:
     """Return X [n, d] from a frame, column by column.
@@ -188,8 +227,7 @@ def inputs_of(
     Args:
         frame: The frame.
         names: The names of the d columns.
-        target: The name of a column that the frame may hold too, and which is ignored.
-        noise: The name of another such column.
+        others: The names of columns that the frame may hold too, and which are ignored.
         codes: The levels of the columns of categories, whose codes X holds.
 
     Raises:
@@ -213,7 +251,7 @@ def inputs_of(
             columns.append(as_tensor(indicator.to_numpy(dtype=float), name))
         else:
             raise MissingColumns(_absent(names, present), names, present)
-    expected = (*names, *levels, target, noise)
+    expected = (*names, *levels, *others)
     _refuse_foreign([name for name in present if name not in expected], names)
     for head, known in levels.items():
         new = sorted(set(frame[present[head]].astype(str)) - known)

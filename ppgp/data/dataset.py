@@ -11,10 +11,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import DataError, SettingError, UnknownName, counted
+from ..errors import DataError, SettingError, counted
 from .arrays import check_columns, check_inputs, check_noise
 from .categories import check_codes, check_levels, coded
-from .columns import indicators, name_of, names_of, numeric, refuse_twice
+from .censoring import check_flags, same_flags
+from .columns import check_roles, check_word, indicators, name_of, names_of, numeric, refuse_twice
 from .scaler import Scaler
 from .targets import check_targets
 from .training_data import Tables, TrainingData
@@ -55,6 +56,11 @@ class Dataset(TrainingData):
             them for a model that would read the codes as numbers.
         levels: For each of these columns, the categories that its codes stand for; ``predict``
             then reads frames that hold categories.
+        right_censored: [n], which targets are only known to be exceeded (times until an event that
+            has not occurred yet): booleans, or 0 and 1. ``fit`` refuses it for a model that would
+            not use it.
+        censored_name: The name of the column of ``right_censored``, which frames of new rows may
+            hold.
 
     Attributes:
         n: The number of rows.
@@ -78,6 +84,8 @@ class Dataset(TrainingData):
     missing: str = "refuse"
     categorical: tuple[str | int, ...] | None = None
     levels: tuple[tuple[str, ...], ...] | None = None
+    right_censored: Tensor | None = None
+    censored_name: str | None = None
     is_table: ClassVar[bool] = True
 
     def __init__(
@@ -93,6 +101,8 @@ class Dataset(TrainingData):
         missing: str = "refuse",
         categorical: Sequence[str | int] | None = None,
         levels: Sequence[Sequence[Any]] | None = None,
+        right_censored: Any = None,
+        censored_name: str | None = None,
     ) -> None:
         if feature_names is None:
             feature_names = names_of(X)
@@ -100,7 +110,9 @@ class Dataset(TrainingData):
             target_name = name_of(y)
         if noise_name is None:
             noise_name = name_of(noise_sd)
-        _check_word("missing", missing, MISSING)
+        if censored_name is None:
+            censored_name = name_of(right_censored)
+        check_word("missing", missing, MISSING)
         X = check_inputs(X, feature_names, missing=missing == "keep")
         if feature_names is not None and len(feature_names) != X.shape[1]:
             raise DataError(
@@ -114,8 +126,10 @@ class Dataset(TrainingData):
             noise_name = None
         else:
             noise_sd = check_noise(noise_sd, len(X), X)
-        if noise_name is not None:
-            noise_name = str(noise_name)
+        if right_censored is None:
+            censored_name = None
+        else:
+            right_censored = check_flags(right_censored, len(X), X)
         checked = {
             "X": X,
             "y": codes,
@@ -123,11 +137,13 @@ class Dataset(TrainingData):
             "target_name": target_name,
             "classes": classes,
             "noise_sd": noise_sd,
-            "noise_name": noise_name,
+            "noise_name": None if noise_name is None else str(noise_name),
             "coordinates": check_columns(coordinates, names, X.shape[1], "coordinates"),
             "missing": missing,
             "categorical": check_columns(categorical, names, X.shape[1], "categorical"),
             "levels": check_levels(levels, categorical),
+            "right_censored": right_censored,
+            "censored_name": None if censored_name is None else str(censored_name),
         }
         vars(self).update(checked, n=X.shape[0], d=X.shape[1])
         places = list(names or ())
@@ -136,10 +152,11 @@ class Dataset(TrainingData):
             vars(self)[name] = numbers
         check_codes(X, self.coded, names)
 
-    def _with(self, X: Tensor, y: Tensor, noise_sd: Tensor | None) -> Dataset:
+    def _with(self, X: Tensor, y: Tensor, noise_sd: Tensor | None, flags: Tensor | None) -> Dataset:
         """Return the table with other numbers, which are known to pass the checks."""
         table = copy(self)
         vars(table).update(X=X, y=y, noise_sd=noise_sd, n=X.shape[0], d=X.shape[1])
+        vars(table)["right_censored"] = flags
         return table
 
     @property
@@ -148,9 +165,10 @@ class Dataset(TrainingData):
         return self.X
 
     @property
-    def content(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """X, y and the known noise."""
-        return self.X, self.y, self.noise_sd
+    def content(self) -> tuple[Tensor | None, ...]:
+        """X, y, the known noise, and the flags of censored targets if there are any."""
+        numbers = (self.X, self.y, self.noise_sd)
+        return numbers if self.right_censored is None else (*numbers, self.right_censored)
 
     @property
     def levels_by_name(self) -> dict[str, tuple[str, ...]]:
@@ -175,6 +193,8 @@ class Dataset(TrainingData):
             parts += f", coordinates {', '.join(map(str, self.coordinates))}"
         if self.categorical:
             parts += f", categorical {', '.join(map(str, self.categorical))}"
+        if self.right_censored is not None:
+            parts += f", {int(self.right_censored.sum())} right-censored"
         absent = int(self.X.isnan().sum())
         if absent:
             parts += f", {absent} missing"
@@ -190,6 +210,7 @@ class Dataset(TrainingData):
         coordinates: Sequence[str | int] | None = None,
         missing: str = "refuse",
         categories: str = "refuse",
+        right_censored: str | None = None,
     ) -> Dataset:
         """Return a Dataset from a pandas DataFrame.
 
@@ -206,26 +227,21 @@ class Dataset(TrainingData):
                 for each column of text or categories, for models that split them into sets. A
                 missing category is a missing value, and one that ``predict`` meets first is a new
                 code.
+            right_censored: The column with the flags of targets that are only known to be exceeded,
+                which is not an input.
 
         Raises:
             UnknownName: If there is no such column; the message offers the nearest name.
-            SettingError: If target and noise_sd are one column, or an option has another value.
+            SettingError: If one column has two of these roles, or an option has another value.
             DataError: If an input column holds text, or two columns share a name.
         """
-        for kind, name in (("target column", target), ("noise column", noise_sd)):
-            if name is not None and name not in frame.columns:
-                raise UnknownName(kind, name, map(str, frame.columns))
-        if noise_sd == target:
-            raise SettingError(
-                "noise_sd in a column of its own", f"the target {target!r}", "name another column"
-            )
+        roles = {"target": target, "noise_sd": noise_sd, "right_censored": right_censored}
+        check_roles(roles, list(frame.columns))
         refuse_twice(map(str, frame.columns))
         refuse_no_rows(len(frame))
-        known = {}
-        if noise_sd is not None:
-            known[noise_sd] = frame[noise_sd].to_numpy()
-        inputs = frame.drop(columns=[target, *known])
-        _check_word("categories", categories, CATEGORIES)
+        columns = {role: frame[name].to_numpy() for role, name in roles.items() if name is not None}
+        inputs = frame.drop(columns=[name for name in roles.values() if name is not None])
+        check_word("categories", categories, CATEGORIES)
         levels: dict[str, tuple[str, ...]] = {}
         if one_hot or categories == "one-hot":
             inputs = indicators(inputs)
@@ -233,15 +249,17 @@ class Dataset(TrainingData):
             inputs, levels = coded(inputs)
         return cls(
             numeric(inputs).to_numpy(dtype=float),
-            frame[target].to_numpy(),
+            columns["target"],
             [str(c) for c in inputs.columns],
             str(target),
-            noise_sd=known.get(noise_sd),
+            noise_sd=columns.get("noise_sd"),
             coordinates=coordinates,
-            noise_name=next(map(str, known), None),
+            noise_name=noise_sd,
             missing=missing,
             categorical=list(levels) or None,
             levels=list(levels.values()) or None,
+            right_censored=columns.get("right_censored"),
+            censored_name=right_censored,
         )
 
     def rows(self, index: Any) -> Dataset:
@@ -251,21 +269,31 @@ class Dataset(TrainingData):
             index: Indices, a slice or a mask.
         """
         known = None if self.noise_sd is None else self.noise_sd[index]
+        flags = None if self.right_censored is None else self.right_censored[index]
         X, y = self.X[index], self.y[index]
         if X.ndim == 2 and len(X):
-            return self._with(X, y, known)
-        return replace(self, X=X, y=y, noise_sd=known)  # no table, which the checks explain
+            return self._with(X, y, known, flags)
+        # no table, which the checks explain
+        return replace(self, X=X, y=y, noise_sd=known, right_censored=flags)
 
     def passed(
         self, tables: Tables = (), observed: bool = True
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        X, y = tables or (self.X, self.y)
-        return (X, y if observed else None), {"total": self.n}
+        X, y, *flags = tables or self._tables
+        named: dict[str, Any] = {"total": self.n}
+        if flags and observed:
+            named["right_censored"] = flags[0]
+        return (X, y if observed else None), named
 
     def tables(self, rows: Tensor | None) -> Tables:
         if rows is None:
             return ()
-        return self.X[rows], self.y[rows]
+        return tuple(table[rows] for table in self._tables)
+
+    @property
+    def _tables(self) -> Tables:
+        flags = () if self.right_censored is None else (self.right_censored,)
+        return self.X, self.y, *flags
 
     def same_rows(self, other: Any) -> bool:
         """Return whether the other table has the same numbers in the same order.
@@ -277,6 +305,8 @@ class Dataset(TrainingData):
         if not isinstance(other, Dataset):
             return False
         if self.X.shape != other.X.shape or self.X.device != other.X.device:
+            return False
+        if not same_flags(self.right_censored, other.right_censored):
             return False
         eps = ROUNDING * max(torch.finfo(table.X.dtype).eps for table in (self, other))
         if not torch.equal(self.X.isnan(), other.X.isnan()):
@@ -327,7 +357,9 @@ class Dataset(TrainingData):
     def to(self, *where: Any) -> Dataset:
         """Return the table on another device or in another dtype; arguments as of ``Tensor.to``."""
         known = None if self.noise_sd is None else self.noise_sd.to(*where)
-        return replace(self, X=self.X.to(*where), y=self.y.to(*where), noise_sd=known)
+        X, y, flags = self.X.to(*where), self.y.to(*where), self.right_censored
+        flags = None if flags is None else flags.to(X.device)
+        return replace(self, X=X, y=y, noise_sd=known, right_censored=flags)
 
     def standardised(self, scale_y: bool = True, scale_X: bool = True) -> tuple[Dataset, Scaler]:
         """Return the table with columns of mean 0 and standard deviation 1, and the Scaler used.
@@ -343,7 +375,8 @@ class Dataset(TrainingData):
         known = self.noise_sd
         if known is not None:
             known = check_noise(scaler.noise(known), self.n, self.X)
-        return self._with(scaler.inputs(self.X), scaler.targets(self.y), known), scaler
+        X, y = scaler.inputs(self.X), scaler.targets(self.y)
+        return self._with(X, y, known, self.right_censored), scaler
 
 
 def refuse_no_rows(n: int, where: str = "") -> None:
@@ -359,13 +392,4 @@ def refuse_no_rows(n: int, where: str = "") -> None:
             got += f" in {where}"
         raise DataError(
             "at least one row", got, "check the filter, the split or the file that made the table"
-        )
-
-
-def _check_word(name: str, given: Any, words: tuple[str, ...]) -> None:
-    """Raise SettingError unless an option is one of the words."""
-    if given not in words:
-        wanted = ", ".join(map(repr, words))
-        raise SettingError(
-            f"one of {wanted} as {name}", repr(given), f"the default is {words[0]!r}"
         )

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, PpgpError, UnknownName
+from ..errors import DataError, PpgpError, SettingError, UnknownName
 from ..numerics.libraries import settings_unchanged
 from .columns import refuse_twice
 from .dataset import Dataset, refuse_no_rows
@@ -29,6 +29,7 @@ def load(
     coordinates: Sequence[str | int] | None = None,
     missing: str = "refuse",
     categories: str = "refuse",
+    right_censored: str | None = None,
 ) -> Dataset:
     """Load a Dataset by name or from a file.
 
@@ -42,14 +43,27 @@ def load(
         missing: "refuse" or "keep" missing values, as ``Dataset.from_frame`` takes it.
         categories: "refuse", "one-hot" or "codes", what text and categories become, as
             ``Dataset.from_frame`` takes it.
+        right_censored: The column with the flags of censored targets, as ``Dataset.from_frame``
+            takes it; for a file or a frame that is fetched.
 
     Raises:
         UnknownName: If there is no such data set, target column or coordinate; the message offers
             the nearest name.
         DataError: If the file cannot be read, or ``target`` is required.
     """
-    read = partial(Dataset.from_frame, missing=missing, categories=categories)
+    read = partial(
+        Dataset.from_frame,
+        missing=missing,
+        categories=categories,
+        right_censored=right_censored,
+    )
     data = _loaded(name_or_path, target, data_home, read)
+    if right_censored is not None and data.right_censored is None:
+        raise SettingError(
+            "right_censored of a file, or of a frame that is fetched",
+            f"{str(name_or_path)!r}",
+            "leave right_censored out",
+        )
     if coordinates is None:
         return data
     return replace(data, coordinates=coordinates)

@@ -21,6 +21,7 @@ def in_order(
     target: str | None = None,
     noise: str | None = None,
     levels: Levels = MappingProxyType({}),
+    censored: str | None = None,
 ) -> Any:
     """Return new rows with their columns in the order of ``names``.
 
@@ -34,10 +35,11 @@ def in_order(
         noise: The name of the known noise, which a frame may hold too.
         levels: The levels of the training columns of categories, by name. Text becomes codes, and
             other codes of the same levels become those of the training rows.
+        censored: The name of the flags of censored targets, which a frame may hold too.
 
     Raises:
         UnknownName: If a column is missing.
-        DataError: If a column is neither among ``names`` nor ``target`` nor ``noise``.
+        DataError: If a column is neither among ``names`` nor ``target``, ``noise`` or ``censored``.
     """
     if isinstance(X, Dataset):
         own = X.feature_names
@@ -54,7 +56,7 @@ def in_order(
         names = tuple(map(str, numbers))
     if names is None:
         return X
-    return inputs_of(X, names, target, noise, levels)
+    return inputs_of(X, names, (target, noise, censored), levels)
 
 
 def _with_codes(table: Dataset, levels: Levels) -> Tensor:

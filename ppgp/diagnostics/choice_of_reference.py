@@ -104,7 +104,7 @@ def same_sites(a: Posterior, b: Posterior) -> bool:
 
 def _same_data(a: Any, b: Any) -> bool:
     if isinstance(a, Dataset) and isinstance(b, Dataset):
-        ours, theirs = ([t for t in (d.X, d.y, d.noise_sd) if t is not None] for d in (a, b))
+        ours, theirs = ([t for t in d.content if t is not None] for d in (a, b))
         if len(ours) != len(theirs):
             return False
         pairs = zip(ours, theirs, strict=True)

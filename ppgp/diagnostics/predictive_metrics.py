@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from ..conformal import LAC, Normalized, Score, calibrate
+from ..data.censoring import refuse_censored
 from ..data.dataset import Dataset
 from ..data.new_rows import in_order
 from ..errors import DataWarning
@@ -54,6 +55,8 @@ def predictive_metrics(
         level: of the intervals.
         score: the conformal score; None: ``Normalized()``, or ``LAC()`` for classes.
     """
+    for rows in (test, calibration):
+        refuse_censored(rows, "metrics of predictions")
     tables = [table for table in (test, calibration) if table is not None]
     both = predicted(posterior, tables)
     prediction = both[: test.n]

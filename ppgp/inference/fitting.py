@@ -313,6 +313,13 @@ def _check_data(model: Model, data: Dataset) -> None:
             type(model).__name__,
             "use GP or Kriging, or a Dataset without noise_sd",
         )
+    if data.right_censored is not None and not model.takes_censored:
+        raise NotApplicable(
+            "a model and a likelihood that take right-censored targets",
+            type(model).__name__,
+            "use Boosted with LogNormal, Weibull, Exponential or Gaussian, or a Dataset without "
+            "right_censored",
+        )
     if data.missing == "keep" and not model.takes_missing:
         check_inputs(data.X, data.feature_names)
     if data.categorical and not model.takes_categories:

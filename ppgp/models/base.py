@@ -39,6 +39,8 @@ class Model:
         known_noise: whether ``Dataset.noise_sd`` is part of the distribution of y. Then
             ``predict`` and ``gaussian`` also take the ``noise_sd`` [m] of new rows.
         takes_missing: whether X may hold NaN, a missing value (``Dataset(missing="keep")``).
+        takes_censored: whether targets may be right-censored (``Dataset(right_censored=)``). Then
+            ``model`` takes their flags by that name.
         takes_categories: whether columns of X may hold codes of categories
             (``Dataset(categorical=)``).
         collapsed: sites that ``predict`` integrates out in closed form where their params exist.
@@ -61,6 +63,7 @@ class Model:
     scales: ClassVar[str] = "Xy"
     known_noise: ClassVar[bool] = False
     takes_missing: bool = False
+    takes_censored: bool = False
     takes_categories: bool = False
     collapsed: ClassVar[tuple[str, ...]] = ()
     latent_values: ClassVar[tuple[str, ...]] = ()

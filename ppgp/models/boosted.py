@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyro
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, Independent
@@ -13,11 +14,12 @@ from ..data.dataset import Dataset
 from ..errors import SettingError
 from ..learners import Learner, Trees
 from ..likelihoods import Gaussian, Likelihood, Predicted, Scored
+from ..likelihoods.censored import Censored
 from ..numerics.blocks import distribution_by_rows
 from ..priors import Flat, Site
 from ..target.capabilities import BoostedSum
 from .base import Model
-from .sites import Theta
+from .sites import Theta, draw
 
 WORK_PER_ENTRY = 1000.0  # multiplications that the binning and splitting of one entry count as
 TREES, STAGES = "trees.", "stages."
@@ -80,6 +82,11 @@ class Boosted(Model, BoostedSum):
         """Whether X may hold codes of categories, which depends on the learner."""
         return self.learner.takes_categories
 
+    @property
+    def takes_censored(self) -> bool:  # type: ignore[override] # a constant of other models
+        """Whether targets may be right-censored, which depends on the likelihood."""
+        return self._scored.censorable
+
     def sites(self, d: int) -> dict[str, Site]:
         start = Site(Flat(), (self._scored.learned,))
         return {"start": start, **self.likelihood.sites()}
@@ -100,7 +107,8 @@ class Boosted(Model, BoostedSum):
         """Return the constants of least score."""
         if any(not s.fixed for s in self.likelihood.sites().values()):
             return {}
-        return {"start": self._scored.initial(data.y)[: self._scored.learned]}
+        flags = data.right_censored
+        return {"start": self._scored.initial(data.y, right_censored=flags)[: self._scored.learned]}
 
     def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
         if self.tensors_of(theta):
@@ -109,6 +117,39 @@ class Boosted(Model, BoostedSum):
             "no learners: one distribution for all rows; fit by NaturalGradientBoosting to let it "
             "depend on x"
         ]
+
+    def model(
+        self,
+        X: Tensor,
+        y: Tensor | None = None,
+        *,
+        total: int | None = None,
+        right_censored: Tensor | None = None,
+    ) -> Tensor:
+        """Run the Pyro program: one distribution for all rows.
+
+        Args:
+            X: inputs [n, d].
+            y: targets [n]; None: they are drawn.
+            total: number of rows that a mini-batch was taken from; None: these are all the rows.
+            right_censored: which targets are only known to be exceeded, [n]; None: none of them.
+
+        Returns:
+            The targets [n].
+        """
+        if right_censored is None:
+            return super().model(X, y, total=total)
+        theta = draw(self.sites(X.shape[-1]), X)
+        distribution = Censored(self.distribution(theta, X), right_censored)
+        with pyro.plate("rows", total or len(X), subsample=X):
+            return pyro.sample("y", distribution, obs=y)
+
+    def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
+        """Return {"y": log p(y_i given theta), [draw, n]}; of a censored row the log survival."""
+        distribution = self.predict(theta, data.X, data)
+        if data.right_censored is not None:
+            distribution = Censored(distribution, data.right_censored)
+        return {"y": distribution.log_prob(data.y)}
 
     # -- boosting -----------------------------------------------------------------------------
 

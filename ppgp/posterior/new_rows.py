@@ -23,7 +23,9 @@ def model_inputs(fit: Fitted, X: Any) -> Tensor:
         UnknownName: if a column is missing.
     """
     data, names = fit.data, fit.data.feature_names
-    X = in_order(X, names, data.target_name, data.noise_name, data.levels_by_name)
+    X = in_order(
+        X, names, data.target_name, data.noise_name, data.levels_by_name, data.censored_name
+    )
     if not names or len(names) != getattr(X, "shape", (0, 0))[-1]:
         names = None
     kept = data.missing == "keep" and fit.model.takes_missing

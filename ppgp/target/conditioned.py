@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..data.training_data import Tables
@@ -42,7 +43,7 @@ class Conditioned:
         enough = self.model.survey
         if enough is None or self.data.n <= enough:
             return ()
-        return self.data.X[:enough], self.data.y[:enough]
+        return self.data.tables(torch.arange(enough))
 
     def check_memory(self, rows: int | None = None) -> None:
         """Raise NotEnoughMemory if the density of so many rows, with its gradient, does not fit."""

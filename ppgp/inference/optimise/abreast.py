@@ -25,7 +25,10 @@ def can_go_abreast(target: Target) -> bool:
     start at the mode of a smaller model, and a model with params holds one value of each.
     """
     model = target.model
-    if not target.data.is_table or target.data.noise_sd is not None or target.eager:
+    data = target.data
+    if not data.is_table or target.eager:
+        return False
+    if data.noise_sd is not None or data.right_censored is not None:
         return False
     if isinstance(model, Reselects | SubsetModel) or drops_out(model):
         return False

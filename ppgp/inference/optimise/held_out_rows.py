@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...data.censoring import refuse_censored
 from ...errors import NotApplicable, SettingError, counted
 from ...priors import Param
 from ...target.target import Target
@@ -46,6 +47,7 @@ class EarlyStopping:
                 "a program with its own arguments",
                 "leave hold_out out",
             )
+        refuse_censored(data, "hold_out")
         count = round(share * data.n)
         if not FEWEST_ROWS <= count <= data.n - FEWEST_ROWS:
             raise SettingError(
