@@ -11,6 +11,7 @@ Blundell 2017) and MC dropout (Gal & Ghahramani 2016, corrected runs of their re
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from .league_methods import EPOCHS, METHODS, PUBLISHED_EPOCHS, Calibration, Fits
 from .published_splits import file_of, folder_of, mean_of, splits_of, standard_error_of
 
 LEVEL = 0.9
+#: sets of whose rows the authors of NGBoost draw a tenth per stage
+MINI_BATCHES = {"power": 0.1, "protein": 0.1}
 QUICK_ROWS = 60
 SETS = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "wine", "yacht")
 Figures = tuple[float, float | None, float, float | None]
@@ -107,7 +110,9 @@ def run(
     Returns:
         Rows with ``model``, ``set``, ``rmse``, ``nll``, ``crps``, ``coverage`` and ``width`` at
         90 %, ``coverage_cv`` and ``width_cv`` after calibration (means over splits), standard
-        errors over splits, ``rank`` by NLL within the set, and the published figures.
+        errors over splits, ``rank`` by NLL within the set, the published figures, and ``seconds``
+        and ``seconds_cv``, CPU seconds of the fits and of the calibration, summed over splits.
+        Fits that methods share count for each method, and for the calibration of the first.
 
     Raises:
         SettingError: If the data are missing, there are fewer splits than asked for, or epochs is
@@ -123,9 +128,10 @@ def run(
     known = {_key(record): record for record in log.read(*IDENTITY)}
     rows = []
     for name, path in paths.items():
+        of_set = replace(setting, rows=MINI_BATCHES.get(name, 1.0))
         records: dict[str, list[dict[str, Any]]] = {model: [] for model in wanted}
         for number, train, test in splits_of(path, "1" if quick else splits):
-            calibration = _calibration(train, setting)
+            calibration = _calibration(train, of_set)
             for model in wanted:
                 identity = (name, model, number, seed, quick, setting.epochs)
                 if identity not in known:
@@ -177,7 +183,7 @@ def _measured(model: str, calibration: Calibration, test: Dataset) -> dict[str, 
     fitted = calibration.fits.of(model)
     prediction = fitted.predict(test.X)
     interval = prediction.interval(LEVEL)
-    started = time.perf_counter()
+    started = time.process_time()
     calibrated = calibration.interval(model, test.X, LEVEL)
     return {
         "how": fitted.how,
@@ -189,7 +195,7 @@ def _measured(model: str, calibration: Calibration, test: Dataset) -> dict[str, 
         "coverage_cv": metrics.coverage(calibrated, test.y),
         "width_cv": metrics.mean_width(calibrated),
         "seconds": fitted.seconds,
-        "seconds_cv": time.perf_counter() - started,
+        "seconds_cv": time.process_time() - started,
     }
 
 
