@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -81,7 +82,7 @@ def by_evidence(Phi: Tensor, y: Tensor, noise: float | None) -> Evidence:
     top = math.log(max(float(squares.max()), tiny))
     grid = np.linspace(top + math.log(SMALLEST), top + math.log(LARGEST), GRID)
     middle, step = min(grid.tolist(), key=loss), grid[1] - grid[0]
-    found = optimize.minimize_scalar(
+    found: Any = optimize.minimize_scalar(
         loss, bounds=(middle - step, middle + step), method="bounded", options={"xatol": 1e-10}
     )
     ratio = math.exp(float(found.x))

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from scipy import optimize
@@ -228,5 +229,6 @@ def best_precision(f: Tensor, y: Tensor, noise: float | None) -> float:
 
     grid = [start + step for step in torch.linspace(-3.0, REACH, 37).tolist()]
     middle = min(grid, key=loss)
-    found = optimize.minimize_scalar(loss, bounds=(middle - 0.6, middle + 0.6), method="bounded")
+    reach = (middle - 0.6, middle + 0.6)
+    found: Any = optimize.minimize_scalar(loss, bounds=reach, method="bounded")
     return math.exp(float(found.x))

@@ -82,16 +82,13 @@ class SWAG(Inference):
         mode = self.base(target, seed=seed, progress=progress, init=init)
         z = target.unconstrain(mode.draws)[0, 0].clone()
         steps = 0 if cut_short(mode.stats) else self.steps
-        rate = self.learning_rate
-        for _ in range(RESTARTS):
-            moments, losses, notes, interrupted = self._descend(
-                target, z, steps, rate, seed, progress
-            )
-            if moments is not None:
-                break
-            rate *= SLOWER
-        else:
-            moments = Moments(z, self.rank)
+        rate, runs = self.learning_rate, 1
+        run = self._descend(target, z, steps, rate, seed, progress)
+        while run[0] is None and runs < RESTARTS:
+            rate, runs = SLOWER * rate, runs + 1
+            run = self._descend(target, z, steps, rate, seed, progress)
+        found, losses, notes, interrupted = run
+        moments = Moments(z, self.rank) if found is None else found
         interrupted = interrupted or steps == 0
         if moments.count < 2:
             notes.append("fewer than 2 iterates were recorded, so that the draws have no spread")
