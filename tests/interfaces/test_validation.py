@@ -94,11 +94,11 @@ def test_mean_field_on_a_correlated_posterior_fails() -> None:
     assert (found.to_frame()["spread"].loc[["weight[0]", "weight[1]"]] > 1.1).all()
 
 
-#: with a density that lacks its Jacobian, 60 simulations of the first and 30 of the last fail
+#: with a density that lacks its Jacobian, 60 simulations of the first fail
 MODELS = {
     "linear": (LinearRegression(), 100, {"n": 12, "d": 1}),
     "logistic": (models.LogisticRegression(), 200, {"n": 20, "d": 2}),
-    "gp": (models.GP(kernels.RBF()), 60, {"n": 12, "d": 1}),
+    "gp": (models.GP(kernels.RBF()), 200, {"n": 12, "d": 1}),
 }
 
 
