@@ -40,6 +40,7 @@ FIXED = {
     "min_gain_to_split": 0.0,
     "deterministic": True,
     "force_col_wise": True,
+    "bin_construct_sample_cnt": 50_000,  # rows that decide the edges of the 255 bins
     "verbosity": -1,
 }
 PENALTY_OF_LEAVES = 1.0  # ridge penalty of a linear leaf, in rows: a leaf may have five

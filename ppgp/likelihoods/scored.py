@@ -8,7 +8,7 @@ the Brier score of classes. Duan et al. (2020).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -22,6 +22,8 @@ Theta = Mapping[str, Tensor]
 KINDS = ("nll", "crps")
 LARGEST_STEP = 4.0  # of the log of a scale or shape along the natural gradient
 LEAST_SHARE = 1e-6  # the least probability of a class in a natural gradient
+SCORING_STEPS = 60
+ROUNDING = 1e-9  # the last step of a search that has converged
 NO_THETA: Theta = {}
 
 
@@ -182,18 +184,28 @@ class Scored:
         guess = self._guess(y)
         start = np.array([guess[i] for i in self._coordinates()])
 
-        def total(f: np.ndarray) -> tuple[float, np.ndarray]:
-            rows = torch.as_tensor(f).to(y)[:, None].expand(-1, len(y))
-            value = self.score(theta, rows, y, kind, right_censored=right_censored).mean()
-            slope = self.gradient(theta, rows, y, kind, right_censored=right_censored).mean(-1)
-            return float(value), slope.double().cpu().numpy()
+        def at(f: np.ndarray) -> Tensor:
+            return torch.as_tensor(f).to(y)[:, None].expand(-1, len(y))
 
-        least = optimize.minimize(total, start, jac=True, method="BFGS", options={"gtol": 1e-10})
-        # to the last digits, so that the units of y hardly matter
-        root = optimize.root(lambda f: total(f)[1], least.x, options={"xtol": 1e-14})
-        value, slope = total(root.x)
-        better = value <= least.fun and np.abs(slope).max() <= np.abs(least.jac).max()
-        return torch.as_tensor(root.x if better else least.x).to(y)
+        def slope(f: np.ndarray) -> np.ndarray:
+            rows = self.gradient(theta, at(f), y, kind, right_censored=right_censored)
+            return rows.mean(-1).double().cpu().numpy()
+
+        def total(f: np.ndarray) -> tuple[float, np.ndarray]:
+            value = self.score(theta, at(f), y, kind, right_censored=right_censored).mean()
+            return float(value), slope(f)
+
+        def metric(f: np.ndarray) -> np.ndarray:
+            one = torch.as_tensor(f).to(y)[:, None]
+            return self.metric(theta, one, kind)[0].double().cpu().numpy()
+
+        found = _scoring(start, slope, metric)
+        if found is None:
+            least = optimize.minimize(total, start, jac=True, method="BFGS")
+            found = _scoring(least.x, slope, metric)
+            if found is None:
+                found = least.x
+        return torch.as_tensor(found).to(y)
 
     def tempered(self, f: Tensor, log_temperature: float | Tensor) -> Tensor:
         """Return f of a distribution that is wider by a temperature; f itself if none applies."""
@@ -269,3 +281,28 @@ def widened(f: Tensor, log_temperature: float | Tensor) -> Tensor:
     """Return logits [*draw, K, n] divided by a temperature, a number or [*draw, 1]."""
     divisor = torch.as_tensor(log_temperature).to(f).exp()
     return f / (divisor[..., None] if divisor.ndim else divisor)
+
+
+def _scoring(
+    start: np.ndarray,
+    slope: Callable[[np.ndarray], np.ndarray],
+    metric: Callable[[np.ndarray], np.ndarray],
+) -> np.ndarray | None:
+    """Return where the slope is 0, by Fisher's scoring to the last digits; None if it fails.
+
+    The last digits matter little by themselves, but the units of y should not change them.
+    """
+    f, before = start, math.inf
+    for _ in range(SCORING_STEPS):
+        with np.errstate(all="ignore"):
+            try:
+                step = np.linalg.solve(metric(f), slope(f))
+            except np.linalg.LinAlgError:
+                return None
+        length = float(np.abs(step).max())
+        if not length < 2 * before:
+            return f if before < ROUNDING else None
+        f, before = f - step, length
+        if length < ROUNDING * 1e-3:
+            return f
+    return f if before < ROUNDING else None
