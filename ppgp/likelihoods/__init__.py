@@ -5,6 +5,7 @@ from .base import Likelihood
 from .bernoulli import Bernoulli
 from .categorical import Categorical
 from .exponential import Exponential
+from .from_distribution import FromDistribution
 from .gamma import Gamma
 from .gaussian import Gaussian
 from .laplace import Laplace
@@ -20,6 +21,7 @@ __all__ = [
     "Bernoulli",
     "Categorical",
     "Exponential",
+    "FromDistribution",
     "Gamma",
     "Gaussian",
     "Laplace",

@@ -313,14 +313,26 @@ def integral(distribution: Distribution, y: Tensor) -> Tensor:
 
     y is the end of a panel, so that no panel contains the jump of the integrand.
     """
+    x, weights, above = _panels(distribution, y)
+    F = cdf(distribution, x.reshape(-1, x.shape[-1])).reshape(x.shape)
+    return ((F - above).square() * weights).sum((0, 1))
+
+
+def crps_nodes(distribution: Distribution, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the nodes of ``integral``, their weights, and 1[node >= y], [node, n] each."""
+    x, weights, above = _panels(distribution, y)
+    n = x.shape[-1]
+    return x.reshape(-1, n), weights.reshape(-1, n), above.expand(x.shape).reshape(-1, n)
+
+
+def _panels(distribution: Distribution, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return nodes and weights [NODES, panel, n], and whether each panel is above y."""
     edges = torch.stack([quantile(distribution, p) for p in PANELS] + [y]).sort(0).values
     nodes, weights = (torch.as_tensor(a).to(y) for a in _legendre())
     half = 0.5 * (edges[1:] - edges[:-1])
     centre = 0.5 * (edges[1:] + edges[:-1])
     x = centre + half * nodes[:, None, None]
-    F = cdf(distribution, x.reshape(-1, x.shape[-1])).reshape(x.shape)
-    above = (centre >= y).to(F)
-    return ((F - above).square() * weights[:, None, None] * half).sum((0, 1))
+    return x, weights[:, None, None] * half, (centre >= y).to(y)
 
 
 def _count_crps(distribution: Distribution, y: Tensor) -> Tensor:

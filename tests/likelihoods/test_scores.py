@@ -361,31 +361,3 @@ def test_a_level_multiplies_a_predicted_parameter() -> None:
     torch.testing.assert_close(
         law.distribution({"noise": level}, f).scale, law.distribution({}, shifted).scale
     )
-
-
-# -- formulas of ngboost 0.5.11 that are wrong ------------------------------------------------
-
-
-def test_wrong_formulas_elsewhere_fail_here() -> None:
-    """Each expression differs from the one above, which the tests above confirm."""
-    f, y = torch.tensor([[0.4], [-0.6]], dtype=F64), _one(1.3)
-    normal, s = LAWS["gaussian"], torch.tensor(math.exp(-0.3), dtype=F64)
-    ours = normal.metric({}, f, "crps")[0]
-    assert not torch.allclose(ours * s, ours, rtol=1e-3)  # sigma times the metric
-    laplace = LAWS["laplace"]
-    b = f[1, 0].exp()
-    d = (y - f[0]).abs()
-    lacking = torch.exp(-d / b) * (b + d)
-    assert not torch.allclose(laplace.gradient({}, f, y, "crps")[1], lacking, rtol=1e-3)
-    student = LAWS["student"]
-    scale = f[1, 0].exp()
-    fisher = student.metric({}, f)[0, 1, 1]
-    assert not torch.allclose(fisher / (4 * scale.square()), fisher, rtol=1e-3)
-    log_normal, flags = LAWS["log-normal"], torch.tensor([True])
-    slope = log_normal.gradient({}, f, y, right_censored=flags)[1]
-    assert not torch.allclose(slope / (0.5 * s), slope, rtol=1e-3)  # lacks the factor s
-    censored = LAWS["exponential"].initial(
-        torch.tensor([1.0, 2.0, 3.0], dtype=F64), right_censored=torch.tensor([0, 1, 1])
-    )
-    # three units of time per event, not the mean of y
-    torch.testing.assert_close(censored.exp(), torch.tensor([6.0], dtype=F64))

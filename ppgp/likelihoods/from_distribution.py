@@ -1,0 +1,242 @@
+"""A likelihood from any distribution of PyTorch or Pyro, scored by autograd and quadrature."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from ..data.dataset import Dataset
+from ..errors import DataError, NotApplicable, SettingError, listed
+from ..numerics import mixture, univariate
+from .base import Likelihood, Theta, root
+from .latent_average import LatentAverage
+from .parametric import product_nodes
+from .scored import Scored, log_or_zero
+
+NODES = 64  # of the expectation that is the Fisher information
+REACH = 8.0  # the nodes lie at quantiles Phi(t), abs(t) <= REACH
+DAMPING = 1e-9  # of the metric, relative to its diagonal
+STEP = 1e-3  # of five-point differences of the cdf
+ROWS = 4096  # rows whose metric is computed at once
+HERMITE = {1: 20, 2: 20, 3: 10}  # nodes per function in ``expected``
+FEWEST = 6  # for more functions
+
+
+@dataclass(frozen=True)
+class FromDistribution(Likelihood, Scored):
+    """y ~ build(f), where build returns a distribution of PyTorch or Pyro.
+
+    The gradient of the negative log density is found by autograd, and the Fisher information as
+    an expectation over 64 quantiles. The CRPS, its gradient and its metric are integrals over
+    quantiles, which continuous distributions have. Duan et al. (2020). The likelihoods with names
+    are faster. Boosting scores it in the units of y, and no temperature applies to it.
+
+    A saved posterior holds ``build`` by its name: pass the function to ``load_posterior``.
+
+    Args:
+        build: A function of f [*draw, K, n], the functions of x on an unconstrained scale, that
+            returns a distribution of batch [*draw, n]. Row i depends on f[..., i] alone.
+        parameters: K.
+    """
+
+    build: Any
+    parameters: int = 1
+    scales = "X"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.build):
+            do = "for example lambda f: Gumbel(f[..., 0, :], f[..., 1, :].exp())"
+            raise SettingError("a function as build", repr(self.build), do)
+        if isinstance(self.parameters, bool) or self.parameters < 1:
+            got = repr(self.parameters)
+            raise SettingError("a number of parameters of at least 1", got, "count them")
+
+    @property
+    def latents(self) -> int:
+        return self.parameters
+
+    def prepare(self, data: Dataset) -> FromDistribution:
+        """Return this likelihood.
+
+        Raises:
+            SettingError: If ``build`` does not return a distribution of one number per row.
+            DataError: If a target is outside its support.
+        """
+        d: Any = self.build(data.y.new_zeros(self.parameters, data.n))
+        shape = getattr(d, "batch_shape", None)
+        if shape != (data.n,) or len(d.event_shape):
+            got = "something else" if shape is None else f"batch {list(shape)}"
+            do = "index the functions as f[..., k, :]"
+            raise SettingError(f"a distribution of batch [{data.n}] from build", got, do)
+        wrong = torch.nonzero(~d.support.check(data.y).expand(data.n)).flatten().tolist()
+        if wrong:
+            raise DataError(
+                f"targets in the support of {type(d).__name__}",
+                f"others in {listed(wrong, 'row')}",
+                "choose another distribution, or transform y",
+            )
+        return self
+
+    def distribution(self, theta: Theta, f: Tensor) -> Distribution:
+        return self.build(f if self.parameters > 1 else f[..., None, :])
+
+    def expected(self, theta: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
+        """Return E log p(y | f) over f ~ N(mean, variance), by Gauss-Hermite quadrature."""
+        K = self.parameters
+        if K == 1:
+            return super().expected(theta, mean, variance, y)
+        nodes, weights = product_nodes(HERMITE.get(K, FEWEST), K, mean)
+        f = mean + root(variance) * nodes.reshape(-1, *(1,) * (mean.ndim - 2), K, 1)
+        weights = weights.reshape(-1, *(1,) * (mean.ndim - 1))
+        return (self.build(f).log_prob(y) * weights).sum(0)
+
+    def marginal(self, theta: Theta, mean: Tensor, variance: Tensor) -> Distribution:
+        if self.parameters == 1:
+            mean, variance = mean[..., None, :], variance[..., None, :]
+        none = mean.new_zeros(*mean.shape[:-2], mean.shape[-1], 0)
+        return LatentAverage(mean.mT, root(variance).mT, none, self)
+
+    # -- what LatentAverage asks for ------------------------------------------------------------
+
+    integrates_f = False
+
+    def at_nodes(self, f: Tensor, given: Tensor) -> Mapping[str, Tensor]:
+        """Return the functions after the first, [..., K - 1]."""
+        return {"others": f}
+
+    def _distribution(self, p: Theta, f: Tensor) -> Distribution:
+        others = p["others"].expand(*f.shape, p["others"].shape[-1])
+        return self.build(torch.cat([f[..., None], others], -1).mT)
+
+    # -- scores ---------------------------------------------------------------------------------
+
+    def _coordinates(self) -> tuple[int, ...]:
+        return tuple(range(self.parameters))
+
+    def _check(self, f: Tensor, kind: str, right_censored: Tensor | None = None) -> None:
+        super()._check(f, kind, right_censored)
+        if kind == "crps" and univariate.is_discrete(self.build(f[..., :1])):
+            raise NotApplicable("a continuous distribution for 'crps'", "counts", "use 'nll'")
+
+    def score(self, theta: Theta, f: Tensor, y: Tensor, kind: str = "nll", **flags: Any) -> Tensor:
+        """Return the score per row, [*draw, n]; the arguments are those of ``Scored.score``."""
+        self._check(f, kind, **flags)
+        if kind == "nll":
+            return -self.build(f).log_prob(y)
+        rows, targets = _as_rows(f, y)
+        return mixture.crps(self.build(rows[None]), targets).reshape(f.shape[:-2] + y.shape)
+
+    def gradient(
+        self, theta: Theta, f: Tensor, y: Tensor, kind: str = "nll", **flags: Any
+    ) -> Tensor:
+        """Return the derivative of the score by f, [*draw, K, n]."""
+        self._check(f, kind, **flags)
+        if kind == "nll":
+            return self._slopes_of_nll(f, y)
+        rows, targets = _as_rows(f, y)
+        x, weights, above = mixture.crps_nodes(self.build(rows[None]), targets)
+        excess = self._cdf(rows, x) - above
+        slopes = torch.stack([(2 * weights * excess * s).sum(0) for s in self._cdf_slopes(rows, x)])
+        return slopes.reshape(len(rows), *f.shape[:-2], f.shape[-1]).movedim(0, -2)
+
+    def metric(self, theta: Theta, f: Tensor, kind: str = "nll") -> Tensor:
+        """Return the Riemannian metric of the score, [*draw, n, K, K]."""
+        self._check(f, kind)
+        rows = _as_rows(f, f[..., 0, :])[0]
+        of = self._fisher if kind == "nll" else self._metric_of_crps
+        found = torch.cat([of(part) for part in rows.split(ROWS, -1)])
+        return found.reshape(*f.shape[:-2], f.shape[-1], *found.shape[1:])
+
+    def natural(
+        self, theta: Theta, f: Tensor, y: Tensor, kind: str = "nll", **flags: Any
+    ) -> Tensor:
+        """Return metric^-1 gradient, [*draw, K, n], with a metric damped by 1e-9 of itself."""
+        gradient = self.gradient(theta, f, y, kind, **flags)
+        metric = self.metric(theta, f, kind)
+        diagonal = metric.diagonal(dim1=-2, dim2=-1)
+        floor = torch.finfo(metric.dtype).tiny
+        damped = metric + torch.diag_embed(DAMPING * diagonal + floor)
+        return torch.linalg.solve(damped, gradient.mT).mT
+
+    def _guess(self, y: Tensor) -> tuple[float, ...]:
+        """Return the best of some constants that location-scale families begin at."""
+        spread, zeros = log_or_zero(float(y.std())), [0.0] * self.parameters
+        starts = [zeros, [float(y.mean()), spread], [log_or_zero(float(y.mean()))]]
+        starts = [(start + zeros)[: self.parameters] for start in starts]
+
+        def total(start: list[float]) -> float:
+            f = y.new_tensor(start)[:, None].expand(-1, len(y))
+            value = float(self.score({}, f, y).mean())
+            return value if np.isfinite(value) else float("inf")
+
+        return tuple(min(starts, key=total))
+
+    def _slopes_of_nll(self, f: Tensor, y: Tensor) -> Tensor:
+        with torch.enable_grad():
+            at = f.detach().clone().requires_grad_()
+            (slope,) = torch.autograd.grad(-self.build(at).log_prob(y).sum(), at)
+        return slope
+
+    def _fisher(self, f: Tensor) -> Tensor:
+        """Return E[gradient gradient'] over quantiles of y, [n, K, K], for f [K, n]."""
+        p, weights = _quantile_nodes()
+        count, (K, n) = len(p), f.shape
+        wide = f[:, None].expand(K, count, n).reshape(K, -1)
+        shares = torch.as_tensor(p).to(f)[:, None].expand(count, n).reshape(-1)
+        shares = shares.clamp(torch.finfo(f.dtype).tiny, 1 - torch.finfo(f.dtype).eps / 2)
+        d = self.build(wide)
+        y = univariate.icdf(d, shares)
+        if y is None:
+            y = mixture.quantile(self.build(wide[None]), shares)
+        g = self._slopes_of_nll(wide, y.detach()).reshape(K, count, n)
+        return torch.einsum("c,icn,jcn->nij", torch.as_tensor(weights).to(f), g, g)
+
+    def _metric_of_crps(self, f: Tensor) -> Tensor:
+        """Return 2 integral (dF/df_i)(dF/df_j) dz, [n, K, K], for f [K, n]."""
+        d = self.build(f[None])
+        x, weights, _ = mixture.crps_nodes(d, mixture.quantile(d, 0.5))
+        slopes = self._cdf_slopes(f, x)
+        return torch.einsum("cn,icn,jcn->nij", 2 * weights, slopes, slopes)
+
+    def _cdf(self, f: Tensor, x: Tensor) -> Tensor:
+        """Return the cdf at nodes x [count, n] where the functions are f [K, n]."""
+        with torch.no_grad():
+            return univariate.cdf(self.build(f[None].expand(len(x), -1, -1)), x)
+
+    def _cdf_slopes(self, f: Tensor, x: Tensor) -> Tensor:
+        """Return the derivatives of the cdf by f, [K, count, n], by five-point differences."""
+        slopes = []
+        for k in range(len(f)):
+            step = torch.zeros_like(f)
+            step[k] = STEP
+            near = self._cdf(f + step, x) - self._cdf(f - step, x)
+            far = self._cdf(f + 2 * step, x) - self._cdf(f - 2 * step, x)
+            slopes.append((8 * near - far) / (12 * STEP))
+        return torch.stack(slopes)
+
+
+def _as_rows(f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return f [*draw, K, n] and y [n] with draws as further rows: [K, rows] and [rows]."""
+    rows = f.movedim(-2, 0).reshape(f.shape[-2], -1)
+    return rows, y.expand(f.shape[:-2] + f.shape[-1:]).reshape(-1)
+
+
+@lru_cache(maxsize=1)
+def _quantile_nodes() -> tuple[np.ndarray, np.ndarray]:
+    """Return probabilities and weights: Gauss-Legendre nodes of t, and Phi(t).
+
+    Equal steps of probability would miss the tails, where gradients are largest.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(NODES)
+    t = REACH * nodes
+    density = np.exp(-0.5 * t**2) / np.sqrt(2 * np.pi)
+    p = torch.special.ndtr(torch.from_numpy(t)).numpy()
+    return p, REACH * weights * density
