@@ -36,6 +36,7 @@ EVERY: list[Inference] = [
     inference.MCDropout(),
     inference.MetropolisHastings(draws=20),
     inference.NUTS(draws=20),
+    inference.NaturalGradientBoosting(),
     inference.NUTS(draws=20, engine="pyro"),
     inference.Pathfinder(),
     inference.SGHMC(draws=20),

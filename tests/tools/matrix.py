@@ -24,6 +24,7 @@ CALLS = {
     '`MAP("newton")` by formula': capabilities.LikelihoodDerivatives,
     "`SGPR(reselect=)`": capabilities.Reselects,
     "`MCDropout()`": capabilities.GaussianNetwork,
+    "`NaturalGradientBoosting()`": capabilities.BoostedSum,
     "`posterior.latent`": capabilities.LatentFunction,
     "`posterior.loo`": capabilities.LeaveOneOut,
     "`posterior.pathwise`": capabilities.PosteriorFunctions,
