@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, fields, replace
 from inspect import signature
@@ -42,6 +42,7 @@ from .all_fixed import only_draw
 from .base import check_draws
 from .interrupts import raise_if_interrupted
 from .other_training_tables import also_seen
+from .own_methods import own_method
 
 __all__ = ["fit"]
 
@@ -78,8 +79,10 @@ def fit(
     Args:
         model_or_program: a recipe from ``ppgp.models``, or any Pyro program.
         data: a Dataset for a model; ``{argument: value}`` for a program.
-        how: the method, a record from ``ppgp.inference``. None: ``NUTS()``. If all hyperparameters
-            of the model are numbers, there is nothing to search: the Posterior of every method is
+        how: the method, a record from ``ppgp.inference``. None: the model's own, which is
+            ``NaturalGradientBoosting()`` for Boosted and a deep ensemble for NeuralRegression with
+            flat priors, and ``NUTS()`` for other models. If all hyperparameters of the model are
+            numbers, there is nothing to search: the Posterior of every method is
             then one draw, with log p(y) (or its lower bound) in its stats.
         seed: the seed that every random number follows from.
         progress: whether to show a progress bar.
@@ -111,7 +114,9 @@ def fit(
             which the message names.
     """
     with one_at_a_time(), limited(_multiplications(model_or_program, data, how)):
-        how = NUTS() if how is None else how
+        if how is None:
+            own = own_method(model_or_program) if isinstance(model_or_program, Model) else None
+            how = own or NUTS()
         if not isinstance(how, Inference):
             raise _no_method(how)
         if isinstance(model_or_program, Program):
@@ -298,15 +303,8 @@ def _check_data(model: Model, data: Dataset) -> None:
             counted(data.n, "sample"),
             "collect more rows, or use Target directly",
         )
-    if "y" in model.scales and data.classes is not None:
-        labels = ", ".join(map(str, data.classes[:4]))
-        if len(data.classes) > 4:
-            labels += ", ..."
-        raise DataError(
-            f"numbers in y for {type(model).__name__}",
-            f"the labels {labels}",
-            "use LogisticRegression, or a target with numbers",
-        )
+    if data.classes is not None and not model.takes_labels:
+        _refuse_labels(model, data.classes)
     if data.noise_sd is not None and not model.known_noise:
         raise NotApplicable(
             "a model that takes known noise",
@@ -328,6 +326,21 @@ def _check_data(model: Model, data: Dataset) -> None:
             f"{type(model).__name__}, which would read the codes as numbers",
             "make one column of 0 and 1 per category: Dataset.from_frame(categories='one-hot')",
         )
+
+
+def _refuse_labels(model: Model, classes: Sequence[Any]) -> None:
+    """Raise DataError for labels in y and a model of numbers."""
+    labels = ", ".join(map(str, classes[:4]))
+    if len(classes) > 4:
+        labels += ", ..."
+    name, do = type(model).__name__, "use LogisticRegression"
+    likelihood = getattr(model, "likelihood", None)
+    if likelihood is not None:
+        name += f" with likelihood {likelihood!r}"
+        do = "pass likelihood=Bernoulli() for two classes or Categorical() for more"
+    raise DataError(
+        f"numbers in y for {name}", f"the labels {labels}", f"{do}, or a target with numbers"
+    )
 
 
 def _refuse_another_scale(model: Model, scaler: Scaler, standardise: bool) -> None:

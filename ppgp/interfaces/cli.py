@@ -15,7 +15,7 @@ from ..errors import NotApplicable, PpgpError, SettingError, UnknownName
 from . import recipes
 from .members import members
 from .output import whole_output
-from .recipe_options import build_models_and_methods, split_names
+from .recipe_options import build_models_and_methods, methods_of_models, split_names
 from .signals import INTERRUPTED, exit_on_signals
 from .tables import print_table
 
@@ -31,6 +31,7 @@ app = typer.Typer(
 )
 
 FRACTIONS = (0.6, 0.2, 0.2)  # of the rows: to fit, to calibrate, to test
+USUAL_METHODS = "map,laplace,svi,nuts"
 TABLES = (".csv", ".parquet")  # formats of predictions
 
 Data = Annotated[
@@ -75,7 +76,13 @@ def compare(
     models: Annotated[
         str | None, typer.Option(help="names or recipes, comma-separated; see `ppgp list`")
     ] = None,
-    how: Annotated[str, typer.Option(help="methods, comma-separated")] = "map,laplace,svi,nuts",
+    how: Annotated[
+        str | None,
+        typer.Option(
+            help="methods, comma-separated; default: the model's own, as that of ngboost, or else "
+            + USUAL_METHODS
+        ),
+    ] = None,
     level: Level = 0.9,
     out: Annotated[Path, typer.Option(help="folder of the report")] = Path("report"),
     seed: Seed = 0,
@@ -92,12 +99,13 @@ def compare(
     files.check_folder(out)
     table = _load(data, target)
     default_models = "logistic" if table.classes else "gp,linear"
-    built_models, built_methods = build_models_and_methods(
-        split_names(models or default_models), split_names(how), settings or []
-    )
+    plan = methods_of_models(split_names(models or default_models), how, USUAL_METHODS)
+    methods = list(dict.fromkeys(name for names in plan.values() for name in names))
+    built_models, built_methods = build_models_and_methods([*plan], methods, settings or [])
     train, calibration, test = table.split(*FRACTIONS, seed=seed)
+    pairs = [(name, method) for name, of_model in plan.items() for method in of_model]
     posteriors, names, refused, interrupted = fit_grid(
-        built_models, built_methods, train, seed, progress
+        built_models, built_methods, pairs, train, seed, progress
     )
     if not posteriors:
         raise NotApplicable(
@@ -131,7 +139,9 @@ def fit(
     data: Data,
     target: Target = None,
     model: Annotated[str, typer.Option(help="a name or recipe; see `ppgp list`")] = "gp",
-    how: Annotated[str, typer.Option(help="a method")] = "nuts",
+    how: Annotated[
+        str | None, typer.Option(help="a method; default: the model's own, or else nuts")
+    ] = None,
     out: Annotated[Path, typer.Option(help="file to save the posterior in")] = Path(
         "posterior.safetensors"
     ),
@@ -148,10 +158,11 @@ def fit(
 
     files.check_file(out)
     table = _load(data, target)
-    models, methods = build_models_and_methods([model], [how], settings or [])
-    posterior = fit_posterior(models[model], table, methods[how], seed=seed, progress=progress)
+    method = how or methods_of_models([model], None, "nuts")[model][0]
+    models, methods = build_models_and_methods([model], [method], settings or [])
+    posterior = fit_posterior(models[model], table, methods[method], seed=seed, progress=progress)
     interrupted = cut_short(posterior.stats)
-    title = f"{model} by {how}, {posterior.seconds:.1f} s"
+    title = f"{model} by {method}, {posterior.seconds:.1f} s"
     if interrupted:
         title += ", interrupted"
     summary = posterior.summary().to_dict("index")

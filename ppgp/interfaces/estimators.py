@@ -31,7 +31,13 @@ def _validated(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
 
 
 class _Probabilistic(BaseEstimator):
-    """Common part: ``model`` and ``how`` are names, recipes as strings, or the records."""
+    """Common part: ``model`` and ``how`` are names, recipes as strings, or the records.
+
+    Attributes:
+        usual: The method of models that have none of their own, where ``how`` is None.
+    """
+
+    usual = "map"
 
     def __init__(self, model: Any, how: Any, seed: Any = 0) -> None:
         self.model, self.how, self.seed = model, how, seed
@@ -47,6 +53,9 @@ class _Probabilistic(BaseEstimator):
         model, how = self.model, self.how
         if isinstance(model, str):
             model = recipes.build_model(model)
+        if how is None:
+            name = self.model if isinstance(self.model, str) else ""
+            how = recipes.own_how(name, model) or self.usual
         if isinstance(how, str):
             how = recipes.build_how(how)
         with silenced(ConvergenceWarning):  # posterior_.warnings keeps them
@@ -72,17 +81,18 @@ class ProbabilisticRegressor(RegressorMixin, _Probabilistic):
     """Regression with a predictive distribution.
 
     Args:
-        model: "gp", "linear", another name that ``ppgp list`` prints, a recipe such as
-            ``"GP(Matern(1.5))"``, or a model.
+        model: "gp", "linear", "ngboost", "deep-ensemble", another name that ``ppgp list`` prints,
+            a recipe such as ``"GP(Matern(1.5))"``, or a model.
         how: The inference method: "map", "laplace", "svi", "nuts", another name that ``ppgp list``
-            prints, a recipe, or an inference record.
+            prints, a recipe, or an inference record. None: the model's own, such as natural
+            gradient boosting of "ngboost"; "map" if it has none.
         seed: Seed of every random number.
 
     Attributes:
         posterior_: The fitted Posterior.
     """
 
-    def __init__(self, model: Any = "gp", how: Any = "map", seed: Any = 0) -> None:
+    def __init__(self, model: Any = "gp", how: Any = None, seed: Any = 0) -> None:
         super().__init__(model, how, seed)
 
     def fit(self, X: Any, y: Any) -> ProbabilisticRegressor:
@@ -112,8 +122,10 @@ class ProbabilisticClassifier(ClassifierMixin, _Probabilistic):
     """Binary classification with probabilities averaged over the posterior.
 
     Args:
-        model: "logistic", another name that ``ppgp list`` prints, a recipe, or a model.
-        how: The inference method, as in ``ProbabilisticRegressor``.
+        model: "logistic", "ngboost-classifier", another name that ``ppgp list`` prints, a recipe,
+            or a model.
+        how: The inference method, as in ``ProbabilisticRegressor``; "laplace" if it is None and
+            the model has no method of its own.
         seed: Seed of every random number.
 
     Attributes:
@@ -121,7 +133,9 @@ class ProbabilisticClassifier(ClassifierMixin, _Probabilistic):
         classes_: The two labels, sorted.
     """
 
-    def __init__(self, model: Any = "logistic", how: Any = "laplace", seed: Any = 0) -> None:
+    usual = "laplace"
+
+    def __init__(self, model: Any = "logistic", how: Any = None, seed: Any = 0) -> None:
         super().__init__(model, how, seed)
 
     def __sklearn_tags__(self) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from itertools import product
 from typing import Any
 
 import typer
@@ -17,13 +16,19 @@ __all__ = ["fit_grid"]
 
 
 def fit_grid(
-    models: dict[str, Any], methods: dict[str, Any], train: Dataset, seed: int, progress: bool
+    models: dict[str, Any],
+    methods: dict[str, Any],
+    pairs: list[tuple[str, str]],
+    train: Dataset,
+    seed: int,
+    progress: bool,
 ) -> tuple[dict[str, Any], dict[str, tuple[str, str]], list[str], bool]:
-    """Fit each model by each method; after Ctrl-C no further fit begins.
+    """Fit models by methods; after Ctrl-C no further fit begins.
 
     Args:
         models: Models by name.
         methods: Inference records by name.
+        pairs: The names of each model and method to fit, in order.
         train: The training rows.
         seed: Seed of every fit.
         progress: Whether to report progress.
@@ -40,12 +45,14 @@ def fit_grid(
     refused: list[str] = []
     interrupted = False
     try:
-        for (model_name, model), (method_name, method) in product(models.items(), methods.items()):
+        for model_name, method_name in pairs:
             name = f"{model_name} {method_name}"
             _announce(f"{model_name} by {method_name}", progress)
             names[name] = (model_name, method_name)
             try:
-                posteriors[name] = fit(model, train, method, seed=seed, progress=progress)
+                posteriors[name] = fit(
+                    models[model_name], train, methods[method_name], seed=seed, progress=progress
+                )
             except NotApplicable as error:
                 refused.append(f"{model_name} by {method_name}: {error}")
                 continue

@@ -7,7 +7,7 @@ from typing import Any
 from ..errors import SettingError, UnknownName
 from . import recipes
 
-__all__ = ["build_models_and_methods", "split_names"]
+__all__ = ["build_models_and_methods", "methods_of_models", "split_names"]
 
 
 def split_names(text: str) -> list[str]:
@@ -20,6 +20,21 @@ def split_names(text: str) -> list[str]:
             start = i + 1
     parts.append(text[start:])
     return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
+
+
+def methods_of_models(models: list[str], methods: str | None, usual: str) -> dict[str, list[str]]:
+    """Return {model: the names of its methods}.
+
+    Args:
+        models: Names or recipes of models.
+        methods: Comma-separated methods of all models; None: those that the models have of their
+            own.
+        usual: Comma-separated methods of the models that have none.
+    """
+    if methods is not None:
+        return {name: split_names(methods) for name in models}
+    own = {name: recipes.own_how(name, recipes.build_model(name)) for name in models}
+    return {name: split_names(how or usual) for name, how in own.items()}
 
 
 def build_models_and_methods(

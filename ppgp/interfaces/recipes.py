@@ -16,7 +16,16 @@ from typing import Any
 from ..errors import SettingError, UnknownName, an
 from .members import named_recipes
 
-__all__ = ["HOWS", "MODELS", "SCORES", "build_how", "build_model", "build_score", "changed"]
+__all__ = [
+    "HOWS",
+    "MODELS",
+    "SCORES",
+    "build_how",
+    "build_model",
+    "build_score",
+    "changed",
+    "own_how",
+]
 
 #: recipes with names of their own -> (recipe, what it is; "": what its class is)
 OWN_MODELS = {
@@ -45,7 +54,22 @@ OWN_MODELS = {
         "SVGP(Deep(MLP((64, 64), 32, dropout=0.1), RBF()))",
         "the same, sparse and in mini-batches",
     ),
-    "ngboost": ("Boosted(Gaussian(noise=Predicted()))", ""),
+    "ngboost": (
+        "Boosted(Gaussian(noise=Predicted()))",
+        "boosted trees: mean and variance are sums of trees of x",
+    ),
+    "ngboost-classifier": (
+        "Boosted(Categorical())",
+        "the same for labels: the log-odds are sums of trees of x",
+    ),
+    "deep-ensemble": (
+        "NeuralRegression(likelihood=Gaussian(noise=Predicted()))",
+        "a network with mean and variance as outputs, by default five of them",
+    ),
+    "mc-dropout": (
+        "NeuralRegression(likelihood=Gaussian())",
+        "a network with the mean as output and one variance, by default with dropout",
+    ),
     "linear": ("LinearRegression()", ""),
     "logistic": ("LogisticRegression()", ""),
     "mixture": ("GaussianMixture()", ""),
@@ -62,9 +86,16 @@ OWN_HOWS = {
         "SVI(method='deterministic')",
         "a Gaussian guide by natural gradients over fixed draws: no noise, few steps",
     ),
+    "deep-ensemble": (
+        "Ensemble(MAP('adam', adversarial=0.01))",
+        "five networks, trained on rows and on adversarial rows beside them",
+    ),
+    "mc-dropout": ("MCDropout()", ""),
     "ngb": ("NaturalGradientBoosting()", ""),
     "nuts": ("NUTS(draws=500, warmup=500)", ""),
 }
+#: models whose own method is not that of their class -> the name of the method
+HOW_OF_MODEL = {"mc-dropout": "mc-dropout"}
 OWN_SCORES = {"signed": ("Signed(normalized=True)", "")}
 
 #: name -> (recipe, what it is)
@@ -102,6 +133,16 @@ def build_how(name_or_recipe: str) -> Any:
     from .. import inference
 
     return _build("method", name_or_recipe, HOWS, [inference], inference.Inference)
+
+
+def own_how(name_or_recipe: str, model: Any) -> str:
+    """Return the name of the method that a recipe uses if none is given; "" if it has none.
+
+    Args:
+        name_or_recipe: The name or the recipe of the model.
+        model: The model itself.
+    """
+    return HOW_OF_MODEL.get(name_or_recipe) or model.own_method
 
 
 def build_score(name_or_recipe: str) -> Any:

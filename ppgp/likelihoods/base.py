@@ -47,6 +47,11 @@ class Likelihood:
         with_plain_numbers(self)
 
     @property
+    def takes_labels(self) -> bool:
+        """Whether y may be labels of classes."""
+        return "y" not in self.scales and not self.positive
+
+    @property
     def latents(self) -> int:
         """The number of latent functions."""
         return 1

@@ -25,6 +25,7 @@ class Poisson(Likelihood, Scored):
     """
 
     scales = "X"
+    takes_labels = False  # type: ignore[assignment] # a property of other likelihoods
 
     def prepare(self, data: Dataset) -> Poisson:
         """Return this likelihood.

@@ -38,6 +38,8 @@ class Model:
             (the units have a meaning).
         known_noise: whether ``Dataset.noise_sd`` is part of the distribution of y. Then
             ``predict`` and ``gaussian`` also take the ``noise_sd`` [m] of new rows.
+        own_method: the method of ``fit`` without ``how``, a name of ``inference.own_methods``; "":
+            NUTS.
         takes_missing: whether X may hold NaN, a missing value (``Dataset(missing="keep")``).
         takes_censored: whether targets may be right-censored (``Dataset(right_censored=)``). Then
             ``model`` takes their flags by that name.
@@ -62,6 +64,7 @@ class Model:
 
     scales: ClassVar[str] = "Xy"
     known_noise: ClassVar[bool] = False
+    own_method: str = ""
     takes_missing: bool = False
     takes_censored: bool = False
     takes_categories: bool = False
@@ -85,6 +88,11 @@ class Model:
             names.remove("standardised")
         options = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
         return f"{type(self).__name__}({options})"
+
+    @property
+    def takes_labels(self) -> bool:
+        """Whether y may be labels of classes."""
+        return "y" not in self.scales
 
     def sites(self, d: int) -> Mapping[str, Site | Param]:
         """Return {name: site} for inputs with d columns."""

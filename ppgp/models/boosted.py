@@ -54,6 +54,7 @@ class Boosted(Model, BoostedSum):
     scales = ""
     one_mode = True
     structural = (TREES, STAGES)
+    own_method = "ngb"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,6 +87,10 @@ class Boosted(Model, BoostedSum):
     def takes_censored(self) -> bool:  # type: ignore[override] # a constant of other models
         """Whether targets may be right-censored, which depends on the likelihood."""
         return self._scored.censorable
+
+    @property
+    def takes_labels(self) -> bool:
+        return self.likelihood.takes_labels
 
     def sites(self, d: int) -> dict[str, Site]:
         start = Site(Flat(), (self._scored.learned,))

@@ -92,6 +92,15 @@ class NeuralRegression(Model, NetworkWeights, GaussianNetwork):
         """What ``fit`` may standardise, which depends on the likelihood."""
         return self.likelihood.scales
 
+    @property
+    def takes_labels(self) -> bool:
+        return self.likelihood.takes_labels
+
+    @property
+    def own_method(self) -> str:  # type: ignore[override] # a constant of other models
+        """A deep ensemble, unless the weights have a prior."""
+        return "deep-ensemble" if isinstance(self.prior, Flat) else ""
+
     def _sized(self) -> Network | nn.Module:
         """Return the network with K outputs."""
         return _with_outputs(self.network, self.likelihood.latents)

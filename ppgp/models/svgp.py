@@ -129,6 +129,10 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
         """What ``fit`` may standardise, which depends on the likelihood."""
         return self.likelihood.scales
 
+    @property
+    def takes_labels(self) -> bool:
+        return self.likelihood.takes_labels
+
     def sites(self, d: int) -> dict[str, Site | Param]:
         """Return the hyperparameters and v, of shape [K, m] for K latent functions per row."""
         m = number_before_data(self.inducing)

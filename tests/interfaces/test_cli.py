@@ -116,6 +116,31 @@ def test_diagnose_writes_the_figures_of_the_kind_of_posterior(
     assert figures <= written
 
 
+def test_without_how_a_model_is_fitted_by_its_own_method(table: Path) -> None:
+    command = "fit train.csv --target y --model ngboost --out b.safetensors --no-progress"
+    done = ppgp(*command.split(), "--set", "ngb.steps=40", cwd=table)
+    assert done.returncode == 0, done.stderr
+    assert "ngboost by ngb" in done.stdout
+    assert "one distribution for all rows" not in done.stdout + done.stderr
+    done = ppgp("predict", "b.safetensors", "new.csv", "--out", "b.csv", cwd=table)
+    assert done.returncode == 0, done.stderr
+    assert pd.read_csv(table / "b.csv")["mean"].nunique() > 10
+
+
+def test_compare_fits_each_model_by_its_own_methods(table: Path) -> None:
+    command = "compare train.csv --target y --models ngboost,mc-dropout,linear --out own"
+    settings = ("ngb.steps=40", "mc-dropout.epochs=20", "nuts.draws=60", "nuts.warmup=60")
+    changes = [word for setting in settings for word in ("--set", setting)]
+    done = ppgp(*command.split(), "--no-progress", *changes, cwd=table)
+    assert done.returncode == 0, done.stderr
+    results = json.loads((table / "own" / "results.json").read_text())
+    assert [(r["model"], r["how"]) for r in results["rows"]] == [
+        ("ngboost", "ngb"),
+        ("mc-dropout", "mc-dropout"),
+        *[("linear", how) for how in ("map", "laplace", "svi", "nuts")],
+    ]
+
+
 def test_calibrate_prints_one_row_per_score(table: Path) -> None:
     rng = np.random.default_rng(1)
     frame = pd.DataFrame(rng.normal(size=(300, 2)), columns=["a", "b"])
@@ -150,6 +175,8 @@ def test_calibrate_prints_one_row_per_score(table: Path) -> None:
         (("compare", "nowhere.csv", "--target", "y"), "no file nowhere.csv"),
         (("compare", *TRAIN, "--models", "gpp"), "known: " + ", ".join(recipes.MODELS)),
         (("compare", *TRAIN, "--how", "mcmc"), "known"),
+        (("fit", *TRAIN, "--model", "ngbost"), "did you mean 'ngboost'"),
+        (("fit", *TRAIN, "--model", "mcdropout"), "did you mean 'mc-dropout'"),
         (("compare", *TRAIN, "--level", "95"), "write 0.95"),
         (("compare", *TRAIN, "--models", "linear", "--set", "kernel.lengthscale=2"), "option"),
         (

@@ -6,7 +6,9 @@ import pytest
 
 from ppgp import conformal, inference, kernels, likelihoods, models, priors
 from ppgp.errors import SettingError, UnknownName
+from ppgp.inference.own_methods import OWN_METHODS
 from ppgp.interfaces import recipes
+from ppgp.interfaces.recipe_options import methods_of_models
 
 
 @pytest.mark.parametrize("name", recipes.MODELS)
@@ -71,3 +73,32 @@ def test_the_field_decides_between_classes_of_one_name() -> None:
         "LinearRegression(weight=StudentT(3.0, 0.0, 1.0))"
     ).weight == priors.StudentT(3.0, 0.0, 1.0)
     assert recipes.changed(built, "likelihood", "Bernoulli()").likelihood == likelihoods.Bernoulli()
+
+
+@pytest.mark.parametrize("name", OWN_METHODS)
+def test_the_command_line_knows_the_own_methods_of_models_by_the_same_names(name: str) -> None:
+    assert recipes.build_how(name) == OWN_METHODS[name]()
+
+
+@pytest.mark.parametrize("name", recipes.MODELS)
+def test_the_own_method_of_every_named_model_builds(name: str) -> None:
+    how = recipes.own_how(name, recipes.build_model(name))
+    assert how in {"", *recipes.HOWS}
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("ngboost", "ngb"),
+        ("ngboost-classifier", "ngb"),
+        ("Boosted(StudentT(5.0, Predicted()))", "ngb"),
+        ("deep-ensemble", "deep-ensemble"),
+        ("mc-dropout", "mc-dropout"),
+        ("NeuralRegression(prior=Normal(0.0, 1.0))", ""),
+        ("gp", ""),
+    ],
+)
+def test_a_recipe_has_its_own_method(name: str, how: str) -> None:
+    assert recipes.own_how(name, recipes.build_model(name)) == how
+    assert methods_of_models([name], None, "map,nuts") == {name: [how] if how else ["map", "nuts"]}
+    assert methods_of_models([name], "svi", "map,nuts") == {name: ["svi"]}
