@@ -85,6 +85,10 @@ class Learner(ABC):
         """Convert numbers to Python's; a subclass with its own ``__post_init__`` calls it first."""
         with_plain_numbers(self)
 
+    def bytes_per_stage(self, n: int, d: int) -> float:
+        """Return about the bytes of one stage of one output, fitted to n rows of d columns."""
+        return 0.0
+
     @abstractmethod
     def begin(
         self,

@@ -49,6 +49,9 @@ class Linear(Learner):
                 "a finite number of at least 0 as penalty of Linear", repr(self.penalty), "use 1.0"
             )
 
+    def bytes_per_stage(self, n: int, d: int) -> float:
+        return 8.0 * (d + 1)
+
     def begin(
         self,
         X: Tensor,

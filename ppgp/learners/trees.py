@@ -26,6 +26,8 @@ from .tree_tensors import gains, partial_sums, tree_sum
 
 MOST_LEAVES = 131_072
 MOST_DEPTH = 64
+NODE_BYTES = 37  # feature, threshold, children, side of missing values, value and gain
+LINEAR_BYTES = 12  # and per column of a linear leaf
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,13 @@ class Trees(Learner):
         check_whole(self, "min_rows", 1, 2**31 - 1)
         check_share(self, "columns")
         check_flag(self, "linear")
+
+    def bytes_per_stage(self, n: int, d: int) -> float:
+        leaves = min(self.leaves, max(1, n // self.min_rows))
+        if self.depth is not None:
+            leaves = min(leaves, 2**self.depth)
+        per_node = NODE_BYTES + (LINEAR_BYTES * d if self.linear else 0)
+        return float(per_node) * (2 * leaves - 1)
 
     def begin(
         self,

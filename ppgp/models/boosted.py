@@ -13,12 +13,13 @@ from torch.distributions import Distribution, Independent
 from ..data.dataset import Dataset
 from ..errors import SettingError
 from ..learners import Learner, Trees
-from ..likelihoods import Gaussian, Likelihood, Predicted, Scored
+from ..likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Predicted, Scored
 from ..likelihoods.censored import Censored
 from ..numerics.blocks import distribution_by_rows
 from ..priors import Flat, Site
 from ..target.capabilities import BoostedSum
 from .base import Model
+from .classification import check_two_classes
 from .sites import Theta, draw
 
 WORK_PER_ENTRY = 1000.0  # multiplications that the binning and splitting of one entry count as
@@ -103,9 +104,11 @@ class Boosted(Model, BoostedSum):
         """Return the recipe with a likelihood for these targets.
 
         Raises:
-            DataError: If y does not suit the likelihood.
+            DataError: If y does not suit the likelihood, or holds one class alone.
         """
         likelihood = self.likelihood.prepare(data)
+        if isinstance(likelihood, Bernoulli | Categorical):
+            check_two_classes(data)
         return self if likelihood is self.likelihood else replace(self, likelihood=likelihood)
 
     def start(self, data: Dataset) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,9 +18,10 @@ from torch import Tensor
 
 import ppgp
 from ppgp import Dataset, fit, learners, likelihoods, models
-from ppgp.errors import ConvergenceWarning, DataError, NotApplicable, SettingError
+from ppgp.errors import ConvergenceWarning, DataError, NotApplicable, NotEnoughMemory, SettingError
 from ppgp.inference import MAP, Ensemble, NaturalGradientBoosting
 from ppgp.inference.boosting import stages
+from ppgp.inference.boosting.memory import check_memory
 from ppgp.likelihoods import Predicted
 from ppgp.posterior.posterior import Posterior
 
@@ -363,3 +365,40 @@ def test_what_cannot_be_boosted_is_refused() -> None:
         boosted(X, y, likelihood=law)
     with pytest.raises(SettingError, match="hold_out"):
         NaturalGradientBoosting(hold_out=0.2)
+
+
+@pytest.mark.parametrize("name", ["Exponential", "Gamma", "LogNormal", "Weibull"])
+@pytest.mark.parametrize("wrong", [0.0, -1.5])
+def test_positive_laws_name_the_target_that_is_not_positive(name: str, wrong: float) -> None:
+    X, y = rows(30)
+    y = y.exp()
+    y[7] = wrong
+    field = {"LogNormal": "noise", "Exponential": None}.get(name, "shape")
+    law = getattr(likelihoods, name)(**({field: Predicted()} if field else {}))
+    with pytest.raises(DataError, match=f"positive targets in y, got {wrong:g} in row 7"):
+        boosted(X, y, likelihood=law)
+
+
+@pytest.mark.parametrize("law", [likelihoods.Bernoulli(), likelihoods.Categorical()])
+def test_one_class_alone_is_refused(law: likelihoods.Likelihood) -> None:
+    X, _ = rows(30)
+    with pytest.raises(DataError, match="rows of at least two classes, got only 1"):
+        boosted(X, torch.ones(30, dtype=F64), likelihood=law)
+
+
+@pytest.mark.parametrize("learner", [learners.Trees(), learners.Linear(1.0)])
+def test_steps_that_do_not_fit_into_memory_are_refused(learner: learners.Learner) -> None:
+    X, y = rows()
+    how = NaturalGradientBoosting(steps=2 * 10**9, folds=3)
+    with pytest.raises(NotEnoughMemory, match=r"use at most [\d,]+ steps"):
+        fit(models.Boosted(learner=learner), Dataset(X, y), how, progress=False)
+
+
+def test_advice_on_memory_is_a_number_of_steps_that_fits() -> None:
+    with pytest.raises(NotEnoughMemory) as refused:
+        check_memory(learners.Trees(), 10_000, 5, 3, 10**12, 5)
+    steps = int(re.search(r"at most ([\d,]+) steps", str(refused.value))[1].replace(",", ""))  # type: ignore[index]
+    assert steps > 1000
+    check_memory(learners.Trees(), 10_000, 5, 3, steps, 5)
+    with pytest.raises(NotEnoughMemory, match="fewer classes"):
+        check_memory(learners.Trees(), 10**9, 5, 10**5, 1, 1)

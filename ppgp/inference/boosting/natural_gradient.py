@@ -24,6 +24,7 @@ from ..checkpoint import Checkpoint
 from ..options import Between, Count, OneOf, Share
 from ..progress import bar
 from .folds import fold_of_rows
+from .memory import check_memory
 from .stages import Fit, Rows, Settings, temperature
 
 INSIDE = 0.1  # the share of the training folds on which the number of steps is chosen
@@ -117,6 +118,7 @@ class NaturalGradientBoosting(Inference):
             NotApplicable: if the model is no sum of learners, a parameter has a prior, or the
                 likelihood has no such score.
             SettingError: if the folds do not fit the rows.
+            NotEnoughMemory: if so many steps, functions and members do not fit.
         """
         started = time.perf_counter()
         model = require(target.model, BoostedSum)
@@ -130,6 +132,8 @@ class NaturalGradientBoosting(Inference):
         with Checkpoint(checkpoint, self, target, seed) as saved, at_most(1):
             run = _Run(self, settings, rows, seed, saved)
             run.folds = self._fold_of_rows(rows, seed)
+            K, members = settings.law.learned, run.total_members
+            check_memory(settings.learner, data.n, data.d, K, self.steps, members)
             if isinstance(init, Posterior):
                 run.begin_at(model, init, unit)
             with bar("NaturalGradientBoosting", run.total, progress) as update:
@@ -209,9 +213,13 @@ class _Run:
     @property
     def total(self) -> int:
         """The largest number of stages of all fits."""
-        members = 1 if self.folds is None else int(self.folds.max()) + 1
         twice = 2 if self._refits else 1
-        return members * twice * self.settings.steps
+        return self.total_members * twice * self.settings.steps
+
+    @property
+    def total_members(self) -> int:
+        """The number of members when all fits are made."""
+        return 1 if self.folds is None else int(self.folds.max()) + 1
 
     @property
     def _refits(self) -> bool:
