@@ -402,3 +402,37 @@ def test_advice_on_memory_is_a_number_of_steps_that_fits() -> None:
     check_memory(learners.Trees(), 10_000, 5, 3, steps, 5)
     with pytest.raises(NotEnoughMemory, match="fewer classes"):
         check_memory(learners.Trees(), 10**9, 5, 10**5, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "how", [SHORT, NaturalGradientBoosting(steps=15, folds=2)], ids=["one", "folds"]
+)
+@pytest.mark.parametrize("stage", [8, 20])
+def test_ctrl_c_keeps_the_stages_so_far(
+    how: NaturalGradientBoosting, stage: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, advance = [0], stages.Fit.advance
+
+    def interrupted(self: stages.Fit) -> None:
+        taken[0] += 1
+        if taken[0] == min(stage, 8 if how is SHORT else stage):
+            raise KeyboardInterrupt
+        advance(self)
+
+    monkeypatch.setattr(stages.Fit, "advance", interrupted)
+    X, y = rows()
+    with pytest.warns(ConvergenceWarning, match="Ctrl-C: 1 of"):
+        posterior = boosted(X, y, how)
+    assert posterior.stats["interrupted"]
+    assert "fold" not in posterior.params
+    assert bool(torch.isfinite(posterior.predict(X).log_prob(y)).all())
+
+
+def test_pure_noise_may_end_without_a_stage() -> None:
+    g = torch.Generator().manual_seed(0)
+    X, y = torch.randn(60, 2, generator=g, dtype=F64), torch.randn(60, generator=g, dtype=F64)
+    how = NaturalGradientBoosting(steps=30, learning_rate=0.9, folds=3)
+    posterior = boosted(X, y, how)
+    assert bool((posterior.stats["stages"] == 0).any())
+    assert bool(torch.isfinite(posterior.predict(X).log_prob(y)).all())
+    assert len(list(posterior.staged(X))) >= 1

@@ -28,7 +28,6 @@ from .memory import check_memory
 from .stages import Fit, Rows, Settings, temperature
 
 INSIDE = 0.1  # the share of the training folds on which the number of steps is chosen
-MOST_MEMBERS = 10_000
 Rate = Annotated[float, Between(0.0, 1.0 + 1e-12, "use a share of at most 1")]
 
 
@@ -125,7 +124,7 @@ class NaturalGradientBoosting(Inference):
         _check_numbers(model.likelihood)
         data: Any = target.data
         unit = unit_of(model.likelihood, data.y)
-        rows = Rows(data.X, data.y / unit, _censored(data))
+        rows = Rows(data.X, data.y / unit, data.right_censored)
         settings = self._settings(model, unit, data)
         _check_init(init, target, self)
         # sums over rows on one thread are the same whatever the number of threads
@@ -137,14 +136,14 @@ class NaturalGradientBoosting(Inference):
             if isinstance(init, Posterior):
                 run.begin_at(model, init, unit)
             with bar("NaturalGradientBoosting", run.total, progress) as update:
-                interrupted = run.complete(update)
+                run.complete(update)
             draws, params = run.sites(model, unit)
-            stats, notes = run.stats(), run.notes(interrupted)
+            stats, notes = run.stats(), run.notes()
             how = self
             if run.folds is not None and not isinstance(self.folds, int):
                 how = replace(self, folds=int(run.folds.max()) + 1)  # a splitter cannot be saved
             posterior = from_draws(
-                how, target, draws, started, stats, notes, params, interrupted=interrupted
+                how, target, draws, started, stats, notes, params, interrupted=run.interrupted
             )
             return saved.with_notes(posterior)
 
@@ -204,11 +203,12 @@ class _Run:
         self.how, self.settings, self.rows, self.seed, self.saved = how, settings, rows, seed, saved
         self.folds: Tensor | None = None
         self.members: list[_Member] = []
-        self.before: list[tuple[Tensor | None, dict[str, Tensor]]] = [(None, {})] * MOST_MEMBERS
+        self.before: list[tuple[Tensor, dict[str, Tensor]]] = []
         self.found = saved.found() or {}
         self.finished: dict[str, Tensor] = {}
         self.fits = 0
         self.taken = 0
+        self.interrupted = False
 
     @property
     def total(self) -> int:
@@ -229,7 +229,6 @@ class _Run:
 
     def begin_at(self, model: BoostedSum, init: Posterior, unit: float) -> None:
         """Let member j go on from draw j of a posterior."""
-        self.before = []
         for j in range(init.shape[1]):
             theta = {k: v[0, j] for k, v in init.draws.items()}
             start = _in_unit(model.likelihood, theta["start"], unit)
@@ -237,19 +236,22 @@ class _Run:
 
     # -- the fits -----------------------------------------------------------------------------
 
-    def complete(self, update: Any) -> bool:
-        """Make all fits; return whether Ctrl-C ended them early."""
-        try:
-            for train, fold in self._parts():
-                began = time.perf_counter()
-                member = self._member(train, fold, update)
-                member.seconds = time.perf_counter() - began
+    def complete(self, update: Any) -> None:
+        """Make all fits; Ctrl-C ends them early.
+
+        A member that was interrupted is kept only if it is the first.
+
+        Raises:
+            KeyboardInterrupt: if Ctrl-C came before the first stage.
+        """
+        for train, fold in self._parts():
+            began = time.perf_counter()
+            member = self._member(train, fold, update)
+            member.seconds = time.perf_counter() - began
+            if not self.interrupted or not self.members:
                 self.members.append(member)
-        except KeyboardInterrupt:
-            if not self.members:
-                raise
-            return True
-        return False
+            if self.interrupted:
+                return
 
     def _parts(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the rows to learn from and the rows left out of each member."""
@@ -273,6 +275,8 @@ class _Run:
         order = train[torch.randperm(len(train), generator=generator)]
         kept_back = max(1, round(share * len(train)))
         first = self._stopped_on(order[kept_back:].sort().values, order[:kept_back], update)
+        if self.interrupted:
+            return first
         more = first.fit.best - first.fit.taken_before
         settings = replace(self.settings, steps=more)
         first.fit = self._fitted(settings, train, None, update)
@@ -296,12 +300,23 @@ class _Run:
         """Return a fit that has ended, resumed from the checkpoint if it is there."""
         number, self.fits = self.fits, self.fits + 1
         valid = None if held_out is None else self.rows.take(held_out)
-        start, before = self.before[len(self.members)]
-        fit = Fit(settings, self.rows.take(train), self.seed, valid, start, before)
+        earlier = self.before[len(self.members)] if self.before else (None, None)
+        fit = Fit(settings, self.rows.take(train), self.seed, valid, *earlier)
         prefix = f"{number}."
         found = {k.removeprefix(prefix): v for k, v in self.found.items() if k.startswith(prefix)}
         if found:
             fit.restore(found)
+        try:
+            self._take_stages(fit, prefix, update)
+        except KeyboardInterrupt:
+            if not self.members and len(fit.steps) == fit.taken_before:
+                raise
+            self.interrupted = True
+        self.finished |= {prefix + k: v for k, v in fit.state().items()}
+        return fit
+
+    def _take_stages(self, fit: Fit, prefix: str, update: Any) -> None:
+        """Let a fit go on until it ends."""
         while not fit.ended:
             fit.advance()
             self.taken += 1
@@ -309,8 +324,6 @@ class _Run:
                 update(self.taken, score=fit.value / len(fit.train.y))
             if self.saved.due():
                 self._save(prefix, fit)
-        self.finished |= {prefix + k: v for k, v in fit.state().items()}
-        return fit
 
     def _save(self, prefix: str, fit: Fit) -> None:
         self.saved.save({**self.finished, **{prefix + k: v for k, v in fit.state().items()}})
@@ -329,7 +342,7 @@ class _Run:
         for name, value in stack([fit.tensors() for fit in fits]).items():
             draws[model.site_of(name)] = value[None]
         params = {"unit": torch.tensor(unit).to(like)}
-        if self.folds is not None and len(self.members) == int(self.folds.max()) + 1:
+        if self.folds is not None and not self.interrupted:
             params["fold"] = self.folds
         return draws, params
 
@@ -369,11 +382,15 @@ class _Run:
             "seconds": per_member([m.seconds for m in self.members]),
         }
 
-    def notes(self, interrupted: bool) -> list[str]:
+    def notes(self) -> list[str]:
         """Return the warnings of the Posterior."""
         notes = []
-        if interrupted:
-            notes.append(f"stopped by Ctrl-C: {len(self.members)} members")
+        if self.interrupted:
+            stages = int(sum(member.fit.best for member in self.members))
+            members, total = len(self.members), 1
+            if self.folds is not None:
+                total = int(self.folds.max()) + 1
+            notes.append(f"stopped by Ctrl-C: {members} of {total} members, {stages} stages")
         short = [m for m in self.members if m.fit.held_out is not None]
         if any(m.fit.best >= self.settings.steps for m in short):
             notes.append(
@@ -418,11 +435,6 @@ def _check_numbers(likelihood: Any) -> None:
             repr(getattr(likelihood, free[0])),
             f"write {type(likelihood).__name__}({free[0]}=Predicted())",
         )
-
-
-def _censored(data: Any) -> Tensor | None:
-    """Return which targets are only known to be exceeded; None if all are known."""
-    return getattr(data, "right_censored", None)
 
 
 def _check_init(init: Any, target: Target, how: NaturalGradientBoosting) -> None:
