@@ -49,7 +49,7 @@ def draws_in(
 
 def quantities(draws: Mapping[str, Tensor], model: Any) -> dict[str, Tensor]:
     """Return the draws without the sites that describe the structure of a fit, such as trees."""
-    structural = tuple(model.structural)
+    structural = tuple(getattr(model, "structural", ()))
     return {
         name: v for name, v in draws.items() if not structural or not name.startswith(structural)
     }

@@ -29,10 +29,10 @@ def test_coverage_and_width_are_those_of_repeated_fits() -> None:
 
     The standard error of the mean coverage is that over the sets.
     """
-    model = models.Boosted(learner=learners.Trees(leaves=8))
-    folds = NaturalGradientBoosting(steps=120, learning_rate=0.08, folds=5, patience=20)
+    model = models.Boosted(learner=learners.Trees(leaves=6))
+    folds = NaturalGradientBoosting(steps=50, learning_rate=0.2, folds=5, patience=8)
     alone = NaturalGradientBoosting(
-        steps=120, learning_rate=0.08, folds=None, hold_out=0.1, patience=20
+        steps=50, learning_rate=0.2, folds=None, hold_out=0.1, patience=8
     )
     coverage, widths, nested_widths, nested_coverage = [], [], [], []
     for seed in range(SETS):

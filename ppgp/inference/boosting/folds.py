@@ -15,6 +15,32 @@ FEWEST = 2
 EXPECTED = "a number of folds, one label per row, a splitter or pairs (train, test) as folds"
 
 
+def checked_folds(folds: Any) -> Any:
+    """Return ``folds`` with a number of NumPy converted to one of Python.
+
+    Raises:
+        SettingError: If it can be neither a number, None, labels, a splitter nor pairs.
+    """
+    if isinstance(folds, np.integer):
+        folds = folds.item()
+    whole = isinstance(folds, int) and not isinstance(folds, bool) and FEWEST <= folds < 2**31
+    labels = isinstance(folds, tuple | list | np.ndarray | Tensor) and len_of(folds) >= 2 * FEWEST
+    pairs = isinstance(folds, tuple | list) and len(folds) >= FEWEST and _are_pairs(folds)
+    splitter = hasattr(folds, "get_n_splits")
+    if folds is None or whole or labels or pairs or splitter:
+        return folds
+    raise SettingError(EXPECTED, repr(folds)[:60], "for example folds=5")
+
+
+def len_of(values: Any) -> int:
+    """Return the number of entries; 0 of a tensor or an array without axes."""
+    return len(values) if getattr(values, "ndim", 1) else 0
+
+
+def _are_pairs(folds: Any) -> bool:
+    return all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in folds)
+
+
 def fold_of_rows(folds: Any, X: Tensor, y: Tensor, seed: int) -> Tensor:
     """Return the number of the fold of each row, [n], 0 .. J - 1.
 
@@ -39,7 +65,7 @@ def fold_of_rows(folds: Any, X: Tensor, y: Tensor, seed: int) -> Tensor:
         for j, part in enumerate(order.tensor_split(folds)):
             labels[part] = j
         return labels
-    if hasattr(folds, "split") and not isinstance(folds, str):
+    if hasattr(folds, "get_n_splits"):
         return _of_pairs(folds.split(X.numpy(), y.numpy()), n)
     if isinstance(folds, Iterable) and not isinstance(folds, str):
         members = list(folds)

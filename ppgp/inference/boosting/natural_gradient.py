@@ -19,7 +19,7 @@ from ..base import Inference, from_draws
 from ..checkpoint import Checkpoint
 from ..options import Between, Count, OneOf, Share
 from ..progress import bar
-from .folds import fold_of_rows
+from .folds import checked_folds, fold_of_rows
 from .members import Run
 from .memory import check_memory
 from .stages import Rows, Settings
@@ -79,6 +79,7 @@ class NaturalGradientBoosting(Inference):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "folds", checked_folds(self.folds))
         if self.folds is not None and self.hold_out is not None:
             raise SettingError(
                 "either folds or hold_out", "both", "leave one of them out, or pass folds=None"
