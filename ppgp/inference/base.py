@@ -32,11 +32,13 @@ class Inference:
         takes_random_density: whether it can use a density that is random at every call and unbiased
             (a subsampled plate).
         starts_at_a_point: whether a run begins at a point z of the target.
+        params_of_run: params that describe one run, which an ensemble of runs leaves out.
     """
 
     optimises_params: ClassVar[bool] = False
     takes_random_density: ClassVar[bool] = False
     starts_at_a_point: ClassVar[bool] = True
+    params_of_run: ClassVar[tuple[str, ...]] = ()
 
     @property
     def reselects_inducing(self) -> bool:

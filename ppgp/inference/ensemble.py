@@ -97,7 +97,8 @@ class Ensemble(Inference):
         if all("log_density" in p.stats for p in members):
             heights = [p.stats["log_density"] for p in members]
             stats["log_density"] = torch.tensor(heights, dtype=torch.float64)
-        params = members[0].params
+        own = base.params_of_run
+        params = {name: value for name, value in members[0].params.items() if name not in own}
         return from_draws(
             self, target, draws, started, stats, notes, params, interrupted=interrupted
         )
@@ -165,7 +166,7 @@ def _refuse_own_params(how: Inference, members: list[Posterior], target: Target)
     first, member = members[0].params, members[-1].params
     own = sorted(
         name
-        for name in set(member) - set(target.params)
+        for name in set(member) - set(target.params) - set(how.params_of_run)
         if len(members) > 1 and not torch.equal(member[name], first[name])
     )
     if own:

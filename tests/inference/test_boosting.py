@@ -26,7 +26,7 @@ from ppgp.likelihoods import Predicted
 from ppgp.posterior.posterior import Posterior
 
 F64 = torch.float64
-still_improving = pytest.mark.filterwarnings("ignore:the score at the rows held out")
+pytestmark = pytest.mark.filterwarnings("ignore:the score at the rows held out")
 SHORT = NaturalGradientBoosting(steps=15, folds=None)
 
 
@@ -201,7 +201,6 @@ def test_saved_predictions_need_no_lightgbm_and_are_bit_equal(tmp_path: Path) ->
     assert torch.equal(found, torch.stack([prediction.mean, prediction.std]))
 
 
-@still_improving
 def test_a_fit_goes_on_from_another() -> None:
     X, y = rows()
     how = NaturalGradientBoosting(steps=10, folds=2, stopping="fold")
@@ -245,9 +244,8 @@ def test_a_member_knows_nothing_of_its_fold() -> None:
     assert not torch.equal(member(one, 0).predict(X).std, member(two, 0).predict(X).std)
 
 
-@still_improving
 def test_cv_plus_needs_no_further_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, y = rows(200)
+    X, y = rows(80)
     posterior = boosted(X, y, NaturalGradientBoosting(steps=20))
     loose = boosted(X, y, NaturalGradientBoosting(steps=20, stopping="fold"))
     fits: list[object] = []
@@ -263,7 +261,7 @@ def test_cv_plus_needs_no_further_fit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_calibration_on_out_of_fold_rows_guarantees_nothing() -> None:
-    X, y = rows(200)
+    X, y = rows(80)
     posterior = boosted(X, y, NaturalGradientBoosting(steps=10))
     with pytest.warns(ppgp.errors.PpgpWarning):
         calibrator = ppgp.calibrate(ppgp.conformal.Absolute(), posterior.out_of_fold(), y)
@@ -303,6 +301,16 @@ def test_members_of_an_ensemble_are_draws() -> None:
     )
     assert posterior.shape == (1, 3)
     assert bool((posterior.predict(X).epistemic > 0).any())
+
+
+def test_an_ensemble_of_folds_has_all_their_members_and_no_folds() -> None:
+    X, y = rows()
+    base = NaturalGradientBoosting(steps=4, folds=2)
+    with pytest.warns(ConvergenceWarning, match="still improved"):
+        posterior = fit(models.Boosted(), Dataset(X, y), Ensemble(base, 3), progress=False)
+    assert posterior.shape == (1, 6)
+    with pytest.raises(NotApplicable, match="folds"):
+        posterior.out_of_fold()
 
 
 def test_other_methods_fit_one_distribution_for_all_rows_and_say_so() -> None:

@@ -116,6 +116,7 @@ def test_diagnose_writes_the_figures_of_the_kind_of_posterior(
     assert figures <= written
 
 
+@pytest.mark.slow
 def test_without_how_a_model_is_fitted_by_its_own_method(table: Path) -> None:
     command = "fit train.csv --target y --model ngboost --out b.safetensors --no-progress"
     done = ppgp(*command.split(), "--set", "ngb.steps=40", cwd=table)

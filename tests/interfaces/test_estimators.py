@@ -64,7 +64,7 @@ def table(n: int = 80) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize(
     ("model", "method"),
     [
-        ("ngboost", inference.NaturalGradientBoosting),
+        pytest.param("ngboost", inference.NaturalGradientBoosting, marks=pytest.mark.slow),
         ("deep-ensemble", inference.Ensemble),
         ("mc-dropout", inference.MCDropout),
     ],
@@ -79,6 +79,7 @@ def test_without_how_a_model_is_fitted_by_its_own_method(model: object, method: 
     assert np.corrcoef(mean, np.sin(2 * X[:, 0]))[0, 1] > 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 def test_the_default_of_fit_is_the_own_method_too() -> None:
     X, y = table(40)

@@ -30,12 +30,14 @@ class Member:
         fit: the fit whose stages are the draw.
         temperature: the log of its temperature.
         held_out: the mean score at the rows that chose its steps.
+        capped: whether the score at those rows was best at the last step.
         seconds: how long it took.
     """
 
     fit: Fit
     temperature: float = 0.0
     held_out: float = math.nan
+    capped: bool = False
     seconds: float = 0.0
 
 
@@ -138,7 +140,8 @@ class Run:
     def _stopped_on(self, train: Tensor, held_out: Tensor, update: Any) -> Member:
         """Return a fit that ends where the score at rows held out is best."""
         fit = self._fitted(self.settings, train, held_out, update)
-        member = Member(fit, held_out=fit.held_out_scores[fit.best])
+        capped = fit.best - fit.taken_before >= self.settings.steps
+        member = Member(fit, held_out=fit.held_out_scores[fit.best], capped=capped)
         if self.how.temperature:
             assert fit.f_held_out is not None
             rows = self.rows.take(held_out)
@@ -244,8 +247,7 @@ class Run:
             if self.folds is not None:
                 total = int(self.folds.max()) + 1
             notes.append(f"stopped by Ctrl-C: {members} of {total} members, {stages} stages")
-        short = [m for m in self.members if m.fit.held_out is not None]
-        if any(m.fit.best >= self.settings.steps for m in short):
+        if any(member.capped for member in self.members):
             notes.append(
                 "the score at the rows held out still improved at the last step; raise steps, or "
                 "learning_rate"

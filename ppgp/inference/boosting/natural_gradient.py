@@ -76,6 +76,7 @@ class NaturalGradientBoosting(Inference):
     stopping: Annotated[str, OneOf(("inside", "fold"))] = "inside"
     temperature: bool = True
     starts_at_a_point = False
+    params_of_run = ("fold",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
