@@ -216,10 +216,8 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
 
     def in_units(self, scaler: Scaler) -> SVGP:
         Z = in_units_of_model(self.Z, scaler)
-        kernel, mean = (
-            self.kernel.in_units(Units.of(scaler)),
-            mean_on_model_scale(self.mean, scaler),
-        )
+        kernel = self.kernel.in_units(Units.of(scaler))
+        mean = mean_on_model_scale(self.mean, scaler)
         likelihood = self.likelihood.in_units(float(scaler.y_sd))
         return replace(self, kernel=kernel, likelihood=likelihood, mean=mean, Z=Z)
 
