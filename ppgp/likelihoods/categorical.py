@@ -83,39 +83,23 @@ class Categorical(Likelihood, Scored):
         """K - 1: the last logit is 0, as a constant added to all logits changes nothing."""
         return self.latents - 1
 
-    def score(
-        self,
-        theta: Theta,
-        f: Tensor,
-        y: Tensor,
-        kind: str = "nll",
-        *,
-        right_censored: Tensor | None = None,
-    ) -> Tensor:
+    def _at(self, theta: Theta, f: Tensor) -> tuple[Theta, Tensor]:
+        return {}, f
+
+    def _score(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> Tensor:
         """Return -log p(y), or the Brier score sum_k (p_k - 1[y = k])^2, [*draw, n]."""
-        self._check(f, kind, right_censored)
         own = _one_hot(y, f)
         if kind == "nll":
             return -(torch.log_softmax(f, -2) * own).sum(-2)
         return (torch.softmax(f, -2) - own).square().sum(-2)
 
-    def gradient(
-        self,
-        theta: Theta,
-        f: Tensor,
-        y: Tensor,
-        kind: str = "nll",
-        *,
-        right_censored: Tensor | None = None,
-    ) -> Tensor:
-        """Return the derivative of the score by the logits, [*draw, K, n]."""
-        self._check(f, kind, right_censored)
+    def _slopes(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> tuple[Tensor, ...]:
         share = torch.softmax(f, -2)
         wrong = share - _one_hot(y, f)
         if kind == "nll":
-            return wrong
+            return wrong.unbind(-2)
         weighted = share * wrong
-        return 2 * (weighted - share * weighted.sum(-2, keepdim=True))
+        return (2 * (weighted - share * weighted.sum(-2, keepdim=True))).unbind(-2)
 
     def metric(self, theta: Theta, f: Tensor, kind: str = "nll") -> Tensor:
         """Return the metric, [*draw, n, K, K]; it has rank K - 1.

@@ -78,6 +78,13 @@ class Scored:
         """How many of the K functions boosting finds; it holds the others at 0."""
         return len(self._coordinates())
 
+    def completed(self, f: Tensor) -> Tensor:
+        """Return f [*draw, K, n], given the functions that boosting finds; the others are 0."""
+        missing = len(self._coordinates()) - f.shape[-2]
+        if not missing:
+            return f
+        return torch.cat([f, torch.zeros_like(f[..., :missing, :])], -2)
+
     # -- what boosting calls ------------------------------------------------------------------
 
     def score(

@@ -183,8 +183,7 @@ class Boosted(Model, BoostedSum):
         return start + torch.cat([sums[..., :1, :] * theta["unit"], sums[..., 1:, :]], -2)
 
     def distribution_at(self, theta: Theta, f: Tensor) -> Distribution:
-        if f.shape[-2] < self.likelihood.latents:
-            f = torch.cat([f, torch.zeros_like(f[..., :1, :])], -2)
+        f = self._scored.completed(f)
         if "temperature" in theta:
             f = self._scored.tempered(f, theta["temperature"][..., None])
         values = {k: v for k, v in theta.items() if k in self.likelihood.sites()}

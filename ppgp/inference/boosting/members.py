@@ -114,7 +114,7 @@ class Run:
         if self.folds is None:
             yield torch.arange(n), torch.arange(0)
             return
-        for j in range(int(self.folds.max()) + 1):
+        for j in range(self.total_members):
             yield (
                 torch.nonzero(self.folds != j).flatten(),
                 torch.nonzero(self.folds == j).flatten(),
@@ -243,9 +243,7 @@ class Run:
         notes = []
         if self.interrupted:
             stages = int(sum(member.fit.best for member in self.members))
-            members, total = len(self.members), 1
-            if self.folds is not None:
-                total = int(self.folds.max()) + 1
+            members, total = len(self.members), self.total_members
             notes.append(f"stopped by Ctrl-C: {members} of {total} members, {stages} stages")
         if any(member.capped for member in self.members):
             notes.append(

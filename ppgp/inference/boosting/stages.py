@@ -83,7 +83,7 @@ class Fit:
         steps: the lengths of the steps so far, learning rate included.
         f: the functions at the rows of ``train``, [K, n].
         f_held_out: the same at ``held_out``, at the best number of stages.
-        scores: the mean score at ``train`` after each stage.
+        value: the total score at ``train``.
         held_out_scores: the mean score at ``held_out`` after each stage, before the first included.
         best: the number of stages that were best on ``held_out``; all of them without it.
         ended: whether no further stage would be kept.
@@ -96,7 +96,6 @@ class Fit:
     first: Tensor | None = None
     before: Mapping[str, Tensor] | None = None
     steps: list[float] = field(default_factory=list)
-    scores: list[float] = field(default_factory=list)
     held_out_scores: list[float] = field(default_factory=list)
     best: int = 0
     ended: bool = False
@@ -139,20 +138,14 @@ class Fit:
             f += self.settings.learner.predict(self.before, X).to(f)
         return f
 
-    def _full(self, f: Tensor) -> Tensor:
-        """Return f with the function that boosting holds at 0, if there is one."""
-        if len(f) < len(self.settings.law._coordinates()):
-            return torch.cat([f, torch.zeros_like(f[:1])])
-        return f
-
     def _scores(self, f: Tensor, rows: Rows) -> Tensor:
         s = self.settings
-        return s.law.score({}, self._full(f), rows.y, s.kind, right_censored=rows.censored)
+        return s.law.score({}, s.law.completed(f), rows.y, s.kind, right_censored=rows.censored)
 
     def advance(self) -> None:
         """Fit one more stage; set ``ended`` if it is the last."""
         s, rows = self.settings, self.train
-        full = self._full(self.f)
+        full = s.law.completed(self.f)
         direction = -s.law.natural({}, full, rows.y, s.kind, right_censored=rows.censored)
         weights = None
         if s.metric_weights:
@@ -172,7 +165,6 @@ class Fit:
         self.steps.append(step)
         self.f += step * output
         self.value = float(self._scores(self.f, self.train).sum())
-        self.scores.append(self.value / len(self.train.y))
         if self.held_out is None:
             self.best = len(self.steps)
         else:
@@ -223,7 +215,6 @@ class Fit:
             "f": self.f,
             "start": self.start,
             "value": torch.tensor(self.value, dtype=torch.float64),
-            "scores": torch.tensor(self.scores, dtype=torch.float64),
             "held_out_scores": torch.tensor(self.held_out_scores, dtype=torch.float64),
             "best": torch.tensor(self.best),
             "ended": torch.tensor(self.ended),
@@ -239,7 +230,6 @@ class Fit:
         self.growing.restore(stages)
         self.steps = state["steps"].tolist()
         self.f, self.start, self.value = state["f"], state["start"], float(state["value"])
-        self.scores = state["scores"].tolist()
         self.held_out_scores = state["held_out_scores"].tolist()
         self.best, self.ended = int(state["best"]), bool(state["ended"])
         if "at_valid" in state:
@@ -255,8 +245,7 @@ def temperature(law: Any, kind: str, f: Tensor, rows: Rows) -> float:
 
     It is 0 for a likelihood that has none.
     """
-    if len(f) < len(law._coordinates()):
-        f = torch.cat([f, torch.zeros_like(f[:1])])
+    f = law.completed(f)
     if law.tempered(f, 0.1) is f:
         return 0.0
 
