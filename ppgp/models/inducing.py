@@ -13,7 +13,9 @@ from ..data.arrays import as_tensor
 from ..data.dataset import Scaler
 from ..errors import DataError, NumericalError, NumericalWarning, SettingError, counted
 from ..kernels import Kernel
-from ..numerics.inducing_points import GREEDY, different_rows, select
+from ..numerics.different_rows import different_rows
+from ..numerics.greedy_selection import GREEDY
+from ..numerics.inducing_points import select
 from ..numerics.seeding import seeded
 from ..priors import Param, Prior, Site, under
 

@@ -15,7 +15,7 @@ from ..kernels import RBF, Kernel, Unscaled
 from ..kernels.base import check_kernel
 from ..kernels.units import Units
 from ..numerics.collapsed_bound import inducing_root
-from ..numerics.inducing_points import GREEDY
+from ..numerics.greedy_selection import GREEDY
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, tensor_of, under
 from ..target.capabilities import LatentFunction, LeaveOneOut, Reselects, WarmStart
 from .base import full_batch_only, made_from

@@ -18,8 +18,9 @@ from ..kernels.base import check_kernel
 from ..kernels.units import Units
 from ..likelihoods import Gaussian, Likelihood
 from ..likelihoods.expected_log_likelihood import Expected
-from ..numerics.inducing_points import GREEDY
-from ..numerics.whitened import Moments, divergence
+from ..numerics.greedy_selection import GREEDY
+from ..numerics.natural_gradient_step import Moments
+from ..numerics.whitened import divergence
 from ..priors import Normal, Param, Prior, PriorLike, Site, prefixed, under
 from ..target.capabilities import CollapsedBound, LatentFunction, OwnGuide, SubsetModel
 from .base import Model

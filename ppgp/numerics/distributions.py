@@ -13,8 +13,9 @@ from scipy import special
 from torch import Tensor
 from torch.distributions import constraints
 
-from .cholesky import LOG_2PI, cholesky, gaussian_log_density
-from .gls import profile_log_density, restricted_log_density
+from .cholesky import LOG_2PI, cholesky
+from .gaussian_log_density import gaussian_log_density
+from .trend_densities import profile_log_density, restricted_log_density
 
 __all__ = ["GPMarginal", "NormalMixture", "PoissonLogNormal", "TrendMarginal"]
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from .memory import SMALL, available
+from .available_memory import available
+from .memory import SMALL
 
 LIMIT = 2**29  # bytes kept per fit
 SHARE = 0.1  # of the available memory that one result may take

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
-from scipy import stats
 from scipy.spatial import KDTree
-from scipy.spatial.distance import pdist
+
+from .chance_matches import probability_by_chance
 
 # numbers are equal if they differ by less than OF_SD standard deviations of their column, plus
 # ROUNDING times their size: the rounding of single precision, to it and back
@@ -22,9 +22,6 @@ EXACT = 1e-4  # share of that tolerance: the rounding of double precision, to it
 HEAVY = 10.0
 CHANCE = 1e-3  # matches with a larger probability under chance are no evidence
 SURPRISE = 20.0  # nats of information in the order of rows that makes a repeated order evidence
-LARGEST_SAMPLE = 500  # rows used to estimate how often two rows match by chance
-SAMPLE_BUDGET = 10_000_000  # numbers in the differences between them
-NEAR = 50  # nearest pairs of rows, from which the probability of a match is extrapolated
 
 Table: TypeAlias = np.ndarray
 
@@ -63,7 +60,7 @@ def same_rows(train: Table, rows: Table) -> np.ndarray:
         if not match.any():
             return none
         number = int(match.sum())
-        if _probability_by_chance(number, len(rows), radius, table, tree, copies) <= CHANCE:
+        if probability_by_chance(number, len(rows), radius, table, tree, copies) <= CHANCE:
             return match
     aligned = len(rows) <= len(train) and bool((np.abs(new - table[: len(rows)]) <= 1).all())
     if aligned and _information(label[: len(rows)]) > SURPRISE:
@@ -101,62 +98,6 @@ def _rounding_scale(train: Table) -> Callable[[Table], Table]:
         return np.sign(X) * np.logaddexp(0.0, size - step) / ROUNDING
 
     return scale
-
-
-def _probability_by_chance(
-    matches: int, m: int, radius: float, table: Table, tree: KDTree, copies: np.ndarray
-) -> float:
-    """Return the probability that ``matches`` or more of m fresh rows match by chance.
-
-    It is estimated from how often the training rows match one another.
-
-    Args:
-        matches: The number of matches.
-        m: The number of rows that were compared.
-        radius: The distance within which rows match.
-        table: [n, k], the training rows.
-        tree: A tree of the different training rows.
-        copies: [n], how often each training row occurs.
-    """
-    n, k = table.shape
-    size = min(n, LARGEST_SAMPLE, max(30, int((2 * SAMPLE_BUDGET / k) ** 0.5)))
-    if size < 3:
-        return 0.0
-    some = np.random.default_rng(0).permutation(n)[:size]
-    second = tree.query(table[some], k=2, p=np.inf, distance_upper_bound=2.0)[0][:, 1]
-    near = (copies[some] <= 1) & (second <= radius)
-    # copies are known for all rows; if there are no other matches, a sample of them would be less
-    # accurate
-    among = copies[some] if near.any() else copies
-    alike, total = int((among > 1).sum() + near.sum()), len(among)
-    if alike == total:
-        return 1.0
-    counted = 0.0
-    if alike > 0:
-        # matching rows come in pairs: half as many are independent
-        counted = float(stats.betabinom.sf(matches - 1, m, alike / 2, (total - alike) / 2))
-    per_row = min(1.0, n * _match_probability(table[some] / radius))
-    return max(counted, float(stats.binom.sf(matches - 1, m, per_row)))
-
-
-def _match_probability(sample: Table) -> float:
-    """Return the probability that two rows match, extrapolated from the nearest pairs of a sample.
-
-    It starts from the probability that two rows are near each other in all columns, where near is
-    the distance of the nearest pairs. Within this distance columns are taken as independent. For
-    each column it is then scaled down: by how often numbers repeat if they do, and else in
-    proportion to the distance.
-    """
-    gaps = pdist(sample, "chebyshev")
-    few = min(NEAR, len(gaps))
-    radius = max(float(np.partition(gaps, few - 1)[few - 1]), 1.0)
-    chance = float((gaps <= radius).mean())
-    for column in sample.T:
-        gaps = pdist(column[:, None], "chebyshev")
-        smallest = float(np.partition(gaps, few - 1)[few - 1])
-        same = max(float((gaps <= 1).mean()), few / len(gaps) / max(smallest, 1.0))
-        chance *= min(1.0, same / float((gaps <= radius).mean()))
-    return chance
 
 
 def _information(labels: np.ndarray) -> float:

@@ -10,8 +10,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from ppgp.numerics.cholesky import gaussian_log_density
 from ppgp.numerics.distributions import GPMarginal
+from ppgp.numerics.gaussian_log_density import gaussian_log_density
 
 N = 5
 A = torch.randn(N, N, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
