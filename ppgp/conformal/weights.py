@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.arrays import as_tensor, check_inputs
+from ..data.arrays import as_tensor
+from ..data.input_checks import check_inputs
 from ..errors import DataError, SettingError
 from ..numerics.libraries import settings_unchanged
 from ..posterior.region import exact_level

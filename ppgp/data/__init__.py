@@ -1,11 +1,13 @@
 """Tables: Dataset and Scaler, checked arrays, and tables loaded by name or from files."""
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
-from .arrays import as_tensor, check_inputs, check_noise
+from .arrays import as_tensor
 from .columns import inputs_of
 from .dataset import Dataset, Scaler
-from .loading import load, read_frame
+from .input_checks import check_inputs, check_noise
+from .loading import load
 from .new_rows import in_order
+from .table_files import read_frame
 
 __all__ = [
     "Dataset",

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, SettingError, counted
-from .arrays import check_columns, check_inputs, check_noise
 from .categories import check_codes, check_levels, coded
 from .censoring import check_flags, same_flags
 from .columns import check_roles, check_word, indicators, name_of, names_of, numeric, refuse_twice
+from .input_checks import check_columns, check_inputs, check_noise
 from .scaler import Scaler
 from .targets import check_targets
 from .training_data import Tables, TrainingData

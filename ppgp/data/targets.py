@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, listed
-from .arrays import array_of, as_tensor, cast, of_tensor
+from .arrays import array_of, as_tensor
 from .entries import missing_rows
+from .tensors import cast, of_tensor
 
 Classes = tuple[Any, ...] | None
 

@@ -9,13 +9,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from ..errors import NotApplicable
-from ..numerics.threads import numbers_in
-
-__all__ = ["Arguments", "Tables", "TrainingData", "as_training_data", "same_value"]
+__all__ = ["Tables", "TrainingData", "same_value"]
 
 Tables = tuple[Tensor, ...]
 """The inputs and targets of some rows; () for all rows, and for a program."""
@@ -81,44 +77,6 @@ class TrainingData:
             arguments: The new arguments of a program.
         """
         raise NotImplementedError
-
-
-class Arguments(dict[str, Any], TrainingData):
-    """The arguments of a program, by name: a dict with what a fit asks of its data."""
-
-    @property
-    def like(self) -> Tensor:
-        return torch.zeros((), dtype=torch.get_default_dtype())
-
-    @property
-    def content(self) -> dict[str, Any]:
-        return dict(self)
-
-    def passed(
-        self, tables: Tables = (), observed: bool = True
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return (), dict(self)
-
-    def tables(self, rows: Tensor | None) -> Tables:
-        if rows is None:
-            return ()
-        got = "a program with its own arguments"
-        raise NotApplicable("a Dataset to take mini-batches from", got, "use the full batch")
-
-    def same_rows(self, other: Any) -> bool:
-        if not isinstance(other, Mapping):
-            return False
-        return self.keys() == other.keys() and all(same_value(self[k], other[k]) for k in self)
-
-    def work(self, model: Any, X: Any, arguments: Mapping[str, Any]) -> float:
-        return model.work(numbers_in({**self, **arguments}))
-
-
-def as_training_data(data: Any) -> Any:
-    """Return a mapping as Arguments, and a Dataset as it is."""
-    if isinstance(data, Mapping) and not isinstance(data, Arguments):
-        return Arguments(data)
-    return data
 
 
 def same_value(a: Any, b: Any) -> bool:

@@ -3,11 +3,12 @@
 Neither torch nor pandas is imported.
 """
 
+from .atomic_replacement import replacing, replacing_path
 from .json_lines import JsonLines
 from .locks import locked
 from .output_paths import check_file, check_folder, check_regular, explained, is_stream, target_of
 from .periodic_saves import Saves
-from .writing import append, replacing, replacing_path, write, write_figure
+from .writing import append, write, write_figure
 
 __all__ = [
     "JsonLines",

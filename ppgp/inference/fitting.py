@@ -13,10 +13,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ..data.arrays import check_inputs
+from ..data.arguments import Arguments, as_training_data
 from ..data.dataset import Dataset
+from ..data.input_checks import check_inputs
 from ..data.scaler import IdentityScaler, Scaler
-from ..data.training_data import Arguments, as_training_data
 from ..errors import (
     ConvergenceWarning,
     DataError,

@@ -195,7 +195,7 @@ def predict(
     """Predict new rows; with calibration rows, the intervals carry a guarantee."""
     from ..conformal import LAC, Normalized
     from ..conformal import calibrate as calibrate_score
-    from ..data.loading import read_frame
+    from ..data.table_files import read_frame
     from ..posterior.loading import load_posterior
     from .posterior_tables import inputs_for, prediction_table, targets_for
 
@@ -254,7 +254,7 @@ def calibrate(
     seed: Seed = 0,
 ) -> None:
     """Calibrate several scores on half of the rows, and test their sets on the other half."""
-    from ..data.loading import read_frame
+    from ..data.table_files import read_frame
     from ..posterior.loading import load_posterior
     from ..posterior.region import exact_level
     from .score_comparison import ScoreComparison

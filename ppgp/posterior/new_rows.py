@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from ..data.arrays import check_inputs, check_noise
 from ..data.categories import check_codes
+from ..data.input_checks import check_inputs, check_noise
 from ..data.new_rows import in_order
 from ..errors import NotApplicable
 from .fitted import Fitted

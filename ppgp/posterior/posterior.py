@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..data.arguments import as_training_data
 from ..data.scaler import GivenScaler, IdentityScaler
-from ..data.training_data import as_training_data
 from ..errors import NotApplicable, counted
 from ..numerics.batching import in_chunks
 from ..numerics.result_cache import ResultCache

@@ -12,7 +12,7 @@ import pyro
 import torch
 from torch import Tensor
 
-from ..data.training_data import as_training_data
+from ..data.arguments import as_training_data
 from ..errors import NotApplicable, Renamed
 from ..numerics.seeding import seeded
 from . import start

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ppgp.data import Dataset
-from ppgp.data.training_data import Arguments, as_training_data
+from ppgp.data.arguments import Arguments, as_training_data
 from ppgp.errors import NotApplicable
 from ppgp.posterior import Posterior
 

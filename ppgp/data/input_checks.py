@@ -1,0 +1,117 @@
+"""Checks of the inputs of a table: X, the known noise, and columns by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import DataError, SettingError, UnknownName, listed
+from .arrays import as_tensor
+from .tensors import cast
+
+KINDS = {"coordinates": "coordinate", "categorical": "categorical column"}
+
+
+def check_inputs(
+    X: Any,
+    feature_names: Sequence[str] | None = None,
+    dtype: torch.dtype | None = None,
+    missing: bool = False,
+) -> Tensor:
+    """Return X as a finite [n, d] tensor.
+
+    Args:
+        X: An array, a tensor, a frame or a list.
+        feature_names: The names of the columns, for messages.
+        dtype: The dtype of the result; None keeps that of X.
+        missing: Whether NaN, a missing value, is kept.
+
+    Raises:
+        DataError: If X is not two-dimensional, has no columns, or is not finite; the message names
+            the shape, or the rows and columns.
+    """
+    X = as_tensor(X, "X", dtype)
+    if X.ndim != 2:
+        do = "flatten each row"
+        if X.ndim == 1:
+            do = "reshape one column as X[:, None], one row as X[None, :]"
+        raise DataError("X with shape [n, d]", f"shape {list(X.shape)}", do)
+    if X.shape[1] == 0:
+        raise DataError(
+            "at least one column in X",
+            f"shape {list(X.shape)}",
+            "pass a column; a constant one fits an intercept alone",
+        )
+    bad = torch.isinf(X) if missing else ~torch.isfinite(X)
+    if bool(bad.any()):
+        rows, columns = (part.unique().tolist() for part in torch.nonzero(bad, as_tuple=True))
+        if feature_names:
+            columns = [feature_names[c] for c in columns]
+        found = "infinity" if missing else "NaN or infinity"
+        raise DataError(
+            "finite numbers in X",
+            f"{found} in {listed(rows, 'row')}, {listed(columns, 'column')}",
+            "drop or impute them first",
+        )
+    return X
+
+
+def check_noise(noise_sd: Any, n: int, like: Tensor) -> Tensor:
+    """Return known standard deviations as a tensor [n].
+
+    Args:
+        noise_sd: One number for all rows, or one per row.
+        n: The number of rows.
+        like: A tensor whose dtype and device the result has.
+
+    Raises:
+        DataError: If they are not finite, negative, or neither one nor n.
+    """
+    sd = cast(as_tensor(noise_sd, "noise_sd"), like, "noise_sd")
+    if sd.ndim == 2 and sd.shape[1] == 1:
+        sd = sd[:, 0]
+    if sd.ndim > 1 or (sd.ndim == 1 and len(sd) != n):
+        raise DataError(
+            f"noise_sd with shape [{n}], one per row", f"shape {list(sd.shape)}", "align it with X"
+        )
+    sd = sd.expand(n)
+    bad = torch.nonzero(~(torch.isfinite(sd) & (sd >= 0))).flatten().tolist()
+    if bad:
+        do = "pass standard deviations, 0 where a row has no noise of its own"
+        raise DataError("finite noise_sd >= 0", f"others in {listed(bad, 'row')}", do)
+    return sd
+
+
+def check_columns(
+    columns: Sequence[str | int] | None, names: Sequence[str] | None, d: int, what: str
+) -> tuple[str | int, ...] | None:
+    """Return columns by name where columns have names, else by number.
+
+    Args:
+        columns: The columns, by name or number.
+        names: The names of all columns.
+        d: The number of columns.
+        what: The option that names them, one of ``KINDS``.
+
+    Raises:
+        UnknownName: If there is no such name; the message offers the nearest one.
+        SettingError: If they are not a list, empty, repeated, or numbers without a column.
+    """
+    if columns is None:
+        return None
+    given = () if isinstance(columns, str) else tuple(columns)
+    for one in given:
+        if isinstance(one, str) and one not in (names or ()):
+            raise UnknownName(KINDS[what], one, names or map(str, range(d)))
+    numbers = [one for one in given if not isinstance(one, str)]
+    strange = [one for one in numbers if type(one) is not int or not 0 <= one < d]
+    kept = given
+    if names and not strange:
+        kept = tuple(one if isinstance(one, str) else names[one] for one in given)
+    if strange or not kept or len(set(kept)) < len(kept):
+        wanted = f"a list of different columns, by name or counted from 0, as {what}"
+        raise SettingError(wanted, repr(columns), 'for example ["east", "north"], or [0, 1]')
+    return kept
