@@ -44,7 +44,7 @@ _NAMES = {
     "predictive_system": "conformal.predictive_systems",
     "psis_loo": "diagnostics.leave_one_out",
     "sbc": "diagnostics.simulation_based_calibration",
-    "stacking_weights": "diagnostics.leave_one_out",
+    "stacking_weights": "diagnostics.stacking",
 }
 #: public module -> where it is
 _MODULES = {
@@ -92,9 +92,10 @@ if TYPE_CHECKING:
     from .diagnostics import metrics
     from .diagnostics.comparison import Comparison, compare
     from .diagnostics.diagnosis import Diagnosis, diagnose
-    from .diagnostics.leave_one_out import psis_loo, stacking_weights
+    from .diagnostics.leave_one_out import psis_loo
     from .diagnostics.network_check import check_network
     from .diagnostics.simulation_based_calibration import sbc
+    from .diagnostics.stacking import stacking_weights
     from .geostatistics.kriging_of_blocks import block_kriging, discretised
     from .geostatistics.variogram import empirical_variogram
     from .geostatistics.variogram_fit import fit_variogram

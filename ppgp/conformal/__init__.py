@@ -7,7 +7,8 @@ What this module exports works on predictions and regions. The methods that fit 
 import warnings
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
-from .adaptive import ACI, AgACI
+from .adaptive import ACI
+from .aggregated_adaptive import AgACI
 from .control_of_risk import risk_control
 from .full_conformal_closed_form import (
     full_interval,

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import bisect
 import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ..errors import counted
 from ..posterior.prediction import Prediction
 from ..posterior.region import exact_level
-from .online_sets import (
-    Online,
-    PastScores,
-    check_settings,
-    is_missed,
-    online_result,
-    sequence_scores,
-)
+from .online_sets import Online, check_settings, online_result
+from .past_scores import PastScores, is_missed, sequence_scores
 from .rounding import rounded_up
 from .scores.base import Score
 
@@ -100,59 +91,3 @@ def _long_run(level: float, bound: float, rows: int, both_sides: bool) -> str:
     if both_sides:
         return f"long-run coverage {level} +- {stated} {over}, whatever the sequence"
     return f"long-run coverage >= {level} - {stated} {over}, whatever the sequence"
-
-
-@dataclass(frozen=True)
-class AgACI:
-    """ACI at several rates at once, their alphas averaged by past pinball loss.
-
-    Zaffran et al. (2022). The alphas of the experts, one per rate, are combined by Bernstein online
-    aggregation (Wintenberger 2017); no long-run bound is known.
-
-    Args:
-        score: the conformal score, with one side; it is computed at the nominal level.
-        level: the coverage wanted.
-        rates: how fast the alpha of each expert moves.
-        window: how many past scores count; None: all.
-    """
-
-    score: Score
-    level: float = 0.9
-    rates: tuple[float, ...] = (0.001, 0.003, 0.01, 0.03, 0.1)
-    window: int | None = None
-
-    def __post_init__(self) -> None:
-        check_settings(self.score, self.level, self.rates, self.window)
-
-    def __call__(self, prediction: Prediction, y: Any, calibration: Any = None) -> Online:
-        """Return the set for each row of the sequence; arguments and errors as in ``ACI``."""
-        scores, earlier = sequence_scores(self.score, prediction, y, self.level, calibration)
-        past, alpha = PastScores(earlier, self.window), float(1 - exact_level(self.level))
-        rates, floor = np.array(self.rates), self.score.floor
-        highest = math.inf if floor is None else 1.0
-        experts = np.full(len(rates), alpha)
-        regret, variance, largest = (np.zeros(len(rates)) for _ in range(3))
-        thresholds: list[float] = []
-        alphas: list[float] = []
-        for s in scores.tolist():
-            eta = np.minimum(
-                0.5 / np.maximum(largest, 1e-12),
-                np.sqrt(np.log(len(rates) + 1) / np.maximum(variance, 1e-12)),
-            )
-            weights = eta * np.exp(eta * regret - (eta * regret).max())
-            weights /= weights.sum()
-            now = float(weights @ experts)
-            thresholds.append(past.threshold(now))
-            alphas.append(now)
-            # the level at which this score would just have been covered: the experts' best answer
-            beta = 1.0 - bisect.bisect_left(past.ordered, s) / (len(past.ordered) + 1)
-            loss = (experts - beta) * ((beta < experts) - alpha)
-            excess = float(weights @ loss) - loss
-            variance += excess**2
-            largest = np.maximum(largest, np.abs(excess))
-            regret += excess * (1 - eta * excess)
-            missed = np.array([is_missed(s, past.threshold(a), floor) for a in experts])
-            experts = np.minimum(experts + rates * (alpha - missed), highest)
-            past.add(s)
-        text = "none: experts averaged, for sequences that drift (heuristic)"
-        return online_result(self.score, prediction, scores, thresholds, alphas, self.level, text)

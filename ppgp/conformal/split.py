@@ -21,7 +21,8 @@ from ..errors import DataError, DataWarning, NotApplicable, Renamed, counted_are
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from .scores.base import Score, check_prediction, check_score, made_otherwise, raised_at_ties
-from .weights import Decay, check_weights, weighted_threshold
+from .weighted_threshold import check_weights, weighted_threshold
+from .weights import Decay
 
 SHOWN = 5  # groups that a message names
 

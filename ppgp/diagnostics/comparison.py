@@ -25,17 +25,11 @@ from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from .choice_of_reference import Side, reference_of, same_sites
+from .exchangeability import not_exchangeable, used_in_fit
 from .judging import judge
 from .leave_one_out import psis_loo
 from .predictive_differences import PredictiveDifference, predictive_difference
-from .predictive_metrics import (
-    PredictiveMetrics,
-    not_exchangeable,
-    predicted,
-    predictive_metrics,
-    used_in_fit,
-    with_heuristic,
-)
+from .predictive_metrics import PredictiveMetrics, predicted, predictive_metrics, with_heuristic
 from .verdicts import CUT_SHORT, REFERENCE, UNJUDGED, Verdict
 
 if TYPE_CHECKING:

@@ -26,7 +26,8 @@ from ..posterior.summary import cut_short
 from .choice_of_reference import Side, same_sites
 from .differences import Difference, worst
 from .judging import judge
-from .scalar_samples import Sample, random_directions
+from .projections import random_directions
+from .scalar_samples import Sample
 from .verdicts import AGREES, CUT_SHORT, REJECTED, SEVERITY, SPREAD, UNJUDGED
 
 if TYPE_CHECKING:

@@ -1,11 +1,10 @@
-"""Predictions of test rows: their metrics, conformal sets, and whether the rows are new."""
+"""Metrics of predictions of test rows, and of their conformal sets."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from ..conformal import LAC, Normalized, Score, calibrate
@@ -14,10 +13,8 @@ from ..data.dataset import Dataset
 from ..data.new_rows import in_order
 from ..errors import DataWarning
 from ..numerics.process_locks import silenced
-from ..numerics.same_rows import same_rows
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
-from ..posterior.provenance import numbers
 from ..posterior.region import Region
 from . import metrics
 
@@ -97,31 +94,6 @@ def predicted(posterior: Posterior, parts: list[Dataset]) -> Prediction:
     names, levels = posterior.data.feature_names, posterior.data.levels_by_name
     rows = torch.cat([in_order(part, names, levels=levels) for part in parts])
     return posterior.predict(rows, **known)
-
-
-def used_in_fit(prediction: Prediction, test: Dataset) -> str | None:
-    """Return how many test rows were used in the fit, in words; None where none was."""
-    count = int(prediction.in_training_with(test.y).sum())
-    if not count:
-        return None
-    return f"{count} of {test.n} test rows were also used in the fit"
-
-
-def not_exchangeable(test: Dataset, calibration: Dataset) -> str | None:
-    """Return why rows of the two tables are not exchangeable; None where nothing shows it.
-
-    They may hold the same rows, or the noise of one table alone may be known.
-    """
-    rows = in_order(test, calibration.feature_names, levels=calibration.levels_by_name)
-    if rows.shape[1] == calibration.d:
-        old = np.column_stack([numbers(calibration.X), numbers(calibration.y)])
-        new = np.column_stack([numbers(rows), numbers(test.y)])
-        same = int(same_rows(old, new).sum())
-        if same:
-            return f"{same} of {test.n} test rows are calibration rows"
-    if (test.noise_sd is None) != (calibration.noise_sd is None):
-        return "the noise of the test rows or of the calibration rows is known, not of both"
-    return None
 
 
 def with_heuristic(found: PredictiveMetrics, reason: str | None) -> PredictiveMetrics:

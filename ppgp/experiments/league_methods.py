@@ -19,7 +19,7 @@ from torch import Tensor
 from ..conformal import Normalized, calibrate
 from ..conformal.cross import CrossCalibrator, cross_calibrate
 from ..data.dataset import Dataset
-from ..diagnostics.leave_one_out import stacking_weights
+from ..diagnostics.stacking import stacking_weights
 from ..errors import PpgpWarning
 from ..inference import (
     MAP,

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Dataset
-from ..diagnostics.leave_one_out import stacking_weights
+from ..diagnostics.stacking import stacking_weights
 from ..errors import PpgpWarning
 from ..inference import MAP, SVI
 from ..inference.fitting import fit

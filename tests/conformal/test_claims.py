@@ -11,7 +11,7 @@ import torch
 import ppgp
 from ppgp import conformal as C
 from ppgp import inference, models, priors
-from ppgp.conformal.online_sets import PastScores
+from ppgp.conformal.past_scores import PastScores
 from ppgp.data import Dataset
 from ppgp.data.found_on import Found, Origin
 from ppgp.errors import NotApplicable

@@ -12,7 +12,7 @@ from scipy import optimize
 import ppgp
 from ppgp.data import Dataset
 from ppgp.diagnostics import leave_one_out
-from ppgp.diagnostics.leave_one_out import stacking_weights
+from ppgp.diagnostics.stacking import stacking_weights
 from ppgp.errors import ConvergenceWarning, DataError, NotApplicable
 from ppgp.inference import MAP, NUTS, Exact, Laplace
 from ppgp.models import LinearRegression, LogisticRegression

@@ -1,0 +1,67 @@
+"""Stacking: the weights of the mixture of models that predicts best."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import torch
+from scipy import optimize
+from torch import Tensor
+
+from ..errors import ConvergenceWarning, DataError
+
+ROUNDS = 200  # of SLSQP
+SHORT = 1e-6  # nats per row
+
+
+def stacking_weights(log_densities: Tensor) -> Tensor:
+    """Compute the weights of the mixture of K models that predicts best.
+
+    They maximise sum_i log sum_k w_k p_k(y_i given the other rows). Yao, Vehtari, Simpson & Gelman
+    (2018), equation 4; by SciPy's SLSQP. The sum is concave, so that its gradient bounds the
+    distance to the maximum: there is a ConvergenceWarning where it may exceed 1e-6 nats per row.
+
+    Args:
+        log_densities: [K, n], log p_k(y_i given the other rows).
+
+    Returns:
+        The weights [K], which sum to 1.
+
+    Raises:
+        DataError: where a density is NaN or infinite, or a row is impossible under all models.
+    """
+    table = log_densities.detach().double().cpu().numpy()
+    best = table.max(0)
+    if np.isnan(table).any() or not np.isfinite(best).all():
+        row = int(np.flatnonzero(np.isnan(table).any(0) | ~np.isfinite(best))[0])
+        raise DataError(
+            "log densities that are numbers, finite under one model at least",
+            f"others in row {row}",
+            "drop it",
+        )
+    densities = np.exp(table - best)
+    K = len(densities)
+
+    def mixture(w: np.ndarray) -> np.ndarray:
+        return np.maximum(w @ densities, np.finfo(float).tiny)
+
+    result = optimize.minimize(
+        lambda w: -np.log(mixture(w)).mean(),
+        np.full(K, 1 / K),
+        jac=lambda w: -(densities / mixture(w)).mean(1),
+        method="SLSQP",
+        bounds=[(0.0, 1.0)] * K,
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": lambda w: np.ones(K)},
+        options={"ftol": 1e-16, "maxiter": ROUNDS},
+    )
+    weights = np.clip(result.x, 0.0, None)
+    weights /= weights.sum()
+    short = float((densities / mixture(weights)).mean(1).max()) - 1
+    if not short <= SHORT:
+        sentence = (
+            f"the stacking weights may lie {short:.2g} nats per row below the best: "
+            f"{result.message}"
+        )
+        warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
+    return torch.as_tensor(weights).to(log_densities)
