@@ -13,7 +13,7 @@ from ..errors import NotApplicable, SettingError, UnknownName
 from ..posterior import convergence as diagnostics
 from ..posterior.arviz import arviz, to_arviz
 from ..posterior.posterior import Posterior
-from ..posterior.summary import quantities
+from ..posterior.units_of_draws import quantities
 from .common import COLOURS, classic, panels
 
 

@@ -12,7 +12,7 @@ from ..diagnostics.comparison import Comparison
 from ..errors import SettingError
 from ..posterior import convergence as diagnostics
 from ..posterior.posterior import Posterior
-from ..posterior.summary import quantities
+from ..posterior.units_of_draws import quantities
 from .common import COLOURS, MOST_SITES, panels
 
 

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from ..posterior.convergence import scalars
 from ..posterior.posterior import Posterior
-from ..posterior.summary import quantities
+from ..posterior.units_of_draws import quantities
 from . import chains, checks, sites
 
 

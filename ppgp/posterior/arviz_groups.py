@@ -15,9 +15,10 @@ from ..numerics.batching import in_chunks
 from ..numerics.seeding import seeded
 from ..target.handlers import Redraw, Run, is_data, over_draws, quietly
 from . import arviz as arviz_bridge
-from .arviz_axes import Coords, Dims, plate_axes, renamed, table_axes
+from .arviz_axes import Coords, Dims, plate_axes, renamed
+from .arviz_table_axes import table_axes
 from .fitted import Fitted, with_params
-from .summary import draws_in, quantities, scale_of
+from .units_of_draws import draws_in, quantities, scale_of
 
 Sites = Mapping[str, Mapping[str, Any]]
 

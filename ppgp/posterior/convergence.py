@@ -15,7 +15,7 @@ from ..errors import NotApplicable, counted_are
 from ..numerics.process_locks import silenced
 from .arviz import arviz
 from .posterior import Posterior
-from .summary import quantities
+from .units_of_draws import quantities
 
 if TYPE_CHECKING:
     import pandas as pd

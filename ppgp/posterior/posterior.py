@@ -29,7 +29,8 @@ from .fitted import limited_at_new_rows, with_params, work_at
 from .new_rows import model_inputs
 from .predicting import in_data_units, kept_by, predict_program, predict_table, terms_in_data_units
 from .prediction import Prediction
-from .summary import cut_short, draws_in, scale_of, table_of
+from .summary import cut_short, table_of
+from .units_of_draws import draws_in, scale_of
 
 __all__ = ["Posterior"]
 

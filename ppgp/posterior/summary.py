@@ -1,4 +1,4 @@
-"""Draws in the units of the data, and their summary with one row per scalar."""
+"""The summary of draws, with one row per scalar."""
 
 from __future__ import annotations
 
@@ -11,60 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.dataset import Scaler
-from ..errors import UnknownName
 from ..numerics.process_locks import silenced
 from . import arviz as arviz_bridge
-
-UNITS = ("model", "data")
-
-
-def draws_in(
-    units: str, draws: Mapping[str, Tensor], model: Any, scaler: Scaler
-) -> tuple[dict[str, Tensor], list[str]]:
-    """Return draws on the scale of the model, or in the units of the data.
-
-    Args:
-        units: "model" or "data".
-        draws: ``{site: [chain, draw, *event]}`` on the scale of the model.
-        model: the prepared model.
-        scaler: the standardisation of the data.
-
-    Returns:
-        The draws, and the sites that stay on the scale of the model for want of an equivalent.
-
-    Raises:
-        UnknownName: if ``units`` is neither "model" nor "data".
-    """
-    if units not in UNITS:
-        raise UnknownName("system of units", units, UNITS)
-    draws = quantities(draws, model)
-    if units == "model" or scaler.is_identity or not draws:
-        return dict(draws), []
-    converted = model.data_units(draws, scaler)
-    left = [name for name in draws if converted.get(name) is None]
-    every = {**converted, **{name: draws[name] for name in left}}
-    return {name: every[name] for name in draws}, left
-
-
-def quantities(draws: Mapping[str, Tensor], model: Any) -> dict[str, Tensor]:
-    """Return the draws without the sites that describe the structure of a fit, such as trees."""
-    structural = tuple(getattr(model, "structural", ()))
-    return {
-        name: v for name, v in draws.items() if not structural or not name.startswith(structural)
-    }
 
 
 def cut_short(stats: Mapping[str, Any]) -> bool:
     """Whether the stats record that Ctrl-C ended the search early; older files do not say."""
     return bool(stats.get("interrupted", False))
-
-
-def scale_of(units: str, scaler: Scaler) -> str:
-    """Return the scale of the draws in words."""
-    if units == "data" or scaler.is_identity:
-        return "units of the data"
-    return "standardised scale"
 
 
 def table_of(

@@ -20,7 +20,7 @@ from safetensors import safe_open
 import ppgp
 from ppgp import Posterior, inference, kernels, models, networks
 from ppgp.errors import StorageError
-from ppgp.posterior import storage
+from ppgp.posterior import file_checks, storage
 
 FIXTURES = Path(__file__).parent / "fixtures" / "ppgp-1"
 MEMORY = 2**30  # bytes that a load may take beyond what the process has
@@ -97,7 +97,9 @@ def damaged(content: bytes, rng: random.Random) -> bytes:
         lambda: content[: length - rng.randrange(1, length)],
         lambda: rng.choice([2**63, 2**40, 10**8, length, 0]).to_bytes(8, "little") + content[8:],
         lambda: content.replace(*(str(rng.randrange(10)).encode() for _ in range(2))),
-        lambda: content.replace(storage.FORMAT.encode(), rng.choice([b"ppgp-1", b"ppgp-3", b"pt"])),
+        lambda: content.replace(
+            file_checks.FORMAT.encode(), rng.choice([b"ppgp-1", b"ppgp-3", b"pt"])
+        ),
         lambda: content.replace(
             b'"checksum"', rng.choice([b'"checksun"', b'"record"', b'"format"'])
         ),
@@ -153,12 +155,12 @@ def forged(content: bytes, before: bytes, after: bytes) -> bytes:
     start = 8 + int.from_bytes(content[:8], "little")
     header = re.sub(
         rb'"checksum":"[0-9a-f]{64}"',
-        b'"checksum":"' + storage.BLANK.encode() + b'"',
+        b'"checksum":"' + file_checks.BLANK.encode() + b'"',
         content[8:start],
     )
     header = header.replace(before, after)
     whole = len(header).to_bytes(8, "little") + header + content[start:]
-    return whole.replace(storage.BLANK.encode(), hashlib.sha256(whole).hexdigest().encode(), 1)
+    return whole.replace(file_checks.BLANK.encode(), hashlib.sha256(whole).hexdigest().encode(), 1)
 
 
 def fitted() -> dict[str, Posterior]:
@@ -245,7 +247,7 @@ def test_a_forged_record_with_its_checksum_loads_or_is_refused(
     assert set(outcomes(path, mutants, unchecked=False)) <= {"loaded", "refused"}
 
 
-@pytest.mark.parametrize("deep", [storage.DEEPEST, 10**5, 10**6])
+@pytest.mark.parametrize("deep", [file_checks.DEEPEST, 10**5, 10**6])
 @pytest.mark.parametrize(
     "bracket", ["[", '{"tuple":[', '{"map":[[1,', '{"class":"models.GP","fields":{"kernel":']
 )
