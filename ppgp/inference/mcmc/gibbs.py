@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ...target.capabilities import FullConditionals, require
 from ...target.target import Target
-from .chains import Chains, State, Transition
+from .chain_record import State
+from .chains import Chains, Transition
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from .adaptation import (
     preconditioner,
     window_ends,
 )
-from .chains import Chains, State
+from .chain_record import State
+from .chains import Chains
 
 MAX_STEPS = 1024  # leapfrog steps per transition
 DIVERGENT = 1000.0  # error of the energy, in nats, that counts as a divergence

@@ -10,7 +10,8 @@ from torch import Tensor
 from ...target.target import Target
 from ..options import Count
 from .adaptation import apply, gather, learn_root, preconditioner, window_ends
-from .chains import Chains, State
+from .chain_record import State
+from .chains import Chains
 
 WANTED = 0.234  # acceptance that the size is tuned to; Roberts, Gelman & Gilks (1997)
 

@@ -15,7 +15,8 @@ from ...target.target import Target
 from ..base import check_batch, draw_batch
 from ..options import Between, Count, Share
 from .adaptation import apply, apply_transpose, preconditioner
-from .chains import Chains, State, Transition
+from .chain_record import State
+from .chains import Chains, Transition
 
 FIRST = 10.0  # ratio of the first step size of the warm-up to the last
 #: Standard deviations per coordinate. Within so many of its mode, a normal posterior has no longer
