@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,13 +14,14 @@ from ...numerics.threads import at_most, available_cores, blas_on_one_thread
 from ...posterior.arviz import arviz
 from ...posterior.posterior import Posterior
 from ...target.target import Target
-from ..base import divergences
 from ..checkpoint import Checkpoint
 from ..optimise.laplace import laplace_preconditioner
 from ..progress import bar
 from .chain_starts import LOW_RANK_UP_TO, start_of_chain
+from .finished_chains import chains_in, joined, tensors_of
 from .forked_workers import WorkerPool, can_fork
-from .nutpie_sampler import Chain, NutpieOptions, NutpieSampler, Parts
+from .nutpie_sampler import Chain, NutpieSampler, Parts
+from .nuts_engines import NUTSOptions, SampledChains
 
 #: Seconds per gradient above which threads pay. Chains with cheaper gradients wait longer for the
 #: interpreter's lock than they gain.
@@ -33,18 +33,8 @@ Heard = Callable[[int, tuple[int, int]], None]
 Keep = Callable[[int, Parts | None], None]
 
 
-@dataclass(frozen=True)
-class SampledChains:
-    """The draws z [chain, draw, p] of a run, its stats [chain, draw] and its warnings."""
-
-    z: Tensor
-    stats: dict[str, Tensor]
-    notes: list[str]
-    interrupted: bool
-
-
 def run_nutpie(
-    options: NutpieOptions,
+    options: NUTSOptions,
     target: Target,
     seed: int,
     progress: bool,
@@ -60,7 +50,7 @@ def run_nutpie(
     arviz()  # nutpie imports it, with its notice
     finished: dict[int, Parts] = {}  # the draws and statistics of each chain
     if checkpoint is not None:
-        finished = _read(checkpoint.found() or {})
+        finished = chains_in(checkpoint.found() or {})
     start = start_of_chain(target, init, seed)
     first = start(seed)  # raises errors in the density here, not inside a sampler's thread
     cheap = _seconds_per_call(target.callback(), first) < THREADS_PAY_FROM
@@ -87,7 +77,7 @@ def run_nutpie(
                 return
             finished[chain] = parts
             if checkpoint is not None:  # a chain that Ctrl-C cut short is run again
-                checkpoint.save(_written(finished, options.draws))
+                checkpoint.save(tensors_of(finished, options.draws))
 
         single = cheap or target.eager
         if single and cores > 1 and can_fork():
@@ -96,7 +86,7 @@ def run_nutpie(
             if single:
                 cores = 1
             interrupted = _threaded(run, wanted, cores, cheap, heard, keep)
-    return _together(options, target, finished, interrupted)
+    return joined(options, target, finished, interrupted)
 
 
 def _seconds_per_call(
@@ -160,61 +150,3 @@ def _threaded(
                 sampler.abort()
             raise
     return False
-
-
-def _read(tensors: dict[str, Tensor]) -> dict[int, Parts]:
-    """Return the finished chains by number, from the tensors of a checkpoint."""
-    finished: dict[int, Parts] = {}
-    for name, value in tensors.items():
-        chain, _, part = name.partition(".")
-        finished.setdefault(int(chain), {})[part] = value.numpy()
-    return finished
-
-
-def _written(finished: dict[int, Parts], draws: int) -> dict[str, Tensor]:
-    """Return the tensors of those chains that have all their draws, for a checkpoint."""
-    return {
-        f"{chain}.{part}": torch.from_numpy(value)
-        for chain, parts in finished.items()
-        if len(parts["z"]) == draws
-        for part, value in parts.items()
-    }
-
-
-def _together(
-    options: NutpieOptions, target: Target, finished: dict[int, Parts], interrupted: bool
-) -> SampledChains:
-    """Cut the chains to one length.
-
-    After Ctrl-C their lengths differ, and some may not have begun. The length is the one that keeps
-    the most draws in all.
-    """
-    chains = [finished[chain] for chain in sorted(finished)]
-    length = _best_length([len(parts["z"]) for parts in chains])
-    if length == 0:
-        raise KeyboardInterrupt("stopped before the warm-up was over; there is no draw to return")
-    target.visited += [
-        torch.from_numpy(parts.pop("visited")) for parts in chains if "visited" in parts
-    ]
-    kept = [parts for parts in chains if len(parts["z"]) >= length]
-    stats = {
-        name: torch.from_numpy(np.stack([parts[name][:length] for parts in kept]))
-        for name in kept[0]
-    }
-    z = stats.pop("z")
-    stats["diverging"] = stats["diverging"].bool()
-    notes = divergences(stats["diverging"])
-    if interrupted:
-        notes.append(
-            f"stopped by Ctrl-C: {len(kept)} of {options.chains} chains, "
-            f"{length} of {options.draws} draws each"
-        )
-    return SampledChains(z, stats, notes, interrupted)
-
-
-def _best_length(lengths: list[int]) -> int:
-    """Return the length at which chains of these lengths, cut or dropped, keep the most draws."""
-    longest = sorted(lengths, reverse=True)
-    if not longest:
-        return 0
-    return longest[max(range(len(longest)), key=lambda k: (k + 1) * longest[k])]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from ...errors import NumericalError, PpgpError
 from ...numerics.libraries import settings_unchanged
 from ...numerics.process_locks import help_in, turns_of_this_thread
 from ...target.target import Target
+from .nuts_engines import NUTSOptions
 
 REPORT_SECONDS = 0.1  # between two reports of progress by a chain
 #: The name of each statistic here, and in nutpie.
@@ -35,27 +35,6 @@ Parts = dict[str, np.ndarray]
 Report = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
-class NutpieOptions:
-    """The numbers that nutpie needs.
-
-    Attributes:
-        draws: draws per chain that are kept.
-        warmup: draws per chain that are thrown away.
-        chains: the number of chains.
-        target_accept: the mean acceptance that the step size is tuned to.
-        max_depth: at most 2^max_depth gradients per draw.
-        metric: "low_rank" or "diagonal"; None: by the number of dimensions.
-    """
-
-    draws: int
-    warmup: int
-    chains: int
-    target_accept: float
-    max_depth: int
-    metric: str | None
-
-
 class _Recoverable(Exception):
     """The density does not exist at a point; nutpie counts this as a divergence."""
 
@@ -66,7 +45,7 @@ class NutpieSampler:
     """What all chains share: the density in the coordinates w of z = origin + root w.
 
     Args:
-        options: the numbers that nutpie needs.
+        options: the options of the run.
         target: the density.
         start: the start z [p] of a chain as a function of its seed.
         preconditioner: origin [p] and root [p, p]; None: the coordinates are z itself.
@@ -75,7 +54,7 @@ class NutpieSampler:
 
     def __init__(
         self,
-        options: NutpieOptions,
+        options: NUTSOptions,
         target: Target,
         start: Callable[[int], Tensor],
         preconditioner: tuple[Tensor, Tensor] | None,

@@ -5,27 +5,19 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import torch
-from pyro.infer import MCMC
-from pyro.infer import NUTS as PyroNUTS
-from pyro.poutine import substitute
 from torch import Tensor
 
 from ...errors import NotApplicable, UnknownName
-from ...numerics.seeding import seeded
 from ...posterior.posterior import Posterior
-from ...target.checks import check_flat
-from ...target.handlers import quietly
 from ...target.target import Target
-from ..base import Inference, divergences, finish
+from ..base import Inference, finish
 from ..checkpoint import Checkpoint
 from ..options import Acceptance, Count, OneOf
-from ..progress import bar
-from .chain_starts import start_of_chain
 from .nutpie_chains import run_nutpie
-from .nutpie_sampler import NutpieOptions
+from .nuts_engines import NUTSOptions, SampledChains
+from .pyro_nuts import run_pyro
 
 #: The metrics of each engine, its default first.
 METRICS = {
@@ -94,30 +86,7 @@ class NUTS(Inference):
             NotApplicable: for a checkpoint with the engine "pyro".
         """
         started = time.perf_counter()
-        if self.engine == "pyro":
-            if checkpoint is None:
-                return _pyro(self, target, seed, progress, init, started)
-            raise NotApplicable(
-                "engine='nutpie' with a checkpoint",
-                "engine='pyro'",
-                "leave checkpoint or engine out",
-            )
-        if checkpoint is None:
-            return self._nutpie(target, seed, progress, init, started, None)
-        with Checkpoint(checkpoint, self, target, seed) as kept:
-            return kept.with_notes(self._nutpie(target, seed, progress, init, started, kept))
-
-    def _nutpie(
-        self,
-        target: Target,
-        seed: int,
-        progress: bool,
-        init: Any,
-        started: float,
-        checkpoint: Checkpoint | None,
-    ) -> Posterior:
-        """Run nutpie on the compiled gradient."""
-        options = NutpieOptions(
+        options = NUTSOptions(
             draws=self.draws,
             warmup=self.warmup,
             chains=self.chains,
@@ -125,67 +94,24 @@ class NUTS(Inference):
             max_depth=self.max_depth,
             metric=self.metric,
         )
-        run = run_nutpie(options, target, seed, progress, init, checkpoint)
+        if self.engine == "pyro":
+            if checkpoint is None:
+                run = run_pyro(options, target, seed, progress, init)
+                return self._finished(target, run, started)
+            raise NotApplicable(
+                "engine='nutpie' with a checkpoint",
+                "engine='pyro'",
+                "leave checkpoint or engine out",
+            )
+        if checkpoint is None:
+            run = run_nutpie(options, target, seed, progress, init, None)
+            return self._finished(target, run, started)
+        with Checkpoint(checkpoint, self, target, seed) as kept:
+            run = run_nutpie(options, target, seed, progress, init, kept)
+            return kept.with_notes(self._finished(target, run, started))
+
+    def _finished(self, target: Target, run: SampledChains, started: float) -> Posterior:
+        """Return the posterior of a run."""
         return finish(
             self, target, run.z, started, run.stats, run.notes, interrupted=run.interrupted
         )
-
-
-def _pyro(
-    how: NUTS, target: Target, seed: int, progress: bool, init: Any, started: float
-) -> Posterior:
-    """Run Pyro's NUTS on the program, one chain after the other."""
-    check_flat(target.slices, "engine='nutpie'")
-    args, kwargs = target.data.passed()
-    chains: list[dict[str, Tensor]] = []
-    interrupted = False
-    diverging = torch.zeros(how.chains, how.draws, dtype=torch.bool)
-    length = how.draws + how.warmup
-    start = start_of_chain(target, init, seed)
-    # Pyro would begin the params anew
-    program: Any = substitute(target.guarded_program, data=target.params)
-    with (
-        quietly(),
-        bar(f"NUTS (pyro), {how.chains} chains", how.chains * length, progress) as update,
-    ):
-        try:
-            for chain in range(how.chains):
-                z = start(seed + chain)
-                initial = {name: s.of(z) for name, s in target.slices.items()}
-                kernel = PyroNUTS(
-                    program,
-                    target_accept_prob=how.target_accept,
-                    max_tree_depth=how.max_depth,
-                    full_mass=how.metric == "dense",
-                )
-                count = 0
-
-                def after_draw(*_: Any, chain: int = chain) -> None:
-                    nonlocal count
-                    count += 1
-                    update(chain * length + count, chain=chain + 1)
-
-                with seeded(seed + chain, z.device):
-                    run = MCMC(
-                        kernel,
-                        num_samples=how.draws,
-                        warmup_steps=how.warmup,
-                        initial_params=initial,
-                        disable_progbar=True,
-                        hook_fn=after_draw,
-                    )
-                    run.run(*args, **kwargs)
-                chains.append(run.get_samples())
-                diverging[chain, run.diagnostics()["divergences"]["chain 0"]] = True
-        except KeyboardInterrupt:
-            if not chains:
-                raise
-            interrupted = True
-            diverging = diverging[: len(chains)]
-    notes = divergences(diverging)
-    if interrupted:
-        notes.append(f"stopped by Ctrl-C: {len(chains)} of {how.chains} chains")
-    draws = {name: torch.stack([c[name] for c in chains]) for name in target.slices}
-    z = target.unconstrain(draws)
-    stats = {"diverging": diverging}
-    return finish(how, target, z, started, stats, notes, interrupted=interrupted)

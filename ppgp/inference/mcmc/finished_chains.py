@@ -1,0 +1,70 @@
+"""The finished chains of nutpie: their way into a checkpoint and back, and their draws together."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...target.target import Target
+from ..base import divergences
+from .nutpie_sampler import Parts
+from .nuts_engines import NUTSOptions, SampledChains
+
+
+def chains_in(tensors: dict[str, Tensor]) -> dict[int, Parts]:
+    """Return the finished chains by number, from the tensors of a checkpoint."""
+    finished: dict[int, Parts] = {}
+    for name, value in tensors.items():
+        chain, _, part = name.partition(".")
+        finished.setdefault(int(chain), {})[part] = value.numpy()
+    return finished
+
+
+def tensors_of(finished: dict[int, Parts], draws: int) -> dict[str, Tensor]:
+    """Return the tensors of those chains that have all their draws, for a checkpoint."""
+    return {
+        f"{chain}.{part}": torch.from_numpy(value)
+        for chain, parts in finished.items()
+        if len(parts["z"]) == draws
+        for part, value in parts.items()
+    }
+
+
+def joined(
+    options: NUTSOptions, target: Target, finished: dict[int, Parts], interrupted: bool
+) -> SampledChains:
+    """Cut the chains to one length.
+
+    After Ctrl-C their lengths differ, and some may not have begun. The length is the one that keeps
+    the most draws in all.
+    """
+    chains = [finished[chain] for chain in sorted(finished)]
+    length = _best_length([len(parts["z"]) for parts in chains])
+    if length == 0:
+        raise KeyboardInterrupt("stopped before the warm-up was over; there is no draw to return")
+    target.visited += [
+        torch.from_numpy(parts.pop("visited")) for parts in chains if "visited" in parts
+    ]
+    kept = [parts for parts in chains if len(parts["z"]) >= length]
+    stats = {
+        name: torch.from_numpy(np.stack([parts[name][:length] for parts in kept]))
+        for name in kept[0]
+    }
+    z = stats.pop("z")
+    stats["diverging"] = stats["diverging"].bool()
+    notes = divergences(stats["diverging"])
+    if interrupted:
+        notes.append(
+            f"stopped by Ctrl-C: {len(kept)} of {options.chains} chains, "
+            f"{length} of {options.draws} draws each"
+        )
+    return SampledChains(z, stats, notes, interrupted)
+
+
+def _best_length(lengths: list[int]) -> int:
+    """Return the length at which chains of these lengths, cut or dropped, keep the most draws."""
+    longest = sorted(lengths, reverse=True)
+    if not longest:
+        return 0
+    return longest[max(range(len(longest)), key=lambda k: (k + 1) * longest[k])]

@@ -1,0 +1,89 @@
+"""Pyro's NUTS on the program, one chain after the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pyro.infer import MCMC
+from pyro.infer import NUTS as PyroNUTS
+from pyro.poutine import substitute
+from torch import Tensor
+
+from ...numerics.seeding import seeded
+from ...posterior.posterior import Posterior
+from ...target.checks import check_flat
+from ...target.handlers import quietly
+from ...target.target import Target
+from ..base import divergences
+from ..progress import bar
+from .chain_starts import start_of_chain
+from .nuts_engines import NUTSOptions, SampledChains
+
+
+def run_pyro(
+    options: NUTSOptions,
+    target: Target,
+    seed: int,
+    progress: bool,
+    init: Posterior | Tensor | None,
+) -> SampledChains:
+    """Run all chains.
+
+    Raises:
+        NotApplicable: for a program with angles.
+        KeyboardInterrupt: if Ctrl-C came before there was a chain.
+    """
+    check_flat(target.slices, "engine='nutpie'")
+    args, kwargs = target.data.passed()
+    chains: list[dict[str, Tensor]] = []
+    interrupted = False
+    diverging = torch.zeros(options.chains, options.draws, dtype=torch.bool)
+    length = options.draws + options.warmup
+    start = start_of_chain(target, init, seed)
+    # Pyro would begin the params anew
+    program: Any = substitute(target.guarded_program, data=target.params)
+    with (
+        quietly(),
+        bar(f"NUTS (pyro), {options.chains} chains", options.chains * length, progress) as update,
+    ):
+        try:
+            for chain in range(options.chains):
+                z = start(seed + chain)
+                initial = {name: s.of(z) for name, s in target.slices.items()}
+                kernel = PyroNUTS(
+                    program,
+                    target_accept_prob=options.target_accept,
+                    max_tree_depth=options.max_depth,
+                    full_mass=options.metric == "dense",
+                )
+                count = 0
+
+                def after_draw(*_: Any, chain: int = chain) -> None:
+                    nonlocal count
+                    count += 1
+                    update(chain * length + count, chain=chain + 1)
+
+                with seeded(seed + chain, z.device):
+                    run = MCMC(
+                        kernel,
+                        num_samples=options.draws,
+                        warmup_steps=options.warmup,
+                        initial_params=initial,
+                        disable_progbar=True,
+                        hook_fn=after_draw,
+                    )
+                    run.run(*args, **kwargs)
+                chains.append(run.get_samples())
+                diverging[chain, run.diagnostics()["divergences"]["chain 0"]] = True
+        except KeyboardInterrupt:
+            if not chains:
+                raise
+            interrupted = True
+            diverging = diverging[: len(chains)]
+    notes = divergences(diverging)
+    if interrupted:
+        notes.append(f"stopped by Ctrl-C: {len(chains)} of {options.chains} chains")
+    draws = {name: torch.stack([c[name] for c in chains]) for name in target.slices}
+    z = target.unconstrain(draws)
+    return SampledChains(z, {"diverging": diverging}, notes, interrupted)
