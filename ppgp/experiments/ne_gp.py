@@ -36,7 +36,8 @@ from ..kernels.networks import MLP
 from ..models import GP, SVGP, Model
 from ..numerics.process_locks import silenced
 from ..posterior.posterior import Posterior
-from .animations import bands_before_and_after, points_coming
+from .animations import points_coming
+from .calibration_animation import bands_before_and_after
 from .heteroscedastic_data import dots, table, uneven
 from .saved_rows import start_rows
 

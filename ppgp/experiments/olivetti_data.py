@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from scipy import ndimage
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..data.dataset import Dataset
 from ..data.loading import load
@@ -111,32 +111,3 @@ def parts(protocol: str, images: Tensor, angles: Tensor, seed: int) -> Parts:
     return Parts(
         *(Dataset((X[piece] - centre) / spread, y[piece], target_name="angle") for piece in pieces)
     )
-
-
-def mirrored(data: Dataset) -> Dataset:
-    """Return the rows and their mirror images, whose angles have the opposite sign."""
-    side = round(data.d**0.5)
-    other = data.X.reshape(-1, side, side).flip(2).flatten(1)
-    return Dataset(
-        torch.cat([data.X, other]), torch.cat([data.y, -data.y]), target_name=data.target_name
-    )
-
-
-class Odd(nn.Module):
-    """The odd part (g(x) - g(mirror image of x)) / 2 of a module g.
-
-    It changes its sign under a mirror, as the angle does.
-
-    Args:
-        module: The module g of images [n, side^2].
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Evaluate the odd part at images [n, side^2]."""
-        side = round(x.shape[-1] ** 0.5)
-        other = x.reshape(-1, side, side).flip(2).flatten(1)
-        return (self.module(x) - self.module(other)) / 2

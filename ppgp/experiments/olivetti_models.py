@@ -25,7 +25,7 @@ from ..models import GP, SGPR, SVGP
 from ..numerics.process_locks import silenced
 from ..posterior.prediction import Prediction
 from ..priors import LogNormal
-from .olivetti_data import Odd, mirrored
+from .mirror_images import Odd, mirrored
 
 CHANNELS = (16, 32, 32, 32)
 RESELECT_EVERY = 5  # steps between two placements of the inducing inputs

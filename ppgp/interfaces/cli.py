@@ -93,7 +93,8 @@ def compare(
     from ..diagnostics.comparison import compare as compare_posteriors
     from ..posterior.region import exact_level
     from .model_method_grid import fit_grid
-    from .report import rows_of, write_report
+    from .report import write_report
+    from .results_file import rows_of
 
     exact_level(level)
     files.check_folder(out)
@@ -336,7 +337,7 @@ def reproduce(
     league has --methods and --epochs in place of --models.
     """
     from ..experiments import experiment, options_of
-    from .report import write_results
+    from .results_file import write_results
 
     run = experiment(name)
     folder = files.check_folder(out or Path(name))

@@ -184,6 +184,7 @@ def test_faces_are_rotated_by_the_angle_and_parts_are_disjoint() -> None:
     photograph. A mirror image changes the sign of the angle.
     """
     from ppgp.experiments import olivetti_data as faces
+    from ppgp.experiments.mirror_images import mirrored
 
     side = 16
     flat = faces.disc(side).double().expand(20, side, side)
@@ -214,7 +215,7 @@ def test_faces_are_rotated_by_the_angle_and_parts_are_disjoint() -> None:
             assert not {i // 5 for i in each[1]} & (
                 {i // 5 for i in each[0]} | {i // 5 for i in each[2]}
             )
-    both = faces.mirrored(Dataset(stripe.flatten(1), torch.ones(1)))
+    both = mirrored(Dataset(stripe.flatten(1), torch.ones(1)))
     assert both.y.tolist() == [1.0, -1.0]
     torch.testing.assert_close(both.X[1].reshape(side, side), stripe[0].flip(1))
 

@@ -1,0 +1,70 @@
+"""The file results.json: one flat record per posterior."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import files
+from ..diagnostics.comparison import Comparison
+from ..posterior.posterior import Posterior
+from ..posterior.summary import cut_short
+
+
+def rows_of(
+    comparison: Comparison,
+    posteriors: Mapping[str, Posterior],
+    names: Mapping[str, tuple[str, str]],
+) -> list[dict[str, Any]]:
+    """Return one flat record per posterior.
+
+    A record holds the model, the method, whether the fit was interrupted, the numbers of the
+    comparison with their verdicts and reasons, the guarantee, and the warnings.
+
+    Args:
+        comparison: The comparison of the posteriors.
+        posteriors: The posteriors by name.
+        names: The pair ``(model, method)`` of each posterior.
+    """
+    rows = []
+    for label, values in comparison.to_frame().iterrows():
+        name = str(label)
+        model, how = names[name]
+        region = comparison.regions.get(name)
+        row: dict[str, Any] = {"model": model, "how": how}
+        row["interrupted"] = cut_short(posteriors[name].stats)
+        row |= {str(key): _json_value(value) for key, value in values.items()}
+        row["guarantee"] = region.guarantee if region else None
+        row["warnings"] = list(posteriors[name].warnings)
+        rows.append(row)
+    return rows
+
+
+def _json_value(value: Any) -> Any:
+    """Return a JSON value: NaN becomes None, and infinity, which JSON lacks, text."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value
+
+
+def write_results(out: Path, rows: list[dict[str, Any]], **about: Any) -> Path:
+    """Write results.json and return its path.
+
+    Args:
+        out: The folder, which is made if it is missing.
+        rows: One flat record per row of the printed table.
+        **about: What was run.
+
+    Raises:
+        StorageError: If the file cannot be written.
+    """
+    return files.write(
+        out / "results.json", json.dumps({**about, "rows": rows}, indent=2) + "\n", folder=True
+    )
