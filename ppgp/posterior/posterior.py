@@ -40,7 +40,7 @@ class Posterior(BoostedMethods):
     """Draws of every uncertain site, with the model and the data that they are conditional on.
 
     Every init field is saved; a new one needs a default, so that older files open, and a line in
-    ``_facts`` of ``loading.py``.
+    ``_facts`` of ``loaded_checks.py``.
 
     Attributes:
         model: The prepared recipe (its settings that depend on the data filled in), or a Program.
