@@ -43,12 +43,16 @@ class Checkpoint:
         how: the method.
         target: the density.
         seed: the seed of the run.
+
+    Raises:
+        NotApplicable: if no file can hold a fit of the model.
     """
 
     def __init__(self, path: str | Path | None, how: Any, target: Target, seed: int) -> None:
         self.path: Path | None = None
         self._identity, self._density = "", ""
         if path is not None:
+            target.model.check_storable()
             self.path = Path(path)
             self._identity = _identity(how, target, seed)
             self._density = _density(target)

@@ -89,6 +89,13 @@ class Learner(ABC):
         """Return about the bytes of one stage of one output, fitted to n rows of d columns."""
         return 0.0
 
+    def check_storable(self) -> None:  # noqa: B027  # most learners have nothing to refuse
+        """Check that the tensors of a fit are all that a file needs.
+
+        Raises:
+            NotApplicable: If they are not.
+        """
+
     @abstractmethod
     def begin(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from .base import (
     scaled,
     seed_of,
 )
-from .fitted_regressors import is_tree, pickled, tree_of, unpickled
+from .fitted_regressors import Regressors, is_tree, tree_of
 from .stacking import by_member
 from .tree_table import TreeTable
 from .tree_tensors import gains, partial_sums, tree_sum
@@ -34,9 +34,9 @@ class Estimator(Learner):
 
     Its ``random_state`` is set for each clone. Its targets are divided by a power of two near their
     largest magnitude, so that its absolute tolerances do not depend on the units of y. A
-    ``DecisionTreeRegressor`` or ``ExtraTreeRegressor`` becomes tensors, so that a saved posterior
-    predicts without it. Other regressors are kept as their pickles, which predict in the process
-    that has fitted them alone.
+    ``DecisionTreeRegressor`` or ``ExtraTreeRegressor`` becomes tensors, so that a posterior can be
+    saved. Other fitted regressors are kept in this object for as long as it lives: their
+    posteriors predict in the process of the fit, and neither they nor checkpoints can be saved.
 
     Args:
         estimator: A regressor with ``fit`` and ``predict``, which is not fitted itself.
@@ -46,6 +46,7 @@ class Estimator(Learner):
     """
 
     estimator: Any
+    _fitted: Regressors = field(default_factory=Regressors, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -71,7 +72,15 @@ class Estimator(Learner):
         threads: int = 1,
     ) -> Growing:
         refuse_categories(self, categorical)
-        return _GrowingEstimators(self.estimator, X, outputs, valid, rows, seed)
+        return _GrowingEstimators(self.estimator, self._fitted, X, outputs, valid, rows, seed)
+
+    def check_storable(self) -> None:
+        if not is_tree(self.estimator):
+            raise NotApplicable(
+                "a learner whose stages are tensors, for a file",
+                f"Estimator({type(self.estimator).__name__}())",
+                "use learners.Trees, learners.Linear or a DecisionTreeRegressor",
+            )
 
     def predict(self, tensors: Tensors, X: Tensor, until: int | None = None) -> Tensor:
         until = first_stages(until, _stages(tensors))
@@ -80,14 +89,14 @@ class Estimator(Learner):
             total = by_member(lambda one: tree_sum(one, X.float().double(), until), tensors, axes)
             return total.to(X)
         every = max(1, until)
-        return by_member(lambda one: next(_partial_sums(one, X, until, every)), tensors, axes)
+        return by_member(lambda one: next(self._partial_sums(one, X, until, every)), tensors, axes)
 
     def staged(self, tensors: Tensors, X: Tensor, every: int = 1) -> Iterator[Tensor]:
         if tensors["outputs"].ndim:
             raise SettingError("the tensors of one draw", "those of several", "pass one of them")
         if "feature" in tensors:
             return partial_sums(tensors, X.float().double(), _stages(tensors), every)
-        return _partial_sums(tensors, X, _stages(tensors), every)
+        return self._partial_sums(tensors, X, _stages(tensors), every)
 
     def importance(self, tensors: Tensors, d: int) -> Tensor:
         """Return the gains of decision trees.
@@ -103,6 +112,24 @@ class Estimator(Learner):
             )
         return by_member(lambda one: gains(one, d), tensors, tensors["outputs"].ndim)
 
+    def _partial_sums(
+        self, tensors: Tensors, X: Tensor, until: int, every: int
+    ) -> Iterator[Tensor]:
+        """Yield the sums [K, m] of the first ``every``, ``2 * every``, ... and ``until`` stages."""
+        fitted = self._fitted.at(tensors["regressors"].tolist())
+        steps, outputs = tensors["steps"], int(tensors["outputs"])
+        rows, powers = X.detach().cpu().numpy(), tensors["powers"].cpu().numpy()
+        total = torch.zeros(outputs, len(X), dtype=torch.float64)
+        for stage in range(until):
+            regressors = fitted[stage * outputs : (stage + 1) * outputs]
+            if regressors[0] is not None:
+                outputs_of_stage = _outputs(regressors, powers[stage], rows)
+                total = total + steps[stage].cpu() * outputs_of_stage
+            if (stage + 1) % every == 0 or stage + 1 == until:
+                yield total.to(X)
+        if not until:
+            yield total.to(X)
+
 
 class _GrowingEstimators(Growing):
     """The fitted regressors of a fit in progress."""
@@ -110,24 +137,26 @@ class _GrowingEstimators(Growing):
     def __init__(
         self,
         estimator: Any,
+        regressors: Regressors,
         X: Tensor,
         outputs: int,
         valid: Tensor | None,
         rows: float,
         seed: int,
     ) -> None:
-        self.estimator, self.outputs, self.rows, self.seed = estimator, outputs, rows, seed
+        self.estimator, self.regressors = estimator, regressors
+        self.outputs, self.rows, self.seed = outputs, rows, seed
         self.X = X.detach().cpu().numpy()
         self.valid = None if valid is None else valid.detach().cpu().numpy()
         self.trees = TreeTable(outputs) if is_tree(estimator) else None
-        self.fitted: list[Any] = []  # the regressors, if they are no trees
+        self.numbers: list[int] = []  # those of the fitted regressors, if they are no trees
         self.powers: list[int] = []  # what their outputs are multiplied by, as powers of two
 
     @property
     def stages(self) -> int:
         if self.trees is not None:
             return self.trees.stages
-        return len(self.fitted) // self.outputs
+        return len(self.numbers) // self.outputs
 
     def add(self, g: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         check_targets(g, weights)
@@ -152,11 +181,11 @@ class _GrowingEstimators(Growing):
         number = first_stages(steps, self.stages)
         if self.trees is not None:
             return self.trees.tensors(steps)
-        fitted = self.fitted[: number * self.outputs]
-        powers = torch.tensor(self.powers[: len(fitted)], dtype=torch.int64)
+        numbers = self.numbers[: number * self.outputs]
+        powers = torch.tensor(self.powers[: len(numbers)], dtype=torch.int64)
         return {
             "outputs": torch.tensor(self.outputs),
-            **pickled(fitted),
+            "regressors": torch.tensor(numbers, dtype=torch.int64),
             "powers": powers.reshape(number, self.outputs),
             "steps": steps.detach().cpu().double(),
         }
@@ -165,13 +194,13 @@ class _GrowingEstimators(Growing):
         if self.trees is not None:
             self.trees.restore(tensors)
         else:
-            self.fitted = unpickled(tensors)
+            self.numbers = tensors["regressors"].tolist()
             self.powers = tensors["powers"].flatten().tolist()
 
     def _keep(self, fitted: Sequence[Any], powers: list[int]) -> None:
         """Add the regressors of one stage, which are fitted to targets over powers of two."""
         if self.trees is None:
-            self.fitted += fitted
+            self.numbers += [self.regressors.add(one) for one in fitted]
             self.powers += powers
             return
         pairs = zip(fitted, powers, strict=True)
@@ -202,22 +231,6 @@ def _outputs(fitted: Sequence[Any], powers: np.ndarray, X: np.ndarray) -> Tensor
     """Return the outputs [K, n] of one stage, times powers of two."""
     values = [np.asarray(one.predict(X), dtype=np.float64).reshape(-1) for one in fitted]
     return torch.from_numpy(np.ldexp(np.stack(values), powers[:, None]))
-
-
-def _partial_sums(tensors: Tensors, X: Tensor, until: int, every: int) -> Iterator[Tensor]:
-    """Yield the sums [K, m] of the first ``every``, ``2 * every``, ... and ``until`` stages."""
-    fitted, steps, outputs = unpickled(tensors), tensors["steps"], int(tensors["outputs"])
-    rows, powers = X.detach().cpu().numpy(), tensors["powers"].cpu().numpy()
-    total = torch.zeros(outputs, len(X), dtype=torch.float64)
-    for stage in range(until):
-        regressors = fitted[stage * outputs : (stage + 1) * outputs]
-        if regressors[0] is not None:
-            outputs_of_stage = _outputs(regressors, powers[stage], rows)
-            total = total + steps[stage].cpu() * outputs_of_stage
-        if (stage + 1) % every == 0 or stage + 1 == until:
-            yield total.to(X)
-    if not until:
-        yield total.to(X)
 
 
 def _stages(tensors: Tensors) -> int:

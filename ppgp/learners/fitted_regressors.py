@@ -1,28 +1,21 @@
-"""Fitted scikit-learn regressors as tensors.
+"""Fitted scikit-learn regressors.
 
-Decision trees become the tensors of ``tree_tensors``. Every other regressor becomes its pickle, in
-bytes, with a keyed hash of it. The key exists in this process alone, so that no pickle is opened
-that another process has made: those are code.
+Decision trees become the tensors of ``tree_tensors``. Every other regressor stays a Python object,
+and tensors hold its number.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import pickle
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ..errors import NotApplicable
 from .model_text import Tree
 
-_KEY = secrets.token_bytes(32)
-HASH = 32  # bytes of a keyed hash
+PADDING = 0  # the number that fills the tensors of shorter members
 
 
 def is_tree(estimator: Any) -> bool:
@@ -56,43 +49,34 @@ def tree_of(fitted: Any) -> Tree:
     )
 
 
-def pickled(fitted: Sequence[Any]) -> dict[str, Tensor]:
-    """Return fitted regressors as ``pickles`` (uint8) [regressors, bytes] and their ``sizes``.
+class Regressors:
+    """Fitted regressors by their numbers.
 
-    A row is the keyed hash of the pickle, the pickle, and zeros.
+    Numbers are random, so that those of another record are not found here.
     """
-    texts = [pickle.dumps(one, protocol=5) for one in fitted]
-    sizes = torch.tensor([len(text) for text in texts], dtype=torch.int64)
-    width = HASH + max((len(text) for text in texts), default=0)
-    table = torch.zeros(len(texts), width, dtype=torch.uint8)
-    for row, text in zip(table, texts, strict=True):
-        signed = bytearray(_hash(text) + text)
-        row[: len(signed)] = torch.frombuffer(signed, dtype=torch.uint8)
-    return {"pickles": table, "sizes": sizes}
 
+    def __init__(self) -> None:
+        self._by_number: dict[int, Any] = {}
 
-def unpickled(tensors: Mapping[str, Tensor]) -> list[Any]:
-    """Return the regressors of ``pickled``; None for those that pad a stack.
+    def add(self, fitted: Any) -> int:
+        """Keep a regressor and return its number."""
+        number = 1 + secrets.randbits(62)
+        self._by_number[number] = fitted
+        return number
 
-    Raises:
-        NotApplicable: If this process has not made them.
-    """
-    found: list[Any] = []
-    rows = tensors["pickles"].cpu().numpy()
-    for row, size in zip(rows, tensors["sizes"].tolist(), strict=True):
-        signature, text = row[:HASH].tobytes(), row[HASH : HASH + size].tobytes()
-        if not size:
-            found.append(None)
-        elif not hmac.compare_digest(signature, _hash(text)):
-            raise NotApplicable(
-                "regressors that this process has fitted",
-                "pickles of another process, which may hold any code",
-                "fit again, or use learners.Trees, learners.Linear or a DecisionTreeRegressor",
-            )
-        else:
-            found.append(pickle.loads(text))  # noqa: S301  # signed by this process
-    return found
+    def at(self, numbers: Iterable[int]) -> list[Any]:
+        """Return the regressors of these numbers; None for padding.
 
-
-def _hash(text: bytes) -> bytes:
-    return hmac.digest(_KEY, text, hashlib.sha256)
+        Raises:
+            NotApplicable: If one of them is not kept here.
+        """
+        found = []
+        for number in numbers:
+            if number != PADDING and number not in self._by_number:
+                raise NotApplicable(
+                    "the learners.Estimator whose regressors these are, in the process of the fit",
+                    "another one",
+                    "use the model of the posterior, or fit again",
+                )
+            found.append(self._by_number.get(number))
+        return found

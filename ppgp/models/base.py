@@ -187,6 +187,9 @@ class Model:
         shapes = [s.shape for s in self.sites(d).values()]
         return n * (d * d + sum(math.prod(s) * (d if len(s) == 4 else 1) for s in shapes))
 
+    def check_storable(self) -> None:
+        """Check that a file can hold a fit of this model; raise NotApplicable if none can."""
+
     def check_memory(self, n: int, d: int, like: Tensor) -> None:
         """Check that one evaluation of the density and its gradient on n rows at once fits.
 

@@ -100,6 +100,9 @@ class Boosted(Model, BoostedSum):
     def work(self, n: int, d: int) -> float:
         return float(n) * d * WORK_PER_ENTRY
 
+    def check_storable(self) -> None:
+        self.learner.check_storable()
+
     def prepare(self, data: Dataset) -> Boosted:
         """Return the recipe with a likelihood for these targets.
 

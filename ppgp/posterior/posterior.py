@@ -393,8 +393,11 @@ class Posterior(BoostedMethods):
             The path.
 
         Raises:
+            NotApplicable: If the fit is more than its tensors, as boosted regressors of
+                scikit-learn are.
             StorageError: If something could not be read back: an argument of a program that is
                 not a number, text, array, tensor, list or mapping of these, or two functions of
                 one name; if the path cannot be written; or if the disk is full.
         """
+        self.model.check_storable()
         return storage.save(path, self)

@@ -14,7 +14,8 @@ from side_by_side import show
 import ppgp
 
 START = """
-import resource, sys, time, warnings
+import time, warnings
+from pathlib import Path
 import torch
 warnings.simplefilter("ignore")
 torch.manual_seed(0)
@@ -63,7 +64,9 @@ mean, variance = (torch.cat(p) for p in zip(*parts))
 )
 END = """
 seconds = time.perf_counter() - started
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+# ru_maxrss would be at least the size of the parent process
+status = Path("/proc/self/status").read_text().splitlines()
+peak = int(next(line for line in status if line.startswith("VmHWM")).split()[1]) / 2**20
 print(seconds, peak, float(mean[7]), float(variance[7]))
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeRegressor, ExtraTreeRegressor
 
+from ppgp import Dataset, fit, inference, models
 from ppgp.errors import NotApplicable, SettingError, StorageError
-from ppgp.learners import Estimator, Linear, fitted_regressors
+from ppgp.learners import Estimator, Linear
 from ppgp.learners.base import drawn_rows, seed_of
-from ppgp.learners.fitted_regressors import HASH
 from ppgp.posterior import encoding
 
 F64 = torch.float64
@@ -95,20 +96,26 @@ def test_random_states_inside_a_pipeline_are_set() -> None:
     assert torch.equal(one, two)
 
 
-def test_pickles_of_another_process_are_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.filterwarnings("ignore:the score at the rows held out still improved")
+def test_regressors_are_kept_in_their_learner_and_in_no_file(tmp_path: Path) -> None:
     X, g, _ = table()
     learner = Estimator(KNeighborsRegressor())
     growing = learner.begin(X, 2)
     at_rows, _ = growing.add(g)
     tensors = growing.tensors(torch.ones(1))
     assert torch.equal(learner.predict(tensors, X), at_rows)
-    tensors["pickles"][1, HASH + 20] ^= 1
-    with pytest.raises(NotApplicable, match="pickles of another process"):
-        learner.predict(tensors, X)
-    tensors["pickles"][1, HASH + 20] ^= 1
-    monkeypatch.setattr(fitted_regressors, "_KEY", bytes(32))
-    with pytest.raises(NotApplicable, match="pickles of another process"):
-        learner.predict(tensors, X)
+    with pytest.raises(NotApplicable, match="whose regressors these are"):
+        Estimator(KNeighborsRegressor()).predict(tensors, X)
+    model, data = models.Boosted(learner=learner), Dataset(X, g[0])
+    how = inference.NaturalGradientBoosting(steps=3, folds=2)
+    posterior = fit(model, data, how, progress=False)
+    assert posterior.predict(X).mean.shape == (N,)
+    file = tmp_path / "file"
+    with pytest.raises(NotApplicable, match="a learner whose stages are tensors"):
+        posterior.save(file)
+    with pytest.raises(NotApplicable, match="a learner whose stages are tensors"):
+        fit(model, data, how, progress=False, checkpoint=file)
+    assert not file.exists()
 
 
 def test_what_is_no_regressor_is_refused() -> None:
