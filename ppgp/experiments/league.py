@@ -102,7 +102,7 @@ def run(
         data_dir: Folder of the sets.
         sets: Names of sets, comma-separated.
         splits: Number of published splits to use, or "all".
-        methods: Comma-separated: "ngb" (natural gradient boosting: CRPS, five out-of-fold members,
+        methods: Comma-separated: "ngb" (natural gradient boosting: CRPS, ten out-of-fold members,
             one temperature), "ngb-nll" and "ngb-crps" (as published), "mc-dropout",
             "deep-ensemble", "swag", "last-layer", "gp" (as in uci), "linear", and "stack" (ngb, gp
             and linear, mixed by their out-of-fold densities).

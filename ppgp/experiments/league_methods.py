@@ -47,7 +47,7 @@ from .stacked_gps import RECIPES, stacked
 #: the share of the training rows that calibrate a method without out-of-fold predictions
 CALIBRATION = 0.2
 SCORE = Normalized()
-FOLDS = 10  # of CV+ for the linear model
+FOLDS = 10  # of natural gradient boosting, and of CV+ for the linear model
 DRAWS = 200
 #: passes over the rows for networks, unless the caller says otherwise, and those of MC dropout as
 #: published (the corrected runs of Gal & Ghahramani 2016 train 100 times 40 epochs)
@@ -182,10 +182,10 @@ def _ngb_published(score: str, fits: Fits) -> Fitted:
 
 
 def _ngb(fits: Fits) -> Fitted:
-    """The recipe of this library: CRPS, five out-of-fold members and one temperature."""
+    """The recipe of this library: CRPS, ten out-of-fold members and one temperature."""
     setting = fits.setting
     how = NaturalGradientBoosting(
-        score="crps", steps=STAGES, learning_rate=0.04, folds=5, stopping="fold"
+        score="crps", steps=STAGES, learning_rate=0.04, folds=FOLDS, stopping="fold"
     )
     if setting.quick:
         how = how.quick()
