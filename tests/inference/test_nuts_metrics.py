@@ -72,3 +72,14 @@ def test_the_error_for_an_unknown_metric_lists_those_of_the_engine() -> None:
         inference.NUTS(metric="dense")
     with pytest.raises(UnknownName, match="diagonal, dense"):
         inference.NUTS(engine="pyro", metric="low_rank")
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+@pytest.mark.parametrize("draws", [1, 60])
+def test_pyro_reports_divergences_of_any_number_of_draws(draws: int) -> None:
+    """R-hat, which Pyro would estimate from at least four draws, is not needed for them."""
+    how = inference.NUTS(engine="pyro", draws=draws, warmup=5, chains=1, target_accept=0.3)
+    posterior = ppgp.fit(funnel, {"mean": MEAN}, how, seed=1, progress=False)
+    diverging = posterior.stats["diverging"]
+    assert diverging.shape == (1, draws)
+    assert draws == 1 or bool(diverging.any())

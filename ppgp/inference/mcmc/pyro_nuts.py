@@ -57,11 +57,16 @@ def run_pyro(
                     max_tree_depth=options.max_depth,
                     full_mass=options.metric == "dense",
                 )
-                count = 0
+                count, diverged = 0, []
 
-                def after_draw(*_: Any, chain: int = chain) -> None:
-                    nonlocal count
+                # MCMC.diagnostics would also estimate R-hat, from at least four draws
+                def after_draw(
+                    kernel: Any, _: Any, stage: str, __: int, *, chain: int = chain
+                ) -> None:
+                    nonlocal count, diverged
                     count += 1
+                    if stage == "Sample":
+                        diverged = kernel.diagnostics()["divergences"]
                     update(chain * length + count, chain=chain + 1)
 
                 with seeded(seed + chain, z.device):
@@ -75,7 +80,7 @@ def run_pyro(
                     )
                     run.run(*args, **kwargs)
                 chains.append(run.get_samples())
-                diverging[chain, run.diagnostics()["divergences"]["chain 0"]] = True
+                diverging[chain, diverged] = True
         except KeyboardInterrupt:
             if not chains:
                 raise
