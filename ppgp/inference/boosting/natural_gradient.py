@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from ...errors import NotApplicable, SettingError
+from ...errors import NotApplicable, SettingError, counted
 from ...numerics.threads import at_most
 from ...posterior.posterior import Posterior
 from ...target.capabilities import BoostedSum, require
@@ -33,16 +33,17 @@ class NaturalGradientBoosting(Inference):
     """Natural gradient boosting of a ``models.Boosted``.
 
     Duan et al. (2020). At stage m the natural gradient of the score at every row is fitted by one
-    learner per function of x, and the functions move by ``learning_rate`` times a step along their
-    sum. The CRPS resists outliers, and with ``folds`` a temperature, found on rows that a member
-    has not learned from, mends that its distributions are too narrow.
+    learner per function of x. Each function moves along the output of its learner, by
+    ``learning_rate`` times a step length common to all functions. The CRPS resists outliers. If
+    rows are held out, a temperature fitted on them corrects distributions that are too narrow or
+    too wide.
 
-    With ``folds=J`` the Posterior has J draws, of which each has not seen one fold.
-    ``posterior.out_of_fold()`` gives the distribution of each row by the member that has not seen
-    it, which ``cross_calibrate`` and ``stacking_weights`` take without another fit.
+    With ``folds=J`` the Posterior has J draws, of which each was not trained on one fold.
+    ``posterior.out_of_fold()`` gives the distribution of each row by the member that was not
+    trained on it, which ``cross_calibrate`` and ``stacking_weights`` take without another fit.
 
-    Stats: ``score`` [draw], the mean score at the rows of each member; ``held_out_score`` [draw];
-    ``stages`` [draw]; ``seconds`` [draw].
+    Stats, each [1, draw]: ``score``, the mean training score after the last fitted stage;
+    ``held_out_score``, the mean score at the rows held out; ``stages``; ``seconds``.
 
     Args:
         score: "crps" or "nll", the negative log density.
@@ -60,8 +61,8 @@ class NaturalGradientBoosting(Inference):
         patience: how many stages without improvement end a search for the number of steps.
         stopping: what chooses the steps and the temperature of a member: "inside" (a tenth of its
             own training rows, so that the coverage of CV+ is guaranteed) or "fold" (the fold that
-            it has not seen; sharper, and the coverage of CV+ is then approximate).
-        temperature: whether to widen the distributions by a temperature found on rows held out.
+            it is not trained on; sharper, and the coverage of CV+ is then approximate).
+        temperature: whether to rescale the distributions by a temperature fitted on rows held out.
     """
 
     score: Annotated[str, OneOf(("nll", "crps"))] = "crps"
@@ -108,13 +109,14 @@ class NaturalGradientBoosting(Inference):
             target: the density.
             seed: the seed that every random number follows from.
             progress: whether to show a progress bar.
-            init: a boosted Posterior of this model and these rows, to whose stages others are
-                added.
+            init: a boosted Posterior of this model, these rows and these folds, to whose stages
+                others are added.
             checkpoint: a file that keeps the state of the run.
 
         Raises:
-            NotApplicable: if the model is no sum of learners, a parameter has a prior, or the
-                likelihood has no such score.
+            NotApplicable: if the model is no sum of learners, a parameter has a prior, the
+                likelihood has no such score, or ``init`` is of another model or other rows, folds
+                or members.
             SettingError: if the folds do not fit the rows.
             NotEnoughMemory: if so many steps, functions and members do not fit.
         """
@@ -125,7 +127,7 @@ class NaturalGradientBoosting(Inference):
         unit = unit_of(model.likelihood, data.y)
         rows = Rows(data.X, data.y / unit, data.right_censored)
         settings = self._settings(model, unit, data)
-        _check_init(init, target, self)
+        _check_init(init, target)
         # sums over rows on one thread are the same whatever the number of threads
         with Checkpoint(checkpoint, self, target, seed) as saved, at_most(1):
             run = Run(self, settings, rows, seed, saved)
@@ -133,6 +135,7 @@ class NaturalGradientBoosting(Inference):
             K, members = settings.law.learned, run.total_members
             check_memory(settings.learner, data.n, data.d, K, self.steps, members)
             if isinstance(init, Posterior):
+                _check_members(init, run)
                 run.begin_at(model, init, unit)
             with bar("NaturalGradientBoosting", run.total, progress) as update:
                 run.complete(update)
@@ -179,18 +182,39 @@ def _check_numbers(likelihood: Any) -> None:
         )
 
 
-def _check_init(init: Any, target: Target, how: NaturalGradientBoosting) -> None:
-    """Refuse a start that is no boosted posterior of these rows and folds."""
+def _check_init(init: Any, target: Target) -> None:
+    """Refuse a start that is no boosted posterior of this model and these rows."""
     if init is None:
         return
     do = "pass a fit of this model to these rows by this method, or leave init out"
     boosted = isinstance(init, Posterior) and type(init.model) is type(target.model)
     if not boosted or not init.model.tensors_of(init.draws):
         raise NotApplicable("a boosted Posterior as init", repr(init)[:60], do)
+    if repr(init.model) != repr(target.model):  # equal estimators of scikit-learn are not ==
+        raise NotApplicable("a Posterior of this model as init", f"one of {init.model!r}", do)
     data: Any = target.data
-    one, other = init.data.X.nan_to_num(), data.X.nan_to_num()  # missing values
-    same = torch.equal(one, other) and torch.equal(init.data.y, data.y)
+    if not data.same_rows(init.data) or data.coded != init.data.coded:
+        got = "one of other rows, or of other flags of censored targets"
+        raise NotApplicable("a Posterior of these rows as init", got, do)
+
+
+def _check_members(init: Posterior, run: Run) -> None:
+    """Refuse a start whose members have learned from other rows than those of this fit."""
+    before, members = init.params.get("fold"), init.shape[1]
+    if before is None or run.folds is None:
+        same = before is run.folds
+    else:
+        same = torch.equal(before, run.folds)
     if not same:
-        raise NotApplicable("a Posterior of these rows as init", "one of other rows", do)
-    if ("fold" in init.params) != (how.folds is not None):
-        raise NotApplicable("init with the folds of this method", "others", do)
+        folds = "None" if before is None else 'init.params["fold"]'
+        raise NotApplicable(
+            "a Posterior of the same folds as init",
+            "one whose members have learned from other rows",
+            f"pass folds={folds}, or leave init out",
+        )
+    if members != run.total_members:
+        raise NotApplicable(
+            f"a Posterior of {counted(run.total_members, 'member')} as init",
+            counted(members, "member"),
+            "pass one fit by this method with all its members, or leave init out",
+        )
