@@ -23,6 +23,7 @@ def checked_folds(folds: Any) -> Any:
     """
     if isinstance(folds, np.integer):
         folds = folds.item()
+    # 4 or more: a number of folds is at most n // 2, so that no fewer rows can have folds
     whole = isinstance(folds, int) and not isinstance(folds, bool) and FEWEST <= folds < 2**31
     labels = isinstance(folds, tuple | list | np.ndarray | Tensor) and len_of(folds) >= 2 * FEWEST
     pairs = isinstance(folds, tuple | list) and len(folds) >= FEWEST and _are_pairs(folds)
@@ -69,6 +70,7 @@ def fold_of_rows(folds: Any, X: Tensor, y: Tensor, seed: int) -> Tensor:
         return _of_pairs(folds.split(X.numpy(), y.numpy()), n)
     if isinstance(folds, Iterable) and not isinstance(folds, str):
         members = list(folds)
+        # a label is no tuple, so that n tuples are the n pairs of leave-one-out
         if len(members) != n or (members and isinstance(members[0], tuple)):
             return _of_pairs(members, n)
         labels = torch.as_tensor(np.unique(np.asarray(members), return_inverse=True)[1])
@@ -90,5 +92,7 @@ def _of_pairs(pairs: Iterable[Any], n: int) -> Tensor:
             raise SettingError("every row in one fold", "a row in two folds", "use KFold")
         labels[test] = j
     if bool((labels < 0).any()) or len(tests) < FEWEST:
-        raise SettingError("every row in one of two folds or more", "others", "use KFold")
+        raise SettingError(
+            "every row in one of two folds or more", "rows in no fold, or one fold", "use KFold"
+        )
     return labels

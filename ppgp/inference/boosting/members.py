@@ -16,10 +16,10 @@ from ...learners import stack
 from ...posterior.posterior import Posterior
 from ...target.capabilities import BoostedSum
 from ..checkpoint import Checkpoint
-from .stages import Fit, Rows, Settings, temperature
+from .stages import Fit, Rows, Settings, log_temperature
 from .units import in_data_units, in_unit
 
-INSIDE = 0.1  # the share of the training folds on which the number of steps is chosen
+SHARE_INSIDE = 0.1  # of the training folds, on which the number of steps is chosen
 
 
 @dataclass(eq=False)
@@ -28,15 +28,15 @@ class Member:
 
     Attributes:
         fit: the fit whose stages are the draw.
-        temperature: the log of its temperature.
-        held_out: the mean score at the rows that chose its steps.
+        log_temperature: the log of its temperature.
+        held_out_score: the mean score at the rows that chose its steps.
         capped: whether the score at those rows was best at the last step.
         seconds: how long it took.
     """
 
     fit: Fit
-    temperature: float = 0.0
-    held_out: float = math.nan
+    log_temperature: float = 0.0
+    held_out_score: float = math.nan
     capped: bool = False
     seconds: float = 0.0
 
@@ -45,6 +45,21 @@ class Run:
     """All fits of one call, in order.
 
     A fit that only chooses the number of steps is followed by one of all its rows.
+
+    Attributes:
+        how: the method, ``NaturalGradientBoosting``.
+        settings: what all fits share.
+        rows: all rows.
+        seed: the seed of the learners.
+        saved: the checkpoint.
+        folds: the fold of each row [n]; None: one member learns from all rows.
+        members: those that are complete; one that was interrupted only if it is the first.
+        before: the constants and the tensors that member j goes on from; [] without ``init``.
+        found: the state of the fits in the checkpoint, names beginning with the number of the fit.
+        finished: the state of the fits that have ended here, by the same names.
+        fits: how many fits have begun.
+        taken: how many stages all fits have taken here.
+        interrupted: whether Ctrl-C came.
     """
 
     def __init__(
@@ -121,7 +136,7 @@ class Run:
             )
 
     def _member(self, train: Tensor, fold: Tensor, update: Any) -> Member:
-        share = self.how.hold_out if self.folds is None else INSIDE
+        share = self.how.hold_out if self.folds is None else SHARE_INSIDE
         if self.folds is not None and self.how.stopping == "fold":
             return self._stopped_on(train, fold, update)
         if share is None:
@@ -141,19 +156,19 @@ class Run:
         """Return a fit that ends where the score at rows held out is best."""
         fit = self._fitted(self.settings, train, held_out, update)
         capped = fit.best - fit.taken_before >= self.settings.steps
-        member = Member(fit, held_out=fit.held_out_scores[fit.best], capped=capped)
+        member = Member(fit, held_out_score=fit.held_out_scores[fit.best], capped=capped)
         if self.how.temperature:
             assert fit.f_held_out is not None
             rows = self.rows.take(held_out)
-            member.temperature = temperature(
-                self.settings.law, self.settings.kind, fit.f_held_out, rows
+            member.log_temperature = log_temperature(
+                self.settings.likelihood, self.settings.kind, fit.f_held_out, rows
             )
         return member
 
     def _fitted(
         self, settings: Settings, train: Tensor, held_out: Tensor | None, update: Any
     ) -> Fit:
-        """Return a fit that has ended, resumed from the checkpoint if it is there."""
+        """Run one fit, from its checkpoint if there is one, until it ends or is interrupted."""
         number, self.fits = self.fits, self.fits + 1
         valid = None if held_out is None else self.rows.take(held_out)
         earlier = self.before[len(self.members)] if self.before else (None, None)
@@ -193,7 +208,7 @@ class Run:
         start = torch.stack([in_data_units(model.likelihood, fit.start, unit) for fit in fits])
         draws = {"start": start[None]}
         if self.how.temperature and self._tempers:
-            values = [self._temperature_of(j) for j in range(len(self.members))]
+            values = [self._log_temperature_of(j) for j in range(len(self.members))]
             draws["temperature"] = torch.tensor([values]).to(like)
         for name, value in stack([fit.tensors() for fit in fits]).items():
             draws[model.site_of(name)] = value[None]
@@ -204,16 +219,16 @@ class Run:
 
     @property
     def _tempers(self) -> bool:
-        return any(member.temperature != 0.0 for member in self.members)
+        return any(member.log_temperature != 0.0 for member in self.members)
 
-    def _temperature_of(self, j: int) -> float:
+    def _log_temperature_of(self, j: int) -> float:
         """Return the log temperature of member j: its own, or one for all under "fold"."""
         if self.folds is None or self.how.stopping == "inside":
-            return self.members[j].temperature
-        return self._pooled_temperature
+            return self.members[j].log_temperature
+        return self._pooled_log_temperature
 
     @cached_property
-    def _pooled_temperature(self) -> float:
+    def _pooled_log_temperature(self) -> float:
         """The log temperature of least score over the rows of all folds."""
         parts = [m.fit for m in self.members]
         f = torch.cat([fit.f_held_out for fit in parts if fit.f_held_out is not None], -1)
@@ -222,7 +237,7 @@ class Run:
         if rows[0].censored is not None:
             flags = torch.cat([part.censored for part in rows if part.censored is not None])
         together = Rows(rows[0].X, torch.cat([part.y for part in rows]), flags)
-        return temperature(self.settings.law, self.settings.kind, f, together)
+        return log_temperature(self.settings.likelihood, self.settings.kind, f, together)
 
     def stats(self) -> dict[str, Any]:
         """Return the stats of the Posterior."""
@@ -233,7 +248,7 @@ class Run:
         scores = [m.fit.value / len(m.fit.train.y) for m in self.members]
         return {
             "score": per_member(scores),
-            "held_out_score": per_member([m.held_out for m in self.members]),
+            "held_out_score": per_member([m.held_out_score for m in self.members]),
             "stages": per_member([float(m.fit.best) for m in self.members]),
             "seconds": per_member([m.seconds for m in self.members]),
         }

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...numerics.memory import must_fit
 
-NUMBER = 8  # bytes
+BYTES_PER_NUMBER = 8
 PER_ROW = 10  # numbers per row and function: f, scores, gradients, metric, and what a stage adds
 COPIES = 2  # the stages as they are grown, and as they are joined
 
@@ -25,7 +25,7 @@ def check_memory(learner: Any, n: int, d: int, functions: int, steps: int, membe
     Raises:
         NotEnoughMemory: With what would fit.
     """
-    at_rows = float(PER_ROW * NUMBER) * n * functions
+    at_rows = float(PER_ROW * BYTES_PER_NUMBER) * n * functions
     must_fit(
         at_rows,
         f"{functions:,} functions of {n:,} rows",

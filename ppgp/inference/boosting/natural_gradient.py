@@ -25,7 +25,7 @@ from .memory import check_memory
 from .stages import Rows, Settings
 from .units import unit_of
 
-Rate = Annotated[float, Between(0.0, 1.0 + 1e-12, "use a share of at most 1")]
+UpToOne = Annotated[float, Between(0.0, 1.0 + 1e-12, "use a share of at most 1")]
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class NaturalGradientBoosting(Inference):
 
     score: Annotated[str, OneOf(("nll", "crps"))] = "crps"
     steps: Count = 1000
-    learning_rate: Rate = 0.04
-    rows: Rate = 0.7
+    learning_rate: UpToOne = 0.04
+    rows: UpToOne = 0.7
     weights: Annotated[str, OneOf(("unit", "metric"))] = "unit"
     search: Annotated[str, OneOf(("halving", "exact"))] | None = "halving"
     folds: Any = 5
@@ -132,7 +132,7 @@ class NaturalGradientBoosting(Inference):
         with Checkpoint(checkpoint, self, target, seed) as saved, at_most(1):
             run = Run(self, settings, rows, seed, saved)
             run.folds = self._fold_of_rows(rows, seed)
-            K, members = settings.law.learned, run.total_members
+            K, members = settings.likelihood.learned, run.total_members
             check_memory(settings.learner, data.n, data.d, K, self.steps, members)
             if isinstance(init, Posterior):
                 _check_members(init, run)
@@ -150,9 +150,9 @@ class NaturalGradientBoosting(Inference):
             return saved.with_notes(posterior)
 
     def _settings(self, model: BoostedSum, unit: float, data: Any) -> Settings:
-        law: Any = model.likelihood.in_units(unit)
+        likelihood: Any = model.likelihood.in_units(unit)
         return Settings(
-            law,
+            likelihood,
             self.score,
             model.learner,
             self.learning_rate,

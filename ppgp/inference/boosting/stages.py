@@ -42,7 +42,7 @@ class Settings:
     """What all fits of one run share.
 
     Attributes:
-        law: the likelihood for y in the unit of the fit; every parameter is a number or predicted.
+        likelihood: that of y in the unit of the fit; every parameter is a number or predicted.
         kind: the score.
         learner: the learner.
         learning_rate: what each step is multiplied by.
@@ -55,7 +55,7 @@ class Settings:
         threads: of the learner, which do not change the result.
     """
 
-    law: Any
+    likelihood: Any
     kind: str
     learner: Any
     learning_rate: float
@@ -70,18 +70,18 @@ class Settings:
 
 @dataclass(eq=False)
 class Fit:
-    """A boosted fit in progress.
+    """A boosted fit in progress, of the L = ``likelihood.learned`` functions that boosting finds.
 
     Attributes:
         settings: what it shares with others.
         train: the rows that it learns from.
         seed: the seed of the learners.
         held_out: the rows that end it; None: it takes all its steps.
-        first: the constants [K] to start from; None: those of least score.
+        given_start: the constants [L] to start from; None: those of least score.
         before: tensors of the learner to go on from, steps included.
-        start: the constants [K].
+        start: the constants [L].
         steps: the lengths of the steps so far, learning rate included.
-        f: the functions at the rows of ``train``, [K, n].
+        f: the functions at the rows of ``train``, [L, n].
         f_held_out: the same at ``held_out``, at the best number of stages.
         value: the total score at ``train``.
         held_out_scores: the mean score at ``held_out`` after each stage, before the first included.
@@ -93,7 +93,7 @@ class Fit:
     train: Rows
     seed: int
     held_out: Rows | None = None
-    first: Tensor | None = None
+    given_start: Tensor | None = None
     before: Mapping[str, Tensor] | None = None
     steps: list[float] = field(default_factory=list)
     held_out_scores: list[float] = field(default_factory=list)
@@ -102,14 +102,14 @@ class Fit:
 
     def __post_init__(self) -> None:
         s, valid = self.settings, self.held_out
-        first = self.first
-        if first is None:
+        start = self.given_start
+        if start is None:
             censored = self.train.censored
-            first = s.law.initial(self.train.y, s.kind, right_censored=censored)
-        self.start = first[: s.law.learned]
+            start = s.likelihood.initial(self.train.y, s.kind, right_censored=censored)
+        self.start = start[: s.likelihood.learned]
         self.growing = s.learner.begin(
             self.train.X,
-            s.law.learned,
+            s.likelihood.learned,
             valid=None if valid is None else valid.X,
             rows=s.rows,
             seed=self.seed,
@@ -132,7 +132,7 @@ class Fit:
             self.held_out_scores = [math.inf] * self.taken_before + [reached]
 
     def _at_start(self, X: Tensor) -> Tensor:
-        """Return the functions [K, n] before the first stage of this fit."""
+        """Return the functions [L, n] before the first stage of this fit."""
         f = self.start[:, None].expand(-1, len(X)).clone()
         if self.before:
             f += self.settings.learner.predict(self.before, X).to(f)
@@ -140,16 +140,18 @@ class Fit:
 
     def _scores(self, f: Tensor, rows: Rows) -> Tensor:
         s = self.settings
-        return s.law.score({}, s.law.completed(f), rows.y, s.kind, right_censored=rows.censored)
+        return s.likelihood.score(
+            {}, s.likelihood.completed(f), rows.y, s.kind, right_censored=rows.censored
+        )
 
     def advance(self) -> None:
         """Fit one more stage; set ``ended`` if it is the last."""
         s, rows = self.settings, self.train
-        full = s.law.completed(self.f)
-        direction = -s.law.natural({}, full, rows.y, s.kind, right_censored=rows.censored)
+        full = s.likelihood.completed(self.f)
+        direction = -s.likelihood.natural({}, full, rows.y, s.kind, right_censored=rows.censored)
         weights = None
         if s.metric_weights:
-            diagonal = s.law.metric({}, full, s.kind).diagonal(dim1=-2, dim2=-1).mT
+            diagonal = s.likelihood.metric({}, full, s.kind).diagonal(dim1=-2, dim2=-1).mT
             weights = diagonal[: len(self.f)]
         output, at_valid = self.growing.add(direction[: len(self.f)], weights)
         length = self._length(output)
@@ -221,7 +223,7 @@ class Fit:
         }
         if self.f_held_out is not None:
             numbers |= {"at_valid": self._at_valid, "f_held_out": self.f_held_out}
-        return {**{f"learner.{k}": v for k, v in stages.items()}, **_present(numbers)}
+        return {**{f"learner.{k}": v for k, v in stages.items()}, **numbers}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Continue where the fit that ``state`` came from was."""
@@ -236,22 +238,24 @@ class Fit:
             self._at_valid, self.f_held_out = state["at_valid"], state["f_held_out"]
 
 
-def _present(tensors: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
-    return {name: value for name, value in tensors.items() if value is not None}
-
-
-def temperature(law: Any, kind: str, f: Tensor, rows: Rows) -> float:
+def log_temperature(likelihood: Any, kind: str, f: Tensor, rows: Rows) -> float:
     """Return the log of the temperature of least score at rows that the fit has not learned from.
 
     It is 0 for a likelihood that has none.
+
+    Args:
+        likelihood: The likelihood.
+        kind: The score.
+        f: The functions [L, n] that boosting finds, at the rows.
+        rows: The rows.
     """
-    f = law.completed(f)
-    if law.tempered(f, 0.1) is f:
+    f = likelihood.completed(f)
+    if likelihood.tempered(f, 0.1) is f:  # f itself: no temperature applies
         return 0.0
 
-    def total(log_temperature: float) -> float:
-        wider = law.tempered(f, log_temperature)
-        scores = law.score({}, wider, rows.y, kind, right_censored=rows.censored)
+    def total(value: float) -> float:
+        rescaled = likelihood.tempered(f, value)
+        scores = likelihood.score({}, rescaled, rows.y, kind, right_censored=rows.censored)
         return float(scores.sum())
 
     found: Any = optimize.minimize_scalar(total, bounds=(-2.0, 3.0), method="bounded")

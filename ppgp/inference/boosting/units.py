@@ -9,9 +9,10 @@ from torch import Tensor
 
 
 def unit_of(likelihood: Any, y: Tensor) -> float:
-    """Return the power of two next to the spread of y; 1 for counts and classes.
+    """Return the power of two nearest to the sd of y, or to its geometric mean if y is positive.
 
-    Boosting in this unit gives the same bits whatever power of two y is multiplied by.
+    It is 1 for counts, classes and ``FromDistribution``. Boosting in this unit gives the same bits
+    whatever power of two y is multiplied by.
     """
     if "y" in likelihood.scales:
         size = float(y.std())
