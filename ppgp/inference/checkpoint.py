@@ -116,7 +116,7 @@ class Checkpoint:
         if metadata.get("checksum") != _checksum(tensors):
             raise StorageError(
                 "a checkpoint of this run",
-                f"{self.path.name}, damaged: its checksum is another",
+                f"{self.path.name}, damaged: its checksum does not match",
                 "delete it",
             )
         return tensors

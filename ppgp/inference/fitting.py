@@ -97,8 +97,9 @@ def fit(
             that Posterior count as training rows of this one, as do those on which
             ``fit_variogram`` or ``networks.pretrained`` determined a part of the recipe.
         checkpoint: a file that keeps the state of a long run. If a run is killed, the same call
-            continues from the file and ends as the run would have. SVI with a Gaussian guide and
-            all Markov chains support it (NUTS per finished chain). A save that fails issues a
+            continues from the file and ends as the run would have. SVI with a Gaussian guide,
+            NaturalGradientBoosting and all Markov chains support it (NUTS per finished chain). A
+            save that fails issues a
             StorageWarning, and the next one is tried; ``posterior.warnings`` reports whether the
             last one failed. The file is locked during the run.
 
@@ -256,7 +257,8 @@ def _check_support(how: Inference, target: Target, checkpoint: bool) -> None:
         raise NotApplicable(
             "a method with checkpoints",
             name,
-            "use SVI, NUTS, HMC, MetropolisHastings, Gibbs, SGLD or SGHMC, or leave checkpoint out",
+            "use SVI, NaturalGradientBoosting, NUTS, HMC, MetropolisHastings, Gibbs, SGLD or "
+            "SGHMC, or leave checkpoint out",
         )
     if target.random is not None and not how.takes_random_density:
         raise NotApplicable(
@@ -300,7 +302,7 @@ def _check_data(model: Model, data: Dataset) -> None:
     if data.n < FEWEST_ROWS:
         raise DataError(
             f"at least {FEWEST_ROWS} rows to fit a model",
-            counted(data.n, "sample"),
+            counted(data.n, "row"),
             "collect more rows, or use Target directly",
         )
     if data.classes is not None and not model.takes_labels:

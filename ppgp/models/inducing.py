@@ -37,7 +37,7 @@ def refuse_broken(kernel: Kernel, X: Tensor) -> None:
     largest_ratio = float((X.mean(0).abs() / X.std(0).clamp_min(tiny)).max())
     cause = ""
     if largest_ratio > 3:
-        cause = f" (a column of X has a mean of {largest_ratio:.3g} of its sds)"
+        cause = f" (a column of X has a mean of {largest_ratio:.3g} times its sd)"
     raise NumericalError(
         "a kernel that tells these rows apart before the fit",
         "a network that does not, its units dead or saturated at the initial weights"

@@ -21,9 +21,8 @@ class _Marginals(torch.autograd.Function):
     """Mean A'loc and |W'A_i|^2 - |A_i|^2, with an explicit gradient.
 
     The gradient takes four products of m x m x b and three triangular solves. The gradient in L is
-    never
-    formed: with A = L^-1 Kmn and S the gradient in A, L' times it is -S A', which is all that the
-    derivative of a Cholesky factor needs. Murray (2016), equation 10.
+    never formed: with A = L^-1 Kmn and S the gradient in A, L' times it is -S A', which is all that
+    the derivative of a Cholesky factor needs. Murray (2016), equation 10.
     """
 
     generate_vmap_rule = True

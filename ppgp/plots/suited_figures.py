@@ -13,9 +13,9 @@ from . import chains, checks, sites
 def suited(posterior: Posterior, reference: Posterior | None = None) -> dict[str, Figure]:
     """Return the figures that suit a posterior, ``{name: Figure}``.
 
-    For chains they are trace, rank, the pairs of the worst scalars and leave-one-out; for
-    approximations k-hat, and the ELBO of SVI. All posteriors have replicates against the data, and
-    marginals.
+    For chains they are trace, rank and the pairs of the worst scalars; for chains and Exact also
+    leave-one-out; for approximations k-hat, and the ELBO of SVI. All posteriors have replicates
+    against the data, and marginals.
 
     Args:
         posterior: The posterior.

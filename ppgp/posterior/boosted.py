@@ -47,10 +47,11 @@ class BoostedMethods:
             yield in_data_units(self, model.distribution_at(self.theta, f), rows, "staged")
 
     def importance(self: Any) -> Any:
-        """Return a pandas DataFrame: how much each column reduced the squared error of f.
+        """Return a pandas DataFrame: the importance of each column for each function of x.
 
-        It has one row per column and one column per function of x, each of which sums to 1 and is
-        averaged over the members.
+        It has one row per column of X and one column per function, each of which sums to 1 and is
+        averaged over the members. Trees measure how much the splits of a column reduced the
+        squared error, and Linear the squares of its coefficients.
 
         Raises:
             NotApplicable: If the posterior was not boosted, or its learner has no such measure.
@@ -69,10 +70,10 @@ class BoostedMethods:
         return pd.DataFrame(shares.mT.numpy(), index=list(names), columns=functions)
 
     def out_of_fold(self: Any) -> Prediction:
-        """Return the distribution of each training row by the member that has not seen its fold.
+        """Return the distribution of each training row by the member not trained on its fold.
 
         Its log densities serve ``stacking_weights``, and ``cross_calibrate`` takes it without
-        another fit. All rows count as training rows, because other members have seen them:
+        another fit. All rows count as training rows, as other members were trained on them:
         ``calibrate`` on them guarantees no coverage.
 
         Raises:

@@ -179,9 +179,9 @@ def _named(value: Any, written: Written, where: str, depth: int) -> dict[str, An
     held = written.things.setdefault(name, value)
     layers = _layers(value)
     if held is not value and held != value and (layers is None or layers != _layers(held)):
-        wanted = "one thing of a name among those that no file can hold"
-        do = "a function by def has a name of its own, and so has a network of a class of its own"
-        raise StorageError(wanted, f"another {name} in {where}", do)
+        wanted = "one object per name among those that no file can hold"
+        do = "define it by def, or as a class, under a name of its own"
+        raise StorageError(wanted, f"a second object named {name} in {where}", do)
     entry = {"missing": name} | _tables(value, written, where, depth)
     if layers is not None:
         entry["layers"] = layers

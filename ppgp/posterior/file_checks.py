@@ -49,8 +49,8 @@ def header_of(path: Path) -> bytes:
         return length + file.read(start - 8)
 
 
-def is_format_1(path: Path, header: bytes, metadata: Mapping[str, str], unchecked: bool) -> bool:
-    """Whether the file is of format "ppgp-1"; a file of format "ppgp-2" has its digest checked.
+def checked_format(path: Path, header: bytes, metadata: Mapping[str, str], unchecked: bool) -> str:
+    """Return the format of the file, after a check of the digest that format "ppgp-2" has.
 
     Raises:
         StorageError: if it is not a file of this library, or differs from what was written.
@@ -66,13 +66,13 @@ def is_format_1(path: Path, header: bytes, metadata: Mapping[str, str], unchecke
                 "then save it again"
             )
             raise StorageError("a file with a checksum", got, do)
-        return True
+        return FORMAT_1
     places = list(DIGEST.finditer(header))
     if kind == FORMAT_1 or len(places) != 1:
-        raise damaged(path, "one checksum belongs in its header")
+        raise damaged(path, "its header must hold one checksum")
     if places[0][1].decode() != digest_of(path, places[0].span(1)):
-        raise damaged(path, "its checksum is another")
-    return False
+        raise damaged(path, "its checksum does not match")
+    return FORMAT
 
 
 def has_format_1(path: str | Path) -> bool:

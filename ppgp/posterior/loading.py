@@ -29,7 +29,8 @@ FAMILIES = (
     "posterior",
     "priors",
 )
-#: names that earlier versions wrote -> names of today; "Class.field" for fields
+#: names of classes that earlier versions wrote -> names of today; names of fields are in
+#: ``errors.renamed_arguments``
 RENAMED = {"networks.CNN": "kernels.CNN", "networks.MLP": "kernels.MLP"}
 
 

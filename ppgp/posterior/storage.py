@@ -7,10 +7,12 @@ damage; it is not a signature. Size and depth of the header are bounded before i
 tensors, and keys of mappings as text. In both formats, numbers inside ``posterior.model`` are on
 the model's scale, not in the user's units.
 
-What differs in format 1 is handled by ``is_format_1`` of ``file_checks.py``, by
+Every init field of the record is written; ``loaded_checks.py`` checks those of a Posterior.
+
+What differs in format 1 is handled by ``checked_format`` of ``file_checks.py``, by
 ``class_name_in_format_1`` of ``encoding.py``, and by ``_marked_as_standardised`` of ``loading.py``.
-Names of classes that have changed since are in ``RENAMED`` there, names of fields in
-``errors.renamed_arguments``.
+Names of classes that have changed since are in ``RENAMED`` of ``loading.py``, and names of fields
+in ``errors.renamed_arguments``.
 """
 
 from __future__ import annotations
@@ -32,10 +34,11 @@ from .file_checks import (
     BLANK,
     DIGEST,
     FORMAT,
+    FORMAT_1,
     LONGEST,
+    checked_format,
     damaged,
     header_of,
-    is_format_1,
     parsed,
 )
 
@@ -103,7 +106,7 @@ def load(
         header = header_of(path)
         with safe_open(str(path), "pt") as file:
             metadata = file.metadata() or {}
-            old = is_format_1(path, header, metadata, unchecked)
+            old = checked_format(path, header, metadata, unchecked) == FORMAT_1
             tree = parsed(metadata["record"])
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         if old:

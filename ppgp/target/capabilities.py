@@ -360,5 +360,9 @@ class BoostedSum(Capability):
         """Return the distribution of y where boosting has come to f [*draw, K, n]."""
 
     @abstractmethod
+    def from_start(self, theta: Theta, sums: Tensor) -> Tensor:
+        """Return f [*draw, K, n], given the sums of the learners [*draw, K, n]."""
+
+    @abstractmethod
     def functions(self, theta: Theta, X: Tensor) -> Tensor:
         """Return f at the rows of X, [*draw, K, n], before the temperature."""

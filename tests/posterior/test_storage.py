@@ -163,10 +163,10 @@ def test_two_objects_of_one_name_are_refused_unless_they_are_equal(tmp_path: Pat
     def one() -> Any:
         return lambda: 1
 
-    with pytest.raises(StorageError, match="one thing of a name"):
+    with pytest.raises(StorageError, match="one object per name"):
         storage.save(tmp_path / "record.ppgp", Record(values=[one(), one()]))
     relu, tanh = (nn.Sequential(nn.Linear(2, 1), layer) for layer in (nn.ReLU(), nn.Tanh()))
-    with pytest.raises(StorageError, match="one thing of a name"):
+    with pytest.raises(StorageError, match="one object per name"):
         storage.save(tmp_path / "record.ppgp", Record(values=[relu, tanh]))
     path = storage.save(tmp_path / "record.ppgp", Record(values=[relu, copy.deepcopy(relu)]))
     with pytest.raises(StorageError, match="other layers"):

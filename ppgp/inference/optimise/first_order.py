@@ -99,8 +99,8 @@ def _backtracked(
     """Halve the step until the density rises enough (Armijo 1966).
 
     Returns:
-        Value and gradient at the new point, the point and the step size. The point is z itself if
-        no step raises the density enough.
+        Value and gradient at the new point, the point and the step size. If no step raises the
+        density enough, the point is z itself, and the first entry has no meaning.
     """
     size *= GROWTH
     for _ in range(HALVINGS):
@@ -213,17 +213,17 @@ def _ascend(
     """Run the loop of sgd and Adam; ``step(gradient, factor)`` moves z in place."""
     losses: list[float] = []
     notes: list[str] = []
-    best, best_z, interrupted = -math.inf, z.clone(), False
+    best, best_z, last_finite, interrupted = -math.inf, z.clone(), z.clone(), False
     try:
         with bar(f"MAP ({options.optimizer})", options.steps, options.progress) as update:
             for t in range(options.steps):
                 value, gradient = gradients.at(z, t)
                 if not bool(torch.isfinite(gradient).all()):
                     notes.append(not_finite(t + 1))
-                    z = best_z
+                    z = best_z if gradients.exact else last_finite
                     break
                 if not gradients.exact:
-                    best_z = z.clone()
+                    last_finite = z.clone()
                 elif float(value) > best:
                     best, best_z = float(value), z.clone()
                 factor = scheduled(schedule, t, options.steps)
@@ -284,8 +284,8 @@ def stopped_by_the_user(taken: int, steps: int) -> str:
 def not_finite(step: int) -> str:
     """Return the note of a search that ended at a step without a finite gradient."""
     return (
-        f"the gradient was not finite at step {step}; this is the point before it: lower the "
-        "learning rate"
+        f"the gradient was not finite at step {step}; this is the last or the best point before "
+        "it: lower the learning rate"
     )
 
 

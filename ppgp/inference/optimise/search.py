@@ -12,7 +12,7 @@ from ...errors import SettingError
 from ...target.target import Target
 from .schedules import site_rates
 
-#: Evaluations after which L-BFGS compiles the density. Most searches end earlier, and compiling
+#: Evaluations after which the SciPy searches compile the density. Most end earlier, and compiling
 #: costs about as much as this many evaluations.
 COMPILE_AFTER = 60
 
@@ -31,7 +31,7 @@ class SearchOptions:
         reach: the length of an adversarial step in each column of X, [d]. None: no such step.
         jacobian: whether the density includes the log-Jacobian of the transform.
         progress: whether to show a progress bar.
-        compile_after: evaluations after which L-BFGS compiles the density.
+        compile_after: evaluations after which the SciPy searches compile the density.
     """
 
     optimizer: str = "lbfgs"
