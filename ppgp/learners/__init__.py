@@ -1,4 +1,4 @@
-"""Learners: regressions that boosting fits to gradients, one per file."""
+"""Learners: regressions that boosting fits to gradients, each in a file, beside helper modules."""
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .base import Growing as Growing

@@ -25,9 +25,9 @@ Tensors = Mapping[str, Tensor]
 class Growing(ABC):
     """One fit in progress: the stages so far.
 
-    Stage m depends on X, the seed, m and its own targets alone, and not on earlier stages. A fit
-    that was killed continues bit-equal: ``begin`` it with the same arguments and ``restore`` the
-    tensors that ``tensors(torch.ones(m))`` returned after m stages.
+    Stage m depends only on X, the seed, m, its targets and its weights, and not on earlier stages.
+    A fit that was killed continues bit-equal: ``begin`` it with the same arguments and ``restore``
+    the tensors that ``tensors(torch.ones(m))`` returned after m stages.
     """
 
     @property
@@ -71,7 +71,8 @@ class Growing(ABC):
 class Learner(ABC):
     """A regression of K outputs on X.
 
-    A new one defines the methods below, or is a ``Stagewise``, whose stages are a function each.
+    A new one defines the methods below, or inherits ``Stagewise``: one function fits a stage, and
+    one evaluates it.
 
     Attributes:
         takes_missing: Whether X may hold NaN, which stands for a missing value.
@@ -129,8 +130,8 @@ class Learner(ABC):
         """Return the sum of the stages at the rows of X, [K, m].
 
         Args:
-            tensors: What ``Growing.tensors`` returned, without or with leading axes of draws,
-                which are then those of the result.
+            tensors: What ``Growing.tensors`` returned; leading axes of draws are kept in the
+                result.
             X: [m, d], the rows.
             until: How many stages to sum; None: all.
         """
@@ -140,18 +141,24 @@ class Learner(ABC):
         """Yield the sum of the first ``every``, ``2 * every``, ... stages, and of all, [K, m].
 
         Args:
-            tensors: As of ``predict``.
+            tensors: Those of one draw, without leading axes.
             X: [m, d], the rows.
             every: The number of stages between two results.
+
+        Raises:
+            SettingError: If the tensors have leading axes and the learner needs those of one draw.
         """
 
     @abstractmethod
     def importance(self, tensors: Tensors, d: int) -> Tensor:
-        """Return how much each column reduced the squared error of each output, [K, d].
+        """Return the importance of each column for each output, by the learner's measure, [K, d].
 
         Args:
             tensors: As of ``predict``.
             d: The number of columns of X.
+
+        Raises:
+            NotApplicable: If the learner has no measure.
         """
 
 

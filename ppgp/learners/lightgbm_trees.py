@@ -1,9 +1,9 @@
 """Trees grown by LightGBM, through its public API.
 
 Every stage is a ``Booster`` of its own on one ``Dataset``, whose columns are binned once. A new
-booster takes half a millisecond. A stage then depends on its seed and its targets alone, its raw
-scores are its outputs (no difference of large sums), and a fit that was killed continues without
-growing its trees again.
+booster takes half a millisecond. A stage then depends on its seed, targets and weights alone, its
+raw scores are its outputs (no difference of large sums), and a fit that was killed continues
+without growing its trees again.
 
 LightGBM keeps gradients and Hessians in float32. The targets of each output are divided by a power
 of two near their largest magnitude, and the trees are multiplied by it, so that the units of y
@@ -26,9 +26,11 @@ from ..numerics.libraries import imported
 from ..numerics.memory import must_fit, rows_per_call
 from ..numerics.threads import threads_of_process
 from .base import check_targets, scaled, seed_of
-from .model_text import Tree, constant_tree, read_trees
+from .model_text import read_trees
+from .tree import Tree, constant_tree
 
-#: options of every tree: least squares without penalties, and results that depend on no thread
+#: options of every tree: least squares without penalties, and results that do not depend on the
+#: number of threads
 FIXED = {
     "objective": "none",
     "metric": "none",
@@ -43,7 +45,7 @@ FIXED = {
     "bin_construct_sample_cnt": 50_000,  # rows that decide the edges of the 255 bins
     "verbosity": -1,
 }
-PENALTY_OF_LEAVES = 1.0  # ridge penalty of a linear leaf, in rows: a leaf may have five
+PENALTY_OF_LEAVES = 1.0  # ridge penalty of the coefficients of a linear leaf
 
 
 @cache
@@ -117,7 +119,7 @@ class Grower:
     def grow(
         self, g: Tensor, weights: Tensor | None, stage: int
     ) -> tuple[list[Tree], Tensor, Tensor | None]:
-        """Return the K trees of a stage and their outputs at both sets of rows.
+        """Return the K trees of a stage and their outputs at the training and the held-out rows.
 
         Args:
             g: [K, n], the targets.
@@ -148,7 +150,7 @@ class Grower:
     def _grown(
         self, gradients: np.ndarray, hessians: np.ndarray, stage: int
     ) -> tuple[list[Tree], np.ndarray, np.ndarray | None]:
-        """Return the trees of LightGBM and their outputs at both sets of rows."""
+        """Return the trees of LightGBM and their outputs at the training and held-out rows."""
         if not self.splittable:
             held_out = None if self.valid is None else np.zeros((self.outputs, self.v))
             trees = [constant_tree(0.0)] * self.outputs
@@ -168,7 +170,8 @@ class Grower:
         booster = _lightgbm().Booster(params, self.train)
         if self.valid is not None:
             booster.add_valid(self.valid, "valid")
-        if self.linear:  # the first tree of a booster has constant leaves; it is left without any
+        if self.linear:
+            # LightGBM gives the first tree constant leaves; a tree without splits takes that place
             _update(booster, np.zeros_like(self.ones), self.ones)
         return booster
 

@@ -35,7 +35,7 @@ def stack(members: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def padded_tensors(name: str, values: Sequence[Tensor]) -> Tensor:
-    """Return tensors of different sizes as one tensor; as ``padded``."""
+    """Return tensors of different sizes as one tensor (see ``padded``)."""
     array = padded(name, [value.detach().cpu().numpy() for value in values])
     return torch.from_numpy(array).to(values[0].device)
 
@@ -55,7 +55,7 @@ def padded(name: str, values: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def joined(name: str, values: Sequence[np.ndarray]) -> np.ndarray:
-    """Return arrays joined along their first axis, padded along the others; as ``padded``."""
+    """Return arrays joined along their first axis, padded along the others (see ``padded``)."""
     shape = [max(sizes) for sizes in zip(*(value.shape[1:] for value in values), strict=True)]
     rows = sum(len(value) for value in values)
     whole = np.full((rows, *shape), FILL.get(name, 0), dtype=values[0].dtype)
@@ -70,7 +70,7 @@ def joined(name: str, values: Sequence[np.ndarray]) -> np.ndarray:
 def by_member(
     function: Callable[[dict[str, Tensor]], Tensor], tensors: Mapping[str, Tensor], axes: int
 ) -> Tensor:
-    """Return the function of every member's tensors, stacked along the leading axes.
+    """Apply a function to the tensors of each member, and stack the results along leading axes.
 
     Args:
         function: Maps the tensors of one member to a tensor.

@@ -33,6 +33,9 @@ class Stagewise(Learner):
     ) -> dict[str, Tensor]:
         """Return one stage as tensors, whose numbers of axes are the same for all stages.
 
+        Smaller tensors are padded, with 0 or with the number of their name in ``stacking.FILL``;
+        ``evaluate`` must ignore the padding.
+
         Args:
             X: [n, d], the rows of the stage.
             g: [K, n], the targets.

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .model_text import Tree, constant_tree
 from .stacking import joined, padded
+from .tree import Tree, constant_tree
 
 NODES = ("feature", "threshold", "missing_left", "left", "right", "value", "gain")
 CATEGORIES = ("category", "categories")
@@ -72,11 +72,11 @@ class TreeTable:
         arrays = {}
         for name in self.names:
             values = [getattr(tree, name) for tree in trees or [constant_tree(0.0)]]
-            arrays[name] = padded(name, values)[: len(trees)]
+            arrays[name] = padded(name, values)[: len(trees)]  # no trees: empty, of the same axes
         return arrays
 
     def _scaled(self, blocks: Sequence[Arrays], steps: Tensor) -> dict[str, Tensor]:
-        """Return the first trees of blocks as tensors."""
+        """Return the first ``len(steps)`` stages of blocks as tensors, multiplied by ``steps``."""
         factor = np.repeat(steps.detach().cpu().double().numpy(), self.outputs)
         tensors = {"outputs": torch.tensor(self.outputs)}
         for name in self.names:

@@ -43,7 +43,7 @@ class Forest:
         depth: [T], the depth of each tree.
         feature: [T * nodes], 0 for a leaf.
         threshold: [T * nodes], infinity for a leaf.
-        child: [2 * T * nodes], the right and the left child of each node.
+        child: [2 * T * nodes], of node i the right child at 2 i and the left one at 2 i + 1.
         missing_left: [T * nodes].
         value: [T * nodes].
         category: [T * nodes], the row of ``categories``, -1 for none; None without such splits.
@@ -79,35 +79,35 @@ class Forest:
         Raises:
             StorageError: If a child does not come after its parent.
         """
-        at = {name: value.detach().cpu().numpy() for name, value in tensors.items()}
-        trees, nodes = at["feature"].shape
-        leaf = at["feature"] < 0
+        arrays = {name: value.detach().cpu().numpy() for name, value in tensors.items()}
+        trees, nodes = arrays["feature"].shape
+        leaf = arrays["feature"] < 0
         first = nodes * np.arange(trees)[:, None]
-        left, right = at["left"].astype(np.int64), at["right"].astype(np.int64)
+        left, right = arrays["left"].astype(np.int64), arrays["right"].astype(np.int64)
         category, categories = None, np.zeros((0, 1), dtype=np.int64)
-        if "category" in at:
-            splits = at["categories"].shape[1]
-            row = at["category"] + splits * np.arange(trees)[:, None]
-            category = np.where(at["category"] < 0, -1, row).ravel()
-            categories = at["categories"].reshape(-1, at["categories"].shape[2])
-        p = at["columns"].shape[2] if "columns" in at else 0
+        if "category" in arrays:
+            splits = arrays["categories"].shape[1]
+            row = arrays["category"] + splits * np.arange(trees)[:, None]
+            category = np.where(arrays["category"] < 0, -1, row).ravel()
+            categories = arrays["categories"].reshape(-1, arrays["categories"].shape[2])
+        p = arrays["columns"].shape[2] if "columns" in arrays else 0
         size = trees * nodes
         columns, coefficients = np.zeros((p, size), dtype=np.int64), np.zeros((p, size))
         if p:
-            columns = np.maximum(at["columns"].reshape(size, p), 0).T.astype(np.int64)
-            coefficients = at["coefficients"].reshape(size, p).T
+            columns = np.maximum(arrays["columns"].reshape(size, p), 0).T.astype(np.int64)
+            coefficients = arrays["coefficients"].reshape(size, p).T
         return cls(
-            outputs=int(at["outputs"]),
+            outputs=int(arrays["outputs"]),
             nodes=nodes,
             depth=_depths(left, right, leaf),
-            feature=np.where(leaf, 0, at["feature"]).astype(np.int64).ravel(),
-            threshold=np.where(leaf, np.inf, at["threshold"]).ravel(),
+            feature=np.where(leaf, 0, arrays["feature"]).astype(np.int64).ravel(),
+            threshold=np.where(leaf, np.inf, arrays["threshold"]).ravel(),
             child=np.stack([right + first, left + first], -1).ravel(),
-            missing_left=at["missing_left"].ravel(),
-            value=at["value"].ravel(),
+            missing_left=arrays["missing_left"].ravel(),
+            value=arrays["value"].ravel(),
             category=category,
             categories=categories,
-            constant=at["constant"].ravel() if "constant" in at else None,
+            constant=arrays["constant"].ravel() if "constant" in arrays else None,
             columns=np.ascontiguousarray(columns),
             coefficients=np.ascontiguousarray(coefficients),
         )
@@ -161,7 +161,7 @@ class Forest:
             if self.category is not None:
                 self._by_category(left, x, node)
             node *= 2
-            node += left
+            node += left  # child[2 i + 1] is the left child of node i, child[2 i] the right one
             node = self.child.take(node)
         return node
 
@@ -195,7 +195,10 @@ class _Rows:
         return self.block.shape[1]
 
     def entries(self, columns: np.ndarray) -> np.ndarray:
-        """Return the entry of each row in the column that ``columns`` [trees, m] names."""
+        """Return the entry of each row in the column that ``columns`` [trees, m] names.
+
+        ``columns`` is overwritten.
+        """
         columns *= self.size
         columns += np.arange(self.size)
         return self.block.ravel().take(columns)
@@ -211,7 +214,8 @@ def _depths(left: np.ndarray, right: np.ndarray, leaf: np.ndarray) -> np.ndarray
     order = np.arange(nodes)
     forward = (left > order) & (right > order) & (left < nodes) & (right < nodes)
     if not (forward | leaf).all():
-        raise StorageError("children after their parents in a tree", "others", "fit again")
+        got = "a child before its parent, or outside the tree"
+        raise StorageError("children after their parents in a tree", got, "fit again")
     depth, tree = np.zeros((trees, nodes), dtype=np.int64), np.arange(trees)
     for node in range(nodes):
         split = tree[~leaf[:, node]]

@@ -36,18 +36,19 @@ class Trees(Learner):
 
     Ke et al. (2017), "LightGBM: a highly efficient gradient boosting decision tree". The columns
     are binned once. Fitting needs the extra ``ppgp[boost]``; predicting does not. A missing value
-    goes to the side of each split that fits it better. A column of codes of categories is split
-    into two sets of codes; a code that no row of the fit has goes right. A tree that no split
-    improves is a constant, the mean of its targets.
+    goes to the side of each split that fits it better if the column had missing values in the fit;
+    otherwise it is read as 0. A column of codes of categories is split into two sets of codes; a
+    missing code, and one that no row of the fit has, goes right. A tree that no split improves is
+    a constant, the mean of its targets.
 
     Args:
         leaves: The largest number of leaves of a tree.
         depth: The largest depth of a tree; None: no limit.
-        min_rows: The smallest number of rows of a leaf. With weights, LightGBM estimates it from
-            the share of the weights.
+        min_rows: The smallest number of rows of a leaf. With weights, LightGBM estimates the
+            number of rows of a leaf from its share of the weights.
         columns: The share of the columns that each tree may split, drawn at random.
         linear: Whether a leaf is a linear function of the columns on its path, and not a constant.
-            Its coefficients have a ridge penalty of one row, for columns that are standardised.
+            LightGBM adds a ridge penalty of 1 on its coefficients, for the columns as they are.
 
     Raises:
         SettingError: If an option is outside its range.

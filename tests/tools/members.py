@@ -26,7 +26,11 @@ FAMILIES: dict[str, tuple[Any, type, str]] = {
     "kernels": (kernels, kernels.Kernel, "kernel"),
     "networks": (networks, networks.Network, "network"),
     "models": (models, models.Model, "model"),
-    "likelihoods": (likelihoods, likelihoods.Likelihood, "likelihood of SVGP"),
+    "likelihoods": (
+        likelihoods,
+        likelihoods.Likelihood,
+        "likelihood of SVGP, Boosted and NeuralRegression",
+    ),
     "learners": (learners, learners.Learner, "learner of boosting"),
     "methods": (inference, inference.Inference, "method of inference"),
     "scores": (conformal, conformal.Score, "conformal score"),
