@@ -1,4 +1,4 @@
-"""Likelihoods, the distributions of y given functions of x, one per file."""
+"""Likelihoods, the distributions of y given functions of x, each in a file, beside helpers."""
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .base import Likelihood

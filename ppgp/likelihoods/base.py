@@ -1,4 +1,4 @@
-"""The interface of likelihoods: the distribution of y given a latent Gaussian f, row by row."""
+"""The interface of likelihoods: the distribution of y given functions f of x, row by row."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class FromDistribution(Likelihood, Scored):
     Args:
         build: A function of f [*draw, K, n], the functions of x on an unconstrained scale, that
             returns a distribution of batch [*draw, n]. Row i depends on f[..., i] alone.
-        parameters: K.
+        parameters: The number K of functions of x.
     """
 
     build: Any
@@ -137,7 +137,7 @@ class FromDistribution(Likelihood, Scored):
     def gradient(
         self, theta: Theta, f: Tensor, y: Tensor, kind: str = "nll", **flags: Any
     ) -> Tensor:
-        """Return the derivative of the score by f, [*draw, K, n]."""
+        """Return the derivative of the score with respect to f, [*draw, K, n]."""
         self._check(f, kind, **flags)
         if kind == "nll":
             return self._slopes_of_nll(f, y)
@@ -212,7 +212,10 @@ class FromDistribution(Likelihood, Scored):
             return univariate.cdf(self.build(f[None].expand(len(x), -1, -1)), x)
 
     def _cdf_slopes(self, f: Tensor, x: Tensor) -> Tensor:
-        """Return the derivatives of the cdf by f, [K, count, n], by five-point differences."""
+        """Return the derivatives of the cdf with respect to f, [K, count, n].
+
+        They are five-point differences.
+        """
         slopes = []
         for k in range(len(f)):
             step = torch.zeros_like(f)
@@ -231,7 +234,7 @@ def _as_rows(f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 @lru_cache(maxsize=1)
 def _quantile_nodes() -> tuple[np.ndarray, np.ndarray]:
-    """Return probabilities and weights: Gauss-Legendre nodes of t, and Phi(t).
+    """Return the probabilities Phi(t) at Gauss-Legendre nodes t, and their weights.
 
     Equal steps of probability would miss the tails, where gradients are largest.
     """

@@ -27,7 +27,8 @@ class LatentAverage(dist.TorchDistribution):
         scale: [*batch, K], their standard deviations.
         given: [*batch, P], per parameter of the likelihood its value, or its level where it is
             predicted.
-        likelihood: A likelihood of named parameters.
+        likelihood: A likelihood with ``at_nodes``, ``_distribution`` and, if ``integrates_f``,
+            ``_marginal``.
         validate_args: Whether to check arguments, as in torch.
     """
 

@@ -23,8 +23,9 @@ class Parametric(Likelihood, Scored):
     """A likelihood of one function f and some positive parameters.
 
     The fields of the record are the parameters. Each is a number, a prior or ``Predicted()``. The
-    functions of x are then f and, in the order of the fields, the logs of the predicted parameters,
-    and f is [*draw, K, n]; with K = 1 it is [*draw, n] except in the methods of ``Scored``.
+    K functions of x, [*draw, K, n], are f_0 and, in the order of the fields, the logs of the
+    predicted parameters over their levels. With K = 1 they are [*draw, n], except in the methods
+    of ``Scored``.
 
     A subclass defines ``_distribution``; ``_marginal`` and ``_expected`` if they have a closed
     form; and what ``Scored`` asks for. They take the parameters p per row: {field: [*draw, n]}.

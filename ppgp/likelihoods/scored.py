@@ -31,8 +31,9 @@ class Scored:
     """What a likelihood offers to natural gradient boosting.
 
     A subclass defines ``_score``, ``_slopes`` and ``_curvature`` for the coordinates
-    ``(f, log parameter 1, log parameter 2, ...)``, in the order of its ``parameters``. The public
-    methods select those of the functions that are predicted.
+    ``(f, log parameter 1, log parameter 2, ...)``, in the order of its ``parameters``; ``_guess``;
+    and ``_censored`` if it is censorable. The public methods select those of the functions that are
+    predicted.
 
     Attributes:
         kinds: The scores that it has.
@@ -51,14 +52,14 @@ class Scored:
         return (0,)
 
     def _at(self, theta: Theta, f: Tensor) -> tuple[Mapping[str, Tensor], Tensor]:
-        """Return the parameters per row, and the first function [*draw, n]."""
+        """Return the parameters per row, and f as ``_score`` takes it: the first function."""
         return {}, f[..., 0, :]
 
     def _score(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> Tensor:
         raise NotImplementedError
 
     def _slopes(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> tuple[Tensor, ...]:
-        """Return the derivative of the score by each coordinate."""
+        """Return the derivative of the score with respect to each coordinate."""
         raise NotImplementedError
 
     def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
@@ -66,7 +67,7 @@ class Scored:
         raise NotImplementedError
 
     def _censored(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-        """Return -log P(Y > y), and its derivative by each coordinate."""
+        """Return -log P(Y > y), and its derivative with respect to each coordinate."""
         raise NotImplementedError
 
     def _guess(self, y: Tensor) -> tuple[float, ...]:
@@ -125,9 +126,10 @@ class Scored:
         *,
         right_censored: Tensor | None = None,
     ) -> Tensor:
-        """Return the derivative of the score by f, [*draw, K, n]; the arguments are of ``score``.
+        """Return the derivative of the score with respect to f, [*draw, K, n].
 
-        For "nll" it is minus the first derivative of the log density.
+        The arguments are those of ``score``. For "nll" it is minus the first derivative of the log
+        density.
         """
         self._check(f, kind, right_censored)
         p, first = self._at(theta, f)
@@ -215,7 +217,7 @@ class Scored:
         return torch.as_tensor(found).to(y)
 
     def tempered(self, f: Tensor, log_temperature: float | Tensor) -> Tensor:
-        """Return f of a distribution that is wider by a temperature; f itself if none applies."""
+        """Return f of a distribution rescaled by a temperature; f itself if none applies."""
         return f
 
     # -- helpers --------------------------------------------------------------------------------

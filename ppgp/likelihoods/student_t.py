@@ -26,8 +26,8 @@ START = 5.0  # degrees of freedom at which the search of a constant begins
 class StudentT(Parametric):
     """y = f + scale t, where t has Student's distribution with ``df`` degrees of freedom.
 
-    Jylanki, Vanhatalo & Vehtari (2011). The CRPS needs more than one degree of freedom, which do
-    not depend on x.
+    Jylanki, Vanhatalo & Vehtari (2011). The CRPS needs df > 1, and a df that is not
+    ``Predicted()``.
 
     Args:
         df: Prior of the degrees of freedom, a number that fixes them, or ``Predicted()``.

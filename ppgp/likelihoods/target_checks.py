@@ -1,4 +1,4 @@
-"""Checks of targets that are class codes or counts."""
+"""Checks of targets: class codes, counts, positive numbers."""
 
 from __future__ import annotations
 

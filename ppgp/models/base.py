@@ -45,7 +45,8 @@ class Model:
             ``model`` takes their flags by that name.
         takes_categories: whether columns of X may hold codes of categories
             (``Dataset(categorical=)``).
-        collapsed: sites that ``predict`` integrates out in closed form where their params exist.
+        collapsed: sites that ``predict`` integrates out in closed form if the params of their
+            distribution exist.
         latent_values: sites that hold the values of a latent function. Their joint mode with
             their hyperparameters is a poor fit.
         one_mode: whether the posterior density has one mode under the usual priors of the model.
@@ -56,8 +57,8 @@ class Model:
         given: the recipe that ``prepare`` made this one from; None: this one.
         made_for: the rows that ``prepare`` made this recipe ready for, on their scale, and the
             Scaler of that scale; None: it was not prepared.
-        structural: what the names of sites begin with that describe the structure of a fit, such as
-            the splits of trees, and are no quantities to summarise.
+        structural: prefixes of the names of sites that describe the structure of a fit, such as the
+            splits of trees, and are not summarised.
         standardised: whether numbers and inducing inputs are already on the scale of the model, as
             in the recipe of a posterior. ``fit`` then leaves them unchanged.
     """

@@ -44,9 +44,9 @@ class Boosted(Model, BoostedSum):
     away from the data, where trees are constant.
 
     Args:
-        likelihood: A likelihood of ``ppgp.likelihoods``. A parameter that is not predicted is best
-            a number; one with a prior is found by the methods that fit the constant distribution
-            alone.
+        likelihood: A likelihood of ``ppgp.likelihoods`` with scores. A parameter that is not
+            predicted should be a number: ``NaturalGradientBoosting`` refuses a prior, which only
+            the methods that fit the constant distribution take.
         learner: A learner of ``ppgp.learners``.
     """
 
@@ -61,7 +61,7 @@ class Boosted(Model, BoostedSum):
         super().__post_init__()
         if not isinstance(self.likelihood, Scored):
             raise SettingError(
-                "a member of ppgp.likelihoods as likelihood",
+                "a likelihood with scores (one that inherits Scored)",
                 repr(self.likelihood),
                 "for example Gaussian(noise=Predicted())",
             )
@@ -218,7 +218,7 @@ class Boosted(Model, BoostedSum):
 
 
 def levels(likelihood: Likelihood, unit: Tensor) -> dict[str, Tensor]:
-    """Return {parameter: what one of it is in the units of the data} for y in a unit."""
+    """Return {parameter: the value, in units of the data, of 1 on the scale of the fit}."""
     if "y" not in likelihood.scales:
         return {}
     return {name: unit ** likelihood.dimensions.get(name, 0.0) for name in likelihood.predicted}

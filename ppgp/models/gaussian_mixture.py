@@ -37,7 +37,7 @@ from .units import power, times
 
 MOST_ASSIGNMENTS = 1_000_000  # the most assignments of rows that the exact posterior sums over
 NODES = 2001  # nodes of the trapezoid rule in the log variance
-MOST_RENAMED = 6  # the most components whose orders ``start`` tries all
+MOST_RENAMED = 6  # the most components for which ``start`` tries every order
 WIDTH = 25.0  # the log variance is integrated this far on either side of a typical one
 
 

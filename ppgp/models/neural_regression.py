@@ -57,7 +57,8 @@ class NeuralRegression(Model, NetworkWeights, GaussianNetwork):
         standardised: Set by ``fit``: whether the numbers are on the scale of the model.
 
     Raises:
-        SettingError: If one of them is something else; on use, if a module does not have K outputs.
+        SettingError: If network, likelihood or prior has another type; in ``prepare``, if a module
+            does not have K outputs.
     """
 
     network: Any = field(default_factory=lambda: MLP(hidden=(50,), dropout=0.0))

@@ -54,17 +54,19 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
         kernel: any kernel of ``ppgp.kernels``, or a composition.
         inducing: m, the number of inducing inputs; None: 100, or all different rows if there are
             fewer. With m = n and Z = X this is the exact GP.
-        selection: how ``prepare`` places them: "kmeans", "random", "conditional_variance" or
-            "bound" (the last two are greedy, at the medians of the priors; ``reselected`` places
-            them again at fitted values). Under a deep kernel "kmeans" clusters features. None:
-            "kmeans"; but "random" with ``learn``, where MAP then starts from a selection by
-            conditional variance at the mode of its subset model.
-        learn: whether MAP and SVI move them by gradient (they are the param ``inducing``).
+        selection: how ``prepare`` places the inducing inputs: "kmeans", "random",
+            "conditional_variance" or "bound" (the last two are greedy, at the medians of the
+            priors; ``reselected`` places them again at fitted values). Under a deep kernel "kmeans"
+            clusters features. None: "kmeans"; but "random" with ``learn``, where MAP then starts
+            from a selection by conditional variance at the mode of its subset model.
+        learn: whether MAP and SVI move the inducing inputs by gradient (they are the param
+            ``inducing``).
         noise: prior or number for the noise variance, which cannot be 0.
         mean: prior or number for the constant mean; None: the mean of the training rows.
         seed: seed of the selection.
-        reselect: place them again every this many steps of MAP("adam") or MAP("sgd"), at the
-            current weights and hyperparameters, in place of moving them by gradient.
+        reselect: place the inducing inputs again every this many steps of MAP("adam") or
+            MAP("sgd"), at the current weights and hyperparameters, in place of moving them by
+            gradient.
         Z: inducing inputs by hand [m, d], in the units of X, in place of ``inducing`` and
             ``selection``.
         standardised: set by ``fit``: whether the numbers and Z are on the scale of the model.
@@ -191,7 +193,7 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
     def warm_start(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
         """Return starting values from the mode theta of the subset model.
 
-        Inducing inputs that are learnt, and that the user did not place (a Z without a number),
+        Inducing inputs that are learnt, and that the user did not place (Z given, inducing=None),
         start from a selection by conditional variance at theta. The noise starts with the variance
         of f that the inducing inputs leave unexplained, which the subset model does not include.
         """

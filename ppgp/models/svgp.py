@@ -81,7 +81,7 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
             but "full" for ppgpr.
         selection: how ``prepare`` places the inducing inputs: "kmeans", "random",
             "conditional_variance", "bound" or "all".
-        learn: whether SVI and MAP move them.
+        learn: whether SVI and MAP move the inducing inputs.
         mean: prior or number for the constant mean of each latent function; None: the mean of the
             training rows, and 0 under a likelihood of classes, counts or positive numbers. The
             function of a ``Predicted`` parameter has mean 0.
@@ -159,7 +159,7 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
 
     @property
     def survey(self) -> int | None:  # type: ignore[override] # a constant of other models
-        """A subset of the rows, or None while inducing inputs must still be chosen among them."""
+        """How many rows suffice to find out which sites the program has; None until Z is set."""
         if self.Z is None:
             return None
         return SURVEY
@@ -298,7 +298,7 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
         pyro.sample("v", variational.to_event(axes))
 
     def elbo(self, theta: Theta, X: Tensor, y: Tensor, *, total: int) -> Tensor:
-        """Return an unbiased estimate of E_q log p(y given f) - KL(q(v) from N(0, I)).
+        """Return an unbiased estimate of E_q log p(y given f) - KL(q(v) || N(0, I)).
 
         With ``objective="ppgpr"`` it is the objective of that method.
 
@@ -380,7 +380,8 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
     def subset_model(self, data: Dataset) -> tuple[Model, Dataset] | None:
         """Return a cheaper model with the same hyperparameters, and a subset of the rows.
 
-        SVI starts at its mode. None for another likelihood than Gaussian, and for a network.
+        SVI starts at its mode. None for another likelihood than Gaussian, for a network, and before
+        ``prepare``.
         """
         deep = any(isinstance(s, Param) for s in self.kernel.sites(data.d).values())
         if not isinstance(self.likelihood, Gaussian) or deep or self.Z is None:

@@ -56,7 +56,8 @@ class WhitenedPredictions(Model):
             return self._select(like, None)
         return self.Z.to(like)
 
-    # The next four take theta of one draw, {site: [*event]}, b rows X and m inducing inputs Z.
+    # The methods up to _given_v take theta of one draw, {site: [*event]}. X are b rows, and Z are
+    # the m inducing inputs.
 
     def _prior(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return Kmm [m, m] with its jitter, Kmn [m, b] and the diagonal of Knn [b]."""
