@@ -35,7 +35,7 @@ def check_two_classes(data: Dataset) -> None:
     )
 
 
-def check_determined(data: Dataset, weight: PriorLike, bias: PriorLike) -> None:
+def check_coefficients_determined(data: Dataset, weight: PriorLike, bias: PriorLike) -> None:
     """Refuse inputs that do not determine coefficients with flat priors.
 
     This is the case for more coefficients than rows, and for collinear columns.

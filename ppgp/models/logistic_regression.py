@@ -15,7 +15,7 @@ from ..numerics.glm_curvature import binary_curvature
 from ..priors import Normal, Prior, PriorLike, Site, site
 from ..target.capabilities import LikelihoodDerivatives, LinearCoefficients, ProbitPrediction
 from .base import Model, check_labels, linear, with_fixed
-from .classification import check_determined, check_two_classes, separation
+from .classification import check_coefficients_determined, check_two_classes, separation
 from .sites import Theta
 from .units import coefficients_in_units, coefficients_of_data
 
@@ -50,7 +50,7 @@ class LogisticRegression(Model, LinearCoefficients, LikelihoodDerivatives, Probi
         """
         check_labels(self, data, 2)
         check_two_classes(data)
-        check_determined(data, self.weight, self.bias)
+        check_coefficients_determined(data, self.weight, self.bias)
         return self
 
     def in_units(self, scaler: Scaler) -> LogisticRegression:

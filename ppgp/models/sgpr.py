@@ -19,7 +19,6 @@ from ..numerics.greedy_selection import GREEDY
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, tensor_of, under
 from ..target.capabilities import LatentFunction, LeaveOneOut, Reselects, WarmStart
 from .base import full_batch_only, made_from
-from .collapsed_posterior import CollapsedPosterior
 from .gp import GP
 from .inducing import (
     DEFAULT_INDUCING,
@@ -34,6 +33,7 @@ from .inducing import (
     take_given,
 )
 from .memory_checks import check_memory_of_rows
+from .sgpr_predictions import CollapsedPosterior
 from .sites import Theta, draw, mean_site, starting_values
 from .units import mean_on_model_scale, mean_or_default, of_gp, power
 

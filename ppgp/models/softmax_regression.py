@@ -16,7 +16,7 @@ from ..numerics.glm_curvature import softmax_curvature
 from ..priors import Flat, Normal, Prior, PriorLike, Site, bare, site
 from ..target.capabilities import LikelihoodDerivatives, LinearCoefficients
 from .base import Model, check_labels, with_fixed
-from .classification import check_determined, check_two_classes, separation
+from .classification import check_coefficients_determined, check_two_classes, separation
 from .sites import Theta
 from .units import coefficients_in_units
 
@@ -75,7 +75,7 @@ class SoftmaxRegression(Model, LinearCoefficients, LikelihoodDerivatives):
             ready = replace(self, classes=count_classes(data))
         check_labels(ready, data, ready.classes or 2)
         check_two_classes(data)
-        check_determined(data, self.weight, self.bias)
+        check_coefficients_determined(data, self.weight, self.bias)
         return ready
 
     def _all_classes(self, theta: Theta, X: Tensor) -> tuple[Tensor, Tensor]:

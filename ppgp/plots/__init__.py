@@ -4,8 +4,8 @@ They use matplotlib's object interface, so that no global state changes; each fu
 Figure. The subject of a figure decides its file:
 
 - ``chains``: Markov chains (traces, ranks, pairs of scalars with divergences).
-- ``checks``: whether a posterior can be trusted (k-hat, leave-one-out, the ELBO, replicates of the
-  data, simulation-based calibration).
+- ``diagnostic_figures``: whether a posterior can be trusted (k-hat, leave-one-out, the ELBO,
+  replicates of the data, simulation-based calibration).
 - ``sites``: the sites of several posteriors (marginals, differences from a reference).
 - ``sets``: intervals and sets of predictions (intervals, coverage, widths, functions of one input,
   online methods).
@@ -15,8 +15,8 @@ Figure. The subject of a figure decides its file:
 
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .chains import pair, rank, trace
-from .checks import elbo, k_hat, loo, predictive_check, sbc
 from .common import COLOURS, MOST_SITES
+from .diagnostic_figures import elbo, k_hat, loo, predictive_check, sbc
 from .labels import decision, reliability
 from .sets import coverage, function, intervals, online, widths
 from .sites import differences, marginals

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from ..posterior.convergence import scalars
 from ..posterior.posterior import Posterior
 from ..posterior.units_of_draws import quantities
-from . import chains, checks, sites
+from . import chains, diagnostic_figures, sites
 
 
 def suited(posterior: Posterior, reference: Posterior | None = None) -> dict[str, Figure]:
@@ -36,12 +36,12 @@ def suited(posterior: Posterior, reference: Posterior | None = None) -> dict[str
             worst = posterior.summary()["ess_bulk"].loc[moving].sort_values().index[:3]
             figures["pair"] = chains.pair(posterior, [str(name) for name in worst])
     if "lp" in posterior.stats and "log_q" in posterior.stats:
-        figures["k_hat"] = checks.k_hat({how: posterior})
+        figures["k_hat"] = diagnostic_figures.k_hat({how: posterior})
     history = posterior.stats.get("elbo_history", posterior.stats.get("objective_history", ()))
     if len(history) > 1:
-        figures["elbo"] = checks.elbo(posterior)
+        figures["elbo"] = diagnostic_figures.elbo(posterior)
     if posterior.mcmc or how == "Exact":
-        figures["loo"] = checks.loo(posterior)
+        figures["loo"] = diagnostic_figures.loo(posterior)
     several = {how: posterior}
     if reference is not None:
         name = type(reference.how).__name__
@@ -49,5 +49,5 @@ def suited(posterior: Posterior, reference: Posterior | None = None) -> dict[str
             name = f"{name} (reference)"
         several = {name: reference, **several}
     figures["marginals"] = sites.marginals(several)
-    figures["predictive_check"] = checks.predictive_check(posterior)
+    figures["predictive_check"] = diagnostic_figures.predictive_check(posterior)
     return figures

@@ -1,6 +1,6 @@
-"""Figures of checks.
+"""Figures of diagnostics, which show whether a posterior can be trusted.
 
-They show Pareto shapes of importance weights and of leave-one-out, replicates against data, the
+They are Pareto shapes of importance weights and of leave-one-out, replicates against data, the
 ELBO, and the ranks of simulation-based calibration.
 """
 
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from ..diagnostics import diagnosis
 from ..diagnostics.simulation_based_calibration import SBC
 from ..errors import NotApplicable, SettingError, UnknownName
-from ..posterior import convergence as diagnostics
+from ..posterior import convergence
 from ..posterior.posterior import Posterior
 from .common import COLOURS, MOST_SITES, classic, panels
 
@@ -71,7 +71,7 @@ def k_hat(posteriors: Mapping[str, Posterior]) -> Figure:
         colour = COLOURS[k % len(COLOURS)]
         ratio = diagnosis.log_ratio(posterior)
         shapes.append(diagnosis.k_hat(posterior))
-        limits.append(diagnostics.k_hat_limit(ratio.size))
+        limits.append(convergence.k_hat_limit(ratio.size))
         left.plot([shapes[-1]], [k], "o", color=colour)
         weights = np.sort(np.exp(ratio - ratio.max()))[::-1]
         share = np.arange(1, weights.size + 1) / weights.size
