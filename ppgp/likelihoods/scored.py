@@ -52,7 +52,7 @@ class Scored:
         return (0,)
 
     def _at(self, theta: Theta, f: Tensor) -> tuple[Mapping[str, Tensor], Tensor]:
-        """Return the parameters per row, and f as ``_score`` takes it: the first function."""
+        """Return the parameters per row, and f as ``_score`` takes it: the first, [*draw, n]."""
         return {}, f[..., 0, :]
 
     def _score(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> Tensor:

@@ -110,7 +110,8 @@ class NaturalGradientBoosting(Inference):
             seed: the seed that every random number follows from.
             progress: whether to show a progress bar.
             init: a boosted Posterior of this model, these rows and these folds, to whose stages
-                others are added.
+                others are added. Its stages have learned from the rows held out, whose score is
+                then optimistic, except with ``stopping="fold"``.
             checkpoint: a file that keeps the state of the run.
 
         Raises:
