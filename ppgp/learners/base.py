@@ -87,7 +87,7 @@ class Learner(ABC):
         with_plain_numbers(self)
 
     def bytes_per_stage(self, n: int, d: int) -> float:
-        """Return about the bytes of one stage of one output, fitted to n rows of d columns."""
+        """Return the approximate number of bytes of one stage of one output, for n rows [n, d]."""
         return 0.0
 
     def check_storable(self) -> None:  # noqa: B027  # most learners have nothing to refuse

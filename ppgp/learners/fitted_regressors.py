@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import NotApplicable
-from .model_text import Tree
+from .tree import Tree
 
 PADDING = 0  # the number that fills the tensors of shorter members
 
