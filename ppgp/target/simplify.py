@@ -42,6 +42,18 @@ NEUTRAL: dict[Any, float] = {
     aten.pow.Tensor_Scalar: 1.0,
 }
 COMMUTES = {aten.add.Tensor, aten.mul.Tensor}
+#: an operation by c as a multiple by c, 1 / c or -1, or as a shift by c or -c
+BY_A_CONSTANT: dict[Any, tuple[Any, Any]] = {
+    aten.neg.default: (aten.mul.Tensor, torch.clone),
+    aten.mul.Tensor: (aten.mul.Tensor, torch.clone),
+    aten.mul.Scalar: (aten.mul.Tensor, torch.clone),
+    aten.div.Tensor: (aten.mul.Tensor, torch.reciprocal),
+    aten.div.Scalar: (aten.mul.Tensor, torch.reciprocal),
+    aten.add.Tensor: (aten.add.Tensor, torch.clone),
+    aten.add.Scalar: (aten.add.Tensor, torch.clone),
+    aten.sub.Tensor: (aten.add.Tensor, torch.neg),
+    aten.sub.Scalar: (aten.add.Tensor, torch.neg),
+}
 LARGEST = 4096  # numbers in a constant that is stored rather than computed
 Constants = dict[fx.Node, Tensor]
 
@@ -49,17 +61,18 @@ Constants = dict[fx.Node, Tensor]
 def simplified(module: fx.GraphModule) -> fx.GraphModule:
     """Return ``module`` itself, changed to compute the same with fewer operations."""
     graph = module.graph
-    _functional(graph)
     mutated = _mutated(graph)
     constants: Constants = {}
     seen: dict[Any, fx.Node] = {}
     for node in list(graph.nodes):
         if node.op == "get_attr":
             constants[node] = getattr(module, str(node.target))
-        if node.op != "call_function" or node in mutated or not _pure(node):
-            continue
-        # what it reads may have changed since an equal operation read it
-        if any(n in mutated for n in node.all_input_nodes):
+        if (
+            not isinstance(node.target, torch._ops.OpOverload)
+            or torch.Tag.nondeterministic_seeded in node.target.tags
+            # what it reads may have changed since an equal operation read it
+            or not mutated.isdisjoint([node, *node.all_input_nodes])
+        ):
             continue
         same = _neutral(node, constants)
         if same is None:
@@ -71,7 +84,7 @@ def simplified(module: fx.GraphModule) -> fx.GraphModule:
                 same.meta["val"] = node.meta.get("val")
             else:
                 node = _chained(module, node, constants)
-                same = seen.setdefault((node.target, *map(_key, (node.args, node.kwargs))), node)
+                same = seen.setdefault((node.target, repr(node.args), repr(node.kwargs)), node)
         if same is not node:
             node.replace_all_uses_with(same)
             graph.erase_node(node)
@@ -120,57 +133,35 @@ def _padded(node: fx.Node) -> list[tuple[int, int, fx.Node]] | None:
     return pieces
 
 
-def _functional(graph: fx.Graph) -> None:
-    """Replace ``squeeze_`` and the like by the operation that is not in place.
-
-    They reshape a view that nothing else uses.
-    """
-    for node in graph.nodes:
-        if (
-            isinstance(node.target, torch._ops.OpOverload)
-            and torch.Tag.inplace_view in node.target.tags
-        ):
-            name = node.target._schema.name.removeprefix("aten::").removesuffix("_")
-            packet = getattr(aten, name)
-            node.target = getattr(packet, node.target._overloadname)
-
-
-def _is_view(node: fx.Node) -> bool:
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return node.op == "call_function"  # getitem of an operation with several results
-    return any(r.alias_info is not None for r in node.target._schema.returns)
-
-
 def _mutated(graph: fx.Graph) -> set[fx.Node]:
-    """Return nodes that an operation in place changes, and all that may share memory with them."""
+    """Return nodes that an operation in place changes, and all that may share memory with them.
+
+    ``squeeze_`` and the like, which reshape a view that nothing else uses, are first replaced by
+    the operation that is not in place.
+    """
+    views: set[fx.Node] = set()
+    waiting: list[fx.Node] = []
+    for node in graph.nodes:
+        target = node.target
+        if not isinstance(target, torch._ops.OpOverload):
+            if node.op == "call_function":
+                views.add(node)  # getitem of an operation with several results
+            continue
+        if torch.Tag.inplace_view in target.tags:
+            name = target._schema.name.removeprefix("aten::").removesuffix("_")
+            target = node.target = getattr(getattr(aten, name), target._overloadname)
+        if target._schema.is_mutable:
+            waiting.append(node)
+        if any(r.alias_info is not None for r in target._schema.returns):
+            views.add(node)
     found: set[fx.Node] = set()
-    waiting = [
-        n
-        for n in graph.nodes
-        if isinstance(n.target, torch._ops.OpOverload) and n.target._schema.is_mutable
-    ]
     while waiting:
         node = waiting.pop()
         if node not in found:
             found.add(node)
-            waiting += node.all_input_nodes[:1] if _is_view(node) else []
-            waiting += [user for user in node.users if _is_view(user)]
+            waiting += node.all_input_nodes[:1] if node in views else []
+            waiting += views.intersection(node.users)
     return found
-
-
-def _pure(node: fx.Node) -> bool:
-    target = node.target
-    return (
-        isinstance(target, torch._ops.OpOverload)
-        and torch.Tag.nondeterministic_seeded not in target.tags
-    )
-
-
-def _key(argument: Any) -> Any:
-    """Return what tells an argument of an operation from others."""
-    if isinstance(argument, fx.Node):
-        return argument.name
-    return repr(map_arg(argument, lambda n: n))
 
 
 def _like(a: Any, b: Any) -> bool:
@@ -196,91 +187,55 @@ def _neutral(node: fx.Node, constants: Constants) -> fx.Node | None:
     for kept, other in pairs:
         if not isinstance(kept, fx.Node) or not _like(kept.meta.get("val"), here):
             continue
-        if _single_number(other, constants) == neutral:
+        number: Any = constants.get(cast(Any, other), cast(Any, other))
+        if bool(torch.as_tensor(number == neutral).all()):
             return kept
     return None
 
 
-def _single_number(argument: Any, constants: Constants) -> float | None:
-    """Return the number that an argument is, or that fills a constant tensor; None otherwise."""
-    value = constants.get(argument) if isinstance(argument, fx.Node) else argument
-    if isinstance(value, Tensor):
-        if not value.numel() or not bool((value == value.reshape(-1)[0]).all()):
-            return None
-        value = value.reshape(-1)[0].item()
-    return value if isinstance(value, int | float) else None
-
-
 def _chained(module: fx.GraphModule, node: fx.Node, constants: Constants) -> fx.Node:
     """Merge a multiple of a multiple by constants, or a shift of a shift; return the node."""
-    for read, combine, target in (
-        (_multiple, torch.mul, aten.mul.Tensor),
-        (_shift, torch.add, aten.add.Tensor),
-    ):
-        outer = read(node, constants)
-        if outer is None or len(outer[0].users) != 1:
-            continue
-        inner = read(outer[0], constants)
-        if inner is None:
-            continue
-        constant = combine(outer[1], inner[1])
-        if not bool(torch.isfinite(constant).all()):
-            continue
-        with module.graph.inserting_before(node):
-            stored = _stored(module, constant)
-            whole = module.graph.call_function(target, (inner[0], stored))
-        constants[stored] = constant
-        stored.meta["val"], whole.meta["val"] = constant, node.meta["val"]
-        node.replace_all_uses_with(whole)
-        module.graph.erase_node(node)
-        return whole
-    return node
+    outer = _by_a_constant(node, constants)
+    if outer is None or len(outer[1].users) != 1:
+        return node
+    inner = _by_a_constant(outer[1], constants)
+    if inner is None or inner[0] is not outer[0]:
+        return node
+    target, x, first = inner
+    constant = target(outer[2], first)
+    if not bool(torch.isfinite(constant).all()):
+        return node
+    with module.graph.inserting_before(node):
+        stored = _stored(module, constant)
+        whole = module.graph.call_function(target, (x, stored))
+    constants[stored] = constant
+    stored.meta["val"], whole.meta["val"] = constant, node.meta["val"]
+    node.replace_all_uses_with(whole)
+    module.graph.erase_node(node)
+    return whole
 
 
-def _multiple(node: fx.Node, constants: Constants) -> tuple[fx.Node, Tensor] | None:
-    """Return (x, c) of a node that is x c, of the shape of x; None for another node."""
-    if node.kwargs:
+def _by_a_constant(node: fx.Node, constants: Constants) -> tuple[Any, fx.Node, Tensor] | None:
+    """Return (mul, x, c) of a node that is x c, or (add, x, c) of one that is x + c.
+
+    The node has the shape of x. None for another node.
+    """
+    if node.target not in BY_A_CONSTANT or node.kwargs or len(node.args) > 2:
         return None
-    if node.target is aten.neg.default:
-        return _over(node, node.args[0], -1.0, constants)
-    if node.target in (aten.mul.Tensor, aten.mul.Scalar):
-        x, c = node.args
-        return _over(node, x, c, constants) or _over(node, c, x, constants)
-    if node.target in (aten.div.Tensor, aten.div.Scalar):
-        x, c = node.args
-        found = _over(node, x, c, constants)
-        return None if found is None else (found[0], found[1].reciprocal())
+    target, constant_of = BY_A_CONSTANT[node.target]
+    pair = (*node.args, -1.0)[:2]  # a negative is a multiple by -1
+    for x, c in (pair, pair[::-1]) if node.target in COMMUTES else (pair,):
+        if not isinstance(x, fx.Node) or x in constants:
+            continue
+        value: Any = x.meta.get("val")
+        if not _like(value, node.meta.get("val")):
+            continue
+        c = constants.get(cast(Any, c), c)  # the tensor of a constant
+        if isinstance(c, int | float) and value.is_floating_point():
+            c = torch.tensor(float(c), dtype=value.dtype, device=value.device)
+        if isinstance(c, Tensor) and c.dtype == value.dtype and c.numel() <= LARGEST:
+            return target, x, constant_of(c)
     return None
-
-
-def _shift(node: fx.Node, constants: Constants) -> tuple[fx.Node, Tensor] | None:
-    """Return (x, c) of a node that is x + c, of the shape of x; None for another node."""
-    if node.kwargs:
-        return None
-    if node.target in (aten.add.Tensor, aten.add.Scalar):
-        x, c = node.args
-        return _over(node, x, c, constants) or _over(node, c, x, constants)
-    if node.target in (aten.sub.Tensor, aten.sub.Scalar):
-        x, c = node.args
-        found = _over(node, x, c, constants)
-        return None if found is None else (found[0], -found[1])
-    return None
-
-
-def _over(node: fx.Node, x: Any, c: Any, constants: Constants) -> tuple[fx.Node, Tensor] | None:
-    if (
-        not isinstance(x, fx.Node)
-        or x in constants
-        or not _like(x.meta.get("val"), node.meta.get("val"))
-    ):
-        return None
-    value: Tensor = x.meta["val"]
-    if isinstance(c, int | float) and value.is_floating_point():
-        return x, torch.tensor(float(c), dtype=value.dtype, device=value.device)
-    held = constants.get(c) if isinstance(c, fx.Node) else None
-    if held is None or held.dtype != value.dtype or held.numel() > LARGEST:
-        return None
-    return x, held
 
 
 def _constant(node: fx.Node, constants: Constants) -> Tensor | None:
