@@ -29,26 +29,24 @@ class Watched:
         return self.graph(z, *tables)
 
 
-def difference(
-    density: Density, watched: Watched, key: Key, origin: Tensor, z: Tensor | None
-) -> str | None:
+def difference(density: Density, watched: Watched, key: Key, z: Tensor | None) -> str | None:
     """Return a sentence on the first point where the graph and the program differ; None if none.
 
     Args:
         density: the density of the program.
         watched: its graph over all rows.
         key: what the graph is of.
-        origin: where searches start, [p].
         z: draws or a mode, [n, p]; their extremes in each coordinate come first, as a branch is
             often at an end.
     """
     _, jacobian, k = key
-    dim = density.survey.dim
     points = [] if z is None else _extremes_first(z, min(MOST, max(FEWEST, len(z) // SHARE)))
-    first_points = [point for each in watched.visited for point in each.reshape(-1, dim)[:1]]
+    first_points = [
+        point for each in watched.visited for point in each.reshape(-1, density.dim)[:1]
+    ]
     points += first_points[-MOST:]
     one = density.eager_gradient(jacobian)
-    tolerance = 1e-8 if origin.dtype == torch.float64 else 1e-3
+    tolerance = 1e-8 if density.survey.like.dtype == torch.float64 else 1e-3
     for point in points:
         with torch.no_grad():
             from_graph = first_of(watched.graph, point, (), k)
@@ -69,7 +67,7 @@ def difference(
 def _own(density: Density, z: Tensor, jacobian: bool) -> Tensor:
     """Return the value of the program itself; NaN where it has none."""
     try:
-        return density(z, (), jacobian)
+        return density.joint(z, (), jacobian)
     except (RuntimeError, ValueError, ArithmeticError):  # a failed Cholesky factor, for example
         return torch.full_like(z[0], torch.nan)
 

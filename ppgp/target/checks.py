@@ -49,16 +49,16 @@ def check_program(density: Density, run: Run) -> tuple[str | None, str | None]:
     """
     check_sites(run)
     check_shapes(run)
-    check_observed(run, density.program.model)
+    check_observed(run, density.model)
     check_networks(run, density)
     survey = density.survey
     if survey.nesting is not None:
-        check_plates(density.program, survey.params)
-        check_enumeration(density.program, survey.nesting, survey.params)
+        check_plates(density.run_program, survey.params)
+        check_enumeration(density.run_program, survey.nesting, survey.params)
     z = survey.like.new_zeros(survey.dim)
     for name, s in survey.slices.items():
         z[s.start : s.stop] = s.transform.inv(run.sites[name]["value"].detach()).reshape(-1)
-    return validated(density), randomness(run, density, z)
+    return validated(density), randomness(run, density.joint, z)
 
 
 def check_flat(slices: Mapping[str, Slice], instead: str) -> None:
@@ -215,8 +215,8 @@ def validated(density: Density) -> str | None:
     refused = []
     for seed in range(PLACES):
         try:
-            with _validation(), seeded(seed), Run({}, params=density.survey.params) as run:
-                density.program()
+            with _validation(), seeded(seed), Run({}, params=density.params) as run:
+                density.run_program()
                 _evaluate_observed(run)
             continue
         except ValueError as error:
@@ -250,10 +250,10 @@ def _evaluate_observed(run: Run) -> None:
 def _has_density(density: Density, seed: int, guarded: bool = True) -> bool:
     """Return whether the density is finite without validation, or fails as a search would too."""
     guarding = Guarding(density.guards if guarded else {})
-    values = Run({}, params=density.survey.params)
+    values = Run({}, params=density.params)
     with quietly(), seeded(seed), torch.no_grad(), values as run, guarding:
         try:
-            density.program()
+            density.run_program()
             return bool(torch.isfinite(torch.as_tensor(run.log_prob())))
         except (RuntimeError, ValueError, IndexError):
             return True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,7 +24,6 @@ class Graphs:
 
     Args:
         density: what is compiled.
-        origin: the function that returns the z [p] where a search starts.
         compile: whether to compile at all; the program runs at every call otherwise.
         notes: a list to which sentences for the user are added.
         watch: whether to remember points at which graphs run, to compare graph and program there
@@ -36,16 +34,8 @@ class Graphs:
         failed: whether the program could not be compiled.
     """
 
-    def __init__(
-        self,
-        density: Density,
-        origin: Callable[[], Tensor],
-        compile: bool,
-        notes: list[str],
-        watch: bool,
-    ) -> None:
-        self.density, self.origin, self.compile, self.notes = density, origin, compile, notes
-        self.watch = watch
+    def __init__(self, density: Density, compile: bool, notes: list[str], watch: bool) -> None:
+        self.density, self.compile, self.notes, self.watch = density, compile, notes, watch
         self.visited: list[Tensor] = []
         self.failed = False
         self._graphs: dict[Key, ValueAndGradient] = {}
@@ -62,7 +52,7 @@ class Graphs:
         """Return (z, *tables) -> value, gradient; see ``Target.compiled``."""
         key = (batch, jacobian, k)
         if key not in self._graphs:
-            self.density.program.check_memory(batch)
+            self.density.check_memory(batch)
             if not compile and k is None:
                 return self.density.eager_gradient(jacobian)
             with one_at_a_time():
@@ -87,13 +77,13 @@ class Graphs:
         key = (batch, jacobian, k, None if reach is None else tuple(reach.tolist()))
         if key in self._of_tables:
             return self._of_tables[key]
-        self.density.program.check_memory(batch * (k or 1))
+        self.density.check_memory(batch * (k or 1))
         one = self.density.eager_gradient(jacobian)
         if reach is not None:
             one = self.density.adversarial_gradient(jacobian, reach)
         graph = one if k is None else Looped(one, True)
         if self.compile:
-            tables = self.density.program.tables(torch.arange(batch))
+            tables = self.density.tables(torch.arange(batch))
             points = self._three_points()
             with one_at_a_time():
                 found = traced(one, (points[0].clone(), *tables), k, True)
@@ -112,7 +102,7 @@ class Graphs:
         one = self.density.eager_gradient(jacobian)
         if not self.compile:
             return one if k is None else Looped(one), None
-        tables = () if batch is None else self.density.program.tables(torch.arange(batch))
+        tables = () if batch is None else self.density.tables(torch.arange(batch))
         points = self._three_points()
         try:
             graph = traced(one, (points[0].clone(), *tables), k)
@@ -136,7 +126,7 @@ class Graphs:
 
     def _three_points(self) -> list[Tensor]:
         generator = torch.Generator().manual_seed(0)
-        origin, dim = self.origin(), self.density.survey.dim
+        origin, dim = self.density.origin(), self.density.dim
         steps = [torch.zeros(dim, dtype=torch.float64)]
         for _ in range(2):
             steps.append(0.5 * torch.randn(dim, generator=generator, dtype=torch.float64))
@@ -158,7 +148,7 @@ class Graphs:
         if not isinstance(graph, Watched):
             return False
         key = next(key for key in self._graphs if key[0] is None)
-        sentence = difference(self.density, graph, key, self.origin(), z)
+        sentence = difference(self.density, graph, key, z)
         if sentence is None:
             return False
         self.compile = False

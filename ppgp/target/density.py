@@ -1,18 +1,19 @@
-"""The log density of a program at an unconstrained vector z, with its derivatives."""
+"""The log density of a program on its data at an unconstrained vector z, with its derivatives."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
+from ..data.training_data import Tables
 from ..numerics.process_locks import silenced
 from ..numerics.seeding import seeded
 from .capabilities import LikelihoodDerivatives, supports
-from .conditioned import Conditioned, Tables
 from .enumeration import summed_out
 from .graph import ValueAndGradient, jacobian_of
 from .handlers import (
@@ -24,9 +25,10 @@ from .handlers import (
     quietly,
     site_log_prob,
 )
+from .layout import placed
 from .observed_entries import entries_of_data
 from .supports import Guard, Guarding, everything, guards
-from .survey import Survey
+from .survey import Survey, few_rows
 
 POINTS = 16  # draws at which the supports of a user's program are compared with its first run
 
@@ -35,20 +37,62 @@ class Density:
     """log p(theta, y | X) at z [p], evaluated by Pyro's handlers.
 
     Args:
-        program: the program and its data.
-        survey: its sites.
+        model: a model of ``ppgp.models``, or a Program.
+        data: the Dataset, on the scale that the model sees, or the arguments of a program.
+        program: the Pyro program of the model.
+        survey: the sites of the program.
+
+    Attributes:
+        dim: p.
+        slices: ``{site: Slice}``, the place of each site in z.
+        params: the values of the params that are held.
+        random: what is random in the density besides the sites (a subsampled plate); None where it
+            is the same at every call.
+        noise_seed: of the random numbers in the density, where they repeat at every call.
+        static: whether each site has the same support at every z.
+        known: the latent sites that a user's program may have; None for any.
+        guards: the sites that are checked to stay inside their sets.
     """
 
-    def __init__(self, program: Conditioned, survey: Survey) -> None:
-        self.program, self.survey = program, survey
-        self.slices, self.like = survey.slices, survey.like
-        self.noise_seed: int | None = None  # of the random numbers in the density, where it has any
-        self.static = True  # whether each site has the same support at every z
-        # the latent sites that a user's program may have
-        self.known = None if program.data.is_table else survey.latents
-        self.guards: dict[str, Guard] = {}  # sites that are checked to stay inside their sets
+    def __init__(self, model: Any, data: Any, program: Callable[..., Any], survey: Survey) -> None:
+        self.model, self.data, self.program, self.survey = model, data, program, survey
+        self.dim, self.slices, self.params = survey.dim, survey.slices, survey.params
+        self.random: str | None = None
+        self.noise_seed: int | None = None
+        self.static = True
+        self.known = None if data.is_table else survey.latents
+        self.guards: dict[str, Guard] = {}
+        self._all_rows = data.passed()
+        # numbers of rows that fit into memory: the survey has run the program on some
+        self._fit: set[int | None] = {None} if few_rows(model, data) else {None, data.n}
+        self._origin: Tensor | None = None
 
-    def __call__(
+    def run_program(self, tables: Tables = ()) -> None:
+        """Run the program under whatever handlers are active.
+
+        Args:
+            tables: inputs and targets of some rows; () for all of them.
+        """
+        args, kwargs = self.data.passed(tables) if tables else self._all_rows
+        self.program(*args, **kwargs)
+
+    def tables(self, rows: Tensor | None) -> Tables:
+        """Return the inputs and targets of some rows; () for all of them.
+
+        Raises:
+            NotApplicable: if rows are asked of a program with arguments of its own.
+        """
+        return () if rows is None else self.data.tables(rows)
+
+    def check_memory(self, rows: int | None = None) -> None:
+        """Raise NotEnoughMemory if the density of so many rows, with its gradient, does not fit."""
+        if rows is None:
+            rows = self.data.n
+        if rows not in self._fit:  # None: nothing tells the rows of a program
+            self.model.check_memory(rows, self.data.d, self.data.X)
+            self._fit.add(rows)
+
+    def joint(
         self, z: Tensor, tables: Tables = (), jacobian: bool = True, likelihood: bool = True
     ) -> Tensor:
         """Return the log density, a differentiable scalar.
@@ -63,27 +107,29 @@ class Density:
         guarding = Guarding(self.guards) if self.guards else nullcontext()
         with quietly(), noise, self._run(z) as run, guarding:
             if self.survey.nesting is None:
-                self.program(tables)
+                self.run_program(tables)
                 total = run.log_prob(likelihood)
             else:
-                total = summed_out(lambda: self.program(tables), self.survey.nesting, likelihood)
+                nesting = self.survey.nesting
+                total = summed_out(lambda: self.run_program(tables), nesting, likelihood)
             if self.known is not None:
                 run.check_complete()
             total = total + (run.log_jacobian if jacobian else 0.0)
         return torch.as_tensor(total).reshape(())
 
     def _run(self, z: Tensor) -> Run:
-        return Run(self.survey.split(z), True, self.survey.params, self.known)
+        values = {name: s.of(z) for name, s in self.slices.items()}
+        return Run(values, True, self.params, self.known)
 
     def differentiable_run(self) -> tuple[dict[str, Tensor], Run]:
         """Run the program at the values of the survey; return them, which need a gradient."""
         first = self.survey.first
         free = {name: s.transform.inv(first[name]) for name, s in self.slices.items()}
         values = {name: value.detach().requires_grad_() for name, value in free.items()}
-        run = Run(values, True, self.survey.params)
+        run = Run(values, True, self.params)
         # float() of a value that needs a gradient warns
         with quietly(), silenced(), seeded(0), torch.enable_grad(), run:
-            self.program()
+            self.run_program()
         return values, run
 
     def guard(self, run: Run) -> None:
@@ -105,7 +151,7 @@ class Density:
         def value_and_grad(z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
             with torch.enable_grad():
                 z = z.detach().requires_grad_(True)
-                value = self(z, tables, jacobian)
+                value = self.joint(z, tables, jacobian)
                 (gradient,) = torch.autograd.grad(value, z, materialize_grads=True)
             return value.detach(), gradient
 
@@ -121,41 +167,41 @@ class Density:
         def value_and_grad(z: Tensor, X: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
             with torch.enable_grad():
                 z, X = z.detach().requires_grad_(True), X.detach().requires_grad_(True)
-                here = self(z, (X, y), jacobian)
+                here = self.joint(z, (X, y), jacobian)
                 gradient, slope = torch.autograd.grad(here, (z, X), materialize_grads=True)
-                there = self(z, (X.detach() - reach * slope.sign(), y), jacobian)
+                there = self.joint(z, (X.detach() - reach * slope.sign(), y), jacobian)
                 (other,) = torch.autograd.grad(there, z, materialize_grads=True)
             return (here + there).detach(), gradient + other
 
         return value_and_grad
 
-    def hessian(self, z: Tensor, jacobian: bool) -> Tensor:
-        """Return the second derivatives at z, [p, p]."""
-        z = z.detach().to(self.like).requires_grad_(True)
-        value = self(z, (), jacobian)
+    def hessian(self, z: Tensor, *, jacobian: bool = True) -> Tensor:
+        """Return the second derivatives of the log density at z, [p, p]."""
+        z = z.detach().to(self.survey.like).requires_grad_(True)
+        value = self.joint(z, (), jacobian)
         (gradient,) = torch.autograd.grad(value, z, create_graph=True)
         return jacobian_of(gradient, z)
 
     @property
     def has_curvature(self) -> bool:
         """Whether the model knows its second derivatives, its sites all being on the real line."""
-        if not supports(self.program.model, LikelihoodDerivatives):
+        if not supports(self.model, LikelihoodDerivatives):
             return False
         transforms = (
             getattr(s.transform, "base_transform", s.transform) for s in self.slices.values()
         )
         return all(getattr(t, "parts", None) == [] for t in transforms)
 
-    def curvature(self, z: Tensor, jacobian: bool) -> tuple[Tensor, Tensor, Tensor]:
+    def curvature_by_formula(self, z: Tensor, jacobian: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Return value, gradient [p] and Hessian [p, p] from the formula of the model."""
-        z = z.detach().to(self.like)
+        z = z.detach().to(self.survey.like)
         with torch.no_grad():
-            values = self.survey.split(z)
-            value, gradient, H = self.program.model.curvature(values, self.program.data)
+            values = {name: s.of(z) for name, s in self.slices.items()}
+            value, gradient, H = self.model.curvature(values, self.data)
         z.requires_grad_(True)
-        first = self.program.tables(torch.zeros(1, dtype=torch.long))  # one row runs the priors
+        first = self.tables(torch.zeros(1, dtype=torch.long))  # one row runs the priors
         # flat priors do not depend on z
-        prior = self(z, first, jacobian, likelihood=False) + 0.0 * z.sum()
+        prior = self.joint(z, first, jacobian, likelihood=False) + 0.0 * z.sum()
         (slope,) = torch.autograd.grad(prior, z, create_graph=True, materialize_grads=True)
         return value + prior.detach(), gradient + slope.detach(), H + jacobian_of(slope, z)
 
@@ -164,15 +210,15 @@ class Density:
 
         A row of scale w counts as w rows, in both.
         """
-        z = z.to(self.like)
+        z = z.to(self.survey.like)
         with torch.no_grad(), quietly(), self._run(z) as run, Guarding(self.guards):
-            self.program()
+            self.run_program()
         observed = run.observed()
         data = self._entries_of_data(run)
         counts = {name: numbers_seen(s) * data.get(name, 1) for name, s in observed.items()}
         count = sum(_weighted(counts[name], s["scale"]) for name, s in observed.items())
         if self.survey.nesting is not None:
-            joint, prior = (float(self(z, (), False, likelihood)) for likelihood in (True, False))
+            joint, prior = (float(self.joint(z, (), False, of_y)) for of_y in (True, False))
             return joint - prior, count
         total = 0.0
         for name, s in observed.items():
@@ -184,23 +230,23 @@ class Density:
 
     def _entries_of_data(self, run: Run) -> dict[str, Tensor]:
         """Return which entries are data, for sites of a user's program where not all are."""
-        if self.program.data.is_table:
+        if self.data.is_table:
             return {}
         values = {name: run.sites[name]["value"] for name in self.slices}
         with quietly():
-            entries = entries_of_data(self.program, {**self.survey.params, **values})
+            entries = entries_of_data(self.run_program, {**self.params, **values})
         return {name: here for name, here in entries.items() if not bool(here.all())}
 
     def factors(self, z: Tensor) -> list[str]:
-        """Return the names of ``pyro.factor`` sites, which are not in ``log_likelihood``."""
-        with torch.no_grad(), quietly(), self._run(z.to(self.like)) as run:
-            self.program()
+        """Return the names of a program's ``pyro.factor`` sites, not in ``log_likelihood``."""
+        with torch.no_grad(), quietly(), self._run(z.to(self.survey.like)) as run:
+            self.run_program()
         return [name for name, s in run.samples() if is_factor(s)]
 
     def constrain(self, z: Tensor) -> dict[str, Tensor]:
         """Return ``{site: [..., *event]}`` from z [..., p], deterministic sites included."""
-        z = z.to(self.like)
-        flat = z.reshape(-1, self.survey.dim)
+        z = z.to(self.survey.like)
+        flat = z.reshape(-1, self.dim)
         if self.static and not self.survey.deterministic:
             self.static = self.known is None or self.supports_stay(_ends(flat))
         if self.static and not self.survey.deterministic:
@@ -208,7 +254,7 @@ class Density:
 
         def one(values: dict[str, Tensor]) -> dict[str, Tensor]:
             with self._run(values["z"]) as run:
-                self.program()
+                self.run_program()
             kept = {name: run.sites[name]["value"] for name in self.slices}
             if self.survey.nesting is not None:  # what depends on a discrete site has no value here
                 return kept
@@ -229,7 +275,7 @@ class Density:
     def _supports_stay_at(self, z: Tensor) -> bool:
         with quietly(), torch.no_grad(), seeded(0), self._run(z) as run:
             try:
-                self.program(self.program.survey_tables())
+                self.run_program(few_rows(self.model, self.data))
             except (RuntimeError, ValueError, ArithmeticError):  # a failed factorisation, perhaps
                 return True
             run.check_complete()
@@ -242,10 +288,23 @@ class Density:
                 return False
         return True
 
+    def origin(self) -> Tensor:
+        """Return z [p] = 0, but the starting value of sites whose prior or model names one."""
+        if self._origin is None:
+            z = self.survey.like.new_zeros(self.dim)
+            for name, s in self.slices.items():
+                first = self.survey.first[name]
+                if s.param or name in self.survey.flat:
+                    z[s.start : s.stop] = s.transform.inv(first).reshape(-1)
+                elif s.circular:
+                    z[s.start : s.stop] = s.transform.inv(torch.zeros_like(first)).reshape(-1)
+            self._origin = placed(self.slices, z, self.model.start(self.data))
+        return self._origin.clone()
+
     @contextmanager
-    def same_noise(self, seed: int, random: bool) -> Iterator[None]:
+    def same_noise(self, seed: int) -> Iterator[None]:
         """Context manager: random numbers inside the density repeat at every call."""
-        before, self.noise_seed = self.noise_seed, seed if random else None
+        before, self.noise_seed = self.noise_seed, None if self.random is None else seed
         try:
             yield
         finally:

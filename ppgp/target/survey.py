@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -10,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints, transform_to
 
+from ..data.training_data import Tables
 from ..errors import NotApplicable
 from ..numerics.seeding import seeded
 from ..priors import FlatDistribution, Param
-from .conditioned import Conditioned
 from .enumeration import check_enumerable, is_discrete, plate_nesting
 from .handlers import Run, is_deterministic, mapping, quietly
 from .layout import Slice
@@ -52,28 +53,42 @@ class Survey:
     latents: frozenset[str]
     deterministic: bool
 
-    def split(self, z: Tensor) -> dict[str, Tensor]:
-        """Return ``{site: unconstrained value}`` from z [..., p]."""
-        return {name: s.of(z) for name, s in self.slices.items()}
+
+def few_rows(model: Any, data: Any) -> Tables:
+    """Return the rows that are enough to see which sites a model has; () for all of them."""
+    enough = model.survey
+    if enough is None or data.n <= enough:
+        return ()
+    return data.tables(torch.arange(enough))
 
 
-def run_from_prior(program: Conditioned, stored: Any = None) -> Run:
-    """Run the program once, every site drawn from its prior.
+def run_from_prior(model: Any, data: Any, program: Callable[..., Any], stored: Any = None) -> Run:
+    """Run a program once, every site drawn from its prior.
 
     Args:
-        program: the program and its data.
+        model: a model of ``ppgp.models``, or a Program.
+        data: the Dataset, or the arguments of a program.
+        program: the Pyro program of the model.
         stored: a state of Pyro's store, whose params begin there.
+
+    Raises:
+        NotEnoughMemory: if the program needs all rows at once, and they do not fit.
     """
+    tables = few_rows(model, data)
+    if not tables and data.n is not None:
+        model.check_memory(data.n, data.d, data.X)
+    args, kwargs = data.passed(tables) if tables else data.passed()
     with quietly(stored), seeded(0), Run({}) as run:
-        program(program.survey_tables())
+        program(*args, **kwargs)
     return run
 
 
-def survey(program: Conditioned, run: Run, optimise_params: bool, empty: bool) -> Survey:
+def survey(model: Any, data: Any, run: Run, optimise_params: bool, empty: bool) -> Survey:
     """Read off a run which sites the program has.
 
     Args:
-        program: the program and its data.
+        model: a model of ``ppgp.models``, or a Program.
+        data: the Dataset, or the arguments of a program.
         run: the result of ``run_from_prior``.
         optimise_params: whether params are part of z.
         empty: whether a program with nothing to search is accepted.
@@ -82,7 +97,7 @@ def survey(program: Conditioned, run: Run, optimise_params: bool, empty: bool) -
         NotApplicable: if a latent site has infinitely many discrete values, or there is nothing to
             search and ``empty`` is False.
     """
-    declared = program.model.sites(program.data.d)
+    declared = model.sites(data.d)
     # buffers and frozen weights of a network: nothing moves them
     frozen = {name for name, s in declared.items() if isinstance(s, Param) and not s.trained}
     slices: dict[str, Slice] = {}

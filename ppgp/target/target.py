@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,14 +13,13 @@ from torch import Tensor
 from ..data.arguments import as_training_data
 from ..errors import NotApplicable, Renamed
 from ..numerics.seeding import seeded
-from . import start
 from .checks import check_program
 from .compiled import Graphs
-from .conditioned import Conditioned
 from .density import Density
 from .graph import ValueAndGradient
 from .handlers import quietly
 from .layout import laid, names, placed
+from .start import finite_nowhere
 from .supports import Guarding
 from .survey import other_points, run_from_prior, survey
 
@@ -30,9 +27,10 @@ __all__ = ["Target"]
 
 # at these multiples of a point a user's program shows whether its supports and sites are fixed
 FAR = (1.0, -1.0, 3.0, -3.0, 10.0, -10.0, 30.0, -30.0)
+STARTS = 100  # points tried before a density is said to be finite nowhere
 
 
-class Target:
+class Target(Density):
     """log p(theta, y | X) as a function of z in R^p: the sites, unconstrained and laid end to end.
 
     Samplers and optimisers see a Target and nothing else. Discrete latent sites of finite support
@@ -51,11 +49,6 @@ class Target:
 
     Attributes:
         collapsed_elbo: whether the objective is the collapsed bound rather than the density.
-        dim: p.
-        slices: ``{site: Slice}``, the place of each site in z.
-        params: the values of the params that are held.
-        random: what is random in the density besides the sites (a subsampled plate); None where it
-            is the same at every call.
         invalid: the validation error that Pyro reports at every point tried; None if any point
             passes.
         notes: sentences that every Posterior from this target carries.
@@ -75,36 +68,28 @@ class Target:
         collapsed_elbo: bool = False,
         empty: bool = False,
     ) -> None:
-        self.model, self.data = model, as_training_data(data)
+        data = as_training_data(data)
+        program = model.collapsed_elbo if collapsed_elbo else model.model
         self.optimise_params, self.collapsed_elbo = optimise_params, collapsed_elbo
-        self.random: str | None = None
         self.invalid: str | None = None
         self.notes: list[str] = []
-        self._origin: Tensor | None = None
-        of_the_library = self.data.is_table
-        program = Conditioned(
-            model, self.data, model.collapsed_elbo if collapsed_elbo else model.model
-        )
-        if not program.survey_tables():
-            program.check_memory()
+        of_the_library = data.is_table
         stored = None if of_the_library else pyro.get_param_store().get_state()
         with quietly(), seeded(0):
-            run = run_from_prior(program, stored)
-            found = survey(program, run, optimise_params, empty)
-            self._density = Density(program, found)
+            run = run_from_prior(model, data, program, stored)
+            found = survey(model, data, run, optimise_params, empty)
+            super().__init__(model, data, program, found)
             if not of_the_library and found.dim:
-                self._density.guard(run)
-                self.invalid, self.random = check_program(self._density, run)
+                self.guard(run)
+                self.invalid, self.random = check_program(self, run)
         if found.held:
             held = ", ".join(found.held)
             self.notes.append(f"held where they are: params {held} (MAP and SVI optimise them)")
         if not (of_the_library and found.declared):
             points = other_points(found, (1.0,) if of_the_library else FAR)
-            self._density.static = self._density.supports_stay(points)
-        self._survey, self._program = found, program
-        self.dim, self.slices, self.params = found.dim, found.slices, found.params
-        compile = compile and self.random is None and not model.chunked(self.data)
-        self._graphs = Graphs(self._density, self.origin, compile, self.notes, not of_the_library)
+            self.static = self.supports_stay(points)
+        compile = compile and self.random is None and not model.chunked(data)
+        self._graphs = Graphs(self, compile, self.notes, not of_the_library)
         self.visited = self._graphs.visited
 
     # -- the density -------------------------------------------------------------------------------
@@ -112,20 +97,7 @@ class Target:
     @property
     def guarded_program(self) -> Callable[..., Any]:
         """The Pyro program of the model, with a density of 0 where its sites leave their sets."""
-        guards = self._density.guards
-        return Guarding(guards)(self.model.model) if guards else self.model.model
-
-    def run_program(self) -> None:
-        """Run the program on its data, under whatever handlers are active."""
-        self._program()
-
-    def tables(self, rows: Tensor | None) -> tuple[Tensor, ...]:
-        """Return the inputs and targets of some rows; () for all of them.
-
-        Raises:
-            NotApplicable: if rows are asked of a program with arguments of its own.
-        """
-        return self._program.tables(rows)
+        return Guarding(self.guards)(self.model.model) if self.guards else self.model.model
 
     def log_density(
         self, z: Tensor, rows: Tensor | None = None, *, jacobian: bool = True
@@ -137,7 +109,7 @@ class Target:
             rows: of a mini-batch, from which the density is estimated without bias.
             jacobian: whether it is the density of z, or that of the sites on their natural scale.
         """
-        return self._density(z, self._program.tables(rows), jacobian)
+        return self.joint(z, self.tables(rows), jacobian)
 
     def value_and_grad(
         self, z: Tensor, rows: Tensor | None = None, *, jacobian: bool = True, compile: bool = True
@@ -149,7 +121,7 @@ class Target:
         """
         graph = self.compiled(None if rows is None else len(rows), jacobian, compile=compile)
         with torch.no_grad():
-            return graph(z.to(self._survey.like), *self._program.tables(rows))
+            return graph(z.to(self.survey.like), *self.tables(rows))
 
     side_by_side = Renamed("value_and_grad_batch")
 
@@ -157,7 +129,7 @@ class Target:
         """Return values [k] and gradients [k, p] at several points z [k, p], from one graph."""
         graph = self.compiled(None if rows is None else len(rows), k=len(z))
         with torch.no_grad():
-            return graph(z.to(self._survey.like), *self._program.tables(rows))
+            return graph(z.to(self.survey.like), *self.tables(rows))
 
     def value_and_grad_of_rows(
         self,
@@ -185,11 +157,11 @@ class Target:
         if compile or k is not None:
             graph = self._graphs.of_tables(batch, jacobian, k, reach)
         elif reach is None:
-            graph = self._density.eager_gradient(jacobian)
+            graph = self.eager_gradient(jacobian)
         else:
-            graph = self._density.adversarial_gradient(jacobian, reach)
+            graph = self.adversarial_gradient(jacobian, reach)
         with torch.no_grad():
-            return graph(z.to(self._survey.like), *self.tables(rows))
+            return graph(z.to(self.survey.like), *self.tables(rows))
 
     def callback(
         self, jacobian: bool = True, after: float = 0
@@ -199,19 +171,19 @@ class Target:
         It adds little overhead. The first ``after`` calls run the program itself; it is compiled
         for those that follow.
         """
-        like = self._survey.like
+        like = self.survey.like
         plain = like.dtype == torch.float64 and like.device.type == "cpu"
         calls = 0
-        if not after:
-            self.compiled(None, jacobian)
+        graph = self.compiled(None, jacobian, compile=not after)
 
         def value_and_grad(z: np.ndarray) -> tuple[float, np.ndarray]:
-            nonlocal calls
+            nonlocal calls, graph
             # in torch's own memory: BLAS may sum in another order where NumPy's is aligned
             # otherwise
             point = torch.from_numpy(z).clone()
+            if calls == after:
+                graph = self.compiled(None, jacobian)
             calls += 1
-            graph = self.compiled(None, jacobian, compile=calls > after)
             value, gradient = graph(point if plain else point.to(like))
             if plain:
                 return value.item(), gradient.numpy()
@@ -219,42 +191,21 @@ class Target:
 
         return value_and_grad
 
-    def hessian(self, z: Tensor, *, jacobian: bool = True) -> Tensor:
-        """Return the second derivatives of ``log_density`` at z, [p, p]."""
-        return self._density.hessian(z, jacobian)
-
-    @property
-    def has_curvature(self) -> bool:
-        """Whether the model knows its second derivatives, its sites all being on the real line."""
-        return self._density.has_curvature
-
     def curvature(self, z: Tensor, *, jacobian: bool = True) -> tuple[Tensor, Tensor, Tensor]:
         """Return value, gradient [p] and Hessian [p, p], from the model's formula if it has one."""
         if self.has_curvature:
-            return self._density.curvature(z, jacobian)
+            return self.curvature_by_formula(z, jacobian)
         return (*self.value_and_grad(z, jacobian=jacobian), self.hessian(z, jacobian=jacobian))
-
-    def log_likelihood(self, z: Tensor) -> tuple[float, int]:
-        """Return log p(y given theta) at z, and how many numbers are observed and not masked."""
-        return self._density.log_likelihood(z)
-
-    def factors(self, z: Tensor) -> list[str]:
-        """Return the names of a program's ``pyro.factor`` sites, not in ``log_likelihood``."""
-        return self._density.factors(z)
 
     @property
     def enumerates(self) -> bool:
         """Whether discrete latent sites of the program are summed out."""
-        return self._survey.nesting is not None
+        return self.survey.nesting is not None
 
     @property
     def parameters(self) -> int:
         """How many numbers can be chosen: p, but 1 for an angle, which takes two coordinates."""
         return sum(s.free for s in self.slices.values())
-
-    def same_noise(self, seed: int) -> AbstractContextManager[None]:
-        """Context manager: random numbers inside the density repeat at every call."""
-        return self._density.same_noise(seed, self.random is not None)
 
     # -- compiling ---------------------------------------------------------------------------------
 
@@ -295,17 +246,7 @@ class Target:
 
     misled = Renamed("graph_was_wrong")
 
-    def eager_gradient(self, jacobian: bool) -> ValueAndGradient:
-        """Return the function (z, *tables) -> value, gradient [p] that runs the program itself."""
-        return self._density.eager_gradient(jacobian)
-
     # -- points ------------------------------------------------------------------------------------
-
-    def origin(self) -> Tensor:
-        """Return z [p] = 0 except at sites with a starting value."""
-        if self._origin is None:
-            self._origin = start.origin(self._program, self._survey)
-        return self._origin.clone()
 
     def start(
         self, seed: int = 0, spread: float = 0.0, jacobian: bool = True, compile: bool = True
@@ -323,10 +264,17 @@ class Target:
         Raises:
             NumericalError: if the density is finite at none of 100 points.
         """
-        at = partial(self.value_and_grad, jacobian=jacobian, compile=compile)
-        return start.finite_start(
-            at, self.origin(), self._survey, seed, spread, self.data, self.invalid
-        )
+        generator = torch.Generator().manual_seed(seed)
+        origin = self.origin()
+        value = gradient = origin.new_tensor(torch.nan)  # of the last attempt
+        for attempt in range(STARTS):
+            reach = spread if attempt == 0 else max(spread, 0.05 * attempt)
+            step = (2 * torch.rand(self.dim, generator=generator, dtype=torch.float64) - 1) * reach
+            z = origin + step.to(origin)
+            value, gradient = self.value_and_grad(z, jacobian=jacobian, compile=compile)
+            if bool(torch.isfinite(value)) and bool(torch.isfinite(gradient).all()):
+                return z
+        raise finite_nowhere(value, gradient, self.slices, self.data, self.invalid, STARTS)
 
     def placed(self, values: Mapping[str, Tensor]) -> Tensor:
         """Return the origin z [p] except at the sites of ``values``, {site: [*event]}."""
@@ -350,10 +298,6 @@ class Target:
         """Return the site of each coordinate of z, and its index there where it has several."""
         return names(self.slices)
 
-    def constrain(self, z: Tensor) -> dict[str, Tensor]:
-        """Return ``{site: [..., *event]}`` from z [..., p], deterministic sites included."""
-        return self._density.constrain(z)
-
     def unconstrain(self, draws: Mapping[str, Tensor]) -> Tensor:
         """Return z [..., p] from ``{site: [..., *event]}``.
 
@@ -366,7 +310,7 @@ class Target:
             raise NotApplicable(
                 f"a value for each of {every}", f"none for {missing}", "pass all sites"
             )
-        if not self._density.static:
+        if not self.static:
             got = "a support that depends on another site"
             raise NotApplicable("sites of fixed support", got, "start from z instead")
-        return laid(self.slices, draws, self._survey.like)
+        return laid(self.slices, draws, self.survey.like)

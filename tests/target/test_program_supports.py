@@ -148,4 +148,4 @@ def test_what_cannot_leave_its_set_is_not_checked() -> None:
             pyro.sample("k", dist.Bernoulli(logits=a), obs=(y > 0).to(F64))
 
     target = Target(Program(program), {"y": ONES})
-    assert not target._density.guards
+    assert not target.guards
