@@ -60,8 +60,10 @@ def traced(
         own_tables: whether each of k points has tables of its own, [k, ...].
     """
     graph = simplified(_recorded(function, example))
-    if k is None or max(_sizes(graph), default=0) > ABREAST_UP_TO:
-        one = graph if sum(_sizes(graph)) > HEAVY else _scripted(graph, example)
+    computed = [n.meta.get("val") for n in graph.graph.nodes if n.op == "call_function"]
+    sizes = [value.numel() for value in computed if isinstance(value, Tensor)]
+    if k is None or max(sizes, default=0) > ABREAST_UP_TO:
+        one = graph if sum(sizes) > HEAVY else _scripted(graph, example)
         return one if k is None else Looped(one, own_tables)
     wide = torch.vmap(graph, in_dims=(0, *(0 if own_tables else None,) * (len(example) - 1)))
     example = repeated(k, example, own_tables)
@@ -74,12 +76,6 @@ def _recorded(function: Callable[..., Any], example: tuple[Tensor, ...]) -> fx.G
         shapes = TracingContext(FakeTensorMode(allow_fallback_kernels=True))
         with tracing(shapes):
             return make_fx(function)(*example)
-
-
-def _sizes(module: fx.GraphModule) -> list[int]:
-    """Return how many numbers are in each tensor that the graph computes."""
-    values = [n.meta.get("val") for n in module.graph.nodes if n.op == "call_function"]
-    return [v.numel() for v in values if isinstance(v, Tensor)]
 
 
 def _scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGradient:

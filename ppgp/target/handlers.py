@@ -89,7 +89,11 @@ class Run(Messenger):
         elif not msg["is_observed"] and msg["name"] in self.values:
             msg["value"] = self._mapped(msg["name"], msg["fn"])
             msg["done"] = True
-        elif self.known is not None and not msg["is_observed"] and not self._is_known(msg):
+        elif (
+            self.known is not None
+            and not (msg["is_observed"] or msg["done"])
+            and msg["name"] not in self.known
+        ):
             raise other_sites(msg["name"], "is missing in other runs")
         elif not msg["is_observed"] and isinstance(msg["fn"], dist.ImproperUniform):
             msg["value"], msg["done"] = _middle(msg["fn"]), True  # it cannot be drawn
@@ -101,9 +105,6 @@ class Run(Messenger):
                 f"torch's {law} at {msg['name']!r}",
                 do,
             )
-
-    def _is_known(self, msg: Any) -> bool:
-        return self.known is None or msg["done"] or msg["name"] in self.known
 
     def check_complete(self) -> None:
         """Raise NotApplicable if a latent site that another run has is missing in this one."""

@@ -129,7 +129,7 @@ def survey(model: Any, data: Any, run: Run, optimise_params: bool, empty: bool) 
         flat=frozenset(name for name in slices if _is_flat(run.sites[name])),
         declared=all(s.param or name in declared for name, s in slices.items()),
         nesting=nesting,
-        latents=frozenset(run.latents()),
+        latents=frozenset(name for name, s in run.samples() if not s["is_observed"]),
         deterministic=any(is_deterministic(s) for _, s in run.samples()) and nesting is None,
     )
 
