@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -20,27 +18,24 @@ LOW_RANK_UP_TO = 200
 JITTER = 0.01  # sd of the starts around a point that the caller gives
 
 
-def start_of_chain(
-    target: Target, init: Posterior | Tensor | None, seed: int
-) -> Callable[[int], Tensor]:
-    """Return the start z [p] of one chain as a function of the seed of that chain."""
-    if init is not None:
-        centre = starting_point(target, init, seed)
+def start_of_chain(target: Target, centre: Tensor | None, seed: int) -> Tensor:
+    """Return the start z [p] of one chain.
 
-        def near(own: int) -> Tensor:
-            generator = torch.Generator().manual_seed(own % 2**63)
-            e = torch.randn(target.dim, generator=generator, dtype=torch.float64)
-            return centre + JITTER * e.to(centre)
-
-        return near
-
-    def anywhere(own: int) -> Tensor:
-        return target.start(own % 2**63, SPREAD)
-
-    def on_a_path(own: int) -> Tensor:
-        return near_the_mass(target, anywhere(own), own % 2**63)
-
-    return anywhere if target.dim > LOW_RANK_UP_TO else on_a_path
+    Args:
+        target: the density.
+        centre: the point that the caller gives, near which the chain starts, [p]; None: there is
+            none.
+        seed: the seed of this chain.
+    """
+    seed %= 2**63
+    if centre is not None:
+        generator = torch.Generator().manual_seed(seed)
+        e = torch.randn(target.dim, generator=generator, dtype=torch.float64)
+        return centre + JITTER * e.to(centre)
+    z = target.start(seed, SPREAD)
+    if target.dim > LOW_RANK_UP_TO:
+        return z
+    return near_the_mass(target, z, seed)
 
 
 def starts_of_chains(

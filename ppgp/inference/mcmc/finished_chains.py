@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...target.target import Target
 from ..base import divergences
 from .nutpie_sampler import Parts
 from .nuts_engines import NUTSOptions, SampledChains
@@ -31,21 +30,16 @@ def tensors_of(finished: dict[int, Parts], draws: int) -> dict[str, Tensor]:
     }
 
 
-def joined(
-    options: NUTSOptions, target: Target, finished: dict[int, Parts], interrupted: bool
-) -> SampledChains:
+def joined(options: NUTSOptions, chains: list[Parts], interrupted: bool) -> SampledChains:
     """Cut the chains to one length.
 
     After Ctrl-C their lengths differ, and some may not have begun. The length is the one that keeps
     the most draws in all.
     """
-    chains = [finished[chain] for chain in sorted(finished)]
-    length = _best_length([len(parts["z"]) for parts in chains])
-    if length == 0:
+    lengths = sorted((len(parts["z"]) for parts in chains), reverse=True)
+    if not lengths:
         raise KeyboardInterrupt("stopped before the warm-up was over; there is no draw to return")
-    target.visited += [
-        torch.from_numpy(parts.pop("visited")) for parts in chains if "visited" in parts
-    ]
+    length = lengths[max(range(len(lengths)), key=lambda k: (k + 1) * lengths[k])]
     kept = [parts for parts in chains if len(parts["z"]) >= length]
     stats = {
         name: torch.from_numpy(np.stack([parts[name][:length] for parts in kept]))
@@ -60,11 +54,3 @@ def joined(
             f"{length} of {options.draws} draws each"
         )
     return SampledChains(z, stats, notes, interrupted)
-
-
-def _best_length(lengths: list[int]) -> int:
-    """Return the length at which chains of these lengths, cut or dropped, keep the most draws."""
-    longest = sorted(lengths, reverse=True)
-    if not longest:
-        return 0
-    return longest[max(range(len(longest)), key=lambda k: (k + 1) * longest[k])]

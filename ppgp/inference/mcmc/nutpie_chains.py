@@ -14,6 +14,7 @@ from ...numerics.threads import at_most, available_cores, blas_on_one_thread
 from ...posterior.arviz import arviz
 from ...posterior.posterior import Posterior
 from ...target.target import Target
+from ..base import starting_point
 from ..checkpoint import Checkpoint
 from ..optimise.laplace import laplace_preconditioner
 from ..progress import bar
@@ -51,8 +52,9 @@ def run_nutpie(
     finished: dict[int, Parts] = {}  # the draws and statistics of each chain
     if checkpoint is not None:
         finished = chains_in(checkpoint.found() or {})
-    start = start_of_chain(target, init, seed)
-    first = start(seed)  # raises errors in the density here, not inside a sampler's thread
+    centre = None if init is None else starting_point(target, init, seed)
+    # errors in the density are raised here, not inside a sampler's thread
+    first = start_of_chain(target, centre, seed)
     cheap = _seconds_per_call(target.callback(), first) < THREADS_PAY_FROM
     low_rank = options.metric == "low_rank"
     if options.metric is None:
@@ -60,7 +62,7 @@ def run_nutpie(
     preconditioner = None
     if low_rank:
         preconditioner = laplace_preconditioner(target, first)
-    run = NutpieSampler(options, target, start, preconditioner, seed)
+    run = NutpieSampler(options, target, centre, preconditioner, seed)
     wanted = [chain for chain in range(options.chains) if chain not in finished]
     cores = min(len(wanted), available_cores())
     length = options.draws + options.warmup
@@ -86,7 +88,11 @@ def run_nutpie(
             if single:
                 cores = 1
             interrupted = _threaded(run, wanted, cores, cheap, heard, keep)
-    return joined(options, target, finished, interrupted)
+    chains = [finished[chain] for chain in sorted(finished)]
+    target.visited += [
+        torch.from_numpy(parts.pop("visited")) for parts in chains if "visited" in parts
+    ]
+    return joined(options, chains, interrupted)
 
 
 def _seconds_per_call(

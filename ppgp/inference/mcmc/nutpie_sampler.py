@@ -15,6 +15,7 @@ from ...errors import NumericalError, PpgpError
 from ...numerics.libraries import settings_unchanged
 from ...numerics.process_locks import help_in, turns_of_this_thread
 from ...target.target import Target
+from .chain_starts import start_of_chain
 from .nuts_engines import NUTSOptions
 
 REPORT_SECONDS = 0.1  # between two reports of progress by a chain
@@ -47,7 +48,7 @@ class NutpieSampler:
     Args:
         options: the options of the run.
         target: the density.
-        start: the start z [p] of a chain as a function of its seed.
+        centre: the point near which all chains start, [p]; None: there is none.
         preconditioner: origin [p] and root [p, p]; None: the coordinates are z itself.
         seed: the seed of the run.
     """
@@ -56,11 +57,11 @@ class NutpieSampler:
         self,
         options: NUTSOptions,
         target: Target,
-        start: Callable[[int], Tensor],
+        centre: Tensor | None,
         preconditioner: tuple[Tensor, Tensor] | None,
         seed: int,
     ) -> None:
-        self.options, self.target, self.start, self.seed = options, target, start, seed
+        self.options, self.target, self.centre, self.seed = options, target, centre, seed
         self.preconditioned = preconditioner is not None
         origin, root = preconditioner or (torch.zeros(0), torch.zeros(0))
         self.origin, self.root = (x.double().cpu().numpy() for x in (origin, root))
@@ -168,7 +169,7 @@ class Chain:
         run = self.run
         help_in(run.turns)
         try:
-            z = run.start(own).double().cpu().numpy()
+            z = start_of_chain(run.target, run.centre, own).double().cpu().numpy()
             if not run.preconditioned:
                 return z
             return np.linalg.solve(run.root, z - run.origin)

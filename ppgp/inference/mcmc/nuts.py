@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +17,6 @@ from ..base import Inference, finish
 from ..checkpoint import Checkpoint
 from ..options import Acceptance, Count, OneOf
 from .nutpie_chains import run_nutpie
-from .nuts_engines import NUTSOptions, SampledChains
 from .pyro_nuts import run_pyro
 
 #: The metrics of each engine, its default first.
@@ -86,32 +86,19 @@ class NUTS(Inference):
             NotApplicable: for a checkpoint with the engine "pyro".
         """
         started = time.perf_counter()
-        options = NUTSOptions(
-            draws=self.draws,
-            warmup=self.warmup,
-            chains=self.chains,
-            target_accept=self.target_accept,
-            max_depth=self.max_depth,
-            metric=self.metric,
-        )
-        if self.engine == "pyro":
-            if checkpoint is None:
-                run = run_pyro(options, target, seed, progress, init)
-                return self._finished(target, run, started)
+        if self.engine == "pyro" and checkpoint is not None:
             raise NotApplicable(
                 "engine='nutpie' with a checkpoint",
                 "engine='pyro'",
                 "leave checkpoint or engine out",
             )
-        if checkpoint is None:
-            run = run_nutpie(options, target, seed, progress, init, None)
-            return self._finished(target, run, started)
-        with Checkpoint(checkpoint, self, target, seed) as kept:
-            run = run_nutpie(options, target, seed, progress, init, kept)
-            return kept.with_notes(self._finished(target, run, started))
-
-    def _finished(self, target: Target, run: SampledChains, started: float) -> Posterior:
-        """Return the posterior of a run."""
-        return finish(
-            self, target, run.z, started, run.stats, run.notes, interrupted=run.interrupted
-        )
+        kept = None if checkpoint is None else Checkpoint(checkpoint, self, target, seed)
+        with kept or nullcontext():
+            if self.engine == "pyro":
+                run = run_pyro(self, target, seed, progress, init)
+            else:
+                run = run_nutpie(self, target, seed, progress, init, kept)
+            posterior = finish(
+                self, target, run.z, started, run.stats, run.notes, interrupted=run.interrupted
+            )
+        return posterior if kept is None else kept.with_notes(posterior)

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
 
-@dataclass(frozen=True)
-class NUTSOptions:
-    """The options of one run.
+@runtime_checkable
+class NUTSOptions(Protocol):
+    """The options of one run, which are those of ``NUTS`` and documented there."""
 
-    Attributes:
-        draws: draws per chain that are kept.
-        warmup: draws per chain that are thrown away.
-        chains: the number of chains.
-        target_accept: the mean acceptance that the step size is tuned to.
-        max_depth: at most 2^max_depth gradients per draw.
-        metric: the form of the mass matrix; None: the default of the engine.
-    """
-
-    draws: int
-    warmup: int
-    chains: int
-    target_accept: float
-    max_depth: int
-    metric: str | None
+    @property
+    def draws(self) -> int: ...
+    @property
+    def warmup(self) -> int: ...
+    @property
+    def chains(self) -> int: ...
+    @property
+    def target_accept(self) -> float: ...
+    @property
+    def max_depth(self) -> int: ...
+    @property
+    def metric(self) -> str | None: ...
 
 
 @dataclass(frozen=True)

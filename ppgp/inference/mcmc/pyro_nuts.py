@@ -15,7 +15,7 @@ from ...posterior.posterior import Posterior
 from ...target.checks import check_flat
 from ...target.handlers import quietly
 from ...target.target import Target
-from ..base import divergences
+from ..base import divergences, starting_point
 from ..progress import bar
 from .chain_starts import start_of_chain
 from .nuts_engines import NUTSOptions, SampledChains
@@ -40,7 +40,7 @@ def run_pyro(
     interrupted = False
     diverging = torch.zeros(options.chains, options.draws, dtype=torch.bool)
     length = options.draws + options.warmup
-    start = start_of_chain(target, init, seed)
+    centre = None if init is None else starting_point(target, init, seed)
     # Pyro would begin the params anew
     program: Any = substitute(target.guarded_program, data=target.params)
     with (
@@ -49,7 +49,7 @@ def run_pyro(
     ):
         try:
             for chain in range(options.chains):
-                z = start(seed + chain)
+                z = start_of_chain(target, centre, seed + chain)
                 initial = {name: s.of(z) for name, s in target.slices.items()}
                 kernel = PyroNUTS(
                     program,

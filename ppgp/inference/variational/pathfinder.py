@@ -61,12 +61,8 @@ class PathGaussian:
         along = w @ self.Q
         inner = torch.linalg.solve_triangular(self.L, along.mT, upper=False)
         distance = w.square().sum(-1) - along.square().sum(-1) + inner.square().sum(0)
-        return -0.5 * distance - self.half_log_det - 0.5 * len(self.mean) * LOG_2PI
-
-    @property
-    def half_log_det(self) -> float:
-        """Half the log determinant of the covariance."""
-        return float(self.scale.log().sum() + self.L.diagonal().log().sum())
+        half_log_det = float(self.scale.log().sum() + self.L.diagonal().log().sum())
+        return -0.5 * distance - half_log_det - 0.5 * len(self.mean) * LOG_2PI
 
     def root(self) -> Tensor:
         """Return a square root [p, p] of the covariance."""
