@@ -193,10 +193,9 @@ def _without_density(posterior: Posterior) -> Diagnosis:
 
 def _chains(posterior: Posterior) -> Diagnosis:
     """Diagnose chains by R-hat, effective sample sizes, divergences and energies."""
-    mix = mixing(posterior)
-    table, findings = mix.table, mix.complaints
-    if table is None:
-        table = posterior.summary()
+    table = posterior.summary()
+    mix = mixing(posterior, table)
+    findings = mix.complaints
     r_hat, _ = mix.r_hat
     bad = mix.stuck or r_hat > FAR_APART
     few, where = mix.least("tail")

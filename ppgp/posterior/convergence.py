@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.stats import wasserstein_distance
@@ -15,10 +15,8 @@ from ..errors import NotApplicable, counted_are
 from ..numerics.process_locks import silenced
 from .arviz import arviz
 from .posterior import Posterior
+from .summary import chain_statistics
 from .units_of_draws import quantities
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = [
     "Mixing",
@@ -152,34 +150,34 @@ class Mixing:
     Attributes:
         chains: The number of chains.
         draws: The number of draws per chain.
-        table: ``posterior.summary()``; None for chains of fewer than four draws.
-        moving: The scalars that are not constant.
+        names: The scalars that are not constant.
+        statistics: ``{statistic: [scalar]}`` of these, named as the columns of a summary; None for
+            chains of fewer than four draws.
+        stuck: Whether all draws are equal.
     """
 
     chains: int
     draws: int
-    table: pd.DataFrame | None
-    moving: list[str]
-
-    @property
-    def stuck(self) -> bool:
-        """Whether all draws are equal."""
-        return not self.moving and self.draws > 1
+    names: list[str]
+    statistics: dict[str, np.ndarray] | None
+    stuck: bool
 
     @property
     def r_hat(self) -> tuple[float, str]:
         """The largest R-hat and its scalar; infinite for a constant chain, NaN if unknown."""
-        if self.table is None or self.chains < 2 or not self.moving:
+        if self.statistics is None or self.chains < 2 or not self.names:
             return math.nan, ""
-        values = self.table["r_hat"].loc[self.moving].fillna(math.inf)
-        return float(values.max()), str(values.idxmax())
+        values = self.statistics["r_hat"]
+        values = np.where(np.isnan(values), math.inf, values)
+        return float(values.max()), self.names[values.argmax()]
 
     def least(self, kind: str) -> tuple[float, str]:
         """Return the smallest effective sample size ("bulk" or "tail") and its scalar."""
-        if self.table is None or not self.moving:
+        if self.statistics is None or not self.names:
             return math.nan, ""
-        values = self.table[f"ess_{kind}"].loc[self.moving].fillna(0.0)
-        return float(values.min()), str(values.idxmin())
+        values = self.statistics[f"ess_{kind}"]
+        values = np.where(np.isnan(values), 0.0, values)
+        return float(values.min()), self.names[values.argmin()]
 
     @property
     def complaints(self) -> list[str]:
@@ -195,7 +193,7 @@ class Mixing:
                 "one chain cannot show that it has converged, as R-hat compares chains: run at "
                 "least two, better four"
             )
-        if self.table is None:
+        if self.statistics is None:
             warnings.append(
                 f"{counted_are(self.draws, 'draw')} too few in a chain for R-hat and effective "
                 "sample sizes: raise draws"
@@ -218,14 +216,27 @@ class Mixing:
         return warnings
 
 
-def mixing(posterior: Posterior) -> Mixing:
-    """Return the convergence statistics of a posterior from Markov chains."""
+def mixing(posterior: Posterior, table: Any = None) -> Mixing:
+    """Return the convergence statistics of a posterior from Markov chains.
+
+    Args:
+        posterior: The posterior.
+        table: Its ``summary()``, where that was computed already.
+    """
     chains, draws = posterior.shape
-    moving = [
-        name for name, x in scalars(quantities(posterior.draws, posterior.model)) if np.ptp(x) > 0
-    ]
-    table = posterior.summary() if draws >= FEWEST else None
-    return Mixing(chains, draws, table, moving)
+    sites = quantities(posterior.draws, posterior.model)
+    moves = {name: bool(np.ptp(x) > 0) for name, x in scalars(sites)}
+    names = [name for name, moving in moves.items() if moving]
+    statistics = None
+    if draws >= FEWEST:
+        of_all: Any = {}
+        if table is not None:
+            of_all = table
+        elif sites:
+            of_all = chain_statistics(sites, chains, posterior.circular)
+        found = [kind for kind in ("ess_bulk", "ess_tail", "r_hat") if kind in of_all]
+        statistics = {kind: np.asarray(of_all[kind])[list(moves.values())] for kind in found}
+    return Mixing(chains, draws, names, statistics, stuck=not names and draws > 1)
 
 
 def convergence_warnings(posterior: Posterior) -> list[str]:
