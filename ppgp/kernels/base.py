@@ -22,16 +22,16 @@ from torch import Tensor
 
 from ..errors import NotApplicable, SettingError
 from ..numerics.memory import SMALL, must_fit
-from ..priors import Param, Site, prefixed, site, tensor_of, under, value_of, with_plain_numbers
-from . import hyperparameters
+from ..priors import Param, Site, prefixed, rescaled, tensor_of, under
+from ..priors.units import power
 from .fourier_features import Draw, Path, fourier
-from .hyperparameters import mapped, replaced, unit_carrier
+from .hyperparameters import NO_UNIT, Hyperparameters, mapped, replaced, unit_carrier
 from .units import Factor, Units
 
 Theta = Mapping[str, Tensor]
 
 
-class Kernel:
+class Kernel(Hyperparameters):
     """A covariance function. A new one defines ``hyper``, ``gram`` and ``variances``.
 
     ``gram(h, X1, X2)`` is the covariance and ``variances(h, X)`` its diagonal, where ``h[name]``
@@ -39,31 +39,12 @@ class Kernel:
     the same rows.
 
     Attributes:
-        hyper: Names of the positive hyperparameters; each field is a prior or a fixed number.
         rescales: Whether X enters only through X / lengthscale, as ARD requires.
-        widths: The smallest and the largest number of columns of X for which it is a covariance.
-        dimensions: ``{hyperparameter: (power of y, power of X)}``; a missing name has no unit.
         about_origin: Whether the kernel depends on where X = 0 is; a stationary one does not.
     """
 
-    hyper: ClassVar[tuple[str, ...]] = ()
     rescales: ClassVar[bool] = False
-    widths: ClassVar[tuple[int, float]] = (1, math.inf)
-    dimensions: ClassVar[Mapping[str, tuple[float, float]]] = {
-        "variance": (2, 0),
-        "lengthscale": (0, 1),
-        "period": (0, 1),
-    }
     about_origin: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        """Convert numbers to Python's; a subclass with its own ``__post_init__`` calls it first."""
-        with_plain_numbers(self)
-
-    def check_columns(self, d: int) -> None:
-        """Raise SettingError if this is no covariance for inputs of d columns."""
-        if not self.widths[0] <= d <= self.widths[1]:
-            raise hyperparameters.wrong_columns(type(self).__name__, self.widths, d)
 
     def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
         """Return the covariance [*batch, n1, n2]."""
@@ -78,17 +59,6 @@ class Kernel:
         """The number of elementary kernels, each of which keeps matrices for the gradient."""
         return 1
 
-    def sites(self, d: int) -> dict[str, Site | Param]:
-        """Return ``{name: Site}`` of the hyperparameters for inputs of d columns.
-
-        A quantity that is optimised rather than inferred is a Param.
-        """
-        self.check_columns(d)
-        kind = type(self).__name__
-        return {
-            name: site(f"{kind}.{name}", getattr(self, name), positive=True) for name in self.hyper
-        }
-
     def in_units(self, units: Units) -> Kernel:
         """Return this kernel on the scale of a model whose X and y were standardised by ``units``.
 
@@ -99,25 +69,15 @@ class Kernel:
         """
         measured = self.measured()
         length = units.middle if measured else 1.0
-        changed = hyperparameters.numbers_in_units(self, units, length)
+        changed = {}
+        for name in self.hyper:
+            y, x = self.dimensions.get(name, NO_UNIT)
+            before = getattr(self, name)
+            after = rescaled(before, power(units.y_sd, -y) * power(length, -x), what=name)
+            if after is not before:
+                changed[name] = after
         kernel = replaced(self, **changed) if changed else self
         return proportioned(kernel, units) if measured else kernel
-
-    def measured(self) -> bool:
-        """Whether a length (period, slope, angle, ...) is given in the units of the data."""
-        return hyperparameters.length_in_data_units(self)
-
-    def uncertain_level(self) -> bool:
-        """Whether a variance has a prior; the first such factor of a product has the unit of y."""
-        return hyperparameters.level_has_prior(self)
-
-    def factors(self, units: Units) -> dict[str, Factor]:
-        """Return ``{site: factor}`` from draws on the scale of a model to the units of the data.
-
-        A factor is one number, or one per column of X (a length in columns of several sds becomes
-        one length per column); NaN where there is no equivalent.
-        """
-        return hyperparameters.unit_factors(self, units)
 
     def spectrum(self, h: Theta, d: int, draw: Draw) -> Tensor:
         """Draw frequencies [samples, L, d] from the spectral density at h; raise if unknown."""
@@ -143,11 +103,6 @@ class Kernel:
     def check_fit(self, theta: Theta, X: Float[Tensor, "*b n d"]) -> list[str]:
         """Return warnings that this kernel (a deep one) cannot distinguish the rows of X."""
         return []
-
-    def _values(self, theta: Theta, like: Tensor, axes: int) -> dict[str, Tensor]:
-        fixed = [name for name in self.hyper if name not in theta]
-        every = {**theta, **{k: value_of(theta, k, getattr(self, k), like) for k in fixed}}
-        return {name: every[name][(..., *(None,) * axes)] for name in self.hyper}
 
     def __call__(
         self, theta: Theta, X1: Float[Tensor, "*b n1 d"], X2: Float[Tensor, "*b n2 d"] | None = None

@@ -1,78 +1,100 @@
-"""Helpers of all kernels: their hyperparameters as fields of a record, with units and values."""
+"""The hyperparameters of a kernel as fields of a record, with units and values; and helpers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
 
 from ..errors import SettingError, counted
-from ..priors import Prior, in_units_of_data, rescaled
-from .units import Factor, Units, power
+from ..priors import Param, Prior, Site, in_units_of_data, site, value_of, with_plain_numbers
+from .units import Factor, Units
 
 R = TypeVar("R")
 
 NO_UNIT = (0, 0)  # powers of y and of X
 
 
-@runtime_checkable
-class Hyperparameters(Protocol):
-    """A record with hyperparameters as fields.
+class Hyperparameters:
+    """A frozen record with positive hyperparameters as fields.
 
     Attributes:
-        hyper: names of the fields that are hyperparameters.
-        dimensions: ``{name: (power of y, power of X)}``; a name that is missing has no unit.
+        hyper: Names of the positive hyperparameters; each field is a prior or a fixed number.
+        widths: The smallest and the largest number of columns of X for which it is a covariance.
+        dimensions: ``{hyperparameter: (power of y, power of X)}``; a missing name has no unit.
     """
 
-    hyper: ClassVar[tuple[str, ...]]
-    dimensions: ClassVar[Mapping[str, tuple[float, float]]]
+    hyper: ClassVar[tuple[str, ...]] = ()
+    widths: ClassVar[tuple[int, float]] = (1, math.inf)
+    dimensions: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "variance": (2, 0),
+        "lengthscale": (0, 1),
+        "period": (0, 1),
+    }
+
+    def __post_init__(self) -> None:
+        """Convert numbers to Python's; a subclass with its own ``__post_init__`` calls it first."""
+        with_plain_numbers(self)
+
+    def check_columns(self, d: int) -> None:
+        """Raise SettingError if this is no covariance for inputs of d columns."""
+        low, high = self.widths
+        if low <= d <= high:
+            return
+        if d < low:
+            wanted = f"at least {counted(low, 'column')} of X"
+        else:
+            wanted = f"at most {counted(int(high), 'column')} of X"
+        do = "choose another kernel, or Subspace(kernel, columns)"
+        raise SettingError(f"{wanted} for {type(self).__name__}", str(d), do)
+
+    def sites(self, d: int) -> dict[str, Site | Param]:
+        """Return ``{name: Site}`` of the hyperparameters for inputs of d columns.
+
+        A quantity that is optimised rather than inferred is a Param.
+        """
+        self.check_columns(d)
+        kind = type(self).__name__
+        return {
+            name: site(f"{kind}.{name}", getattr(self, name), positive=True) for name in self.hyper
+        }
+
+    def measured(self) -> bool:
+        """Whether a length (period, slope, angle, ...) is given in the units of the data."""
+        return any(
+            self.dimensions.get(name, NO_UNIT)[1] and in_units_of_data(getattr(self, name))
+            for name in self.hyper
+        )
+
+    def uncertain_level(self) -> bool:
+        """Whether a variance has a prior; the first such factor of a product has the unit of y."""
+        return any(
+            self.dimensions.get(name, NO_UNIT)[0] and isinstance(getattr(self, name), Prior)
+            for name in self.hyper
+        )
+
+    def factors(self, units: Units) -> dict[str, Factor]:
+        """Return ``{site: factor}`` from draws on the scale of a model to the units of the data.
+
+        A factor is one number, or one per column of X (a length in columns of several sds becomes
+        one length per column); NaN where there is no equivalent.
+        """
+        return {name: units.scale(*self.dimensions.get(name, NO_UNIT)) for name in self.hyper}
+
+    def _values(self, theta: Mapping[str, Tensor], like: Tensor, axes: int) -> dict[str, Tensor]:
+        """Return the hyperparameters with so many axes of length 1 at the end."""
+        fixed = [name for name in self.hyper if name not in theta]
+        every = {**theta, **{k: value_of(theta, k, getattr(self, k), like) for k in fixed}}
+        return {name: every[name][(..., *(None,) * axes)] for name in self.hyper}
 
 
 def replaced(record: R, /, **changes: object) -> R:
     """Return a copy of a dataclass with other values in some of its fields."""
     original: Any = record
     return replace(original, **changes)
-
-
-def numbers_in_units(record: Hyperparameters, units: Units, length: float) -> dict[str, Any]:
-    """Return the fields that differ on the scale of a model, with their values there.
-
-    Args:
-        record: the kernel.
-        units: the standardisation of the inputs and values.
-        length: the number of units of X that make one unit of the model.
-    """
-    changed = {}
-    for name in record.hyper:
-        y, x = record.dimensions.get(name, NO_UNIT)
-        before = getattr(record, name)
-        after = rescaled(before, power(units.y_sd, -y) * power(length, -x), what=name)
-        if after is not before:
-            changed[name] = after
-    return changed
-
-
-def length_in_data_units(record: Hyperparameters) -> bool:
-    """Whether some hyperparameter with a unit of X is given in the units of the data."""
-    return any(
-        record.dimensions.get(name, NO_UNIT)[1] and in_units_of_data(getattr(record, name))
-        for name in record.hyper
-    )
-
-
-def level_has_prior(record: Hyperparameters) -> bool:
-    """Whether some hyperparameter with a unit of y has a prior."""
-    return any(
-        record.dimensions.get(name, NO_UNIT)[0] and isinstance(getattr(record, name), Prior)
-        for name in record.hyper
-    )
-
-
-def unit_factors(record: Hyperparameters, units: Units) -> dict[str, Factor]:
-    """Return ``{name: factor}`` from draws on the scale of a model to the units of the data."""
-    return {name: units.scale(*record.dimensions.get(name, NO_UNIT)) for name in record.hyper}
 
 
 def unit_carrier(have_priors: list[bool]) -> int:
@@ -83,17 +105,6 @@ def unit_carrier(have_priors: list[bool]) -> int:
     if not any(have_priors):
         return 0
     return have_priors.index(True)
-
-
-def wrong_columns(kernel: str, widths: tuple[int, float], d: int) -> SettingError:
-    """Return the error for d columns, outside the smallest and largest number of a kernel."""
-    low, high = widths
-    if d < low:
-        wanted = f"at least {counted(low, 'column')} of X"
-    else:
-        wanted = f"at most {counted(int(high), 'column')} of X"
-    do = "choose another kernel, or Subspace(kernel, columns)"
-    return SettingError(f"{wanted} for {kernel}", str(d), do)
 
 
 def other_rows(X1: Tensor, X2: Tensor | None) -> Tensor:
