@@ -9,9 +9,9 @@ compare, print and are stored as plain data; nothing here samples.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 import pyro.distributions as dist
@@ -49,38 +49,37 @@ class Prior:
     """The interface of priors.
 
     Attributes:
+        family: The class of its Pyro distribution, where the fields are the parameters; another
+            prior defines ``distribution``.
         positive: Whether all draws are positive.
     """
 
+    family: ClassVar[Callable[..., TorchDistributionMixin]]
     positive: bool = False
 
     def distribution(self, like: Tensor) -> TorchDistributionMixin:
         """Return the Pyro distribution of one value, with the dtype and device of ``like``."""
-        raise NotImplementedError
+        return type(self).family(*self._numbers(like))
 
     def _numbers(self, like: Tensor) -> list[Any]:
         """Return the parameters as tensors, in the order of the fields."""
-        return [tensor_of(value, like) for value in field_values(self).values()]
+        return [tensor_of(getattr(self, f.name), like) for f in fields(cast(Any, self))]
 
     def __post_init__(self) -> None:
         with_plain_numbers(self)
-        for name, value in field_values(self).items():
-            free = name in ("loc", "low", "high")
-            if not all(is_number(v) and (v > 0 or free) for v in entries(value)):
+        for f in fields(cast(Any, self)):
+            numbers = finite_numbers(getattr(self, f.name))
+            free = f.name in ("loc", "low", "high")
+            if not numbers or not (free or min(numbers) > 0):
                 wanted = "a finite number" if free else "a positive number"
-                where = f"{name} of {type(self).__name__}"
-                raise SettingError(f"{wanted} as {where}", repr(value), "change it")
+                where = f"{f.name} of {type(self).__name__}"
+                raise SettingError(f"{wanted} as {where}", repr(getattr(self, f.name)), "change it")
 
 
 if TYPE_CHECKING:
     PriorLike: TypeAlias = Prior | float | int | tuple[float, ...]
 else:
     PriorLike = Prior | Number
-
-
-def field_values(record: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass and their values."""
-    return {f.name: getattr(record, f.name) for f in fields(record)}
 
 
 def plain(value: Any) -> Any:
@@ -102,10 +101,11 @@ def with_plain_numbers(record: Any) -> None:
 
     The record then compares, prints and is stored as if Python's numbers had been given.
     """
-    for name, value in field_values(record).items():
+    for f in fields(record):
+        value = getattr(record, f.name)
         number = plain(value)
         if number is not value:
-            object.__setattr__(record, name, number)
+            object.__setattr__(record, f.name, number)
 
 
 def entries(value: object) -> tuple[Any, ...]:
@@ -125,16 +125,26 @@ def single(value: Number) -> float:
     return value
 
 
-def is_number(value: object) -> bool:
-    """Whether the value is a finite number, and not a bool."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def finite_numbers(value: object) -> tuple[float, ...]:
+    """Return a finite number, or a tuple of them, as a tuple; () for anything else, bools too."""
+    numbers: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
+    for v in numbers:
+        if not isinstance(v, int | float) or isinstance(v, bool) or not math.isfinite(v):
+            return ()
+    return numbers
 
 
-def check_numbers(value: object, what: str) -> None:
-    """Raise SettingError unless ``value`` is a finite number, or a tuple of them."""
-    if not all(map(is_number, entries(value))):
+def check_numbers(value: object, what: str) -> tuple[float, ...]:
+    """Return a finite number, or a tuple of them, as a tuple.
+
+    Raises:
+        SettingError: If the value is neither.
+    """
+    numbers = finite_numbers(value)
+    if not numbers:
         do = "write float(...), or a tuple with one number per entry"
         raise SettingError(f"a prior or a finite number for {what}", repr(value), do)
+    return numbers
 
 
 def tensor_of(values: Number, like: Tensor) -> Tensor:
@@ -186,9 +196,7 @@ class Normal(Prior):
 
     loc: Number = 0.0
     scale: Number = 1.0
-
-    def distribution(self, like: Tensor) -> TorchDistributionMixin:
-        return dist.Normal(*self._numbers(like))
+    family = dist.Normal
 
 
 @dataclass(frozen=True)
@@ -198,9 +206,7 @@ class StudentT(Prior):
     df: Number = 3.0
     loc: Number = 0.0
     scale: Number = 1.0
-
-    def distribution(self, like: Tensor) -> TorchDistributionMixin:
-        return dist.StudentT(*self._numbers(like))
+    family = dist.StudentT
 
 
 @dataclass(frozen=True)
@@ -209,10 +215,8 @@ class LogNormal(Prior):
 
     loc: Number = 0.0
     scale: Number = 1.0
+    family = dist.LogNormal
     positive = True
-
-    def distribution(self, like: Tensor) -> TorchDistributionMixin:
-        return dist.LogNormal(*self._numbers(like))
 
 
 @dataclass(frozen=True)
@@ -237,9 +241,9 @@ class Lengthscale(LogNormal):
 
     columns: int = 1
 
-    def distribution(self, like: Tensor) -> TorchDistributionMixin:
-        loc, scale, columns = self._numbers(like)
-        return dist.LogNormal(loc + 0.5 * columns.log(), scale)
+    def _numbers(self, like: Tensor) -> list[Any]:
+        loc, scale, columns = super()._numbers(like)
+        return [loc + 0.5 * columns.log(), scale]
 
 
 def per_column(prior: Any, d: int) -> Any:
@@ -253,10 +257,8 @@ class Gamma(Prior):
 
     shape: Number
     rate: Number
+    family = dist.Gamma
     positive = True
-
-    def distribution(self, like: Tensor) -> TorchDistributionMixin:
-        return dist.Gamma(*self._numbers(like))
 
 
 @dataclass(frozen=True)
@@ -265,10 +267,8 @@ class InverseGamma(Prior):
 
     shape: Number
     rate: Number
+    family = dist.InverseGamma
     positive = True
-
-    def distribution(self, like: Tensor) -> TorchDistributionMixin:
-        return dist.InverseGamma(*self._numbers(like))
 
 
 @dataclass(frozen=True)
@@ -276,10 +276,8 @@ class Exponential(Prior):
     """Exponential with mean 1 / rate."""
 
     rate: Number = 1.0
+    family = dist.Exponential
     positive = True
-
-    def distribution(self, like: Tensor) -> TorchDistributionMixin:
-        return dist.Exponential(*self._numbers(like))
 
 
 @dataclass(frozen=True)
@@ -287,10 +285,8 @@ class HalfNormal(Prior):
     """The absolute value of a Normal(0, scale)."""
 
     scale: Number = 1.0
+    family = dist.HalfNormal
     positive = True
-
-    def distribution(self, like: Tensor) -> TorchDistributionMixin:
-        return dist.HalfNormal(*self._numbers(like))
 
 
 @dataclass(frozen=True)
@@ -298,10 +294,8 @@ class HalfCauchy(Prior):
     """The absolute value of a Cauchy(0, scale)."""
 
     scale: Number = 1.0
+    family = dist.HalfCauchy
     positive = True
-
-    def distribution(self, like: Tensor) -> TorchDistributionMixin:
-        return dist.HalfCauchy(*self._numbers(like))
 
 
 @dataclass(frozen=True)
@@ -321,6 +315,7 @@ class Uniform(Prior):
 
     low: Number
     high: Number
+    family = dist.Uniform
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -333,9 +328,6 @@ class Uniform(Prior):
     def positive(self) -> bool:  # type: ignore[override] # a constant in other priors
         """Whether all draws are positive."""
         return min(entries(self.low)) >= 0
-
-    def distribution(self, like: Tensor) -> TorchDistributionMixin:
-        return dist.Uniform(*self._numbers(like))
 
 
 @dataclass(frozen=True)
@@ -353,7 +345,7 @@ class Flat(Prior):
 
     def __post_init__(self) -> None:
         with_plain_numbers(self)
-        if self.start is not None and not all(map(is_number, entries(self.start))):
+        if self.start is not None and not finite_numbers(self.start):
             raise SettingError("a finite number as start of Flat", repr(self.start), "change it")
 
     def distribution(self, like: Tensor, positive: bool = False) -> TorchDistributionMixin:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar, cast
 
 import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
@@ -15,12 +15,10 @@ from ..errors import SettingError, counted
 from .records import (
     Dirichlet,
     Flat,
+    InUnitsOfData,
     Prior,
     PriorLike,
-    bare,
     check_numbers,
-    entries,
-    field_values,
     tensor_of,
 )
 
@@ -50,7 +48,9 @@ class Site:
 
     def distribution(self, like: Tensor) -> TorchDistributionMixin:
         """Return the Pyro distribution of the event, with the dtype and device of ``like``."""
-        prior = bare(self.prior)
+        prior = self.prior
+        if isinstance(prior, InUnitsOfData):
+            prior = prior.prior
         assert isinstance(prior, Prior)
         if isinstance(prior, Dirichlet):
             return prior.distribution(like, self.shape[-1])
@@ -107,25 +107,22 @@ def site(
         SettingError: If the prior or number can give values that the quantity cannot take.
     """
     if isinstance(prior, Prior):
-        _one_each(name, bare(prior), shape)
-        if positive and not prior.positive and not isinstance(bare(prior), Flat):
+        own = prior.prior if isinstance(prior, InUnitsOfData) else prior
+        for f in fields(cast(Any, own)):
+            value = getattr(own, f.name)
+            if isinstance(value, tuple) and (not shape or len(value) != shape[-1]):
+                _refuse_length(f"{f.name} of the prior of {name}", value, shape)
+        if positive and not prior.positive and not isinstance(own, Flat):
             do = "use LogNormal, Gamma, HalfNormal or Flat"
             raise SettingError(f"a prior on positive numbers for {name}", repr(prior), do)
         return Site(prior, shape, positive)
-    check_numbers(prior, name)
-    if positive and any(v < 0 or (v == 0 and not zero) for v in entries(prior)):
+    numbers = check_numbers(prior, name)
+    if positive and any(v < 0 or (v == 0 and not zero) for v in numbers):
         do = "fix it above 0, or give it a prior"
         raise SettingError(f"a positive number for {name}", repr(prior), do)
     if isinstance(prior, tuple) and (not shape or len(prior) != shape[-1]):
         _refuse_length(name, prior, shape)
     return Site(prior, shape, positive)
-
-
-def _one_each(name: str, prior: Prior, shape: tuple[int, ...]) -> None:
-    """Check that tuples in a prior have the length of the last axis of its site."""
-    for field_name, value in field_values(prior).items():
-        if isinstance(value, tuple) and (not shape or len(value) != shape[-1]):
-            _refuse_length(f"{field_name} of the prior of {name}", value, shape)
 
 
 def _refuse_length(name: str, value: tuple[float, ...], shape: tuple[int, ...]) -> None:
