@@ -20,7 +20,6 @@ from ..inference import Inference
 from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
 from ..models import Model
-from ..models.base import as_given
 from ..posterior.boosted import OUT_OF_FOLD, members_of
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
@@ -231,7 +230,7 @@ def cross_calibrate(
         do = "use split conformal: calibrate"
         raise NotApplicable("a model of ppgp.models and a Dataset", got, do)
     refuse_censored(data, "conformal prediction")
-    recipe = as_given(model)
+    recipe = model.given or model
     parts = _folds(data.n, folds, seed)
     K = len(parts)
     posteriors: list[Posterior] = []
@@ -283,7 +282,7 @@ def _of_members(
         posterior = origin.fit
     refuse_censored(posterior.data, "conformal prediction")
     members = members_of(posterior)
-    recipe, data = as_given(posterior.model), posterior.data
+    recipe, data = (posterior.model.given or posterior.model), posterior.data
     given = () if fixed_beforehand else tuple(fixed_values(recipe, data.d))
     found = guarantee_if_estimated_from(recipe, data)
     if found is None and posterior.how.stopping == "fold":

@@ -14,7 +14,6 @@ from ..errors import an
 from ..inference.other_training_tables import depends_on_rows, found_on
 from ..kernels.networks import modules_in
 from ..models import Model
-from ..models.base import as_given
 from ..numerics.same_rows import same_rows
 from ..posterior.provenance import common_columns, numbers
 from ..priors import Param
@@ -78,7 +77,7 @@ def guarantee_of_prepared(model: Model, data: Dataset, fixed_beforehand: bool) -
         data: these rows, in the units of the user.
         fixed_beforehand: whether the caller declares that the fixed values do not depend on them.
     """
-    recipe = as_given(model)
+    recipe = model.given or model
     sentence = guarantee_if_estimated_from(recipe, data)
     given = fixed_values(recipe, data.d)
     if sentence is None and given and not fixed_beforehand:

@@ -22,7 +22,6 @@ from ..inference import MAP
 from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
 from ..models import Model
-from ..models.base import as_given
 from ..numerics.process_locks import silenced
 from ..posterior.new_rows import known_noise, model_inputs
 from ..posterior.posterior import Posterior
@@ -159,7 +158,7 @@ def _with_split(
     if not isinstance(how, MAP):
         how = MAP()
     if recipe is None:
-        recipe = as_given(posterior.model)
+        recipe = posterior.model.given or posterior.model
     scaled = not posterior.scaler.is_identity
     subset = data.rows(order[:first])
     with silenced(ConvergenceWarning):  # any hyperparameters from these rows keep the guarantee
@@ -175,7 +174,7 @@ def _with_split(
 
 def _sentence_without_split(posterior: Posterior, fixed_beforehand: bool) -> str:
     """Return the guarantee with the posterior's hyperparameters, {level} left open."""
-    recipe, d = as_given(posterior.model), posterior.data.d
+    recipe, d = (posterior.model.given or posterior.model), posterior.data.d
     if searches(recipe, d):
         if fixed_beforehand:
             names, method = ", ".join(posterior.theta), type(posterior.how).__name__
@@ -199,10 +198,8 @@ def _sentence_without_split(posterior: Posterior, fixed_beforehand: bool) -> str
 def _sentence_with_split(posterior: Posterior, fixed_beforehand: bool) -> str:
     """Return the guarantee with hyperparameters from other rows, {level} left open."""
     if fixed_beforehand:
-        return (
-            guarantee_if_estimated_from(as_given(posterior.model), training_data(posterior))
-            or EXACT
-        )
+        recipe = posterior.model.given or posterior.model
+        return guarantee_if_estimated_from(recipe, training_data(posterior)) or EXACT
     if posterior.recipe is None:
         return UNKNOWN
     given = fixed_values(posterior.recipe, posterior.data.d)

@@ -29,7 +29,6 @@ from ..errors import (
 )
 from ..kernels import Kernel
 from ..models import Model, Program
-from ..models.base import as_given, made_from
 from ..numerics.process_locks import one_at_a_time
 from ..numerics.seeding import seeded
 from ..numerics.threads import limited, numbers_in
@@ -232,8 +231,8 @@ def _problem_of_model(model: Model, data: Any, how: Inference, standardise: bool
         marked = any(f.name == "standardised" for f in fields(cast(Any, model)))
         if marked and not scaler.is_identity:
             model = replace(cast(Any, model), standardised=True)
-    prepared = made_from(model.prepare(data), recipe, (data, scaler))
-    return _Problem(prepared, data, scaler, as_given(recipe))
+    prepared = model.prepare(data).made_from(recipe, (data, scaler))
+    return _Problem(prepared, data, scaler, recipe.given or recipe)
 
 
 def _problem_of_program(program: Callable[..., Any], data: Any) -> _Problem:

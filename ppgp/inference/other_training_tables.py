@@ -12,7 +12,6 @@ from ..data.found_on import Found, origin_of
 from ..data.training_data import TrainingData, same_value
 from ..kernels.networks import instances_in
 from ..models import Model
-from ..models.base import as_given
 from ..posterior.posterior import Posterior
 
 
@@ -28,7 +27,8 @@ def found_on(recipe: Any) -> list[Dataset]:
 
 def also_seen(model: Any, data: Any, init: Any) -> tuple[TrainingData, ...]:
     """Return the tables other than ``data``, in its units, that a fit of ``model`` depends on."""
-    tables: list[TrainingData] = [*found_on(as_given(model) if isinstance(model, Model) else model)]
+    recipe = (model.given or model) if isinstance(model, Model) else model
+    tables: list[TrainingData] = [*found_on(recipe)]
     if isinstance(model, Model) and model.made_for is not None and depends_on_rows(model):
         rows, scaler = model.made_for
         tables.append(scaler.back(rows))
@@ -40,6 +40,6 @@ def also_seen(model: Any, data: Any, init: Any) -> tuple[TrainingData, ...]:
 
 def depends_on_rows(model: Model) -> bool:
     """Whether a prior, a mean or inducing inputs come from the rows that it was prepared for."""
-    given = as_given(model)
+    given = model.given or model
     names = {f.name for f in fields(cast(Any, model))} - {"noise_sd", "standardised"}
     return not all(same_value(getattr(model, name), getattr(given, name)) for name in names)

@@ -54,7 +54,8 @@ class Model:
             "log_evidence", "elbo" (a lower bound on it), or None.
         survey: how many rows suffice to find out which sites the program has; None: it needs all
             rows at once, because their distribution is joint.
-        given: the recipe that ``prepare`` made this one from; None: this one.
+        given: the recipe that ``prepare`` made this one from, from which any fit to other rows
+            starts; None: this one.
         made_for: the rows that ``prepare`` made this recipe ready for, on their scale, and the
             Scaler of that scale; None: it was not prepared.
         structural: prefixes of the names of sites that describe the structure of a fit, such as the
@@ -99,6 +100,13 @@ class Model:
         """Return {name: site} for inputs with d columns."""
         raise NotImplementedError
 
+    def sites_at(self, d: int) -> Mapping[str, Site | Param]:
+        """Return ``sites(d)``, which is built and checked once per d, as a recipe never changes."""
+        built: dict[int, Mapping[str, Site | Param]] = vars(self).setdefault("_sites_at", {})
+        if d not in built:
+            built[d] = self.sites(d)
+        return built[d]
+
     def in_units(self, scaler: Scaler) -> Model:
         """Return this recipe on the scale that ``scaler`` gives the data.
 
@@ -140,9 +148,13 @@ class Model:
     def start(self, data: Any) -> dict[str, Tensor]:
         """Return {site: value} where an optimiser or a chain starts.
 
-        A site that is left out starts near the origin of the unconstrained scale.
+        Here these are the values that sites define themselves, such as the weights of a network,
+        for which 0 is a saddle point. A site that is left out starts near the origin of the
+        unconstrained scale.
         """
-        return {}
+        sites = self.sites_at(data.d)
+        given = {name: s.start for name, s in sites.items() if isinstance(s, Site)}
+        return {name: value for name, value in given.items() if value is not None}
 
     def step_scales(self, theta: Theta) -> dict[str, Tensor]:
         """Return {param: the typical step of each of its coordinates} near one draw theta.
@@ -185,7 +197,7 @@ class Model:
             n: number of rows.
             d: number of columns of X.
         """
-        shapes = [s.shape for s in self.sites(d).values()]
+        shapes = [s.shape for s in self.sites_at(d).values()]
         return n * (d * d + sum(math.prod(s) * (d if len(s) == 4 else 1) for s in shapes))
 
     def check_storable(self) -> None:
@@ -224,7 +236,7 @@ class Model:
         Returns:
             The targets [n].
         """
-        theta = draw(self.sites(X.shape[-1]), X)
+        theta = draw(self.sites_at(X.shape[-1]), X)
         distribution: Any = self.distribution(theta, X)
         with pyro.plate("rows", total or len(X), subsample=X):
             return pyro.sample("y", distribution, obs=y)
@@ -267,34 +279,22 @@ class Model:
             prior = 0.0
         return value_of(theta, name, prior, like)
 
+    def made_from(self: M, recipe: Model, rows: tuple[Dataset, Scaler] | None) -> M:
+        """Record the recipe that this one was prepared from, and the rows that it was made for.
 
-def as_given(model: Model) -> Model:
-    """Return the recipe before ``prepare``, from which any fit to other rows starts."""
-    if model.given is None:
-        return model
-    return model.given
+        The record, ``given`` and ``made_for``, is outside the fields of the dataclass, so ``==``
+        ignores it.
 
+        Args:
+            recipe: the recipe that this one was made from.
+            rows: the training rows on their scale, and the Scaler of that scale.
 
-def made_from(ready: M, recipe: Model, rows: tuple[Dataset, Scaler] | None = None) -> M:
-    """Record on ``ready`` the recipe it was made from and the rows it was made for.
-
-    The record is outside the fields of the dataclass, so ``==`` ignores it.
-
-    Args:
-        ready: the prepared recipe.
-        recipe: the recipe that it was made from.
-        rows: the training rows on their scale, and the Scaler of that scale; None: those that
-            ``recipe`` was made for.
-
-    Returns:
-        ``ready`` itself.
-    """
-    if ready is not recipe:
-        if rows is None:
-            rows = recipe.made_for
-        object.__setattr__(ready, "given", as_given(recipe))
-        object.__setattr__(ready, "made_for", rows)
-    return ready
+        Returns:
+            This recipe itself.
+        """
+        if self is not recipe:
+            vars(self).update(given=recipe.given or recipe, made_for=rows)
+        return self
 
 
 def full_batch_only(model: Model, X: Tensor, total: int | None, instead: str) -> None:

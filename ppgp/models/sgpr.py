@@ -18,7 +18,7 @@ from ..numerics.collapsed_bound import inducing_root
 from ..numerics.greedy_selection import GREEDY
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, tensor_of, under
 from ..target.capabilities import LatentFunction, LeaveOneOut, Reselects, WarmStart
-from .base import full_batch_only, made_from
+from .base import full_batch_only
 from .gp import GP
 from .inducing import (
     DEFAULT_INDUCING,
@@ -34,7 +34,7 @@ from .inducing import (
 )
 from .memory_checks import check_memory_of_rows
 from .sgpr_predictions import CollapsedPosterior
-from .sites import Theta, draw, mean_site, starting_values
+from .sites import Theta, draw, mean_site
 from .units import mean_on_model_scale, mean_or_default, of_gp, power
 
 SUBSET_ROWS = 1024
@@ -129,7 +129,7 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
             NotApplicable: for a White whose variance differs between rows.
             NumericalError: for a network whose units are all dead or saturated at the start.
         """
-        self.sites(data.d)
+        self.sites_at(data.d)
         refuse_broken(self.kernel, data.X)
         nugget = self.kernel.nugget(under("kernel", self._medians(data.X)), data.X)
         if nugget is not None and float(nugget.max() - nugget.min()) > 1e-6 * float(nugget.max()):
@@ -160,13 +160,6 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
         factors = self.kernel.factors(Units.of(scaler))
         return of_gp(draws, {f"kernel.{name}": f for name, f in factors.items()}, scaler)
-
-    def start(self, data: Dataset) -> dict[str, Tensor]:
-        """Return the starting values that a kernel defines itself.
-
-        These are the weights of a network with a prior, and the frequencies of a spectrum.
-        """
-        return starting_values(self.sites(data.d))
 
     def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
         """Return warnings about the fitted network of a deep kernel."""
@@ -237,7 +230,8 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
             theta: the hyperparameters of one draw, {site: [*event]}.
             data: the training rows.
         """
-        return made_from(replace(self, Z=self._select(theta, data.X, data.y)), self)
+        moved = replace(self, Z=self._select(theta, data.X, data.y))
+        return moved.made_from(self, self.made_for)
 
     def reselected_inducing(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
         """Return the param ``inducing`` placed again at theta, as ``reselect`` requires.
@@ -255,7 +249,7 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
         return {}
 
     def _medians(self, X: Tensor) -> dict[str, Tensor]:
-        return medians(self.sites(X.shape[1]), X, self.seed)
+        return medians(self.sites_at(X.shape[1]), X, self.seed)
 
     def _select(self, theta: Theta, X: Tensor, y: Tensor | None) -> Tensor:
         """Place inducing inputs at the hyperparameters theta."""
@@ -281,5 +275,5 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
         full_batch_only(
             self, X, total, "use the full batch (its cost grows linearly with the rows), or SVGP"
         )
-        theta = draw(self.sites(X.shape[-1]), X)
+        theta = draw(self.sites_at(X.shape[-1]), X)
         return pyro.sample("y", self._marginal(theta, X, self._inducing_param(X)), obs=y)

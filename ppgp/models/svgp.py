@@ -38,7 +38,7 @@ from .inducing import (
 )
 from .memory_checks import check_memory_of_rows
 from .sgpr import SGPR
-from .sites import Theta, draw, mean_site, starting_values
+from .sites import Theta, draw, mean_site
 from .svgp_predictions import ROWS_AT_ONCE, WhitenedPredictions, scale_of_q
 from .units import mean_on_model_scale, mean_or_default, of_gp
 
@@ -226,10 +226,6 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
         factors = {f"kernel.{name}": f for name, f in self.kernel.factors(Units.of(scaler)).items()}
         factors |= self.likelihood.factors(float(scaler.y_sd))
         return of_gp(draws, {**factors, "v": 1.0}, scaler)
-
-    def start(self, data: Dataset) -> dict[str, Tensor]:
-        """Return the initial weights of a network with a prior."""
-        return starting_values(self._hyperparameters(data.d))
 
     def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
         """Return warnings about the fitted network of a deep kernel."""

@@ -91,8 +91,7 @@ def _ready(posterior: Posterior, path: str | Path, things: Mapping[str, Any]) ->
     if has_format_1(path):
         posterior = _marked_as_standardised(posterior)
     if posterior.recipe is not None:
-        object.__setattr__(posterior.model, "given", posterior.recipe)
-        object.__setattr__(posterior.model, "made_for", (posterior.data, posterior.scaler))
+        posterior.model.made_from(posterior.recipe, (posterior.data, posterior.scaler))
     return posterior
 
 
