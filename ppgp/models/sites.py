@@ -1,44 +1,15 @@
-"""The sites of a model as Pyro statements, and helpers that take theta apart."""
+"""Sites that several models have, and helpers that take theta apart."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-import pyro
 from torch import Tensor
 
-from ..priors import Param, Prior, PriorLike, Site, site
+from ..priors import Param, PriorLike, Site, site
+from ..priors.sites import draw as draw
 
 Theta = Mapping[str, Tensor]
-
-
-def draw(sites: Mapping[str, Site | Param], like: Tensor) -> dict[str, Tensor]:
-    """Run one ``pyro.sample`` per site that has a prior, and one ``pyro.param`` per Param.
-
-    Sites that are fixed to a number are left out: ``Model.value`` supplies them.
-
-    Args:
-        sites: {name: site}.
-        like: a tensor with the dtype and the device of the draws.
-
-    Returns:
-        {name: value}.
-    """
-    values = {}
-    for name, s in sites.items():
-        if isinstance(s, Param):
-            values[name] = _param(name, s, like)
-        elif isinstance(s.prior, Prior):
-            values[name] = pyro.sample(name, s.distribution(like))
-    return values
-
-
-def _param(name: str, p: Param, like: Tensor) -> Tensor:
-    """Return the value in the param store, which starts as a copy of the recipe's."""
-    value = pyro.param(name, p.value.detach().clone().to(like), constraint=p.constraint)
-    if p.trained:
-        return value
-    return value.detach()
 
 
 def mean_site(mean: PriorLike | None) -> Site:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar, cast
 
+import pyro
 import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
@@ -130,6 +131,35 @@ def _refuse_length(name: str, value: tuple[float, ...], shape: tuple[int, ...]) 
     if shape:
         wanted = f"one number, or {shape[-1]} (one per entry),"
     raise SettingError(f"{wanted} for {name}", counted(len(value), "number"), "change it")
+
+
+def draw(sites: Mapping[str, Site | Param], like: Tensor) -> dict[str, Tensor]:
+    """Run one ``pyro.sample`` per site that has a prior, and one ``pyro.param`` per Param.
+
+    Sites that are fixed to a number are left out: ``value_of`` supplies them.
+
+    Args:
+        sites: ``{name: site}``.
+        like: A tensor with the dtype and the device of the draws.
+
+    Returns:
+        ``{name: value}``.
+    """
+    values = {}
+    for name, s in sites.items():
+        if isinstance(s, Param):
+            values[name] = _param(name, s, like)
+        elif isinstance(s.prior, Prior):
+            values[name] = pyro.sample(name, s.distribution(like))
+    return values
+
+
+def _param(name: str, p: Param, like: Tensor) -> Tensor:
+    """Return the value in the param store, which starts as a copy of the recipe's."""
+    value = pyro.param(name, p.value.detach().clone().to(like), constraint=p.constraint)
+    if p.trained:
+        return value
+    return value.detach()
 
 
 def value_of(theta: Mapping[str, Tensor], name: str, prior: PriorLike, like: Tensor) -> Tensor:
