@@ -139,15 +139,16 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
         m = number_before_data(self.inducing)
         if self.Z is not None:
             m = len(self.Z)
-        return {**self._hyperparameters(d), "v": self._v(m)}
-
-    def _hyperparameters(self, d: int) -> dict[str, Site | Param]:
         return {
             **prefixed("kernel", self.kernel.sites(d)),
             **self.likelihood.sites(),
             **self.likelihood.levels(),
             "mean": mean_site(self.mean),
+            "v": self._v(m),
         }
+
+    def _hyperparameters(self, d: int) -> dict[str, Site | Param]:
+        return {name: s for name, s in self.sites_at(d).items() if name != "v"}
 
     def _v(self, m: int) -> Site:
         k = self.likelihood.latents

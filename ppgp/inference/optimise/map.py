@@ -241,10 +241,7 @@ class MAP(Inference):
             check=not reweighted,
             compile=reweighted or not self._record.compiles_late,
         )
-
-        def search_from(z: Tensor, seed: int) -> SearchResult:
-            return search(options, target, z, seed)
-
+        search_from = partial(search, options, target)
         if starts == 1:
             return search_from(z0, seed)
         return best_of(target, search_from, z0, starts, seed, enough=enough)

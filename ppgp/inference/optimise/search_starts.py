@@ -105,24 +105,19 @@ def _results(
     return results, False
 
 
-def default_starts(target: Target, init: object) -> int:
-    """Return the number of searches if the caller does not set it.
-
-    It is ``SEVERAL`` if priors leave the scale of a site open, unless the caller gives a start, the
-    density has one mode, or it has as many as a network, which ``Ensemble`` averages.
-    """
-    one = init is not None or target.model.one_mode or supports(target.model, NetworkWeights)
-    return 1 if one or not vague_sites(target) else SEVERAL
-
-
 def number_of_starts(target: Target, starts: int | None, init: object) -> tuple[int, int | None]:
     """Return the number of searches, and after how many that end alike the rest is left out.
 
+    If the caller does not set ``starts``, it is ``SEVERAL`` if priors leave the scale of a site
+    open, unless the caller gives a start, the density has one mode, or it has as many as a
+    network, which ``Ensemble`` averages.
+
     The second is None if all searches are made.
     """
-    if starts is None:
-        return default_starts(target, init), ENOUGH
-    return starts, None
+    if starts is not None:
+        return starts, None
+    one = init is not None or target.model.one_mode or supports(target.model, NetworkWeights)
+    return 1 if one or not vague_sites(target) else SEVERAL, ENOUGH
 
 
 def _heights(results: Sequence[SearchResult]) -> Tensor:
