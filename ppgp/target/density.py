@@ -148,14 +148,14 @@ class Density:
     def eager_gradient(self, jacobian: bool) -> ValueAndGradient:
         """Return the function (z, *tables) -> value, gradient [p] that runs the program itself."""
 
-        def value_and_grad(z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
+        def of_program(z: Tensor, *tables: Tensor) -> tuple[Tensor, Tensor]:
             with torch.enable_grad():
                 z = z.detach().requires_grad_(True)
                 value = self.joint(z, tables, jacobian)
                 (gradient,) = torch.autograd.grad(value, z, materialize_grads=True)
             return value.detach(), gradient
 
-        return value_and_grad
+        return of_program
 
     def adversarial_gradient(self, jacobian: bool, reach: Tensor) -> ValueAndGradient:
         """Return (z, X, y) -> the sum of two densities and its gradient [p].
@@ -164,7 +164,7 @@ class Density:
         improbable as it becomes by a step of that length. Goodfellow, Shlens & Szegedy (2015).
         """
 
-        def value_and_grad(z: Tensor, X: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        def of_both(z: Tensor, X: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
             with torch.enable_grad():
                 z, X = z.detach().requires_grad_(True), X.detach().requires_grad_(True)
                 here = self.joint(z, (X, y), jacobian)
@@ -173,7 +173,7 @@ class Density:
                 (other,) = torch.autograd.grad(there, z, materialize_grads=True)
             return (here + there).detach(), gradient + other
 
-        return value_and_grad
+        return of_both
 
     def hessian(self, z: Tensor, *, jacobian: bool = True) -> Tensor:
         """Return the second derivatives of the log density at z, [p, p]."""

@@ -176,7 +176,7 @@ class Target(Density):
         calls = 0
         graph = self.compiled(None, jacobian, compile=not after)
 
-        def value_and_grad(z: np.ndarray) -> tuple[float, np.ndarray]:
+        def in_numpy(z: np.ndarray) -> tuple[float, np.ndarray]:
             nonlocal calls, graph
             # in torch's own memory: BLAS may sum in another order where NumPy's is aligned
             # otherwise
@@ -189,7 +189,7 @@ class Target(Density):
                 return value.item(), gradient.numpy()
             return value.item(), gradient.double().cpu().numpy()
 
-        return value_and_grad
+        return in_numpy
 
     def curvature(self, z: Tensor, *, jacobian: bool = True) -> tuple[Tensor, Tensor, Tensor]:
         """Return value, gradient [p] and Hessian [p, p], from the model's formula if it has one."""
