@@ -15,8 +15,8 @@ from ..errors import NotApplicable, NumericalError
 from ..kernels import Kernel
 from ..likelihoods import Gaussian, Likelihood
 from ..numerics.blocks import Assembled
-from ..numerics.cholesky import add_diagonal, cholesky, factor_or_nan
-from ..numerics.collapsed_bound import jittered
+from ..numerics.cholesky import add_diagonal, cholesky
+from ..numerics.collapsed_bound import inducing_root, jittered
 from ..numerics.whitened import marginals
 from ..priors import Param, Site, under
 from .base import Model
@@ -60,19 +60,20 @@ class WhitenedPredictions(Model):
     # the m inducing inputs.
 
     def _prior(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return Kmm [m, m] with its jitter, Kmn [m, b] and the diagonal of Knn [b]."""
+        """Return Kmm [m, m] without jitter, Kmn [m, b] and the diagonal of Knn [b]."""
         kernel, hyper, (Z, X) = self.kernel.to_feature_space(under("kernel", theta), Z, X)
-        return jittered(kernel.shared(hyper, Z)), kernel(hyper, Z, X), kernel.diag(hyper, X)
+        return kernel.shared(hyper, Z), kernel(hyper, Z, X), kernel.diag(hyper, X)
 
     def _whitened(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
         """Return A = L^-1 Kmn [m, b] and the diagonal of Knn [b]; A is NaN if Kmm has no root."""
         Kmm, Kmn, diagonal = self._prior(theta, X, Z)
-        return torch.linalg.solve_triangular(factor_or_nan(Kmm), Kmn, upper=False), diagonal
+        return torch.linalg.solve_triangular(inducing_root(Kmm), Kmn, upper=False), diagonal
 
     def _under_q(self, theta: Theta, X: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean and the variance [(K,) b] of f with v integrated out under q(v)."""
         Kmm, Kmn, diagonal = self._prior(theta, X, Z)
-        mean, variance = marginals(Kmm, Kmn, diagonal, theta["v_loc"], scale_of_q(theta))
+        loc, W = theta["v_loc"], scale_of_q(theta)
+        mean, variance = marginals(jittered(Kmm), Kmn, diagonal, loc, W)
         return self._functions(theta, mean, variance, diagonal)
 
     def _functions(
