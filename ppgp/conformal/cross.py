@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -82,7 +82,7 @@ class CrossCalibrator:
         """
         n, K, alpha = self.n, len(self.posteriors), float(1 - exact_level(level))
         cost = 2 * (1 - 1 / K) / (n / K + 1)
-        if n % K == 0:
+        if _of_one_size(self.held_out):
             cost = min(cost, (1 - K / n) / (K + 1))
         return 1 - 2 * alpha - cost
 
@@ -164,7 +164,7 @@ class CrossCalibrator:
             basis = "exchangeable rows, the whole fit repeated for each fold"
             return f"coverage >= {rounded_down(promised, 3)} ({basis})"
         folds = f"{len(self.posteriors)} folds"
-        if self.n % len(self.posteriors):
+        if not _of_one_size(self.held_out):
             folds += " of unequal sizes"
         return f"none: 1 - 2 (1 - level), less what {folds} of {self.n} rows cost, is not above 0"
 
@@ -177,6 +177,10 @@ class CrossCalibrator:
         )
         empty = torch.stack([r.empty for r in regions])
         return torch.where(empty, middle, lower), torch.where(empty, middle, upper)
+
+
+def _of_one_size(folds: Sequence[Tensor]) -> bool:
+    return len({len(part) for part in folds}) == 1
 
 
 def cross_calibrate(
@@ -201,7 +205,8 @@ def cross_calibrate(
             ``posterior.model``, is taken as it was given to ``fit``, because the prepared one has
             priors and inducing inputs that depend on all rows. A Posterior by
             ``NaturalGradientBoosting(folds=)``, or its ``out_of_fold()``, has the fits already:
-            no fit is made, and ``data``, ``how`` and ``folds`` have no effect.
+            no fit is made, and ``data``, ``how`` and ``folds`` have no effect. The guarantee
+            assumes that its folds were chosen without looking at the rows.
         data: the training rows [n].
         how: the inference method; None: the default of ``fit``.
         score: the conformal score, with one side; None: ``Absolute()``, or ``LAC()`` for classes.

@@ -154,11 +154,23 @@ def test_cv_plus_guarantees_what_its_folds_allow_and_works_for_labels() -> None:
         ppgp.cross_calibrate(models.LinearRegression(), Dataset(X, y), folds=1)
 
 
-@pytest.mark.parametrize(("n", "folds"), [(103, 10), (40, 12), (7, 3), (100, 70)])
-def test_unequal_folds_have_the_bound_that_holds_for_them(n: int, folds: int) -> None:
-    """The second, smaller cost of theorem 4 needs folds of one size; the first holds for any."""
-    assert len({len(part) for part in torch.arange(n).tensor_split(folds)}) == 2
-    found = SimpleNamespace(n=n, posteriors=(None,) * folds)
+def one_size_but(first: int, folds: int) -> list[int]:
+    return [first] + [2] * (folds - 1)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [[11] * 3 + [10] * 7, [4] * 4 + [3] * 8, [3, 2, 2], [2] * 30 + [1] * 40, one_size_but(22, 20)],
+    ids=len,
+)
+def test_unequal_folds_have_the_bound_that_holds_for_them(sizes: list[int]) -> None:
+    """The second, smaller cost of theorem 4 needs folds of one size; the first holds for any.
+
+    The number of the last folds divides that of their rows.
+    """
+    n, folds = sum(sizes), len(sizes)
+    parts = torch.arange(n).split(sizes)
+    found = SimpleNamespace(n=n, posteriors=(None,) * folds, held_out=parts)
     promised = conformal.cross.CrossCalibrator.promised(cast(Any, found), 0.9)
     assert promised == pytest.approx(0.8 - 2 * (1 - 1 / folds) / (n / folds + 1))
 

@@ -53,7 +53,10 @@ def test_online_bounds_are_not_below_the_theorem() -> None:
 
 def test_promised_coverage_is_not_above_the_theorem() -> None:
     for n, folds in ((100, 10), (60, 6), (40, 20), (41, 7)):
-        cross: Any = SimpleNamespace(n=n, posteriors=(None,) * folds, found=None, given=())
+        parts = torch.arange(n).tensor_split(folds)
+        cross: Any = SimpleNamespace(
+            n=n, posteriors=(None,) * folds, held_out=parts, found=None, given=()
+        )
         cross.promised = partial(CrossCalibrator.promised, cross)
         for level in (0.85, 0.9, 0.95):
             sentence = CrossCalibrator._guarantee(cross, level)

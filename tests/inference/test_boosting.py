@@ -49,6 +49,13 @@ def boosted(
     return fit(model, Dataset(X, y), how, progress=False, **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("c", [1e160, 1e-165])
+def test_spreads_whose_square_is_no_float_are_refused(c: float) -> None:
+    X, y = rows(30)
+    with pytest.raises(DataError, match="targets whose spread lies between"):
+        boosted(X, c * y)
+
+
 # -- invariances --------------------------------------------------------------------------------
 
 
