@@ -11,7 +11,7 @@ from scipy import optimize
 
 import ppgp
 from ppgp.data import Dataset
-from ppgp.diagnostics import leave_one_out
+from ppgp.diagnostics import stacking
 from ppgp.diagnostics.stacking import stacking_weights
 from ppgp.errors import ConvergenceWarning, DataError, NotApplicable
 from ppgp.inference import MAP, NUTS, Exact, Laplace
@@ -139,7 +139,7 @@ def test_stacking_weights_reach_the_edge_of_the_simplex(slope: float) -> None:
 def test_stacking_weights_that_have_not_converged_give_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(leave_one_out, "ROUNDS", 1)
+    monkeypatch.setattr(stacking, "ROUNDS", 1)
     densities = torch.randn(4, 30, generator=torch.Generator().manual_seed(0), dtype=F64)
     with pytest.warns(ConvergenceWarning, match="stacking weights"):
         assert float(stacking_weights(densities).sum()) == pytest.approx(1.0)
