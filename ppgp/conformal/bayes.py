@@ -14,7 +14,7 @@ from ..data.dataset import Scaler
 from ..errors import ConvergenceWarning, NotApplicable, counted_are
 from ..models import Model
 from ..posterior.convergence import psis, why_uncorrected
-from ..posterior.new_rows import model_inputs
+from ..posterior.model_inputs import model_inputs
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level

@@ -23,7 +23,7 @@ from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
 from ..models import Model
 from ..numerics.process_locks import silenced
-from ..posterior.new_rows import known_noise, model_inputs
+from ..posterior.model_inputs import inputs_and_noise
 from ..posterior.posterior import Posterior
 from ..posterior.region import Region, exact_level
 from ..target.capabilities import JointGaussian, require
@@ -134,8 +134,7 @@ def _with_own_hyperparameters(
     """Rank all rows, with the posterior's hyperparameters (their mean over draws)."""
     means = {k: v.flatten(0, 1).mean(0, keepdim=True) for k, v in posterior.draws.items()}
     theta = {**posterior.params, **means}
-    rows = model_inputs(posterior, X)
-    known = known_noise(posterior, noise_sd, rows)
+    rows, known = inputs_and_noise(posterior, X, noise_sd)
     parts = leave_one_out_parts(*posterior.model.gaussian(theta, rows, posterior.data, **known))
     sentence = _sentence_without_split(posterior, fixed_beforehand)
     return _Ranking(parts, None, posterior.scaler, sentence)
@@ -165,8 +164,8 @@ def _with_split(
         small = raise_if_interrupted(
             fit(recipe, subset, how, seed=seed, progress=False, standardise=scaled)
         )
-    rows, all_rows = model_inputs(small, X), small.scaler(data)
-    known = known_noise(small, noise_sd, rows)
+    rows, known = inputs_and_noise(small, X, noise_sd)
+    all_rows = small.scaler(data)
     parts = leave_one_out_parts(*small.model.gaussian(small.theta, rows, all_rows, **known))
     sentence = _sentence_with_split(posterior, fixed_beforehand)
     return _Ranking(parts, order[first:], small.scaler, sentence)

@@ -40,8 +40,8 @@ class Arguments(dict[str, Any], TrainingData):
             return False
         return self.keys() == other.keys() and all(same_value(self[k], other[k]) for k in self)
 
-    def work(self, model: Any, X: Any, arguments: Mapping[str, Any]) -> float:
-        return model.work(numbers_in({**self, **arguments}))
+    def work(self, model: Any) -> float:
+        return model.work(numbers_in(self))
 
 
 def as_training_data(data: Any) -> Any:

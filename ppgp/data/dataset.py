@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -314,12 +314,8 @@ class Dataset(TrainingData):
         pairs = ((self.y, other.y), (self.X.nan_to_num(), other.X.nan_to_num()))
         return all(bool(((one - two).abs() <= eps * one.abs().amax(0)).all()) for one, two in pairs)
 
-    def work(self, model: Any, X: Any, arguments: Mapping[str, Any]) -> float:
-        try:
-            rows = len(X)
-        except (TypeError, RuntimeError):  # no table; ``predict`` raises the error that says so
-            rows = 1
-        return model.work(self.n, self.d) * max(1.0, rows / self.n)
+    def work(self, model: Any) -> float:
+        return model.work(self.n, self.d)
 
     def split(self, *fractions: float, seed: int = 0) -> tuple[Dataset, ...]:
         """Return disjoint random parts of the rows.

@@ -12,7 +12,28 @@ from .categories import Levels, recoded
 from .columns import inputs_of, labels_of, positions, refuse_twice
 from .dataset import Dataset
 
-__all__ = ["in_order", "noise_of"]
+__all__ = ["in_order", "noise_of", "read"]
+
+
+def read(X: Any, train: Dataset) -> tuple[Any, Any]:
+    """Return new rows with their columns in the order of the training columns, and their noise.
+
+    Args:
+        X: A Dataset, a frame or an array. An array is returned as it is, and holds no noise.
+        train: The training rows.
+
+    Returns:
+        The rows as ``in_order`` returns them, and the known noise as ``noise_of`` returns it.
+
+    Raises:
+        UnknownName: If a column is missing.
+        DataError: If a column is not in the training data.
+    """
+    if not isinstance(X, Dataset) and labels_of(X) is None:
+        return X, None
+    names, levels = train.feature_names, train.levels_by_name
+    rows = in_order(X, names, train.target_name, train.noise_name, levels, train.censored_name)
+    return rows, noise_of(X, train.noise_name)
 
 
 def in_order(

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -68,13 +67,11 @@ class TrainingData:
         """Return whether the other data hold the same rows in the same order."""
         raise NotImplementedError
 
-    def work(self, model: Any, X: Any, arguments: Mapping[str, Any]) -> float:
-        """Return about how many multiplications a prediction takes.
+    def work(self, model: Any) -> float:
+        """Return about how many multiplications one evaluation of the density takes.
 
         Args:
             model: The model or the Program.
-            X: The new rows of a table.
-            arguments: The new arguments of a program.
         """
         raise NotImplementedError
 

@@ -15,7 +15,7 @@ from ..errors import NotApplicable
 from ..numerics.univariate import parameters, rebuilt
 from ..target.capabilities import BoostedSum, require
 from .fitted import Fitted
-from .new_rows import model_inputs
+from .model_inputs import model_inputs
 from .predicting import in_data_units
 from .prediction import Prediction
 

@@ -1,4 +1,4 @@
-"""The log evidence and the information criteria of a fit, in the units of the data."""
+"""Properties of a Posterior: its log evidence and its information criteria."""
 
 from __future__ import annotations
 
@@ -9,27 +9,44 @@ from ..errors import DataWarning, NotKnown
 from .fitted import Fitted
 
 
-def log_evidence(fit: Fitted) -> float:
-    """Return log p(y); see ``Posterior.log_evidence``.
+def log_evidence(self: Fitted) -> float:
+    """The log evidence log p(y), in the units of the data.
+
+    Under ``Flat`` priors it is the integral against density 1 on the scale of the model. With a
+    flat bias, ``log_evidence`` on standardised data is log(y_sd) lower than with
+    ``standardise=False``. Compare models on one scale.
 
     Raises:
-        NotKnown: if the inference method did not compute it.
+        NotApplicable: If the inference method did not compute it.
     """
-    if "log_evidence" not in fit.stats:
-        name = type(fit.how).__name__
+    if "log_evidence" not in self.stats:
+        name = type(self.how).__name__
         raise NotKnown("a method that knows the evidence", name, "fit by Laplace or Exact")
-    return float(fit.stats["log_evidence"]) - fit.scaler.log_scale(fit.data)
+    return float(self.stats["log_evidence"]) - self.scaler.log_scale(self.data)
 
 
-def bic(fit: Fitted) -> float:
-    """Return -2 log L + k log n at the mode. Schwarz (1978)."""
-    log_likelihood, parameters, observations = _at_the_mode(fit, "bic")
+def bic(self: Fitted) -> float:
+    """-2 log L + k log n at the mode; smaller is better. Schwarz (1978).
+
+    k is the number of free parameters. L is the likelihood at the fitted mode, which is the
+    maximum of the likelihood if the priors are ``Flat``.
+
+    Raises:
+        NotApplicable: If the posterior is not from MAP or Laplace, or nothing is observed.
+    """
+    log_likelihood, parameters, observations = _at_the_mode(self, "bic")
     return -2 * log_likelihood + parameters * math.log(observations)
 
 
-def aic(fit: Fitted) -> float:
-    """Return -2 log L + 2 k at the mode. Akaike (1974)."""
-    log_likelihood, parameters, _ = _at_the_mode(fit, "aic")
+def aic(self: Fitted) -> float:
+    """-2 log L + 2 k at the mode; smaller is better. Akaike (1974).
+
+    k and L are those of ``bic``.
+
+    Raises:
+        NotApplicable: If the posterior is not from MAP or Laplace, or nothing is observed.
+    """
+    log_likelihood, parameters, _ = _at_the_mode(self, "aic")
     return -2 * log_likelihood + 2 * parameters
 
 
@@ -54,6 +71,6 @@ def _at_the_mode(fit: Fitted, criterion: str) -> tuple[float, int, int]:
             f"the {criterion} leaves out pyro.factor ({stats['factors']}), which may hold data; "
             "write data as pyro.sample(..., obs=)"
         )
-        warnings.warn(said, DataWarning, stacklevel=4)
+        warnings.warn(said, DataWarning, stacklevel=3)
     log_likelihood = float(stats["log_likelihood"]) - fit.scaler.log_scale(fit.data)
     return log_likelihood, int(stats["parameters"]), int(stats["observations"])

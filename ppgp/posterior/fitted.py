@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from ..data.dataset import Scaler
 from ..numerics.result_cache import ResultCache
-from ..numerics.threads import PREDICTIONS_PAY_FROM, limited_by
+from ..numerics.threads import PREDICTIONS_PAY_FROM, limited
 
 
 @runtime_checkable
@@ -98,10 +100,17 @@ def with_params(fit: Fitted, draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {**copies, **{name: draws[name] for name in fit.draws}}
 
 
-def work_at(posterior: Fitted, X: Any = None, *_: Any, **arguments: Any) -> float:
-    """Estimate the multiplications needed to condition on the training rows and evaluate at X."""
-    return posterior.data.work(posterior.model, X, arguments)
+@contextmanager
+def evaluated_at(fit: Fitted, rows: int = 0) -> Iterator[None]:
+    """Evaluate a model at rows of a table inside the block.
 
+    It runs without gradients, and on as many threads as suit the work.
 
-#: Decorates a method that predicts at new rows.
-limited_at_new_rows = limited_by(work_at, PREDICTIONS_PAY_FROM)
+    Args:
+        fit: The posterior, which is conditional on a table.
+        rows: The number of new rows. To condition on the training rows takes as long as n of them.
+    """
+    data = fit.data
+    work = fit.model.work(data.n, data.d) * max(1.0, rows / data.n)
+    with torch.no_grad(), limited(work, PREDICTIONS_PAY_FROM):
+        yield

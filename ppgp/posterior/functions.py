@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..errors import SettingError
 from ..target.capabilities import PosteriorFunctions, require
-from .fitted import Fitted
-from .new_rows import model_inputs
+from .fitted import Fitted, evaluated_at
+from .model_inputs import model_inputs
 
 
 def pathwise(
@@ -42,7 +42,7 @@ def pathwise(
         raise SettingError("positive samples and features", got, "for example 100 and 1024")
     model = require(self.model, PosteriorFunctions)
     generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
+    with evaluated_at(self):
         paths = model.pathwise(self.theta, self.data, samples, features, generator)
     offset, scale = self.scaler.location_and_scale
 

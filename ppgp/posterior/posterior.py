@@ -14,7 +14,7 @@ from ..data.scaler import GivenScaler, IdentityScaler
 from ..errors import NotApplicable, counted
 from ..numerics.batching import in_chunks
 from ..numerics.result_cache import ResultCache
-from ..numerics.threads import limited_by
+from ..numerics.threads import limited
 from ..target.capabilities import (
     Components,
     LatentFunction,
@@ -25,8 +25,8 @@ from ..target.capabilities import (
 )
 from . import arviz_groups, criteria, functions, storage
 from .boosted import BoostedMethods
-from .fitted import limited_at_new_rows, with_params, work_at
-from .new_rows import model_inputs
+from .fitted import evaluated_at, with_params
+from .model_inputs import model_inputs
 from .predicting import in_data_units, kept_by, predict_program, predict_table, terms_in_data_units
 from .prediction import Prediction
 from .summary import cut_short, table_of
@@ -126,7 +126,6 @@ class Posterior(BoostedMethods):
             text += f", {counted(len(self.warnings), 'warning')}"
         return text + ">"
 
-    @limited_at_new_rows
     def probit(self, X: Any) -> Prediction:
         """Return the prediction of a binary y by the probit approximation.
 
@@ -144,10 +143,10 @@ class Posterior(BoostedMethods):
         """
         model = require(self.model, ProbitPrediction)
         rows = model_inputs(self, X)
-        with torch.no_grad():
-            return in_data_units(self, model.probit(self.theta, rows), rows, "probit")
+        with evaluated_at(self, len(rows)):
+            found = model.probit(self.theta, rows)
+        return in_data_units(self, found, rows, "probit")
 
-    @limited_at_new_rows
     def predict(
         self, X: Any = None, *, joint: Any = None, seed: int | None = None, **arguments: Any
     ) -> Any:
@@ -195,7 +194,6 @@ class Posterior(BoostedMethods):
         noise_sd = arguments.pop("noise_sd", None)
         return predict_table(self, X, joint, noise_sd, arguments)
 
-    @limited_at_new_rows
     def latent(self, X: Any) -> Prediction:
         """Return the distribution of f(x), without the noise of y, in the units of the data.
 
@@ -210,11 +208,10 @@ class Posterior(BoostedMethods):
         """
         model = require(self.model, LatentFunction)
         rows = model_inputs(self, X)
-        with torch.no_grad():
+        with evaluated_at(self, len(rows)):
             found = model.latent(self.theta, rows, self.data, **kept_by(self))
         return in_data_units(self, found, rows, "latent")
 
-    @limited_at_new_rows
     def components(self, X: Any) -> dict[str, Prediction]:
         """Return the distribution of each term of an additive model, in the units of y.
 
@@ -232,11 +229,10 @@ class Posterior(BoostedMethods):
         """
         model = require(self.model, Components)
         rows = model_inputs(self, X)
-        with torch.no_grad():
+        with evaluated_at(self, len(rows)):
             terms = model.components(self.theta, rows, self.data)
         return terms_in_data_units(self, terms, rows)
 
-    @limited_by(work_at)
     def loo(self) -> Prediction:
         """Return the leave-one-out predictions of the training rows, in closed form.
 
@@ -247,7 +243,7 @@ class Posterior(BoostedMethods):
             NotApplicable: If the model does not know these predictions in closed form.
         """
         model = require(self.model, LeaveOneOut)
-        with torch.no_grad():
+        with torch.no_grad(), limited(self.data.work(self.model)):
             found = model.loo(self.theta, self.data)
         prediction = in_data_units(self, found, self.data.X, "loo")
         return replace(prediction, in_training=torch.ones(self.data.n, dtype=torch.bool))
@@ -263,7 +259,6 @@ class Posterior(BoostedMethods):
         each = self.pointwise()
         return next(iter(each.values())) if len(each) == 1 else each
 
-    @limited_by(work_at)
     def pointwise(self) -> dict[str, Tensor]:
         """Return ``log_likelihood`` per observed site, ``{site: [chain, draw, n]}``."""
 
@@ -271,48 +266,16 @@ class Posterior(BoostedMethods):
             return self.model.log_likelihood(with_params(self, part), self.data)
 
         draws = {name: value.flatten(0, 1) for name, value in self.draws.items()}
-        with torch.no_grad():
+        with torch.no_grad(), limited(self.data.work(self.model)):
             each = in_chunks(density, draws)
         return {k: (v - self.scaler.y_sd.log()).reshape(*self.shape, -1) for k, v in each.items()}
 
-    @property
-    def log_evidence(self) -> float:
-        """The log evidence log p(y), in the units of the data.
-
-        Under ``Flat`` priors it is the integral against density 1 on the scale of the model. With a
-        flat bias, ``log_evidence`` on standardised data is log(y_sd) lower than with
-        ``standardise=False``. Compare models on one scale.
-
-        Raises:
-            NotApplicable: If the inference method did not compute it.
-        """
-        return criteria.log_evidence(self)
-
-    @property
-    def bic(self) -> float:
-        """-2 log L + k log n at the mode; smaller is better. Schwarz (1978).
-
-        k is the number of free parameters. L is the likelihood at the fitted mode, which is the
-        maximum of the likelihood if the priors are ``Flat``.
-
-        Raises:
-            NotApplicable: If the posterior is not from MAP or Laplace, or nothing is observed.
-        """
-        return criteria.bic(self)
-
-    @property
-    def aic(self) -> float:
-        """-2 log L + 2 k at the mode; smaller is better. Akaike (1974).
-
-        k and L are those of ``bic``.
-
-        Raises:
-            NotApplicable: If the posterior is not from MAP or Laplace, or nothing is observed.
-        """
-        return criteria.aic(self)
-
-    pathwise = limited_at_new_rows(functions.pathwise)  # methods defined beside their code
+    # methods and properties defined beside their code
+    pathwise = functions.pathwise
     to_arviz = arviz_groups.to_arviz
+    log_evidence = property(criteria.log_evidence)
+    bic = property(criteria.bic)
+    aic = property(criteria.aic)
 
     def coefficients(self) -> dict[str, Tensor]:
         """Return weights and bias in the units of the data, ``{name: [chain, draw, ...]}``.

@@ -7,15 +7,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..data.new_rows import noise_of
+from ..data.arguments import Arguments
 from ..errors import NotApplicable
+from ..numerics.threads import PREDICTIONS_PAY_FROM, limited
 from ..target.capabilities import KeptFactor, supports
-from .fitted import Fitted, with_params
-from .new_rows import known_noise, model_inputs
+from .fitted import Fitted, evaluated_at, with_params
+from .model_inputs import inputs_and_noise
 from .origin import Origin, of_program
 from .prediction import Prediction
 from .program_rows import ProgramRows
@@ -70,14 +70,11 @@ def predict_table(
     if others:
         wanted = "X, joint and noise_sd"
         raise NotApplicable(wanted, ", ".join(others), "a program alone has arguments of its own")
-    if noise_sd is None:
-        noise_sd = noise_of(X, fit.data.noise_name)
-    rows = model_inputs(fit, X)
-    with torch.no_grad():
-        known = kept_by(fit)
-        if noise_sd is not None:
-            known |= known_noise(fit, noise_sd, rows)
-        distribution = fit.model.predict(fit.theta, rows, fit.data, joint=bool(joint), **known)
+    rows, known = inputs_and_noise(fit, X, noise_sd)
+    with evaluated_at(fit, len(rows)):
+        distribution = fit.model.predict(
+            fit.theta, rows, fit.data, joint=bool(joint), **known, **kept_by(fit)
+        )
     method = "predict with known noise" if "noise_sd" in known else "predict"
     return in_data_units(fit, distribution, rows, method)
 
@@ -106,16 +103,17 @@ def predict_program(
     if "seed" in own or seed is None:  # an argument ``seed`` of the program is its own affair
         seed = 0
     theta = with_params(fit, fit.theta)
-    distributions = fit.model.predict(theta, arguments, fit.data, seed)
     first = {name: value[0] for name, value in theta.items()}
-    rows = ProgramRows(fit.model.function, first, fit.data, arguments, fit.also_seen)
     predictions = {}
-    for name, distribution in distributions.items():
-        prediction = Prediction(distribution)
-        n = len(prediction)
-        unknown = partial(rows.unknown, name)
-        origin = of_program(fit, name, arguments, n, seed, unknown)
-        predictions[name] = replace(prediction, in_training=rows.at(name, n), origin=origin)
+    with limited(Arguments({**fit.data, **arguments}).work(fit.model), PREDICTIONS_PAY_FROM):
+        distributions = fit.model.predict(theta, arguments, fit.data, seed)
+        rows = ProgramRows(fit.model.function, first, fit.data, arguments, fit.also_seen)
+        for name, distribution in distributions.items():
+            prediction = Prediction(distribution)
+            n = len(prediction)
+            unknown = partial(rows.unknown, name)
+            origin = of_program(fit, name, arguments, n, seed, unknown)
+            predictions[name] = replace(prediction, in_training=rows.at(name, n), origin=origin)
     if len(predictions) > 1:
         return predictions
     return next(iter(predictions.values()))
