@@ -6,6 +6,8 @@ The memory used beside the result does not grow with the number of rows.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial, update_wrapper
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +19,8 @@ from .univariate import components, parameters, rebuilt, take
 
 ROW_BLOCK = 250_000  # numbers [draw, row] in one block of a figure, which has several temporaries
 BLOCK = 1_000_000  # numbers [draw, row] in one block: 8 MB, which stay in the processor's caches
+
+F = TypeVar("F", bound=Callable[..., Tensor])
 
 
 def distribution_by_rows(
@@ -96,6 +100,12 @@ def each_block(
         some = [_at_rows(table, rows, n) for table in tables]
         parts.append(answer(take(distribution, rows), *some))
     return torch.cat(parts, -1)
+
+
+def by_rows(answer: F) -> F:
+    """Decorate an ``answer`` of ``each_block``, which then computes all of its results."""
+    whole: Any = update_wrapper(partial(each_block, answer), answer)
+    return whole
 
 
 def _at_rows(table: Tensor, rows: slice, n: int) -> Tensor:

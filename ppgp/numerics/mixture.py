@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal
 
 from . import tails, univariate
-from .blocks import each_block
+from .blocks import by_rows, each_block
 from .roots import Newton, root
 from .univariate import cdf as component_cdf
 from .univariate import is_discrete, take
@@ -31,12 +31,9 @@ FINE = 4  # accuracy of a quantile, in rounding errors
 ROUGH = 64  # accuracy of a tail quantile, in rounding errors
 
 
+@by_rows
 def cdf(distribution: Distribution, x: Tensor) -> Tensor:
     """Return P(y <= x) of the mixture, [..., n], for x [..., n]."""
-    return each_block(_cdf, distribution, x)
-
-
-def _cdf(distribution: Distribution, x: Tensor) -> Tensor:
     return component_cdf(distribution, x.unsqueeze(-2)).mean(-2)
 
 
@@ -45,35 +42,24 @@ def density(distribution: Distribution, x: Tensor) -> Tensor:
     return component_log_prob(distribution, x.unsqueeze(-2)).exp().mean(-2)
 
 
-def moments(distribution: Distribution) -> tuple[Tensor, Tensor]:
-    """Return mean and variance of the mixture, [n] each, by the law of total variance."""
-    mean, variance = each_block(_moments, distribution)
-    return mean, variance
-
-
-def _moments(distribution: Distribution) -> Tensor:
+@by_rows
+def moments(distribution: Distribution) -> Tensor:
+    """Return mean and variance of the mixture, [2, n], by the law of total variance."""
     means, variances = distribution.mean, distribution.variance
     return torch.stack([means.mean(0), variances.mean(0) + means.var(0, correction=0)])
 
 
+@by_rows
 def log_density(distribution: Distribution, x: Tensor) -> Tensor:
     """Return the log density (or mass) of the mixture, [..., n], for x [..., n]."""
-    return each_block(_log_density, distribution, x)
-
-
-def _log_density(distribution: Distribution, x: Tensor) -> Tensor:
     return torch.logsumexp(component_log_prob(distribution, x.unsqueeze(-2)), -2) - math.log(
         distribution.batch_shape[0]
     )
 
 
-def log_tails(distribution: Distribution, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (log P(y <= x), log P(y > x)) of the mixture, each computed on its own."""
-    below, above = each_block(_log_tails, distribution, x)
-    return below, above
-
-
-def _log_tails(distribution: Distribution, x: Tensor) -> Tensor:
+@by_rows
+def log_tails(distribution: Distribution, x: Tensor) -> Tensor:
+    """Return log P(y <= x) and log P(y > x), [2, ..., n], each computed on its own."""
     return torch.stack(
         [_log_mean(tail, distribution) for tail in tails.log_tails(distribution, x.unsqueeze(-2))]
     )
@@ -92,12 +78,9 @@ def _log_mean(tail: Tensor, distribution: Distribution) -> Tensor:
     return (torch.logsumexp(tail, -2) - math.log(draws)).clamp_max(0.0)
 
 
+@by_rows
 def sd(distribution: Distribution) -> Tensor:
     """Return the standard deviation [n], also where its square overflows or underflows."""
-    return each_block(_sd, distribution)
-
-
-def _sd(distribution: Distribution) -> Tensor:
     _, variance = moments(distribution)
     most, least = torch.finfo(variance.dtype).max, torch.finfo(variance.dtype).tiny
     doubtful = ~((variance > least / torch.finfo(variance.dtype).eps) & (variance < most))

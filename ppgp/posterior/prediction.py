@@ -276,7 +276,8 @@ class Prediction:
         Raises:
             NotApplicable: If y is not continuous.
         """
-        return mixture.log_tails(self._with_tails(), self._inside(y))
+        below, above = mixture.log_tails(self._with_tails(), self._inside(y))
+        return below, above
 
     @limited_by(_work)
     def log_tail(self, y: Any, upper: bool = False) -> Tensor:
