@@ -38,6 +38,8 @@ class Model:
             (the units have a meaning).
         known_noise: whether ``Dataset.noise_sd`` is part of the distribution of y. Then
             ``predict`` and ``gaussian`` also take the ``noise_sd`` [m] of new rows.
+        keeps_factor: whether ``predict`` and ``latent`` take ``kept``, a ResultCache by which the
+            predictions of one posterior share the factor of the covariance of the training rows.
         own_method: the method of ``fit`` without ``how``, a name of ``inference.own_methods``; "":
             NUTS.
         takes_missing: whether X may hold NaN, a missing value (``Dataset(missing="keep")``).
@@ -66,6 +68,7 @@ class Model:
 
     scales: ClassVar[str] = "Xy"
     known_noise: ClassVar[bool] = False
+    keeps_factor: ClassVar[bool] = False
     own_method: str = ""
     takes_missing: bool = False
     takes_censored: bool = False

@@ -18,16 +18,14 @@ from ..kernels import RBF, Kernel, Sum, Unscaled
 from ..kernels.base import check_kernel
 from ..kernels.fourier_features import Draw
 from ..kernels.units import Units
-from ..numerics.blocks import Assembled
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.distributions import GPMarginal
-from ..numerics.result_cache import ResultCache, version_of
+from ..numerics.result_cache import ResultCache
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
 from ..target.capabilities import (
     Capability,
     Components,
     JointGaussian,
-    KeptFactor,
     LatentFunction,
     LeaveOneOut,
     PosteriorFunctions,
@@ -36,7 +34,11 @@ from .base import Model, full_batch_only
 from .inducing import medians, refuse_broken
 from .known_noise import known_at, refuse_duplicate_rows, with_known
 from .matheron import matheron
-from .memory_checks import check_memory_of_covariance, check_memory_of_predictions
+from .memory_checks import (
+    check_memory_of_conditioning,
+    check_memory_of_covariance,
+    check_memory_of_predictions,
+)
 from .sites import (
     Theta,
     draw,
@@ -53,9 +55,7 @@ ROWS_AT_ONCE = 2048
 
 
 @dataclass(frozen=True, repr=False)
-class GP(
-    Model, LatentFunction, KeptFactor, PosteriorFunctions, Components, LeaveOneOut, JointGaussian
-):
+class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, JointGaussian):
     """Exact GP regression: y ~ N(mean, K + noise I + diag(noise_sd^2)) with K = kernel(X, X).
 
     Rasmussen & Williams (2006), chapter 2. With ``noise=0`` the known noise of the Dataset is the
@@ -81,6 +81,7 @@ class GP(
     noise_sd: Tensor | None = field(default=None, repr=False, compare=False)
     standardised: bool = field(default=False, kw_only=True)
     known_noise = True
+    keeps_factor = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -142,11 +143,6 @@ class GP(
     def _covariance(self, theta: Theta, X: Tensor, noise_sd: Tensor | None = None) -> Tensor:
         return add_diagonal(self.kernel(under("kernel", theta), X), self._noise(theta, X, noise_sd))
 
-    def _root(self, theta: Theta, train: Dataset) -> Tensor:
-        """Return the Cholesky factor of the covariance of the training rows, [*draw, n, n]."""
-        covariance = self._covariance(theta, train.X, train.noise_sd)
-        return cholesky(covariance, "covariance of the training rows")
-
     def _noise(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
         return with_known(self.value(theta, "noise", X)[..., None], noise_sd)
 
@@ -160,7 +156,7 @@ class GP(
     def _chunks(
         self, theta: Theta, n: int, m: int, like: Tensor
     ) -> tuple[int, Iterator[tuple[slice, dict[str, Tensor]]]]:
-        """Split the draws into chunks whose matrices fit into ``MEMORY_BUDGET``.
+        """Split the draws into chunks whose matrices fit into ``MEMORY_BUDGET``, or into one each.
 
         Args:
             theta: {site: [draw, *event]}.
@@ -170,54 +166,56 @@ class GP(
 
         Returns:
             The number of draws, and an iterator of (the slice of the draws, theta there).
+
+        Raises:
+            NotEnoughMemory: if the matrices of one chunk do not fit into memory.
         """
-        drawn, params = split_params(self.sites(like.shape[-1]), theta)
-        size = max(1, MEMORY_BUDGET // (like.element_size() * (4 * n * n + 4 * n * m)))
+        drawn, params = split_params(self.sites_at(like.shape[-1]), theta)
         count = number_of_draws(drawn)
+        size = max(1, MEMORY_BUDGET // (like.element_size() * 4 * n * (n + m)))
+        check_memory_of_conditioning(n, m, min(size, count), self.kernel, like)
         slices = [slice(i, min(i + size, count)) for i in range(0, count, size)]
         chunks = ((s, {**params, **{k: v[s] for k, v in drawn.items()}}) for s in slices)
         return count, chunks
 
     def training_factor(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
         """Return the root L [*draw, n, n] of the training covariance, and L^-1 (y - mean)."""
-        L = self._root(theta, train)
+        L = cholesky(
+            self._covariance(theta, train.X, train.noise_sd), "covariance of the training rows"
+        )
         residual = train.y - self.value(theta, "mean", train.X)[..., None]
         return L, torch.linalg.solve_triangular(L, residual.unsqueeze(-1), upper=False)
 
     def _conditional(
-        self, theta: Theta, X: Tensor, train: Dataset, joint: bool, kept: ResultCache | None = None
+        self, theta: Theta, X: Tensor, train: Dataset, joint: bool, kept: ResultCache | None
     ) -> tuple[Tensor, Tensor]:
         """Return the moments of f at X given the training rows.
 
         The first is the mean [draw, m], the second the variance [draw, m] or, if ``joint``, the
         covariance [draw, m, m].
         """
+        kept = kept or ResultCache(limit=0)
         width = max(1, len(X) if joint else min(len(X), ROWS_AT_ONCE))
         count, chunks = self._chunks(theta, train.n, width, X)
         check_memory_of_predictions(count, len(X), X, joint)
-        self.check_memory(train.n, train.d, train.X)
-        means = Assembled(count, len(X))
-        spreads = Assembled(count, len(X), (len(X),) if joint else ())
+        means = X.new_empty(count, len(X))
+        spreads = X.new_empty(count, *((len(X),) if joint else ()), len(X))
         for draws, part in chunks:
-            hyper = under("kernel", part)
-            mean = self.value(part, "mean", X)[..., None]
+            hyper, mean = under("kernel", part), self.value(part, "mean", X)[..., None]
             factor = partial(self.training_factor, part, train)
-            if kept is None:
-                L, w = factor()
-            else:
-                L, w = kept.get((draws.start, draws.stop, version_of(part)), factor)
-            for row in range(0, max(1, len(X)), width):
-                block = X[row : row + width]
-                cross = self.kernel(hyper, train.X, block)
+            L, w = kept.get((draws.start, draws.stop), factor, part)
+            for row in range(0, len(X), width):
+                rows = slice(row, row + width)
+                cross = self.kernel(hyper, train.X, X[rows])
                 V = torch.linalg.solve_triangular(L, cross, upper=False)
-                means.put(mean + (V.mT @ w).squeeze(-1), draws, row)
+                means[draws, rows] = mean + (V.mT @ w).squeeze(-1)
                 if joint:
-                    spreads.put(self.kernel(hyper, block) - V.mT @ V, draws, row)
+                    spreads[draws] = self.kernel(hyper, X) - V.mT @ V
                 else:
-                    prior = self.kernel.diag(hyper, block)
+                    prior = self.kernel.diag(hyper, X[rows])
                     tiny = torch.finfo(prior.dtype).eps * prior
-                    spreads.put(torch.maximum(prior - V.square().sum(-2), tiny), draws, row)
-        return means.whole, spreads.whole
+                    spreads[draws, rows] = torch.maximum(prior - V.square().sum(-2), tiny)
+        return means, spreads
 
     def predict(
         self,
@@ -267,7 +265,7 @@ class GP(
             The covariance of y [n, n], y - mean [n], the covariance of y with f at X [n, m], the
             variance of y at X [m] and its mean [m].
         """
-        one = first_draw(self.sites(X.shape[-1]), theta)
+        one = first_draw(self.sites_at(X.shape[-1]), theta)
         hyper, mean = under("kernel", one), self.value(one, "mean", X)
         variance = self.kernel.diag(hyper, X) + self._noise(one, X, noise_sd)
         C = self._covariance(one, train.X, train.noise_sd)
@@ -295,7 +293,7 @@ class GP(
         Returns:
             A function X [m, d] -> [samples, m].
         """
-        drawn, params = split_params(self.sites(train.d), theta)
+        drawn, params = split_params(self.sites_at(train.d), theta)
         count = number_of_draws(drawn)
         chosen = torch.randint(count, (samples,), generator=generator)
         paths = []
@@ -328,9 +326,7 @@ class GP(
         means: dict[str, list[Tensor]] = {name: [] for name in labels}
         variances: dict[str, list[Tensor]] = {name: [] for name in labels}
         for _, part in self._chunks(theta, train.n, len(X), X)[1]:
-            mean = self.value(part, "mean", X)[..., None]
-            L = self._root(part, train)
-            w = torch.linalg.solve_triangular(L, (train.y - mean).unsqueeze(-1), upper=False)
+            L, w = self.training_factor(part, train)
             terms = self.kernel.parts(under("kernel", part))
             for name, (child, hyper) in zip(labels, terms, strict=True):
                 cross = child(hyper, train.X, X).expand(*L.shape[:-1], len(X))
@@ -354,7 +350,8 @@ class GP(
         """
         means, variances = [], []
         for _, part in self._chunks(theta, train.n, train.n, train.X)[1]:
-            inverse = torch.cholesky_inverse(self._root(part, train))
+            L, _ = self.training_factor(part, train)
+            inverse = torch.cholesky_inverse(L)
             residual = train.y - self.value(part, "mean", train.X)[..., None]
             a = (inverse @ residual.unsqueeze(-1)).squeeze(-1)
             d = inverse.diagonal(dim1=-2, dim2=-1)

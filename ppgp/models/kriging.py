@@ -19,6 +19,7 @@ from ..kernels.base import check_kernel
 from ..kernels.units import Units
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.distributions import TrendMarginal
+from ..numerics.result_cache import ResultCache
 from ..priors import Flat, LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
 from ..target.capabilities import BlockMeans, JointGaussian, LatentFunction, LeaveOneOut
 from .base import Model, full_batch_only
@@ -26,7 +27,7 @@ from .drift import Drift, basis, check_determined, checked, places
 from .inducing import medians, refuse_broken
 from .known_noise import known_at, refuse_duplicate_rows
 from .kriging_equations import KrigingEquations
-from .memory_checks import check_memory_of_covariance
+from .memory_checks import check_memory_of_covariance, check_memory_of_predictions
 from .sites import Theta, draw, first_draw, mean_site, starting_values
 from .units import mean_or_default
 
@@ -259,6 +260,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         *,
         joint: bool = False,
         noise_sd: Tensor | None = None,
+        kept: ResultCache | None = None,
     ) -> Distribution:
         """Return the predictive distribution of a measurement at X.
 
@@ -271,6 +273,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
             train: the training rows.
             joint: whether the places are predicted jointly.
             noise_sd: the known noise sd of the new measurements [m], if any.
+            kept: where the solved system of the training rows is kept between predictions.
 
         Returns:
             A Normal of batch [draw, m]; if ``joint``, a MultivariateNormal of batch [draw] and
@@ -281,7 +284,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         """
         nugget = self._noise(theta, X, noise_sd)
         if not joint:
-            mean, variance = self._means(theta, X[:, None], train)
+            mean, variance = self._means(theta, X[:, None], train, kept=kept)
             return dist.Normal(mean, (variance + nugget).sqrt())
         if self.neighbours is not None and self.neighbours < train.n:
             raise NotApplicable(
@@ -292,7 +295,8 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         where, there = places(self.drift, train.X), places(self.drift, X)
         new = basis(self.drift, X, train.X)
         means, spreads = [], []
-        for _, part, solved in self._solved(theta, train):
+        check_memory_of_predictions(self._count(theta, train.d), len(X), X, joint=True)
+        for _, part, solved in self._solved(theta, train, kept):
             hyper = under("variogram", part)
             cross, prior = self.kernel(hyper, where, there), self.kernel(hyper, there)
             mean, spread = solved.at(cross, new, prior, joint=True)
@@ -301,46 +305,6 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         spread = add_diagonal(torch.cat(spreads), nugget)
         root = cholesky(spread, "predictive covariance")
         return dist.MultivariateNormal(torch.cat(means), scale_tril=root)
-
-    def latent(self, theta: Theta, X: Tensor, train: Dataset) -> Distribution:
-        """Return the distribution of the surface at X, without the nugget: batch [draw, m]."""
-        return self.block(theta, X[:, None], train)
-
-    def block(self, theta: Theta, blocks: Tensor, train: Dataset) -> Distribution:
-        """Return the distribution of the average of the surface over each block.
-
-        The nugget is not part of it, as in GSLIB: over any area it averages out. Journel &
-        Huijbregts (1978), chapter V.
-
-        Args:
-            theta: {site: [draw, *event]}.
-            blocks: places [m, k, d], the k points of each block.
-            train: the training rows.
-
-        Returns:
-            A Normal of batch [draw, m].
-        """
-        mean, variance = self._means(theta, blocks, train)
-        return dist.Normal(mean, variance.sqrt())
-
-    def trend(self, theta: Theta, X: Tensor, train: Dataset) -> Distribution:
-        """Return the distribution of the drift F(x) beta at X: batch [draw, m].
-
-        beta is estimated by generalised least squares on all rows.
-
-        Raises:
-            NotApplicable: with drift "none", which has no beta.
-        """
-        if self.drift == "none":
-            raise NotApplicable(
-                "a drift to estimate", 'drift="none"', 'use drift="constant", or a degree'
-            )
-        new, means, variances = basis(self.drift, X, train.X), [], []
-        for _, _, solved in self._solved(theta, train):
-            beta, root = solved.trend()
-            means.append((beta @ new.mT).reshape(-1, len(X)))
-            variances.append((new @ root).square().sum(-1).reshape(-1, len(X)))
-        return dist.Normal(torch.cat(means), torch.cat(variances).sqrt())
 
     def gaussian(
         self, theta: Theta, X: Tensor, train: Dataset, noise_sd: Tensor | None = None
@@ -359,7 +323,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
             raise NotApplicable(
                 "predictions from all rows", f"neighbours={self.neighbours}", "leave neighbours out"
             )
-        one = first_draw(self.sites(train.d), theta)
+        one = first_draw(self.sites_at(train.d), theta)
         hyper = under("variogram", one)
         where, there = places(self.drift, train.X), places(self.drift, X)
         centre = self._centre(one, X)

@@ -6,20 +6,24 @@ They are solved with all rows, or for each place with its nearest rows.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
+import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
+from ..errors import NotApplicable
 from ..kernels import Kernel
-from ..numerics.blocks import Assembled
 from ..numerics.cholesky import add_diagonal
 from ..numerics.gls import Solved, solve
+from ..numerics.result_cache import ResultCache
 from ..priors import under
 from .base import Model
 from .drift import Drift, basis, places
 from .known_noise import with_known
-from .memory_checks import check_memory_of_predictions
+from .memory_checks import check_memory_of_conditioning, check_memory_of_predictions
 from .sites import Theta, number_of_draws, split_params
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws or of places
@@ -35,6 +39,7 @@ class KrigingEquations(Model):
 
     drift: Drift
     neighbours: int | None
+    keeps_factor = True
 
     @property
     def kernel(self) -> Kernel:
@@ -56,25 +61,44 @@ class KrigingEquations(Model):
             return self.value(theta, "mean", like)[..., None]
         return like.new_zeros(1)
 
+    def _count(self, theta: Theta, d: int) -> int:
+        """Return the number of draws in theta."""
+        return number_of_draws(split_params(self.sites_at(d), theta)[0])
+
+    def training_factor(self, theta: Theta, train: Dataset) -> Solved:
+        """Solve the system of the training rows, which predictions at all places share."""
+        F, where = basis(self.drift, train.X, train.X), places(self.drift, train.X)
+        C = self._covariance(theta, where, train.noise_sd)
+        return solve(C, train.y - self._centre(theta, where), F)
+
     def _solved(
-        self, theta: Theta, train: Dataset
+        self, theta: Theta, train: Dataset, kept: ResultCache | None = None
     ) -> Iterator[tuple[slice, dict[str, Tensor], Solved]]:
         """Solve the system of the training rows for a chunk of draws at a time.
 
         Yields:
             The slice of the draws, theta there, and the solved system.
+
+        Raises:
+            NotEnoughMemory: if the matrices of one chunk do not fit into memory.
         """
-        F, where = basis(self.drift, train.X, train.X), places(self.drift, train.X)
-        drawn, params = split_params(self.sites(train.d), theta)
+        kept = kept or ResultCache(limit=0)
+        drawn, params = split_params(self.sites_at(train.d), theta)
+        count = number_of_draws(drawn)
         size = max(1, MEMORY_BUDGET // (train.X.element_size() * 6 * train.n**2))
-        for i in range(0, number_of_draws(drawn), size):
+        check_memory_of_conditioning(train.n, 0, min(size, count), self.kernel, train.X)
+        for i in range(0, count, size):
             draws = slice(i, i + size)
             part = {**params, **{name: value[draws] for name, value in drawn.items()}}
-            C = self._covariance(part, where, train.noise_sd)
-            yield draws, part, solve(C, train.y - self._centre(part, where), F)
+            yield draws, part, kept.get((i, size), partial(self.training_factor, part, train), part)
 
     def _means(
-        self, theta: Theta, blocks: Tensor, train: Dataset, leave_out: bool = False
+        self,
+        theta: Theta,
+        blocks: Tensor,
+        train: Dataset,
+        leave_out: bool = False,
+        kept: ResultCache | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return the mean and the variance [draw, m] of the average of f over each block.
 
@@ -84,38 +108,38 @@ class KrigingEquations(Model):
             train: the training rows.
             leave_out: whether block i is row i of ``train``, which is then not among its own
                 neighbours.
+            kept: where the solved system of all rows is kept between predictions.
         """
         step = self._places_at_once(theta, blocks, train)
-        count = number_of_draws(split_params(self.sites(train.d), theta)[0])
+        count = self._count(theta, train.d)
         check_memory_of_predictions(count, len(blocks), blocks)
-        means, variances = Assembled(count, len(blocks)), Assembled(count, len(blocks))
+        means = blocks.new_empty(count, len(blocks))
+        variances = torch.empty_like(means)
         if self.neighbours is not None and self.neighbours < train.n - leave_out:
             for i in range(0, len(blocks), step):
                 first = i if leave_out else None
-                mean, variance = self._local(theta, blocks[i : i + step], train, first)
-                means.put(mean, slice(None), i)
-                variances.put(variance, slice(None), i)
-            return means.whole, variances.whole
-        self.check_memory(train.n, train.d, train.X)
+                at = slice(i, i + step)
+                means[:, at], variances[:, at] = self._local(theta, blocks[at], train, first)
+            return means, variances
         where = places(self.drift, train.X)
-        for draws, part, solved in self._solved(theta, train):
+        for draws, part, solved in self._solved(theta, train, kept):
             hyper, centre = under("variogram", part), self._centre(part, blocks)
             for i in range(0, len(blocks), step):
-                block = blocks[i : i + step]
+                at = slice(i, i + step)
+                block = blocks[at]
                 m, k = block.shape[:2]
                 there = places(self.drift, block)
                 K = self.kernel(hyper, where, there.flatten(0, 1))
                 new = basis(self.drift, block, train.X).mean(1)
                 K = K.reshape(*K.shape[:-1], m, k).mean(-1)
                 mean, variance = solved.at(K, new, self._within(part, there, train.d))
-                means.put(mean + centre, draws, i)
-                variances.put(variance, draws, i)
-        return means.whole, variances.whole
+                means[draws, at], variances[draws, at] = mean + centre, variance
+        return means, variances
 
     def _places_at_once(self, theta: Theta, blocks: Tensor, train: Dataset) -> int:
         """Return how many blocks fit into ``MEMORY_BUDGET``."""
         n = min(self.neighbours or train.n, train.n)
-        draws = number_of_draws(split_params(self.sites(train.d), theta)[0])
+        draws = self._count(theta, train.d)
         points = blocks.shape[1]
         columns = n if self.neighbours else points
         numbers_per_block = draws * (4 * n * columns + points**2) + train.n
@@ -123,7 +147,7 @@ class KrigingEquations(Model):
 
     def _with_block_axis(self, theta: Theta, d: int) -> dict[str, Tensor]:
         """Return theta with a further axis after that of the draws, for places [m, k, d]."""
-        drawn, params = split_params(self.sites(d), theta)
+        drawn, params = split_params(self.sites_at(d), theta)
         return {**params, **{name: value.unsqueeze(1) for name, value in drawn.items()}}
 
     def _within(self, theta: Theta, there: Tensor, d: int) -> Tensor:
@@ -162,3 +186,46 @@ class KrigingEquations(Model):
         mean, variance = solve(C, residual, F).at(K, new, prior)
         shape = (-1, len(blocks))
         return (mean[..., 0] + centre).reshape(shape), variance[..., 0].reshape(shape)
+
+    def latent(
+        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
+    ) -> Distribution:
+        """Return the distribution of the surface at X, without the nugget: batch [draw, m]."""
+        mean, variance = self._means(theta, X[:, None], train, kept=kept)
+        return dist.Normal(mean, variance.sqrt())
+
+    def block(self, theta: Theta, blocks: Tensor, train: Dataset) -> Distribution:
+        """Return the distribution of the average of the surface over each block.
+
+        The nugget is not part of it, as in GSLIB: over any area it averages out. Journel &
+        Huijbregts (1978), chapter V.
+
+        Args:
+            theta: {site: [draw, *event]}.
+            blocks: places [m, k, d], the k points of each block.
+            train: the training rows.
+
+        Returns:
+            A Normal of batch [draw, m].
+        """
+        mean, variance = self._means(theta, blocks, train)
+        return dist.Normal(mean, variance.sqrt())
+
+    def trend(self, theta: Theta, X: Tensor, train: Dataset) -> Distribution:
+        """Return the distribution of the drift F(x) beta at X: batch [draw, m].
+
+        beta is estimated by generalised least squares on all rows.
+
+        Raises:
+            NotApplicable: with drift "none", which has no beta.
+        """
+        if self.drift == "none":
+            raise NotApplicable(
+                "a drift to estimate", 'drift="none"', 'use drift="constant", or a degree'
+            )
+        new, means, variances = basis(self.drift, X, train.X), [], []
+        for _, _, solved in self._solved(theta, train):
+            beta, root = solved.trend()
+            means.append((beta @ new.mT).reshape(-1, len(X)))
+            variances.append((new @ root).square().sum(-1).reshape(-1, len(X)))
+        return dist.Normal(torch.cat(means), torch.cat(variances).sqrt())

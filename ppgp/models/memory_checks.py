@@ -9,8 +9,8 @@ from torch import Tensor
 from ..kernels import Kernel
 from ..numerics.memory import must_fit, rounded_down, rows_per_call
 
-MATRICES = 5.0  # n by n matrices that a density and its gradient hold, whatever the kernel
-MATRICES_A_TERM = 4.0  # and for each term of the kernel
+MATRICES = 5.0  # n by n matrices that a density or a prediction holds, whatever the kernel
+MATRICES_A_TERM = 4.0  # and the density for the gradient of each term of the kernel
 MOST_INDUCING = 1000  # the most that the advice names: more take too long
 
 
@@ -46,6 +46,31 @@ def check_memory_of_predictions(draws: int, rows: int, like: Tensor, joint: bool
         per_pair * rows * rows,
         f"the joint predictive distribution of {rows:,} rows under {draws:,} draws",
         advice,
+        like.device,
+    )
+
+
+def check_memory_of_conditioning(n: int, m: int, draws: int, kernel: Kernel, like: Tensor) -> None:
+    """Refuse to condition on n training rows if the covariances do not fit.
+
+    A prediction has no gradient: while the covariance of the n rows is factored, or that with m
+    new rows is solved for, each term of the kernel holds one such matrix.
+
+    Args:
+        n: number of training rows.
+        m: number of new rows at once.
+        draws: number of draws at once.
+        kernel: the kernel of the covariance.
+        like: a tensor with the dtype and the device of the computation.
+
+    Raises:
+        NotEnoughMemory: if they do not fit.
+    """
+    matrices = MATRICES + kernel.terms
+    must_fit(
+        matrices * like.element_size() * draws * n * (n + m),
+        f"the covariance of {n:,} training rows, and theirs with {m:,} new rows at once",
+        "pass fewer rows per call, predict on a machine with more memory, or fit SGPR(kernel)",
         like.device,
     )
 

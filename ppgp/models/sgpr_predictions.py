@@ -6,7 +6,7 @@ variables, and the predictions of SGPR.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyro.distributions as dist
@@ -17,9 +17,9 @@ from torch.distributions import Distribution
 from ..data.dataset import Dataset
 from ..errors import NumericalError
 from ..kernels import Kernel
-from ..numerics.blocks import Assembled
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.collapsed_bound import Projection, SparseMarginal, inducing_root
+from ..numerics.result_cache import ResultCache
 from ..priors import Site, under
 from .base import Model
 from .memory_checks import check_memory_of_predictions
@@ -29,17 +29,15 @@ ROWS_AT_ONCE = 8192
 
 
 class DrawOfSparse(NamedTuple):
-    """One draw of theta with the sums over the training rows that its posterior needs.
+    """The sums over the training rows that the posterior under one draw of theta needs.
 
     Attributes:
-        theta: {site: [*event]}.
         Z: the inducing inputs [m, d].
         L: the root of their covariance [m, m].
         noise: the variance of y that is independent between rows: the noise, and White in f.
         rows: the training rows projected onto the inducing variables.
     """
 
-    theta: dict[str, Tensor]
     Z: Tensor
     L: Tensor
     noise: Tensor
@@ -56,6 +54,7 @@ class CollapsedPosterior(Model):
 
     kernel: Kernel
     Z: Any
+    keeps_factor = True
 
     def _select_before_fit(self, X: Tensor) -> Tensor:
         """Place inducing inputs at the medians of the priors, for a recipe without them."""
@@ -80,30 +79,30 @@ class CollapsedPosterior(Model):
             return self._select_before_fit(like)
         return self.Z.to(like)
 
-    def _drawn(self, theta: Theta, d: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Split theta into draws and params, without the inducing inputs."""
-        without = {name: value for name, value in theta.items() if name != "inducing"}
-        return split_params(self.sites(d), without)
+    def _one_by_one(self, theta: Theta, d: int) -> list[dict[str, Tensor]]:
+        """Return theta of each draw, {site: [*event]}, with the params."""
+        drawn, params = split_params(self.sites_at(d), theta)
+        if "inducing" in drawn:
+            params["inducing"] = drawn.pop("inducing")
+        count = number_of_draws(drawn)
+        return [{**params, **{k: v[i] for k, v in drawn.items()}} for i in range(count)]
 
-    def _one_by_one(self, theta: Theta, train: Dataset) -> Iterator[DrawOfSparse]:
-        """Solve the system of the training rows for one draw at a time.
+    def _solved(self, theta: Theta, train: Dataset) -> DrawOfSparse:
+        """Solve the system of the training rows for one draw theta {site: [*event]}.
 
         Raises:
             NumericalError: if the covariance of the inducing inputs is not positive definite.
         """
-        drawn, params = self._drawn(theta, train.d)
-        for i in range(number_of_draws(drawn)):
-            one = {**params, **{k: v[i] for k, v in drawn.items()}}
-            Z = self._inducing_inputs(theta, train.X)
-            marginal = self._marginal(one, train.X, Z)
-            L = inducing_root(marginal.Kmm)
-            if not bool(torch.isfinite(L).all()):
-                raise NumericalError(
-                    "a positive definite covariance of the inducing inputs",
-                    "one that is not",
-                    "use fewer, or a shorter lengthscale",
-                )
-            yield DrawOfSparse(one, Z, L, marginal.noise, marginal.project(train.y, L))
+        Z = self._inducing_inputs(theta, train.X)
+        marginal = self._marginal(theta, train.X, Z)
+        L = inducing_root(marginal.Kmm)
+        if not bool(torch.isfinite(L).all()):
+            raise NumericalError(
+                "a positive definite covariance of the inducing inputs",
+                "one that is not",
+                "use fewer, or a shorter lengthscale",
+            )
+        return DrawOfSparse(Z, L, marginal.noise, marginal.project(train.y, L))
 
     def bounds(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor]:
         """Return a lower and an upper bound on log p(y given theta).
@@ -122,7 +121,8 @@ class CollapsedPosterior(Model):
         single = all(v.ndim == axes[k] for k, v in theta.items() if k in axes)
         batch = {k: v[None] if single and k in axes else v for k, v in theta.items()}
         both = []
-        for one in self._one_by_one(batch, data):
+        for part in self._one_by_one(batch, data.d):
+            one = self._solved(part, data)
             both.append(torch.stack([one.rows.lower(one.noise), one.rows.upper(one.noise)]))
         lower, upper = torch.stack(both, 1)
         if single:
@@ -135,50 +135,68 @@ class CollapsedPosterior(Model):
         Titsias (2009), equation 10.
         """
         means, covariances = [], []
-        for one in self._one_by_one(theta, data):
+        for part in self._one_by_one(theta, data.d):
+            one = self._solved(part, data)
             mean, W = one.rows.posterior(one.noise)
-            means.append(one.L @ mean + self.value(one.theta, "mean", data.X))
+            means.append(one.L @ mean + self.value(part, "mean", data.X))
             root = W @ one.L.mT
             covariances.append(root.mT @ root)
         return torch.stack(means), torch.stack(covariances)
 
+    def training_factor(
+        self, theta: Theta, train: Dataset
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return what predictions at any rows share, for one draw theta {site: [*event]}.
+
+        These are the inducing inputs Z [m, d], the root L [m, m] of their covariance, and the mean
+        [m] and a root W [m, m] of the covariance W' W of q(v), where u = L v.
+        """
+        one = self._solved(theta, train)
+        return one.Z, one.L, *one.rows.posterior(one.noise)
+
     def _conditional(
-        self, theta: Theta, X: Tensor, train: Dataset, joint: bool
+        self, theta: Theta, X: Tensor, train: Dataset, joint: bool, kept: ResultCache | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the moments of f at X given the training rows, and the noise.
 
         These are the mean [draw, k], the variance [draw, k] or, if ``joint``, the covariance
         [draw, k, k], and the noise variance [draw].
         """
-        count = number_of_draws(self._drawn(theta, train.d)[0])
-        check_memory_of_predictions(count, len(X), X, joint)
-        means = Assembled(count, len(X))
-        spreads = Assembled(count, len(X), (len(X),) if joint else ())
-        noises = []
+        kept = kept or ResultCache(limit=0)
+        every = self._one_by_one(theta, train.d)
+        check_memory_of_predictions(len(every), len(X), X, joint)
+        means = X.new_empty(len(every), len(X))
+        spreads = X.new_empty(len(every), *((len(X),) if joint else ()), len(X))
+        noises = X.new_empty(len(every))
         width = max(1, len(X) if joint else ROWS_AT_ONCE)
-        for i, one in enumerate(self._one_by_one(theta, train)):
-            hyper, level = under("kernel", one.theta), self.value(one.theta, "mean", X)
-            draw = slice(i, i + 1)
-            mean, W = one.rows.posterior(one.noise)
-            for row in range(0, max(1, len(X)), width):
-                block = X[row : row + width]
-                cross = self.kernel(hyper, one.Z, block)
-                A = torch.linalg.solve_triangular(one.L, cross, upper=False)
-                means.put(A.mT @ mean + level, draw, row)
+        for i, one in enumerate(every):
+            hyper, level = under("kernel", one), self.value(one, "mean", X)
+            Z, L, mean, W = kept.get(i, partial(self.training_factor, one, train), one)
+            for row in range(0, len(X), width):
+                rows = slice(row, row + width)
+                cross = self.kernel(hyper, Z, X[rows])
+                A = torch.linalg.solve_triangular(L, cross, upper=False)
+                means[i, rows] = A.mT @ mean + level
                 if joint:
-                    spread = self.kernel(hyper, block) - A.mT @ A + (W @ A).mT @ (W @ A)
+                    spread = self.kernel(hyper, X[rows]) - A.mT @ A + (W @ A).mT @ (W @ A)
                 else:
-                    prior = self.kernel.diag(hyper, block)
+                    prior = self.kernel.diag(hyper, X[rows])
                     spread = prior - A.square().sum(0) + (W @ A).square().sum(0)
                     spread = torch.maximum(spread, torch.finfo(prior.dtype).eps * prior)
-                spreads.put(spread, draw, row)
-            noises.append(self.value(one.theta, "noise", X))
-        return means.whole, spreads.whole, torch.stack(noises)
+                spreads[i, ..., rows] = spread
+            noises[i] = self.value(one, "noise", X)
+        return means, spreads, noises
 
     def predict(
-        self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False
+        self,
+        theta: Theta,
+        X: Tensor,
+        train: Dataset,
+        *,
+        joint: bool = False,
+        kept: ResultCache | None = None,
     ) -> Distribution:
-        mean, spread, noise = self._conditional(theta, X, train, joint)
+        mean, spread, noise = self._conditional(theta, X, train, joint, kept)
         if joint:
             covariance = add_diagonal(spread, noise[:, None])
             root = cholesky(covariance, "predictive covariance")
@@ -186,9 +204,11 @@ class CollapsedPosterior(Model):
         # in place: spread is a new tensor as large as the predictions
         return dist.Normal(mean, spread.add_(noise[:, None]).sqrt_())
 
-    def latent(self, theta: Theta, X: Tensor, train: Dataset) -> Distribution:
+    def latent(
+        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
+    ) -> Distribution:
         """Return the predictive distribution of f at X, without the noise: batch [draw, k]."""
-        mean, spread, _ = self._conditional(theta, X, train, False)
+        mean, spread, _ = self._conditional(theta, X, train, False, kept)
         return dist.Normal(mean, spread.sqrt_())
 
     def loo(self, theta: Theta, train: Dataset) -> Distribution:
@@ -199,8 +219,9 @@ class CollapsedPosterior(Model):
         in ``predict``.
         """
         means, variances = [], []
-        for one in self._one_by_one(theta, train):
-            hyper, level = under("kernel", one.theta), self.value(one.theta, "mean", train.X)
+        for part in self._one_by_one(theta, train.d):
+            one = self._solved(part, train)
+            hyper, level = under("kernel", part), self.value(part, "mean", train.X)
             nugget = self.kernel.nugget(hyper, one.Z)
             mean, W = one.rows.posterior(one.noise)
             for i in range(0, train.n, ROWS_AT_ONCE):

@@ -14,7 +14,6 @@ from ..data.dataset import Dataset
 from ..errors import NotApplicable, NumericalError
 from ..kernels import Kernel
 from ..likelihoods import Gaussian, Likelihood
-from ..numerics.blocks import Assembled
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.collapsed_bound import inducing_root, jittered
 from ..numerics.whitened import marginals
@@ -119,25 +118,25 @@ class WhitenedPredictions(Model):
         every = list(self._one_by_one(theta, X.shape[1]))
         inner = (K,) if K > 1 else ()
         check_memory_of_predictions(len(every) * K, len(X), X)
-        means = Assembled(len(every), len(X), inner)
-        variances = Assembled(len(every), len(X), inner)
+        means = X.new_empty(len(every), *inner, len(X))
+        variances = torch.empty_like(means)
         likelihood_sites = []
         for i, one in enumerate(every):
             Z = self._inducing_inputs(one, X)
             moments = self._under_q if "v_loc" in one else self._given_v
-            for row in range(0, max(1, len(X)), ROWS_AT_ONCE):
-                mean, variance = moments(one, X[row : row + ROWS_AT_ONCE], Z)
+            for row in range(0, len(X), ROWS_AT_ONCE):
+                rows = slice(row, row + ROWS_AT_ONCE)
+                mean, variance = moments(one, X[rows], Z)
                 if not bool(torch.isfinite(mean).all()):
                     raise NumericalError(
                         "a positive definite covariance of the inducing inputs",
                         "one that is not",
                         "use fewer, or a shorter lengthscale",
                     )
-                means.put(mean, slice(i, i + 1), row)
-                variances.put(variance, slice(i, i + 1), row)
+                means[i, ..., rows], variances[i, ..., rows] = mean, variance
             likelihood_sites.append({k: one[k] for k in names if k in one})
         stacked = {k: torch.stack([s[k] for s in likelihood_sites]) for k in likelihood_sites[0]}
-        return means.whole, variances.whole, stacked
+        return means, variances, stacked
 
     def predict(
         self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False

@@ -165,39 +165,6 @@ def sampled(distribution: Distribution, k: int, finish: Callable[[Tensor], Tenso
     return out
 
 
-class Assembled:
-    """A tensor [draw, *inner, row] that is filled piece by piece, without a second copy of it.
-
-    Args:
-        draws: The number of draws.
-        rows: The number of rows.
-        inner: The shape of the axes between them.
-    """
-
-    def __init__(self, draws: int, rows: int, inner: tuple[int, ...] = ()) -> None:
-        self.draws, self.rows, self.inner = draws, rows, inner
-        self._whole: Tensor | None = None
-
-    def put(self, piece: Tensor, draws: slice, row: int) -> None:
-        """Copy a piece into its place.
-
-        Args:
-            piece: [k, ..., b] for k draws and b rows, or [..., b], the same for each of these
-                draws.
-            draws: Which draws the piece belongs to.
-            row: The first of its rows.
-        """
-        if self._whole is None:
-            self._whole = piece.new_empty(self.draws, *self.inner, self.rows)
-        self._whole[draws, ..., row : row + piece.shape[-1]] = piece
-
-    @property
-    def whole(self) -> Tensor:
-        """The assembled tensor."""
-        assert self._whole is not None
-        return self._whole
-
-
 def _rebuilding_parameters(distribution: Distribution) -> dict[str, Tensor] | None:
     """Return the parameters of a distribution if it can be rebuilt from them, else None."""
     if isinstance(distribution, Independent):

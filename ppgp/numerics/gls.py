@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -14,8 +14,7 @@ from .cholesky import cholesky
 ENOUGH = 1e-10  # F is rank-deficient if a diagonal entry of R is below this share of the largest
 
 
-@dataclass(frozen=True, eq=False)
-class Solved:
+class Solved(NamedTuple):
     """The factors that every prediction from y ~ N(F beta, C) with unknown beta needs.
 
     Leading axes are batches.

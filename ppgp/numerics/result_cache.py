@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -12,6 +13,8 @@ from .memory import SMALL
 
 LIMIT = 2**29  # bytes kept per fit
 SHARE = 0.1  # of the available memory that one result may take
+
+Result = TypeVar("Result", bound=tuple[Tensor, ...])
 
 
 class ResultCache:
@@ -25,29 +28,38 @@ class ResultCache:
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.limit, self.size = limit, 0
-        self._results: dict[Hashable, tuple[Tensor, ...]] = {}
+        self._results: dict[Hashable, tuple[Any, tuple[Tensor, ...]]] = {}
 
-    def get(self, key: Hashable, compute: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-        """Return the result for ``key``, computed if it is not kept.
+    def get(
+        self,
+        key: Hashable,
+        compute: Callable[[], Result],
+        inputs: Mapping[str, Tensor] = MappingProxyType({}),
+    ) -> Result:
+        """Return the result for ``key`` and ``inputs``, computed if it is not kept.
 
         The first results are kept, as far as they fit into the limit and into ``SHARE`` of the
         available memory. That is taken to be ``memory.SMALL`` at least, without a look.
+
+        Args:
+            key: a name of the result.
+            compute: () -> the result.
+            inputs: what the result is computed from. If one of them was replaced or changed in
+                place, this is another result.
         """
-        result = self._results.get(key)
-        if result is not None:
+        versions = [(name, t.data_ptr(), t.shape, t._version) for name, t in inputs.items()]
+        key = (key, *versions)
+        if key in self._results:
+            result: Any = self._results[key][1]
             return result
         result = compute()
         size = sum(tensor.numel() * tensor.element_size() for tensor in result)
         fits = self.size + size <= self.limit
         if fits and (size <= SHARE * SMALL or size <= SHARE * available(result[0].device)):
-            self._results[key] = result
+            # while the inputs are held, no other tensor has their addresses
+            self._results[key] = (inputs, result)
             self.size += size
         return result
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ResultCache, (self.limit,)
-
-
-def version_of(tensors: Mapping[str, Tensor]) -> Hashable:
-    """Return what changes when one of the tensors is replaced or changed in place."""
-    return tuple((name, t.data_ptr(), t.shape, t._version) for name, t in tensors.items())

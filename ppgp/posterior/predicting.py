@@ -13,7 +13,6 @@ from torch.distributions import Distribution
 from ..data.arguments import Arguments
 from ..errors import NotApplicable
 from ..numerics.threads import PREDICTIONS_PAY_FROM, limited
-from ..target.capabilities import KeptFactor, supports
 from .fitted import Fitted, evaluated_at, with_params
 from .model_inputs import inputs_and_noise
 from .origin import Origin, of_program
@@ -53,8 +52,8 @@ def terms_in_data_units(
 
 
 def kept_by(fit: Fitted) -> dict[str, Any]:
-    """Return the keyword with which the predictions of a model share what the fit keeps."""
-    if supports(fit.model, KeptFactor):
+    """Return the keyword by which predictions of one fit share a factor, if its model has one."""
+    if fit.model.keeps_factor:
         return {"kept": fit.kept}
     return {}
 

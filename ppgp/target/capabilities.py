@@ -30,7 +30,6 @@ __all__ = [
     "FullConditionals",
     "GaussianNetwork",
     "JointGaussian",
-    "KeptFactor",
     "LatentFunction",
     "LeaveOneOut",
     "LikelihoodDerivatives",
@@ -183,20 +182,6 @@ class LatentFunction(Capability):
     @abstractmethod
     def latent(self, theta: Theta, X: Tensor, train: Dataset) -> Distribution:
         """Return the distribution of f at X, batch [draw, n]."""
-
-
-class KeptFactor(Capability):
-    """Predictions that share a factor of the covariance of the training rows.
-
-    ``predict`` and ``latent`` then take ``kept``, where the factor is kept between calls.
-    """
-
-    expected = "a model whose predictions share a factor"
-    advice = "call predict without kept"
-
-    @abstractmethod
-    def training_factor(self, theta: Theta, train: Dataset) -> tuple[Tensor, ...]:
-        """Return the tensors, batch [draw], that predictions at any rows share."""
 
 
 class PosteriorFunctions(Capability):

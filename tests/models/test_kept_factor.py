@@ -11,7 +11,6 @@ import torch
 
 import ppgp
 from ppgp import Dataset, inference, models
-from ppgp.models import GP
 from ppgp.numerics.result_cache import ResultCache
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -21,40 +20,70 @@ NEW = torch.rand(7, 2, generator=GENERATOR, dtype=torch.float64)
 OTHER = torch.rand(5, 2, generator=GENERATOR, dtype=torch.float64)
 
 
+RECIPES: dict[str, Any] = {
+    "GP": models.GP(),
+    "SGPR": models.SGPR(inducing=8),
+    "Kriging": models.Kriging(),
+    "universal kriging": models.Kriging(drift=1),
+}
+
+
 @pytest.fixture
 def factored(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A list that grows by the number of draws whenever a training covariance is factored."""
+    """A list that grows whenever a model solves the system of the training rows."""
     counts: list[int] = []
-    root = GP._root
-
-    def counted(self: GP, theta: Any, train: Dataset) -> torch.Tensor:
-        counts.append(1)
-        return root(self, theta, train)
-
-    monkeypatch.setattr(GP, "_root", counted)
+    for kind in (models.GP, models.SGPR, models.Kriging):
+        monkeypatch.setattr(kind, "training_factor", counted(kind.training_factor, counts))
     return counts
 
 
-def fitted(how: Any = None) -> ppgp.Posterior:
-    return ppgp.fit(models.GP(), DATA, how or inference.MAP(steps=20), progress=False)
+def counted(factor: Any, counts: list[int]) -> Any:
+    def counting(self: Any, theta: Any, train: Dataset) -> Any:
+        counts.append(1)
+        return factor(self, theta, train)
+
+    return counting
 
 
+def fitted(how: Any = None, recipe: Any = RECIPES["GP"]) -> ppgp.Posterior:
+    return ppgp.fit(recipe, DATA, how or inference.MAP(steps=20), progress=False)
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 @pytest.mark.parametrize("how", [inference.MAP(steps=20), inference.Laplace(draws=12)], ids=repr)
 def test_a_second_prediction_factors_nothing_and_is_that_of_a_fresh_fit(
-    how: Any, factored: list[int]
+    how: Any, recipe: Any, factored: list[int]
 ) -> None:
-    posterior, fresh = fitted(how), fitted(how)
+    posterior, fresh = fitted(how, recipe), fitted(how, recipe)
     posterior.predict(NEW)
     count = len(factored)
+    assert count > 0
     again = posterior.predict(OTHER)
     latent = posterior.latent(OTHER)
     joint = posterior.predict(OTHER, joint=True)
     assert len(factored) == count
     assert torch.equal(again.mean, fresh.predict(OTHER).mean)
     assert torch.equal(again.std, fresh.predict(OTHER).std)
+    fresh = fitted(how, recipe)
     assert torch.equal(latent.std, fresh.latent(OTHER).std)
+    fresh = fitted(how, recipe)
     wanted = fresh.predict(OTHER, joint=True).distribution.scale_tril
     assert torch.equal(joint.distribution.scale_tril, wanted)
+
+
+@pytest.mark.parametrize("kind", [models.SGPR, models.Kriging])
+def test_a_pickled_posterior_of_another_model_holds_no_factor_either(kind: Any) -> None:
+    posterior = fitted(recipe=kind())
+    posterior.predict(NEW)
+    assert 0 < posterior.kept.size <= posterior.kept.limit
+    assert pickle.loads(pickle.dumps(posterior)).kept.size == 0  # noqa: S301
+
+
+def test_predictions_from_neighbours_share_no_factor(factored: list[int]) -> None:
+    posterior = fitted(recipe=models.Kriging(neighbours=5))
+    posterior.predict(NEW)
+    assert not factored
+    assert posterior.kept.size == 0
 
 
 def test_changed_draws_are_not_predicted_by_the_old_factor() -> None:
@@ -93,3 +122,15 @@ def test_the_limit_bounds_what_is_kept() -> None:
     assert kept.get("large", lambda: (other,))[0] is other
     assert kept.get("small", lambda: (other,))[0] is small
     assert ResultCache(0).get("any", lambda: (small,))[0] is small
+
+
+def test_inputs_that_are_replaced_or_changed_give_another_result() -> None:
+    """The address of a tensor that is gone may be that of the next one."""
+    kept = ResultCache()
+    for value in range(50):
+        x = torch.full((3,), float(value))
+        assert torch.equal(kept.get("twice", lambda x=x: (2 * x,), {"x": x})[0], 2 * x)
+        x.add_(0.5)
+        assert torch.equal(kept.get("twice", lambda x=x: (2 * x,), {"x": x})[0], 2 * x)
+    first = kept.get("twice", lambda: (2 * x,), {"x": x})
+    assert kept.get("twice", lambda: (torch.zeros(1),), {"x": x})[0] is first[0]
