@@ -53,8 +53,8 @@ def check_memory_of_predictions(draws: int, rows: int, like: Tensor, joint: bool
 def check_memory_of_conditioning(n: int, m: int, draws: int, kernel: Kernel, like: Tensor) -> None:
     """Refuse to condition on n training rows if the covariances do not fit.
 
-    A prediction has no gradient: while the covariance of the n rows is factored, or that with m
-    new rows is solved for, each term of the kernel holds one such matrix.
+    A prediction has no gradient, so that each term of the kernel holds one matrix: first of the n
+    rows, while their covariance is factored, then of these with m new rows, beside the factor.
 
     Args:
         n: number of training rows.
@@ -68,7 +68,7 @@ def check_memory_of_conditioning(n: int, m: int, draws: int, kernel: Kernel, lik
     """
     matrices = MATRICES + kernel.terms
     must_fit(
-        matrices * like.element_size() * draws * n * (n + m),
+        like.element_size() * draws * n * max(matrices * n, n + matrices * m),
         f"the covariance of {n:,} training rows, and theirs with {m:,} new rows at once",
         "pass fewer rows per call, predict on a machine with more memory, or fit SGPR(kernel)",
         like.device,
