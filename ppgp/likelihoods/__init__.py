@@ -3,6 +3,7 @@
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .base import Likelihood
 from .bernoulli import Bernoulli
+from .beta import Beta
 from .categorical import Categorical
 from .exponential import Exponential
 from .from_distribution import FromDistribution
@@ -10,15 +11,19 @@ from .gamma import Gamma
 from .gaussian import Gaussian
 from .laplace import Laplace
 from .log_normal import LogNormal
+from .negative_binomial import NegativeBinomial
+from .ordinal import Ordinal
 from .parametric import Parametric as Parametric
 from .poisson import Poisson
 from .predicted import Predicted
 from .scored import Scored as Scored
 from .student_t import StudentT
 from .weibull import Weibull
+from .zero_inflated import ZeroInflated
 
 __all__ = [
     "Bernoulli",
+    "Beta",
     "Categorical",
     "Exponential",
     "FromDistribution",
@@ -27,8 +32,11 @@ __all__ = [
     "Laplace",
     "Likelihood",
     "LogNormal",
+    "NegativeBinomial",
+    "Ordinal",
     "Poisson",
     "Predicted",
     "StudentT",
     "Weibull",
+    "ZeroInflated",
 ]

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
-from ..errors import Renamed, take_renamed_method
+from ..errors import NotApplicable, Renamed, take_renamed_method
 from ..priors import Site, rescaled, value_of, with_plain_numbers
 from ..priors.units import power as to_power
 
@@ -33,6 +33,7 @@ class Likelihood:
         nodes: The number of Gauss-Hermite nodes in ``expected``. A likelihood that is narrow
             relative to the uncertainty of f needs more.
         positive: Whether y is positive, and f the log of a quantity in its unit.
+        positive_f: Whether f must be positive.
         predicted: The parameters that are functions of x too.
     """
 
@@ -40,6 +41,7 @@ class Likelihood:
     dimensions: ClassVar[Mapping[str, float]] = {}
     nodes: ClassVar[int] = 20
     positive: ClassVar[bool] = False
+    positive_f: ClassVar[bool] = False
     predicted: Any = ()
 
     def __post_init__(self) -> None:
@@ -71,12 +73,18 @@ class Likelihood:
         """
         changed = {}
         for name, power in self._powers().items():
-            before = getattr(self, name)
+            before = self.given(name)
             after = rescaled(before, to_power(y_sd, -power), what=name)
             if after is not before:
                 changed[name] = after
-        if not changed:
-            return self
+        return self.replaced(changed) if changed else self
+
+    def given(self, name: str) -> Any:
+        """Return the number, prior or ``Predicted()`` that a parameter was given as."""
+        return getattr(self, name)
+
+    def replaced(self, changed: Mapping[str, Any]) -> Likelihood:
+        """Return this likelihood with other parameters."""
         recipe: Any = self  # every concrete likelihood is a dataclass; this interface is not
         return replace(recipe, **changed)
 
@@ -119,11 +127,21 @@ class Likelihood:
         f = mean + root(variance) * nodes.reshape(column)
         return (self.distribution(theta, f).log_prob(y) * weights.reshape(column)).sum(0)
 
+    def check_real_f(self) -> None:
+        """Check that f may be any real number, as Gaussian processes and sums of learners are.
+
+        Raises:
+            NotApplicable: If it must be positive.
+        """
+        if self.positive_f:
+            wanted = "a link whose f may be any real number"
+            raise NotApplicable(wanted, repr(self), "use link='log'")
+
     def value(self, theta: Theta, name: str, like: Tensor) -> Tensor:
         """Return theta[name], or the number that fixes the field, with an axis for the rows."""
         value = theta.get(name)
         if value is None:
-            value = value_of(theta, name, getattr(self, name), like)
+            value = value_of(theta, name, self.given(name), like)
         return value[..., None]
 
 

@@ -15,7 +15,7 @@ from ..errors import UnknownName
 from ..numerics.logistic_normal import expected_softplus, log_odds
 from .base import Likelihood, Theta, root
 from .scored import LEAST_SHARE, Scored, widened
-from .standard_normal import pdf
+from .standard_normal import hazard, pdf
 from .target_checks import check_codes
 
 LINKS = ("logit", "probit")
@@ -90,6 +90,13 @@ class Bernoulli(Likelihood, Scored):
         if kind == "nll":
             return (wrong * by_f,)
         return (2 * wrong * torch.sigmoid(logit) * torch.sigmoid(-logit) * by_f,)
+
+    def _second_slopes(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        if self.link == "probit":
+            x = (2 * y - 1) * f
+            h = hazard(-x)  # of the own class
+            return (-h * (h + x),)
+        return (-torch.sigmoid(f) * torch.sigmoid(-f),)
 
     def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
         logit, by_f = self._logit(f)

@@ -101,6 +101,11 @@ class Categorical(Likelihood, Scored):
         weighted = share * wrong
         return (2 * (weighted - share * weighted.sum(-2, keepdim=True))).unbind(-2)
 
+    def _second_slopes(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        share = torch.softmax(f, -2)
+        rest = 1 - torch.eye(f.shape[-2], dtype=f.dtype, device=f.device)
+        return (-share * (rest @ share)).unbind(-2)  # 1 - p as a sum loses no digits
+
     def metric(self, theta: Theta, f: Tensor, kind: str = "nll") -> Tensor:
         """Return the metric, [*draw, n, K, K]; it has rank K - 1.
 

@@ -52,6 +52,9 @@ class Exponential(Parametric):
             return (1 - y / s,)
         return (-1.5 * s + 2 * torch.exp(-y / s) * (s + y),)
 
+    def _second_slopes(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return (-y * torch.exp(-f),)
+
     def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
         if kind == "nll":
             return {(0, 0): torch.ones_like(f)}

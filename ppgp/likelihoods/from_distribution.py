@@ -147,6 +147,19 @@ class FromDistribution(Likelihood, Scored):
         slopes = torch.stack([(2 * weights * excess * s).sum(0) for s in self._cdf_slopes(rows, x)])
         return slopes.reshape(len(rows), *f.shape[:-2], f.shape[-1]).movedim(0, -2)
 
+    def slopes(self, theta: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the derivatives of the row log density by each function, found by autograd."""
+        self._check(f, "nll")
+        with torch.enable_grad():
+            at = f.detach().clone().requires_grad_()
+            total = self.build(at).log_prob(y).sum()
+            (first,) = torch.autograd.grad(total, at, create_graph=True)
+            second = torch.zeros_like(at)
+            for k in range(f.shape[-2] if first.requires_grad else 0):
+                row = torch.autograd.grad(first[..., k, :].sum(), at, retain_graph=True)[0]
+                second[..., k, :] = row[..., k, :]
+        return first.detach(), second.detach()
+
     def metric(self, theta: Theta, f: Tensor, kind: str = "nll") -> Tensor:
         """Return the Riemannian metric of the score, [*draw, n, K, K]."""
         self._check(f, kind)

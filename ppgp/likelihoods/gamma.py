@@ -13,7 +13,9 @@ from torch.distributions import Distribution
 
 from .. import priors
 from ..data.dataset import Dataset
+from ..errors import UnknownName
 from ..numerics.incomplete_gamma import STEP, five_points, gamma_crps_metric, reciprocal_beta
+from ..numerics.log_gamma import trigamma_gap
 from ..priors import PriorLike
 from .base import Theta
 from .parametric import Parametric
@@ -21,22 +23,42 @@ from .predicted import Predicted
 from .scored import LARGEST_STEP, log_or_zero, raised
 from .target_checks import check_positive
 
+LINKS = ("log", "inverse")
+
 
 @dataclass(frozen=True)
 class Gamma(Parametric):
     """y ~ Gamma with mean exp(f), y > 0: the sd is the mean divided by the root of the shape.
 
     McCullagh & Nelder (1989), section 8.3. With ``shape=Predicted()`` the log of the shape is a
-    second function of x.
+    second function of x. With ``link="inverse"``, the canonical one, the mean is 1 / f. f must then
+    be positive, which neither a Gaussian process nor a sum of learners is, so that SVGP and Boosted
+    refuse it.
 
     Args:
         shape: Prior of the shape, a number that fixes it, or ``Predicted()``.
+        link: "log" or "inverse".
+
+    Raises:
+        UnknownName: If the link is neither.
     """
 
     shape: PriorLike | Predicted = priors.LogNormal(1.0, 1.0)
+    link: str = "log"
     scales = "X"
     positive = True
+    structure = ("link",)
     limits = (math.inf, LARGEST_STEP)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.link not in LINKS:
+            raise UnknownName("link", self.link, LINKS)
+
+    @property
+    def positive_f(self) -> bool:  # type: ignore[override] # a constant of other likelihoods
+        """Whether f must be positive."""
+        return self.link == "inverse"
 
     def prepare(self, data: Dataset) -> Gamma:
         """Return this likelihood.
@@ -47,8 +69,35 @@ class Gamma(Parametric):
         check_positive(data)
         return self
 
+    def _mean(self, f: Tensor) -> Tensor:
+        return 1 / f if self.positive_f else f.exp()
+
+    def _rate(self, f: Tensor) -> Tensor:
+        """Return 1 / mean."""
+        return f if self.positive_f else torch.exp(-f)
+
     def _distribution(self, p: Theta, f: Tensor) -> Distribution:
+        if self.positive_f:  # the density is NaN where f is not positive
+            return dist.Gamma(p["shape"], p["shape"] * f, validate_args=False)
         return dist.Gamma(p["shape"], p["shape"] * torch.exp(-f))
+
+    def marginal(self, theta: Theta, mean: Tensor, variance: Tensor) -> Distribution:
+        """Return the distribution of y for f ~ N(mean, variance), batch [*draw, n].
+
+        Raises:
+            NotApplicable: With the inverse link.
+        """
+        self.check_real_f()
+        return super().marginal(theta, mean, variance)
+
+    def expected(self, theta: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
+        """Return E log p(y | f) over f ~ N(mean, variance), [*draw, n], in closed form.
+
+        Raises:
+            NotApplicable: With the inverse link.
+        """
+        self.check_real_f()
+        return super().expected(theta, mean, variance, y)
 
     def _expected(self, p: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
         a = p["shape"]
@@ -58,33 +107,52 @@ class Gamma(Parametric):
     def _score(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> Tensor:
         a = p["shape"]
         if kind == "nll":
-            r = y * torch.exp(-f)
+            r = y * self._rate(f)
             return torch.lgamma(a) + y.log() - a * (a.log() + r.log() - r)
-        mean = f.exp()
+        mean = self._mean(f)
         return mean * _crps(a, y / mean)
 
     def _slopes(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> tuple[Tensor, ...]:
-        a, mean = p["shape"], f.exp()
+        a, mean = p["shape"], self._mean(f)
+        unit = self._by_log_mean(f)
         r = y / mean
         if kind == "nll":
-            return a * (1 - r), a * (torch.digamma(a) - a.log() - r.log() + r - 1)
+            by_shape = a * (torch.digamma(a) - a.log() - r.log() + r - 1)
+            return a * (1 - r) * unit, by_shape
         by_y = 2 * torch.special.gammainc(a, a * r) - 1
         log_a = a.log().expand(r.shape)
         step = torch.full_like(log_a, STEP)
         by_shape = five_points(lambda at: _crps(at.exp(), r), log_a, step)
-        return mean * _crps(a, r) - y * by_y, mean * by_shape
+        return (mean * _crps(a, r) - y * by_y) * unit, mean * by_shape
+
+    def _by_log_mean(self, f: Tensor) -> Tensor | float:
+        """Return the derivative of the log of the mean by f."""
+        return -1 / f if self.positive_f else 1.0
+
+    def _second_slopes(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        a = p["shape"]
+        by_shape = -self._slopes(p, f, y, "nll")[1] - a.square() * trigamma_gap(a)
+        if self.positive_f:
+            return -a / f.square(), by_shape
+        return -a * y * torch.exp(-f), by_shape
 
     def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
         a = p["shape"].expand(torch.broadcast_shapes(p["shape"].shape, f.shape))
+        unit = self._by_log_mean(f)
         if kind == "nll":
-            return {(0, 0): a, (1, 1): a * (a * torch.polygamma(1, a) - 1)}
+            return {(0, 0): a * unit**2, (1, 1): a * (a * torch.polygamma(1, a) - 1)}
         by_mean, by_shape, both = gamma_crps_metric(a)
-        mean = f.exp()
-        return {(0, 0): mean * by_mean, (0, 1): mean * both, (1, 1): mean * by_shape}
+        mean = self._mean(f)
+        return {
+            (0, 0): mean * by_mean * unit**2,
+            (0, 1): mean * both * unit,
+            (1, 1): mean * by_shape,
+        }
 
     def _guess(self, y: Tensor) -> tuple[float, ...]:
         mean, variance = float(y.mean()), float(y.var())
-        return log_or_zero(mean), log_or_zero(mean**2 / max(variance, 1e-12 * mean**2))
+        first = 1 / mean if self.positive_f else log_or_zero(mean)
+        return first, log_or_zero(mean**2 / max(variance, 1e-12 * mean**2))
 
     def tempered(self, f: Tensor, log_temperature: float | Tensor) -> Tensor:
         """Return f with the sd relative to the mean multiplied by the temperature."""

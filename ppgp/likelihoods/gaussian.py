@@ -78,6 +78,9 @@ class Gaussian(Parametric):
             return -z / s, 0.5 * (1 - z.square())
         return 1 - 2 * torch.special.ndtr(z), 0.5 * s * (2 * pdf(z) - 1 / SQRT_PI)
 
+    def _second_slopes(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return -1 / p["noise"], -0.5 * (y - f).square() / p["noise"]
+
     def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
         s = p["noise"].sqrt()
         if kind == "nll":

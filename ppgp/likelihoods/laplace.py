@@ -65,6 +65,9 @@ class Laplace(Parametric):
         e = torch.exp(-distance / b)
         return -side * (1 - e), e * (b + distance) - 0.75 * b
 
+    def _second_slopes(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return torch.zeros_like(f), -(y - f).abs() / p["scale"]
+
     def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
         b = p["scale"]
         if kind == "nll":

@@ -82,6 +82,9 @@ class LogNormal(Parametric):
         by_log_s = s * mean * (-2 * s * share + 2 * pdf(z - s) - SQRT_2 * pdf(s / SQRT_2))
         return -2 * mean * share, 0.5 * by_log_s
 
+    def _second_slopes(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return -1 / p["noise"], -0.5 * (y.log() - f).square() / p["noise"]
+
     def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
         s = p["noise"].sqrt()
         if kind == "nll":

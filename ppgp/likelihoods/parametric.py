@@ -31,22 +31,26 @@ class Parametric(Likelihood, Scored):
     form; and what ``Scored`` asks for. They take the parameters p per row: {field: [*draw, n]}.
 
     Attributes:
+        structure: The fields that are not parameters.
         integrates_f: Whether ``_marginal`` is defined. Without it the average over f is taken by
             quadrature.
+        counts: Whether y is 0, 1, 2, ...
     """
 
+    structure: ClassVar[tuple[str, ...]] = ()
     integrates_f: ClassVar[bool] = False
+    counts: ClassVar[bool] = False
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
         """The names of the parameters."""
         record: Any = self  # every concrete likelihood is a dataclass
-        return tuple(f.name for f in fields(record))
+        return tuple(f.name for f in fields(record) if f.name not in self.structure)
 
     @cached_property
     def predicted(self) -> tuple[str, ...]:  # type: ignore[override] # () in other likelihoods
         """The parameters that are functions of x."""
-        return tuple(n for n in self.parameters if isinstance(getattr(self, n), Predicted))
+        return tuple(n for n in self.parameters if isinstance(self.given(n), Predicted))
 
     @property
     def latents(self) -> int:
@@ -54,7 +58,7 @@ class Parametric(Likelihood, Scored):
 
     def sites(self) -> dict[str, Site]:
         return {
-            name: site(name, getattr(self, name), positive=True)
+            name: site(name, self.given(name), positive=True)
             for name in self.parameters
             if name not in self.predicted
         }
@@ -64,7 +68,7 @@ class Parametric(Likelihood, Scored):
         return {name: site(name, self._level(name), positive=True) for name in self.predicted}
 
     def _level(self, name: str) -> PriorLike:
-        given = getattr(self, name).level
+        given = self.given(name).level
         if given is not None:
             return given
         record: Any = self
@@ -76,20 +80,34 @@ class Parametric(Likelihood, Scored):
         likelihood = super().in_units(y_sd)
         changed = {}
         for name in self.predicted:
-            level = getattr(self, name).level
+            level = self.given(name).level
             if level is not None:
                 factor = to_power(y_sd, -self.dimensions.get(name, 0))
                 changed[name] = Predicted(rescaled(level, factor, what=name))
         if not changed:
             return likelihood
-        values = {name: getattr(likelihood, name) for name in self.parameters}
-        kind: Any = type(self)
-        return kind(**{**values, **changed})
+        return likelihood.replaced(changed)
 
     def factors(self, y_sd: float) -> dict[str, float]:
         return {n: to_power(y_sd, self.dimensions.get(n, 0)) for n in self.parameters}
 
+    def scale_of(self, name: str) -> str:
+        """Return the scale on which a predicted parameter is a function: "log" or "logit"."""
+        return "log"
+
     # -- the hooks of a subclass ------------------------------------------------------------
+
+    def _joined(self, name: str, g: Tensor, level: Tensor | None) -> Tensor:
+        """Return a predicted parameter, given its function and its level; None: no level."""
+        return g.exp() if level is None else level * g.exp()
+
+    def _neutral(self, name: str) -> float:
+        """Return the level that is as good as none."""
+        return 1.0
+
+    def _held(self, name: str, value: Tensor) -> Tensor:
+        """Return a parameter that is not predicted as the other hooks take it."""
+        return value
 
     def _distribution(self, p: Theta, f: Tensor) -> Distribution:
         raise NotImplementedError
@@ -113,11 +131,10 @@ class Parametric(Likelihood, Scored):
         p = {}
         for name in self.parameters:
             if name not in self.predicted:
-                p[name] = self.value(theta, name, f)
+                p[name] = self._held(name, self.value(theta, name, f))
         for k, name in enumerate(self.predicted, 1):
-            p[name] = f[..., k, :].exp()
-            if name in theta:
-                p[name] = p[name] * theta[name][..., None]
+            level = theta[name][..., None] if name in theta else None
+            p[name] = self._joined(name, f[..., k, :], level)
         return p, f[..., 0, :]
 
     def _split(self, theta: Theta, f: Tensor) -> tuple[Mapping[str, Tensor], Tensor]:
@@ -138,7 +155,7 @@ class Parametric(Likelihood, Scored):
             elif name in theta:
                 given.append(theta[name][..., None])
             else:
-                given.append(mean.new_ones(1))
+                given.append(mean.new_full((1,), self._neutral(name)))
         rows = mean.shape[:-2] + mean.shape[-1:]
         if given:
             held = torch.stack([value.expand(rows) for value in given], -1)
@@ -155,9 +172,11 @@ class Parametric(Likelihood, Scored):
         """
         p = {}
         for i, name in enumerate(self.parameters):
-            p[name] = given[..., i]
             if name in self.predicted:
-                p[name] = p[name] * f[..., self.predicted.index(name)].exp()
+                g = f[..., self.predicted.index(name)]
+                p[name] = self._joined(name, g, given[..., i])
+            else:
+                p[name] = self._held(name, given[..., i])
         return p
 
     def expected(self, theta: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:

@@ -12,19 +12,22 @@ from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
 from ..numerics.distributions import PoissonLogNormal
-from .base import Likelihood, Theta, root
-from .scored import Scored, log_or_zero
+from .base import Theta, root
+from .parametric import Parametric
+from .scored import log_or_zero
 from .target_checks import check_counts_of_events
 
 
 @dataclass(frozen=True)
-class Poisson(Likelihood, Scored):
+class Poisson(Parametric):
     """y ~ Poisson(exp(f)), y = 0, 1, 2, ...: a log-Gaussian Cox process on a grid.
 
     Moller, Syversveen & Waagepetersen (1998).
     """
 
     scales = "X"
+    integrates_f = True
+    counts = True
     takes_labels = False  # type: ignore[assignment] # a property of other likelihoods
 
     def prepare(self, data: Dataset) -> Poisson:
@@ -36,14 +39,14 @@ class Poisson(Likelihood, Scored):
         check_counts_of_events(data)
         return self
 
-    def distribution(self, theta: Theta, f: Tensor) -> Distribution:
+    def _distribution(self, p: Theta, f: Tensor) -> Distribution:
         return dist.Poisson(f.exp())
 
-    def marginal(self, theta: Theta, mean: Tensor, variance: Tensor) -> Distribution:
+    def _marginal(self, p: Theta, mean: Tensor, variance: Tensor) -> Distribution:
         return PoissonLogNormal(mean, root(variance))
 
-    def expected(self, theta: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
-        """Return y E f - E exp(f) - log y!, in closed form."""
+    def _expected(self, p: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
+        # y E f - E exp(f) - log y!
         return y * mean - (mean + 0.5 * variance).exp() - torch.lgamma(y + 1)
 
     def _score(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> Tensor:
@@ -62,6 +65,9 @@ class Poisson(Likelihood, Scored):
         below = torch.special.gammaincc(y.clamp_min(1.0), rate)  # P(Y <= y - 1)
         below = torch.where(y > 0, below, torch.zeros_like(below))
         return (rate * (1 - 2 * below - torch.special.i0e(2 * rate)),)
+
+    def _second_slopes(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return (-f.exp(),)
 
     def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
         rate = f.exp()

@@ -11,6 +11,8 @@ from ..priors import PriorLike, with_plain_numbers
 class Predicted:
     """Another function of x in place of a number or a prior: the parameter is level * exp(f_k(x)).
 
+    A probability is sigmoid(logit(level) + f_k(x)).
+
     Boosting and networks find the functions f_k, with level 1. In an SVGP each f_k is a Gaussian
     process of mean 0, and the level is a site.
 

@@ -30,10 +30,10 @@ NO_THETA: Theta = {}
 class Scored:
     """What a likelihood offers to natural gradient boosting.
 
-    A subclass defines ``_score``, ``_slopes`` and ``_curvature`` for the coordinates
-    ``(f, log parameter 1, log parameter 2, ...)``, in the order of its ``parameters``; ``_guess``;
-    and ``_censored`` if it is censorable. The public methods select those of the functions that are
-    predicted.
+    A subclass defines ``_score``, ``_slopes``, ``_second_slopes`` and ``_curvature`` for the
+    coordinates ``(f, log parameter 1, log parameter 2, ...)``, in the order of its ``parameters``;
+    ``_guess``; and ``_censored`` if it is censorable. The public methods select those of the
+    functions that are predicted.
 
     Attributes:
         kinds: The scores that it has.
@@ -60,6 +60,10 @@ class Scored:
 
     def _slopes(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> tuple[Tensor, ...]:
         """Return the derivative of the score with respect to each coordinate."""
+        raise NotImplementedError
+
+    def _second_slopes(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        """Return the second derivative of the log density by each coordinate."""
         raise NotImplementedError
 
     def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
@@ -128,8 +132,7 @@ class Scored:
     ) -> Tensor:
         """Return the derivative of the score with respect to f, [*draw, K, n].
 
-        The arguments are those of ``score``. For "nll" it is minus the first derivative of the log
-        density.
+        The arguments are those of ``score``. For "nll" it is minus the first of ``slopes``.
         """
         self._check(f, kind, right_censored)
         p, first = self._at(theta, f)
@@ -138,6 +141,21 @@ class Scored:
             pairs = zip(slopes, self._censored(p, first, y)[1:], strict=True)
             slopes = tuple(torch.where(right_censored.bool(), c, s) for s, c in pairs)
         return self._selected(slopes, f)
+
+    def slopes(self, theta: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the first and the second derivative of the row log density by each function.
+
+        Args:
+            theta: {site: [*draw]} of the parameters that are not functions of x.
+            f: The functions [*draw, K, n].
+            y: Targets [n].
+
+        Returns:
+            d log p / df_k and d^2 log p / df_k^2, each [*draw, K, n].
+        """
+        first = -self.gradient(theta, f, y)
+        p, location = self._at(theta, f)
+        return first, self._selected(self._second_slopes(p, location, y), f)
 
     def metric(self, theta: Theta, f: Tensor, kind: str = "nll") -> Tensor:
         """Return the Riemannian metric of the score, [*draw, n, K, K].
@@ -253,7 +271,7 @@ class Scored:
         return torch.stack([slopes[i].expand(rows) for i in self._coordinates()], -2)
 
     def _solved(self, entries: Mapping[tuple[int, int], Tensor], gradient: Tensor) -> Tensor:
-        """Return metric^-1 gradient; metrics are diagonal, or couple two functions."""
+        """Return metric^-1 gradient; most metrics are diagonal, or couple two functions."""
         chosen = self._coordinates()
         diagonal = torch.stack(
             [entries[i, i].expand(gradient.shape[:-2] + gradient.shape[-1:]) for i in chosen], -2
@@ -264,6 +282,8 @@ class Scored:
             for b in range(a + 1, len(chosen))
             if (chosen[a], chosen[b]) in entries
         ]
+        if len(coupled) > 1:
+            return self._solved_densely(entries, diagonal, gradient)
         step = gradient / diagonal
         for a, b in coupled:
             off = entries[chosen[a], chosen[b]]
@@ -272,6 +292,19 @@ class Scored:
             step[..., a, :] = (diagonal[..., b, :] * g_a - off * g_b) / determinant
             step[..., b, :] = (diagonal[..., a, :] * g_b - off * g_a) / determinant
         return step
+
+    def _solved_densely(
+        self, entries: Mapping[tuple[int, int], Tensor], diagonal: Tensor, gradient: Tensor
+    ) -> Tensor:
+        """Return metric^-1 gradient of three functions or more, scaled to a unit diagonal."""
+        chosen, root = self._coordinates(), diagonal.sqrt()
+        matrix = torch.diag_embed(torch.ones_like(gradient.mT))
+        for a, i in enumerate(chosen):
+            for b, j in enumerate(chosen[a + 1 :], a + 1):
+                if (i, j) in entries:
+                    share = entries[i, j] / (root[..., a, :] * root[..., b, :])
+                    matrix[..., a, b] = matrix[..., b, a] = share
+        return torch.linalg.solve(matrix, (gradient / root).mT).mT / root
 
 
 def log_or_zero(value: float) -> float:

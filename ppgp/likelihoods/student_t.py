@@ -77,6 +77,18 @@ class StudentT(Parametric):
         by_scale = s * (spread - _self_distance(df))
         return 1 - 2 * _cdf(z, df), torch.full_like(by_scale, math.nan), by_scale
 
+    def _second_slopes(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        df, s = p["df"], p["scale"]
+        square = ((y - f) / s).square()
+        w = (df + 1) / (df + square)
+        by_f = w * (square - df) / ((df + square) * s.square())
+        by_scale = -2 * w * square * df / (df + square)
+        half, total = 0.5 * df, df + square
+        gap = torch.special.zeta(2.0, half + 0.5) - torch.special.zeta(2.0, half)
+        tail = square * (df * (square - 2) - square) / (2 * (df * total).square())
+        by_df = 0.25 * gap + 0.5 / df.square() + tail
+        return by_f, df.square() * by_df - self._slopes(p, f, y, "nll")[1], by_scale
+
     def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
         df, s = p["df"], p["scale"]
         if kind == "nll":  # Lange, Little & Taylor (1989), appendix B

@@ -59,3 +59,32 @@ def check_positive(data: Dataset) -> None:
     if wrong:
         got = f"{float(data.y[wrong[0]]):g} in row {wrong[0]}"
         raise DataError("positive targets in y", got, "choose another likelihood, or shift y")
+
+
+def check_shares(data: Dataset) -> None:
+    """Check that the targets are between 0 and 1, neither included.
+
+    Raises:
+        DataError: naming the first row that is not.
+    """
+    wrong = torch.nonzero((data.y <= 0) | (data.y >= 1)).flatten().tolist()
+    if wrong:
+        got = f"{float(data.y[wrong[0]]):g} in row {wrong[0]}"
+        do = "choose another likelihood, or shrink y to (y (n - 1) + 0.5) / n"
+        raise DataError("targets above 0 and below 1 in y", got, do)
+
+
+def check_every_class(data: Dataset, classes: int) -> None:
+    """Check that every class has rows.
+
+    Raises:
+        DataError: naming the first class that has none.
+    """
+    counts = torch.bincount(data.y.long(), minlength=classes).tolist()
+    if 0 not in counts:
+        return
+    empty: object = counts.index(0)
+    if data.classes is not None:
+        empty = data.classes[counts.index(0)]
+    do = "merge it with the next one, or give its cutpoints as numbers"
+    raise DataError("rows of every category in y", f"none of category {empty!r}", do)

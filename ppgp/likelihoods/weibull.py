@@ -79,6 +79,11 @@ class Weibull(Parametric):
         by_shape = 2 * f.exp() / k * (lower_by_parameter(b, u) - whole)
         return self._score(p, f, y, kind) - y * by_y, by_shape
 
+    def _second_slopes(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        k, log_r = p["shape"], y.log() - f
+        u = torch.exp(k * log_r)
+        return -k.square() * u, k * log_r * (1 - u - k * log_r * u)
+
     def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
         k = p["shape"].expand(torch.broadcast_shapes(p["shape"].shape, f.shape))
         if kind == "nll":

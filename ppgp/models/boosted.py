@@ -65,6 +65,7 @@ class Boosted(Model, BoostedSum):
                 repr(self.likelihood),
                 "for example Gaussian(noise=Predicted())",
             )
+        self.likelihood.check_real_f()
         if not isinstance(self.learner, Learner):
             raise SettingError(
                 "a member of ppgp.learners as learner", repr(self.learner), "for example Trees()"

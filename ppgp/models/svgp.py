@@ -115,6 +115,7 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
                 repr(self.likelihood),
                 "for example Bernoulli()",
             )
+        self.likelihood.check_real_f()
         if self.objective not in OBJECTIVES:
             raise UnknownName("objective", self.objective, OBJECTIVES)
         if self.q is not None and self.q not in GUIDES:

@@ -30,27 +30,28 @@ def closed_cdf(d: Distribution, x: Tensor) -> Tensor | None:
     return torch.where(torch.isposinf(x), torch.ones_like(value), value)
 
 
-def _through_scipy(function: Callable[..., np.ndarray], *values: Tensor) -> Tensor:
+def through_scipy(function: Callable[..., np.ndarray], *values: Tensor) -> Tensor:
+    """Return a function of NumPy's arrays at tensors, broadcast, in the dtype of the last."""
     arrays = [v.detach().double().cpu().numpy() for v in torch.broadcast_tensors(*values)]
     with np.errstate(all="ignore"):
         return torch.as_tensor(function(*arrays)).to(values[-1])
 
 
 def _poisson(d: Any, k: Tensor) -> Tensor:
-    return _through_scipy(special.pdtr, k, d.rate)
+    return through_scipy(special.pdtr, k, d.rate)
 
 
 def _negative_binomial(d: Any, k: Tensor) -> Tensor:
-    return _through_scipy(special.betainc, d.total_count, k + 1, torch.sigmoid(-d.logits))
+    return through_scipy(special.betainc, d.total_count, k + 1, torch.sigmoid(-d.logits))
 
 
 def _gamma_poisson(d: Any, k: Tensor) -> Tensor:
-    return _through_scipy(special.betainc, d.concentration, k + 1, d.rate / (1 + d.rate))
+    return through_scipy(special.betainc, d.concentration, k + 1, d.rate / (1 + d.rate))
 
 
 def _binomial(d: Any, k: Tensor) -> Tensor:
     left = d.total_count - k
-    value = _through_scipy(special.betainc, left.clamp_min(1.0), k + 1, torch.sigmoid(-d.logits))
+    value = through_scipy(special.betainc, left.clamp_min(1.0), k + 1, torch.sigmoid(-d.logits))
     return torch.where(left > 0, value, torch.ones_like(value))
 
 

@@ -347,6 +347,7 @@ FORMS: dict[str, Callable[[Any, Tensor], Pair]] = {
     "Gamma": lambda d, x: _numpy(_gamma, d.rate * x, d.concentration),
     "InverseGamma": _inverse_gamma,
     "Beta": lambda d, x: _numpy(_beta, x, d.concentration1, d.concentration0),
+    "MeanBeta": lambda d, x: _numpy(_beta, x, d.concentration1, d.concentration0),
     "NormalMixture": _mixture,
     "StudentTPlusNormal": _student_plus_normal,
 }

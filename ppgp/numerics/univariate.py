@@ -103,6 +103,9 @@ QUANTILES: dict[str, Callable[[Any, Any], Any]] = {
     "Gamma": lambda d, p: special.gammaincinv(_array(d.concentration), p) / _array(d.rate),
     "InverseGamma": lambda d, p: _array(d.rate) / special.gammainccinv(_array(d.concentration), p),
     "Beta": lambda d, p: special.betaincinv(_array(d.concentration1), _array(d.concentration0), p),
+    "MeanBeta": lambda d, p: special.betaincinv(
+        _array(d.concentration1), _array(d.concentration0), p
+    ),
 }
 
 

@@ -63,7 +63,8 @@ class BoostedMethods:
         gains = model.learner.importance(model.tensors_of(self.theta), d).mean(0)
         shares = gains / gains.sum(-1, keepdim=True).clamp_min(torch.finfo(gains.dtype).tiny)
         names = self.data.feature_names or [f"x{j}" for j in range(d)]
-        predicted = [f"log {name}" for name in model.likelihood.predicted]
+        likelihood = model.likelihood
+        predicted = [f"{likelihood.scale_of(name)} {name}" for name in likelihood.predicted]
         functions = ["f", *predicted]
         if len(functions) != len(shares):
             functions = [f"f[{k}]" for k in range(len(shares))]

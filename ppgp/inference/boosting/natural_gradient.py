@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ...errors import NotApplicable, SettingError, counted
+from ...likelihoods import Parametric
 from ...numerics.threads import at_most
 from ...posterior.posterior import Posterior
 from ...target.capabilities import BoostedSum, require
@@ -124,6 +125,10 @@ class NaturalGradientBoosting(Inference):
         started = time.perf_counter()
         model = require(target.model, BoostedSum)
         _check_numbers(model.likelihood)
+        if self.score not in model.likelihood.kinds:
+            name = type(model.likelihood).__name__
+            do = "use NaturalGradientBoosting(score='nll')"
+            raise NotApplicable(f"a score that {name} has", repr(self.score), do)
         data: Any = target.data
         unit = unit_of(model.likelihood, data.y)
         rows = Rows(data.X, data.y / unit, data.right_censored)
@@ -175,12 +180,14 @@ class NaturalGradientBoosting(Inference):
 def _check_numbers(likelihood: Any) -> None:
     """Refuse a parameter with a prior."""
     free = [name for name, s in likelihood.sites().items() if not s.fixed]
-    if free:
-        raise NotApplicable(
-            f"a number or Predicted() as {free[0]} of {type(likelihood).__name__}",
-            repr(getattr(likelihood, free[0])),
-            f"write {type(likelihood).__name__}({free[0]}=Predicted())",
-        )
+    if not free:
+        return
+    name, kind = free[0], type(likelihood).__name__
+    wanted, do = f"numbers as {name} of {kind}", f"write {kind}().at_shares(data)"
+    if isinstance(likelihood, Parametric):
+        wanted = f"a number or Predicted() as {name} of {kind}"
+        do = f"write {kind}({name}=Predicted())"
+    raise NotApplicable(wanted, repr(likelihood.given(name)), do)
 
 
 def _check_init(init: Any, target: Target) -> None:

@@ -1,0 +1,101 @@
+"""The beta likelihood of targets between 0 and 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from .. import priors
+from ..data.dataset import Dataset
+from ..numerics.log_gamma import digamma_gap, trigamma_gap
+from ..numerics.mean_beta import MeanBeta, divergence
+from ..priors import PriorLike
+from .base import Theta
+from .parametric import Parametric
+from .predicted import Predicted
+from .scored import LARGEST_STEP, log_or_zero, raised
+from .target_checks import check_shares
+
+
+@dataclass(frozen=True)
+class Beta(Parametric):
+    """Shares y in (0, 1) of mean mu = sigmoid(f) and variance mu (1 - mu) / (1 + precision).
+
+    Ferrari & Cribari-Neto (2004), equation 4. With ``precision=Predicted()`` the log of the
+    precision is a second function of x. The log density is not concave in f. There is no CRPS,
+    whose gradient has no closed form.
+
+    Args:
+        precision: Prior of the precision, a number that fixes it, or ``Predicted()``.
+    """
+
+    precision: PriorLike | Predicted = priors.LogNormal(2.0, 1.5)
+    scales = "X"
+    takes_labels = False  # type: ignore[assignment] # a property of other likelihoods
+    kinds = ("nll",)
+    limits = (math.inf, LARGEST_STEP)
+
+    def prepare(self, data: Dataset) -> Beta:
+        """Return this likelihood.
+
+        Raises:
+            DataError: If a target is not between 0 and 1, or equal to one of them.
+        """
+        check_shares(data)
+        return self
+
+    def _distribution(self, p: Theta, f: Tensor) -> Distribution:
+        return MeanBeta(f, p["precision"])
+
+    def _score(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> Tensor:
+        return -self._distribution(p, f).log_prob(y)
+
+    def _excess(self, p: Theta, f: Tensor, y: Tensor) -> Tensor:
+        """Return logit y minus its expectation, (y* - mu*) of the source."""
+        a, b = p["precision"] * torch.sigmoid(f), p["precision"] * torch.sigmoid(-f)
+        return y.log() - torch.log1p(-y) - f - digamma_gap(a) + digamma_gap(b)
+
+    def _slopes(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> tuple[Tensor, ...]:
+        precision, mean, rest = p["precision"], torch.sigmoid(f), torch.sigmoid(-f)
+        by_f = precision * mean * rest * self._excess(p, f, y)
+        gaps = mean * digamma_gap(precision * mean) + rest * digamma_gap(precision * rest)
+        return -by_f, precision * (divergence(f, y) + gaps - digamma_gap(precision))
+
+    def _second_slopes(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        mean, rest = torch.sigmoid(f), torch.sigmoid(-f)
+        observed = p["precision"] * mean * rest * (rest - mean) * self._excess(p, f, y)
+        fisher = self._fisher(p, f)
+        by_precision = -self._slopes(p, f, y, "nll")[1] - fisher[1, 1]
+        return observed - fisher[0, 0], by_precision
+
+    def _fisher(self, p: Theta, f: Tensor) -> dict[tuple[int, int], Tensor]:
+        """Return the Fisher information: section 3 of the source, by f and the log precision."""
+        precision, mean, rest = p["precision"], torch.sigmoid(f), torch.sigmoid(-f)
+        a, b = precision * mean, precision * rest
+        first, second = trigamma_gap(a), trigamma_gap(b)
+        # the terms 1 / a of the trigamma functions sum by hand
+        own = (precision * mean * rest).square() * (first + second) + precision * mean * rest
+        square = precision.square()
+        return {
+            (0, 0): own,
+            (0, 1): square * mean * rest * (mean * first - rest * second),
+            (1, 1): a.square() * first + b.square() * second - square * trigamma_gap(precision),
+        }
+
+    def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
+        return self._fisher(p, f)
+
+    def _guess(self, y: Tensor) -> tuple[float, ...]:
+        mean, variance = float(y.mean()), float(y.var())
+        spread = mean * (1 - mean)
+        precision = spread / max(variance, 1e-12 * spread) - 1
+        return math.log(mean) - math.log1p(-mean), log_or_zero(precision)
+
+    def tempered(self, f: Tensor, log_temperature: float | Tensor) -> Tensor:
+        """Return f with the log of the precision lowered, which widens the distribution."""
+        return raised(f, 1, -2 * log_temperature) if self.predicted else f

@@ -1,0 +1,86 @@
+"""The negative binomial likelihood of counts that vary more than Poisson's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from .. import priors
+from ..data.dataset import Dataset
+from ..numerics.negative_binomial import MeanNegativeBinomial, shape_information, shape_slopes
+from ..priors import PriorLike
+from .base import Theta
+from .parametric import Parametric
+from .predicted import Predicted
+from .scored import LARGEST_STEP, log_or_zero
+from .target_checks import check_counts_of_events
+
+LARGEST_SHAPE = 1e6  # at which the search of a constant begins, for counts no wider than Poisson's
+
+
+@dataclass(frozen=True)
+class NegativeBinomial(Parametric):
+    """Counts of mean mu = exp(f) and variance mu + mu^2 / shape, y = 0, 1, 2, ...
+
+    Lawless (1987), equation 1, with shape = 1 / a; Poisson's distribution is the limit of large
+    shapes. The Fisher information of the shape is that of Fisher (1941). With
+    ``shape=Predicted()`` the log of the shape is a second function of x. There is no CRPS, whose
+    gradient has no closed form.
+
+    Args:
+        shape: Prior of the shape, a number that fixes it, or ``Predicted()``.
+    """
+
+    shape: PriorLike | Predicted = priors.LogNormal(1.0, 1.0)
+    scales = "X"
+    counts = True
+    takes_labels = False  # type: ignore[assignment] # a property of other likelihoods
+    kinds = ("nll",)
+    limits = (math.inf, LARGEST_STEP)
+
+    def prepare(self, data: Dataset) -> NegativeBinomial:
+        """Return this likelihood.
+
+        Raises:
+            DataError: If a target is not a count.
+        """
+        check_counts_of_events(data)
+        return self
+
+    def _distribution(self, p: Theta, f: Tensor) -> Distribution:
+        return MeanNegativeBinomial(f, p["shape"])
+
+    def _score(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> Tensor:
+        return -self._distribution(p, f).log_prob(y)
+
+    def _shares(self, p: Theta, f: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mu / (mu + shape) and shape / (mu + shape)."""
+        u = f - p["shape"].log()
+        return torch.sigmoid(u), torch.sigmoid(-u)
+
+    def _slopes(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> tuple[Tensor, ...]:
+        t, (share, rest) = p["shape"], self._shares(p, f)
+        return t * share - y * rest, -shape_slopes(t, f, y)[0]
+
+    def _second_slopes(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        t, (share, rest) = p["shape"], self._shares(p, f)
+        return -(y + t) * share * rest, shape_slopes(t, f, y)[1]
+
+    def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
+        t = p["shape"].expand(torch.broadcast_shapes(p["shape"].shape, f.shape))
+        entries = {(0, 0): t * self._shares(p, f)[0]}
+        if self.predicted:
+            entries[1, 1] = shape_information(t, f)
+        return entries
+
+    def _guess(self, y: Tensor) -> tuple[float, ...]:
+        mean, variance = float(y.mean()), float(y.var())
+        shape = LARGEST_SHAPE
+        if variance > mean:
+            shape = min(mean**2 / (variance - mean), LARGEST_SHAPE)
+        return log_or_zero(mean), log_or_zero(shape)

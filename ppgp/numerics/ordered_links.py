@@ -1,0 +1,200 @@
+"""Probabilities of ordered classes under three links, without cancellation in the tails.
+
+z [..., K - 1, n] are the cutpoints minus f. Class k has the probability F(z_k) - F(z_(k - 1)), and
+the first and last class F(z_0) and 1 - F(z_(K - 2)). McCullagh (1980).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from .cholesky import LOG_2PI
+from .tails import log1mexp
+
+ROOT_2 = math.sqrt(2.0)
+ROOT_HALF_PI = math.sqrt(0.5 * math.pi)
+SMALL = 0.03  # below it the series of D / expm1(D) is used
+LARGEST = 700.0  # the largest argument of expm1
+FARTHEST = 36.0  # the inverse of Mills' ratio underflows below minus this
+
+
+class Link:
+    """A cdf F of cutpoints minus f."""
+
+    name: ClassVar[str] = ""
+
+    def log_masses(self, z: Tensor) -> Tensor:
+        """Return the log probabilities of the classes, [..., K, n]."""
+        first, last = self.log_cdf(z[..., :1, :]), self.log_survival(z[..., -1:, :])
+        middle = self.log_between(z[..., :-1, :], z[..., 1:, :])
+        return torch.cat([first, middle, last], -2)
+
+    def slopes(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the first and second derivative of ``log_masses`` by f, [..., K, n] each."""
+        raise NotImplementedError
+
+    def log_cdf(self, z: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def log_survival(self, z: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def log_between(self, low: Tensor, high: Tensor) -> Tensor:
+        """Return log(F(high) - F(low)), low < high."""
+        raise NotImplementedError
+
+    def log_pdf(self, z: Tensor) -> Tensor:
+        """Return log F'(z)."""
+        raise NotImplementedError
+
+    def quantile(self, p: Tensor) -> Tensor:
+        """Return z with F(z) = p."""
+        raise NotImplementedError
+
+
+class Logit(Link):
+    """F(z) = 1 / (1 + exp(-z))."""
+
+    name = "logit"
+
+    def log_cdf(self, z: Tensor) -> Tensor:
+        return logsigmoid(z)
+
+    def log_survival(self, z: Tensor) -> Tensor:
+        return logsigmoid(-z)
+
+    def log_between(self, low: Tensor, high: Tensor) -> Tensor:
+        # sigmoid(b) - sigmoid(a) = sigmoid(b) sigmoid(-a) (1 - exp(a - b))
+        return logsigmoid(high) + logsigmoid(-low) + log1mexp(low - high)
+
+    def slopes(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        lower, upper = torch.sigmoid(z), torch.sigmoid(-z)
+        none = torch.zeros_like(z[..., :1, :])
+        width = lower * upper
+        first = torch.cat([none, lower], -2) - torch.cat([upper, none], -2)
+        return first, -torch.cat([none, width], -2) - torch.cat([width, none], -2)
+
+    def log_pdf(self, z: Tensor) -> Tensor:
+        return logsigmoid(z) + logsigmoid(-z)
+
+    def quantile(self, p: Tensor) -> Tensor:
+        return torch.logit(p)
+
+
+class Cloglog(Link):
+    """F(z) = 1 - exp(-exp(z))."""
+
+    name = "cloglog"
+
+    def log_cdf(self, z: Tensor) -> Tensor:
+        return log1mexp(-z.exp())
+
+    def log_survival(self, z: Tensor) -> Tensor:
+        return -z.exp()
+
+    def log_between(self, low: Tensor, high: Tensor) -> Tensor:
+        rate = low.exp()
+        return log1mexp(-rate * torch.expm1(high - low)) - rate
+
+    def slopes(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        rate = z.exp()
+        none = torch.zeros_like(rate[..., :1, :])
+        low = torch.cat([none, rate], -2)
+        steps = rate[..., :-1, :] * torch.expm1(z[..., 1:, :] - z[..., :-1, :])
+        share, bend = _of_step(torch.cat([rate[..., :1, :], steps], -2))
+        return low - torch.cat([share, none], -2), torch.cat([bend, none], -2) - low
+
+    def log_pdf(self, z: Tensor) -> Tensor:
+        return z - z.exp()
+
+    def quantile(self, p: Tensor) -> Tensor:
+        return (-torch.log1p(-p)).log()
+
+
+def _of_step(d: Tensor) -> tuple[Tensor, Tensor]:
+    """Return g = d / expm1(d), and d times its derivative, g (1 - g - d)."""
+    safe = d.clamp(SMALL, LARGEST)
+    near = d.clamp_max(SMALL)
+    square = near.square()
+    loss = near * (0.5 - near * (1 / 12 - square * (1 / 720 - square / 30240)))  # 1 - g
+    g = torch.where(d < SMALL, 1 - loss, safe / torch.expm1(safe))
+    rest = torch.where(d < SMALL, loss - near, 1 - g - d.clamp_max(2 * LARGEST))
+    return g, g * rest
+
+
+class Probit(Link):
+    """F is the standard normal cdf."""
+
+    name = "probit"
+
+    def log_cdf(self, z: Tensor) -> Tensor:
+        low = z.clamp_max(0.0)
+        tail = -0.5 * low.square() + torch.log(0.5 * torch.special.erfcx(-low / ROOT_2))
+        return torch.where(z < 0, tail, torch.log1p(-0.5 * torch.erfc(z.clamp_min(0.0) / ROOT_2)))
+
+    def log_survival(self, z: Tensor) -> Tensor:
+        return self.log_cdf(-z)
+
+    def log_between(self, low: Tensor, high: Tensor) -> Tensor:
+        low, high = _mirrored(low, high)
+        a = low.clamp_min(0.0)  # both on the right: by Mills' ratio
+        far = torch.log(_mills(a) - _shrink(a, high) * _mills(high))
+        far = far - 0.5 * (a.square() + LOG_2PI)
+        b = low.clamp_max(0.0)  # on both sides of 0
+        inside = 0.5 * (torch.erf(high / ROOT_2) - torch.erf(b / ROOT_2))
+        outside = 0.5 * (torch.erfc(high / ROOT_2) + torch.erfc(-b / ROOT_2))
+        wide = inside > 0.5
+        near = torch.where(
+            wide,
+            torch.log1p(-torch.where(wide, outside, torch.zeros_like(outside))),
+            torch.where(wide, torch.ones_like(inside), inside).log(),
+        )
+        return torch.where(low > 0, far, near)
+
+    def slopes(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        top, bottom = z[..., :1, :], z[..., -1:, :]
+        below, above = 1 / _mills(-top), 1 / _mills(bottom)  # hazards of the end classes
+        low, high = z[..., :-1, :], z[..., 1:, :]
+        flipped = low + high < 0
+        a, b = _mirrored(low, high)
+        # the densities at both ends relative to the probability between them
+        at_a = 1 / (_mills(a) - _shrink(a, b) * _mills(b))
+        at_b = at_a * _shrink(a, b)
+        first = at_a - at_b
+        second = at_a * (a - first) - at_b * (b - first)
+        first = torch.where(flipped, -first, first)
+        ends = (-below * (top + below), above * (bottom - above))
+        return (
+            torch.cat([-below, first, above], -2),
+            torch.cat([ends[0], second, ends[1]], -2),
+        )
+
+    def log_pdf(self, z: Tensor) -> Tensor:
+        return -0.5 * (z.square() + LOG_2PI)
+
+    def quantile(self, p: Tensor) -> Tensor:
+        return torch.special.ndtri(p)
+
+
+def _mirrored(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the interval, or its mirror image, whose middle is not negative."""
+    flipped = low + high < 0
+    return torch.where(flipped, -high, low), torch.where(flipped, -low, high)
+
+
+def _mills(x: Tensor) -> Tensor:
+    """Return P(Z > x) / pdf(x)."""
+    return ROOT_HALF_PI * torch.special.erfcx(x.clamp_min(-FARTHEST) / ROOT_2)
+
+
+def _shrink(low: Tensor, high: Tensor) -> Tensor:
+    """Return pdf(high) / pdf(low)."""
+    return torch.exp(-0.5 * (high - low) * (high + low))
+
+
+LINKS: dict[str, Link] = {one.name: one for one in (Logit(), Probit(), Cloglog())}
