@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import functools
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 C = TypeVar("C", bound=type)
@@ -246,6 +246,30 @@ def renamed_arguments(**names: str) -> Any:
 
         kind.__init__ = with_old_names  # type: ignore[misc]  # a class is its own namespace
         kind.renamed_fields = names  # type: ignore[attr-defined]  # read where saved files are opened
+        return kind
+
+    return decorate
+
+
+def removed_arguments(**advice: str) -> Callable[[C], C]:
+    """Return a class decorator that refuses former arguments of a constructor.
+
+    ``old="what to do"`` makes the constructor raise NotApplicable with that advice for the keyword
+    ``old``. A saved file that holds the old field is opened without it.
+    """
+
+    def decorate(kind: C) -> C:
+        constructor = kind.__init__
+
+        @functools.wraps(constructor)
+        def without_old_names(self: Any, *positional: Any, **given: Any) -> None:
+            for old in advice.keys() & given.keys():
+                name = kind.__name__
+                raise NotApplicable(f"{an(name)} without {old}", f"{name}({old}=...)", advice[old])
+            constructor(self, *positional, **given)
+
+        kind.__init__ = without_old_names  # type: ignore[misc]  # a class is its own namespace
+        kind.removed_fields = frozenset(advice)  # type: ignore[attr-defined]  # for saved files
         return kind
 
     return decorate

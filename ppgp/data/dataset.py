@@ -279,10 +279,10 @@ class Dataset(TrainingData):
     def passed(
         self, tables: Tables = (), observed: bool = True
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        X, y, *flags = tables or self._tables
-        named: dict[str, Any] = {"total": self.n}
-        if flags and observed:
-            named["right_censored"] = flags[0]
+        X, y, *others = tables or self._tables
+        named = {"total": self.n, **dict(zip(self._named, others, strict=True))}
+        if not observed:
+            named.pop("right_censored", None)
         return (X, y if observed else None), named
 
     def tables(self, rows: Tensor | None) -> Tables:
@@ -292,8 +292,13 @@ class Dataset(TrainingData):
 
     @property
     def _tables(self) -> Tables:
-        flags = () if self.right_censored is None else (self.right_censored,)
-        return self.X, self.y, *flags
+        return self.X, self.y, *self._named.values()
+
+    @property
+    def _named(self) -> dict[str, Tensor]:
+        """The columns that a program takes by name."""
+        named = {"noise_sd": self.noise_sd, "right_censored": self.right_censored}
+        return {name: column for name, column in named.items() if column is not None}
 
     def same_rows(self, other: Any) -> bool:
         """Return whether the other table has the same numbers in the same order.

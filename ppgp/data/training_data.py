@@ -13,7 +13,7 @@ from torch import Tensor
 __all__ = ["Tables", "TrainingData", "same_value"]
 
 Tables = tuple[Tensor, ...]
-"""The inputs and targets of some rows; () for all rows, and for a program."""
+"""The inputs, the targets, and what a model takes by name, of some rows; () for all of them."""
 
 
 class TrainingData:

@@ -41,5 +41,5 @@ def also_seen(model: Any, data: Any, init: Any) -> tuple[TrainingData, ...]:
 def depends_on_rows(model: Model) -> bool:
     """Whether a prior, a mean or inducing inputs come from the rows that it was prepared for."""
     given = model.given or model
-    names = {f.name for f in fields(cast(Any, model))} - {"noise_sd", "standardised"}
+    names = {f.name for f in fields(cast(Any, model))} - {"standardised"}
     return not all(same_value(getattr(model, name), getattr(given, name)) for name in names)

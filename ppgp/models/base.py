@@ -36,8 +36,9 @@ class Model:
     Attributes:
         scales: what ``fit`` may standardise: "Xy", "X" (counts and classes), "y" (no inputs) or ""
             (the units have a meaning).
-        known_noise: whether ``Dataset.noise_sd`` is part of the distribution of y. Then
-            ``predict`` and ``gaussian`` also take the ``noise_sd`` [m] of new rows.
+        known_noise: whether ``Dataset.noise_sd`` is part of the distribution of y. Then ``model``
+            takes the ``noise_sd`` [n] of its rows by that name, and ``predict`` and ``gaussian``
+            that of new rows [m].
         keeps_factor: whether ``predict`` and ``latent`` take ``kept``, a ResultCache by which the
             predictions of one posterior share the factor of the covariance of the training rows.
         own_method: the method of ``fit`` without ``how``, a name of ``inference.own_methods``; "":

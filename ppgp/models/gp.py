@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
-from ..errors import NotApplicable
+from ..errors import NotApplicable, removed_arguments
 from ..kernels import RBF, Kernel, Sum, Unscaled
 from ..kernels.base import check_kernel
 from ..kernels.fourier_features import Draw
@@ -32,7 +32,7 @@ from ..target.capabilities import (
 )
 from .base import Model, full_batch_only
 from .inducing import medians, refuse_broken
-from .known_noise import known_at, refuse_duplicate_rows, with_known
+from .known_noise import IN_THE_DATASET, check_aligned, refuse_duplicate_rows, with_known
 from .matheron import matheron
 from .memory_checks import (
     check_memory_of_conditioning,
@@ -54,6 +54,7 @@ MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws
 ROWS_AT_ONCE = 2048
 
 
+@removed_arguments(noise_sd=IN_THE_DATASET)
 @dataclass(frozen=True, repr=False)
 class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, JointGaussian):
     """Exact GP regression: y ~ N(mean, K + noise I + diag(noise_sd^2)) with K = kernel(X, X).
@@ -67,18 +68,15 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
     Args:
         kernel: any kernel of ``ppgp.kernels``, or a sum, product or wrapping of them.
         noise: prior or number for the noise variance. 0: no estimated noise; the GP interpolates
-            unless ``noise_sd`` is given.
+            unless the Dataset has known noise.
         mean: prior or number for the constant mean; None: the mean of the training rows (0 in a
             recipe that was not prepared).
-        noise_sd: the known noise sd of each training row [n], in addition to ``noise``;
-            ``prepare`` takes it from the Dataset.
         standardised: set by ``fit``: whether the numbers are on the scale of the model.
     """
 
     kernel: Kernel = field(default_factory=RBF)
     noise: PriorLike = LogNormal(-2.0, 1.0)
     mean: PriorLike | None = None
-    noise_sd: Tensor | None = field(default=None, repr=False, compare=False)
     standardised: bool = field(default=False, kw_only=True)
     known_noise = True
     keeps_factor = True
@@ -106,7 +104,7 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         check_memory_of_covariance(n, self.kernel, like)
 
     def prepare(self, data: Dataset) -> GP:
-        """Return the recipe with the known noise and the mean of these rows.
+        """Return the recipe with the mean of these rows.
 
         Raises:
             DataError: for duplicate rows under a noise of exactly 0, whose covariance is singular.
@@ -118,14 +116,12 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
             hyper = under("kernel", medians(self.sites(data.d), data.X, 0))
             nugget = self.kernel.nugget(hyper, data.X)
             refuse_duplicate_rows(data.X, data.noise_sd, nugget, "different rows of X", "noise")
-        return replace(self, noise_sd=data.noise_sd, mean=mean_or_default(self.mean, data))
+        return replace(self, mean=mean_or_default(self.mean, data))
 
     def in_units(self, scaler: Scaler) -> GP:
         noise = rescaled(self.noise, power(float(scaler.y_sd), -2), what="noise")
-        kernel, mean = (
-            self.kernel.in_units(Units.of(scaler)),
-            mean_on_model_scale(self.mean, scaler),
-        )
+        kernel = self.kernel.in_units(Units.of(scaler))
+        mean = mean_on_model_scale(self.mean, scaler)
         return replace(self, kernel=kernel, noise=noise, mean=mean)
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
@@ -146,12 +142,37 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
     def _noise(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
         return with_known(self.value(theta, "noise", X)[..., None], noise_sd)
 
-    def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
+    def model(
+        self,
+        X: Tensor,
+        y: Tensor | None = None,
+        *,
+        noise_sd: Tensor | None = None,
+        total: int | None = None,
+    ) -> Tensor:
+        """Run the Pyro program of the model.
+
+        ``fit`` passes the ``noise_sd`` of the Dataset. In a Pyro script it is passed beside the
+        targets: ``MCMC(NUTS(GP().model), num_samples=500).run(X, y, noise_sd=sd)``.
+
+        Args:
+            X: inputs [n, d].
+            y: targets [n]; None: they are drawn.
+            noise_sd: the known noise sd of each row [n], in addition to ``noise``, if any.
+            total: number of rows that a mini-batch was taken from; None: these are all the rows.
+
+        Returns:
+            The targets [n].
+
+        Raises:
+            DataError: if ``noise_sd`` does not have one number per row.
+            NotApplicable: for a mini-batch.
+        """
         full_batch_only(self, X, total, "use the full batch, or SVGP, which takes mini-batches")
+        check_aligned(noise_sd, X)
         theta = draw(self.sites(X.shape[-1]), X)
         loc = self.value(theta, "mean", X).expand(len(X))
-        covariance = self._covariance(theta, X, known_at(X, self.noise_sd))
-        return pyro.sample("y", GPMarginal(loc, covariance), obs=y)
+        return pyro.sample("y", GPMarginal(loc, self._covariance(theta, X, noise_sd)), obs=y)
 
     def _chunks(
         self, theta: Theta, n: int, m: int, like: Tensor

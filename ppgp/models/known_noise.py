@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import DataError, counted, listed
+from ..errors import DataError, listed
+
+IN_THE_DATASET = "write Dataset(X, y, noise_sd=sd), as known noise is part of the data"
 
 
 def with_known(noise: Tensor, noise_sd: Tensor | None) -> Tensor:
@@ -23,19 +25,18 @@ def with_known(noise: Tensor, noise_sd: Tensor | None) -> Tensor:
     return noise + noise_sd.square()
 
 
-def known_at(X: Tensor, noise_sd: Tensor | None) -> Tensor | None:
-    """Return the known noise of a prepared recipe, for the program at X.
+def check_aligned(noise_sd: Tensor | None, X: Tensor) -> None:
+    """Check that the known noise that a program is given has one number per row of X.
 
     Raises:
-        DataError: if X does not have the rows that the recipe was prepared for.
+        DataError: if it has not.
     """
-    if noise_sd is None or len(noise_sd) == len(X):
-        return noise_sd
-    raise DataError(
-        f"the {counted(len(noise_sd), 'row')} whose noise this recipe knows",
-        f"{len(X)}",
-        "prepare the recipe for these rows, or use predict",
-    )
+    if noise_sd is not None and noise_sd.shape != X.shape[:1]:
+        raise DataError(
+            f"noise_sd with shape [{len(X)}], one per row",
+            f"shape {list(noise_sd.shape)}",
+            "align it with X",
+        )
 
 
 def refuse_duplicate_rows(

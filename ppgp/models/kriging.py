@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
-from ..errors import NotApplicable, SettingError
+from ..errors import NotApplicable, SettingError, removed_arguments
 from ..kernels import Exponential, Kernel
 from ..kernels.base import check_kernel
 from ..kernels.units import Units
@@ -25,7 +25,7 @@ from ..target.capabilities import BlockMeans, JointGaussian, LatentFunction, Lea
 from .base import Model, full_batch_only
 from .drift import Drift, basis, check_determined, checked, places
 from .inducing import medians, refuse_broken
-from .known_noise import known_at, refuse_duplicate_rows
+from .known_noise import IN_THE_DATASET, check_aligned, refuse_duplicate_rows
 from .kriging_equations import KrigingEquations
 from .memory_checks import check_memory_of_covariance, check_memory_of_predictions
 from .sites import Theta, draw, first_draw, mean_site, starting_values
@@ -45,6 +45,7 @@ def scales(where: Tensor, y: Tensor) -> tuple[float, float]:
     return max(float(y.var()), 1e-12), max(diagonal / 10.0, 1e-12)
 
 
+@removed_arguments(noise_sd=IN_THE_DATASET)
 @dataclass(frozen=True, repr=False)
 class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, BlockMeans):
     """Simple, ordinary and universal kriging: y ~ N(F beta, K + nugget I).
@@ -81,8 +82,6 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         neighbours: predict each place from this many nearest rows (Euclidean distance in the
             coordinates), and estimate the drift from them; None: from all rows. The density is
             that of all rows in both cases.
-        noise_sd: the known sd of each measurement error [n], in addition to the nugget;
-            ``prepare`` takes it from the Dataset.
         standardised: set by ``fit``; kriging never standardises the data.
     """
 
@@ -92,7 +91,6 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
     mean: PriorLike | None = None
     estimator: str = "reml"
     neighbours: int | None = None
-    noise_sd: Tensor | None = field(default=None, repr=False, compare=False)
     standardised: bool = field(default=False, kw_only=True)
     scales = ""
     known_noise = True
@@ -166,7 +164,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         check_memory_of_covariance(n, self.kernel, like)
 
     def prepare(self, data: Dataset) -> Kriging:
-        """Return the recipe with its missing priors, and with the known noise of these rows.
+        """Return the recipe with its missing priors.
 
         Raises:
             DataError: for rows at the same place where the nugget is exactly 0, or a drift that
@@ -187,7 +185,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         mean = self.mean
         if self.drift == "none":
             mean = mean_or_default(mean, data)
-        return replace(self._with_priors(where, data.y), noise_sd=data.noise_sd, mean=mean)
+        return replace(self._with_priors(where, data.y), mean=mean)
 
     def _with_priors(self, where: Tensor, y: Tensor) -> Kriging:
         """Return the recipe with priors centred on the data where it has none."""
@@ -237,15 +235,24 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         """Return warnings about the fitted network of a deep kernel."""
         return self.kernel.check_fit(under("variogram", theta), places(self.drift, data.X))
 
-    def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
+    def model(
+        self,
+        X: Tensor,
+        y: Tensor | None = None,
+        *,
+        noise_sd: Tensor | None = None,
+        total: int | None = None,
+    ) -> Tensor:
+        """Run the Pyro program of the model; see ``GP.model``, whose noise is the nugget here."""
         full_batch_only(
             self,
             X,
             total,
             "use the full batch; neighbours= makes predictions local, not the density",
         )
+        check_aligned(noise_sd, X)
         theta = draw(self.sites(X.shape[-1]), X)
-        C = self._covariance(theta, places(self.drift, X), known_at(X, self.noise_sd))
+        C = self._covariance(theta, places(self.drift, X), noise_sd)
         loc = self._centre(theta, X).expand(len(X))
         F = basis(self.drift, X, X)
         return pyro.sample("y", TrendMarginal(loc, C, F, self.estimator == "ml"), obs=y)

@@ -262,7 +262,7 @@ class Source:
         return Found.on(number, Origin(*tables)) if tables else number
 
     def _built(self, tree: Mapping[str, Any]) -> Any:
-        """Return a record of a class in the table; fields may have their names of before."""
+        """Return a record of a class in the table; fields may be those of earlier versions."""
         name = str(tree.get("class"))
         if name not in self.table:
             do = (
@@ -272,7 +272,8 @@ class Source:
             raise StorageError("a class of ppgp in the file", repr(name), do)
         kind = self.table[name]
         now = getattr(kind, "renamed_fields", {})
-        own = {now.get(k, k): v for k, v in tree["fields"].items()}
+        removed = getattr(kind, "removed_fields", ())
+        own = {now.get(k, k): v for k, v in tree["fields"].items() if k not in removed}
         _refuse_unknown_fields(kind, own)
         return kind(**{k: self.decode(v) for k, v in own.items()})
 

@@ -34,6 +34,23 @@ def test_a_table_passes_its_rows_to_the_program() -> None:
     assert data.tables(None) == ()
 
 
+def test_a_table_passes_known_noise_and_flags_by_name() -> None:
+    sd, flags = torch.linspace(0.1, 1, 12, dtype=torch.float64), torch.arange(12) > 7
+    data, rows = Dataset(X, Y, noise_sd=sd, right_censored=flags), torch.tensor([9, 1])
+    assert data.passed()[1] == {
+        "total": 12,
+        "noise_sd": data.noise_sd,
+        "right_censored": data.right_censored,
+    }
+    _, named = data.passed(data.tables(rows))
+    assert torch.equal(named["noise_sd"], sd[rows])
+    assert torch.equal(named["right_censored"], flags[rows])
+    # targets that are drawn have their noise, and none is censored
+    assert data.passed(observed=False)[1] == {"total": 12, "noise_sd": data.noise_sd}
+    noisy = Dataset(X, Y, noise_sd=sd)
+    assert noisy.passed(noisy.tables(rows))[1].keys() == {"total", "noise_sd"}
+
+
 def test_arguments_are_a_mapping_without_rows() -> None:
     given = {"x": X, "y": Y, "k": 3}
     data = as_training_data(MappingProxyType(given))

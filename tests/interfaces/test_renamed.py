@@ -1,4 +1,7 @@
-"""Old names work for one more version, with a warning that states the new name."""
+"""Old names work for one more version, with a warning that states the new name.
+
+A saved file opens without the fields that are gone.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ import ppgp
 from ppgp import conformal, inference, likelihoods
 from ppgp.diagnostics.comparison import Comparison
 from ppgp.diagnostics.diagnosis import Diagnosis
-from ppgp.models import LinearRegression
-from ppgp.posterior import encoding
+from ppgp.models import GP, Kriging, LinearRegression, Model
+from ppgp.posterior import encoding, loading
 
 NORMAL = torch.distributions.Normal(torch.zeros(3).double(), torch.ones(3).double())
 
@@ -84,3 +87,11 @@ def test_a_saved_file_with_an_old_field() -> None:
     table = {"inference.Ensemble": inference.Ensemble, "inference.MAP": inference.MAP}
     assert encoding.Source({}, table).decode(tree) == inference.Ensemble(inference.MAP(), members=3)
     assert encoding.class_name(old) == "inference.Ensemble"
+
+
+@pytest.mark.parametrize("model", [GP(noise=0.25), Kriging(nugget=0.25)])
+def test_a_saved_recipe_with_the_field_of_known_noise(model: Model) -> None:
+    written = encoding.Written()
+    tree = encoding.encode(model, written, "the recipe")
+    tree["fields"]["noise_sd"] = encoding.encode(torch.ones(3), written, "the known noise")
+    assert encoding.Source(written.tensors, loading.table()).decode(tree) == model

@@ -6,13 +6,18 @@ Every part of a Posterior must use it in the same way.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyro
 import pytest
 import torch
+from pyro.infer import MCMC, NUTS, SVI, Trace_ELBO
+from pyro.infer.autoguide import AutoNormal
+from pyro.optim import Adam  # type: ignore[attr-defined]
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as sk
 from torch import Tensor
@@ -22,7 +27,9 @@ import ppgp
 from ppgp import inference, kernels, models, priors
 from ppgp.conformal import leave_one_out_parts
 from ppgp.data import Dataset
+from ppgp.diagnostics.prior_simulations import OfModel
 from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
+from ppgp.numerics.seeding import seeded
 from ppgp.target import Target
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -51,6 +58,62 @@ def test_the_program_has_both_noises_in_its_covariance() -> None:
     theirs = MultivariateNormal(torch.full((30,), 0.3, dtype=torch.float64), C).log_prob(Y)
     prior = torch.distributions.Normal(0.0, 1.0).log_prob(torch.tensor(0.3, dtype=torch.float64))
     torch.testing.assert_close(ours, theirs + prior, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("model", BOTH, ids=["gp", "ordinary", "simple"])
+def test_a_pyro_script_passes_the_noise_to_the_program(model: Any) -> None:
+    free = {name: 0.2 for name, site in model.sites(2).items() if not site.fixed}
+    theta = {name: torch.tensor(value, dtype=torch.float64) for name, value in free.items()}
+    program = pyro.condition(model.model, data=theta)
+    trace = pyro.poutine.trace(program).get_trace(X, Y, noise_sd=SD)
+    target = Target(model, DATA)
+    ours = target.log_density(target.placed(theta), jacobian=False)
+    torch.testing.assert_close(trace.log_prob_sum(), ours, rtol=1e-10, atol=0)
+    bare = pyro.poutine.trace(program).get_trace(X, Y).log_prob_sum()
+    torch.testing.assert_close(
+        bare, Target(model, Dataset(X, Y)).log_density(target.placed(theta), jacobian=False)
+    )
+    assert abs(float(bare - ours)) > 0.1
+    with seeded(0), pyro.get_param_store().scope():
+        loop = SVI(model.model, AutoNormal(model.model), Adam({"lr": 0.01}), Trace_ELBO())
+        assert np.isfinite(loop.step(X, Y, noise_sd=SD))
+        chain = MCMC(
+            NUTS(model.model, max_tree_depth=3), num_samples=3, warmup_steps=3, disable_progbar=True
+        )
+        chain.run(X, Y, noise_sd=SD)
+    assert chain.get_samples().keys() == free.keys()
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
+@pytest.mark.parametrize(
+    "how",
+    [
+        inference.MAP(steps=3),
+        inference.MAP(steps=3, hold_out=0.3),
+        inference.MAP("adam", steps=3, starts=2),
+        inference.NUTS(draws=3, warmup=3, chains=1),
+        inference.NUTS(draws=4, warmup=3, chains=1, max_depth=2, engine="pyro"),
+        inference.SVI(steps=3, draws=3),
+        inference.SVI("lowrank", steps=3, draws=3),
+    ],
+    ids=["map", "hold_out", "starts", "nuts", "pyro", "svi", "lowrank"],
+)
+def test_every_run_of_the_program_in_a_fit_has_the_noise_of_its_rows(
+    how: inference.Inference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, seen = models.GP.model, []
+
+    def watched(self: models.GP, X: Tensor, y: Tensor | None = None, **named: Any) -> Tensor:
+        seen.append((X, named["noise_sd"]))
+        return program(self, X, y, **named)
+
+    monkeypatch.setattr(models.GP, "model", watched)
+    posterior = ppgp.fit(models.GP(KERNEL), DATA, how, standardise=False, progress=False)
+    posterior.to_arviz(prior=2, predictive=True)
+    assert seen
+    for rows, noise in seen:
+        index = [int((row == X).all(1).nonzero()) for row in rows]
+        assert torch.equal(noise, SD[index])
 
 
 def test_known_noise_alone_equals_alpha_of_scikit_learn() -> None:
@@ -180,13 +243,20 @@ def test_noise_is_kept_with_rows_devices_frames_and_files(tmp_path: Path) -> Non
     posterior = ppgp.fit(models.GP(), data, inference.MAP(), progress=False)
     again = ppgp.load_posterior(posterior.save(tmp_path / "gp.safetensors"))
     assert torch.equal(again.data.noise_sd, posterior.data.noise_sd)
-    assert torch.equal(again.model.noise_sd, posterior.data.noise_sd)
+    theta = {name: value[0] for name, value in posterior.theta.items()}
+    densities = []
+    for fitted in (posterior, again):
+        target = Target(fitted.model, fitted.data)
+        densities.append(target.log_density(target.unconstrain(theta)))
+    assert torch.equal(*densities)
     torch.testing.assert_close(
         again.predict(NEW, noise_sd=NEW_SD).std, posterior.predict(NEW, noise_sd=NEW_SD).std
     )
     torch.testing.assert_close(again.log_likelihood(), posterior.log_likelihood())
     twice = ppgp.fit(posterior.model, Dataset(X, Y), inference.MAP(), progress=False)
-    assert twice.model.noise_sd is None  # prepared again, for rows without known noise
+    once = ppgp.fit(models.GP(), Dataset(X, Y), inference.MAP(), progress=False)
+    assert twice.data.noise_sd is None
+    assert all(torch.equal(twice.draws[name], once.draws[name]) for name in once.draws)
 
 
 @pytest.mark.parametrize("model", BOTH, ids=["gp", "kriging", "known mean"])
@@ -201,7 +271,7 @@ def test_rows_held_out_of_an_optimisation_have_their_own_noise(model: Any) -> No
     torch.testing.assert_close(
         result.stats["held_out_nlpd"].min(), -distribution.log_prob(held.y).mean()
     )
-    torch.testing.assert_close(result.model.noise_sd, SD)  # the posterior is that of all rows
+    torch.testing.assert_close(result.data.noise_sd, SD)  # the posterior is that of all rows
 
 
 def test_replicates_have_the_noise_of_their_rows() -> None:
@@ -218,6 +288,27 @@ def test_replicates_have_the_noise_of_their_rows() -> None:
     spread = drawn.std(0)
     assert spread[:15].min() > 3.0 * (1 - 4.5 / 800**0.5)
     assert spread[15:].max() < 1.5
+
+
+def test_prior_draws_of_y_have_the_noise_of_their_rows() -> None:
+    loud = Dataset(X, Y, noise_sd=torch.where(torch.arange(30) < 15, 9.0, 0.01))
+    model = models.GP(kernels.RBF(variance=1.0, lengthscale=0.7), noise=priors.LogNormal(-5.0, 0.1))
+    how = inference.Laplace(draws=2)
+    posterior = ppgp.fit(model, loud, how, standardise=False, progress=False)
+    spread = posterior.to_arviz(prior=400)["prior_predictive"]["y"].to_numpy()[0].std(0)
+    assert np.all(np.abs(spread[:15] / 82**0.5 - 1) < 4.5 / 800**0.5)
+    assert np.all(np.abs(spread[15:] - 1) < 4.5 / 800**0.5)
+
+
+def test_calibration_of_a_fitted_recipe_draws_as_that_of_the_recipe_itself() -> None:
+    model = models.GP(KERNEL, noise=priors.LogNormal(-3.0, 0.5), mean=0.0)
+    fitted = ppgp.fit(model, DATA, inference.MAP(), standardise=False, progress=False).model
+    for rows in (X, NEW):
+        drawn = []
+        for recipe in (fitted, model):
+            with seeded(3):
+                drawn.append(OfModel(recipe, rows).drawn()[2].y)
+        assert torch.equal(*drawn)
 
 
 def test_full_conformal_requires_the_noise_of_the_new_rows() -> None:
@@ -252,9 +343,24 @@ def test_comparison_scores_test_rows_with_their_noise() -> None:
             "use GP or Kriging",
         ),
         (
-            lambda: models.GP(KERNEL).prepare(DATA).model(NEW),
+            lambda: models.GP(KERNEL).prepare(DATA).model(NEW, noise_sd=SD),
             DataError,
-            "prepare the recipe for these rows",
+            r"noise_sd with shape \[7\], one per row, got shape \[30\]: align it with X",
+        ),
+        (
+            lambda: models.Kriging(KERNEL).model(X, Y, noise_sd=SD[:1]),
+            DataError,
+            r"noise_sd with shape \[30\]",
+        ),
+        (
+            lambda: models.GP(noise_sd=SD),  # type: ignore[call-arg]
+            NotApplicable,
+            r"a GP without noise_sd, got GP\(noise_sd=...\): write Dataset\(X, y, noise_sd=sd\)",
+        ),
+        (
+            lambda: replace(models.Kriging(), noise_sd=SD),  # type: ignore[call-arg]
+            NotApplicable,
+            r"a Kriging without noise_sd",
         ),
         (
             lambda: Dataset.from_frame(pd.DataFrame({"a": [1.0], "y": [2.0]}), "y", noise_sd="z"),
@@ -267,7 +373,17 @@ def test_comparison_scores_test_rows_with_their_noise() -> None:
             "its own",
         ),
     ],
-    ids=["negative", "length", "linear", "other rows", "no column", "the target"],
+    ids=[
+        "negative",
+        "length",
+        "linear",
+        "other rows",
+        "one row",
+        "a field of GP",
+        "a field of Kriging",
+        "no column",
+        "the target",
+    ],
 )
 def test_invalid_noise_raises_a_clear_error(
     attempt: Callable[[], Any], kind: type[Exception], words: str

@@ -60,11 +60,7 @@ class EarlyStopping:
         self.how = how
         self.held_out = data.rows(order[:count])
         rest = data.rows(order[count:])
-        model = target.model
-        if data.noise_sd is not None:
-            # a recipe with known noise holds the noise of its own rows only
-            model = model.prepare(rest)
-        self.target = Target(model, rest, optimise_params=True)
+        self.target = Target(target.model, rest, optimise_params=True)
         self.every = every
         self.best, self.best_step = math.inf, 0
         self.best_z: Tensor | None = None
