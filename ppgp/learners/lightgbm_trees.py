@@ -40,6 +40,8 @@ FIXED = {
     "lambda_l2": 0.0,
     "min_sum_hessian_in_leaf": 0.0,
     "min_gain_to_split": 0.0,
+    "cat_l2": 0.0,
+    "cat_smooth": 1.0,  # sets are formed of all codes that occur in a node
     "deterministic": True,
     "force_col_wise": True,
     "bin_construct_sample_cnt": 50_000,  # rows that decide the edges of the 255 bins

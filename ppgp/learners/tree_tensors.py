@@ -238,6 +238,8 @@ def partial_sums(
     """Yield the sums [K, m] of the first ``every``, ``2 * every``, ... and ``until`` stages."""
     forest, rows = Forest.of(tensors), _array(X)
     total = np.zeros((forest.outputs, len(X)))
+    if not until:
+        yield _like(total, X)
     for start in range(0, until, every):
         forest.add_to(total, rows, start, min(start + every, until))
         yield _like(total.copy(), X)

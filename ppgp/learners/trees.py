@@ -38,8 +38,9 @@ class Trees(Learner):
     are binned once. Fitting needs the extra ``ppgp[boost]``; predicting does not. A missing value
     goes to the side of each split that fits it better if the column had missing values in the fit;
     otherwise it is read as 0. A column of codes of categories is split into two sets of codes; a
-    missing code, and one that no row of the fit has, goes right. A tree that no split improves is
-    a constant, the mean of its targets.
+    missing code, and one that no row of the fit has, goes right. Sets follow noise more closely
+    than thresholds do; a larger ``min_rows`` mends that. A tree that no split improves is a
+    constant, the mean of its targets.
 
     Args:
         leaves: The largest number of leaves of a tree.
@@ -93,6 +94,8 @@ class Trees(Learner):
             "num_leaves": self.leaves,
             "max_depth": self.depth or -1,
             "min_data_in_leaf": self.min_rows,
+            "min_data_per_group": self.min_rows,  # on the side of a set of codes
+            "min_data_in_bin": min(3, self.min_rows),  # 3 is LightGBM's own
             "feature_fraction": self.columns,
         }
         if self.depth is not None and self.depth < MOST_LEAVES.bit_length():

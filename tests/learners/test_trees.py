@@ -157,8 +157,37 @@ def test_codes_are_split_into_sets() -> None:
     as_number, _ = Trees(leaves=4, columns=1.0).begin(X, 1).add(odd)
     as_codes, _ = Trees(leaves=4, columns=1.0).begin(X, 1, categorical=(4,)).add(odd)
     assert float((odd - as_number).square().mean()) > 0.2
-    # LightGBM shrinks the outputs of sets of codes, of at most 32, as if 10 more rows were 0
+    # the 60 codes of one class take two sets, as a set has at most 32
     assert float((odd - as_codes).square().mean()) < 0.02
+
+
+@pytest.mark.parametrize(("n", "levels"), [(60, 5), (150, 8), (400, 40)])
+def test_few_rows_are_split_by_codes_of_many_levels(n: int, levels: int) -> None:
+    """A set of codes takes ``min_rows`` rows, and its output is the mean of its targets."""
+    X = torch.arange(n, dtype=F64)[:, None] % levels
+    g = (3 * X[:, :1].T) % levels
+    growing = Trees(leaves=64).begin(X, 1, categorical=(0,))
+    at_rows, _ = growing.add(g)
+    torch.testing.assert_close(at_rows, g, rtol=0.0, atol=1e-5)
+    assert torch.equal(Trees().predict(growing.tensors(torch.ones(1)), X), at_rows)
+
+
+@pytest.mark.parametrize("min_rows", [1, 2, 3])
+def test_min_rows_is_the_smallest_leaf_of_few_rows(min_rows: int) -> None:
+    X = torch.arange(12, dtype=F64)[:, None]
+    learner = Trees(min_rows=min_rows)
+    at_rows, _ = learner.begin(X, 1).add(X.T.square())
+    smallest = int(at_rows.unique(return_counts=True)[1].min())
+    assert smallest == min_rows
+
+
+def test_a_fit_without_stages_has_one_sum() -> None:
+    X = torch.from_numpy(table())
+    growing = Trees().begin(X, 2)
+    growing.add(X[:, :2].T)
+    sums = list(Trees().staged(growing.tensors(torch.ones(0)), X))
+    assert len(sums) == 1
+    assert torch.equal(sums[0], torch.zeros(2, N, dtype=F64))
 
 
 def test_missing_values_go_where_they_fit() -> None:
