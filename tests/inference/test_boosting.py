@@ -286,9 +286,11 @@ def test_folds_are_numbers_labels_splitters_or_pairs() -> None:
     pairs = tuple(GroupKFold(4).split(X.numpy(), y.numpy(), groups))
     assert int(boosted(X, y, replace(short, folds=pairs)).params["fold"].max()) == 3
     assert boosted(X, y, replace(short, folds=KFold(3))).shape == (1, 3)
-    for wrong in (1, 40, "five", tuple([0] * 60)):
+    for wrong in (1, 40, "five", tuple([0] * 60), KFold):
         with pytest.raises(SettingError):
             boosted(X, y, replace(short, folds=wrong))
+    with pytest.raises(SettingError, match=r"GroupKFold: .*groups.*: pass one label per row"):
+        boosted(X, y, replace(short, folds=GroupKFold(4)))
 
 
 # -- what it is, and what it refuses ---------------------------------------------------------------
@@ -452,3 +454,7 @@ def test_pure_noise_may_end_without_a_stage() -> None:
     assert bool((posterior.stats["stages"] == 0).any())
     assert bool(torch.isfinite(posterior.predict(X).log_prob(y)).all())
     assert len(list(posterior.staged(X))) >= 1
+    alone = member(posterior, int(posterior.stats["stages"][0].argmin()))
+    constant = list(alone.staged(X))
+    assert len(constant) == 1
+    assert torch.equal(constant[0].mean, alone.predict(X).mean)

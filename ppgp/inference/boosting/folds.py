@@ -27,7 +27,7 @@ def checked_folds(folds: Any) -> Any:
     whole = isinstance(folds, int) and not isinstance(folds, bool) and FEWEST <= folds < 2**31
     labels = isinstance(folds, tuple | list | np.ndarray | Tensor) and len_of(folds) >= 2 * FEWEST
     pairs = isinstance(folds, tuple | list) and len(folds) >= FEWEST and _are_pairs(folds)
-    splitter = hasattr(folds, "get_n_splits")
+    splitter = hasattr(folds, "get_n_splits") and not isinstance(folds, type)
     if folds is None or whole or labels or pairs or splitter:
         return folds
     raise SettingError(EXPECTED, repr(folds)[:60], "for example folds=5")
@@ -67,7 +67,7 @@ def fold_of_rows(folds: Any, X: Tensor, y: Tensor, seed: int) -> Tensor:
             labels[part] = j
         return labels
     if hasattr(folds, "get_n_splits"):
-        return _of_pairs(folds.split(X.numpy(), y.numpy()), n)
+        return _of_pairs(_split(folds, X, y), n)
     if isinstance(folds, Iterable) and not isinstance(folds, str):
         members = list(folds)
         # a label is no tuple, so that n tuples are the n pairs of leave-one-out
@@ -78,6 +78,18 @@ def fold_of_rows(folds: Any, X: Tensor, y: Tensor, seed: int) -> Tensor:
             raise SettingError("at least two folds", "one label in all rows", "pass other labels")
         return labels.to(torch.int64)
     raise SettingError(EXPECTED, repr(folds)[:60], "for example folds=5")
+
+
+def _split(splitter: Any, X: Tensor, y: Tensor) -> list[Any]:
+    """Return the pairs of a splitter of scikit-learn."""
+    try:
+        return list(splitter.split(X.numpy(), y.numpy()))
+    except (TypeError, ValueError) as error:
+        raise SettingError(
+            "a splitter that needs X and y alone as folds",
+            f"{type(splitter).__name__}: {str(error).rstrip('.')}",
+            "pass one label per row, such as groups, or pairs (train, test)",
+        ) from error
 
 
 def _of_pairs(pairs: Iterable[Any], n: int) -> Tensor:
