@@ -83,3 +83,20 @@ def test_another_model_is_refused(first: Posterior, learner: learners.Learner) -
     """A linear leaf read without its coefficients would be another function."""
     with pytest.raises(NotApplicable, match="this model as init"):
         boosted(init=first, learner=learner)
+
+
+@pytest.mark.parametrize("stopped", ["fold", "inside"])
+def test_members_do_not_choose_steps_on_rows_that_they_have_learned_from(stopped: str) -> None:
+    first = boosted(replace(HOW, stopping=stopped))
+    with pytest.raises(NotApplicable, match=r"init has not learned from.*stopping=\"fold\""):
+        boosted(replace(HOW, stopping="inside"), first)
+
+
+@pytest.mark.parametrize("hold_out", [None, 0.2])
+def test_a_fit_to_all_rows_does_not_choose_steps_on_some_of_them(hold_out: float | None) -> None:
+    plain = replace(HOW, folds=None)
+    first = boosted(replace(plain, hold_out=hold_out))
+    with pytest.raises(NotApplicable, match=r"init has not learned from.*leave out hold_out"):
+        boosted(replace(plain, hold_out=0.2), first)
+    more = boosted(plain, first)
+    assert int(more.stats["stages"]) > int(first.stats["stages"])

@@ -147,8 +147,7 @@ class Run:
         first = self._stopped_on(order[kept_back:].sort().values, order[:kept_back], update)
         if self.interrupted:
             return first
-        more = first.fit.best - first.fit.taken_before
-        settings = replace(self.settings, steps=more)
+        settings = replace(self.settings, steps=first.fit.best)
         first.fit = self._fitted(settings, train, None, update)
         return first
 

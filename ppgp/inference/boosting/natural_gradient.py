@@ -52,7 +52,7 @@ class NaturalGradientBoosting(Inference):
         learning_rate: what each step is multiplied by.
         rows: the share of the rows, drawn anew, that each stage is fitted to.
         weights: how learners weigh the squared errors of rows: "unit", or "metric" (the diagonal
-            of the Riemannian metric, under which every step descends).
+            of the Riemannian metric).
         search: how the length of a step is found: "halving" from 1 until the score does not rise,
             "exact" for the best length up to 1, or None for 1.
         folds: a number of folds; or one label per row, a splitter of scikit-learn, or its pairs of
@@ -111,14 +111,13 @@ class NaturalGradientBoosting(Inference):
             seed: the seed that every random number follows from.
             progress: whether to show a progress bar.
             init: a boosted Posterior of this model, these rows and these folds, to whose stages
-                others are added. Its stages have learned from the rows held out, whose score is
-                then optimistic, except with ``stopping="fold"``.
+                others are added. It takes ``stopping="fold"``, or neither folds nor ``hold_out``.
             checkpoint: a file that keeps the state of the run.
 
         Raises:
             NotApplicable: if the model is no sum of learners, a parameter has a prior, the
                 likelihood has no such score, or ``init`` is of another model or other rows, folds
-                or members.
+                or members, or has learned from the rows that would choose its steps.
             SettingError: if the folds do not fit the rows.
             NotEnoughMemory: if so many steps, functions and members do not fit.
         """
@@ -134,6 +133,7 @@ class NaturalGradientBoosting(Inference):
         rows = Rows(data.X, data.y / unit, data.right_censored)
         settings = self._settings(model, unit, data)
         _check_init(init, target)
+        self._check_start(init)
         # sums over rows on one thread are the same whatever the number of threads
         with Checkpoint(checkpoint, self, target, seed) as saved, at_most(1):
             run = Run(self, settings, rows, seed, saved)
@@ -154,6 +154,16 @@ class NaturalGradientBoosting(Inference):
                 how, target, draws, started, stats, notes, params, interrupted=run.interrupted
             )
             return saved.with_notes(posterior)
+
+    def _check_start(self, init: Any) -> None:
+        """Refuse to go on from stages that have learned from the rows that would end the fit."""
+        chosen = self.hold_out is not None if self.folds is None else self.stopping == "inside"
+        if init is not None and chosen:
+            raise NotApplicable(
+                "rows that init has not learned from, to choose the steps and the temperature",
+                "hold_out, or folds stopped inside, whose fits end with one to all these rows",
+                'pass stopping="fold" with folds, or leave out hold_out or init',
+            )
 
     def _settings(self, model: BoostedSum, unit: float, data: Any) -> Settings:
         likelihood: Any = model.likelihood.in_units(unit)
