@@ -71,11 +71,11 @@ def test_other_numbers_of_members_are_refused(first: Posterior) -> None:
         boosted(init=alone)
 
 
-@pytest.mark.parametrize("option", ["right_censored", "categorical"])
-def test_other_flags_or_columns_of_codes_are_refused(first: Posterior, option: str) -> None:
-    value = rows()[1] > 1 if option == "right_censored" else [2]
+def test_other_flags_or_columns_of_codes_are_refused(first: Posterior) -> None:
     with pytest.raises(NotApplicable, match="these rows as init"):
-        boosted(init=first, **{option: value})
+        boosted(init=first, right_censored=rows()[1] > 1)
+    with pytest.raises(NotApplicable, match="these rows as init"):
+        boosted(init=first, categorical=[2])
 
 
 @pytest.mark.parametrize("learner", [learners.Trees(linear=True), learners.Linear()])
