@@ -137,6 +137,13 @@ class Likelihood:
             wanted = "a link whose f may be any real number"
             raise NotApplicable(wanted, repr(self), "use link='log'")
 
+    def check_expected(self) -> None:
+        """Check that the mean of log p(y | f) over normal functions of x is finite.
+
+        Raises:
+            NotApplicable: If it is not.
+        """
+
     def value(self, theta: Theta, name: str, like: Tensor) -> Tensor:
         """Return theta[name], or the number that fixes the field, with an axis for the rows."""
         value = theta.get(name)

@@ -12,6 +12,12 @@ from scipy import special
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..numerics.student_t_information import (
+    digamma_part,
+    excess_of_log1p,
+    information,
+    trigamma_part,
+)
 from ..numerics.student_t_plus_normal import StudentTPlusNormal, expected_log_density
 from ..priors import Gamma, LogNormal, PriorLike
 from .base import Theta, root
@@ -43,8 +49,9 @@ class StudentT(Parametric):
 
     @property
     def kinds(self) -> tuple[str, ...]:  # type: ignore[override] # a constant of other likelihoods
-        """The scores: the CRPS has no closed slope by the degrees of freedom."""
-        return ("nll",) if "df" in self.predicted else ("nll", "crps")
+        """The scores: the CRPS has no closed slope by df, and is infinite up to df = 1."""
+        without_mean = isinstance(self.df, float | int) and self.df <= 1
+        return ("nll",) if "df" in self.predicted or without_mean else ("nll", "crps")
 
     def _distribution(self, p: Theta, f: Tensor) -> Distribution:
         return dist.StudentT(p["df"], f, p["scale"])
@@ -69,9 +76,8 @@ class StudentT(Parametric):
         z = (y - f) / s
         if kind == "nll":
             w = (df + 1) / (df + z.square())
-            half = 0.5 * df
-            gap = torch.digamma(half) - torch.digamma(half + 0.5)
-            by_df = 0.5 * (gap + 1 / df + torch.log1p(z.square() / df) - w * z.square() / df)
+            t = z.square() / df
+            by_df = 0.5 * (digamma_part(df) + excess_of_log1p(t) - t / (1 + t) / df)
             return -w * z / s, df * by_df, 1 - w * z.square()
         spread = 2 * _pdf(z, df) * (df + z.square()) / (df - 1)
         by_scale = s * (spread - _self_distance(df))
@@ -83,21 +89,17 @@ class StudentT(Parametric):
         w = (df + 1) / (df + square)
         by_f = w * (square - df) / ((df + square) * s.square())
         by_scale = -2 * w * square * df / (df + square)
-        half, total = 0.5 * df, df + square
-        gap = torch.special.zeta(2.0, half + 0.5) - torch.special.zeta(2.0, half)
-        tail = square * (df * (square - 2) - square) / (2 * (df * total).square())
-        by_df = 0.25 * gap + 0.5 / df.square() + tail
-        return by_f, df.square() * by_df - self._slopes(p, f, y, "nll")[1], by_scale
+        total = df + square
+        tail = square * (df * (square - 2) - square) / (2 * total.square())
+        by_df = trigamma_part(df) + tail
+        return by_f, by_df - self._slopes(p, f, y, "nll")[1], by_scale
 
     def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
         df, s = p["df"], p["scale"]
         if kind == "nll":  # Lange, Little & Taylor (1989), appendix B
-            half = 0.5 * df
-            gap = torch.polygamma(1, half) - torch.polygamma(1, half + 0.5)
-            by_df = 0.25 * gap - (df + 5) / (2 * df * (df + 1) * (df + 3))
             return {
                 (0, 0): (df + 1) / ((df + 3) * s.square()),
-                (1, 1): (df.square() * by_df).clamp_min(torch.finfo(df.dtype).eps),
+                (1, 1): information(df),
                 (1, 2): -2 * df / ((df + 1) * (df + 3)),
                 (2, 2): 2 * df / (df + 3) + torch.zeros_like(s),
             }

@@ -13,6 +13,7 @@ from torch.distributions import Distribution
 
 from .. import priors
 from ..data.dataset import Dataset
+from ..errors import NotApplicable
 from ..numerics.incomplete_gamma import lower_by_parameter
 from ..priors import PriorLike
 from .base import Theta
@@ -29,7 +30,8 @@ LOG_2 = math.log(2.0)
 class Weibull(Parametric):
     """P(Y > y) = exp(-(y / exp(f))^shape), y > 0. Duan et al. (2020).
 
-    With ``shape=Predicted()`` the log of the shape is a second function of x.
+    With ``shape=Predicted()`` the log of the shape is a second function of x. SVGP refuses it, as
+    the mean of the log density over a normal log shape is minus infinity.
 
     Args:
         shape: Prior of the shape, a number that fixes it, or ``Predicted()``.
@@ -49,6 +51,19 @@ class Weibull(Parametric):
         """
         check_positive(data)
         return self
+
+    def check_expected(self) -> None:
+        """Check that the shape is no function of x.
+
+        Raises:
+            NotApplicable: If it is.
+        """
+        if self.predicted:
+            raise NotApplicable(
+                "a likelihood whose expected log density is finite for SVGP",
+                "Weibull(shape=Predicted())",
+                "give the shape as a number or a prior, or use Gamma(shape=Predicted())",
+            )
 
     def _distribution(self, p: Theta, f: Tensor) -> Distribution:
         scale, shape = torch.broadcast_tensors(f.exp(), p["shape"])

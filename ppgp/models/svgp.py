@@ -116,6 +116,7 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
                 "for example Bernoulli()",
             )
         self.likelihood.check_real_f()
+        self.likelihood.check_expected()
         if self.objective not in OBJECTIVES:
             raise UnknownName("objective", self.objective, OBJECTIVES)
         if self.q is not None and self.q not in GUIDES:

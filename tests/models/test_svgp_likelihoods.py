@@ -12,6 +12,7 @@ from svgp_examples import F64, LIKELIHOODS, number
 from torch import Tensor
 
 from ppgp import kernels, likelihoods
+from ppgp.errors import NotApplicable
 from ppgp.models import SVGP
 
 
@@ -129,3 +130,19 @@ def test_a_row_where_f_is_certain_does_not_change_the_gradient(kind: str) -> Non
         return torch.autograd.grad(model.elbo(theta, X[:rows], y[:rows], total=rows), variance)[0]
 
     torch.testing.assert_close(slope(3), slope(2))
+
+
+def test_a_weibull_shape_that_depends_on_x_is_refused() -> None:
+    """E (y / e^f)^k over f is exp(k^2 v / 2), whose mean over a log-normal k is infinite."""
+    k_of = likelihoods.Weibull(shape=likelihoods.Predicted())
+
+    def cost(reach: float) -> float:
+        return integrate.quad(
+            lambda g: math.exp(0.5 * math.exp(2 * g)) * stats.norm.pdf(g), -reach, reach
+        )[0]
+
+    assert cost(2.5) > 1e12
+    assert cost(3.0) > 1e30 * cost(2.5)
+    with pytest.raises(NotApplicable, match="Gamma"):
+        SVGP(likelihood=k_of)
+    assert SVGP(likelihood=likelihoods.Weibull()).likelihood.latents == 1

@@ -1,0 +1,89 @@
+"""Student's t at many degrees of freedom, where differences of gamma functions cancel."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath as mp
+import pytest
+import torch
+from torch import Tensor
+
+from ppgp.errors import NotApplicable
+from ppgp.likelihoods import Predicted, StudentT
+
+F64 = torch.float64
+LAW = StudentT(df=Predicted(), scale=Predicted())
+LOG_DFS = (-1.0, 1.0, 3.0, 4.09, 4.1, 6.0, 9.0, 12.0, 14.0, 16.0, 20.0, 30.0)
+each = pytest.mark.parametrize("log_df", LOG_DFS)
+
+
+def at(log_df: float) -> Tensor:
+    return torch.tensor([[0.2], [log_df], [0.3]], dtype=F64)
+
+
+def exact(log_df: float, z: float) -> tuple[mp.mpf, mp.mpf, mp.mpf]:
+    """Return the slope and the second slope of the log density, and the information of log df."""
+    with mp.workdps(80):
+        df, square = mp.exp(mp.mpf(log_df)), mp.mpf(z) ** 2
+        half = df / 2
+        first = (
+            mp.digamma(half + 0.5)
+            - mp.digamma(half)
+            - 1 / df
+            - mp.log1p(square / df)
+            + (df + 1) * square / (df * (df + square))
+        ) / 2
+        second = (
+            (mp.psi(1, half + 0.5) - mp.psi(1, half)) / 4
+            + 1 / (2 * df**2)
+            + square * (df * (square - 2) - square) / (2 * df**2 * (df + square) ** 2)
+        )
+        by_df = (mp.psi(1, half) - mp.psi(1, half + 0.5)) / 4
+        by_df -= (df + 5) / (2 * df * (df + 1) * (df + 3))
+        return df * first, df**2 * second + df * first, df**2 * by_df
+
+
+@each
+def test_slopes_and_information_keep_their_digits(log_df: float) -> None:
+    f = at(log_df)
+    for z in (0.0, 0.4, 2.5, 40.0):
+        y = f[0] + z * f[2].exp()
+        z = float((y - f[0]) / f[2].exp())
+        slope, second, information = exact(log_df, z)
+        found, seconds = LAW.slopes({}, f, y)
+        assert float(found[1]) == pytest.approx(float(slope), rel=1e-9)
+        assert float(seconds[1]) == pytest.approx(float(second), rel=1e-9)
+        assert float(LAW.metric({}, f)[0, 1, 1]) == pytest.approx(float(information), rel=1e-9)
+
+
+@each
+def test_natural_steps_solve_the_exact_metric(log_df: float) -> None:
+    f = at(log_df)
+    y = f[0] + 2.5 * f[2].exp()
+    z = float((y - f[0]) / f[2].exp())
+    with mp.workdps(80):
+        df = mp.exp(mp.mpf(log_df))
+        slope, _, information = exact(log_df, z)
+        by_scale = 1 - (df + 1) * mp.mpf(z) ** 2 / (df + mp.mpf(z) ** 2)
+        both, scales = -2 * df / ((df + 1) * (df + 3)), 2 * df / (df + 3)
+        determinant = information * scales - both**2
+        steps = (
+            (-scales * slope - both * by_scale) / determinant,
+            (information * by_scale + both * slope) / determinant,
+        )
+    found = LAW.natural({}, f, y)[1:, 0].tolist()
+    for ours, step in zip(found, steps, strict=True):
+        limited = math.copysign(min(abs(float(step)), 4.0), float(step))
+        assert ours == pytest.approx(limited, rel=1e-8)
+
+
+def test_one_degree_of_freedom_has_no_crps() -> None:
+    """The CRPS is E abs(Y - y) - E abs(Y - Y') / 2, and neither mean is finite."""
+    y = torch.linspace(-1, 1, 5, dtype=F64)
+    for df in (0.8, 1, 1.0):
+        law = StudentT(df=df, scale=Predicted())
+        assert law.kinds == ("nll",)
+        with pytest.raises(NotApplicable, match="kind='nll'"):
+            law.score({}, torch.zeros(2, 5, dtype=F64), y, "crps")
+    assert "crps" in StudentT(df=1.1, scale=Predicted()).kinds
