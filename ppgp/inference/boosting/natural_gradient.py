@@ -63,7 +63,8 @@ class NaturalGradientBoosting(Inference):
         stopping: what chooses the steps and the temperature of a member: "inside" (a tenth of its
             own training rows, so that the coverage of CV+ is guaranteed) or "fold" (the fold that
             it is not trained on; sharper, and the coverage of CV+ is then approximate).
-        temperature: whether to rescale the distributions by a temperature fitted on rows held out.
+        temperature: whether to rescale the distributions by a temperature fitted on rows held out,
+            which only widens those of classes and of censored targets.
     """
 
     score: Annotated[str, OneOf(("nll", "crps"))] = "crps"

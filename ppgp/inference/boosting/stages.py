@@ -13,6 +13,7 @@ from torch import Tensor
 
 LEAST_STEP = 1e-4  # the relative length of a step below which a fit ends
 HALVINGS = 14  # 2^-14 is below it
+LEAST_LOG_TEMPERATURE, MOST_LOG_TEMPERATURE = -2.0, 3.0
 
 
 @dataclass(frozen=True)
@@ -241,7 +242,10 @@ class Fit:
 def log_temperature(likelihood: Any, kind: str, f: Tensor, rows: Rows) -> float:
     """Return the log of the temperature of least score at rows that the fit has not learned from.
 
-    It is 0 for a likelihood that has none.
+    It is 0 for a likelihood that has none. Distributions of classes, and of targets of which some
+    are censored, are never sharpened: the score of rows that hold one class alone, or no event,
+    falls as long as they are. Those of classes are widened by a score that half the square of the
+    log temperature is added to, a standard normal prior.
 
     Args:
         likelihood: The likelihood.
@@ -252,11 +256,15 @@ def log_temperature(likelihood: Any, kind: str, f: Tensor, rows: Rows) -> float:
     f = likelihood.completed(f)
     if likelihood.tempered(f, 0.1) is f:  # f itself: no temperature applies
         return 0.0
+    of_classes = likelihood.takes_labels
+    censored = rows.censored is not None and bool(rows.censored.any())
+    least = 0.0 if of_classes or censored else LEAST_LOG_TEMPERATURE
 
     def total(value: float) -> float:
         rescaled = likelihood.tempered(f, value)
         scores = likelihood.score({}, rescaled, rows.y, kind, right_censored=rows.censored)
-        return float(scores.sum())
+        return float(scores.sum()) + (0.5 * value * value if of_classes else 0.0)
 
-    found: Any = optimize.minimize_scalar(total, bounds=(-2.0, 3.0), method="bounded")
+    bounds = (least, MOST_LOG_TEMPERATURE)
+    found: Any = optimize.minimize_scalar(total, bounds=bounds, method="bounded")
     return float(found.x)
