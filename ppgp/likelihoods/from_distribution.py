@@ -25,6 +25,7 @@ REACH = 8.0  # the nodes lie at quantiles Phi(t), abs(t) <= REACH
 DAMPING = 1e-9  # of the metric, relative to its diagonal
 STEP = 1e-3  # of five-point differences of the cdf
 ROWS = 4096  # rows whose metric is computed at once
+BLOCK = 2**18  # rows times counts whose slopes are computed at once
 HERMITE = {1: 20, 2: 20, 3: 10}  # nodes per function in ``expected``
 FEWEST = 6  # for more functions
 
@@ -34,9 +35,10 @@ class FromDistribution(Likelihood, Scored):
     """y ~ build(f), where build returns a distribution of PyTorch or Pyro.
 
     The gradient of the negative log density is found by autograd, and the Fisher information as
-    an expectation over 64 quantiles. The CRPS, its gradient and its metric are integrals over
-    quantiles, which continuous distributions have. Duan et al. (2020). The likelihoods with names
-    are faster. Boosting scores it in the units of y, and no temperature applies to it.
+    an expectation over 64 quantiles, or as a sum over counts or classes. The CRPS, its gradient
+    and its metric are integrals over quantiles, which continuous distributions have. Duan et al.
+    (2020). The likelihoods with names are faster. Boosting scores it in the units of y, and no
+    temperature applies to it.
 
     A saved posterior holds ``build`` by its name: pass the function to ``load_posterior``.
 
@@ -199,7 +201,9 @@ class FromDistribution(Likelihood, Scored):
         return slope
 
     def _fisher(self, f: Tensor) -> Tensor:
-        """Return E[gradient gradient'] over quantiles of y, [n, K, K], for f [K, n]."""
+        """Return E[gradient gradient'], [n, K, K], for f [K, n]."""
+        if univariate.is_discrete(self.build(f[:, :1])):
+            return self._fisher_of_counts(f)
         p, weights = _quantile_nodes()
         count, (K, n) = len(p), f.shape
         wide = f[:, None].expand(K, count, n).reshape(K, -1)
@@ -209,8 +213,34 @@ class FromDistribution(Likelihood, Scored):
         y = univariate.icdf(d, shares)
         if y is None:
             y = mixture.quantile(self.build(wide[None]), shares)
-        g = self._slopes_of_nll(wide, y.detach()).reshape(K, count, n)
+        g = self._slopes_of_nll(wide, _inside(d, y.detach())).reshape(K, count, n)
         return torch.einsum("c,icn,jcn->nij", torch.as_tensor(weights).to(f), g, g)
+
+    def _fisher_of_counts(self, f: Tensor) -> Tensor:
+        """Return E[gradient gradient'] as a sum over counts or classes, [n, K, K]."""
+        K, n = f.shape
+        low, high = self._reach(f)
+        size = max(1, BLOCK // n)
+        wide = f[:, None].expand(K, size, n).reshape(K, -1)
+        total = f.new_zeros(n, K, K)
+        for first in range(0, int((high - low).max()) + 1, size):
+            steps = torch.arange(first, first + size, dtype=f.dtype, device=f.device)
+            counts = low + steps[:, None]
+            y = torch.minimum(counts, high).reshape(-1)
+            with torch.no_grad():
+                mass = self.build(wide).log_prob(y).exp().reshape(size, n)
+            g = self._slopes_of_nll(wide, y).reshape(K, size, n)
+            total += torch.einsum("cn,icn,jcn->nij", mass * (counts <= high), g, g)
+        return total
+
+    def _reach(self, f: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the least and the largest count per row, [n], beyond which is no mass."""
+        d = self.build(f[None])
+        if univariate.is_classes(d):
+            zero = torch.zeros_like(f[0])
+            return zero, zero + univariate.probabilities(d).shape[-1] - 1
+        tail = torch.finfo(f.dtype).eps ** 0.75
+        return mixture.quantile(d, tail), mixture.quantile(d, 1 - tail)
 
     def _metric_of_crps(self, f: Tensor) -> Tensor:
         """Return 2 integral (dF/df_i)(dF/df_j) dz, [n, K, K], for f [K, n]."""
@@ -243,6 +273,18 @@ def _as_rows(f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Return f [*draw, K, n] and y [n] with draws as further rows: [K, rows] and [rows]."""
     rows = f.movedim(-2, 0).reshape(f.shape[-2], -1)
     return rows, y.expand(f.shape[:-2] + f.shape[-1:]).reshape(-1)
+
+
+def _inside(d: Any, y: Tensor) -> Tensor:
+    """Return the nearest y inside the support, where quantiles have been rounded to its ends."""
+    lower = getattr(d.support, "lower_bound", None)
+    upper = getattr(d.support, "upper_bound", None)
+    if lower is not None:
+        y = torch.maximum(y, torch.as_tensor(lower).to(y) + torch.finfo(y.dtype).tiny)
+    if upper is not None:
+        end = torch.as_tensor(upper).to(y)
+        y = torch.minimum(y, torch.nextafter(end, torch.full_like(end, -torch.inf)))
+    return y
 
 
 @lru_cache(maxsize=1)

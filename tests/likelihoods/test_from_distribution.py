@@ -8,6 +8,7 @@ from pathlib import Path
 import pyro.distributions as dist
 import pytest
 import torch
+from scipy import special
 from torch import Tensor
 from torch.distributions import Distribution
 
@@ -137,6 +138,64 @@ def test_counts_have_the_log_score_alone() -> None:
     torch.testing.assert_close(law.gradient({}, f, y), exact)
     with pytest.raises(NotApplicable, match="use 'nll'"):
         law.score({}, f, y, "crps")
+
+
+def summed(law: FromDistribution, f: Tensor, counts: int) -> Tensor:
+    """Return E[gradient gradient'] of every row, [n, K, K], summed by autograd over counts."""
+    total = 0.0
+    for k in range(counts):
+        at = f.clone().requires_grad_()
+        log_mass = law.build(at).log_prob(torch.full_like(f[0], float(k)))
+        (g,) = torch.autograd.grad(log_mass.sum(), at)
+        total = total + log_mass.detach().exp()[:, None, None] * g.mT[..., None] * g.mT[:, None]
+    return total  # type: ignore[return-value]
+
+
+COUNTS: dict[str, tuple[FromDistribution, int]] = {
+    "bernoulli": (FromDistribution(lambda f: dist.Bernoulli(logits=f[..., 0, :])), 2),
+    "binomial": (FromDistribution(lambda f: dist.Binomial(9, logits=f[..., 0, :])), 10),
+    "classes": (FromDistribution(lambda f: dist.Categorical(logits=f.mT), 3), 3),
+    "zero-inflated": (
+        FromDistribution(
+            lambda f: dist.ZeroInflatedPoisson(f[..., 0, :].exp(), gate_logits=f[..., 1, :]), 2
+        ),
+        90,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(COUNTS))
+def test_the_metric_of_counts_is_a_sum(name: str) -> None:
+    law, counts = COUNTS[name]
+    f = torch.linspace(-3.0, 2.5, 12, dtype=F64).expand(law.parameters, -1)
+    f = f + 0.3 * torch.arange(law.parameters, dtype=F64)[:, None]
+    torch.testing.assert_close(law.metric({}, f), summed(law, f, counts), rtol=1e-7, atol=1e-9)
+
+
+def test_the_metric_of_rates_far_apart_is_the_rate() -> None:
+    law = FromDistribution(lambda f: dist.Poisson(f[..., 0, :].exp()))
+    f = torch.linspace(-6.0, 8.0, 57, dtype=F64)[None]
+    torch.testing.assert_close(law.metric({}, f)[:, 0, 0], f[0].exp(), rtol=1e-7, atol=0)
+
+
+@pytest.mark.parametrize(("a", "b"), [(0.02, 3.0), (0.5, 0.5), (0.05, 0.05)])
+def test_the_metric_is_finite_where_quantiles_round_to_an_end_of_the_support(
+    a: float, b: float
+) -> None:
+    """The information of log a and log b, by SciPy's trigamma."""
+    gamma = FromDistribution(lambda f: dist.Gamma(f[..., 0, :].exp(), f[..., 1, :].exp()), 2)
+    beta = FromDistribution(lambda f: dist.Beta(f[..., 0, :].exp(), f[..., 1, :].exp()), 2)
+    f = torch.tensor([[math.log(a)], [math.log(b)]], dtype=F64)
+    exact = [[a * a * float(special.polygamma(1, a)), -a], [-a, a]]
+    torch.testing.assert_close(
+        gamma.metric({}, f)[0], torch.tensor(exact, dtype=F64), rtol=2e-3, atol=0
+    )
+    found, both = beta.metric({}, f)[0], float(special.polygamma(1, a + b))
+    assert bool(torch.isfinite(found).all())
+    if b == 0.5:  # where y next to 1 is a float
+        own = a * a * (float(special.polygamma(1, a)) - both)
+        exact = [[own, -a * b * both], [-a * b * both, own]]
+        torch.testing.assert_close(found, torch.tensor(exact, dtype=F64), rtol=1e-3, atol=1e-4)
 
 
 def test_bad_arguments_are_named() -> None:
