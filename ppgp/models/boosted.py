@@ -151,7 +151,7 @@ class Boosted(Model, BoostedSum):
         """
         if right_censored is None:
             return super().model(X, y, total=total)
-        theta = draw(self.sites(X.shape[-1]), X)
+        theta = draw(self.sites_at(X.shape[-1]), X)
         distribution = Censored(self.distribution(theta, X), right_censored)
         with pyro.plate("rows", total or len(X), subsample=X):
             return pyro.sample("y", distribution, obs=y)

@@ -46,7 +46,6 @@ from .sites import (
     mean_site,
     number_of_draws,
     split_params,
-    starting_values,
 )
 from .units import mean_on_model_scale, mean_or_default, of_gp, power
 
@@ -110,10 +109,10 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
             DataError: for duplicate rows under a noise of exactly 0, whose covariance is singular.
             NumericalError: for a network whose units are all dead or saturated at the start.
         """
-        self.sites(data.d)
+        self.sites_at(data.d)
         refuse_broken(self.kernel, data.X)
         if self.noise == 0:
-            hyper = under("kernel", medians(self.sites(data.d), data.X, 0))
+            hyper = under("kernel", medians(self.sites_at(data.d), data.X, 0))
             nugget = self.kernel.nugget(hyper, data.X)
             refuse_duplicate_rows(data.X, data.noise_sd, nugget, "different rows of X", "noise")
         return replace(self, mean=mean_or_default(self.mean, data))
@@ -127,10 +126,6 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
         factors = self.kernel.factors(Units.of(scaler))
         return of_gp(draws, {f"kernel.{name}": f for name, f in factors.items()}, scaler)
-
-    def start(self, data: Dataset) -> dict[str, Tensor]:
-        """Return starting values; network weights must not start at 0, a saddle point."""
-        return starting_values(self.sites(data.d))
 
     def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
         """Return warnings about the fitted network of a deep kernel."""
@@ -170,7 +165,7 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         """
         full_batch_only(self, X, total, "use the full batch, or SVGP, which takes mini-batches")
         check_aligned(noise_sd, X)
-        theta = draw(self.sites(X.shape[-1]), X)
+        theta = draw(self.sites_at(X.shape[-1]), X)
         loc = self.value(theta, "mean", X).expand(len(X))
         return pyro.sample("y", GPMarginal(loc, self._covariance(theta, X, noise_sd)), obs=y)
 

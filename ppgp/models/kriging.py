@@ -173,11 +173,11 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
             NumericalError: for a network whose units are all dead or saturated at the start.
         """
         where = places(self.drift, data.X)
-        self.sites(data.d)
+        self.sites_at(data.d)
         refuse_broken(self.kernel, where)
         check_determined(self.drift, data.X, self.neighbours)
         if self.nugget == 0:
-            hyper = under("variogram", medians(self.sites(data.d), where, 0))
+            hyper = under("variogram", medians(self.sites_at(data.d), where, 0))
             nugget = self.kernel.nugget(hyper, where)
             refuse_duplicate_rows(
                 where, data.noise_sd, nugget, "rows at different places", "nugget"
@@ -215,7 +215,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         These are values for sites with flat priors, and those that a kernel defines itself: the
         weights of a network with a prior, and the frequencies of a spectrum.
         """
-        sites, where = self.sites(data.d), places(self.drift, data.X)
+        sites, where = self.sites_at(data.d), places(self.drift, data.X)
         sill, length = scales(where, data.y)
         width = where.shape[1]
         # in these units a hyperparameter of 1 suits these rows
@@ -251,7 +251,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
             "use the full batch; neighbours= makes predictions local, not the density",
         )
         check_aligned(noise_sd, X)
-        theta = draw(self.sites(X.shape[-1]), X)
+        theta = draw(self.sites_at(X.shape[-1]), X)
         C = self._covariance(theta, places(self.drift, X), noise_sd)
         loc = self._centre(theta, X).expand(len(X))
         F = basis(self.drift, X, X)

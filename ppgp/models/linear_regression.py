@@ -84,14 +84,14 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
         return dist.Normal(loc, self.value(theta, "noise", X).sqrt()[..., None])
 
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
-        theta = self._draw_conjugate(X) if self.conjugate else draw(self.sites(X.shape[-1]), X)
+        theta = self._draw_conjugate(X) if self.conjugate else draw(self.sites_at(X.shape[-1]), X)
         distribution: Any = self.distribution(theta, X)
         with pyro.plate("rows", total or len(X), subsample=X):
             return pyro.sample("y", distribution, obs=y)
 
     def _draw_conjugate(self, X: Tensor) -> dict[str, Tensor]:
         """Run the Pyro statements of the sites, with normal priors in units of the noise sd."""
-        sites = self.sites(X.shape[-1])
+        sites = self.sites_at(X.shape[-1])
         theta = draw({"noise": sites["noise"]}, X)
         sd = self.value(theta, "noise", X).sqrt()
         for name in ("weight", "bias"):
