@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
+from pathlib import Path
+
 import pytest
 
 import ppgp
+
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 @pytest.mark.parametrize("name", ppgp.__all__)
@@ -25,3 +31,10 @@ def test_a_public_name_resolves(name: str) -> None:
 )
 def test_a_public_module_has_the_names_that_users_need(module: str, names: tuple[str, ...]) -> None:
     assert all(hasattr(getattr(ppgp, module), name) for name in names)
+
+
+@pytest.mark.parametrize("name", ["README.md", *(f"docs/{p.name}" for p in DOCS.glob("*.md"))])
+def test_modules_that_the_documentation_imports_from_exist(name: str) -> None:
+    text = (DOCS.parent / name).read_text(encoding="utf-8")
+    for module in re.findall(r"\bfrom (ppgp[\w.]*) import", text):
+        assert importlib.util.find_spec(module) is not None, module

@@ -75,7 +75,9 @@ class BoostedMethods:
 
         Its log densities serve ``stacking_weights``, and ``cross_calibrate`` takes it without
         another fit. All rows count as training rows, as other members were trained on them:
-        ``calibrate`` on them guarantees no coverage.
+        ``calibrate`` on them guarantees no coverage. A Prediction knows no flags: ``log_prob`` and
+        ``metrics.nll`` take a right-censored target as the time of an event, so that they need the
+        rows that are not censored.
 
         Raises:
             NotApplicable: If the posterior was not boosted with folds.
