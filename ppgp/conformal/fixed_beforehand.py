@@ -7,6 +7,9 @@ the ranked rows.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
 from ..data.dataset import Dataset
@@ -39,12 +42,25 @@ def fixed_values(recipe: Model, d: int) -> list[str]:
     These are numbers other than 0, inducing inputs and torch modules.
     """
     values = []
-    for name, site in recipe.sites(d).items():
+    for name, site in _with_classes(recipe).sites(d).items():
         if not isinstance(site, Param) and site.fixed and site.prior not in (0, None):
             values.append(f"{name} = {site.prior}")
     if getattr(recipe, "Z", None) is not None:
         values.append("inducing inputs")
     return values + [f"the weights of {an(type(module).__name__)}" for module in modules_in(recipe)]
+
+
+def _with_classes(recipe: Model) -> Model:
+    """Return a recipe whose likelihood has a number of classes.
+
+    One that counts the classes of its rows has no sites before. Its fixed values are the same for
+    any number.
+    """
+    likelihood: Any = getattr(recipe, "likelihood", None)
+    if getattr(likelihood, "classes", 0) is not None:
+        return recipe
+    with_likelihood: Any = recipe
+    return replace(with_likelihood, likelihood=replace(likelihood, classes=3))
 
 
 def guarantee_if_estimated_from(recipe: Model, data: Dataset) -> str | None:
