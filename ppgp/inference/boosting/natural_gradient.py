@@ -56,7 +56,8 @@ class NaturalGradientBoosting(Inference):
         search: how the length of a step is found: "halving" from 1 until the score does not rise,
             "exact" for the best length up to 1, or None for 1.
         folds: a number of folds; or one label per row, a splitter of scikit-learn, or its pairs of
-            indices. None: one fit to all rows.
+            indices, such as ``list(GroupKFold(4).split(X, y, groups))``, which train on all rows
+            outside a fold. None: one fit to all rows.
         hold_out: without folds, the share of the rows on which the number of steps is chosen,
             before all rows are fitted for so many steps. None: all ``steps`` are taken.
         patience: how many stages without improvement end a search for the number of steps.
@@ -64,7 +65,8 @@ class NaturalGradientBoosting(Inference):
             own training rows, so that the coverage of CV+ is guaranteed) or "fold" (the fold that
             it is not trained on; sharper, and the coverage of CV+ is then approximate).
         temperature: whether to rescale the distributions by a temperature fitted on rows held out,
-            which only widens those of classes and of censored targets.
+            which only widens those of classes and of censored targets. It has no effect where no
+            rows are held out: ``folds=None`` without ``hold_out``.
     """
 
     score: Annotated[str, OneOf(("nll", "crps"))] = "crps"
