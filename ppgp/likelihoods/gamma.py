@@ -15,7 +15,13 @@ from .. import priors
 from ..data.dataset import Dataset
 from ..errors import UnknownName
 from ..numerics.incomplete_gamma import STEP, five_points, gamma_crps_metric, reciprocal_beta
-from ..numerics.log_gamma import trigamma_gap
+from ..numerics.log_gamma import (
+    HALF_LOG_2PI,
+    digamma_gap,
+    log1p_excess,
+    log_gamma_rest,
+    trigamma_gap,
+)
 from ..priors import PriorLike
 from .base import Theta
 from .parametric import Parametric
@@ -108,7 +114,8 @@ class Gamma(Parametric):
         a = p["shape"]
         if kind == "nll":
             r = y * self._rate(f)
-            return torch.lgamma(a) + y.log() - a * (a.log() + r.log() - r)
+            rest = log_gamma_rest(a) + HALF_LOG_2PI - 0.5 * a.log()
+            return rest + y.log() - a * log1p_excess(r - 1, r.log())
         mean = self._mean(f)
         return mean * _crps(a, y / mean)
 
@@ -117,7 +124,7 @@ class Gamma(Parametric):
         unit = self._by_log_mean(f)
         r = y / mean
         if kind == "nll":
-            by_shape = a * (torch.digamma(a) - a.log() - r.log() + r - 1)
+            by_shape = a * (digamma_gap(a) - log1p_excess(r - 1, r.log()))
             return a * (1 - r) * unit, by_shape
         by_y = 2 * torch.special.gammainc(a, a * r) - 1
         log_a = a.log().expand(r.shape)
@@ -140,7 +147,7 @@ class Gamma(Parametric):
         a = p["shape"].expand(torch.broadcast_shapes(p["shape"].shape, f.shape))
         unit = self._by_log_mean(f)
         if kind == "nll":
-            return {(0, 0): a * unit**2, (1, 1): a * (a * torch.polygamma(1, a) - 1)}
+            return {(0, 0): a * unit**2, (1, 1): a.square() * trigamma_gap(a)}
         by_mean, by_shape, both = gamma_crps_metric(a)
         mean = self._mean(f)
         return {
