@@ -245,7 +245,7 @@ def renamed_arguments(**names: str) -> Any:
             constructor(self, *positional, **given)
 
         kind.__init__ = with_old_names  # type: ignore[misc]  # a class is its own namespace
-        kind.renamed_fields = names  # type: ignore[attr-defined]  # read where saved files are opened
+        kind.renamed_fields = names  # type: ignore[attr-defined]  # for saved files
         return kind
 
     return decorate

@@ -43,7 +43,7 @@ class Polynomial(Kernel):
             raise SettingError(wanted, repr(self.degree), "use 2 or 3")
 
     @property
-    def dimensions(self) -> Mapping[str, tuple[float, float]]:  # type: ignore[override] # a constant
+    def dimensions(self) -> Mapping[str, tuple[float, float]]:  # type: ignore[override] # fixed
         return {"variance": (2, -2 * self.degree), "offset": (0, 2)}
 
     def factors(self, units: Units) -> dict[str, Factor]:

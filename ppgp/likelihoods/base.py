@@ -34,6 +34,7 @@ class Likelihood:
             relative to the uncertainty of f needs more.
         positive: Whether y is positive, and f the log of a quantity in its unit.
         positive_f: Whether f must be positive.
+        numeric: Whether y is never a label, though its scale is fixed, as that of counts is.
         predicted: The parameters that are functions of x too.
     """
 
@@ -42,6 +43,7 @@ class Likelihood:
     nodes: ClassVar[int] = 20
     positive: ClassVar[bool] = False
     positive_f: ClassVar[bool] = False
+    numeric: ClassVar[bool] = False
     predicted: Any = ()
 
     def __post_init__(self) -> None:
@@ -51,7 +53,7 @@ class Likelihood:
     @property
     def takes_labels(self) -> bool:
         """Whether y may be labels of classes."""
-        return "y" not in self.scales and not self.positive
+        return "y" not in self.scales and not self.positive and not self.numeric
 
     @property
     def latents(self) -> int:

@@ -36,7 +36,7 @@ class Beta(Parametric):
 
     precision: PriorLike | Predicted = priors.LogNormal(2.0, 1.5)
     scales = "X"
-    takes_labels = False  # type: ignore[assignment] # a property of other likelihoods
+    numeric = True
     kinds = ("nll",)
     limits = (math.inf, LARGEST_STEP)
 

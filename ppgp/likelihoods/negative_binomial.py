@@ -39,7 +39,7 @@ class NegativeBinomial(Parametric):
     shape: PriorLike | Predicted = priors.LogNormal(1.0, 1.0)
     scales = "X"
     counts = True
-    takes_labels = False  # type: ignore[assignment] # a property of other likelihoods
+    numeric = True
     kinds = ("nll",)
     limits = (math.inf, LARGEST_STEP)
 

@@ -88,7 +88,7 @@ class Ordinal(Likelihood, Scored):
         if not isinstance(given, Prior):
             return {"cutpoints": site("cutpoints", given, shape)}
         flat = isinstance(given, Flat)
-        concentration = 1.0 if flat else given.concentration  # type: ignore[attr-defined]
+        concentration = getattr(given, "concentration", 1.0)
         return {"cutpoints": Site(CutpointPrior(concentration, self.link, flat), shape)}
 
     def prepare(self, data: Dataset) -> Ordinal:

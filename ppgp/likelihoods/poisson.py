@@ -28,7 +28,7 @@ class Poisson(Parametric):
     scales = "X"
     integrates_f = True
     counts = True
-    takes_labels = False  # type: ignore[assignment] # a property of other likelihoods
+    numeric = True
 
     def prepare(self, data: Dataset) -> Poisson:
         """Return this likelihood.

@@ -48,7 +48,7 @@ class ZeroInflated(Parametric):
     probability: PriorLike | Predicted = priors.Uniform(0.0, 1.0)
     scales = "X"
     counts = True
-    takes_labels = False  # type: ignore[assignment] # a property of other likelihoods
+    numeric = True
     kinds = ("nll",)
     structure = ("likelihood",)
 
@@ -66,7 +66,7 @@ class ZeroInflated(Parametric):
         return self.likelihood
 
     @cached_property
-    def parameters(self) -> tuple[str, ...]:  # type: ignore[override]
+    def parameters(self) -> tuple[str, ...]:  # type: ignore[override] # a constant of others
         """The names of the parameters: those of the counts, then the probability."""
         return (*self._counts.parameters, GATE)
 
@@ -76,7 +76,7 @@ class ZeroInflated(Parametric):
         return self._counts.integrates_f
 
     @property
-    def limits(self) -> tuple[float, ...]:  # type: ignore[override]
+    def limits(self) -> tuple[float, ...]:  # type: ignore[override] # a constant of others
         """The longest natural step of each coordinate."""
         own = tuple(self._counts.limits)
         missing = len(self.parameters) - len(own)
@@ -202,7 +202,8 @@ def _check_probability(given: Any) -> None:
     """Refuse numbers and priors that allow values outside (0, 1)."""
     prior = bare(given)
     if isinstance(prior, Prior):
-        inside = isinstance(prior, Uniform) and 0 <= prior.low < prior.high <= 1  # type: ignore[operator]
+        ends: Any = (prior.low, prior.high) if isinstance(prior, Uniform) else None
+        inside = ends is not None and 0 <= ends[0] < ends[1] <= 1
         do = "use Uniform(0, 1)"
     else:
         inside, do = given is None or 0 < given < 1, "give one between them, or a prior"

@@ -188,8 +188,8 @@ class NeuralRegression(Model, NetworkWeights, GaussianNetwork):
         return ACTIVATIONS[self.network.activation]()(x)
 
     def noise_number(self) -> float | None:
-        noise = self.likelihood.sites()["noise"]
-        return float(noise.prior) if noise.fixed else None  # type: ignore[arg-type]
+        noise: Any = self.likelihood.sites()["noise"]
+        return float(noise.prior) if noise.fixed else None
 
     def check_memory(self, n: int, d: int, like: Tensor) -> None:
         """Check that the values of all units at n rows at once fit into memory.

@@ -372,7 +372,7 @@ class FlatDistribution(dist.TorchDistribution):
         super().__init__(batch_shape=start.shape, validate_args=False)
 
     @property
-    def support(self) -> constraints.Constraint:  # type: ignore[override] # a class attribute in Pyro
+    def support(self) -> constraints.Constraint:  # type: ignore[override] # fixed in Pyro
         """The support of the site."""
         return self._support
 

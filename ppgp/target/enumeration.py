@@ -62,9 +62,10 @@ def summed_out(program: Callable[[], None], nesting: int, likelihood: bool = Tru
         NotApplicable: if a discrete site has a scale (a subsampled plate) or a mask: neither
             commutes with the sum.
     """
-    enumerated = poutine.enum(config_enumerate(program), first_available_dim=-1 - nesting)  # type: ignore[attr-defined]
-    trace = poutine.trace(enumerated).get_trace()  # type: ignore[attr-defined]
-    nodes: dict[str, dict[str, Any]] = dict(trace.nodes)  # type: ignore[arg-type]
+    handlers: Any = poutine  # its handlers have no types
+    enumerated = handlers.enum(config_enumerate(program), first_available_dim=-1 - nesting)
+    trace = handlers.trace(enumerated).get_trace()
+    nodes: dict[str, dict[str, Any]] = dict(trace.nodes)
     for name, site in nodes.items():
         if site["type"] != "sample" or site_is_subsample(cast(Any, site)) or not is_discrete(site):
             continue
