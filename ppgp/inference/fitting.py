@@ -301,7 +301,7 @@ def _check_data(model: Model, data: Dataset) -> None:
     if data.n < FEWEST_ROWS:
         raise DataError(
             f"at least {FEWEST_ROWS} rows to fit a model",
-            counted(data.n, "row"),
+            counted(data.n, "sample"),  # the word that scikit-learn's checks look for
             "collect more rows, or use Target directly",
         )
     if data.classes is not None and not model.takes_labels:
