@@ -213,7 +213,9 @@ class FromDistribution(Likelihood, Scored):
         y = univariate.icdf(d, shares)
         if y is None:
             y = mixture.quantile(self.build(wide[None]), shares)
-        g = self._slopes_of_nll(wide, _inside(d, y.detach())).reshape(K, count, n)
+        g = self._slopes_of_nll(wide, univariate.inside(d, y.detach(), open_above=True)).reshape(
+            K, count, n
+        )
         return torch.einsum("c,icn,jcn->nij", torch.as_tensor(weights).to(f), g, g)
 
     def _fisher_of_counts(self, f: Tensor) -> Tensor:
@@ -273,18 +275,6 @@ def _as_rows(f: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Return f [*draw, K, n] and y [n] with draws as further rows: [K, rows] and [rows]."""
     rows = f.movedim(-2, 0).reshape(f.shape[-2], -1)
     return rows, y.expand(f.shape[:-2] + f.shape[-1:]).reshape(-1)
-
-
-def _inside(d: Any, y: Tensor) -> Tensor:
-    """Return the nearest y inside the support, where quantiles have been rounded to its ends."""
-    lower = getattr(d.support, "lower_bound", None)
-    upper = getattr(d.support, "upper_bound", None)
-    if lower is not None:
-        y = torch.maximum(y, torch.as_tensor(lower).to(y) + torch.finfo(y.dtype).tiny)
-    if upper is not None:
-        end = torch.as_tensor(upper).to(y)
-        y = torch.minimum(y, torch.nextafter(end, torch.full_like(end, -torch.inf)))
-    return y
 
 
 @lru_cache(maxsize=1)

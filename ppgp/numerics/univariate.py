@@ -143,14 +143,29 @@ SD_OF_UNIT_SCALE: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _nearest(d: Distribution, x: Tensor) -> Tensor:
-    """Return the nearest point of the support, since torch raises outside it."""
+def inside(d: Distribution, x: Tensor, *, open_above: bool = False) -> Tensor:
+    """Return the nearest points of the support; its lower end is never one of them.
+
+    Args:
+        d: The distribution.
+        x: The points.
+        open_above: Whether the upper end of the support is none of them either.
+    """
     lower = getattr(d.support, "lower_bound", None)
     upper = getattr(d.support, "upper_bound", None)
     if lower is not None:
         x = torch.maximum(x, torch.as_tensor(lower).to(x) + torch.finfo(x.dtype).tiny)
     if upper is not None:
-        x = torch.minimum(x, torch.as_tensor(upper).to(x))
+        end = torch.as_tensor(upper).to(x)
+        if open_above:
+            end = torch.nextafter(end, torch.full_like(end, -torch.inf))
+        x = torch.minimum(x, end)
+    return x
+
+
+def _nearest(d: Distribution, x: Tensor) -> Tensor:
+    """Return the nearest point of the support, since torch raises outside it."""
+    x = inside(d, x)
     if is_discrete(d):
         return x.floor()
     return x

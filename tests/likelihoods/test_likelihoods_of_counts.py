@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy import integrate, special, stats
+from scipy import special, stats
 from torch import Tensor
 
 from ppgp import priors
@@ -15,7 +15,6 @@ from ppgp.data import Dataset
 from ppgp.errors import DataError, NotApplicable, SettingError
 from ppgp.likelihoods import (
     Gaussian,
-    Likelihood,
     NegativeBinomial,
     Poisson,
     Predicted,
@@ -84,29 +83,6 @@ def test_the_information_keeps_its_digits_at_large_shapes() -> None:
     for shape in (1e6, 1e10):
         found = float(shape_information(number([shape]), number([math.log(3.0)])))
         assert found == pytest.approx(4.5 / shape**2, rel=1e-4)
-
-
-EXPECTED: dict[str, Likelihood] = {
-    "negative binomial": NegativeBinomial(1.4),
-    "nearly poisson": NegativeBinomial(1e7),
-    "zero-inflated": ZeroInflated(Poisson(), 0.3),
-    "zero-inflated negative binomial": ZeroInflated(NegativeBinomial(2.0), 0.1),
-}
-
-
-@pytest.mark.parametrize("name", list(EXPECTED))
-@pytest.mark.parametrize("y", [0.0, 3.0])
-def test_expected_is_an_integral(name: str, y: float) -> None:
-    law, m, sd = EXPECTED[name], 0.4, 0.8
-
-    def inside(f: float) -> float:
-        return float(law.distribution({}, number([f])).log_prob(number([y]))) * stats.norm.pdf(
-            f, m, sd
-        )
-
-    exact = integrate.quad(inside, m - 10 * sd, m + 10 * sd, epsabs=1e-12, limit=400)[0]
-    found = float(law.expected({}, number([m]), number([sd**2]), number([y])))
-    assert found == pytest.approx(exact, rel=1e-6)
 
 
 def test_zero_inflation_is_a_mixture() -> None:

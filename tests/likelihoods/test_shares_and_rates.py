@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from scipy import integrate, special, stats
+from scipy import special, stats
 from torch import Tensor
 
 import ppgp
@@ -53,20 +53,6 @@ def test_a_precise_beta_is_normal() -> None:
         y = number([mean + sd * z])
         found = float(MeanBeta(f, number([precision])).log_prob(y))
         assert found == pytest.approx(stats.norm.logpdf(float(y), mean, sd), abs=1e-5)
-
-
-@pytest.mark.parametrize("y", [0.02, 0.6])
-def test_expected_log_densities_of_shares_are_integrals(y: float) -> None:
-    law, m, sd = Beta(6.0), 0.4, 0.8
-
-    def inside(f: float) -> float:
-        return float(law.distribution({}, number([f])).log_prob(number([y]))) * stats.norm.pdf(
-            f, m, sd
-        )
-
-    exact = integrate.quad(inside, m - 10 * sd, m + 10 * sd, epsabs=1e-12, limit=400)[0]
-    found = float(law.expected({}, number([m]), number([sd**2]), number([y])))
-    assert found == pytest.approx(exact, rel=1e-6)
 
 
 def test_the_information_is_that_of_the_source() -> None:
