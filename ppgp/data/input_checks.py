@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, SettingError, UnknownName, listed
+from ..numerics.finite import all_finite
 from .arrays import as_tensor
 from .tensors import cast
 
@@ -45,18 +46,25 @@ def check_inputs(
             f"shape {list(X.shape)}",
             "pass a column; a constant one fits an intercept alone",
         )
+    _refuse_infinite(X, feature_names, missing)
+    return X
+
+
+def _refuse_infinite(X: Tensor, names: Sequence[str] | None, missing: bool) -> None:
+    """Raise DataError if X holds infinity or, unless missing values are kept, NaN."""
+    if all_finite(X):
+        return
     bad = torch.isinf(X) if missing else ~torch.isfinite(X)
     if bool(bad.any()):
         rows, columns = (part.unique().tolist() for part in torch.nonzero(bad, as_tuple=True))
-        if feature_names:
-            columns = [feature_names[c] for c in columns]
+        if names:
+            columns = [names[c] for c in columns]
         found = "infinity" if missing else "NaN or infinity"
         raise DataError(
             "finite numbers in X",
             f"{found} in {listed(rows, 'row')}, {listed(columns, 'column')}",
             "drop or impute them first",
         )
-    return X
 
 
 def check_noise(noise_sd: Any, n: int, like: Tensor) -> Tensor:

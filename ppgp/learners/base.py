@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..errors import NotApplicable, NumericalError, SettingError
+from ..numerics.finite import all_finite
 from ..priors import with_plain_numbers
 
 Tensors = Mapping[str, Tensor]
@@ -205,7 +206,7 @@ def refuse_categories(learner: Learner, categorical: tuple[int, ...]) -> None:
 def check_targets(g: Tensor, weights: Tensor | None) -> None:
     """Raise NumericalError unless targets and weights are finite, and weights not negative."""
     for what, values in (("targets", g), ("weights", weights)):
-        if values is not None and not bool(torch.isfinite(values).all()):
+        if values is not None and not all_finite(values):
             raise NumericalError(
                 f"finite {what} for a stage of the learner",
                 "NaN or infinity",

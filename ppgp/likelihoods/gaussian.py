@@ -65,26 +65,27 @@ class Gaussian(Parametric):
     # the slopes by log noise are half of those by log s, as noise = s^2
 
     def _score(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> Tensor:
+        if kind == "nll":
+            return 0.5 * (LOG_2PI + p["noise"].log() + (y - f).square() / p["noise"])
         s = p["noise"].sqrt()
         z = (y - f) / s
-        if kind == "nll":
-            return 0.5 * (LOG_2PI + z.square()) + s.log()
         return s * (z * (2 * torch.special.ndtr(z) - 1) + 2 * pdf(z) - 1 / SQRT_PI)
 
     def _slopes(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> tuple[Tensor, ...]:
+        if kind == "nll":
+            e = (y - f) / p["noise"]
+            return -e, 0.5 * (1 - (y - f) * e)
         s = p["noise"].sqrt()
         z = (y - f) / s
-        if kind == "nll":
-            return -z / s, 0.5 * (1 - z.square())
         return 1 - 2 * torch.special.ndtr(z), 0.5 * s * (2 * pdf(z) - 1 / SQRT_PI)
 
     def _second_slopes(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         return -1 / p["noise"], -0.5 * (y - f).square() / p["noise"]
 
     def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
-        s = p["noise"].sqrt()
         if kind == "nll":
-            return {(0, 0): 1 / p["noise"], (1, 1): torch.full_like(s, 0.5)}
+            return {(0, 0): 1 / p["noise"], (1, 1): torch.full_like(p["noise"], 0.5)}
+        s = p["noise"].sqrt()
         return {(0, 0): 1 / (s * SQRT_PI), (1, 1): s / (8 * SQRT_PI)}
 
     def _censored(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:

@@ -136,6 +136,18 @@ class Scored:
         """
         self._check(f, kind, right_censored)
         p, first = self._at(theta, f)
+        return self._gradient_at(p, first, f, y, kind, right_censored)
+
+    def _gradient_at(
+        self,
+        p: Theta,
+        first: Tensor,
+        f: Tensor,
+        y: Tensor,
+        kind: str,
+        right_censored: Tensor | None,
+    ) -> Tensor:
+        """Return ``gradient`` where ``_at`` has read the parameters and the first function of f."""
         slopes = self._slopes(p, first, y, kind)
         if right_censored is not None:
             pairs = zip(slopes, self._censored(p, first, y)[1:], strict=True)
@@ -187,8 +199,9 @@ class Scored:
 
         The step of the log of a scale or shape is limited to 4.
         """
-        gradient = self.gradient(theta, f, y, kind, right_censored=right_censored)
+        self._check(f, kind, right_censored)
         p, first = self._at(theta, f)
+        gradient = self._gradient_at(p, first, f, y, kind, right_censored)
         step = self._solved(self._curvature(p, first, kind), gradient)
         for row, coordinate in enumerate(self._coordinates()):
             limit = self.limits[coordinate]
