@@ -4,6 +4,7 @@ from ..numerics import libraries as libraries  # first: it imports NumPy and tor
 from .base import Likelihood
 from .bernoulli import Bernoulli
 from .beta import Beta
+from .binomial import Binomial
 from .categorical import Categorical
 from .exponential import Exponential
 from .from_distribution import FromDistribution
@@ -24,6 +25,7 @@ from .zero_inflated import ZeroInflated
 __all__ = [
     "Bernoulli",
     "Beta",
+    "Binomial",
     "Categorical",
     "Exponential",
     "FromDistribution",

@@ -36,6 +36,7 @@ class Likelihood:
         positive_f: Whether f must be positive.
         numeric: Whether y is never a label, though its scale is fixed, as that of counts is.
         predicted: The parameters that are functions of x too.
+        takes_trials: Whether rows may have a number of trials.
     """
 
     scales: ClassVar[str] = "Xy"
@@ -45,6 +46,7 @@ class Likelihood:
     positive_f: ClassVar[bool] = False
     numeric: ClassVar[bool] = False
     predicted: Any = ()
+    takes_trials: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Convert numbers to Python's; a subclass with its own ``__post_init__`` calls it first."""
@@ -103,6 +105,17 @@ class Likelihood:
         Raises:
             DataError: If the targets do not fit it.
         """
+        return self
+
+    def for_rows(self, trials: Tensor | None = None) -> Likelihood:
+        """Return this likelihood for rows with these numbers of trials [n]; None: itself.
+
+        Raises:
+            NotApplicable: If it has no trials.
+        """
+        if trials is not None:
+            got, do = repr(self), "use likelihood=Binomial(), or a Dataset without trials"
+            raise NotApplicable("a likelihood of events among trials", got, do)
         return self
 
     law = Renamed("distribution")

@@ -49,6 +49,24 @@ def check_counts_of_events(data: Dataset) -> None:
         raise DataError("counts 0, 1, 2, ... in y", got, "choose another likelihood, or round y")
 
 
+def check_events_of_trials(data: Dataset, trials: torch.Tensor) -> None:
+    """Check that trials [n] are 1, 2, 3, ..., and at least as many as the events in y.
+
+    Raises:
+        DataError: naming the first row where they are not.
+    """
+    trials = trials.expand(data.y.shape)
+    wrong = torch.nonzero((trials < 1) | (trials != trials.round())).flatten().tolist()
+    if wrong:
+        got = f"{float(trials[wrong[0]]):g} in row {wrong[0]}"
+        raise DataError("trials 1, 2, 3, ...", got, "leave rows without trials out")
+    wrong = torch.nonzero(data.y > trials).flatten().tolist()
+    if wrong:
+        row = wrong[0]
+        got = f"{float(data.y[row]):g} of {float(trials[row]):g} in row {row}"
+        raise DataError("at most as many events in y as trials", got, "check both columns")
+
+
 def check_positive(data: Dataset) -> None:
     """Check that the targets are positive.
 

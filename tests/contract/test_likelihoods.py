@@ -26,6 +26,7 @@ from ppgp.posterior.prediction import Prediction
 F64 = torch.float64
 #: likelihoods whose defaults need something from the data
 SPELT_OUT: dict[str, Likelihood] = {
+    "Binomial": likelihoods.Binomial(trials=12),
     "Categorical": Categorical(3),
     "FromDistribution": likelihoods.FromDistribution(
         lambda f: torch.distributions.Normal(f[..., 0, :], (0.5 * f[..., 1, :]).exp()), 2

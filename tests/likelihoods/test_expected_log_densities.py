@@ -7,7 +7,7 @@ import torch
 from scipy import integrate, stats
 from torch import Tensor
 
-from ppgp.likelihoods import Beta, Likelihood, NegativeBinomial, Poisson, ZeroInflated
+from ppgp.likelihoods import Beta, Binomial, Likelihood, NegativeBinomial, Poisson, ZeroInflated
 
 COUNTS, SHARES = (0.0, 3.0), (0.02, 0.6)
 #: likelihoods without other tests of this integral, and targets
@@ -17,6 +17,7 @@ LAWS: dict[str, tuple[Likelihood, tuple[float, float]]] = {
     "zero-inflated": (ZeroInflated(Poisson(), 0.3), COUNTS),
     "zero-inflated negative binomial": (ZeroInflated(NegativeBinomial(2.0), 0.1), COUNTS),
     "beta": (Beta(6.0), SHARES),
+    "binomial": (Binomial(trials=7), COUNTS),
 }
 
 

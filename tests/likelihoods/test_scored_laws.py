@@ -15,6 +15,7 @@ from ppgp.errors import NotApplicable, SettingError, UnknownName
 from ppgp.likelihoods import (
     Bernoulli,
     Beta,
+    Binomial,
     Categorical,
     Exponential,
     Gamma,
@@ -57,6 +58,7 @@ LAWS: dict[str, Scored] = {
     "negative binomial, known shape": NegativeBinomial(shape=1.7),
     "beta": Beta(precision=Predicted()),
     "beta, known precision": Beta(precision=40.0),
+    "binomial": Binomial(trials=12),
     "ordinal": Ordinal(cutpoints=(-0.4, 0.7)),
     "ordinal, probit": Ordinal("probit", (-0.4, 0.7)),
     "ordinal, cloglog": Ordinal("cloglog", (-0.4, 0.7)),
@@ -97,11 +99,15 @@ def targets(law: Scored, f: Tensor) -> Tensor:
 
 
 def is_counts(law: Scored) -> bool:
-    return getattr(law, "counts", False) or isinstance(law, Bernoulli | Categorical | Ordinal)
+    return getattr(law, "counts", False) or isinstance(
+        law, Bernoulli | Binomial | Categorical | Ordinal
+    )
 
 
 def support(law: Scored, f: Tensor) -> Tensor:
     """Return counts whose probabilities sum to 1, [count]."""
+    if isinstance(law, Binomial):
+        return torch.arange(13, dtype=F64)
     if isinstance(law, Poisson):
         return torch.arange(60, dtype=F64)
     if getattr(law, "counts", False):

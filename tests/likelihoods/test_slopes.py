@@ -14,6 +14,7 @@ from torch import Tensor
 from ppgp.likelihoods import (
     Bernoulli,
     Beta,
+    Binomial,
     Categorical,
     Exponential,
     FromDistribution,
@@ -45,6 +46,7 @@ BASE: dict[str, Scored] = {
     "poisson": Poisson(),
     "negative binomial": NegativeBinomial(shape=Predicted()),
     "beta": Beta(precision=Predicted()),
+    "binomial": Binomial(trials=9),
     "bernoulli": Bernoulli(),
     "probit": Bernoulli("probit"),
     "categorical": Categorical(3),
@@ -65,6 +67,7 @@ TARGETS: dict[str, tuple[float, ...]] = {
     "poisson": COUNTS,
     "negative binomial": COUNTS,
     "beta": (1e-6, 0.2, 0.93),
+    "binomial": (0.0, 1.0, 7.0, 9.0),
     "bernoulli": CODES[:2],
     "probit": CODES[:2],
     "categorical": CODES,
@@ -140,6 +143,10 @@ def beta(f: Any, log_precision: Any, y: Any) -> Any:
     return constant + (a - 1) * mp.log(y) + (b - 1) * mp.log(1 - y)
 
 
+def binomial(f: Any, y: Any) -> Any:
+    return mp.log(mp.binomial(9, y)) + y * f - 9 * mp.log(1 + mp.exp(f))
+
+
 def ordinal(survival: Callable[[Any], Any], cdf: Callable[[Any], Any]) -> Callable[..., Any]:
     def log_mass(f: Any, y: Any) -> Any:
         k, z = int(y), [mp.mpf(c) - f for c in CUTS]
@@ -177,6 +184,7 @@ REFERENCE: dict[str, Callable[..., Any]] = {
     "poisson": poisson,
     "negative binomial": negative_binomial,
     "beta": beta,
+    "binomial": binomial,
     "bernoulli": lambda f, y: -mp.log(1 + mp.exp((1 - 2 * y) * f)),
     "probit": lambda f, y: mp.log(mp.ncdf((2 * y - 1) * f)),
     "categorical": lambda a, b, c, y: (a, b, c)[int(y)] - mp.log(mp.exp(a) + mp.exp(b) + mp.exp(c)),
