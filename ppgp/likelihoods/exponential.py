@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
-from .base import Theta
+from ..numerics.gamma_times_log_normal import GammaTimesLogNormal
+from .base import Theta, root
 from .parametric import Parametric
 from .scored import log_or_zero
 from .target_checks import check_positive
@@ -23,6 +24,7 @@ class Exponential(Parametric):
 
     scales = "X"
     positive = True
+    integrates_f = True
     censorable = True
 
     def prepare(self, data: Dataset) -> Exponential:
@@ -36,6 +38,10 @@ class Exponential(Parametric):
 
     def _distribution(self, p: Theta, f: Tensor) -> Distribution:
         return dist.Exponential(torch.exp(-f))
+
+    def _marginal(self, p: Theta, mean: Tensor, variance: Tensor) -> Distribution:
+        one = torch.ones_like(mean)
+        return GammaTimesLogNormal(one, one, mean, root(variance), validate_args=False)
 
     def _expected(self, p: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
         return -mean - y * torch.exp(0.5 * variance - mean)

@@ -14,6 +14,7 @@ from torch.distributions import Distribution
 from .. import priors
 from ..data.dataset import Dataset
 from ..errors import UnknownName
+from ..numerics.gamma_times_log_normal import GammaTimesLogNormal
 from ..numerics.incomplete_gamma import STEP, five_points, gamma_crps_metric, reciprocal_beta
 from ..numerics.log_gamma import (
     HALF_LOG_2PI,
@@ -23,7 +24,7 @@ from ..numerics.log_gamma import (
     trigamma_gap,
 )
 from ..priors import PriorLike
-from .base import Theta
+from .base import Theta, root
 from .parametric import Parametric
 from .predicted import Predicted
 from .scored import LARGEST_STEP, log_or_zero, raised
@@ -54,6 +55,7 @@ class Gamma(Parametric):
     scales = "X"
     positive = True
     structure = ("link",)
+    integrates_f = True
     limits = (math.inf, LARGEST_STEP)
 
     def __post_init__(self) -> None:
@@ -86,6 +88,12 @@ class Gamma(Parametric):
         if self.positive_f:  # the density is NaN where f is not positive
             return dist.Gamma(p["shape"], p["shape"] * f, validate_args=False)
         return dist.Gamma(p["shape"], p["shape"] * torch.exp(-f))
+
+    def _marginal(self, p: Theta, mean: Tensor, variance: Tensor) -> Distribution:
+        shape = p["shape"]
+        return GammaTimesLogNormal(
+            shape, torch.ones_like(shape), mean, root(variance), validate_args=False
+        )
 
     def marginal(self, theta: Theta, mean: Tensor, variance: Tensor) -> Distribution:
         """Return the distribution of y for f ~ N(mean, variance), batch [*draw, n].

@@ -14,9 +14,10 @@ from torch.distributions import Distribution
 from .. import priors
 from ..data.dataset import Dataset
 from ..errors import NotApplicable
+from ..numerics.gamma_times_log_normal import GammaTimesLogNormal
 from ..numerics.incomplete_gamma import lower_by_parameter
 from ..priors import PriorLike
-from .base import Theta
+from .base import Theta, root
 from .parametric import Parametric
 from .predicted import Predicted
 from .scored import LARGEST_STEP, log_or_zero, raised
@@ -40,6 +41,7 @@ class Weibull(Parametric):
     shape: PriorLike | Predicted = priors.LogNormal(0.0, 1.0)
     scales = "X"
     positive = True
+    integrates_f = True
     censorable = True
     limits = (math.inf, LARGEST_STEP)
 
@@ -68,6 +70,12 @@ class Weibull(Parametric):
     def _distribution(self, p: Theta, f: Tensor) -> Distribution:
         scale, shape = torch.broadcast_tensors(f.exp(), p["shape"])
         return dist.Weibull(scale, shape)
+
+    def _marginal(self, p: Theta, mean: Tensor, variance: Tensor) -> Distribution:
+        shape = p["shape"]
+        return GammaTimesLogNormal(
+            torch.ones_like(shape), shape, mean, root(variance), validate_args=False
+        )
 
     def _expected(self, p: Theta, mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
         k, log_y = p["shape"], y.log()

@@ -350,4 +350,5 @@ FORMS: dict[str, Callable[[Any, Tensor], Pair]] = {
     "MeanBeta": lambda d, x: _numpy(_beta, x, d.concentration1, d.concentration0),
     "NormalMixture": _mixture,
     "StudentTPlusNormal": _student_plus_normal,
+    "GammaTimesLogNormal": lambda d, x: d.log_tails(x),
 }
