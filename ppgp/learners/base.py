@@ -210,7 +210,8 @@ def check_targets(g: Tensor, weights: Tensor | None) -> None:
             raise NumericalError(
                 f"finite {what} for a stage of the learner",
                 "NaN or infinity",
-                "use a smaller learning_rate, or check the scale of the data",
+                "look for outliers and ties in y, use a smaller learning_rate, or give a parameter "
+                "of the likelihood as a number",
             )
     if weights is not None and bool((weights < 0).any()):
         raise NumericalError(

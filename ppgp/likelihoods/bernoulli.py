@@ -129,6 +129,9 @@ class Bernoulli(Likelihood, Scored):
             return (float(torch.special.ndtri(share)),)
         return (float(torch.logit(share)),)
 
+    def _has_least(self, y: Tensor) -> bool:
+        return bool(y.min() < y.max())
+
     def tempered(self, f: Tensor, log_temperature: float | Tensor) -> Tensor:
         """Return f divided by the temperature."""
         return widened(f, log_temperature)

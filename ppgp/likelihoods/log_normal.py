@@ -18,7 +18,7 @@ from ..priors import PriorLike
 from .base import Theta
 from .parametric import Parametric
 from .predicted import Predicted
-from .scored import LARGEST_STEP, log_or_zero, raised
+from .scored import LARGEST_STEP, largest_log, log_or_zero, raised
 from .standard_normal import hazard, pdf
 from .target_checks import check_positive
 
@@ -75,9 +75,11 @@ class LogNormal(Parametric):
 
     def _slopes(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> tuple[Tensor, ...]:
         s = p["noise"].sqrt()
-        z = (y.log() - f) / s
         if kind == "nll":
+            z = (y.log() - f) / s
             return -z / s, 0.5 * (1 - z.square())
+        s = _with_crps(s)
+        z = (y.log() - f) / s
         mean, share = torch.exp(f + 0.5 * s.square()), _share(z, s)
         by_log_s = s * mean * (-2 * s * share + 2 * pdf(z - s) - SQRT_2 * pdf(s / SQRT_2))
         return -2 * mean * share, 0.5 * by_log_s
@@ -89,6 +91,7 @@ class LogNormal(Parametric):
         s = p["noise"].sqrt()
         if kind == "nll":
             return {(0, 0): 1 / p["noise"], (1, 1): torch.full_like(s, 0.5)}
+        s = _with_crps(s)
         unit = torch.exp(f + 0.25 * s.square()) / SQRT_PI
         return {
             (0, 0): unit / s,
@@ -114,3 +117,8 @@ class LogNormal(Parametric):
 def _share(z: Tensor, s: Tensor) -> Tensor:
     """Return Phi(z - s) + Phi(s / sqrt 2) - 1."""
     return torch.special.ndtr(z - s) - torch.special.ndtr(-s / SQRT_2)
+
+
+def _with_crps(s: Tensor) -> Tensor:
+    """Return the sds, lowered to the largest one whose mean of y, and slopes, are floats."""
+    return s.clamp_max(math.sqrt(2 * largest_log(s)))

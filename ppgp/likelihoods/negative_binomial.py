@@ -17,7 +17,7 @@ from ..priors import PriorLike
 from .base import Theta
 from .parametric import Parametric
 from .predicted import Predicted
-from .scored import LARGEST_STEP, log_or_zero
+from .scored import LARGEST_STEP, log_or_zero, log_rate
 from .target_checks import check_counts_of_events
 
 LARGEST_SHAPE = 1e6  # at which the search of a constant begins, for counts no wider than Poisson's
@@ -83,4 +83,7 @@ class NegativeBinomial(Parametric):
         shape = LARGEST_SHAPE
         if variance > mean:
             shape = min(mean**2 / (variance - mean), LARGEST_SHAPE)
-        return log_or_zero(mean), log_or_zero(shape)
+        return log_rate(y), log_or_zero(shape)
+
+    def _has_least(self, y: Tensor) -> bool:
+        return bool(y.max() > 0)

@@ -212,6 +212,11 @@ class Ordinal(Likelihood, Scored):
         middles = torch.cat([c[:1] - 1, 0.5 * (c[1:] + c[:-1]), c[-1:] + 1])
         return (float(middles[y.long()].mean()),)
 
+    def _has_least(self, y: Tensor) -> bool:
+        if self.classes is None:
+            return True
+        return bool((y > 0).any() and (y < self.classes - 1).any())
+
     def in_units(self, y_sd: float) -> Ordinal:
         """Return this likelihood; cutpoints have no unit."""
         return self

@@ -14,7 +14,7 @@ from ..data.dataset import Dataset
 from ..numerics.distributions import PoissonLogNormal
 from .base import Theta, root
 from .parametric import Parametric
-from .scored import log_or_zero
+from .scored import log_rate
 from .target_checks import check_counts_of_events
 
 
@@ -76,4 +76,7 @@ class Poisson(Parametric):
         return {(0, 0): 2 * rate.square() * torch.special.i0e(2 * rate)}
 
     def _guess(self, y: Tensor) -> tuple[float, ...]:
-        return (log_or_zero(float(y.mean())),)
+        return (log_rate(y),)
+
+    def _has_least(self, y: Tensor) -> bool:
+        return bool(y.max() > 0)

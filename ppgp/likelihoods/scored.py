@@ -16,11 +16,12 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
-from ..errors import NotApplicable, SettingError, UnknownName
+from ..errors import DataError, NotApplicable, SettingError, UnknownName
 
 Theta = Mapping[str, Tensor]
 KINDS = ("nll", "crps")
 LARGEST_STEP = 4.0  # of the log of a scale or shape along the natural gradient
+HUGE_STEP = 1e9  # of the log of a location, which only an overflow reaches
 LEAST_SHARE = 1e-6  # the least probability of a class in a natural gradient
 SCORING_STEPS = 60
 ROUNDING = 1e-9  # the last step of a search that has converged
@@ -77,6 +78,10 @@ class Scored:
     def _guess(self, y: Tensor) -> tuple[float, ...]:
         """Return a value of each coordinate near which the search of ``initial`` begins."""
         raise NotImplementedError
+
+    def _has_least(self, y: Tensor) -> bool:
+        """Return whether finite constants have the least total score."""
+        return True
 
     @property
     def learned(self) -> int:
@@ -219,10 +224,19 @@ class Scored:
     ) -> Tensor:
         """Return the constant f [K] of least total score, where boosting starts.
 
-        The arguments are those of ``score``.
+        The arguments are those of ``score``. Of targets of one class, or counts that are all 0, it
+        is the constant to which half a row, or half an event, is added.
+
+        Raises:
+            DataError: If every target is censored.
         """
+        if right_censored is not None and bool(right_censored.all()):
+            do = "add rows whose event was seen, or use fewer folds"
+            raise DataError("a target that is not censored", "none", do)
         guess = self._guess(y)
         start = np.array([guess[i] for i in self._coordinates()])
+        if not self._has_least(y):
+            return torch.as_tensor(start).to(y)
 
         def at(f: np.ndarray) -> Tensor:
             return torch.as_tensor(f).to(y)[:, None].expand(-1, len(y))
@@ -320,9 +334,20 @@ class Scored:
         return torch.linalg.solve(matrix, (gradient / root).mT).mT / root
 
 
+def largest_log(like: Tensor) -> float:
+    """Return the largest log of slopes of which products and sums are still floats."""
+    return math.log(torch.finfo(like.dtype).max) - 40.0
+
+
 def log_or_zero(value: float) -> float:
     """Return the log of a positive number, and 0 otherwise."""
     return math.log(value) if value > 0 and math.isfinite(value) else 0.0
+
+
+def log_rate(y: Tensor) -> float:
+    """Return the log of the mean of counts, of half an event if there is none."""
+    mean = float(y.mean())
+    return math.log(mean if mean > 0 else 0.5 / len(y))
 
 
 def raised(f: Tensor, row: int, by: float | Tensor) -> Tensor:

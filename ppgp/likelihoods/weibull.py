@@ -20,7 +20,7 @@ from ..priors import PriorLike
 from .base import Theta, root
 from .parametric import Parametric
 from .predicted import Predicted
-from .scored import LARGEST_STEP, log_or_zero, raised
+from .scored import HUGE_STEP, LARGEST_STEP, largest_log, log_or_zero, raised
 from .target_checks import check_positive
 
 EULER = 0.5772156649015329
@@ -43,7 +43,7 @@ class Weibull(Parametric):
     positive = True
     integrates_f = True
     censorable = True
-    limits = (math.inf, LARGEST_STEP)
+    limits = (HUGE_STEP, LARGEST_STEP)
 
     def prepare(self, data: Dataset) -> Weibull:
         """Return this likelihood.
@@ -93,14 +93,16 @@ class Weibull(Parametric):
 
     def _slopes(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> tuple[Tensor, ...]:
         k, log_r = p["shape"], y.log() - f
-        u = torch.exp(k * log_r)
         if kind == "nll":
+            u = torch.exp((k * log_r).clamp_max(largest_log(y)))  # natural steps are then finite
             return k * (1 - u), -1 - k * log_r * (1 - u)
+        k = _with_crps(k)
+        u = torch.exp(k * log_r)
         by_y = 1 - 2 * torch.exp(-u)
         b = (1 + 1 / k).expand(u.shape)
         whole = torch.exp(torch.lgamma(b) - b * LOG_2) * (torch.digamma(b) - LOG_2)
         by_shape = 2 * f.exp() / k * (lower_by_parameter(b, u) - whole)
-        return self._score(p, f, y, kind) - y * by_y, by_shape
+        return self._score({"shape": k}, f, y, kind) - y * by_y, by_shape
 
     def _second_slopes(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         k, log_r = p["shape"], y.log() - f
@@ -112,6 +114,7 @@ class Weibull(Parametric):
         if kind == "nll":
             shapes = torch.full_like(k, math.pi**2 / 6 + (1 - EULER) ** 2)
             return {(0, 0): k.square(), (0, 1): -k * (1 - EULER), (1, 1): shapes}
+        k = _with_crps(k)
         b = 2 + 1 / k
         unit = 2 * torch.exp(f + torch.lgamma(b) - b * LOG_2)
         middle = torch.digamma(b) - LOG_2
@@ -123,7 +126,7 @@ class Weibull(Parametric):
 
     def _censored(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         k, log_r = p["shape"], y.log() - f
-        u = torch.exp(k * log_r)
+        u = torch.exp((k * log_r).clamp_max(largest_log(y)))
         return u, -k * u, u * k * log_r
 
     def _guess(self, y: Tensor) -> tuple[float, ...]:
@@ -134,3 +137,8 @@ class Weibull(Parametric):
     def tempered(self, f: Tensor, log_temperature: float | Tensor) -> Tensor:
         """Return f with the log of the shape lowered by ``log_temperature``."""
         return raised(f, 1, -log_temperature) if self.predicted else f
+
+
+def _with_crps(k: Tensor) -> Tensor:
+    """Return the shapes, raised to the least one whose CRPS and its slopes are floats."""
+    return k.clamp_min(1 / 150 if k.dtype == torch.float64 else 1 / 20)

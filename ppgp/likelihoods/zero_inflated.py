@@ -197,6 +197,9 @@ class ZeroInflated(Parametric):
         excess = min(max((zeros - none) / (1 - none), 0.01), 0.99)
         return (*own, math.log(excess) - math.log1p(-excess))
 
+    def _has_least(self, y: Tensor) -> bool:
+        return bool(y.max() > 0)
+
 
 def _check_probability(given: Any) -> None:
     """Refuse numbers and priors that allow values outside (0, 1)."""

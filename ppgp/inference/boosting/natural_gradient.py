@@ -24,6 +24,7 @@ from .folds import checked_folds, fold_of_rows
 from .members import Run
 from .memory import check_memory
 from .stages import Rows, Settings
+from .targets import check_spread, notes_of_ties
 from .units import unit_of
 
 UpToOne = Annotated[float, Between(0.0, 1.0 + 1e-12, "use a share of at most 1")]
@@ -121,6 +122,7 @@ class NaturalGradientBoosting(Inference):
             NotApplicable: if the model is no sum of learners, a parameter has a prior, the
                 likelihood has no such score, or ``init`` is of another model or other rows, folds
                 or members, or has learned from the rows that would choose its steps.
+            DataError: if all targets are equal, and the likelihood predicts their spread.
             SettingError: if the folds do not fit the rows.
             NotEnoughMemory: if so many steps, functions and members do not fit.
         """
@@ -132,6 +134,7 @@ class NaturalGradientBoosting(Inference):
             do = "use NaturalGradientBoosting(score='nll')"
             raise NotApplicable(f"a score that {name} has", repr(self.score), do)
         data: Any = target.data
+        check_spread(model.likelihood, data.y, data.right_censored)
         unit = unit_of(model.likelihood, data.y)
         rows = Rows(data.X, data.y / unit, data.right_censored)
         settings = self._settings(model, unit, data)
@@ -149,7 +152,8 @@ class NaturalGradientBoosting(Inference):
             with bar("NaturalGradientBoosting", run.total, progress) as update:
                 run.complete(update)
             draws, params = run.sites(model, unit)
-            stats, notes = run.stats(), run.notes()
+            stats = run.stats()
+            notes = run.notes() + notes_of_ties(model.likelihood, self.score, data.y)
             how = self
             if run.folds is not None and not isinstance(self.folds, int):
                 how = replace(self, folds=int(run.folds.max()) + 1)  # a splitter cannot be saved
