@@ -43,7 +43,8 @@ def given(name: str, f: np.ndarray) -> Any:
 def averaged(name: str, variance: float, of: Any) -> float:
     """Return the log of E exp(of(distribution given f)) by a sum over 400,001 values of f."""
     z = np.linspace(-14, 14, 400_001)
-    logs = of(given(name, MEAN + math.sqrt(variance) * z)) - 0.5 * z**2
+    with np.errstate(all="ignore"):
+        logs = of(given(name, MEAN + math.sqrt(variance) * z)) - 0.5 * z**2
     return float(special.logsumexp(logs) + math.log((z[1] - z[0]) / math.sqrt(2 * math.pi)))
 
 
@@ -77,7 +78,7 @@ def test_the_tails_are_the_integrals(name: str, variance: float) -> None:
             assert float(found) == pytest.approx(exact, rel=1e-5, abs=1e-7), (y, of)
 
 
-@each
+@pytest.mark.parametrize(("name", "variance"), [c for c in CASES if c[1] < 100])
 def test_quantiles_invert_the_integral(name: str, variance: float) -> None:
     law = law_of(name, variance)
     one = GammaTimesLogNormal(*(getattr(law, n)[None] for n in law.arg_constraints))
