@@ -19,7 +19,7 @@ from .base import Theta
 from .parametric import Parametric
 from .predicted import Predicted
 from .scored import LARGEST_STEP, largest_log, log_or_zero, raised
-from .standard_normal import hazard, pdf
+from .standard_normal import cdf, hazard, pdf
 from .target_checks import check_positive
 
 SQRT_2 = math.sqrt(2.0)
@@ -116,7 +116,7 @@ class LogNormal(Parametric):
 
 def _share(z: Tensor, s: Tensor) -> Tensor:
     """Return Phi(z - s) + Phi(s / sqrt 2) - 1."""
-    return torch.special.ndtr(z - s) - torch.special.ndtr(-s / SQRT_2)
+    return cdf(z - s) - cdf(-s / SQRT_2)
 
 
 def _with_crps(s: Tensor) -> Tensor:

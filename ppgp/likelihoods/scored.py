@@ -313,11 +313,18 @@ class Scored:
             return self._solved_densely(entries, diagonal, gradient)
         step = gradient / diagonal
         for a, b in coupled:
-            off = entries[chosen[a], chosen[b]]
-            determinant = diagonal[..., a, :] * diagonal[..., b, :] - off.square()
-            g_a, g_b = gradient[..., a, :], gradient[..., b, :]
-            step[..., a, :] = (diagonal[..., b, :] * g_a - off * g_b) / determinant
-            step[..., b, :] = (diagonal[..., a, :] * g_b - off * g_a) / determinant
+            # in units, powers of 2, in which products of entries do not overflow
+            unit = -torch.frexp(diagonal[..., a, :]).exponent
+            off, d_a, d_b, g_a, g_b = (
+                torch.ldexp(x, unit)
+                for x in (
+                    entries[chosen[a], chosen[b]],
+                    *(of[..., i, :] for of in (diagonal, gradient) for i in (a, b)),
+                )
+            )
+            determinant = d_a * d_b - off.square()
+            step[..., a, :] = (d_b * g_a - off * g_b) / determinant
+            step[..., b, :] = (d_a * g_b - off * g_a) / determinant
         return step
 
     def _solved_densely(
