@@ -14,7 +14,7 @@ from ..data.dataset import Scaler
 from ..errors import ConvergenceWarning, NotApplicable, counted_are
 from ..models import Model
 from ..posterior.convergence import psis, why_uncorrected
-from ..posterior.model_inputs import model_inputs
+from ..posterior.model_inputs import inputs_and_roles
 from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
@@ -43,14 +43,14 @@ class _AddOneIn:
     the data. Fong & Holmes (2021).
     """
 
-    def __init__(self, posterior: Posterior, rows: Tensor) -> None:
+    def __init__(self, posterior: Posterior, rows: Tensor, columns: dict[str, Any]) -> None:
         self.posterior = posterior
         self.rows = rows
         model = posterior.model
         with torch.no_grad():
             log_likelihood = model.log_likelihood(posterior.theta, posterior.data)["y"]
             # given each draw, as the likelihood of the data is
-            predictive = model.distribution(posterior.theta, rows)
+            predictive = model.distribution(posterior.theta, rows, **columns)
             self.predictive = predictive.expand(torch.Size([len(log_likelihood), len(rows)]))
         self.largest = log_likelihood.max(0).values
         self.likelihood = (log_likelihood - self.largest).exp()  # [T, n], of the largest
@@ -149,13 +149,13 @@ def conformal_bayes(
             type(posterior.model).__name__,
             "use full_conformal for a GP",
         )
-    rows = model_inputs(posterior, X)
+    rows, columns = inputs_and_roles(posterior, X)
     draws = math.prod(posterior.shape)
     if draws < FEWEST_DRAWS:
         do = "fit by NUTS, SVI or Laplace, with priors"
         raise NotApplicable(f"at least {FEWEST_DRAWS} draws to reweight", str(draws), do)
     with torch.no_grad():
-        add = _AddOneIn(posterior, rows)
+        add = _AddOneIn(posterior, rows, columns)
     n = add.likelihood.shape[1]
     prediction = Prediction(add.predictive, classes=posterior.data.classes)
     if prediction.kind == "classes":

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ..data.censoring import refuse_censored
 from ..data.dataset import Dataset
-from ..data.new_rows import noise_of
-from ..errors import ConvergenceWarning, DataError, NotApplicable, SettingError
+from ..data.new_rows import refuse_without, roles_of
+from ..errors import ConvergenceWarning, NotApplicable, SettingError
 from ..inference import Inference
 from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
@@ -86,7 +86,7 @@ class CrossCalibrator:
             cost = min(cost, (1 - K / n) / (K + 1))
         return 1 - 2 * alpha - cost
 
-    def __call__(self, X: Any, level: float = 0.9, noise_sd: Any = None) -> Region:
+    def __call__(self, X: Any, level: float = 0.9, noise_sd: Any = None, **columns: Any) -> Region:
         """Return the set at each new row, in the units of the data.
 
         Args:
@@ -94,27 +94,22 @@ class CrossCalibrator:
             level: the nominal level in (0, 1); the guaranteed coverage is ``promised(level)``.
             noise_sd: the known noise of these rows, needed where the training rows have one (or X
                 is a Dataset that has it).
+            **columns: the offset, trials or groups of these rows, as ``predict`` takes them.
 
         Returns:
             The Region of the m rows, with its guarantee.
 
         Raises:
             SettingError: if level does not lie in (0, 1).
-            DataError: if the noise of the training rows is known and that of X is not.
+            DataError: if the training rows have known noise, an offset, trials or groups, and X
+                does not.
         """
-        if noise_sd is None:
-            noise_sd = noise_of(X, self.rows[0].noise_name)
-        # rows are exchangeable with their noise, not without it
-        if noise_sd is None and self.rows[0].noise_sd is not None:
-            raise DataError(
-                "noise_sd of the new rows, as the training rows have it",
-                "none",
-                "pass noise_sd=, or a Dataset",
-            )
-        alpha = 1 - exact_level(level)
-        known: dict[str, Any] = {}
         if noise_sd is not None:
-            known["noise_sd"] = noise_sd
+            columns["noise_sd"] = noise_sd
+        known = roles_of(X, self.rows[0]) | columns
+        # rows are exchangeable with their noise, not without it
+        refuse_without(known, self.rows[0], ["noise_sd"])
+        alpha = 1 - exact_level(level)
         new = [p.predict(X, **known) for p in self.posteriors]
         scores = []
         for posterior, rows in zip(self.posteriors, self.rows, strict=True):
@@ -263,7 +258,7 @@ def cross_calibrate(
     if not fixed_beforehand:
         given = tuple(fixed_values(recipe, data.d))
     return CrossCalibrator(
-        _chosen(score, posteriors[0].predict(data.X[:1])),
+        _chosen(score, posteriors[0].predict(data.rows(slice(0, 1)))),
         tuple(posteriors),
         parts,
         tuple(data.rows(part) for part in parts),
@@ -293,7 +288,7 @@ def _of_members(
     if found is None and posterior.how.stopping == "fold":
         found = SEEN_BY_STOPPING
     return CrossCalibrator(
-        _chosen(score, posterior.predict(data.X[:1])),
+        _chosen(score, posterior.predict(data.rows(slice(0, 1)))),
         tuple(member for member, _, _ in members),
         tuple(rows for _, rows, _ in members),
         tuple(rows for _, _, rows in members),

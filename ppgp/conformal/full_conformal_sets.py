@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Dataset, Scaler
-from ..data.new_rows import noise_of
+from ..data.new_rows import refuse_without, roles_of
 from ..errors import (
     ConvergenceWarning,
     DataError,
@@ -23,7 +23,7 @@ from ..inference.fitting import fit
 from ..inference.interrupts import raise_if_interrupted
 from ..models import Model
 from ..numerics.process_locks import silenced
-from ..posterior.model_inputs import inputs_and_noise
+from ..posterior.model_inputs import inputs_and_roles
 from ..posterior.posterior import Posterior
 from ..posterior.region import Region, exact_level
 from ..target.capabilities import JointGaussian, require
@@ -108,15 +108,9 @@ def _ranking(
 ) -> _Ranking:
     """Return what is ranked, with the arguments of ``full_conformal``."""
     data = training_data(posterior)
-    if noise_sd is None:
-        noise_sd = noise_of(X, data.noise_name)
     # rows are exchangeable with their noise, not without it
-    if data.noise_sd is not None and noise_sd is None:
-        raise DataError(
-            "noise_sd of the new rows, as the training rows have it",
-            "none",
-            "pass noise_sd=, or a Dataset",
-        )
+    known = roles_of(X, data) if noise_sd is None else {"noise_sd": noise_sd}
+    refuse_without(known, data, ["noise_sd"])
     require(posterior.model, JointGaussian)
     if split is None:
         return _with_own_hyperparameters(posterior, X, noise_sd, fixed_beforehand)
@@ -134,7 +128,7 @@ def _with_own_hyperparameters(
     """Rank all rows, with the posterior's hyperparameters (their mean over draws)."""
     means = {k: v.flatten(0, 1).mean(0, keepdim=True) for k, v in posterior.draws.items()}
     theta = {**posterior.params, **means}
-    rows, known = inputs_and_noise(posterior, X, noise_sd)
+    rows, known = inputs_and_roles(posterior, X, {"noise_sd": noise_sd})
     parts = leave_one_out_parts(*posterior.model.gaussian(theta, rows, posterior.data, **known))
     sentence = _sentence_without_split(posterior, fixed_beforehand)
     return _Ranking(parts, None, posterior.scaler, sentence)
@@ -164,7 +158,7 @@ def _with_split(
         small = raise_if_interrupted(
             fit(recipe, subset, how, seed=seed, progress=False, standardise=scaled)
         )
-    rows, known = inputs_and_noise(small, X, noise_sd)
+    rows, known = inputs_and_roles(small, X, {"noise_sd": noise_sd})
     all_rows = small.scaler(data)
     parts = leave_one_out_parts(*small.model.gaussian(small.theta, rows, all_rows, **known))
     sentence = _sentence_with_split(posterior, fixed_beforehand)

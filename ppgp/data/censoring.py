@@ -10,7 +10,7 @@ from torch import Tensor
 from ..errors import DataError, NotApplicable, listed
 from .arrays import as_tensor
 
-__all__ = ["check_flags", "refuse_censored", "same_flags"]
+__all__ = ["check_flags", "refuse_censored"]
 
 
 def check_flags(right_censored: Any, n: int, like: Tensor) -> Tensor:
@@ -41,13 +41,6 @@ def check_flags(right_censored: Any, n: int, like: Tensor) -> Tensor:
             "pass 1 where the target is only known to be exceeded, and 0 elsewhere",
         )
     return flags.to(like.device).bool()
-
-
-def same_flags(one: Tensor | None, other: Tensor | None) -> bool:
-    """Return whether the flags of two tables are the same; None: there are none."""
-    if one is None or other is None:
-        return one is other
-    return torch.equal(one, other)
 
 
 def refuse_censored(data: Any, what: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from numbers import Number
 from types import MappingProxyType
 from typing import Any
@@ -17,11 +17,6 @@ from .categories import Levels, codes_of
 from .entries import is_missing, reads_as_number, real_numbers, refuse_complex
 
 LIKE = 0.8  # similarity from which one name is suggested in place of another
-ROLES = {
-    "target": "target column",
-    "noise_sd": "noise column",
-    "right_censored": "column of flags",
-}
 LEVEL = "="  # separates a column and its level in the name of a one-hot column
 
 
@@ -127,32 +122,6 @@ def numeric(frame: Any) -> Any:
     if not read:
         return frame
     return pd.DataFrame({label: read.get(label, frame[label]) for label in frame.columns})
-
-
-def check_roles(roles: Mapping[str, str | None], columns: Sequence[Any]) -> None:
-    """Check that columns named as target, noise or flags exist, and that they differ.
-
-    Args:
-        roles: {role: column}, the target first; None: no column has it.
-        columns: The columns of the frame.
-
-    Raises:
-        UnknownName: If there is no such column; the message offers the nearest name.
-        SettingError: If a column has two roles.
-    """
-    taken: dict[Any, str] = {}
-    for role, name in roles.items():
-        if name is None:
-            continue
-        if name not in columns:
-            raise UnknownName(ROLES[role], name, map(str, columns))
-        if name in taken:
-            raise SettingError(
-                f"{role} in a column of its own",
-                f"the {taken[name]} {name!r}",
-                "name another column",
-            )
-        taken[name] = role
 
 
 def check_word(name: str, given: Any, words: tuple[str, ...]) -> None:

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
-from ..errors import DataError, SettingError, counted
-from .categories import check_codes, check_levels, coded
-from .censoring import check_flags, same_flags
-from .columns import check_roles, check_word, indicators, name_of, names_of, numeric, refuse_twice
-from .input_checks import check_columns, check_inputs, check_noise
+from ..errors import DataError, counted
+from .categories import check_codes, check_levels
+from .columns import check_word, name_of, names_of, refuse_twice
+from .frame_parts import parts_of, refuse_no_rows
+from .groups import coded_groups
+from .input_checks import check_columns, check_inputs
+from .parts import parts_of_rows
+from .roles import ROLES, at_rows, columns_given, moved, role_names_of
+from .same_numbers import same_numbers
 from .scaler import Scaler
 from .targets import check_targets
 from .training_data import Tables, TrainingData
 
 __all__ = ["Dataset", "Scaler"]
 
-MISSING, CATEGORIES = ("refuse", "keep"), ("refuse", "one-hot", "codes")
-ROUNDING = 16  # machine epsilons by which equal numbers may differ
+MISSING = ("refuse", "keep")
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +62,20 @@ class Dataset(TrainingData):
             not use it.
         censored_name: The name of the column of ``right_censored``, which frames of new rows may
             hold.
+        offset: [n] or one number, a known part of the linear predictor, in its own units (for
+            counts the log of the exposure). It is never standardised.
+        trials: [n] or one number, how many trials each target counts the successes of.
+        weights: [n], how often each row occurs: numbers >= 0. A weight of 2 equals the row twice,
+            and 0 the row absent.
+        groups: Groupings of the rows, ``{name: labels [n]}`` or a frame. They become codes
+            0 .. K - 1; a level of new rows that the training rows do not have has the code -1.
+        ids: [n], names of the rows.
+        group_levels: ``{name: levels}``, if ``groups`` holds codes already.
+        role_names: ``{role: column}``, the names of the columns of offset, trials, weights and ids;
+            ``predict`` reads them from frames of new rows by these names.
+
+    ``fit`` refuses an offset, trials, weights and groups for a model that would not use them, and
+    ``predict`` requires the offset, trials and groups that the fit used.
 
     Attributes:
         n: The number of rows.
@@ -86,6 +101,13 @@ class Dataset(TrainingData):
     levels: tuple[tuple[str, ...], ...] | None = None
     right_censored: Tensor | None = None
     censored_name: str | None = None
+    offset: Tensor | None = None
+    trials: Tensor | None = None
+    weights: Tensor | None = None
+    groups: dict[str, Tensor] | None = None
+    ids: tuple[str, ...] | None = None
+    group_levels: dict[str, tuple[str, ...]] | None = None
+    role_names: dict[str, str] | None = None
     is_table: ClassVar[bool] = True
 
     def __init__(
@@ -103,15 +125,20 @@ class Dataset(TrainingData):
         levels: Sequence[Sequence[Any]] | None = None,
         right_censored: Any = None,
         censored_name: str | None = None,
+        offset: Any = None,
+        trials: Any = None,
+        weights: Any = None,
+        groups: Any = None,
+        ids: Any = None,
+        group_levels: Mapping[str, Sequence[Any]] | None = None,
+        role_names: Mapping[str, str] | None = None,
     ) -> None:
         if feature_names is None:
             feature_names = names_of(X)
-        if target_name is None:
-            target_name = name_of(y)
-        if noise_name is None:
-            noise_name = name_of(noise_sd)
-        if censored_name is None:
-            censored_name = name_of(right_censored)
+        given = {"noise_sd": noise_sd, "right_censored": right_censored, "offset": offset}
+        given |= {"trials": trials, "weights": weights, "groups": groups, "ids": ids}
+        own = {**(role_names or {}), "noise_sd": noise_name, "right_censored": censored_name}
+        named = role_names_of(given, own)
         check_word("missing", missing, MISSING)
         X = check_inputs(X, feature_names, missing=missing == "keep")
         if feature_names is not None and len(feature_names) != X.shape[1]:
@@ -122,42 +149,54 @@ class Dataset(TrainingData):
         refuse_twice(names or ())
         refuse_no_rows(len(X))
         codes, classes = check_targets(y, classes, X)
-        if noise_sd is None:
-            noise_name = None
-        else:
-            noise_sd = check_noise(noise_sd, len(X), X)
-        if right_censored is None:
-            censored_name = None
-        else:
-            right_censored = check_flags(right_censored, len(X), X)
+        given["groups"], levels_of_groups = coded_groups(groups, group_levels)
+        columns = {
+            name: None if given[name] is None else role.check(given[name], len(X), X)
+            for name, role in ROLES.items()
+        }
         checked = {
             "X": X,
             "y": codes,
             "feature_names": names,
-            "target_name": target_name,
+            "target_name": name_of(y) if target_name is None else target_name,
             "classes": classes,
-            "noise_sd": noise_sd,
-            "noise_name": None if noise_name is None else str(noise_name),
+            "noise_name": named.pop("noise_sd", None),
             "coordinates": check_columns(coordinates, names, X.shape[1], "coordinates"),
             "missing": missing,
             "categorical": check_columns(categorical, names, X.shape[1], "categorical"),
             "levels": check_levels(levels, categorical),
-            "right_censored": right_censored,
-            "censored_name": None if censored_name is None else str(censored_name),
+            "censored_name": named.pop("right_censored", None),
+            "group_levels": levels_of_groups,
+            "role_names": named or None,
         }
-        vars(self).update(checked, n=X.shape[0], d=X.shape[1])
+        vars(self).update(columns | checked, n=X.shape[0], d=X.shape[1])
         places = list(names or ())
-        for name, columns in (("together", self.coordinates), ("coded", self.categorical)):
-            numbers = [one if isinstance(one, int) else places.index(one) for one in columns or ()]
+        for name, numbered in (("together", self.coordinates), ("coded", self.categorical)):
+            numbers = [one if isinstance(one, int) else places.index(one) for one in numbered or ()]
             vars(self)[name] = numbers
         check_codes(X, self.coded, names)
 
-    def _with(self, X: Tensor, y: Tensor, noise_sd: Tensor | None, flags: Tensor | None) -> Dataset:
+    def _with(self, X: Tensor, y: Tensor, columns: Mapping[str, Any]) -> Dataset:
         """Return the table with other numbers, which are known to pass the checks."""
         table = copy(self)
-        vars(table).update(X=X, y=y, noise_sd=noise_sd, n=X.shape[0], d=X.shape[1])
-        vars(table)["right_censored"] = flags
+        vars(table).update(columns, X=X, y=y, n=X.shape[0], d=X.shape[1])
         return table
+
+    @property
+    def columns_with_roles(self) -> dict[str, Any]:
+        """``{role: column}`` of the roles of ``ppgp.data.roles`` that the table has."""
+        return columns_given(self)
+
+    @property
+    def for_prediction(self) -> dict[str, Any]:
+        """``{role: column}`` of what ``predict`` of a model takes of these rows."""
+        return columns_given(self, [role for role in ROLES.values() if role.predicts])
+
+    @property
+    def names_of_roles(self) -> dict[str, str]:
+        """``{role: the name of its column}``, of those that have a name."""
+        named = {"noise_sd": self.noise_name, "right_censored": self.censored_name}
+        return {role: name for role, name in named.items() if name} | (self.role_names or {})
 
     @property
     def like(self) -> Tensor:
@@ -165,10 +204,13 @@ class Dataset(TrainingData):
         return self.X
 
     @property
-    def content(self) -> tuple[Tensor | None, ...]:
-        """X, y, the known noise, and the flags of censored targets if there are any."""
-        numbers = (self.X, self.y, self.noise_sd)
-        return numbers if self.right_censored is None else (*numbers, self.right_censored)
+    def content(self) -> tuple[Any, ...]:
+        """X, y, the known noise, the flags of censored targets, and the columns of other roles."""
+        numbers: tuple[Any, ...] = (self.X, self.y, self.noise_sd)
+        if self.right_censored is not None:
+            numbers = (*numbers, self.right_censored)
+        others = [name for name in self._parts if name[0] not in ("noise_sd", "right_censored")]
+        return (*numbers, *((name, self._parts[name]) for name in others))
 
     @property
     def levels_by_name(self) -> dict[str, tuple[str, ...]]:
@@ -187,14 +229,12 @@ class Dataset(TrainingData):
         parts = "numbers"
         if self.classes:
             parts = f"{len(self.classes)} classes"
-        if self.noise_sd is not None:
-            parts += ", noise known"
+        for name, column in self.columns_with_roles.items():
+            parts += f", {ROLES[name].words(column)}"
         if self.coordinates:
             parts += f", coordinates {', '.join(map(str, self.coordinates))}"
         if self.categorical:
             parts += f", categorical {', '.join(map(str, self.categorical))}"
-        if self.right_censored is not None:
-            parts += f", {int(self.right_censored.sum())} right-censored"
         absent = int(self.X.isnan().sum())
         if absent:
             parts += f", {absent} missing"
@@ -211,6 +251,11 @@ class Dataset(TrainingData):
         missing: str = "refuse",
         categories: str = "refuse",
         right_censored: str | None = None,
+        offset: str | None = None,
+        trials: str | None = None,
+        weights: str | None = None,
+        groups: Sequence[str] | None = None,
+        ids: str | None = None,
     ) -> Dataset:
         """Return a Dataset from a pandas DataFrame.
 
@@ -229,37 +274,33 @@ class Dataset(TrainingData):
                 code.
             right_censored: The column with the flags of targets that are only known to be exceeded,
                 which is not an input.
+            offset: The column of the offset of the linear predictor.
+            trials: The column of the numbers of trials.
+            weights: The column of the frequency weights.
+            groups: The columns of groupings; their names are those of the groupings.
+            ids: The column with the names of the rows.
 
         Raises:
             UnknownName: If there is no such column; the message offers the nearest name.
             SettingError: If one column has two of these roles, or an option has another value.
             DataError: If an input column holds text, or two columns share a name.
         """
-        roles = {"target": target, "noise_sd": noise_sd, "right_censored": right_censored}
-        check_roles(roles, list(frame.columns))
-        refuse_twice(map(str, frame.columns))
-        refuse_no_rows(len(frame))
-        columns = {role: frame[name].to_numpy() for role, name in roles.items() if name is not None}
-        inputs = frame.drop(columns=[name for name in roles.values() if name is not None])
-        check_word("categories", categories, CATEGORIES)
-        levels: dict[str, tuple[str, ...]] = {}
-        if one_hot or categories == "one-hot":
-            inputs = indicators(inputs)
-        elif categories == "codes":
-            inputs, levels = coded(inputs)
+        roles = {"noise_sd": noise_sd, "right_censored": right_censored, "offset": offset}
+        roles |= {"trials": trials, "weights": weights, "ids": ids}
+        found = parts_of(frame, target, roles, groups, "one-hot" if one_hot else categories)
         return cls(
-            numeric(inputs).to_numpy(dtype=float),
-            columns["target"],
-            [str(c) for c in inputs.columns],
+            found.inputs.to_numpy(dtype=float),
+            found.target,
+            [str(c) for c in found.inputs.columns],
             str(target),
-            noise_sd=columns.get("noise_sd"),
             coordinates=coordinates,
-            noise_name=noise_sd,
             missing=missing,
-            categorical=list(levels) or None,
-            levels=list(levels.values()) or None,
-            right_censored=columns.get("right_censored"),
+            categorical=list(found.levels) or None,
+            levels=list(found.levels.values()) or None,
+            noise_name=noise_sd,
             censored_name=right_censored,
+            role_names={role: str(name) for role, name in roles.items() if name is not None},
+            **found.columns,
         )
 
     def rows(self, index: Any) -> Dataset:
@@ -268,21 +309,24 @@ class Dataset(TrainingData):
         Args:
             index: Indices, a slice or a mask.
         """
-        known = None if self.noise_sd is None else self.noise_sd[index]
-        flags = None if self.right_censored is None else self.right_censored[index]
+        columns = {name: at_rows(getattr(self, name), index) for name in ROLES}
         X, y = self.X[index], self.y[index]
         if X.ndim == 2 and len(X):
-            return self._with(X, y, known, flags)
-        # no table, which the checks explain
-        return replace(self, X=X, y=y, noise_sd=known, right_censored=flags)
+            return self._with(X, y, columns)
+        return replace(self, X=X, y=y, **columns)  # no table, which the checks explain
 
     def passed(
         self, tables: Tables = (), observed: bool = True
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         X, y, *others = tables or self._tables
-        named = {"total": self.n, **dict(zip(self._named, others, strict=True))}
-        if not observed:
-            named.pop("right_censored", None)
+        named: dict[str, Any] = {"total": self.n}
+        for (role, part), column in zip(self._parts, others, strict=True):
+            if ROLES[role].of_target and not observed:
+                continue
+            if part is None:
+                named[role] = column
+            else:
+                named.setdefault(role, {})[part] = column
         return (X, y if observed else None), named
 
     def tables(self, rows: Tensor | None) -> Tables:
@@ -292,32 +336,25 @@ class Dataset(TrainingData):
 
     @property
     def _tables(self) -> Tables:
-        return self.X, self.y, *self._named.values()
+        return self.X, self.y, *self._parts.values()
 
     @property
-    def _named(self) -> dict[str, Tensor]:
-        """The columns that a program takes by name."""
-        named = {"noise_sd": self.noise_sd, "right_censored": self.right_censored}
-        return {name: column for name, column in named.items() if column is not None}
+    def _parts(self) -> dict[tuple[str, str | None], Tensor]:
+        """The columns that a program takes by name: ``{(role, grouping or None): [n]}``."""
+        parts: dict[tuple[str, str | None], Tensor] = {}
+        for role, column in columns_given(self, [r for r in ROLES.values() if r.passed]).items():
+            if isinstance(column, Tensor):
+                parts[role, None] = column
+            else:
+                parts |= {(role, name): codes for name, codes in column.items()}
+        return parts
 
     def same_rows(self, other: Any) -> bool:
         """Return whether the other table has the same numbers in the same order.
 
         Numbers may differ by the rounding of a standardisation and its inverse.
         """
-        if self is other:
-            return True
-        if not isinstance(other, Dataset):
-            return False
-        if self.X.shape != other.X.shape or self.X.device != other.X.device:
-            return False
-        if not same_flags(self.right_censored, other.right_censored):
-            return False
-        eps = ROUNDING * max(torch.finfo(table.X.dtype).eps for table in (self, other))
-        if not torch.equal(self.X.isnan(), other.X.isnan()):
-            return False
-        pairs = ((self.y, other.y), (self.X.nan_to_num(), other.X.nan_to_num()))
-        return all(bool(((one - two).abs() <= eps * one.abs().amax(0)).all()) for one, two in pairs)
+        return self is other or (isinstance(other, Dataset) and same_numbers(self, other))
 
     def work(self, model: Any) -> float:
         return model.work(self.n, self.d)
@@ -334,33 +371,14 @@ class Dataset(TrainingData):
             SettingError: If the fractions are not in (0, 1], have a sum above 1, or leave a part
                 without rows.
         """
-        total = sum(fractions)
-        if not fractions or any(not 0 < f <= 1 for f in fractions) or total > 1 + 1e-9:
-            raise SettingError(
-                "fractions in (0, 1] with a sum of at most 1",
-                f"{fractions}",
-                "for example split(0.6, 0.2, 0.2)",
-            )
-        generator = torch.Generator().manual_seed(seed)
-        order = torch.randperm(self.n, generator=generator).to(self.X.device)
-        edges = [0, *(round(self.n * sum(fractions[: i + 1])) for i in range(len(fractions)))]
-        complete = abs(total - 1) < 1e-9
-        if not complete:
-            edges.append(self.n)
-        if any(a == b for a, b in pairwise(edges)):
-            raise SettingError(
-                "at least one row in every part",
-                f"{counted(self.n, 'row')} split as {fractions}",
-                "use fewer or larger parts",
-            )
-        return tuple(self.rows(order[a:b]) for a, b in pairwise(edges))
+        parts = parts_of_rows(self.n, fractions, seed)
+        return tuple(self.rows(part.to(self.X.device)) for part in parts)
 
     def to(self, *where: Any) -> Dataset:
         """Return the table on another device or in another dtype; arguments as of ``Tensor.to``."""
-        known = None if self.noise_sd is None else self.noise_sd.to(*where)
-        X, y, flags = self.X.to(*where), self.y.to(*where), self.right_censored
-        flags = None if flags is None else flags.to(X.device)
-        return replace(self, X=X, y=y, noise_sd=known, right_censored=flags)
+        X, y = self.X.to(*where), self.y.to(*where)
+        columns = {name: moved(getattr(self, name), X.device, where) for name in ROLES}
+        return replace(self, X=X, y=y, **columns)
 
     def standardised(self, scale_y: bool = True, scale_X: bool = True) -> tuple[Dataset, Scaler]:
         """Return the table with columns of mean 0 and standard deviation 1, and the Scaler used.
@@ -373,24 +391,9 @@ class Dataset(TrainingData):
             scale_X: Whether to standardise the columns of X.
         """
         scaler = Scaler.of(self, scale_X=scale_X, scale_y=scale_y and self.classes is None)
-        known = self.noise_sd
-        if known is not None:
-            known = check_noise(scaler.noise(known), self.n, self.X)
         X, y = scaler.inputs(self.X), scaler.targets(self.y)
-        return self._with(X, y, known, self.right_censored), scaler
-
-
-def refuse_no_rows(n: int, where: str = "") -> None:
-    """Raise DataError if there are no rows.
-
-    Args:
-        n: The number of rows.
-        where: The name of the file that they come from.
-    """
-    if n == 0:
-        got = "no rows"
-        if where:
-            got += f" in {where}"
-        raise DataError(
-            "at least one row", got, "check the filter, the split or the file that made the table"
-        )
+        columns = {
+            name: ROLES[name].check(column, self.n, self.X)
+            for name, column in scaler.columns(self).items()
+        }
+        return self._with(X, y, columns), scaler

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ..errors import SettingError, UnknownName
 from ..numerics.libraries import settings_unchanged
@@ -24,6 +25,12 @@ def load(
     missing: str = "refuse",
     categories: str = "refuse",
     right_censored: str | None = None,
+    noise_sd: str | None = None,
+    offset: str | None = None,
+    trials: str | None = None,
+    weights: str | None = None,
+    groups: Sequence[str] | None = None,
+    ids: str | None = None,
 ) -> Dataset:
     """Load a Dataset by name or from a file.
 
@@ -38,26 +45,34 @@ def load(
         categories: "refuse", "one-hot" or "codes", what text and categories become, as
             ``Dataset.from_frame`` takes it.
         right_censored: The column with the flags of censored targets, as ``Dataset.from_frame``
-            takes it; for a file or a frame that is fetched.
+            takes it; for a file or a frame that is fetched, as all columns with roles.
+        noise_sd: The column of the known noise.
+        offset: The column of the offset.
+        trials: The column of the numbers of trials.
+        weights: The column of the frequency weights.
+        groups: The columns of groupings.
+        ids: The column with the names of the rows.
 
     Raises:
-        UnknownName: If there is no such data set, target column or coordinate; the message offers
-            the nearest name.
+        UnknownName: If there is no such data set, column or coordinate; the message offers the
+            nearest name.
+        SettingError: If a data set that is bundled has no columns with roles.
         DataError: If the file cannot be read, or ``target`` is required.
     """
-    read = partial(
-        Dataset.from_frame,
-        missing=missing,
-        categories=categories,
-        right_censored=right_censored,
-    )
+    named = {"noise_sd": noise_sd, "right_censored": right_censored, "offset": offset}
+    named |= {"trials": trials, "weights": weights, "ids": ids}
+    roles: dict[str, Any] = {role: name for role, name in named.items() if name is not None}
+    if groups:
+        roles["groups"] = groups
+    read = partial(Dataset.from_frame, missing=missing, categories=categories, **roles)
     data = _loaded(name_or_path, target, data_home, read)
-    if right_censored is not None and data.right_censored is None:
-        raise SettingError(
-            "right_censored of a file, or of a frame that is fetched",
-            f"{str(name_or_path)!r}",
-            "leave right_censored out",
-        )
+    for role in roles:
+        if role not in data.columns_with_roles:
+            raise SettingError(
+                f"{role} of a file, or of a frame that is fetched",
+                f"{str(name_or_path)!r}",
+                f"leave {role} out",
+            )
     if coordinates is None:
         return data
     return replace(data, coordinates=coordinates)

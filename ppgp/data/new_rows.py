@@ -1,48 +1,52 @@
-"""New rows in the order of the training columns, and their known noise."""
+"""New rows in the order of the training columns, and their columns with roles."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from ..errors import DataError
 from .categories import Levels, recoded
 from .columns import inputs_of, labels_of, positions, refuse_twice
 from .dataset import Dataset
+from .groups import codes_by, labels_by
+from .roles import ROLES
 
-__all__ = ["in_order", "noise_of", "read"]
+__all__ = ["checked_roles", "in_order", "joined", "read", "refuse_without", "roles_of"]
 
 
-def read(X: Any, train: Dataset) -> tuple[Any, Any]:
-    """Return new rows with their columns in the order of the training columns, and their noise.
+def read(X: Any, train: Dataset) -> tuple[Any, dict[str, Any]]:
+    """Return new rows with their columns in the order of the training columns, and their roles.
 
     Args:
-        X: A Dataset, a frame or an array. An array is returned as it is, and holds no noise.
+        X: A Dataset, a frame or an array. An array is returned as it is, and holds no roles.
         train: The training rows.
 
     Returns:
-        The rows as ``in_order`` returns them, and the known noise as ``noise_of`` returns it.
+        The rows as ``in_order`` returns them, and the columns as ``roles_of`` returns them.
 
     Raises:
         UnknownName: If a column is missing.
         DataError: If a column is not in the training data.
     """
     if not isinstance(X, Dataset) and labels_of(X) is None:
-        return X, None
+        return X, {}
     names, levels = train.feature_names, train.levels_by_name
-    rows = in_order(X, names, train.target_name, train.noise_name, levels, train.censored_name)
-    return rows, noise_of(X, train.noise_name)
+    others = (*train.names_of_roles.values(), *(train.groups or ()))
+    rows = in_order(X, names, train.target_name, others, levels)
+    return rows, roles_of(X, train)
 
 
 def in_order(
     X: Any,
     names: Sequence[str] | None,
     target: str | None = None,
-    noise: str | None = None,
+    others: Iterable[str] = (),
     levels: Levels = MappingProxyType({}),
-    censored: str | None = None,
 ) -> Any:
     """Return new rows with their columns in the order of ``names``.
 
@@ -53,14 +57,13 @@ def in_order(
         X: The new rows.
         names: The names of the training columns; None if they have none.
         target: The name of the target, which a frame may hold too.
-        noise: The name of the known noise, which a frame may hold too.
+        others: The names of columns with roles, which a frame may hold too.
         levels: The levels of the training columns of categories, by name. Text becomes codes, and
             other codes of the same levels become those of the training rows.
-        censored: The name of the flags of censored targets, which a frame may hold too.
 
     Raises:
         UnknownName: If a column is missing.
-        DataError: If a column is neither among ``names`` nor ``target``, ``noise`` or ``censored``.
+        DataError: If a column is not among ``names``, ``target`` and ``others``.
     """
     if isinstance(X, Dataset):
         own = X.feature_names
@@ -77,7 +80,7 @@ def in_order(
         names = tuple(map(str, numbers))
     if names is None:
         return X
-    return inputs_of(X, names, (target, noise, censored), levels)
+    return inputs_of(X, names, (target, *others), levels)
 
 
 def _with_codes(table: Dataset, levels: Levels) -> Tensor:
@@ -91,19 +94,102 @@ def _with_codes(table: Dataset, levels: Levels) -> Tensor:
     return recoded(table.X, other) if other else table.X
 
 
-def noise_of(rows: Any, name: str | None) -> Any:
-    """Return the known noise of new rows.
+def roles_of(rows: Any, train: Dataset) -> dict[str, Any]:
+    """Return ``{role: column}`` of what new rows hold for ``predict``, groups as labels.
 
     Args:
         rows: A Dataset, a frame or an array.
-        name: The name of the column of a frame that holds the known noise.
-
-    Returns:
-        The standard deviations, or None if the rows have none.
+        train: The training rows, whose names the columns of a frame have.
     """
     if isinstance(rows, Dataset):
-        return rows.noise_sd
+        found = rows.for_prediction
+        if rows.groups is not None:
+            found["groups"] = labels_by(rows.groups, rows.group_levels or {})
+        return found
     labels = {str(label): label for label in labels_of(rows) or []}
-    if name not in labels:
-        return None
-    return rows[labels[name]].to_numpy()
+    named = train.names_of_roles
+    found = {
+        role: rows[labels[named[role]]].to_numpy()
+        for role in ROLES
+        if ROLES[role].predicts and named.get(role) in labels
+    }
+    groups = {name: rows[labels[name]] for name in train.groups or () if name in labels}
+    return found | ({"groups": groups} if groups else {})
+
+
+def checked_roles(columns: Mapping[str, Any], train: Dataset, rows: Tensor) -> dict[str, Any]:
+    """Return the checked columns with roles of new rows, in the units of the data.
+
+    Args:
+        columns: ``{role: column}``, groups as labels.
+        train: The training rows.
+        rows: The new rows [m, d].
+
+    Raises:
+        DataError: If a column is wrong, or the training rows have one that is needed and is not
+            among them, or do not have one that is.
+    """
+    refuse_without(columns, train)
+    checked = {}
+    for name, column in columns.items():
+        if name == "groups":
+            column = codes_by(column, train.group_levels or {})
+        checked[name] = ROLES[name].check(column, len(rows), rows)
+    return checked
+
+
+def joined(tables: Sequence[Dataset], train: Dataset) -> dict[str, Any]:
+    """Return ``{role: column}`` of the rows of several tables, one after the other.
+
+    A table without known noise has noise 0.
+
+    Args:
+        tables: The tables.
+        train: The training rows.
+
+    Raises:
+        DataError: If a table lacks what the training rows have.
+    """
+    parts = [roles_of(table, train) for table in tables]
+    columns: dict[str, Any] = {}
+    for part in parts:
+        refuse_without(part, train)
+    for name in dict.fromkeys(name for part in parts for name in part):
+        pairs = zip(tables, parts, strict=True)
+        several = [part.get(name, table.y.new_zeros(table.n)) for table, part in pairs]
+        if name == "groups":
+            columns[name] = {g: [one for part in several for one in part[g]] for g in several[0]}
+        else:
+            columns[name] = torch.cat(several)
+    return columns
+
+
+def refuse_without(
+    columns: Mapping[str, Any], train: Dataset, roles: Iterable[str] | None = None
+) -> None:
+    """Refuse new rows without what the training rows have, or with what they do not have.
+
+    Args:
+        columns: ``{role: column}`` of the new rows.
+        train: The training rows.
+        roles: The roles to compare; None: those that a prediction needs.
+
+    Raises:
+        DataError: Naming the role.
+    """
+    if roles is None:
+        roles = [name for name, role in ROLES.items() if role.needed]
+    for name in roles:
+        fitted = getattr(train, name) is not None
+        if fitted and columns.get(name) is None:
+            raise DataError(
+                f"{name} of the new rows, as the training rows have it",
+                "none",
+                f"pass {name}=, or a Dataset",
+            )
+        if ROLES[name].needed and not fitted and name in columns:
+            raise DataError(
+                f"new rows without {name}, as the training rows have none",
+                name,
+                f"fit a Dataset with {name}, or leave it out",
+            )

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..errors import DataError, DataWarning, Renamed, counted, listed
 from . import magnitudes
+from .roles import ROLES, columns_given
 
 __all__ = ["GivenScaler", "IdentityScaler", "Scaler"]
 
@@ -30,6 +31,8 @@ class Table(Protocol):
     def y(self) -> Tensor: ...
     @property
     def noise_sd(self) -> Tensor | None: ...
+    @property
+    def weights(self) -> Tensor | None: ...
     @property
     def feature_names(self) -> Sequence[str] | None: ...
     @property
@@ -142,12 +145,14 @@ class Scaler:
         """Return known noise on the standardised scale: divided by y_sd."""
         return noise_sd / self.y_sd
 
+    def columns(self, data: Table) -> dict[str, Tensor]:
+        """Return ``{role: column}`` of the roles in the unit of y, on the standardised scale."""
+        return {name: self.noise(column) for name, column in _in_unit_of_y(data).items()}
+
     def __call__(self, data: T) -> T:
         """Return a Dataset on the standardised scale; known noise is divided by y_sd."""
-        noise_sd = data.noise_sd
-        if noise_sd is not None:
-            noise_sd = self.noise(noise_sd)
-        return replace(data, X=self.inputs(data.X), y=self.targets(data.y), noise_sd=noise_sd)
+        X, y = self.inputs(data.X), self.targets(data.y)
+        return replace(data, X=X, y=y, **self.columns(data))
 
     def inputs_back(self, X: Tensor) -> Tensor:
         """Return standardised X [n, d] in its original units."""
@@ -159,11 +164,9 @@ class Scaler:
 
     def back(self, data: T) -> T:
         """Return a standardised Dataset in its original units."""
-        noise_sd = data.noise_sd
-        if noise_sd is not None:
-            noise_sd = noise_sd * self.y_sd
         X, y = self.inputs_back(data.X), self.targets_back(data.y)
-        return replace(data, X=X, y=y, noise_sd=noise_sd)
+        columns = {name: column * self.y_sd for name, column in _in_unit_of_y(data).items()}
+        return replace(data, X=X, y=y, **columns)
 
     @property
     def location_and_scale(self) -> tuple[float | Tensor, float | Tensor]:
@@ -237,6 +240,11 @@ if TYPE_CHECKING:
     GivenScaler: TypeAlias = Scaler
 else:  # a field of this type takes None in place of an IdentityScaler
     GivenScaler = Scaler | None
+
+
+def _in_unit_of_y(data: Table) -> dict[str, Tensor]:
+    """Return ``{role: column}`` of the roles of a table that are distances in y."""
+    return columns_given(data, [role for role in ROLES.values() if role.unit_of_y])
 
 
 def _warn_constant(constant: Tensor, feature_names: Sequence[str] | None) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 from ..errors import DataError, PpgpError
 from .columns import refuse_twice
-from .dataset import Dataset, refuse_no_rows
+from .dataset import Dataset
 from .delimited import read_delimited
+from .frame_parts import refuse_no_rows
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 READERS = (*SEPARATORS, ".parquet")

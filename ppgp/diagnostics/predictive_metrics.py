@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
 from ..conformal import LAC, Normalized, Score, calibrate
 from ..data.censoring import refuse_censored
 from ..data.dataset import Dataset
-from ..data.new_rows import in_order
+from ..data.new_rows import in_order, joined
 from ..errors import DataWarning
 from ..numerics.process_locks import silenced
 from ..posterior.posterior import Posterior
@@ -83,14 +82,9 @@ def predictive_metrics(
 
 
 def predicted(posterior: Posterior, parts: list[Dataset]) -> Prediction:
-    """Return the prediction of all rows of these tables, with their known noise."""
-    known: dict[str, Any] = {}
-    if any(part.noise_sd is not None for part in parts) and posterior.model.known_noise:
-        sds = []
-        for part in parts:
-            sd = part.noise_sd
-            sds.append(part.y.new_zeros(part.n) if sd is None else sd)
-        known = {"noise_sd": torch.cat(sds)}
+    """Return the prediction of all rows of these tables, with their columns with roles."""
+    columns = joined(parts, posterior.data).items()
+    known = {name: column for name, column in columns if posterior.model.takes_role(name)}
     names, levels = posterior.data.feature_names, posterior.data.levels_by_name
     rows = torch.cat([in_order(part, names, levels=levels) for part in parts])
     return posterior.predict(rows, **known)

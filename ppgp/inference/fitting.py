@@ -16,6 +16,7 @@ from torch import Tensor
 from ..data.arguments import Arguments, as_training_data
 from ..data.dataset import Dataset
 from ..data.input_checks import check_inputs
+from ..data.roles import refuse_role
 from ..data.scaler import IdentityScaler, Scaler
 from ..errors import (
     ConvergenceWarning,
@@ -297,7 +298,7 @@ def _unconstrained_draws(target: Target, posterior: Posterior) -> Tensor | None:
 
 
 def _check_data(model: Model, data: Dataset) -> None:
-    """Refuse data that a model cannot take: few rows, labels, known noise, NaN, or codes."""
+    """Refuse data that a model cannot take: few rows, labels, columns with roles, NaN or codes."""
     if data.n < FEWEST_ROWS:
         raise DataError(
             f"at least {FEWEST_ROWS} rows to fit a model",
@@ -306,19 +307,8 @@ def _check_data(model: Model, data: Dataset) -> None:
         )
     if data.classes is not None and not model.takes_labels:
         _refuse_labels(model, data.classes)
-    if data.noise_sd is not None and not model.known_noise:
-        raise NotApplicable(
-            "a model that takes known noise",
-            type(model).__name__,
-            "use GP or Kriging, or a Dataset without noise_sd",
-        )
-    if data.right_censored is not None and not model.takes_censored:
-        raise NotApplicable(
-            "a model and a likelihood that take right-censored targets",
-            type(model).__name__,
-            "use Boosted with LogNormal, Weibull, Exponential or Gaussian, or a Dataset without "
-            "right_censored",
-        )
+    for name in data.columns_with_roles:
+        refuse_role(model, name, f"a Dataset without {name}")
     if data.missing == "keep" and not model.takes_missing:
         check_inputs(data.X, data.feature_names)
     if data.categorical and not model.takes_categories:

@@ -25,12 +25,14 @@ def inputs_for(frame: Any, posterior: Posterior, *excluded: str | None) -> Any:
     """
     from ..data.columns import numeric
 
-    names = posterior.data.feature_names
+    data = posterior.data
+    names = data.feature_names
     if not names:
         kept = [column for column in frame.columns if column not in excluded]
         return numeric(frame[kept]).to_numpy(dtype=float)
     categorical = {name.partition("=")[0] for name in names}
-    kept = [c for c in frame.columns if str(c) in categorical or str(c) in names]
+    others = {*data.names_of_roles.values(), *(data.groups or ())}
+    kept = [c for c in frame.columns if str(c) in categorical | others or str(c) in names]
     return frame[kept]
 
 

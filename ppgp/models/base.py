@@ -7,16 +7,15 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, ClassVar, TypeVar, cast
 
-import pyro
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, Independent
+from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, Renamed, SettingError, an, counted, take_renamed_method
 from ..likelihoods.target_checks import distinct
-from ..numerics.blocks import distribution_by_rows
 from ..priors import Param, Site, in_units_of_data, value_of, with_plain_numbers
+from .independent_rows import observed, predicted
 from .sites import Theta, draw
 
 M = TypeVar("M", bound="Model")
@@ -46,6 +45,9 @@ class Model:
         takes_missing: whether X may hold NaN, a missing value (``Dataset(missing="keep")``).
         takes_censored: whether targets may be right-censored (``Dataset(right_censored=)``). Then
             ``model`` takes their flags by that name.
+        roles: the other columns with roles that ``model`` takes by name (``ppgp.data.roles``), such
+            as "offset"; ``takes_role`` tells all of them. ``predict`` and ``distribution`` take
+            those of their rows by name.
         takes_categories: whether columns of X may hold codes of categories
             (``Dataset(categorical=)``).
         collapsed: sites that ``predict`` integrates out in closed form if the params of their
@@ -74,6 +76,7 @@ class Model:
     takes_missing: bool = False
     takes_censored: bool = False
     takes_categories: bool = False
+    roles: ClassVar[tuple[str, ...]] = ()
     collapsed: ClassVar[tuple[str, ...]] = ()
     latent_values: ClassVar[tuple[str, ...]] = ()
     one_mode: ClassVar[bool] = False
@@ -99,6 +102,15 @@ class Model:
     def takes_labels(self) -> bool:
         """Whether y may be labels of classes."""
         return "y" not in self.scales
+
+    def takes_role(self, name: str) -> bool:
+        """Return whether the model uses a column of a Dataset besides X and y.
+
+        Args:
+            name: "noise_sd", "right_censored", "offset", "trials", "weights", "groups" or "ids".
+        """
+        own = {"noise_sd": self.known_noise, "right_censored": self.takes_censored, "ids": True}
+        return own.get(name, name in self.roles)
 
     def sites(self, d: int) -> Mapping[str, Site | Param]:
         """Return {name: site} for inputs with d columns."""
@@ -241,9 +253,7 @@ class Model:
             The targets [n].
         """
         theta = draw(self.sites_at(X.shape[-1]), X)
-        distribution: Any = self.distribution(theta, X)
-        with pyro.plate("rows", total or len(X), subsample=X):
-            return pyro.sample("y", distribution, obs=y)
+        return observed(self.distribution(theta, X), X, y, total)
 
     def predict(
         self, theta: Theta, X: Tensor, train: Dataset, *, joint: bool = False
@@ -259,20 +269,12 @@ class Model:
         Returns:
             A distribution of batch [draw, n]; if ``joint``, of batch [draw] and event [n].
         """
-        draws = max((len(value) for value in theta.values() if value.ndim), default=1)
-        if joint:
-            predictive = self.distribution(theta, X)
-        else:
-            predictive = distribution_by_rows(lambda rows: self.distribution(theta, rows), X, draws)
-        if len(predictive.batch_shape) != 2:
-            predictive = predictive.expand(torch.Size([1, len(X)]))
-        if joint:
-            return Independent(predictive, 1)
-        return predictive
+        return predicted(self.distribution, theta, X, joint)
 
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
         """Return {"y": log p(y_i given theta), [draw, n]}."""
-        return {"y": self.predict(theta, data.X, data).log_prob(data.y)}
+        predictive = self.predict(theta, data.X, data, **data.for_prediction)
+        return {"y": predictive.log_prob(data.y)}
 
     def value(self, theta: Theta, name: str, like: Tensor) -> Tensor:
         """Return theta[name], or the number that this recipe fixes the field ``name`` to."""

@@ -196,7 +196,7 @@ def replicates(fit: Fitted) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
 
 def _table_replicates(fit: Fitted) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
     data: Dataset = fit.data
-    known = {} if data.noise_sd is None else {"noise_sd": data.noise_sd}
+    known = data.for_prediction
 
     def at_rows(draws: dict[str, Tensor]) -> dict[str, Tensor]:
         theta = {**fit.params, **draws}

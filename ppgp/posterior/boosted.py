@@ -84,7 +84,9 @@ class BoostedMethods:
         """
         model, fold = _boosted(self), folds_of(self)
         with torch.no_grad():
-            everywhere = model.predict(self.theta, self.data.X, self.data)
+            everywhere = model.predict(
+                self.theta, self.data.X, self.data, **self.data.for_prediction
+            )
         rows = torch.arange(len(fold))
         own = _one_draw_per_row(everywhere, fold, rows)
         prediction = in_data_units(self, own, self.data.X, OUT_OF_FOLD)

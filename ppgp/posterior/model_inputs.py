@@ -1,15 +1,17 @@
-"""New rows of a table and their known noise, on the scale of the model."""
+"""New rows of a table and their columns with roles, on the scale of the model."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor
 
 from ..data.categories import check_codes
-from ..data.input_checks import check_inputs, check_noise
-from ..data.new_rows import read
-from ..errors import NotApplicable
+from ..data.input_checks import check_inputs
+from ..data.new_rows import checked_roles, read
+from ..data.roles import ROLES, refuse_role
 from .fitted import Fitted
 
 
@@ -26,31 +28,33 @@ def model_inputs(fit: Fitted, X: Any) -> Tensor:
     return _on_scale(fit, table)
 
 
-def inputs_and_noise(fit: Fitted, X: Any, noise_sd: Any) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the rows of X and their known noise, on the scale of the model.
+def inputs_and_roles(
+    fit: Fitted, X: Any, given: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[Tensor, dict[str, Any]]:
+    """Return the rows of X and their columns with roles, on the scale of the model.
 
     Args:
         fit: the posterior.
         X: the new rows.
-        noise_sd: a number or [m], in the units of y; None: the noise that X itself holds.
+        given: ``{role: column}``, in the units of the data; they replace those that X itself holds.
 
     Returns:
-        ``model_inputs``, and ``{"noise_sd": [m]}`` or, where no noise is known, {}.
+        ``model_inputs``, and ``{role: column}`` of the roles that ``predict`` of the model takes.
 
     Raises:
-        NotApplicable: if the model does not take known noise.
+        NotApplicable: if the model does not take such a column.
+        DataError: if the fit used an offset, trials or groups and the new rows have none.
     """
-    table, own_noise = read(X, fit.data)
+    table, own = read(X, fit.data)
     rows = _on_scale(fit, table)
-    if noise_sd is None:
-        noise_sd = own_noise
-    if noise_sd is None:
-        return rows, {}
-    if not fit.model.known_noise:
-        name = type(fit.model).__name__
-        do = "use GP or Kriging, or leave noise_sd out"
-        raise NotApplicable("a model that takes known noise", name, do)
-    return rows, {"noise_sd": fit.scaler.noise(check_noise(noise_sd, len(rows), rows))}
+    columns = {**own, **{name: value for name, value in given.items() if value is not None}}
+    for name in columns:
+        refuse_role(fit.model, name, f"leave {name} out")
+    columns = checked_roles(columns, fit.data, rows)
+    for name, column in columns.items():
+        if ROLES[name].unit_of_y:
+            columns[name] = fit.scaler.noise(column)
+    return rows, columns
 
 
 def _on_scale(fit: Fitted, table: Any) -> Tensor:

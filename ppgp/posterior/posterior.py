@@ -166,6 +166,10 @@ class Posterior(BoostedMethods):
         After a fit with known noise alone (``GP(noise=0)``), the distribution without noise is that
         of f.
 
+        A fit with an offset, trials or groups needs those of the new rows, in the same three ways:
+        by name (``offset=``, ``trials=``, ``groups={name: labels}``), or as columns of a Dataset or
+        of a DataFrame.
+
         A user's own program is predicted by ``predict(**arguments)``, which runs it again at each
         draw. An argument that is left out has its default, or is None (not observed). The result
         is a Prediction, or ``{site: Prediction}`` if several sites are unobserved. A discrete
@@ -178,21 +182,21 @@ class Posterior(BoostedMethods):
             X: The new rows [m, d].
             joint: Whether to return one joint distribution over the rows.
             seed: The seed of the draws that a program's prediction needs.
-            **arguments: ``noise_sd`` for a model on a table; the arguments of a program.
+            **arguments: ``noise_sd``, ``offset``, ``trials`` and ``groups`` for a model on a table;
+                the arguments of a program.
 
         Returns:
             A Prediction of m rows; for a program with several unobserved sites, a dictionary.
 
         Raises:
             DataError: If X has NaN, another number of columns than the training data, or a column
-                that is not in the training data.
+                that is not in the training data, or lacks the offset, trials or groups of the fit.
             UnknownName: If a column is missing.
-            NotApplicable: If the model does not take these arguments, or known noise.
+            NotApplicable: If the model does not take these arguments.
         """
         if not self.data.is_table:
             return predict_program(self, {"X": X, "joint": joint, "seed": seed}, arguments)
-        noise_sd = arguments.pop("noise_sd", None)
-        return predict_table(self, X, joint, noise_sd, arguments)
+        return predict_table(self, X, joint, arguments)
 
     def latent(self, X: Any) -> Prediction:
         """Return the distribution of f(x), without the noise of y, in the units of the data.

@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.arguments import Arguments
+from ..data.roles import ROLES
 from ..errors import NotApplicable
 from ..numerics.threads import PREDICTIONS_PAY_FROM, limited
 from .fitted import Fitted, evaluated_at, with_params
-from .model_inputs import inputs_and_noise
+from .model_inputs import inputs_and_roles
 from .origin import Origin, of_program
 from .prediction import Prediction
 from .program_rows import ProgramRows
@@ -58,18 +59,18 @@ def kept_by(fit: Fitted) -> dict[str, Any]:
     return {}
 
 
-def predict_table(
-    fit: Fitted, X: Any, joint: Any, noise_sd: Any, others: Mapping[str, Any]
-) -> Prediction:
+def predict_table(fit: Fitted, X: Any, joint: Any, arguments: Mapping[str, Any]) -> Prediction:
     """Return the prediction of a model on a table; see ``Posterior.predict``.
 
     Raises:
-        NotApplicable: if ``others`` holds arguments, which only a program takes.
+        NotApplicable: if there are arguments which only a program takes.
     """
+    roles = [name for name, role in ROLES.items() if role.predicts]
+    others = [name for name in arguments if name not in roles]
     if others:
-        wanted = "X, joint and noise_sd"
+        wanted = f"X, joint, {', '.join(roles[:-1])} and {roles[-1]}"
         raise NotApplicable(wanted, ", ".join(others), "a program alone has arguments of its own")
-    rows, known = inputs_and_noise(fit, X, noise_sd)
+    rows, known = inputs_and_roles(fit, X, arguments)
     with evaluated_at(fit, len(rows)):
         distribution = fit.model.predict(
             fit.theta, rows, fit.data, joint=bool(joint), **known, **kept_by(fit)

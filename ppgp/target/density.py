@@ -164,12 +164,12 @@ class Density:
         improbable as it becomes by a step of that length. Goodfellow, Shlens & Szegedy (2015).
         """
 
-        def of_both(z: Tensor, X: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        def of_both(z: Tensor, X: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
             with torch.enable_grad():
                 z, X = z.detach().requires_grad_(True), X.detach().requires_grad_(True)
-                here = self.joint(z, (X, y), jacobian)
+                here = self.joint(z, (X, *others), jacobian)
                 gradient, slope = torch.autograd.grad(here, (z, X), materialize_grads=True)
-                there = self.joint(z, (X.detach() - reach * slope.sign(), y), jacobian)
+                there = self.joint(z, (X.detach() - reach * slope.sign(), *others), jacobian)
                 (other,) = torch.autograd.grad(there, z, materialize_grads=True)
             return (here + there).detach(), gradient + other
 

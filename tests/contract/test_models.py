@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 
 import pyro
@@ -14,6 +15,8 @@ from samples import MODELS, data_for
 
 import ppgp
 from ppgp import inference, kernels, learners, likelihoods, models, networks, priors
+from ppgp.data import Dataset
+from ppgp.data.roles import ROLES
 from ppgp.errors import NotApplicable
 from ppgp.interfaces import recipes
 from ppgp.models import Model
@@ -148,6 +151,28 @@ def test_the_repr_builds_the_recipe_and_the_docstring_names_a_source(model: Mode
     assert eval(repr(model), dict(NAMES)) == model
     assert recipes.build_model(repr(model)) == model
     assert re.search(r"(19|20)\d\d", type(model).__doc__ or "")
+
+
+@pytest.mark.parametrize("role", list(ROLES))
+@every_model
+def test_columns_that_the_model_does_not_use_are_refused(model: Model, role: str) -> None:
+    data = data_for(model)
+    column: dict[str, object] = {
+        "noise_sd": 0.5,
+        "right_censored": [False] * data.n,
+        "offset": 1.0,
+        "trials": 3,
+        "weights": [1.0] * data.n,
+        "groups": {"county": ["a", "b"] * (data.n // 2)},
+        "ids": range(data.n),
+    }
+    data = Dataset(data.X, data.y, **{role: column[role]})  # type: ignore[arg-type]
+    if model.takes_role(role):
+        parameters = inspect.signature(model.model).parameters
+        assert role == "ids" or role in parameters or "columns" in parameters
+        return
+    with pytest.raises(NotApplicable, match=f"{type(model).__name__}.*a Dataset without {role}$"):
+        ppgp.fit(model, data, inference.MAP(), progress=False)
 
 
 @every_model

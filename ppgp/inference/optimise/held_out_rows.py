@@ -70,11 +70,8 @@ class EarlyStopping:
         """Return the mean negative log predictive density of the held-out rows at z [p]."""
         with torch.no_grad():
             theta = finish(self.how, self.target, z[None, None], time.perf_counter()).theta
-            noise = {}
-            if self.held_out.noise_sd is not None:
-                noise = {"noise_sd": self.held_out.noise_sd}
             predictive = self.target.model.predict(
-                theta, self.held_out.X, self.target.data, **noise
+                theta, self.held_out.X, self.target.data, **self.held_out.for_prediction
             )
             return -float(predictive.log_prob(self.held_out.y).mean())
 

@@ -1,0 +1,118 @@
+"""The parts of a frame: inputs, the target, and columns with roles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import DataError, SettingError, UnknownName
+from .categories import coded
+from .columns import check_word, indicators, numeric, refuse_twice
+from .roles import ROLES
+
+CATEGORIES = ("refuse", "one-hot", "codes")
+
+
+@dataclass(frozen=True)
+class FrameParts:
+    """What ``parts_of`` finds in a frame.
+
+    Attributes:
+        inputs: A DataFrame of numbers.
+        target: The target [n].
+        columns: ``{role: column}``, and ``{"groups": {name: labels}}``.
+        levels: ``{name: levels}`` of the inputs that are codes of categories.
+    """
+
+    inputs: Any
+    target: Any
+    columns: dict[str, Any]
+    levels: dict[str, tuple[str, ...]]
+
+
+def parts_of(
+    frame: Any,
+    target: str,
+    roles: Mapping[str, str | None],
+    groups: Sequence[str] | None,
+    categories: str,
+) -> FrameParts:
+    """Return the inputs, the target and the columns with roles of a frame.
+
+    Args:
+        frame: A pandas DataFrame.
+        target: The column of the target.
+        roles: {role: column}; None: no column has it.
+        groups: The columns of groupings.
+        categories: "refuse", "one-hot" or "codes", as ``Dataset.from_frame`` takes it.
+
+    Raises:
+        UnknownName: If there is no such column; the message offers the nearest name.
+        SettingError: If a column has two roles, or an option has another value.
+        DataError: If an input column holds text, or two columns share a name.
+    """
+    if isinstance(groups, str):
+        raise SettingError("a list of columns as groups", repr(groups), f"write [{groups!r}]")
+    taken = [
+        ("target", target),
+        *((role, name) for role, name in roles.items() if name is not None),
+    ]
+    taken += [("groups", name) for name in groups or ()]
+    _check_roles(taken, list(frame.columns))
+    refuse_twice(map(str, frame.columns))
+    refuse_no_rows(len(frame))
+    columns: dict[str, Any] = {
+        role: frame[name].to_numpy() for role, name in roles.items() if name is not None
+    }
+    if groups:  # as they are: categories have an order
+        columns["groups"] = {str(name): frame[name] for name in groups}
+    inputs = frame.drop(columns=[name for _, name in taken])
+    check_word("categories", categories, CATEGORIES)
+    levels: dict[str, tuple[str, ...]] = {}
+    if categories == "one-hot":
+        inputs = indicators(inputs)
+    elif categories == "codes":
+        inputs, levels = coded(inputs)
+    return FrameParts(numeric(inputs), frame[target].to_numpy(), columns, levels)
+
+
+def _check_roles(roles: Sequence[tuple[str, Any]], columns: Sequence[Any]) -> None:
+    """Check that columns with roles exist, and that they differ.
+
+    Args:
+        roles: (role, column), the target first.
+        columns: The columns of the frame.
+
+    Raises:
+        UnknownName: If there is no such column; the message offers the nearest name.
+        SettingError: If a column has two roles.
+    """
+    taken: dict[Any, str] = {}
+    for role, name in roles:
+        if name not in columns:
+            kind = ROLES[role].column if role in ROLES else "target column"
+            raise UnknownName(kind, name, map(str, columns))
+        if name in taken:
+            raise SettingError(
+                f"{role} in a column of its own",
+                f"the {taken[name]} {name!r}",
+                "name another column",
+            )
+        taken[name] = role
+
+
+def refuse_no_rows(n: int, where: str = "") -> None:
+    """Raise DataError if there are no rows.
+
+    Args:
+        n: The number of rows.
+        where: The name of the file that they come from.
+    """
+    if n == 0:
+        got = "no rows"
+        if where:
+            got += f" in {where}"
+        raise DataError(
+            "at least one row", got, "check the filter, the split or the file that made the table"
+        )

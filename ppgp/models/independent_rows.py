@@ -1,0 +1,82 @@
+"""Rows that are independent given theta: their observation in a program, and their predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from types import MappingProxyType
+from typing import Any
+
+import pyro
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, Independent
+
+from ..data.roles import at_rows
+from ..numerics.blocks import distribution_by_rows
+from .sites import Theta
+
+NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+def observed(
+    distribution: Distribution,
+    X: Tensor,
+    y: Tensor | None,
+    total: int | None,
+    weights: Tensor | None = None,
+) -> Tensor:
+    """Run the Pyro statement of y, whose rows are independent.
+
+    Args:
+        distribution: of y given theta, batch [n].
+        X: inputs [n, d].
+        y: targets [n]; None: they are drawn.
+        total: number of rows that a mini-batch was taken from; None: these are all the rows.
+        weights: how often each row counts, [n]; None: once.
+
+    Returns:
+        The targets [n].
+    """
+    weighted = nullcontext() if weights is None else pyro.poutine.scale(scale=weights)
+    with pyro.plate("rows", total or len(X), subsample=X), weighted:
+        return pyro.sample("y", distribution, obs=y)  # type: ignore[arg-type]
+
+
+def predicted(
+    distribution: Callable[..., Distribution],
+    theta: Theta,
+    X: Tensor,
+    joint: bool = False,
+    columns: Mapping[str, Any] = NONE,
+) -> Distribution:
+    """Return the predictive distribution of y at X, computed one block of rows at a time.
+
+    Args:
+        distribution: ``Model.distribution``, (theta, X, **columns) -> batch [*draw, n].
+        theta: {site: [draw, *event]}.
+        X: inputs [n, d].
+        joint: whether the rows are predicted jointly.
+        columns: ``{role: column}`` of these rows, which are sliced with them; None: left out.
+
+    Returns:
+        A distribution of batch [draw, n]; if ``joint``, of batch [draw] and event [n].
+    """
+    columns = {name: column for name, column in columns.items() if column is not None}
+    draws = max((len(value) for value in theta.values() if value.ndim), default=1)
+    if joint:
+        predictive = distribution(theta, X, **columns)
+    elif columns:
+
+        def at(rows: Tensor) -> Distribution:
+            some = {name: at_rows(column, rows) for name, column in columns.items()}
+            return distribution(theta, X[rows], **some)
+
+        predictive = distribution_by_rows(at, torch.arange(len(X), device=X.device), draws)
+    else:
+        predictive = distribution_by_rows(lambda rows: distribution(theta, rows), X, draws)
+    if len(predictive.batch_shape) != 2:
+        predictive = predictive.expand(torch.Size([1, len(X)]))
+    if joint:
+        return Independent(predictive, 1)
+    return predictive
