@@ -30,6 +30,10 @@ __all__ = [
 #: recipes with names of their own -> (recipe, what it is; "": what its class is)
 OWN_MODELS = {
     "gp": ("GP(ARD(RBF()))", "exact Gaussian process, one lengthscale per column"),
+    "gp-classifier": (
+        "GP(ARD(RBF()), likelihood=Bernoulli())",
+        "Gaussian process for two classes, f by Laplace's approximation",
+    ),
     "sgpr": (
         "SGPR(ARD(RBF()))",
         "sparse Gaussian process: 100 inducing inputs, one lengthscale per column",

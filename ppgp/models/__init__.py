@@ -6,6 +6,7 @@ from .boosted import Boosted
 from .gaussian_mixture import GaussianMixture
 from .gp import GP
 from .kriging import Kriging
+from .latent_gp import LatentGP
 from .linear_regression import LinearRegression
 from .logistic_regression import LogisticRegression
 from .neural_regression import NeuralRegression
@@ -21,6 +22,7 @@ __all__ = [
     "Boosted",
     "GaussianMixture",
     "Kriging",
+    "LatentGP",
     "LinearRegression",
     "LogisticRegression",
     "Model",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import pyro
 import pyro.distributions as dist
@@ -14,10 +16,11 @@ from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, removed_arguments
-from ..kernels import RBF, Kernel, Sum, Unscaled
+from ..kernels import RBF, Kernel, Sum
 from ..kernels.base import check_kernel
 from ..kernels.fourier_features import Draw
 from ..kernels.units import Units
+from ..likelihoods import Likelihood
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.distributions import GPMarginal
 from ..numerics.result_cache import ResultCache
@@ -33,6 +36,7 @@ from ..target.capabilities import (
 from .base import Model, full_batch_only
 from .inducing import medians, refuse_broken
 from .known_noise import IN_THE_DATASET, check_aligned, refuse_duplicate_rows, with_known
+from .latent_gp import with_latent, with_likelihood
 from .matheron import matheron
 from .memory_checks import (
     check_memory_of_conditioning,
@@ -47,6 +51,8 @@ from .sites import (
     number_of_draws,
     split_params,
 )
+from .terms import as_written
+from .terms import labels as labels_of
 from .units import mean_on_model_scale, mean_or_default, of_gp, power
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws
@@ -70,15 +76,25 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
             unless the Dataset has known noise.
         mean: prior or number for the constant mean; None: the mean of the training rows (0 in a
             recipe that was not prepared).
+        likelihood: the distribution of y given f in place of Gaussian noise, such as Bernoulli().
+            The result is a ``LatentGP``. None: Gaussian noise.
+        latent: with a likelihood, how f is integrated out: see ``LatentGP``.
         standardised: set by ``fit``: whether the numbers are on the scale of the model.
     """
 
     kernel: Kernel = field(default_factory=RBF)
     noise: PriorLike = LogNormal(-2.0, 1.0)
     mean: PriorLike | None = None
+    likelihood: Likelihood | None = field(default=None, repr=False, kw_only=True)
     standardised: bool = field(default=False, kw_only=True)
     known_noise = True
     keeps_factor = True
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Any:
+        """Return a GP, or with a likelihood a LatentGP."""
+        if options.get("likelihood") is None and options.get("latent") is None:
+            return super().__new__(cls)
+        return with_likelihood(*arguments, **options)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -326,7 +342,7 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
 
     def lacks(self, capability: type[Capability]) -> NotApplicable | None:
         if capability is Components and not isinstance(self.kernel, Sum):
-            got = type(_inner(self.kernel)).__name__
+            got = type(as_written(self.kernel)).__name__
             return NotApplicable("a sum of kernels", got, "add kernels with +, or use latent")
         return None
 
@@ -338,7 +354,7 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         term includes the constant mean.
         """
         assert isinstance(self.kernel, Sum)  # see lacks
-        labels = _labels(self.kernel)
+        labels = labels_of(self.kernel)
         means: dict[str, list[Tensor]] = {name: [] for name in labels}
         variances: dict[str, list[Tensor]] = {name: [] for name in labels}
         for _, part in self._chunks(theta, train.n, len(X), X)[1]:
@@ -380,13 +396,4 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         return {"y": self.loo(theta, data).log_prob(data.y)}
 
 
-def _labels(kernel: Sum) -> list[str]:
-    """Return labels such as ``0 RBF`` and ``1 Linear``, numbered as in the names of the sites."""
-    return [f"{i} {type(_inner(child)).__name__}" for i, child in enumerate(kernel.children)]
-
-
-def _inner(kernel: Kernel) -> Kernel:
-    """Return the kernel as the user wrote it."""
-    if isinstance(kernel, Unscaled):
-        return kernel.kernel
-    return kernel
+GP.__signature__ = with_latent(inspect.signature(GP.__init__))  # type: ignore[attr-defined] # help

@@ -219,13 +219,23 @@ def _summed_mass(d: Distribution, x: Tensor) -> Tensor:
     return torch.where(torch.isposinf(upto), torch.ones_like(total), total.clamp_max(1.0))
 
 
+class JointRows(dist.TorchDistribution):
+    """A joint distribution over rows, batch [draw] and event [n], that knows each row's."""
+
+    def by_row(self) -> Distribution:
+        """Return the distribution of each row, batch [draw, n]."""
+        raise NotImplementedError
+
+
 def marginals(d: Distribution) -> Distribution:
     """Return a joint distribution over rows as a batch of one-row distributions.
 
     Raises:
         NotApplicable: For a joint distribution that is neither independent nor Gaussian nor
-            Student-t.
+            Student-t, and no ``JointRows``.
     """
+    if isinstance(d, JointRows):
+        return d.by_row()
     if isinstance(d, Independent):
         return d.base_dist
     if isinstance(

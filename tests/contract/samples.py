@@ -5,13 +5,15 @@ from __future__ import annotations
 import pyro
 import torch
 
-from ppgp import models, networks
+from ppgp import likelihoods, models, networks
 from ppgp.data import Dataset
 from ppgp.models import Model
 from ppgp.numerics.seeding import seeded
 
-#: models whose defaults need something from the data, or are larger than a test needs
+#: models whose defaults need something from the data, are larger than a test needs, or have an
+#: approximate density
 SPELT_OUT: dict[str, Model] = {
+    "LatentGP": models.LatentGP(likelihood=likelihoods.Gaussian()),
     "NeuralRegression": models.NeuralRegression(networks.MLP((3,), dropout=0.0, activation="tanh")),
     "SoftmaxRegression": models.SoftmaxRegression(classes=3),
 }

@@ -67,6 +67,14 @@ COUNTS = Dataset(DATA.X, (DATA.y / 10).round())
 FIXED: dict[str, tuple[Model, Dataset]] = {
     "SGPR": (SGPR(RBF(70.0, 6.0), noise=1.5, mean=48.0, Z=Z), DATA),
     "GP with a known noise": (GP(RBF(70.0, 6.0), noise=0.0), Dataset(DATA.X, DATA.y, noise_sd=2.0)),
+    "GP of counts": (
+        GP(RBF(0.5, 6.0), likelihood=likelihoods.Poisson(), mean=1.2),
+        COUNTS,
+    ),
+    "GP, Student-t": (
+        GP(RBF(70.0, 6.0), likelihood=likelihoods.StudentT(4.0, 1.2), mean=48.0),
+        DATA,
+    ),
     "LinearRegression": (LinearRegression(0.3, 12.0, 2.0), DATA),
     "one weight per column": (LinearRegression((2.0, 0.1), 12.0, 2.0), DATA),
     "LogisticRegression": (LogisticRegression(0.02, 1.0), LABELS),

@@ -1,0 +1,359 @@
+"""Gaussian-process regression and classification with any likelihood, all rows at once."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from ..data.dataset import Dataset, Scaler
+from ..errors import NotApplicable, SettingError, UnknownName
+from ..kernels import RBF, Kernel
+from ..kernels.base import check_kernel
+from ..kernels.units import Units
+from ..likelihoods import Bernoulli, Categorical, FromDistribution, Likelihood, Scored
+from ..likelihoods import Laplace as DoubleExponential
+from ..likelihoods.joint_rows import LatentMarginal, LikelihoodRows
+from ..numerics.collapsed_bound import inducing_root
+from ..numerics.latent_laplace import LatentGaussian, expand_at_mode
+from ..numerics.result_cache import ResultCache
+from ..priors import LogNormal, Normal, Param, PriorLike, Site, prefixed, under
+from ..target.capabilities import Capability, LatentFunction, LeaveOneOut
+from .base import Model, full_batch_only
+from .inducing import refuse_broken
+from .memory_checks import (
+    check_memory_of_conditioning,
+    check_memory_of_covariance,
+    check_memory_of_predictions,
+)
+from .sites import Theta, draw, mean_site, number_of_draws, split_params
+from .units import mean_on_model_scale, mean_or_default, of_gp
+
+APPROXIMATIONS = ("laplace", "sampled")
+NOISE = LogNormal(-2.0, 1.0)  # the default of ``GP``, which does not count as given
+WHITE = Normal(0.0, 1.0)  # the prior of v
+ROWS_AT_ONCE = 2048
+SEARCH = 10  # factorisations in the search for one mode, about
+
+
+@dataclass(frozen=True, repr=False)
+class LatentGP(Model, LatentFunction, LeaveOneOut):
+    """GP of any likelihood, all rows at once: f ~ GP(mean, kernel), and y_i given f_i.
+
+    Rasmussen & Williams (2006), chapter 3. ``GP(kernel, likelihood=..., latent="laplace")`` makes
+    it. f is integrated out given the hyperparameters, which are the sites: MAP maximises the
+    evidence times their prior, and NUTS averages over them. It costs O(n^3) time per evaluation,
+    and O(n^2) memory.
+
+    With "laplace" f is Gaussian around its mode, algorithms 3.1 and 3.2. The evidence is equation
+    3.32, with its exact gradient. Where the log density of a row is not concave, such as that of
+    StudentT, the search takes the expected curvature, and the evidence the observed one.
+
+    With "sampled" f = mean + L v, L L' = K, and v is a site beside the hyperparameters: nothing is
+    approximated, and NUTS on it is the reference for the others.
+
+    Args:
+        kernel: any kernel of ``ppgp.kernels``, or a composition.
+        likelihood: any likelihood of one function of x with formulas for its slopes; all of
+            ``ppgp.likelihoods`` but Categorical, Laplace, FromDistribution, and those with
+            ``Predicted()`` parameters.
+        approximation: that of f given the rows: "laplace" or "sampled".
+        mean: prior or number for the constant mean of f; None: the mean of the training rows, and 0
+            under a likelihood of classes, counts or positive numbers.
+        rows: set by ``fit``: the number of training rows, the length of v.
+        standardised: set by ``fit``: whether the numbers are on the scale of the model.
+
+    Raises:
+        UnknownName: if there is no such approximation.
+        SettingError: if the likelihood is not a member of ``ppgp.likelihoods``.
+        NotApplicable: if the likelihood has several functions, or no slopes by formula.
+    """
+
+    kernel: Kernel = field(default_factory=RBF)
+    likelihood: Likelihood = field(default_factory=Bernoulli)
+    approximation: str = "laplace"
+    mean: PriorLike | None = None
+    rows: int | None = field(default=None, repr=False, compare=False)
+    standardised: bool = field(default=False, kw_only=True)
+    keeps_factor = True
+    latent_values = ("v",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_kernel(self.kernel)
+        _check_likelihood(self.likelihood)
+        if self.approximation not in APPROXIMATIONS:
+            raise UnknownName("approximation", self.approximation, APPROXIMATIONS)
+
+    @property
+    def scales(self) -> str:  # type: ignore[override] # a constant of other models
+        """What ``fit`` may standardise, which depends on the likelihood."""
+        return self.likelihood.scales
+
+    @property
+    def takes_labels(self) -> bool:
+        return self.likelihood.takes_labels
+
+    @property
+    def _sampled(self) -> bool:
+        return self.approximation == "sampled"
+
+    def sites(self, d: int) -> dict[str, Site | Param]:
+        """Return the hyperparameters, and v if f is sampled."""
+        v = {"v": Site(WHITE, (self.rows or 1,))} if self._sampled else {}
+        return {**self._hyperparameters(d), **v}
+
+    def _hyperparameters(self, d: int) -> dict[str, Site | Param]:
+        return {
+            **prefixed("kernel", self.kernel.sites(d)),
+            **self.likelihood.sites(),
+            "mean": mean_site(self.mean),
+        }
+
+    def work(self, n: int, d: int) -> float:
+        return SEARCH * float(n) ** 3 + super().work(n, d)
+
+    def chunked(self, data: Dataset) -> bool:
+        """Return whether the density has a search inside, which cannot be compiled."""
+        return not self._sampled
+
+    def check_memory(self, n: int, d: int, like: Tensor) -> None:
+        """Check that the covariance of n rows and its gradient fit into memory.
+
+        Raises:
+            NotEnoughMemory: if they do not.
+        """
+        check_memory_of_covariance(n, self.kernel, like)
+
+    def prepare(self, data: Dataset) -> LatentGP:
+        """Return the recipe with a likelihood and a mean for these rows.
+
+        Raises:
+            DataError: if y does not suit the likelihood.
+            NumericalError: for a network whose units are all dead or saturated at the start.
+        """
+        refuse_broken(self.kernel, data.X)
+        mean = mean_or_default(self.mean, data, numbers="y" in self.scales)
+        rows = data.n if self._sampled else None
+        return replace(self, likelihood=self.likelihood.prepare(data), mean=mean, rows=rows)
+
+    def in_units(self, scaler: Scaler) -> LatentGP:
+        kernel = self.kernel.in_units(Units.of(scaler))
+        mean = mean_on_model_scale(self.mean, scaler)
+        likelihood = self.likelihood.in_units(float(scaler.y_sd))
+        return replace(self, kernel=kernel, likelihood=likelihood, mean=mean)
+
+    def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
+        factors = {f"kernel.{name}": f for name, f in self.kernel.factors(Units.of(scaler)).items()}
+        factors |= self.likelihood.factors(float(scaler.y_sd))
+        return of_gp(draws, {**factors, "v": 1.0}, scaler)
+
+    def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
+        """Return warnings about the fitted network of a deep kernel."""
+        return self.kernel.check_fit(under("kernel", theta), data.X)
+
+    def lacks(self, capability: type[Capability]) -> NotApplicable | None:
+        if capability is LeaveOneOut and self._sampled:
+            return NotApplicable("f integrated out", "f sampled", LeaveOneOut.advice)
+        return None
+
+    # -- the program --------------------------------------------------------------------------
+
+    def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
+        full_batch_only(self, X, total, "use the full batch, or SVGP, which takes mini-batches")
+        theta = draw(self._hyperparameters(X.shape[-1]), X)
+        mean = self.value(theta, "mean", X).expand(len(X))
+        K = self.kernel(under("kernel", theta), X)
+        if not self._sampled:
+            return pyro.sample(
+                "y", LatentMarginal(self.likelihood, self._own(theta), mean, K), obs=y
+            )
+        v = pyro.sample("v", Site(WHITE, (len(X),)).distribution(X))
+        f = mean + inducing_root(K) @ v
+        with pyro.plate("rows", len(X)):
+            given: Any = self.likelihood.distribution(theta, f)
+            return pyro.sample("y", given, obs=y)
+
+    def _own(self, theta: Theta) -> dict[str, Tensor]:
+        """Return the sites of the likelihood."""
+        return {name: theta[name] for name in self.likelihood.sites() if name in theta}
+
+    # -- f given the training rows, one draw at a time: theta is {site: [*event]} ----------------
+
+    def _one_by_one(self, theta: Theta, d: int) -> Iterator[tuple[int, dict[str, Tensor]]]:
+        drawn, networks = split_params(self.sites_at(d), theta)
+        for i in range(number_of_draws(drawn)):
+            yield i, {**networks, **{name: value[i] for name, value in drawn.items()}}
+
+    def _approximation(self, theta: Theta, train: Dataset) -> tuple[Tensor, ...]:
+        """Return the tensors of the LatentGaussian of f at the training rows."""
+        X, y = train.X, train.y
+        K = self.kernel(under("kernel", theta), X)
+        if self._sampled:  # f is as good as a row without noise
+            L = inducing_root(K)
+            weights = torch.linalg.solve_triangular(L.mT, theta["v"][:, None], upper=True)[:, 0]
+            return weights, torch.ones_like(weights), L
+        own = self._own(theta)
+        mean = self.value(theta, "mean", X).expand(len(X))
+        rows = LikelihoodRows(self.likelihood, tuple(own), y)
+        found = expand_at_mode(K, mean, rows, tuple(own.values()))
+        tensors = (found.weights, found.precision, found.root)
+        return tensors if found.downdate is None else (*tensors, found.downdate)
+
+    def _latent(
+        self, theta: Theta, X: Tensor, train: Dataset, joint: bool, kept: ResultCache | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the mean [draw, m] of f at X, and its variance or, if ``joint``, covariance."""
+        kept = kept or ResultCache(limit=0)
+        m = len(X)
+        width = max(1, m if joint else min(m, ROWS_AT_ONCE))
+        check_memory_of_conditioning(train.n, width, 1, self.kernel, X)
+        every = list(self._one_by_one(theta, X.shape[1]))
+        check_memory_of_predictions(len(every), m, X, joint)
+        means = X.new_empty(len(every), m)
+        spreads = X.new_empty(len(every), *((m,) if joint else ()), m)
+        for i, one in every:
+            hyper = under("kernel", one)
+            found = LatentGaussian(*kept.get(i, partial(self._approximation, one, train), one))
+            for row in range(0, m, width):
+                rows = slice(row, row + width)
+                cross = self.kernel(hyper, train.X, X[rows])
+                means[i, rows] = self.value(one, "mean", X) + found.mean(cross)
+                if joint:
+                    spreads[i] = self.kernel(hyper, X) - found.covariance_explained(cross)
+                else:
+                    prior = self.kernel.diag(hyper, X[rows])
+                    tiny = torch.finfo(prior.dtype).eps * prior
+                    spreads[i, rows] = torch.maximum(prior - found.variance_explained(cross), tiny)
+        return means, spreads
+
+    def predict(
+        self,
+        theta: Theta,
+        X: Tensor,
+        train: Dataset,
+        *,
+        joint: bool = False,
+        kept: ResultCache | None = None,
+    ) -> Distribution:
+        """Return the predictive distribution of y at X, averaged over f.
+
+        Args:
+            theta: {site: [draw, *event]}.
+            X: inputs [m, d].
+            train: the training rows.
+            joint: whether the rows are predicted jointly. The log density of their joint
+                distribution is then Laplace's approximation; samples and moments have none.
+            kept: where f at the training rows is kept between predictions.
+
+        Returns:
+            A distribution of batch [draw, m]; if ``joint``, of batch [draw] and event [m].
+        """
+        mean, spread = self._latent(theta, X, train, joint, kept)
+        own = self._own(theta)
+        if joint:
+            return LatentMarginal(self.likelihood, own, mean, spread)
+        return self.likelihood.marginal(own, mean, spread)
+
+    def latent(
+        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
+    ) -> Distribution:
+        """Return the predictive distribution of f at X, batch [draw, m]."""
+        mean, variance = self._latent(theta, X, train, False, kept)
+        return dist.Normal(mean, variance.sqrt_())
+
+    def loo(self, theta: Theta, train: Dataset) -> Distribution:
+        """Return the distribution of each y_i given the other rows, batch [draw, n].
+
+        The Gaussian row that stands for row i in the approximation of f is taken out; Vehtari et
+        al. (2016). It is approximate also where the approximation of f is exact given all rows.
+        """
+        means, variances = [], []
+        for _, one in self._one_by_one(theta, train.d):
+            found = LatentGaussian(*self._approximation(one, train))
+            K = self.kernel(under("kernel", one), train.X)
+            mean, variance = found.without_each_row(K)
+            means.append(self.value(one, "mean", train.X) + mean)
+            variances.append(variance)
+        own = self._own(theta)
+        return self.likelihood.marginal(own, torch.stack(means), torch.stack(variances))
+
+    def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
+        """Return log p(y_i | f_i) [draw, n] if f is sampled, else that of ``loo``."""
+        if not self._sampled:
+            return {"y": self.loo(theta, data).log_prob(data.y)}
+        f = []
+        for _, one in self._one_by_one(theta, data.d):
+            root = inducing_root(self.kernel(under("kernel", one), data.X))
+            f.append(self.value(one, "mean", data.X) + root @ one["v"])
+        given = self.likelihood.distribution(self._own(theta), torch.stack(f))
+        return {"y": given.log_prob(data.y)}
+
+
+def with_likelihood(
+    kernel: Kernel | None = None,
+    noise: PriorLike | None = None,
+    mean: PriorLike | None = None,
+    *,
+    likelihood: Any = None,
+    latent: Any = None,
+    standardised: bool = False,
+) -> LatentGP:
+    """Return the LatentGP that ``GP`` with these arguments makes.
+
+    Raises:
+        SettingError: if latent is given without a likelihood, or noise beside one.
+    """
+    if likelihood is None:
+        do = "for example likelihood=Bernoulli()"
+        raise SettingError("a likelihood beside latent", "none", do)
+    if noise not in (None, NOISE):
+        raise SettingError(
+            "no noise beside a likelihood",
+            f"noise={noise!r} and likelihood={likelihood!r}",
+            "leave noise out; the likelihood has its own",
+        )
+    if kernel is None:
+        kernel = RBF()
+    return LatentGP(kernel, likelihood, latent or "laplace", mean, standardised=standardised)
+
+
+def with_latent(signature: inspect.Signature) -> inspect.Signature:
+    """Return the signature of ``GP``, given that of its ``__init__``."""
+    own = list(signature.parameters.values())[1:]
+    latent = inspect.Parameter(
+        "latent", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="str | None"
+    )
+    return signature.replace(parameters=[*own, latent])
+
+
+def _check_likelihood(likelihood: Any) -> None:
+    """Check that the likelihood is one of a single function, with slopes by formula.
+
+    Raises:
+        SettingError: if it is no likelihood.
+        NotApplicable: if it is another.
+    """
+    if not isinstance(likelihood, Likelihood):
+        raise SettingError(
+            "a member of ppgp.likelihoods as likelihood",
+            repr(likelihood),
+            "for example Bernoulli()",
+        )
+    likelihood.check_real_f()
+    several = isinstance(likelihood, Categorical) or bool(likelihood.predicted)
+    rough = isinstance(likelihood, DoubleExponential | FromDistribution)
+    if several or rough or not isinstance(likelihood, Scored):
+        raise NotApplicable(
+            "a likelihood of one function of x with formulas for its slopes",
+            repr(likelihood),
+            "use SVGP(kernel, likelihood=...)",
+        )

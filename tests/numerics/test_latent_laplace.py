@@ -1,0 +1,133 @@
+"""Laplace's approximation of a latent Gaussian vector: its derivatives, and where it is exact."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from ppgp.likelihoods import (
+    Bernoulli,
+    Beta,
+    Exponential,
+    Gamma,
+    Gaussian,
+    Likelihood,
+    LogNormal,
+    NegativeBinomial,
+    Ordinal,
+    Poisson,
+    StudentT,
+    Weibull,
+    ZeroInflated,
+)
+from ppgp.likelihoods.joint_rows import LatentMarginal, LikelihoodRows
+from ppgp.numerics.latent_laplace import expand_at_mode, laplace_log_evidence
+
+F64 = torch.float64
+GENERATOR = torch.Generator().manual_seed(0)
+N = 8
+X = torch.randn(N, 2, generator=GENERATOR, dtype=F64)
+NUMBERS = 2 * torch.randn(N, generator=GENERATOR, dtype=F64)
+POSITIVE = NUMBERS.abs() + 0.1
+COUNTS = POSITIVE.round()
+LABELS = (NUMBERS > 0.3).to(F64)
+#: name -> the likelihood, y and the values of its sites
+CASES: dict[str, tuple[Likelihood, Tensor, dict[str, float | list[float]]]] = {
+    "labels": (Bernoulli(), LABELS, {}),
+    "labels, probit": (Bernoulli("probit"), LABELS, {}),
+    "ordered": (Ordinal(classes=3), COUNTS.clamp(max=2), {"cutpoints": [-0.5, 0.6]}),
+    "counts": (Poisson(), COUNTS, {}),
+    "overdispersed counts": (NegativeBinomial(), COUNTS, {"shape": 1.5}),
+    "counts with more zeros": (ZeroInflated(Poisson()), COUNTS, {"probability": 0.3}),
+    "numbers": (Gaussian(), NUMBERS, {"noise": 0.5}),
+    "numbers with outliers": (StudentT(), 2 * NUMBERS, {"df": 3.0, "scale": 0.4}),
+    "shares": (Beta(), torch.sigmoid(NUMBERS), {"precision": 3.0}),
+    "rates": (Gamma(), POSITIVE, {"shape": 3.0}),
+    "times": (Weibull(), POSITIVE, {"shape": 1.3}),
+    "waits": (Exponential(), POSITIVE, {}),
+    "sizes": (LogNormal(), POSITIVE, {"noise": 0.7}),
+}
+every_case = pytest.mark.parametrize("name", list(CASES))
+
+
+def covariance(variance: Tensor, lengthscale: Tensor) -> Tensor:
+    square = (X[:, None] - X[None]).square().sum(-1)
+    K = variance * torch.exp(-0.5 * square / lengthscale.square())
+    return K + 1e-6 * torch.eye(N, dtype=F64)
+
+
+@every_case
+def test_first_and_second_derivatives_are_those_of_the_value(name: str) -> None:
+    likelihood, y, values = CASES[name]
+
+    def value(variance: Tensor, lengthscale: Tensor, level: Tensor, *own: Tensor) -> Tensor:
+        theta = dict(zip(values, own, strict=True))
+        mean = level.expand(N)
+        return LatentMarginal(likelihood, theta, mean, covariance(variance, lengthscale)).log_prob(
+            y
+        )
+
+    numbers = [2.0, 1.1, 0.2, *values.values()]
+    arguments = [torch.tensor(v, dtype=F64, requires_grad=True) for v in numbers]
+    assert torch.autograd.gradcheck(value, arguments, atol=1e-6, rtol=1e-5)
+    assert torch.autograd.gradgradcheck(value, arguments, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["numbers", "sizes"])
+def test_it_is_exact_where_the_rows_are_gaussian_in_f(name: str) -> None:
+    likelihood, y, values = CASES[name]
+    theta = {k: torch.tensor(v, dtype=F64) for k, v in values.items()}
+    K, mean, noise = covariance(torch.tensor(2.0), torch.tensor(1.1)), torch.full((N,), 0.3), 0.5
+    C = K + theta["noise"] * torch.eye(N, dtype=F64)
+    own = likelihood.distribution(theta, torch.zeros(N, dtype=F64))
+    z = y
+    volume = torch.zeros((), dtype=F64)
+    if name == "sizes":
+        z, volume = y.log(), y.log().sum()
+        spread = own.variance / own.mean.square()  # exp(scale^2) - 1
+        C = K + torch.diag(torch.log1p(spread))
+    exact = torch.distributions.MultivariateNormal(mean.to(F64), C).log_prob(z) - volume
+    found = LatentMarginal(likelihood, theta, mean.to(F64), K).log_prob(y)
+    torch.testing.assert_close(found, exact)
+    assert noise
+
+
+@every_case
+def test_the_mode_solves_its_equation_and_the_covariance_is_the_inverse_curvature(
+    name: str,
+) -> None:
+    likelihood, y, values = CASES[name]
+    parameters = tuple(torch.tensor(v, dtype=F64) for v in values.values())
+    rows = LikelihoodRows(likelihood, list(values), y)
+    K, mean = covariance(torch.tensor(2.0), torch.tensor(1.1)), torch.full((N,), 0.2, dtype=F64)
+    found = expand_at_mode(K, mean, rows, parameters)
+    f = mean + found.mean(K)
+    first, second = rows.slopes(f, parameters)
+    torch.testing.assert_close(found.weights, first, rtol=1e-7, atol=1e-8)
+    posterior = torch.linalg.inv(torch.linalg.inv(K) - torch.diag(second))
+    explained = found.covariance_explained(K)
+    torch.testing.assert_close(K - explained, posterior, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(found.variance_explained(K), explained.diagonal())
+
+
+def test_rows_far_in_a_tail_keep_the_digits_of_the_gradient() -> None:
+    """Their curvature is so small that s^-1 (I - B^-1) s^-1 has no digits."""
+    y = torch.ones(N, dtype=F64)
+    rows = LikelihoodRows(Bernoulli(), [], y)
+
+    def value(level: Tensor) -> Tensor:
+        K = covariance(torch.tensor(2.0, dtype=F64), torch.tensor(1.1, dtype=F64))
+        return laplace_log_evidence(K, level.expand(N), rows)
+
+    level = torch.tensor(25.0, dtype=F64, requires_grad=True)
+    (slope,) = torch.autograd.grad(value(level), level)
+    assert float(slope) > 0
+    far = torch.exp(-level.detach() + 1.0)  # E exp(-f) of a prior variance of 2
+    assert float(slope) == pytest.approx(float(N * far), rel=0.7)
+
+
+def test_a_covariance_that_is_not_finite_gives_nan() -> None:
+    K = torch.full((N, N), torch.nan, dtype=F64)
+    rows = LikelihoodRows(Poisson(), [], COUNTS)
+    assert bool(laplace_log_evidence(K, torch.zeros(N, dtype=F64), rows).isnan())
