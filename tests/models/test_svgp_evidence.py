@@ -83,5 +83,3 @@ def test_the_bound_is_below_the_evidence(name: str) -> None:
     bound, exact = posterior.stats["elbo"], evidence(likelihood, y)
     assert bound <= exact + 1e-4
     assert bound > exact - 0.2
-
-
