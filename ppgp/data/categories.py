@@ -75,27 +75,36 @@ def recoded(X: Tensor, columns: Mapping[int, tuple[Sequence[str], Sequence[str]]
     return X
 
 
-def check_codes(X: Tensor, columns: Sequence[int], names: Sequence[str] | None = None) -> None:
+def check_codes(
+    X: Tensor,
+    columns: Sequence[int],
+    names: Sequence[str] | None = None,
+    levels: Sequence[Sequence[str]] | None = None,
+) -> None:
     """Check that columns hold codes; NaN is a missing category.
 
     Args:
         X: [n, d].
         columns: The numbers of the columns.
         names: The names of all columns.
+        levels: The levels of each of these columns. The number of levels is the code of a category
+            that is none of them.
 
     Raises:
         DataError: If an entry is negative, not whole, or too large.
     """
-    for column in columns:
-        codes = X[:, column]
-        wrong = (codes < 0) | (codes > LARGEST) | (codes != codes.floor())
+    for place, column in enumerate(columns):
+        codes, most = X[:, column], LARGEST
+        if levels is not None:
+            most = min(most, len(levels[place]))
+        wrong = (codes < 0) | (codes > most) | (codes != codes.floor())
         rows = torch.nonzero(wrong & ~codes.isnan()).flatten().tolist()
         if rows:
             name = names[column] if names else column
             raise DataError(
-                f"codes 0, 1, 2, ... up to {LARGEST:,} in column {name}, which is categorical",
+                f"codes 0, 1, 2, ... up to {most:,} in column {name}, which is categorical",
                 f"other numbers in {listed(rows, 'row')}",
-                "number the categories from 0",
+                "number the categories from 0, and give the levels of all of them or none",
             )
 
 

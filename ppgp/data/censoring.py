@@ -24,7 +24,11 @@ def check_flags(right_censored: Any, n: int, like: Tensor) -> Tensor:
     Raises:
         DataError: If their number is not n, or a flag is neither 0 nor 1.
     """
-    flags = as_tensor(right_censored, "right_censored")
+    do = "pass 1 where the target is only known to be exceeded, and 0 elsewhere"
+    try:
+        flags = as_tensor(right_censored, "right_censored")
+    except DataError as error:
+        raise DataError("flags 0 or 1 as right_censored", error.got, do) from None
     if flags.ndim == 2 and flags.shape[1] == 1:
         flags = flags[:, 0]
     if tuple(flags.shape) != (n,):
@@ -38,7 +42,7 @@ def check_flags(right_censored: Any, n: int, like: Tensor) -> Tensor:
         raise DataError(
             "flags 0 or 1 as right_censored",
             f"others in {listed(wrong, 'row')}",
-            "pass 1 where the target is only known to be exceeded, and 0 elsewhere",
+            do,
         )
     return flags.to(like.device).bool()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Container, Iterable, Sequence
 from numbers import Number
 from types import MappingProxyType
@@ -11,7 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import DataError, PpgpError, SettingError, UnknownName, listed, nearest
+from ..errors import (
+    DataError,
+    DataWarning,
+    PpgpError,
+    SettingError,
+    UnknownName,
+    listed,
+    nearest,
+)
 from .arrays import as_tensor
 from .categories import Levels, codes_of
 from .entries import is_missing, reads_as_number, real_numbers, refuse_complex
@@ -117,7 +126,8 @@ def numeric(frame: Any) -> Any:
             "numbers in every input column",
             f"text or dates in {names}",
             "drop the column, make one column of 0 and 1 per category (Dataset.from_frame does, "
-            f"with one_hot=True), or correct {odd[0][1]}",
+            "with one_hot=True), make codes for models.Boosted (with categories='codes'), or "
+            f"correct {odd[0][1]}",
         )
     if not read:
         return frame
@@ -211,7 +221,9 @@ def inputs_of(
     for name in names:
         head, _, level = name.partition(LEVEL)
         if name in present and name in codes:
-            columns.append(codes_of(entries_of(frame[present[name]]), codes[name]))
+            entries = entries_of(frame[present[name]])
+            columns.append(codes_of(entries, codes[name]))
+            _warn_of_numbers(name, entries, columns[-1], codes[name])
         elif name in present:
             columns.append(as_tensor(frame[present[name]].to_numpy(), f"column {name}"))
         elif level and head in present:
@@ -231,6 +243,18 @@ def inputs_of(
                 "the training rows have no such level",
             )
     return torch.stack(columns, 1)
+
+
+def _warn_of_numbers(name: str, entries: np.ndarray, codes: Tensor, levels: Sequence[str]) -> None:
+    """Warn if a column of categories holds numbers, none of which is a level."""
+    present = [entry for entry in entries if not is_missing(entry)]
+    numbers = bool(present) and all(isinstance(entry, Number) for entry in present)
+    if numbers and not bool((codes < len(levels)).any()):
+        sentence = (
+            f"column {name} holds numbers, none of them among its {listed(levels, 'level')}: all "
+            "rows count as a new category; pass the levels, or codes in an array or a Dataset"
+        )
+        warnings.warn(sentence, DataWarning, stacklevel=2)
 
 
 def entries_of(column: Any) -> np.ndarray:

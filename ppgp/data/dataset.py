@@ -174,7 +174,7 @@ class Dataset(TrainingData):
         for name, numbered in (("together", self.coordinates), ("coded", self.categorical)):
             numbers = [one if isinstance(one, int) else places.index(one) for one in numbered or ()]
             vars(self)[name] = numbers
-        check_codes(X, self.coded, names)
+        check_codes(X, self.coded, names, self.levels)
 
     def _with(self, X: Tensor, y: Tensor, columns: Mapping[str, Any]) -> Dataset:
         """Return the table with other numbers, which are known to pass the checks."""

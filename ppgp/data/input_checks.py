@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from .arrays import as_tensor
 from .tensors import cast
 
 KINDS = {"coordinates": "coordinate", "categorical": "categorical column"}
+EXAMPLES = {"coordinates": '["east", "north"]', "categorical": '["colour"]'}
 
 
 def check_inputs(
@@ -59,11 +60,13 @@ def _refuse_infinite(X: Tensor, names: Sequence[str] | None, missing: bool) -> N
         rows, columns = (part.unique().tolist() for part in torch.nonzero(bad, as_tuple=True))
         if names:
             columns = [names[c] for c in columns]
-        found = "infinity" if missing else "NaN or infinity"
+        found, do = ("infinity" if missing else "NaN or infinity"), "drop or impute them first"
+        if bool(X.isnan().any()) and not missing:
+            do += ", or pass Dataset(missing='keep') to models.Boosted, whose Trees take NaN"
         raise DataError(
             "finite numbers in X",
             f"{found} in {listed(rows, 'row')}, {listed(columns, 'column')}",
-            "drop or impute them first",
+            do,
         )
 
 
@@ -110,16 +113,22 @@ def check_columns(
     """
     if columns is None:
         return None
-    given = () if isinstance(columns, str) else tuple(columns)
+    given: tuple[Any, ...] = ()
+    if isinstance(columns, Iterable) and not isinstance(columns, str):
+        given = tuple(columns)
     for one in given:
         if isinstance(one, str) and one not in (names or ()):
             raise UnknownName(KINDS[what], one, names or map(str, range(d)))
     numbers = [one for one in given if not isinstance(one, str)]
-    strange = [one for one in numbers if type(one) is not int or not 0 <= one < d]
+    beyond = [one for one in numbers if type(one) is int and not 0 <= one < d]
+    if beyond:
+        wanted = f"columns 0 to {d - 1} as {what}"
+        raise SettingError(wanted, listed(beyond, "column"), "count columns from 0")
+    strange = [one for one in numbers if type(one) is not int]
     kept = given
     if names and not strange:
         kept = tuple(one if isinstance(one, str) else names[one] for one in given)
     if strange or not kept or len(set(kept)) < len(kept):
         wanted = f"a list of different columns, by name or counted from 0, as {what}"
-        raise SettingError(wanted, repr(columns), 'for example ["east", "north"], or [0, 1]')
+        raise SettingError(wanted, repr(columns)[:60], f"for example {EXAMPLES[what]}, or [0, 1]")
     return kept
