@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..errors import NotApplicable, Renamed, counted, renamed_arguments
 from ..posterior.arviz import arviz
+from ..posterior.boosted import INSTEAD, is_boosted
 from ..posterior.convergence import (
     ESS_PER_CHAIN,
     RHAT_LIMIT,
@@ -184,6 +185,9 @@ def _without_density(posterior: Posterior) -> Diagnosis:
         return Diagnosis(AGREES, reason, posterior.warnings, table)
     if type(posterior.how).__name__ == "Exact":
         return Diagnosis(AGREES, "draws of the posterior itself", posterior.warnings, table)
+    if is_boosted(posterior):
+        reason = "members of boosting are no draws of a posterior"
+        return Diagnosis(UNJUDGED, reason, (*posterior.warnings, f"{reason}: {INSTEAD}"), table)
     reason = "draws whose density is not known cannot be weighed"
     if math.prod(posterior.shape) == 1:
         reason = "one point: it has no spread to judge"

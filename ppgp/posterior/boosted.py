@@ -7,11 +7,12 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..data.dataset import Dataset
-from ..errors import NotApplicable
+from ..errors import NotApplicable, SettingError
 from ..numerics.univariate import parameters, rebuilt
 from ..target.capabilities import BoostedSum, require
 from .fitted import Fitted
@@ -20,6 +21,10 @@ from .predicting import in_data_units
 from .prediction import Prediction
 
 OUT_OF_FOLD = "out of fold"
+INSTEAD = (
+    "take posterior.out_of_fold() of a fit with folds: metrics and log_prob of predictions by "
+    "members that have not seen the row"
+)
 
 
 class BoostedMethods:
@@ -32,12 +37,17 @@ class BoostedMethods:
 
         Args:
             X: The new rows [m, d].
-            every: The number of stages between two predictions.
+            every: The number of stages between two predictions, at least 1.
 
         Raises:
             NotApplicable: If the posterior was not boosted.
+            SettingError: If ``every`` is no such number.
         """
         model, rows = _boosted(self), model_inputs(self, X)
+        if isinstance(every, bool) or not isinstance(every, int | np.integer) or every < 1:
+            wanted = "a whole number of at least 1 as every of staged"
+            raise SettingError(wanted, repr(every), "for example every=10")
+        every = int(every)
         members = [model.tensors_of(one) for one in draws_of(self)]
         each = zip_longest(*(model.learner.staged(one, rows, every) for one in members))
         sums: list[Tensor] = []
@@ -49,9 +59,10 @@ class BoostedMethods:
     def importance(self: Any) -> Any:
         """Return a pandas DataFrame: the importance of each column for each function of x.
 
-        It has one row per column of X and one column per function, each of which sums to 1 and is
-        averaged over the members. Trees measure how much the splits of a column reduced the
-        squared error, and Linear the squares of its coefficients.
+        It has one row per column of X and one column per function, each of which sums to 1, or to 0
+        where the function does not depend on X, and is averaged over the members. Trees measure how
+        much the splits of a column reduced the squared error, and Linear the squares of its
+        coefficients.
 
         Raises:
             NotApplicable: If the posterior was not boosted, or its learner has no such measure.
@@ -93,12 +104,24 @@ class BoostedMethods:
         return replace(prediction, in_training=torch.ones(len(fold), dtype=torch.bool))
 
 
+def is_boosted(fit: Fitted) -> bool:
+    """Return whether a posterior is a sum of learners."""
+    return isinstance(fit.model, BoostedSum) and bool(fit.model.tensors_of(fit.draws))
+
+
 def _boosted(fit: Fitted) -> Any:
     """Return the model of a boosted posterior.
 
     Raises:
         NotApplicable: If it was not boosted.
     """
+    if fit.data.is_table and not isinstance(fit.model, BoostedSum):
+        raise NotApplicable(
+            BoostedSum.expected,
+            type(fit.model).__name__,
+            "fit models.Boosted(likelihood, learner); for CV+ of this model call "
+            "cross_calibrate(posterior.recipe, data, how)",
+        )
     model: Any = require(fit.model, BoostedSum)
     if not model.tensors_of(fit.draws):
         raise NotApplicable(

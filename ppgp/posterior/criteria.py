@@ -6,6 +6,7 @@ import math
 import warnings
 
 from ..errors import DataWarning, NotKnown
+from .boosted import INSTEAD, is_boosted
 from .fitted import Fitted
 
 
@@ -21,7 +22,8 @@ def log_evidence(self: Fitted) -> float:
     """
     if "log_evidence" not in self.stats:
         name = type(self.how).__name__
-        raise NotKnown("a method that knows the evidence", name, "fit by Laplace or Exact")
+        do = INSTEAD if is_boosted(self) else "fit by Laplace or Exact"
+        raise NotKnown("a method that knows the evidence", name, do)
     return float(self.stats["log_evidence"]) - self.scaler.log_scale(self.data)
 
 
@@ -59,7 +61,8 @@ def _at_the_mode(fit: Fitted, criterion: str) -> tuple[float, int, int]:
     stats = fit.stats
     if "log_likelihood" not in stats:
         name = type(fit.how).__name__
-        raise NotKnown(f"a mode to compute the {criterion} at", name, "fit by MAP or Laplace")
+        do = INSTEAD if is_boosted(fit) else "fit by MAP or Laplace"
+        raise NotKnown(f"a mode to compute the {criterion} at", name, do)
     if not stats["observations"]:
         raise NotKnown(
             f"observed sites to compute the {criterion} of",

@@ -24,7 +24,7 @@ from ..target.capabilities import (
     require,
 )
 from . import arviz_groups, criteria, functions, storage
-from .boosted import BoostedMethods
+from .boosted import INSTEAD, BoostedMethods, is_boosted
 from .fitted import evaluated_at, with_params
 from .model_inputs import model_inputs
 from .predicting import in_data_units, kept_by, predict_program, predict_table, terms_in_data_units
@@ -246,6 +246,8 @@ class Posterior(BoostedMethods):
         Raises:
             NotApplicable: If the model does not know these predictions in closed form.
         """
+        if is_boosted(self):
+            raise NotApplicable(LeaveOneOut.expected, "a boosted posterior", INSTEAD)
         model = require(self.model, LeaveOneOut)
         with torch.no_grad(), limited(self.data.work(self.model)):
             found = model.loo(self.theta, self.data)
