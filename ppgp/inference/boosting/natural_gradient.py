@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,13 +22,13 @@ from ..checkpoint import Checkpoint
 from ..options import Between, Count, OneOf, Share
 from ..progress import bar
 from .folds import checked_folds, fold_of_rows
-from .members import Run
+from .members import SHARE_INSIDE, Run
 from .memory import check_memory
 from .stages import Rows, Settings
-from .targets import check_spread, notes_of_ties
+from .targets import check_spread, notes_of_flags, notes_of_ties
 from .units import unit_of
 
-UpToOne = Annotated[float, Between(0.0, 1.0 + 1e-12, "use a share of at most 1")]
+UpToOne = Annotated[float, Between(0.0, 1.0 + 1e-12, "use a number above 0 and at most 1")]
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,7 @@ class NaturalGradientBoosting(Inference):
         with Checkpoint(checkpoint, self, target, seed) as saved, at_most(1):
             run = Run(self, settings, rows, seed, saved)
             run.folds = self._fold_of_rows(rows, seed)
+            self._check_rows(data.n, run.folds)
             K, members = settings.likelihood.learned, run.total_members
             check_memory(settings.learner, data.n, data.d, K, self.steps, members)
             if isinstance(init, Posterior):
@@ -153,7 +155,12 @@ class NaturalGradientBoosting(Inference):
                 run.complete(update)
             draws, params = run.sites(model, unit)
             stats = run.stats()
-            notes = run.notes() + notes_of_ties(model.likelihood, self.score, data.y)
+            notes = [
+                *notes_of_flags(data.right_censored),
+                *run.notes(),
+                *notes_of_ties(model.likelihood, self.score, data.y),
+                *_notes_of_f(run),
+            ]
             how = self
             if run.folds is not None and not isinstance(self.folds, int):
                 how = replace(self, folds=int(run.folds.max()) + 1)  # a splitter cannot be saved
@@ -188,10 +195,36 @@ class NaturalGradientBoosting(Inference):
             torch.get_num_threads(),
         )
 
+    def _check_rows(self, n: int, fold: Tensor | None) -> None:
+        """Refuse a share of the rows that leaves a stage without rows."""
+        kept_back = SHARE_INSIDE if self.stopping == "inside" else 0.0
+        least = n if fold is None else n - int(fold.bincount().max())
+        if fold is None:
+            kept_back = self.hold_out or 0.0
+        least -= round(kept_back * least)
+        if int(self.rows * least) < 1:
+            raise SettingError(
+                "a share of at least one row per stage as rows of NaturalGradientBoosting",
+                f"{self.rows:g} of {counted(least, 'row')}",
+                f"use rows of at least {math.ceil(1e3 / least) / 1e3:g}",
+            )
+
     def _fold_of_rows(self, rows: Rows, seed: int) -> Tensor | None:
         if self.folds is None:
             return None
         return fold_of_rows(self.folds, rows.X, rows.y, seed)
+
+
+def _notes_of_f(run: Run) -> list[str]:
+    """Return a warning if no function of any member depends on x."""
+    for member in run.members:
+        f = member.fit.f
+        if member.fit.best and not torch.equal(f, f[:, :1].expand_as(f)):
+            return []
+    return [
+        "no stage that was kept depends on x: one distribution for all rows; if y depends on x, "
+        "lower min_rows or the penalty of the learner"
+    ]
 
 
 def _check_numbers(likelihood: Any) -> None:
