@@ -245,9 +245,12 @@ class Source:
         """Return an object that is stored by its name, checked against its layers."""
         name = tree["missing"]
         if name not in self.given:
-            do = f"pass it: load_posterior(path, model={name})"
+            do = f"pass it: load_posterior(path, model={_in_words(name, tree)})"
             raise NotSupplied(f"{name!r}, which no file can hold", "no model", do)
         layers = tree.get("layers")
+        if layers is not None and isinstance(self.given[name], type):
+            do = f"pass the instance that was fitted: model={_in_words(name, tree)}"
+            raise StorageError(f"an instance of {name}", "the class itself", do)
         if layers is not None and layers != _layers(self.given[name]):
             what = "options" if _is_estimator(self.given[name]) else "layers"
             wanted = f"{name} with the {what} in the file"
@@ -276,6 +279,16 @@ class Source:
         own = {now.get(k, k): v for k, v in tree["fields"].items() if k not in removed}
         _refuse_unknown_fields(kind, own)
         return kind(**{k: self.decode(v) for k, v in own.items()})
+
+
+def _in_words(name: str, tree: Mapping[str, Any]) -> str:
+    """Return how an object that is stored by its name is written: an instance as a call."""
+    layers = tree.get("layers")
+    if layers is None:
+        return name
+    if layers.startswith(f"{name}(") and "\n" not in layers:
+        return str(layers)
+    return f"{name}(...)"
 
 
 def _refuse_unknown_fields(kind: type, own: Mapping[str, Any]) -> None:
