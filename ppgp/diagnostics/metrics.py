@@ -11,6 +11,7 @@ import torch
 
 from ..data.arrays import as_tensor
 from ..data.magnitudes import root_mean_square
+from ..errors import NotApplicable, an
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region
 
@@ -53,7 +54,12 @@ def brier(prediction: Prediction, y: Any) -> float:
 
 
 def coverage(region: Region, y: Any) -> float:
-    """Return the share of rows whose set holds y."""
+    """Return the share of rows whose set holds y.
+
+    Raises:
+        NotApplicable: If ``region`` is no Region, such as a Prediction.
+    """
+    _check_region(region)
     return float(region.covers(y).double().mean())
 
 
@@ -61,5 +67,16 @@ def mean_width(region: Region) -> float:
     """Return the mean length of the intervals, or the mean number of labels.
 
     It is infinite where one interval is; ``region.infinite`` is the share of such intervals.
+
+    Raises:
+        NotApplicable: If ``region`` is no Region, such as a Prediction.
     """
+    _check_region(region)
     return float(region.width.double().mean())
+
+
+def _check_region(region: Any) -> None:
+    """Raise NotApplicable for what is no Region."""
+    if not isinstance(region, Region):
+        do = "pass prediction.interval(0.9), or calibrator(prediction, 0.9)"
+        raise NotApplicable("a Region, one set per row", an(type(region).__name__), do)

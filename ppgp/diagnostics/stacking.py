@@ -3,19 +3,43 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from scipy import optimize
 from torch import Tensor
 
-from ..errors import ConvergenceWarning, DataError
+from ..errors import ConvergenceWarning, DataError, an
 
 ROUNDS = 200  # of SLSQP
 SHORT = 1e-6  # nats per row
 
 
-def stacking_weights(log_densities: Tensor) -> Tensor:
+def _of_models(given: Any) -> Tensor:
+    """Return log densities as a tensor [K, n].
+
+    Raises:
+        DataError: if they are something else.
+    """
+    wanted = "log densities [K, n] of K models and n rows"
+    do = "pass torch.stack([p.log_prob(y) for p in predictions]), of rows that no fit has seen"
+    found = given
+    if isinstance(given, list | tuple) and all(isinstance(one, Tensor) for one in given):
+        if len({tuple(one.shape) for one in given}) != 1:
+            raise DataError(wanted, "other shapes", do)
+        found = torch.stack(list(given))
+    elif isinstance(given, np.ndarray) and given.dtype.kind == "f":
+        found = torch.as_tensor(given)
+    if not isinstance(found, Tensor):
+        raise DataError(wanted, an(type(given).__name__), do)
+    if found.ndim != 2 or not found.numel():
+        raise DataError(wanted, f"shape {list(found.shape)}", do)
+    return found
+
+
+def stacking_weights(log_densities: Tensor | np.ndarray | Sequence[Tensor]) -> Tensor:
     """Compute the weights of the mixture of K models that predicts best.
 
     They maximise sum_i log sum_k w_k p_k(y_i given the other rows). Yao, Vehtari, Simpson & Gelman
@@ -23,14 +47,17 @@ def stacking_weights(log_densities: Tensor) -> Tensor:
     distance to the maximum: there is a ConvergenceWarning where it may exceed 1e-6 nats per row.
 
     Args:
-        log_densities: [K, n], log p_k(y_i given the other rows).
+        log_densities: [K, n], log p_k(y_i given the other rows): a tensor, an array, or one tensor
+            per model.
 
     Returns:
         The weights [K], which sum to 1.
 
     Raises:
-        DataError: where a density is NaN or infinite, or a row is impossible under all models.
+        DataError: where a density is NaN or infinite, or a row is impossible under all models; for
+            another shape, or what holds no numbers, such as predictions.
     """
+    log_densities = _of_models(log_densities)
     table = log_densities.detach().double().cpu().numpy()
     best = table.max(0)
     if np.isnan(table).any() or not np.isfinite(best).all():

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, fields, replace
 from inspect import signature
+from operator import index
+from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
@@ -114,6 +116,7 @@ def fit(
         StorageError: if the checkpoint is damaged, of another run, or in use by another process,
             which the message names.
     """
+    _check_seed_and_path(seed, checkpoint)
     with one_at_a_time(), limited(_multiplications(model_or_program, data, how)):
         if how is None:
             own = own_method(model_or_program) if isinstance(model_or_program, Model) else None
@@ -156,6 +159,18 @@ def fit(
         for sentence in posterior.warnings:
             warnings.warn(sentence, ConvergenceWarning, stacklevel=2)
         return posterior
+
+
+def _check_seed_and_path(seed: Any, checkpoint: Any) -> None:
+    """Raise SettingError for a seed that is not whole, or a checkpoint that is no path."""
+    try:
+        index(seed)
+    except TypeError:
+        wanted = "a whole number as seed"
+        raise SettingError(wanted, repr(seed)[:60], "for example seed=0") from None
+    if checkpoint is not None and not isinstance(checkpoint, str | PathLike):
+        do = 'for example checkpoint="fit.checkpoint"'
+        raise SettingError("a path as checkpoint", repr(checkpoint)[:60], do)
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,10 +327,16 @@ def _check_data(model: Model, data: Dataset) -> None:
     if data.missing == "keep" and not model.takes_missing:
         check_inputs(data.X, data.feature_names)
     if data.categorical and not model.takes_categories:
+        what, name, do = "model", type(model).__name__, ""
+        learner = getattr(model, "learner", None)
+        if learner is not None:
+            what, name = "learner", f"{type(learner).__name__} of {name}"
+            do = "use learners.Trees(), or "
         raise NotApplicable(
-            "a model that takes columns of codes",
-            f"{type(model).__name__}, which would read the codes as numbers",
-            "make one column of 0 and 1 per category: Dataset.from_frame(categories='one-hot')",
+            f"a {what} that takes columns of codes",
+            f"{name}, which would read the codes as numbers",
+            f"{do}make one column of 0 and 1 per category: "
+            "Dataset.from_frame(categories='one-hot')",
         )
 
 

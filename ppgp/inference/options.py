@@ -168,6 +168,11 @@ def _refuse(record: str, name: str, value: Any, hint: Any) -> None:
         raise UnknownName(f"{name} of {record}", value, lists[0].words)
     ranges = (each for each in _leaves(hint) if isinstance(each, Between | Whole))
     advice = next((each.advice for each in ranges), "change it")
+    if isinstance(value, type):
+        advice = f"call it: {value.__name__}()"
+    elif get_origin(hint) is tuple and isinstance(value, int | float | list) and value != []:
+        entries = tuple(value) if isinstance(value, list) else (value,)
+        advice = f"write {repr(entries)[:60]}"
     raise SettingError(f"{_in_words(hint)} as {name} of {record}", repr(value)[:60], advice)
 
 
@@ -186,6 +191,8 @@ def _in_words(hint: Any) -> str:
         return str(arguments[1])
     if origin in (Mapping, dict):
         return f"a mapping of {_in_words(arguments[0])} to {_in_words(arguments[1])}"
+    if origin is tuple:
+        return "a tuple"
     if origin is Callable or hint is Callable:
         return "a function"
     words = {

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
-from ..errors import DataError, NotApplicable, SettingError, listed
+from ..errors import DataError, NotApplicable, SettingError, counted, listed
 from ..numerics import mixture, univariate
 from .base import Likelihood, Theta, root
 from .latent_average import LatentAverage
@@ -72,7 +72,7 @@ class FromDistribution(Likelihood, Scored):
             SettingError: If ``build`` does not return a distribution of one number per row.
             DataError: If a target is outside its support.
         """
-        d: Any = self.build(data.y.new_zeros(self.parameters, data.n))
+        d: Any = self._at_zero(data)
         shape = getattr(d, "batch_shape", None)
         if shape != (data.n,) or len(d.event_shape):
             got = "something else" if shape is None else f"batch {list(shape)}"
@@ -86,6 +86,24 @@ class FromDistribution(Likelihood, Scored):
                 "choose another distribution, or transform y",
             )
         return self
+
+    def _at_zero(self, data: Dataset) -> Any:
+        """Return what ``build`` returns where all functions are 0.
+
+        Raises:
+            SettingError: If it reads more functions than there are, or has no such parameters.
+        """
+        try:
+            return self.build(data.y.new_zeros(self.parameters, data.n))
+        except IndexError:
+            wanted = f"a build that reads {counted(self.parameters, 'function')}"
+            do = "pass parameters=, the number of functions f[..., k, :] that it reads"
+            raise SettingError(wanted, "one that reads others too", do) from None
+        except ValueError as error:
+            reason = str(error).partition("\n")[0].partition(", but")[0]
+            wanted = "a build with a distribution where all functions are 0"
+            do = "map each function to the range of its parameter, for example f[..., 1, :].exp()"
+            raise SettingError(wanted, f"ValueError({reason})", do) from None
 
     def distribution(self, theta: Theta, f: Tensor) -> Distribution:
         return self.build(f if self.parameters > 1 else f[..., None, :])

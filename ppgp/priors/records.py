@@ -96,13 +96,24 @@ def plain(value: Any) -> Any:
     return value
 
 
+PACKAGE = __name__.partition(".")[0]
+
+
 def with_plain_numbers(record: Any) -> None:
     """Convert the numbers in the fields of a frozen record to Python's, in place.
 
     The record then compares, prints and is stored as if Python's numbers had been given.
+
+    Raises:
+        SettingError: If a field is a class of this library in place of an instance.
     """
     for f in fields(record):
         value = getattr(record, f.name)
+        if isinstance(value, type) and value.__module__.partition(".")[0] == PACKAGE:
+            wanted = f"an instance as {f.name} of {type(record).__name__}"
+            raise SettingError(
+                wanted, f"the class {value.__name__}", f"call it: {value.__name__}()"
+            )
         number = plain(value)
         if number is not value:
             object.__setattr__(record, f.name, number)
