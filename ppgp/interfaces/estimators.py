@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from ..data.columns import name_of, names_of
@@ -12,6 +13,7 @@ from ..inference.interrupts import raise_if_interrupted
 from ..numerics.libraries import settings_unchanged
 from ..numerics.process_locks import silenced
 from ..posterior.prediction import Prediction
+from ..target.capabilities import BoostedSum
 from . import recipes
 
 with settings_unchanged():
@@ -60,6 +62,10 @@ class _Probabilistic(BaseEstimator):
             how = recipes.build_how(how)
         with silenced(ConvergenceWarning):  # posterior_.warnings keeps them
             self.posterior_ = fit_posterior(model, data, how, seed=self.seed, progress=False)
+        if isinstance(model, BoostedSum):  # such as that a method fits no learners
+            posterior = self.posterior_
+            for sentence in posterior.model.check_fit(posterior.theta, posterior.data):
+                warnings.warn(sentence, ConvergenceWarning, stacklevel=3)
         raise_if_interrupted(self.posterior_)  # so that Ctrl-C ends a grid search
 
     predict_law = Renamed("predict_distribution")

@@ -92,6 +92,11 @@ class SWAG(Inference):
         interrupted = interrupted or steps == 0
         if moments.count < 2:
             notes.append("fewer than 2 iterates were recorded, so that the draws have no spread")
+        elif moments.count < self.rank:
+            notes.append(
+                f"{moments.count} iterates were recorded, fewer than rank = {self.rank}, and their "
+                "spread is hardly known; raise steps, or lower every"
+            )
         generator = torch.Generator().manual_seed(seed)
         draws = moments.sample(self.draws, generator)
         stats = {
