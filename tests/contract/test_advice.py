@@ -115,12 +115,11 @@ def test_a_fit_that_does_not_depend_on_x_says_so(learner: learners.Learner) -> N
     assert float(posterior.importance().to_numpy().sum()) == 0.0
 
 
-def test_targets_that_are_all_censored_are_warned_of() -> None:
+def test_targets_that_are_all_censored_are_refused() -> None:
     data = Dataset(X, Y.exp(), right_censored=np.ones(40))
     model = models.Boosted(likelihoods.LogNormal(noise=Predicted()))
     how = BOOSTING(steps=3, folds=None, score="nll")
-    with pytest.warns(ConvergenceWarning, match="every target is right-censored"):
-        fitted(model, how, data)
+    refusal(DataError, lambda: fitted(model, how, data), "not censored", "add rows")
 
 
 def test_fewer_iterates_than_rank_are_warned_of() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import ppgp
-from ppgp import Dataset, fit, likelihoods, models
+from ppgp import Dataset, fit, learners, likelihoods, models
 from ppgp.data import load
 from ppgp.errors import DataError, NotApplicable, SettingError, UnknownName
 from ppgp.numerics.fingerprint import fingerprint
@@ -91,7 +91,7 @@ def test_a_column_of_a_frame_or_a_file_holds_the_flags(tmp_path: Path) -> None:
 def test_frames_of_new_rows_may_hold_the_flags() -> None:
     frame = pd.DataFrame({"age": X[:, 0], "dose": X[:, 1], "time": Y, "alive": FLAGS})
     data = Dataset.from_frame(frame, "time", right_censored="alive")
-    model = models.Boosted(likelihoods.Exponential())
+    model = models.Boosted(likelihoods.Exponential(), learners.Trees(min_rows=1))
     posterior = fit(model, data, ppgp.inference.NaturalGradientBoosting("nll", 2, folds=None))
     assert torch.equal(posterior.predict(frame).mean, posterior.predict(data).mean)
 

@@ -25,7 +25,7 @@ from .folds import checked_folds, fold_of_rows
 from .members import SHARE_INSIDE, Run
 from .memory import check_memory
 from .stages import Rows, Settings
-from .targets import check_spread, notes_of_flags, notes_of_ties
+from .targets import check_spread, notes_of_ties
 from .units import unit_of
 
 UpToOne = Annotated[float, Between(0.0, 1.0 + 1e-12, "use a number above 0 and at most 1")]
@@ -156,7 +156,6 @@ class NaturalGradientBoosting(Inference):
             draws, params = run.sites(model, unit)
             stats = run.stats()
             notes = [
-                *notes_of_flags(data.right_censored),
                 *run.notes(),
                 *notes_of_ties(model.likelihood, self.score, data.y),
                 *_notes_of_f(run),

@@ -1,4 +1,4 @@
-"""Targets that leave a parameter of a distribution without a best value."""
+"""Targets whose equal values leave the width of a distribution without a best value."""
 
 from __future__ import annotations
 
@@ -39,16 +39,6 @@ def notes_of_ties(likelihood: Any, kind: str, y: Tensor) -> list[str]:
     return [
         f"{share:.0%} of the targets are {float(values[counts.argmax()]):g}: the CRPS is least for "
         "distributions that are almost that one value; use score='nll', or model those rows apart"
-    ]
-
-
-def notes_of_flags(right_censored: Tensor | None) -> list[str]:
-    """Return a note if no target is known."""
-    if right_censored is None or not bool(right_censored.all()):
-        return []
-    return [
-        "every target is right-censored: the likelihood has no maximum, as it rises with the "
-        "predicted times"
     ]
 
 
