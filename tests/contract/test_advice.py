@@ -30,7 +30,11 @@ from ppgp.interfaces.estimators import ProbabilisticRegressor
 from ppgp.likelihoods import Predicted
 from ppgp.posterior.posterior import Posterior
 
-BOOSTING = inference.NaturalGradientBoosting
+BOOSTING: Any = inference.NaturalGradientBoosting  # Any: arguments of types that are refused
+FIT: Any = ppgp.fit
+WEIGHTS: Any = stacking_weights
+DROPOUT: Any = inference.MCDropout
+GAUSSIAN: Any = likelihoods.Gaussian
 SHORT = BOOSTING(steps=3, folds=2, temperature=False)
 ALONE = BOOSTING(steps=3, folds=None, temperature=False)
 pytestmark = pytest.mark.filterwarnings("ignore:the score at the rows held out")
@@ -139,7 +143,7 @@ def test_an_estimator_does_not_hide_that_nothing_was_boosted() -> None:
 def test_weights_and_coverage_of_predictions(boosted: Posterior) -> None:
     prediction = boosted.predict(X)
     for wrong in ([boosted, boosted], [prediction, prediction], prediction, []):
-        refusal(DataError, lambda wrong=wrong: stacking_weights(wrong), "p.log_prob(y)")
+        refusal(DataError, lambda wrong=wrong: WEIGHTS(wrong), "p.log_prob(y)")
     refusal(DataError, lambda: stacking_weights(torch.zeros(4)), "shape [4]")
     table = torch.stack([prediction.log_prob(Y), prediction.log_prob(Y) - 1])
     expected = stacking_weights(table)
@@ -150,9 +154,9 @@ def test_weights_and_coverage_of_predictions(boosted: Posterior) -> None:
 
 
 def test_seeds_and_paths() -> None:
-    refusal(SettingError, lambda: ppgp.fit(models.Boosted(), DATA, ALONE, seed=1.5), "seed", "1.5")
-    refusal(SettingError, lambda: ppgp.fit(models.Boosted(), DATA, ALONE, checkpoint=3), "a path")
-    assert ppgp.fit(models.Boosted(), DATA, ALONE, seed=np.int64(2), progress=False).draws
+    refusal(SettingError, lambda: FIT(models.Boosted(), DATA, ALONE, seed=1.5), "seed", "1.5")
+    refusal(SettingError, lambda: FIT(models.Boosted(), DATA, ALONE, checkpoint=3), "a path")
+    assert FIT(models.Boosted(), DATA, ALONE, seed=np.int64(2), progress=False).draws
 
 
 @pytest.mark.parametrize(
@@ -161,13 +165,13 @@ def test_seeds_and_paths() -> None:
         (lambda: BOOSTING(learning_rate=0), ("learning_rate", "got 0", "above 0 and at most 1")),
         (lambda: BOOSTING(rows=float("nan")), ("rows", "got nan", "above 0 and at most 1")),
         (lambda: inference.Ensemble(inference.MAP), ("base of Ensemble", "call it: MAP()")),
-        (lambda: inference.MCDropout(rates=0.1), ("a tuple as rates", "write (0.1,)")),
-        (lambda: inference.MCDropout(rates=[0.1, 0.2]), ("write (0.1, 0.2)",)),
+        (lambda: DROPOUT(rates=0.1), ("a tuple as rates", "write (0.1,)")),
+        (lambda: DROPOUT(rates=[0.1, 0.2]), ("write (0.1, 0.2)",)),
         (
-            lambda: likelihoods.Gaussian(noise=Predicted),
+            lambda: GAUSSIAN(noise=Predicted),
             ("noise of Gaussian", "call it: Predicted"),
         ),
-        (lambda: models.Boosted(likelihoods.Gaussian), ("call it: Gaussian()",)),
+        (lambda: models.Boosted(GAUSSIAN), ("call it: Gaussian()",)),
     ],
 )
 def test_options(call: Callable[[], Any], facts: tuple[str, ...]) -> None:
@@ -182,9 +186,12 @@ def test_a_score_that_a_likelihood_lacks() -> None:
 # -- data ------------------------------------------------------------------------------------------
 
 
+TWO: Any = 2
+
+
 def test_columns_by_number() -> None:
     refusal(SettingError, lambda: Dataset(X, Y, categorical=[7]), "columns 0 to 2", "column 7")
-    refusal(SettingError, lambda: Dataset(X, Y, categorical=2), "a list", "got 2")
+    refusal(SettingError, lambda: Dataset(X, Y, categorical=TWO), "a list", "got 2")
 
 
 @pytest.mark.parametrize("flags", ["yes", ["yes", "no"] * 20])
