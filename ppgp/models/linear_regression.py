@@ -14,6 +14,7 @@ from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, SettingError
+from ..likelihoods import Gaussian, Likelihood
 from ..numerics.blocks import distribution_by_rows
 from ..numerics.conjugate_linear import (
     Decomposition,
@@ -38,7 +39,12 @@ from ..priors import (
     site,
     tensor_of,
 )
-from ..target.capabilities import ClosedForm, FullConditionals, LinearCoefficients
+from ..target.capabilities import (
+    ClosedForm,
+    FullConditionals,
+    LikelihoodOfFunctions,
+    LinearCoefficients,
+)
 from .base import Model, linear, with_fixed
 from .sites import Theta, draw
 from .units import coefficients_in_units, coefficients_of_data, power, times
@@ -47,7 +53,9 @@ EXACT = "exact."  # prefix of the params of the closed form
 
 
 @dataclass(frozen=True, repr=False)
-class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
+class LinearRegression(
+    Model, ClosedForm, FullConditionals, LinearCoefficients, LikelihoodOfFunctions
+):
     """Linear regression: y ~ N(X weight + bias, noise), with independent priors.
 
     Gelman et al. (2013), chapter 14. Least squares is ``LinearRegression(Flat(), Flat(), Flat())``;
@@ -82,6 +90,12 @@ class LinearRegression(Model, ClosedForm, FullConditionals, LinearCoefficients):
     def distribution(self, theta: Theta, X: Tensor) -> Distribution:
         loc = linear(self.value(theta, "weight", X), self.value(theta, "bias", X), X)
         return dist.Normal(loc, self.value(theta, "noise", X).sqrt()[..., None])
+
+    def functions_of_rows(self, theta: Theta, X: Tensor) -> Tensor:
+        return linear(self.value(theta, "weight", X), self.value(theta, "bias", X), X)[None]
+
+    def likelihood_of_functions(self) -> Likelihood:
+        return Gaussian(noise=self.noise)
 
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
         theta = self._draw_conjugate(X) if self.conjugate else draw(self.sites_at(X.shape[-1]), X)

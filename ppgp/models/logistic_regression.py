@@ -11,9 +11,15 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
+from ..likelihoods import Bernoulli, Likelihood
 from ..numerics.glm_curvature import binary_curvature
 from ..priors import Normal, Prior, PriorLike, Site, site
-from ..target.capabilities import LikelihoodDerivatives, LinearCoefficients, ProbitPrediction
+from ..target.capabilities import (
+    LikelihoodDerivatives,
+    LikelihoodOfFunctions,
+    LinearCoefficients,
+    ProbitPrediction,
+)
 from .base import Model, check_labels, linear, with_fixed
 from .classification import check_coefficients_determined, check_two_classes, separation
 from .sites import Theta
@@ -21,7 +27,9 @@ from .units import coefficients_in_units, coefficients_of_data
 
 
 @dataclass(frozen=True, repr=False)
-class LogisticRegression(Model, LinearCoefficients, LikelihoodDerivatives, ProbitPrediction):
+class LogisticRegression(
+    Model, LinearCoefficients, LikelihoodDerivatives, LikelihoodOfFunctions, ProbitPrediction
+):
     """Logistic regression: y ~ Bernoulli(sigmoid(X weight + bias)), with y in {0, 1}.
 
     Bishop (2006), section 4.5.
@@ -66,6 +74,12 @@ class LogisticRegression(Model, LinearCoefficients, LikelihoodDerivatives, Probi
     def _logits(self, theta: Theta, X: Tensor) -> Tensor:
         """Return X weight + bias, [*draw, n]."""
         return linear(self.value(theta, "weight", X), self.value(theta, "bias", X), X)
+
+    def functions_of_rows(self, theta: Theta, X: Tensor) -> Tensor:
+        return self._logits(theta, X)[None]
+
+    def likelihood_of_functions(self) -> Likelihood:
+        return Bernoulli()
 
     def coefficients(self, draws: Theta, scaler: Scaler, X: Tensor) -> dict[str, Tensor]:
         """Return the coefficients in the units of the data.

@@ -25,7 +25,12 @@ from ..kernels.networks import (
 )
 from ..likelihoods import Gaussian, Likelihood, Predicted, Scored
 from ..priors import Flat, InUnitsOfData, Prior, PriorLike, Site, prefixed, site, under
-from ..target.capabilities import Capability, GaussianNetwork, NetworkWeights
+from ..target.capabilities import (
+    Capability,
+    GaussianNetwork,
+    LikelihoodOfFunctions,
+    NetworkWeights,
+)
 from .base import Model
 from .memory_checks import check_memory_of_rows
 from .sites import Theta
@@ -36,7 +41,7 @@ COPIES = 4.0  # of the values of all units that a gradient holds
 
 
 @dataclass(frozen=True, repr=False)
-class NeuralRegression(Model, NetworkWeights, GaussianNetwork):
+class NeuralRegression(Model, NetworkWeights, GaussianNetwork, LikelihoodOfFunctions):
     """A neural network with a likelihood: y ~ likelihood(network(x)).
 
     Nix & Weigend (1994) for a Gaussian whose mean and variance are outputs; MacKay (1992) and Neal
@@ -122,6 +127,12 @@ class NeuralRegression(Model, NetworkWeights, GaussianNetwork):
     def distribution(self, theta: Theta, X: Tensor) -> Distribution:
         return self.likelihood.distribution(theta, self.functions(theta, X))
 
+    def functions_of_rows(self, theta: Theta, X: Tensor) -> Tensor:
+        return outputs(self._sized(), under(NETWORK, theta), X).mT
+
+    def likelihood_of_functions(self) -> Likelihood:
+        return self.likelihood
+
     def in_units(self, scaler: Scaler) -> NeuralRegression:
         return replace(self, likelihood=self.likelihood.in_units(float(scaler.y_sd)))
 
@@ -168,6 +179,9 @@ class NeuralRegression(Model, NetworkWeights, GaussianNetwork):
     # -- dense layers with Gaussian noise -------------------------------------------------------
 
     def lacks(self, capability: type[Capability]) -> NotApplicable | None:
+        if capability is LikelihoodOfFunctions and not isinstance(self.likelihood, Scored):
+            advice = "use MAP('lbfgs')"
+            return NotApplicable("a likelihood with scores", repr(self.likelihood), advice)
         if capability is not GaussianNetwork:
             return None
         advice = "use NUTS, or NeuralRegression(MLP(), Gaussian())"

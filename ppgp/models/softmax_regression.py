@@ -11,10 +11,15 @@ from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
 from ..errors import SettingError
+from ..likelihoods import Categorical, Likelihood
 from ..likelihoods.target_checks import count_classes
 from ..numerics.glm_curvature import softmax_curvature
 from ..priors import Flat, Normal, Prior, PriorLike, Site, bare, site
-from ..target.capabilities import LikelihoodDerivatives, LinearCoefficients
+from ..target.capabilities import (
+    LikelihoodDerivatives,
+    LikelihoodOfFunctions,
+    LinearCoefficients,
+)
 from .base import Model, check_labels, with_fixed
 from .classification import check_coefficients_determined, check_two_classes, separation
 from .sites import Theta
@@ -22,7 +27,7 @@ from .units import coefficients_in_units
 
 
 @dataclass(frozen=True, repr=False)
-class SoftmaxRegression(Model, LinearCoefficients, LikelihoodDerivatives):
+class SoftmaxRegression(Model, LinearCoefficients, LikelihoodDerivatives, LikelihoodOfFunctions):
     """Softmax regression: y ~ Categorical(softmax(X weight_k + bias_k)), y in {0, .., K - 1}.
 
     Bishop (2006), section 4.3.4. The likelihood does not change if one vector is added to the
@@ -116,6 +121,13 @@ class SoftmaxRegression(Model, LinearCoefficients, LikelihoodDerivatives):
     def distribution(self, theta: Theta, X: Tensor) -> Distribution:
         weight, bias = self._all_classes(theta, X)
         return dist.Categorical(logits=X @ weight.mT + bias[..., None, :])
+
+    def functions_of_rows(self, theta: Theta, X: Tensor) -> Tensor:
+        weight, bias = self._all_classes(theta, X)
+        return weight @ X.mT + bias[:, None]
+
+    def likelihood_of_functions(self) -> Likelihood:
+        return Categorical(self._classes())
 
     def coefficients(self, draws: Theta, scaler: Scaler, X: Tensor) -> dict[str, Tensor]:
         """Return the coefficients of all classes in the units of the data.

@@ -33,6 +33,7 @@ __all__ = [
     "LatentFunction",
     "LeaveOneOut",
     "LikelihoodDerivatives",
+    "LikelihoodOfFunctions",
     "LinearCoefficients",
     "NetworkWeights",
     "OwnGuide",
@@ -253,6 +254,24 @@ class LikelihoodDerivatives(Capability):
 
         The sites are laid end to end.
         """
+
+
+class LikelihoodOfFunctions(Capability):
+    """A likelihood of each row given functions of its x, without other terms that the rows share.
+
+    With the functions f(x), the density is the prior of the sites times the product of p(y | f).
+    """
+
+    expected = "a likelihood of functions of x, as a network or a linear model has"
+    advice = "use MAP('lbfgs')"
+
+    @abstractmethod
+    def functions_of_rows(self, theta: Theta, X: Tensor) -> Tensor:
+        """Return the functions at X of one draw, [K, n]."""
+
+    @abstractmethod
+    def likelihood_of_functions(self) -> Any:
+        """Return the likelihood, whose ``metric`` is the Fisher information in the functions."""
 
 
 class ProbitPrediction(Capability):

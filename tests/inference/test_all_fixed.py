@@ -32,6 +32,7 @@ EVERY: list[Inference] = [
     inference.Laplace(draws=20),
     inference.MAP(),
     inference.MAP("adam", steps=3),
+    inference.MAP("gauss_newton"),
     inference.MAP("newton", starts=2),
     inference.MCDropout(),
     inference.MetropolisHastings(draws=20),

@@ -22,6 +22,7 @@ CALLS = {
     "`Gibbs()`": capabilities.FullConditionals,
     "`SVI()` on a collapsed bound": capabilities.CollapsedBound,
     '`MAP("newton")` by formula': capabilities.LikelihoodDerivatives,
+    '`MAP("gauss_newton")`': capabilities.LikelihoodOfFunctions,
     "`SGPR(reselect=)`": capabilities.Reselects,
     "`MCDropout()`": capabilities.GaussianNetwork,
     "`NaturalGradientBoosting()`": capabilities.BoostedSum,

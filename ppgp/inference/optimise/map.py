@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...errors import SettingError
 from ...posterior.posterior import Posterior
-from ...target.capabilities import WarmStart
+from ...target.capabilities import WarmStart, require
 from ...target.target import Target
 from ..base import Inference, at_the_mode, check_batch, finish, starting_point
 from ..options import Count, OneOf, Positive, Share
@@ -54,9 +54,12 @@ class MAP(Inference):
     Args:
         optimizer: "lbfgs" (SciPy's L-BFGS-B); "newton" (iteratively reweighted least squares where
             the model knows its curvature, which holds for logistic and softmax regression, and
-            SciPy's trust-region Newton method on the exact Hessian elsewhere); "gd" (gradient
-            descent, its step size found by backtracking, Armijo 1966, unless ``learning_rate``
-            fixes it); "sgd" (stochastic gradient descent, Robbins & Monro 1951); or "adam".
+            SciPy's trust-region Newton method on the exact Hessian elsewhere); "gauss_newton"
+            (Levenberg-Marquardt steps on the generalised Gauss-Newton matrix, for networks with a
+            likelihood and linear models; Schraudolph 2002; Madsen, Nielsen & Tingleff 2004); "gd"
+            (gradient descent, its step size found by backtracking, Armijo 1966, unless
+            ``learning_rate`` fixes it); "sgd" (stochastic gradient descent, Robbins & Monro 1951);
+            or "adam".
         steps: the largest number of iterations.
         starts: the number of searches. The first begins at the usual place (or ``init``), the
             others at draws from the prior (within a factor of e^2 of the usual place where the
@@ -220,6 +223,8 @@ class MAP(Inference):
         early_stopping: EarlyStopping | None,
     ) -> SearchResult:
         """Search from one or several starts, after the subset model where there is one."""
+        if self._record.needs is not None:
+            require(target.model, self._record.needs)
         by_curvature = self._record.search_with_curvature if target.has_curvature else None
         reweighted = by_curvature is not None
         search = by_curvature or self._record.search
