@@ -4,6 +4,7 @@ from ..numerics import libraries as libraries  # first: it imports NumPy and tor
 from .base import Model
 from .boosted import Boosted
 from .gaussian_mixture import GaussianMixture
+from .glm import GLM
 from .gp import GP
 from .kriging import Kriging
 from .latent_gp import LatentGP
@@ -16,6 +17,7 @@ from .softmax_regression import SoftmaxRegression
 from .svgp import SVGP
 
 __all__ = [
+    "GLM",
     "GP",
     "SGPR",
     "SVGP",

@@ -101,12 +101,9 @@ def separation(data: Dataset, classes: int, weight: PriorLike, bias: PriorLike) 
     p = int(nearly_flat.sum())
     if p == 0 or n * (classes - 1) * p > SEPARATION_UP_TO:
         return []
-    A = _margins(data, classes, ends, nearly_flat).double().cpu().numpy()
-    if not _separable(A, strictly=False):
+    how_much = separated_by(_margins(data, classes, ends, nearly_flat).double().cpu().numpy())
+    if how_much is None:
         return []
-    how_much = "in part (quasi-separation)"
-    if _separable(A, strictly=True):
-        how_much = "perfectly"
     smallest_sd = float(spread.flatten()[nearly_flat].min())
     consequence = (
         "under flat priors the likelihood has no maximum and some weights grow without end"
@@ -158,6 +155,15 @@ def _prior_sd(prior: PriorLike, classes: int, d: int, like: torch.Tensor) -> tor
     if isinstance(prior, Flat) or classes == 2:
         sd[0] = 0.0
     return sd
+
+
+def separated_by(A: np.ndarray) -> str | None:
+    """Return how margins A b separate the rows: "perfectly" or in part; None: not at all."""
+    if not _separable(A, strictly=False):
+        return None
+    if _separable(A, strictly=True):
+        return "perfectly"
+    return "in part (quasi-separation)"
 
 
 def _separable(A: np.ndarray, strictly: bool) -> bool:

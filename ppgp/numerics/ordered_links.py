@@ -52,6 +52,10 @@ class Link:
         """Return log F'(z)."""
         raise NotImplementedError
 
+    def log_pdf_slope(self, z: Tensor) -> Tensor:
+        """Return the derivative of ``log_pdf``."""
+        raise NotImplementedError
+
     def quantile(self, p: Tensor) -> Tensor:
         """Return z with F(z) = p."""
         raise NotImplementedError
@@ -82,6 +86,9 @@ class Logit(Link):
     def log_pdf(self, z: Tensor) -> Tensor:
         return logsigmoid(z) + logsigmoid(-z)
 
+    def log_pdf_slope(self, z: Tensor) -> Tensor:
+        return -torch.tanh(0.5 * z)
+
     def quantile(self, p: Tensor) -> Tensor:
         return torch.logit(p)
 
@@ -111,6 +118,9 @@ class Cloglog(Link):
 
     def log_pdf(self, z: Tensor) -> Tensor:
         return z - z.exp()
+
+    def log_pdf_slope(self, z: Tensor) -> Tensor:
+        return -torch.expm1(z)
 
     def quantile(self, p: Tensor) -> Tensor:
         return (-torch.log1p(-p)).log()
@@ -177,8 +187,44 @@ class Probit(Link):
     def log_pdf(self, z: Tensor) -> Tensor:
         return -0.5 * (z.square() + LOG_2PI)
 
+    def log_pdf_slope(self, z: Tensor) -> Tensor:
+        return -z
+
     def quantile(self, p: Tensor) -> Tensor:
         return torch.special.ndtri(p)
+
+
+def cutpoint_slopes(link: Link, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the log probability of each row's class, and its derivatives by f and cutpoints.
+
+    Args:
+        link: The link.
+        z: The cutpoints minus f, [K - 1, n].
+        y: The classes, [n].
+
+    Returns:
+        The log probabilities [n], their gradients [K, n] and their Hessians [K, K, n]; f comes
+        first, and the cutpoints follow.
+    """
+    code = y.long()[None]
+    log_mass = link.log_masses(z).gather(0, code)[0]
+    first, second = (one.gather(0, code)[0] for one in link.slopes(z))
+    cutpoint = torch.arange(len(z), device=z.device)[:, None]
+    # densities at the cutpoints relative to the probability, 0 for those of other classes
+    share = torch.exp(link.log_pdf(z) - log_mass)
+    none = torch.zeros_like(share)
+    above, below = (
+        torch.where(cutpoint == code, share, none),
+        torch.where(cutpoint == code - 1, share, none),
+    )
+    by_cut = above - below
+    own = by_cut * link.log_pdf_slope(z)
+    H = -by_cut[:, None] * by_cut[None]
+    H = H + torch.diag_embed(own.mT).movedim(0, -1)
+    cross = -H.sum(1)
+    gradient = torch.cat([first[None], by_cut])
+    top = torch.cat([second[None], cross])
+    return log_mass, gradient, torch.cat([top[None], torch.cat([cross[:, None], H], 1)])
 
 
 def _mirrored(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:

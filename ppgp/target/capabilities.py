@@ -252,8 +252,12 @@ class LikelihoodDerivatives(Capability):
     def curvature(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor, Tensor]:
         """Return log p(y given theta) of one draw, its gradient [p] and Hessian [p, p].
 
-        The sites are laid end to end.
+        The sites are laid end to end, each on its natural scale.
         """
+
+    def expected_curvature(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the same with minus the Fisher information in place of the Hessian."""
+        return self.curvature(theta, data)
 
 
 class LikelihoodOfFunctions(Capability):

@@ -184,26 +184,55 @@ class Density:
 
     @property
     def has_curvature(self) -> bool:
-        """Whether the model knows its second derivatives, its sites all being on the real line."""
-        if not supports(self.model, LikelihoodDerivatives):
-            return False
+        """Whether the model knows its second derivatives."""
+        return supports(self.model, LikelihoodDerivatives)
+
+    @property
+    def on_real_line(self) -> bool:
+        """Whether every site is its own unconstrained value."""
         transforms = (
             getattr(s.transform, "base_transform", s.transform) for s in self.slices.values()
         )
         return all(getattr(t, "parts", None) == [] for t in transforms)
 
-    def curvature_by_formula(self, z: Tensor, jacobian: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Return value, gradient [p] and Hessian [p, p] from the formula of the model."""
+    def curvature_by_formula(
+        self, z: Tensor, jacobian: bool, expected: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return value, gradient [p] and Hessian [p, p] from the formula of the model.
+
+        Args:
+            z: the unconstrained sites, [p].
+            jacobian: whether it is the density of z, or that of the sites on their natural scale.
+            expected: whether the Hessian of the likelihood is minus the Fisher information.
+        """
         z = z.detach().to(self.survey.like)
+        formula = self.model.expected_curvature if expected else self.model.curvature
         with torch.no_grad():
-            values = {name: s.of(z) for name, s in self.slices.items()}
-            value, gradient, H = self.model.curvature(values, self.data)
+            values = {name: s.transform(s.of(z)) for name, s in self.slices.items()}
+            value, gradient, H = formula(values, self.data)
         z.requires_grad_(True)
+        if not self.on_real_line:
+            gradient, H = self._by_unconstrained(z, gradient, H, expected)
         first = self.tables(torch.zeros(1, dtype=torch.long))  # one row runs the priors
         # flat priors do not depend on z
         prior = self.joint(z, first, jacobian, likelihood=False) + 0.0 * z.sum()
         (slope,) = torch.autograd.grad(prior, z, create_graph=True, materialize_grads=True)
         return value + prior.detach(), gradient + slope.detach(), H + jacobian_of(slope, z)
+
+    def _by_unconstrained(
+        self, z: Tensor, gradient: Tensor, H: Tensor, expected: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Return the derivatives by z, given those by the sites on their natural scale."""
+        with torch.enable_grad():
+            natural = torch.cat([s.transform(s.of(z)).reshape(-1) for s in self.slices.values()])
+            rows = [
+                torch.autograd.grad(one, z, retain_graph=True, create_graph=True)[0]
+                for one in natural
+            ]
+            J = torch.stack(rows)
+            pulled = gradient @ J
+        H = J.detach().mT @ H @ J.detach()
+        return pulled.detach(), H if expected else H + jacobian_of(pulled, z)
 
     def log_likelihood(self, z: Tensor) -> tuple[float, int]:
         """Return log p(y given theta) at z, and how many numbers are observed and not masked.

@@ -191,10 +191,19 @@ class Target(Density):
 
         return in_numpy
 
-    def curvature(self, z: Tensor, *, jacobian: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-        """Return value, gradient [p] and Hessian [p, p], from the model's formula if it has one."""
+    def curvature(
+        self, z: Tensor, *, jacobian: bool = True, expected: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return value, gradient [p] and Hessian [p, p], from the model's formula if it has one.
+
+        Args:
+            z: the unconstrained sites, [p].
+            jacobian: as in ``log_density``.
+            expected: whether the formula has minus the Fisher information of the likelihood in
+                place of its Hessian.
+        """
         if self.has_curvature:
-            return self.curvature_by_formula(z, jacobian)
+            return self.curvature_by_formula(z, jacobian, expected)
         return (*self.value_and_grad(z, jacobian=jacobian), self.hessian(z, jacobian=jacobian))
 
     @property

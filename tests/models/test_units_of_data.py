@@ -34,6 +34,7 @@ from ppgp.kernels import (
     White,
 )
 from ppgp.models import (
+    GLM,
     GP,
     SGPR,
     SVGP,
@@ -78,6 +79,12 @@ FIXED: dict[str, tuple[Model, Dataset]] = {
     "LinearRegression": (LinearRegression(0.3, 12.0, 2.0), DATA),
     "one weight per column": (LinearRegression((2.0, 0.1), 12.0, 2.0), DATA),
     "LogisticRegression": (LogisticRegression(0.02, 1.0), LABELS),
+    "GLM": (GLM(likelihoods.Gaussian(2.0), (2.0, 0.1), 12.0), DATA),
+    "GLM of counts": (GLM(likelihoods.NegativeBinomial(2.0), 0.02, 1.0), COUNTS),
+    "GLM of ordered classes": (
+        GLM(likelihoods.Ordinal(cutpoints=(1.0, 2.5)), 0.02),
+        CLASSES,
+    ),
     "SoftmaxRegression": (SoftmaxRegression(0.02, 1.0, 3), CLASSES),
 }
 

@@ -1,4 +1,4 @@
-"""Newton's method on the model's own curvature, for logistic and softmax regression.
+"""Newton's method on the model's own curvature, for generalised linear models.
 
 The method is also known as iteratively reweighted least squares.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...errors import NumericalError
 from ...target.target import Target
 from ..progress import bar
 from .search import SearchOptions, SearchResult
@@ -21,19 +22,30 @@ HALVINGS = 40
 def irls(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> SearchResult:
     """Iterate w + (X'RX + S0^-1)^-1 [X'(y - p) - S0^-1 (w - m0)]. Bishop (2006), section 4.3.3.
 
-    A step is halved while the density does not rise. Each step takes one pass over the rows, which
-    gives value, gradient and Hessian together. ``seed`` is not used: the search is deterministic.
+    A step is halved while the density does not rise, or is not defined. Each step takes one pass
+    over the rows, which gives value, gradient and Hessian together, and a second one for the
+    Fisher information where the density does not curve down. ``seed`` is not used: the search is
+    deterministic.
+
+    Raises:
+        NumericalError: if the density is not defined at the start.
     """
     z = z0.clone()
     notes: list[str] = []
     losses: list[float] = []
     interrupted, converged, iteration = False, False, 0
     value, gradient, H = target.curvature(z, jacobian=options.jacobian)
+    if not bool(torch.isfinite(value) & torch.isfinite(H).all()):
+        raise NumericalError(
+            "a start where the density is finite",
+            "one where it is not, such as eta <= 0 with the inverse link",
+            "pass another init, or use another link",
+        )
     try:
         with bar("MAP (newton)", options.steps, options.progress) as update:
             for iteration in range(1, options.steps + 1):
                 losses.append(-float(value))
-                step = _solve(-H, gradient)
+                step = _step(options, target, z, gradient, H)
                 rise = 0.5 * float(gradient @ step)
                 update(iteration, loss=losses[-1])
                 if rise <= TOLERANCE * (1 + abs(float(value))):
@@ -68,6 +80,14 @@ def irls(options: SearchOptions, target: Target, z0: Tensor, seed: int) -> Searc
         "losses": torch.tensor(losses, dtype=torch.float64),
     }
     return SearchResult(z, stats, notes, interrupted)
+
+
+def _step(options: SearchOptions, target: Target, z: Tensor, gradient: Tensor, H: Tensor) -> Tensor:
+    """Return Newton's step, or that of Fisher scoring where the density does not curve down."""
+    L, failed = torch.linalg.cholesky_ex(-H)
+    if int(failed) == 0:
+        return torch.cholesky_solve(gradient[:, None], L)[:, 0]
+    return _solve(-target.curvature(z, jacobian=options.jacobian, expected=True)[2], gradient)
 
 
 def _solve(A: Tensor, b: Tensor) -> Tensor:

@@ -1,0 +1,432 @@
+"""Generalised linear models: derivatives, equal models, agreement of methods, and refusals."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import pyro
+import pytest
+import torch
+from scipy import integrate, stats
+
+import ppgp
+from ppgp import priors
+from ppgp.data import Dataset
+from ppgp.errors import DataError, ImproperPosterior, NotApplicable, NumericalError, SettingError
+from ppgp.inference import MAP, NUTS, SVI, Exact, Laplace
+from ppgp.likelihoods import (
+    Bernoulli,
+    Beta,
+    Binomial,
+    Categorical,
+    Exponential,
+    FromDistribution,
+    Gamma,
+    Gaussian,
+    Likelihood,
+    LogNormal,
+    NegativeBinomial,
+    Ordinal,
+    Poisson,
+    Predicted,
+    StudentT,
+    Weibull,
+    ZeroInflated,
+)
+from ppgp.models import GLM, LinearRegression, LogisticRegression, SoftmaxRegression
+from ppgp.numerics.seeding import seeded
+from ppgp.priors import Flat, InUnitsOfData, Normal
+from ppgp.target import Target
+
+F64 = torch.float64
+FLAT = Flat()
+LAWS: dict[str, Likelihood] = {
+    "gaussian": Gaussian(),
+    "gaussian, two": Gaussian(Predicted()),
+    "student": StudentT(),
+    "student, three": StudentT(Predicted(), Predicted()),
+    "log-normal": LogNormal(),
+    "weibull": Weibull(),
+    "exponential": Exponential(),
+    "gamma": Gamma(),
+    "gamma, two": Gamma(Predicted()),
+    "poisson": Poisson(),
+    "negative binomial": NegativeBinomial(),
+    "negative binomial, two": NegativeBinomial(Predicted()),
+    "known shape": NegativeBinomial(1.5),
+    "beta": Beta(),
+    "beta, two": Beta(Predicted()),
+    "bernoulli": Bernoulli(),
+    "probit": Bernoulli("probit"),
+    "binomial": Binomial(trials=5),
+    "categorical": Categorical(3),
+    "ordinal": Ordinal(classes=4),
+    "ordinal, probit": Ordinal("probit", FLAT, classes=4),
+    "ordinal, cloglog": Ordinal("cloglog", classes=3),
+    "known cutpoints": Ordinal(cutpoints=(-0.4, 0.9)),
+    "zero-inflated": ZeroInflated(Poisson()),
+    "zero-inflated, shape": ZeroInflated(NegativeBinomial(), Predicted()),
+}
+quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
+every_law = pytest.mark.parametrize("name", list(LAWS))
+
+
+def drawn(law: Likelihood, n: int = 60, d: int = 2, seed: int = 1) -> Dataset:
+    """Return rows drawn from the model with moderate coefficients."""
+    small = Normal(0.0, 0.3)
+    model = GLM(law, small, None if isinstance(law, Ordinal) else small)
+    with seeded(seed), pyro.get_param_store().scope():
+        X = torch.randn(n, d, dtype=F64)
+        y = model.model(X).to(F64)
+    if isinstance(law, Beta):
+        y = y.clamp(1e-3, 1 - 1e-3)
+    return Dataset(X, y)
+
+
+def fit(model: Any, data: Dataset, how: Any, **options: Any) -> ppgp.Posterior:
+    return ppgp.fit(model, data, how, progress=False, **options)
+
+
+# -- derivatives ----------------------------------------------------------------------------------
+
+
+@every_law
+@pytest.mark.parametrize("jacobian", [True, False])
+def test_the_formula_has_the_derivatives_of_the_density(name: str, jacobian: bool) -> None:
+    data = drawn(LAWS[name])
+    target = Target(GLM(LAWS[name]).prepare(data), data)
+    assert target.has_curvature
+    z = target.start(0, 0.3)
+    value, gradient, H = target.curvature(z, jacobian=jacobian)
+    density, slope = target.value_and_grad(z, jacobian=jacobian)
+    torch.testing.assert_close(value, density, rtol=1e-12, atol=1e-10)
+    torch.testing.assert_close(gradient, slope, rtol=1e-9, atol=1e-8)
+    exact = target.hessian(z, jacobian=jacobian)
+    size = float(exact.abs().max())
+    torch.testing.assert_close(H / size, exact / size, rtol=0, atol=2e-9)
+
+
+@every_law
+def test_the_fisher_information_is_positive(name: str) -> None:
+    data = drawn(LAWS[name])
+    model = GLM(LAWS[name], FLAT, None)
+    target = Target(model, data)
+    expected = target.curvature(target.start(0, 0.5), jacobian=False, expected=True)
+    # flat weights of all classes have a direction that changes nothing
+    least = float(torch.linalg.eigvalsh(-expected[2]).min())
+    assert least > (-1e-9 if name == "categorical" else 0.0)
+
+
+@every_law
+def test_newton_ends_where_l_bfgs_does(name: str) -> None:
+    data = drawn(LAWS[name])
+    target = Target(GLM(LAWS[name]).prepare(data), data)
+    newton, other = MAP("newton")(target), MAP()(target)
+    assert not newton.warnings
+    assert newton.stats["steps"] <= 20
+    gap = newton.stats["log_density"] - other.stats["log_density"]
+    assert -1e-9 < gap < 1e-4
+
+
+def test_newton_comes_back_from_far_away() -> None:
+    """Steps are halved until the density rises, and Fisher scoring serves where it is convex."""
+    for name in ("student", "beta", "negative binomial", "poisson", "gamma, two"):
+        data = drawn(LAWS[name])
+        target = Target(GLM(LAWS[name]).prepare(data), data)
+        best = MAP("newton")(target).stats["log_density"]
+        z = target.origin() + 2.5
+        found = MAP("newton")(target, init=z)
+        assert found.stats["log_density"] == pytest.approx(best, abs=1e-6), name
+
+
+# -- equal models ---------------------------------------------------------------------------------
+
+
+@quiet
+@pytest.mark.parametrize("prior", [Normal(0.0, 1.0), FLAT], ids=repr)
+def test_bernoulli_is_logistic_regression(prior: priors.Prior) -> None:
+    data = drawn(Bernoulli(), 200, 3)
+    for how in (MAP("newton"), MAP(), Laplace()):
+        one, other = (
+            fit(model, data, how)
+            for model in (GLM(Bernoulli(), prior, prior), LogisticRegression(prior, prior))
+        )
+        for site in ("weight", "bias"):
+            torch.testing.assert_close(one.draws[site], other.draws[site], rtol=1e-9, atol=1e-9)
+            coefficients = one.coefficients()[site], other.coefficients()[site]
+            torch.testing.assert_close(*coefficients, rtol=1e-9, atol=1e-9)
+        new = data.X[:5]
+        torch.testing.assert_close(one.predict(new).probabilities, other.predict(new).probabilities)
+    assert one.log_evidence == pytest.approx(other.log_evidence, abs=1e-9)
+
+
+def test_categorical_is_softmax_regression() -> None:
+    data, prior = drawn(Categorical(3), 150), Normal(0.0, 1.0)
+    one = fit(GLM(Categorical(), prior, prior), data, MAP("newton"))
+    other = fit(SoftmaxRegression(), data, MAP("newton"))
+    for name, value in other.coefficients().items():
+        torch.testing.assert_close(one.coefficients()[name], value, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("noise", [0.3, priors.LogNormal(-1.0, 1.5)])
+def test_gaussian_is_linear_regression(noise: Any) -> None:
+    data, prior = drawn(Gaussian(0.5)), Normal(0.0, 1.0)
+    one = fit(GLM(Gaussian(noise), prior, prior), data, Exact())
+    other = fit(LinearRegression(prior, prior, noise), data, Exact())
+    assert one.log_evidence == other.log_evidence
+    assert all(torch.equal(one.draws[name], value) for name, value in other.draws.items())
+    new = data.X[:4]
+    torch.testing.assert_close(one.predict(new).mean, other.predict(new).mean)
+    torch.testing.assert_close(one.predict(new).variance, other.predict(new).variance)
+
+
+def test_exact_needs_gaussian_noise() -> None:
+    data = drawn(Poisson())
+    for law in (Poisson(), Gaussian(Predicted())):
+        with pytest.raises(NotApplicable, match="Gaussian noise of one variance"):
+            fit(GLM(law), data, Exact())
+
+
+# -- methods --------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_all_methods_agree_on_counts() -> None:
+    data = drawn(Poisson(), 80)
+    model = GLM(Poisson())
+    reference = fit(model, data, NUTS(draws=1500, warmup=500))
+    exact = torch.cat([reference.draws[n].reshape(6000, -1) for n in ("weight", "bias")], 1)
+    for how in (Laplace(draws=4000), SVI("multivariate_normal", draws=4000)):
+        found = fit(model, data, how)
+        draws = torch.cat([found.draws[n].reshape(4000, -1) for n in ("weight", "bias")], 1)
+        error = 4 * exact.std(0) / math.sqrt(1500)
+        shift = 0.03 * exact.std(0)  # of the normal approximation, of order 1 / n
+        assert bool(((draws.mean(0) - exact.mean(0)).abs() < error + shift).all()), how
+        assert bool(((draws.std(0) / exact.std(0) - 1).abs() < 0.08).all()), how
+
+
+@pytest.mark.parametrize("name", ["poisson", "known shape", "binomial", "bernoulli"])
+def test_the_evidence_is_an_integral(name: str) -> None:
+    data = drawn(LAWS[name], 40, 1)
+    target = Target(GLM(LAWS[name]), data)
+    found = Laplace()(target)
+    top = float(target.value_and_grad(found.stats["mode"])[0])
+    mode, sd = found.stats["mode"], found.stats["covariance"].diagonal().sqrt()
+
+    def density(b: float, a: float) -> float:
+        z = torch.tensor([a, b], dtype=F64)
+        return math.exp(float(target.value_and_grad(z)[0]) - top)
+
+    ends = [(float(m - 7 * s), float(m + 7 * s)) for m, s in zip(mode, sd, strict=True)]
+    mass = integrate.dblquad(density, *ends[0], *ends[1], epsabs=1e-6)[0]
+    assert found.log_evidence == pytest.approx(top + math.log(mass), abs=0.03)
+
+
+def test_the_scale_of_ordered_classes_and_a_predicted_shape_are_recovered() -> None:
+    g = torch.Generator().manual_seed(0)
+    X = torch.randn(4000, 2, generator=g, dtype=F64)
+    with seeded(1):
+        y = NegativeBinomial(Predicted()).distribution(
+            {}, torch.stack([0.5 + 0.6 * X[:, 0], 0.4 - 0.8 * X[:, 1]])
+        )
+        counts = y.sample()
+        u = torch.rand(4000, generator=g, dtype=F64)
+        latent = X @ torch.tensor([1.0, -0.5], dtype=F64) + torch.logit(u)
+    two = fit(GLM(NegativeBinomial(Predicted())), Dataset(X, counts), MAP("newton"))
+    weight = two.coefficients()["weight"][0, 0]
+    torch.testing.assert_close(
+        weight, torch.tensor([[0.6, 0.0], [0.0, -0.8]], dtype=F64), rtol=0, atol=0.12
+    )
+    classes = torch.bucketize(latent, torch.tensor([-1.0, 0.5, 2.0], dtype=F64)).double()
+    ordered = fit(GLM(Ordinal(cutpoints=FLAT), FLAT), Dataset(X, classes), MAP("newton"))
+    found = ordered.coefficients()
+    torch.testing.assert_close(
+        found["cutpoints"][0, 0], torch.tensor([-1.0, 0.5, 2.0], dtype=F64), rtol=0, atol=0.15
+    )
+    torch.testing.assert_close(
+        found["weight"][0, 0], torch.tensor([1.0, -0.5], dtype=F64), rtol=0, atol=0.1
+    )
+
+
+# -- units ----------------------------------------------------------------------------------------
+
+SHIFTED = ("gaussian", "gaussian, two", "poisson", "gamma, two", "ordinal, probit", "binomial")
+
+
+@quiet
+@pytest.mark.parametrize("name", SHIFTED)
+def test_maximum_likelihood_is_the_same_on_both_scales(name: str) -> None:
+    law: Any = LAWS[name]
+    plain = drawn(law, 120)
+    shift, scale = torch.tensor([5.0, -2.0], dtype=F64), torch.tensor([3.0, 0.2], dtype=F64)
+    y = 7.0 + 4.0 * plain.y if "gaussian" in name else plain.y
+    data = Dataset(plain.X * scale + shift, y)
+    law = Gaussian(FLAT) if name == "gaussian" else law
+    model = GLM(law, FLAT, None if isinstance(law, Ordinal) else FLAT)
+    here = fit(model, data, MAP("newton"))
+    there = fit(model, data, MAP("newton"), standardise=False)
+    assert not there.warnings
+    for one, other in (
+        (here.coefficients(), there.coefficients()),
+        (here.draws_in("data"), there.draws),
+    ):
+        assert set(one) == set(other)
+        for site, value in other.items():
+            torch.testing.assert_close(one[site], value, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(
+        here.predict(data.X[:5]).log_prob(data.y[:5]),
+        there.predict(data.X[:5]).log_prob(data.y[:5]),
+    )
+
+
+def test_priors_in_units_of_the_data() -> None:
+    data = drawn(Poisson(), 80)
+    moved = Dataset(10 * data.X, data.y)
+    prior = InUnitsOfData(Normal(0.0, 0.01))
+    one = fit(GLM(Poisson(), prior, FLAT), moved, MAP("newton"))
+    two = fit(GLM(Poisson(), Normal(0.0, 0.01), FLAT), moved, MAP("newton"), standardise=False)
+    torch.testing.assert_close(one.coefficients()["weight"], two.coefficients()["weight"])
+
+
+def test_units_that_do_not_exist_are_refused() -> None:
+    data = drawn(Gaussian(0.5))
+    two = GLM(Gaussian(Predicted()), InUnitsOfData(Normal(0.0, 1.0)))
+    with pytest.raises(SettingError, match="several functions, which differ in their units"):
+        fit(two, Dataset(data.X + 3, 5 * data.y), MAP())
+    ordered = drawn(Ordinal(cutpoints=(-0.4, 0.9)))
+    with pytest.raises(SettingError, match="cutpoints in the units of the data beside fixed"):
+        fit(GLM(Ordinal(cutpoints=(-0.4, 0.9))), Dataset(ordered.X + 3, ordered.y), MAP())
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+
+def rows(y: list[float]) -> Dataset:
+    X = torch.arange(len(y), dtype=F64)[:, None] + 0.5
+    return Dataset(X, torch.tensor(y, dtype=F64))
+
+
+@pytest.mark.parametrize(
+    ("law", "y", "words"),
+    [
+        (Poisson(), [0.0, -1.0, 2.0, 1.0], "got -1 in row 1"),
+        (NegativeBinomial(), [0.0, 1.5, 2.0, 1.0], "got 1.5 in row 1"),
+        (Binomial(trials=3), [0.0, 1.0, 2.0, 4.0], "got 4 of 3 in row 3"),
+        (Gamma(), [0.0, 1.0, 2.0, 4.0], "positive targets in y, got 0 in row 0"),
+        (Beta(), [0.1, 1.0, 0.2, 0.4], "got 1 in row 1"),
+        (Beta(), [0.1, 0.3, 0.2, 0.0], "got 0 in row 3"),
+        (Ordinal(), [0.0, 2.0, 0.0, 2.0], "none of category 1"),
+    ],
+    ids=str,
+)
+def test_targets_that_do_not_fit_are_named(law: Likelihood, y: list[float], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        fit(GLM(law), rows(y), MAP("newton"))
+
+
+def test_an_intercept_beside_cutpoints_is_refused() -> None:
+    for bias in (Normal(0.0, 1.0), FLAT, 0.7):
+        with pytest.raises(SettingError, match=r"no intercept beside cutpoints.*leave bias out"):
+            GLM(Ordinal(), bias=bias)
+    with pytest.raises(SettingError, match="a member of ppgp"):
+        GLM("poisson")  # type: ignore[arg-type]
+
+
+def test_flat_weights_need_columns_that_determine_them() -> None:
+    data = drawn(Poisson())
+    X = torch.cat([data.X, data.X.sum(1, keepdim=True)], 1)
+    with pytest.raises(DataError, match="combinations of one another"):
+        fit(GLM(Poisson(), FLAT, FLAT), Dataset(X, data.y), MAP("newton"))
+    with pytest.raises(SettingError, match="proper priors with Categorical"):
+        fit(GLM(Categorical(), FLAT), drawn(Categorical(3)), MAP("newton"))
+
+
+def separated(how: Any, law: Likelihood, y: list[float]) -> str:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit(GLM(law, FLAT, None if isinstance(law, Ordinal) else FLAT), rows(y), how)
+    return " ".join(str(one.message) for one in caught)
+
+
+def test_separated_classes_are_named() -> None:
+    ordered = [0.0, 0.0, 1.0, 1.0, 2.0, 2.0]
+    for link in ("logit", "probit", "cloglog"):
+        law = Ordinal(link, FLAT)
+        assert "separate the classes perfectly" in separated(MAP("newton"), law, ordered)
+    mixed = [0.0, 1.0, 0.0, 1.0, 2.0, 1.0, 2.0]
+    assert "separate" not in separated(MAP("newton"), Ordinal(cutpoints=FLAT), mixed)
+    events = [0.0, 0.0, 0.0, 3.0, 3.0]
+    assert "separate" in separated(MAP("newton"), Binomial(trials=3), events)
+    assert "separate" not in separated(MAP("newton"), Binomial(trials=3), [0.0, 2.0, 1.0, 3.0])
+    assert "separate" in separated(MAP("newton"), Bernoulli(), [0.0, 0.0, 0.0, 1.0, 1.0])
+
+
+# -- the inverse link -----------------------------------------------------------------------------
+
+
+def gamma_rows(n: int = 60) -> Dataset:
+    g = torch.Generator().manual_seed(0)
+    X = torch.rand(n, 2, generator=g, dtype=F64)
+    with seeded(0):
+        y = torch.distributions.Gamma(5.0, 5.0 * (0.4 + X[:, 0] + 2 * X[:, 1])).sample()
+    return Dataset(X, y.double())
+
+
+def test_a_start_in_the_domain_is_sought() -> None:
+    """Without an intercept weights of 0 are outside."""
+    data = gamma_rows()
+    model = GLM(Gamma(FLAT, "inverse"), FLAT, 0.0)
+    found = fit(model, data, MAP("newton"), standardise=False)
+    assert not found.warnings
+    assert bool((found.coefficients()["weight"] > 0).all())
+    centred = Dataset(data.X - data.X.mean(0), data.y)
+    with pytest.raises(DataError, match="some weights for which eta is positive in every row"):
+        fit(model, centred, MAP("newton"), standardise=False)
+
+
+def test_a_start_outside_the_domain_is_named() -> None:
+    data = gamma_rows()
+    target = Target(GLM(Gamma(2.0, "inverse"), FLAT, FLAT), data)
+    with pytest.raises(NumericalError, match="such as eta <= 0 with the inverse link"):
+        MAP("newton")(target, init=-torch.ones(target.dim, dtype=F64))
+
+
+@pytest.mark.slow
+def test_nuts_stays_in_the_domain() -> None:
+    data = gamma_rows()
+    model = GLM(Gamma(5.0, "inverse"), Normal(0.0, 1.0), Normal(0.0, 2.0))
+    mode = fit(model, data, Laplace())
+    chains = fit(model, data, NUTS(draws=500, warmup=500))
+    a, b = mode.draws["weight"][0], chains.draws["weight"].flatten(0, 1)
+    assert bool(((a.mean(0) - b.mean(0)).abs() < 0.4 * b.std(0)).all())
+    assert bool((chains.predict(data.X).mean > 0).all())
+
+
+@quiet
+def test_improper_posteriors_are_named() -> None:
+    model, data = GLM(Ordinal(cutpoints=FLAT), FLAT), rows([0.0, 0.0, 1.0, 1.0, 2.0, 2.0])
+    with pytest.raises((ImproperPosterior, NumericalError)):
+        fit(model, data, Laplace(draws=5))
+
+
+def test_a_likelihood_from_elsewhere_is_fitted_by_l_bfgs() -> None:
+    law = FromDistribution(lambda f: torch.distributions.Poisson(f[..., 0, :].exp()), 1)
+    data = drawn(Poisson())
+    one = fit(GLM(law), data, MAP())
+    other = fit(GLM(Poisson()), data, MAP())
+    torch.testing.assert_close(one.draws["weight"], other.draws["weight"], rtol=1e-4, atol=1e-5)
+
+
+def test_published_mean_of_a_weibull() -> None:
+    """The likelihood ratio of one group is that of SciPy's Weibull fit."""
+    g = np.random.default_rng(0)
+    y = stats.weibull_min(1.7, scale=3.0).rvs(200, random_state=g)
+    X = torch.zeros(200, 1, dtype=F64)
+    model = GLM(Weibull(FLAT), 0.0, FLAT)
+    found = fit(model, Dataset(X, y), MAP("newton"), standardise=False)
+    shape, _, scale = stats.weibull_min.fit(y, floc=0)
+    assert float(found.draws["shape"]) == pytest.approx(shape, rel=1e-4)
+    assert float(found.draws["bias"].exp()) == pytest.approx(scale, rel=1e-4)
