@@ -92,7 +92,7 @@ class Binomial(Parametric):
             SettingError: If there are no trials, or two numbers of them.
         """
         check_counts_of_events(data)
-        rows = self.for_rows(getattr(data, "trials", None))
+        rows = self.for_rows(data.trials)
         check_events_of_trials(data, rows.value({}, "trials", data.y))
         return self
 

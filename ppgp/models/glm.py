@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import pyro
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, Independent
+from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, SettingError
-from ..likelihoods import Categorical, Gaussian, Likelihood, Ordinal
+from ..likelihoods import Categorical, Gaussian, Likelihood, Ordinal, StudentT, ZeroInflated
 from ..likelihoods.joint_slopes import has_joint_slopes
-from ..numerics.blocks import distribution_by_rows
 from ..priors import Flat, Normal, PriorLike, Site, bare, site, value_of
 from ..target.capabilities import (
     Capability,
@@ -26,10 +22,11 @@ from ..target.capabilities import (
 )
 from .base import Model
 from .classification import check_coefficients_determined
-from .glm_checks import separated
+from .glm_checks import check_overlap, separated
 from .glm_derivatives import derivatives
-from .glm_starts import column, start_of
+from .glm_starts import start_of
 from .glm_units import coefficients_in_data_units, recipe_in_units
+from .independent_rows import observed, predicted
 from .linear_regression import EXACT, LinearRegression
 from .sites import Theta, draw
 from .units import times
@@ -94,16 +91,16 @@ class GLM(Model, ClosedForm, LikelihoodDerivatives, LinearCoefficients):
 
     @property
     def one_mode(self) -> bool:  # type: ignore[override] # a constant of other models
-        """Whether the log density has one mode, as where slopes in eta are known to be concave."""
-        return not self.likelihood.predicted and has_joint_slopes(self.likelihood)
+        """Whether the log density has one mode; heavy tails and mixtures may have several."""
+        several = isinstance(self.likelihood, StudentT | ZeroInflated)
+        return has_joint_slopes(self.likelihood) and not several
 
     def takes_role(self, name: str) -> bool:
-        """Return whether a column of the Dataset may have this role."""
         if name == "trials":
             return self.likelihood.takes_trials
         if name == "offset":
             return not isinstance(self.likelihood, Categorical)
-        return name == "weights"
+        return name == "weights" or super().takes_role(name)
 
     # -- the sites ------------------------------------------------------------------------------
 
@@ -193,9 +190,7 @@ class GLM(Model, ClosedForm, LikelihoodDerivatives, LinearCoefficients):
             The targets [n].
         """
         theta = draw(self.sites_at(X.shape[-1]), X)
-        distribution: Any = self.distribution(theta, X, offset, trials)
-        with pyro.plate("rows", total or len(X), subsample=X), _counted_as(weights):
-            return pyro.sample("y", distribution, obs=y)
+        return observed(self.distribution(theta, X, offset, trials), X, y, total, weights)
 
     def predict(
         self,
@@ -223,24 +218,13 @@ class GLM(Model, ClosedForm, LikelihoodDerivatives, LinearCoefficients):
         if EXACT + "basis" in theta and not joint:
             found: Any = self._linear().predict(theta, X, train)
             return found if offset is None else _moved(found, offset)
-        draws = max((len(value) for value in theta.values() if value.ndim), default=1)
-        columns = [c[:, None] for c in (offset, trials) if c is not None]
-
-        def of_rows(table: Tensor) -> Distribution:
-            rows, rest = table[:, : X.shape[1]], list(table[:, X.shape[1] :].unbind(1))
-            own = rest.pop(0) if offset is not None else None
-            return self.distribution(theta, rows, own, rest[0] if rest else None)
-
-        table = torch.cat([X, *columns], 1) if columns else X
-        whole = of_rows(table) if joint else distribution_by_rows(of_rows, table, draws)
-        if len(whole.batch_shape) != 2:
-            whole = whole.expand(torch.Size([1, len(X)]))
-        return Independent(whole, 1) if joint else whole
+        columns = {"offset": offset, "trials": trials}
+        return predicted(self.distribution, theta, X, joint, columns)
 
     def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
         """Return {"y": log p(y_i given theta), [draw, n]}."""
-        own = self.distribution(theta, data.X, column(data, "offset"), column(data, "trials"))
-        return {"y": own.log_prob(data.y)}
+        given_theta = predicted(self.distribution, theta, data.X, columns=data.for_prediction)
+        return {"y": given_theta.log_prob(data.y)}
 
     # -- preparation and units ------------------------------------------------------------------
 
@@ -248,17 +232,24 @@ class GLM(Model, ClosedForm, LikelihoodDerivatives, LinearCoefficients):
         """Return the recipe with a likelihood for these rows.
 
         Raises:
-            DataError: If y does not suit the likelihood, or if flat weights are not determined.
-            SettingError: For flat weights of all classes, which no data determine.
+            DataError: If y does not suit the likelihood, if flat weights are not determined, or if
+                the inputs separate ordered classes under flat priors.
+            SettingError: For flat weights of all classes, which no data determine, or an offset
+                beside standardised y.
         """
-        ready = replace(self, likelihood=self.likelihood.prepare(data))
+        if data.offset is not None and self.standardised and "y" in self.scales:
+            do = "pass standardise=False to fit, or subtract the offset from y"
+            raise SettingError("no offset where y is standardised", "one", do)
+        counted = data if data.weights is None else data.rows(data.weights > 0)
+        ready = replace(self, likelihood=self.likelihood.prepare(counted))
         flat = [isinstance(bare(p), Flat) for p in (self.weight, self.intercept)]
         if isinstance(ready.likelihood, Categorical) and any(flat):
             do = "use SoftmaxRegression, which has a class of reference, or Normal priors"
             raise SettingError("proper priors with Categorical", repr(self), do)
         # the cutpoints are an intercept
         bias = Flat() if isinstance(self.likelihood, Ordinal) else self.intercept
-        check_coefficients_determined(data, self.weight, bias)
+        check_coefficients_determined(counted, self.weight, bias)
+        check_overlap(ready.likelihood, counted, self.weight)
         return ready
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
@@ -292,7 +283,8 @@ class GLM(Model, ClosedForm, LikelihoodDerivatives, LinearCoefficients):
 
     def check_identifiability(self, data: Dataset) -> list[str]:
         """Return a warning if the inputs separate the classes and the priors are nearly flat."""
-        return separated(self.likelihood, data, self.weight, self.intercept)
+        counted = data if data.weights is None else data.rows(data.weights > 0)
+        return separated(self.likelihood, counted, self.weight, self.intercept)
 
     # -- derivatives ----------------------------------------------------------------------------
 
@@ -343,18 +335,6 @@ class GLM(Model, ClosedForm, LikelihoodDerivatives, LinearCoefficients):
             The draws {site: [draw, *event]}, the params of the closed form, and the log evidence.
         """
         return self._linear().exact(train, draws, generator)
-
-
-@contextmanager
-def _counted_as(weights: Tensor | None) -> Iterator[None]:
-    """Context manager: rows count as often as their weights say; None: once."""
-    if weights is None:
-        yield
-        return
-    here = weights > 0
-    scale = torch.where(here, weights, torch.ones_like(weights))
-    with pyro.poutine.mask(mask=here), pyro.poutine.scale(scale=scale):  # type: ignore[arg-type]
-        yield
 
 
 def _moved(found: Any, offset: Tensor) -> Distribution:

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from ..data.dataset import Dataset
+from ..errors import DataError
 from ..likelihoods import Bernoulli, Binomial, Categorical, Likelihood, Ordinal
 from ..priors import Flat, PriorLike, bare
 from .classification import SEPARATION_UP_TO, separated_by, separation
-from .glm_starts import column
 
 
 def separated(
@@ -34,7 +34,7 @@ def separated(
         return []
     if isinstance(law, Binomial):
         A = _margins_of_events(data, law, isinstance(bare(bias), Flat))
-    elif isinstance(law, Ordinal) and isinstance(law.cutpoints, Flat):
+    elif _is_flat(law, weight):
         A = _margins_of_cutpoints(data, law.sites()["cutpoints"].shape[0])
     else:
         return []
@@ -50,6 +50,30 @@ def separated(
     ]
 
 
+def check_overlap(likelihood: Likelihood, data: Dataset, weight: PriorLike) -> None:
+    """Check that the inputs do not separate ordered classes perfectly under flat priors.
+
+    Raises:
+        DataError: If they do, as the likelihood then has no maximum.
+    """
+    law: Any = likelihood
+    if not _is_flat(law, weight):
+        return
+    A = _margins_of_cutpoints(data, law.sites()["cutpoints"].shape[0])
+    if A.numel() <= SEPARATION_UP_TO and separated_by(A.double().cpu().numpy()) == "perfectly":
+        raise DataError(
+            "ordered classes that overlap, as the priors are flat",
+            "classes that the inputs separate perfectly",
+            "give the weights a prior such as Normal(0, 1)",
+        )
+
+
+def _is_flat(law: Any, weight: PriorLike) -> bool:
+    """Whether both the weights and the cutpoints between ordered classes have flat priors."""
+    ordered = isinstance(law, Ordinal) and isinstance(law.cutpoints, Flat)
+    return ordered and isinstance(bare(weight), Flat)
+
+
 def _scaled(data: Dataset) -> torch.Tensor:
     return data.X / data.X.abs().amax(0).clamp_min(1e-300)
 
@@ -59,7 +83,7 @@ def _margins_of_events(data: Dataset, law: Any, with_bias: bool) -> torch.Tensor
     X = _scaled(data)
     if with_bias:
         X = torch.cat([X, torch.ones_like(X[:, :1])], 1)
-    trials = law.for_rows(column(data, "trials")).value({}, "trials", data.y).expand(data.y.shape)
+    trials = law.for_rows(data.trials).value({}, "trials", data.y).expand(data.y.shape)
     return torch.cat([X[data.y > 0], -X[data.y < trials]])
 
 

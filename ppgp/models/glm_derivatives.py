@@ -12,7 +12,6 @@ from ..data.dataset import Dataset
 from ..likelihoods.joint_slopes import JointSlopes, Rows
 from ..numerics.glm_curvature import predictor_curvature
 from ..priors import Prior
-from .glm_starts import column
 from .sites import Theta
 
 
@@ -48,7 +47,7 @@ def _rows(
     weight: Tensor, bias: Tensor, slopes: JointSlopes, data: Dataset, expected: bool
 ) -> Callable[[slice], Rows]:
     """Return the function that maps a slice of rows to their derivatives."""
-    offset, trials, weights = (column(data, name) for name in ("offset", "trials", "weights"))
+    offset, trials, weights = data.offset, data.trials, data.weights
 
     def rows(chunk: slice) -> Rows:
         f = torch.addmm(bias[:, None], weight, data.X[chunk].mT)

@@ -18,11 +18,6 @@ ROWS = 10_000  # that show where to start
 LARGEST = 1e3  # of a standardised weight that is sought for eta > 0
 
 
-def column(data: Dataset, role: str) -> Tensor | None:
-    """Return the column of a role, [n]; None: there is none."""
-    return getattr(data, role, None)
-
-
 def start_of(model: Any, data: Dataset) -> dict[str, Tensor]:
     """Return {site: value} where eta is constant, at the value of least score.
 
@@ -49,12 +44,10 @@ def start_of(model: Any, data: Dataset) -> dict[str, Tensor]:
 def _some(data: Dataset) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Return targets, trials and offset of some rows that count."""
     rows = torch.arange(data.n, device=data.X.device)
-    if column(data, "weights") is not None:
-        rows = rows[column(data, "weights") > 0]
+    if data.weights is not None:
+        rows = rows[data.weights > 0]
     rows = rows[:: max(1, len(rows) // ROWS)]
-    others = (
-        None if c is None else c[rows] for c in (column(data, "trials"), column(data, "offset"))
-    )
+    others = (None if c is None else c[rows] for c in (data.trials, data.offset))
     return (data.y[rows], *others)  # type: ignore[return-value]
 
 
@@ -86,7 +79,7 @@ def _positive(model: Any, data: Dataset, start: dict[str, Tensor]) -> dict[str, 
 
 def _first(model: Any, theta: dict[str, Tensor], data: Dataset) -> Tensor:
     """Return the first function of every row, [n]."""
-    f = model.functions(theta, data.X, column(data, "offset"))
+    f = model.functions(theta, data.X, data.offset)
     return f[0] if f.ndim == 2 else f
 
 

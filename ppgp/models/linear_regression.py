@@ -235,13 +235,22 @@ class LinearRegression(
             else:
                 names.append("the constant (bias)")
         like = {"dtype": train.X.dtype, "device": train.X.device}
-        return decompose(
-            self._features(train.X),
-            train.y - self._fixed(train.X),
+        Phi, y = self._features(train.X), train.y - self._fixed(train.X)
+        if train.offset is not None:
+            y = y - train.offset
+        if train.weights is not None:
+            root = train.weights.sqrt()
+            Phi, y = Phi * root[:, None], y * root
+        found = decompose(
+            Phi,
+            y,
             torch.tensor(precision, **like),
             torch.tensor(mean, **like),
             names,
         )
+        if train.weights is None:
+            return found
+        return replace(found, n=float(train.weights.sum()))
 
     def exact(
         self, train: Dataset, draws: int, generator: torch.Generator

@@ -45,7 +45,7 @@ class Decomposition:
         data: [p], U'Phi'y.
         prior: [p], U'P m0.
         seen: [p], the coordinates of y along the columns of Phi U.
-        n: The number of rows.
+        n: The number of rows, or the sum of their weights.
         outside: The sum of squares of y outside the column space.
         total: The sum of squares of y.
         prior_square: m0'P m0.
@@ -59,7 +59,7 @@ class Decomposition:
     data: Tensor
     prior: Tensor
     seen: Tensor
-    n: int
+    n: float
     outside: float
     total: float
     prior_square: float
