@@ -29,7 +29,8 @@ def derivatives(
     d, K = data.d, model.likelihood.latents
     slopes = JointSlopes(model.likelihood, theta)
     P, with_bias = len(slopes.constants), isinstance(model.intercept, Prior)
-    rows = _rows(*model.predictors(theta, data.X), slopes, data, expected)
+    weight, bias = model.predictors(theta, data.X)
+    rows = _rows(weight, bias, slopes, data, expected)
     value, gradient, H = predictor_curvature(data.X, rows, K, P, with_bias)
     q = d + with_bias
     index = torch.arange(K * q).reshape(K, q)

@@ -206,7 +206,7 @@ def conjugate_posterior(d: Decomposition, shape: float, rate: float) -> tuple[fl
     if new_shape <= 0 or new_rate <= 0:
         raise DataError(
             "more rows than coefficients, as the priors are flat",
-            f"{counted(d.n, 'row')} and {counted(len(d.fit), 'coefficient')}",
+            f"{counted(round(d.n), 'row')} and {counted(len(d.fit), 'coefficient')}",
             "use proper priors",
         )
     normaliser = 0.0
@@ -283,7 +283,7 @@ def _first_grid(
     if bool(counts[-1]) or not bool(torch.isfinite(log_p).any()):
         raise DataError(
             "priors and rows that determine the noise",
-            f"{counted(d.n, 'row')}, {counted(len(d.fit), 'coefficient')}, and an improper "
+            f"{counted(round(d.n), 'row')}, {counted(len(d.fit), 'coefficient')}, and an improper "
             "posterior of the noise",
             "give the noise a proper prior such as LogNormal(-1, 1.5), or more rows",
         )

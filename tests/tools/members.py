@@ -29,7 +29,7 @@ FAMILIES: dict[str, tuple[Any, type, str]] = {
     "likelihoods": (
         likelihoods,
         likelihoods.Likelihood,
-        "likelihood of GP, SVGP, Boosted and NeuralRegression",
+        "likelihood of GLM, GP, SVGP, Boosted and NeuralRegression",
     ),
     "learners": (learners, learners.Learner, "learner of boosting"),
     "methods": (inference, inference.Inference, "method of inference"),

@@ -53,7 +53,7 @@ class MAP(Inference):
 
     Args:
         optimizer: "lbfgs" (SciPy's L-BFGS-B); "newton" (iteratively reweighted least squares where
-            the model knows its curvature, which holds for logistic and softmax regression, and
+            the model knows its curvature, as logistic and softmax regression and GLM do, and
             SciPy's trust-region Newton method on the exact Hessian elsewhere); "gauss_newton"
             (Levenberg-Marquardt steps on the generalised Gauss-Newton matrix, for networks with a
             likelihood and linear models; Schraudolph 2002; Madsen, Nielsen & Tingleff 2004); "gd"
