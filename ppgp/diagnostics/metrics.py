@@ -15,7 +15,16 @@ from ..errors import NotApplicable, an
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region
 
-__all__ = ["accuracy", "brier", "coverage", "mean_crps", "mean_width", "nll", "rmse"]
+__all__ = [
+    "accuracy",
+    "brier",
+    "calibration_error",
+    "coverage",
+    "mean_crps",
+    "mean_width",
+    "nll",
+    "rmse",
+]
 
 
 def rmse(prediction: Prediction, y: Any) -> float:
@@ -51,6 +60,25 @@ def brier(prediction: Prediction, y: Any) -> float:
     p = prediction.probabilities
     hit = torch.nn.functional.one_hot(as_tensor(y, "y").long().to(p.device), p.shape[-1]).to(p)
     return float((p - hit).square().sum(-1).mean())
+
+
+def calibration_error(prediction: Prediction, y: Any, bins: int = 10) -> float:
+    """Return the expected calibration error of the most probable label.
+
+    It is the mean over bins, each weighted by its rows, of the distance between the mean
+    probability of the label and the share of rows where the label is right. Naeini, Cooper &
+    Hauskrecht (2015), with bins of equal width on [0, 1].
+
+    Args:
+        prediction: A prediction of classes for n rows.
+        y: The labels [n].
+        bins: The number of bins.
+    """
+    confidence, label = prediction.probabilities.max(-1)
+    right = (label == as_tensor(y, "y").to(label.device)).to(confidence)
+    which = (confidence * bins).long().clamp(max=bins - 1)
+    gaps = torch.zeros(bins, dtype=confidence.dtype, device=confidence.device)
+    return float(gaps.index_add(0, which, confidence - right).abs().sum() / len(confidence))
 
 
 def coverage(region: Region, y: Any) -> float:

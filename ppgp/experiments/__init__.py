@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import SettingError, UnknownName
 
 #: one module per name, with ``_`` for ``-``
-EXPERIMENTS = ("iris", "latent-intervals", "league", "ne-gp", "olivetti", "uci")
+EXPERIMENTS = ("classification", "iris", "latent-intervals", "league", "ne-gp", "olivetti", "uci")
 
 
 def options_of(run: Callable[..., Any], arguments: Sequence[str]) -> dict[str, str]:

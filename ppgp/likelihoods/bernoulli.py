@@ -71,6 +71,30 @@ class Bernoulli(Likelihood, Scored):
             return super().expected(theta, mean, variance, y)
         return -expected_softplus((1 - 2 * y) * mean, variance)
 
+    def tilted(self, mean: Tensor, variance: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log E p(y | f) over f ~ N(mean, variance), and its derivatives by the mean.
+
+        Returns:
+            The logs, the first derivatives, and minus the second derivatives, [*draw, n] each.
+        """
+        sign = 2 * y - 1
+        if self.link == "probit":  # equations 3.58
+            scale = (1 + variance).rsqrt()
+            z = sign * mean * scale
+            h = hazard(-z)
+            return torch.special.log_ndtr(z), sign * scale * h, scale.square() * h * (h + z)
+
+        def log_average(mean: Tensor) -> tuple[Tensor, Tensor]:
+            log = torch.nn.functional.logsigmoid(log_odds(sign * mean, variance))
+            return log.sum(), log
+
+        def slope(mean: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+            first, log = torch.func.grad(log_average, has_aux=True)(mean)
+            return first.sum(), (first, log)
+
+        second, (first, log) = torch.func.grad(slope, has_aux=True)(mean)
+        return log, first, -second
+
     def _logit(self, f: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logit of P(y = 1), and its derivative by f."""
         if self.link == "logit":

@@ -9,9 +9,11 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints
 
 from ..numerics.cholesky import cholesky
+from ..numerics.latent_ep import ep_log_evidence
 from ..numerics.latent_laplace import laplace_log_evidence
 from ..numerics.univariate import JointRows
 from .base import Likelihood, Theta
+from .bernoulli import Bernoulli
 from .scored import Scored
 
 Parameters = tuple[Tensor, ...]
@@ -46,25 +48,36 @@ class LikelihoodRows:
         """Return the Fisher information about f_i, [n]."""
         return self.likelihood.metric(self._theta(parameters), f[None])[:, 0, 0]
 
+    def tilted(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the averages of the rows over f_i ~ N(mean_i, variance_i), for EP."""
+        assert isinstance(self.likelihood, Bernoulli)
+        return self.likelihood.tilted(mean, variance, self.y)
+
 
 class LatentMarginal(JointRows):
     """y at n rows where f ~ N(mean, covariance), and y_i depends on f_i alone.
 
-    ``log_prob`` is an approximation of the log density, Laplace's; samples are exact.
+    ``log_prob`` is an approximation of the log density; samples are exact.
 
     Args:
         likelihood: A likelihood of one function of x, with slopes.
         theta: {site: [*batch]} of the likelihood.
         mean: [*batch, n], the mean of f.
         covariance: [*batch, n, n], the covariance of f.
+        approximation: That of ``log_prob``: "laplace", or "ep" for Bernoulli.
     """
 
     arg_constraints = {}  # type: ignore[assignment] # Pyro annotates a property
 
     def __init__(
-        self, likelihood: Likelihood, theta: Theta, mean: Tensor, covariance: Tensor
+        self,
+        likelihood: Likelihood,
+        theta: Theta,
+        mean: Tensor,
+        covariance: Tensor,
+        approximation: str = "laplace",
     ) -> None:
-        self.likelihood, self.theta = likelihood, theta
+        self.likelihood, self.theta, self.approximation = likelihood, theta, approximation
         self.latent_mean, self.latent_covariance = mean, covariance
         super().__init__(mean.shape[:-1], mean.shape[-1:], validate_args=False)
 
@@ -80,7 +93,7 @@ class LatentMarginal(JointRows):
         mean = self.latent_mean.expand(batch + self.event_shape)
         covariance = self.latent_covariance.expand(batch + 2 * self.event_shape)
         theta = {k: v.expand(batch + v.shape[own:]) for k, v in self.theta.items()}
-        return LatentMarginal(self.likelihood, theta, mean, covariance)
+        return LatentMarginal(self.likelihood, theta, mean, covariance, self.approximation)
 
     def by_row(self) -> Distribution:
         variance = self.latent_covariance.diagonal(dim1=-2, dim2=-1)
@@ -114,6 +127,8 @@ class LatentMarginal(JointRows):
 
     def _log_evidence(self, theta: Theta, mean: Tensor, covariance: Tensor, y: Tensor) -> Tensor:
         rows = LikelihoodRows(self.likelihood, tuple(theta), y)
+        if self.approximation == "ep":
+            return ep_log_evidence(covariance, mean, rows)
         return laplace_log_evidence(covariance, mean, rows, tuple(theta.values()))
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:

@@ -117,7 +117,7 @@ def expand_at_mode(
     _, second = rows.slopes(mean + h, parameters)
     W = -second
     if bool((W < 0).any()):
-        R = _downdate(K, W)[1]
+        R = downdate(K, W)[1]
         return LatentGaussian(a, W, torch.zeros_like(K), R)
     return LatentGaussian(a, W, root_of(identity_plus(K, W.sqrt())))
 
@@ -256,7 +256,7 @@ def _observed_step(
     return (*found, gain)
 
 
-def _downdate(K: Tensor, W: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def downdate(K: Tensor, W: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return log|I + W K| / 2, R = (I + W K)^-1 W and the diagonal of K - K R K, for any W.
 
     The first is NaN where the determinant is not positive.
@@ -269,8 +269,8 @@ def _downdate(K: Tensor, W: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return half_log_det, R, K.diagonal() - (K * (R @ K)).sum(0)
 
 
-def _downdate_by_root(K: Tensor, W: Tensor, L: Tensor) -> tuple[Tensor, Tensor]:
-    """Return R and the diagonal of ``_downdate``, given the root L of B, where W >= 0.
+def downdate_by_root(K: Tensor, W: Tensor, L: Tensor) -> tuple[Tensor, Tensor]:
+    """Return R and the diagonal of ``downdate``, given the root L of B, where W >= 0.
 
     The diagonal is that of s^-1 (I - B^-1) s^-1, except where W is so small that the difference
     would lose its digits.
@@ -304,7 +304,7 @@ class _LogEvidence(torch.autograd.Function):
             L = root_of(identity_plus(K, W.sqrt()))
             half_log_det = L.diagonal().log().sum()
         else:
-            half_log_det = _downdate(K, W)[0]
+            half_log_det = downdate(K, W)[0]
         ctx.root = L
         fit = rows.log_prob(mean + h, parameters).sum()
         return fit - 0.5 * a @ h - half_log_det
@@ -323,9 +323,9 @@ class _LogEvidence(torch.autograd.Function):
         f = mean + h
         first, second = rows.slopes(f, parameters)
         if L is None:
-            _, R, variance = _downdate(K, -second)
+            _, R, variance = downdate(K, -second)
         else:
-            R, variance = _downdate_by_root(K, -second, L)
+            R, variance = downdate_by_root(K, -second, L)
         third = torch.func.grad(lambda f: rows.slopes(f, parameters)[1].sum())(f)
         u = 0.5 * variance * third  # the slope of -log|B| / 2 in f
         b = u - R @ (K @ u)

@@ -154,6 +154,8 @@ def test_a_quick_run_gives_flat_rows(
         given = {"data_dir": str(table(tmp_path)), "sets": "boston"}
     elif name == "league":
         given = {"data_dir": str(table(tmp_path)), "sets": "boston", "methods": "ngb,linear"}
+    elif name == "classification":
+        given = {"sets": "wave"}
     elif name in PUBLISHED:
         given = {"data_dir": str(request.getfixturevalue("data_dir"))}
     rows = run(tmp_path, seed=0, quick=True, **given)

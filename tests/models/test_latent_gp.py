@@ -176,3 +176,16 @@ def test_laplace_predicts_as_sampled_f_does() -> None:
     exact = ppgp.fit(sampled, LABELS, how, progress=False, standardise=False)
     found = fit(FIXED, standardise=False).predict(NEW).probabilities
     torch.testing.assert_close(found, exact.predict(NEW).probabilities, rtol=0, atol=0.04)
+
+
+def test_ep_is_the_evidence_and_the_prediction_of_its_own_fit() -> None:
+    """scikit-learn has no EP; f of each approximation is near that of the other."""
+    model = models.GP(NUMBERS, likelihood=Bernoulli("probit"), latent="ep", mean=0.0)
+    laplace = models.GP(NUMBERS, likelihood=Bernoulli("probit"), mean=0.0)
+    one, two = (fit(m, standardise=False) for m in (model, laplace))
+    assert one.stats["log_evidence"] - two.stats["log_evidence"] > 0.1
+    apart = (one.predict(NEW).probabilities - two.predict(NEW).probabilities).abs().max()
+    assert 1e-4 < float(apart) < 0.05
+    assert bool(torch.isfinite(one.loo().log_prob(Y)).all())
+    with pytest.raises(NotApplicable, match="Bernoulli for EP"):
+        models.GP(likelihood=Poisson(), latent="ep")
