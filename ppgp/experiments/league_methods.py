@@ -184,7 +184,11 @@ def _ngb_published(score: str, fits: Fits) -> Fitted:
 
 
 def _ngb(fits: Fits) -> Fitted:
-    """The recipe of this library: CRPS, ten out-of-fold members and one temperature."""
+    """The recipe of this library: CRPS, ten out-of-fold members and one temperature.
+
+    Every tree may split every column: the out-of-fold CRPS of kin8nm is a tenth lower than where
+    trees draw 80 % of them, and on the small sets there is no clear difference.
+    """
     setting = fits.setting
     how = NaturalGradientBoosting(
         score="crps", steps=STAGES, learning_rate=0.04, folds=FOLDS, stopping="fold"
@@ -192,7 +196,7 @@ def _ngb(fits: Fits) -> Fitted:
     if setting.quick:
         how = how.quick()
     posterior: Posterior = raise_if_interrupted(
-        fit(Boosted(learner=Trees()), fits.rows, how, seed=setting.seed, progress=False)
+        fit(Boosted(learner=Trees(columns=1.0)), fits.rows, how, seed=setting.seed, progress=False)
     )
 
     def cross() -> CrossCalibrator:
