@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..data.dataset import Scaler
+from ..data.role_checks import refuse_weights
 from ..errors import ConvergenceWarning, NotApplicable, counted_are
 from ..models import Model
 from ..posterior.convergence import psis, why_uncorrected
@@ -142,7 +143,7 @@ def conformal_bayes(
             if there are fewer than 100 draws, or if y is a count.
     """
     alpha = float(1 - exact_level(level))
-    training_data(posterior)
+    refuse_weights(training_data(posterior), "conformal_bayes")
     if type(posterior.model).distribution is Model.distribution:
         raise NotApplicable(
             "rows that are independent given the draw",

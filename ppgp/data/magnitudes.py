@@ -28,13 +28,17 @@ class Spread(NamedTuple):
     constant: Tensor
 
 
-def spread(values: Tensor) -> Spread:
+def spread(values: Tensor, weights: Tensor | None = None) -> Spread:
     """Return mean and standard deviation over the rows of ``values`` [n, ...].
+
+    With ``weights`` [n] a row counts as often as its weight says, and not at all at 0.
 
     Columns whose squares would leave the range of their dtype are divided by a power of two near
     their largest magnitude. Columns whose values share more than half of their digits are first
     moved by their smallest value. Both operations are exact.
     """
+    if weights is not None:
+        values, weights = values[weights > 0], weights[weights > 0]
     low, high = values.amin(0), values.amax(0)
     exponent = torch.frexp(torch.maximum(low.abs(), high.abs())).exponent
     most = torch.tensor(torch.finfo(values.dtype).max, dtype=values.dtype)
@@ -49,25 +53,45 @@ def spread(values: Tensor) -> Spread:
     shift = torch.where(width < largest * eps**0.5, low, 0.0)
     if bool(shift.any()):
         values = values - shift
-    mean, sd = shift + values.mean(0), values.std(0, correction=0)
+    mean, sd = _moments(values, weights)
+    mean = shift + mean
     if bool(exponent.any()):
         mean, sd = times_two_to(mean, exponent), times_two_to(sd, exponent)
         constant = constant | (sd == 0)  # the sd is smaller than any float
     return Spread(mean, sd, constant)
 
 
-def spread_without_missing(values: Tensor) -> Spread:
+def average(values: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the mean of values [..., n] over the rows, each counted by its weight [n]."""
+    if weights is None:
+        return values.mean(-1)
+    return (weights * values).sum(-1) / weights.sum()
+
+
+def _moments(values: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return mean and standard deviation over the rows."""
+    if weights is None:
+        return values.mean(0), values.std(0, correction=0)
+    share = (weights / weights.sum()).reshape(-1, *[1] * (values.ndim - 1))
+    mean = (share * values).sum(0)
+    return mean, (share * (values - mean).square()).sum(0).sqrt()
+
+
+def spread_without_missing(values: Tensor, weights: Tensor | None = None) -> Spread:
     """Return ``spread`` of ``values`` [n, d] over the rows where a column is not NaN.
 
     A column without any number is constant, with mean 0.
     """
     missing = values.isnan()
     if not bool(missing.any()):
-        return spread(values)
+        return spread(values, weights)
+    if weights is None:
+        weights = values.new_ones(len(values))
+    known = ~missing & (weights > 0)[:, None]
     nothing = values.new_zeros(1)
     columns = [
-        spread(column[~absent] if not bool(absent.all()) else nothing)
-        for column, absent in zip(values.unbind(1), missing.unbind(1), strict=True)
+        spread(column[here], weights[here]) if bool(here.any()) else spread(nothing)
+        for column, here in zip(values.unbind(1), known.unbind(1), strict=True)
     ]
     return Spread(*(torch.stack(part) for part in zip(*columns, strict=True)))
 

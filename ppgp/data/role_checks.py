@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import DataError, counted, listed
+from ..errors import DataError, NotApplicable, counted, listed
 from .arrays import array_of, as_tensor
 from .entries import is_missing
 from .tensors import cast
@@ -136,3 +136,14 @@ def _refuse(wrong: Tensor, wanted: str, do: str) -> None:
     rows = torch.nonzero(wrong).flatten().tolist()
     if rows:
         raise DataError(wanted, f"others in {listed(rows, 'row')}", do)
+
+
+def refuse_weights(data: Any, what: str) -> None:
+    """Raise NotApplicable if rows have weights.
+
+    Args:
+        data: A Dataset or other training data.
+        what: What counts every row once.
+    """
+    if getattr(data, "weights", None) is not None:
+        raise NotApplicable(f"rows without weights, for {what}", "weights", "repeat rows instead")

@@ -113,8 +113,8 @@ _EACH = (
     Role(
         "weights",
         "column of weights",
-        "a model that takes weights, whose rows are independent",
-        "LinearRegression or LogisticRegression",
+        "a model of independent rows that takes weights",
+        "LinearRegression, LogisticRegression, SoftmaxRegression, NeuralRegression or SVGP",
         check_weights,
         lambda weights: f"weights of sum {float(weights.sum()):g}",
         of_target=True,
@@ -235,4 +235,7 @@ def refuse_role(model: Any, name: str, instead: str) -> None:
     """
     if not model.takes_role(name):
         role = ROLES[name]
-        raise NotApplicable(role.model, type(model).__name__, f"use {role.models}, or {instead}")
+        got = type(model).__name__
+        if name == "weights" and model.joint_rows:
+            got += ", whose rows have one joint distribution"
+        raise NotApplicable(role.model, got, f"use {role.models}, or {instead}")

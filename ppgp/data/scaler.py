@@ -72,7 +72,7 @@ class Scaler:
 
         Coordinates share one standard deviation, the root mean square of their own. A constant
         column or target is centred and not scaled, and a DataWarning names it. Codes of categories
-        stay as they are. Missing values do not count.
+        stay as they are. Missing values do not count, and a row counts as often as its weight says.
 
         Args:
             data: The Dataset.
@@ -83,7 +83,7 @@ class Scaler:
         x_mean, x_sd = torch.zeros_like(X[0]), torch.ones_like(X[0])
         y_mean, y_sd = torch.zeros_like(y[0]), torch.ones_like(y[0])
         if scale_X:
-            x_mean, own_sd, constant = magnitudes.spread_without_missing(X)
+            x_mean, own_sd, constant = magnitudes.spread_without_missing(X, data.weights)
             x_mean[data.coded], own_sd[data.coded], constant[data.coded] = 0.0, 1.0, False
             if bool(constant.any()):
                 _warn_constant(constant, data.feature_names)
@@ -92,7 +92,7 @@ class Scaler:
             if data.together and not bool(constant[data.together].all()):
                 x_sd[data.together] = magnitudes.root_mean_square(own_sd[data.together])
         if scale_y:
-            y_mean, y_sd, constant = magnitudes.spread(y)
+            y_mean, y_sd, constant = magnitudes.spread(y, data.weights)
             if bool(constant):
                 warnings.warn(
                     "y is constant: centred, not scaled; every model will predict that constant",
@@ -174,8 +174,12 @@ class Scaler:
         return self.y_mean, self.y_sd
 
     def log_scale(self, data: Table) -> float:
-        """Return n log(y_sd): log p(y) on the standardised scale minus that in original units."""
-        return len(data.y) * float(self.y_sd.log())
+        """Return n log(y_sd): log p(y) on the standardised scale minus that in original units.
+
+        With weights, n is their sum.
+        """
+        n = len(data.y) if data.weights is None else float(data.weights.sum())
+        return n * float(self.y_sd.log())
 
     def to(self, *where: Any) -> Scaler:
         """Return the scaler on another device or in another dtype, as ``Tensor.to``."""

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import logsumexp
 from torch import Tensor
 
+from ..data.role_checks import refuse_weights
 from ..errors import NotApplicable, UnknownName
 from ..posterior.convergence import k_hat_limit, psis
 from ..posterior.posterior import Posterior
@@ -68,6 +69,7 @@ def psis_loo(posterior: Posterior, site: str | None = None) -> LOO:
             of the draws is not known.
         UnknownName: if no observed site has that name.
     """
+    refuse_weights(posterior.data, "PSIS-LOO")
     each = posterior.pointwise()
     if not each:
         raise NotApplicable(

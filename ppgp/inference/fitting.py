@@ -228,6 +228,8 @@ def _problem_of_model(model: Model, data: Any, how: Inference, standardise: bool
             type(data).__name__,
             "use ppgp.Dataset(X, y)",
         )
+    if data.weights is not None and not bool((data.weights > 0).all()):
+        data = data.rows(data.weights > 0)  # a weight of 0: the row is absent
     _check_data(model, data)
     reselects = isinstance(model, Reselects) and model.reselect
     if reselects and not how.reselects_inducing:

@@ -57,6 +57,7 @@ class Model:
         one_mode: whether the posterior density has one mode under the usual priors of the model.
         density_at_numbers: what the density of y is where all hyperparameters are fixed numbers:
             "log_evidence", "elbo" (a lower bound on it), or None.
+        joint_rows: whether y has one joint distribution given theta, and no row can count twice.
         survey: how many rows suffice to find out which sites the program has; None: it needs all
             rows at once, because their distribution is joint.
         given: the recipe that ``prepare`` made this one from, from which any fit to other rows
@@ -81,6 +82,7 @@ class Model:
     latent_values: ClassVar[tuple[str, ...]] = ()
     one_mode: ClassVar[bool] = False
     density_at_numbers: str | None = "log_evidence"
+    joint_rows: ClassVar[bool] = False
     survey: int | None = None
     structural: ClassVar[tuple[str, ...]] = ()
     given: ClassVar[Model | None] = None

@@ -88,6 +88,7 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
     likelihood: Likelihood | None = field(default=None, repr=False, kw_only=True)
     standardised: bool = field(default=False, kw_only=True)
     known_noise = True
+    joint_rows = True
     keeps_factor = True
 
     def __new__(cls, *arguments: Any, **options: Any) -> Any:

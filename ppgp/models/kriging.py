@@ -94,6 +94,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
     standardised: bool = field(default=False, kw_only=True)
     scales = ""
     known_noise = True
+    joint_rows = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

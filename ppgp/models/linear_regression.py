@@ -20,6 +20,7 @@ from ..numerics.conjugate_linear import (
     Decomposition,
     conjugate_posterior,
     decompose,
+    inverse_gamma_quantiles,
     invert,
     moments,
     noise_posterior,
@@ -46,6 +47,7 @@ from ..target.capabilities import (
     LinearCoefficients,
 )
 from .base import Model, linear, with_fixed
+from .independent_rows import observed
 from .sites import Theta, draw
 from .units import coefficients_in_units, coefficients_of_data, power, times
 
@@ -79,6 +81,7 @@ class LinearRegression(
     standardised: bool = field(default=False, kw_only=True)
     collapsed = ("weight", "bias", "noise")
     one_mode = True
+    roles = ("weights",)
 
     def sites(self, d: int) -> dict[str, Site]:
         return {
@@ -97,11 +100,16 @@ class LinearRegression(
     def likelihood_of_functions(self) -> Likelihood:
         return Gaussian(noise=self.noise)
 
-    def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
+    def model(
+        self,
+        X: Tensor,
+        y: Tensor | None = None,
+        *,
+        total: int | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
         theta = self._draw_conjugate(X) if self.conjugate else draw(self.sites_at(X.shape[-1]), X)
-        distribution: Any = self.distribution(theta, X)
-        with pyro.plate("rows", total or len(X), subsample=X):
-            return pyro.sample("y", distribution, obs=y)
+        return observed(self.distribution(theta, X), X, y, total, weights)
 
     def _draw_conjugate(self, X: Tensor) -> dict[str, Tensor]:
         """Run the Pyro statements of the sites, with normal priors in units of the noise sd."""
@@ -147,11 +155,12 @@ class LinearRegression(
 
     def start(self, data: Dataset) -> dict[str, Tensor]:
         """Return least-squares estimates, whatever the units of X and y."""
-        features, y = self._features(data.X), data.y - self._fixed(data.X)
+        features, y = self._weighted(data)
         size = features.abs().amax(0).clamp_min(torch.finfo(features.dtype).tiny)
         w = torch.linalg.lstsq(features / size, y[:, None], driver="gelsd").solution[:, 0] / size
-        least = 1e-6 * (float(y.square().mean()) or 1.0)
-        noise = ((y - features @ w).square().mean()).clamp_min(least)
+        rows = data.n if data.weights is None else float(data.weights.sum())
+        least = 1e-6 * (float(y.square().sum() / rows) or 1.0)
+        noise = ((y - features @ w).square().sum() / rows).clamp_min(least)
         return {"noise": noise, **self._by_site(w, data.d)}
 
     def coefficients(self, draws: Theta, scaler: Scaler, X: Tensor) -> dict[str, Tensor]:
@@ -194,6 +203,16 @@ class LinearRegression(
         columns = {"weight": X, "bias": torch.ones_like(X[:, :1])}
         return torch.cat([columns[name] for name in self._uncertain()] or [X[:, :0]], 1)
 
+    def _weighted(self, data: Dataset) -> tuple[Tensor, Tensor]:
+        """Return ``_features`` and y without its fixed part, times the roots of the weights."""
+        features, y = self._features(data.X), data.y - self._fixed(data.X)
+        if data.offset is not None:  # of a GLM
+            y = y - data.offset
+        if data.weights is None:
+            return features, y
+        root = data.weights.sqrt()
+        return root[:, None] * features, root * y
+
     def _fixed(self, X: Tensor) -> Tensor:
         """Return the part of the mean that is fixed, [n]."""
         uncertain = self._uncertain()
@@ -235,22 +254,14 @@ class LinearRegression(
             else:
                 names.append("the constant (bias)")
         like = {"dtype": train.X.dtype, "device": train.X.device}
-        Phi, y = self._features(train.X), train.y - self._fixed(train.X)
-        if train.offset is not None:
-            y = y - train.offset
-        if train.weights is not None:
-            root = train.weights.sqrt()
-            Phi, y = Phi * root[:, None], y * root
         found = decompose(
-            Phi,
-            y,
+            *self._weighted(train),
             torch.tensor(precision, **like),
             torch.tensor(mean, **like),
             names,
         )
-        if train.weights is None:
-            return found
-        return replace(found, n=float(train.weights.sum()))
+        n = found.n if train.weights is None else float(train.weights.sum())
+        return replace(found, n=n)
 
     def exact(
         self, train: Dataset, draws: int, generator: torch.Generator
@@ -284,7 +295,7 @@ class LinearRegression(
                 start = (single(self.noise.shape), single(self.noise.rate))
             shape, rate, evidence = conjugate_posterior(d, *start)
             params["noise"] = torch.tensor([shape, rate], dtype=like.dtype, device=like.device)
-            noise = out["noise"] = _inverse_gamma(shape, rate, u)
+            noise = out["noise"] = inverse_gamma_quantiles(shape, rate, u)
         else:
             prior = self.sites(train.d)["noise"].distribution(like)
             grid, cdf, evidence = noise_posterior(d, prior.log_prob, like, self.conjugate)
@@ -376,7 +387,7 @@ class LinearRegression(
                     count, squares = d.n + d.proper, squares + penalty
                 a, b = shape + 0.5 * count, rate + 0.5 * squares
                 u = torch.rand(b.shape, generator=generator, dtype=torch.float64)
-                new["noise"] = b * _inverse_gamma(a, 1.0, u).to(b)
+                new["noise"] = b * inverse_gamma_quantiles(a, 1.0, u).to(b)
             return new
 
         return step
@@ -387,14 +398,3 @@ def _per_coefficient(value: Number, size: int) -> list[float]:
     if isinstance(value, tuple):
         return list(value)
     return [value] * size
-
-
-def _inverse_gamma(shape: float, rate: float, u: Tensor) -> Tensor:
-    """Return the quantiles of InverseGamma(shape, rate) at u.
-
-    torch has no inverse of the incomplete gamma function.
-    """
-    from scipy import special
-
-    gamma: Any = special.gammaincinv(shape, 1 - u.double().cpu().numpy())
-    return rate / torch.as_tensor(gamma, dtype=u.dtype, device=u.device)

@@ -22,7 +22,8 @@ from ..target.capabilities import (
 )
 from .base import Model, check_labels, linear, with_fixed
 from .classification import check_coefficients_determined, check_two_classes, separation
-from .sites import Theta
+from .independent_rows import observed
+from .sites import Theta, draw
 from .units import coefficients_in_units, coefficients_of_data
 
 
@@ -45,6 +46,7 @@ class LogisticRegression(
     standardised: bool = field(default=False, kw_only=True)
     scales = "X"
     one_mode = True
+    roles = ("weights",)
 
     def sites(self, d: int) -> dict[str, Site]:
         return {"weight": site("weight", self.weight, (d,)), "bias": site("bias", self.bias)}
@@ -81,6 +83,17 @@ class LogisticRegression(
     def likelihood_of_functions(self) -> Likelihood:
         return Bernoulli()
 
+    def model(
+        self,
+        X: Tensor,
+        y: Tensor | None = None,
+        *,
+        total: int | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        theta = draw(self.sites_at(X.shape[-1]), X)
+        return observed(self.distribution(theta, X), X, y, total, weights)
+
     def coefficients(self, draws: Theta, scaler: Scaler, X: Tensor) -> dict[str, Tensor]:
         """Return the coefficients in the units of the data.
 
@@ -107,7 +120,7 @@ class LogisticRegression(
         """
         X = data.X
         weight, bias = self.value(theta, "weight", X).expand(data.d), self.value(theta, "bias", X)
-        value, gradient, H = binary_curvature(X, data.y, weight, bias)
+        value, gradient, H = binary_curvature(X, data.y, weight, bias, data.weights)
         kept = []
         if isinstance(self.weight, Prior):
             kept += range(data.d)

@@ -32,8 +32,9 @@ from ..target.capabilities import (
     NetworkWeights,
 )
 from .base import Model
+from .independent_rows import observed
 from .memory_checks import check_memory_of_rows
-from .sites import Theta
+from .sites import Theta, draw
 from .units import times
 
 NETWORK = "network"
@@ -70,6 +71,7 @@ class NeuralRegression(Model, NetworkWeights, GaussianNetwork, LikelihoodOfFunct
     likelihood: Likelihood = field(default_factory=lambda: Gaussian(noise=Predicted()))
     prior: PriorLike = Flat()
     standardised: bool = field(default=False, kw_only=True)
+    roles = ("weights",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -132,6 +134,17 @@ class NeuralRegression(Model, NetworkWeights, GaussianNetwork, LikelihoodOfFunct
 
     def likelihood_of_functions(self) -> Likelihood:
         return self.likelihood
+
+    def model(
+        self,
+        X: Tensor,
+        y: Tensor | None = None,
+        *,
+        total: int | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        theta = draw(self.sites_at(X.shape[-1]), X)
+        return observed(self.distribution(theta, X), X, y, total, weights)
 
     def in_units(self, scaler: Scaler) -> NeuralRegression:
         return replace(self, likelihood=self.likelihood.in_units(float(scaler.y_sd)))

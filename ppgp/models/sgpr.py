@@ -82,6 +82,7 @@ class SGPR(CollapsedPosterior, LatentFunction, LeaveOneOut, WarmStart, Reselects
     reselect: int | None = None
     Z: Any = field(default=None, repr=False, compare=False)
     standardised: bool = field(default=False, kw_only=True)
+    joint_rows = True
     density_at_numbers = "elbo"
 
     def __post_init__(self) -> None:

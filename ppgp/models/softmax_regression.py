@@ -22,7 +22,8 @@ from ..target.capabilities import (
 )
 from .base import Model, check_labels, with_fixed
 from .classification import check_coefficients_determined, check_two_classes, separation
-from .sites import Theta
+from .independent_rows import observed
+from .sites import Theta, draw
 from .units import coefficients_in_units
 
 
@@ -48,6 +49,7 @@ class SoftmaxRegression(Model, LinearCoefficients, LikelihoodDerivatives, Likeli
     standardised: bool = field(default=False, kw_only=True)
     scales = "X"
     one_mode = True
+    roles = ("weights",)
 
     def _classes(self) -> int:
         if self.classes is None:
@@ -129,6 +131,17 @@ class SoftmaxRegression(Model, LinearCoefficients, LikelihoodDerivatives, Likeli
     def likelihood_of_functions(self) -> Likelihood:
         return Categorical(self._classes())
 
+    def model(
+        self,
+        X: Tensor,
+        y: Tensor | None = None,
+        *,
+        total: int | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
+        theta = draw(self.sites_at(X.shape[-1]), X)
+        return observed(self.distribution(theta, X), X, y, total, weights)
+
     def coefficients(self, draws: Theta, scaler: Scaler, X: Tensor) -> dict[str, Tensor]:
         """Return the coefficients of all classes in the units of the data.
 
@@ -157,7 +170,7 @@ class SoftmaxRegression(Model, LinearCoefficients, LikelihoodDerivatives, Likeli
             data: the training rows.
         """
         weight, bias = self._all_classes(theta, data.X)
-        value, gradient, H = softmax_curvature(data.X, data.y, weight, bias)
+        value, gradient, H = softmax_curvature(data.X, data.y, weight, bias, data.weights)
         K, d = weight.shape
         index = torch.arange(K * (d + 1)).reshape(K, d + 1)
         kept = []

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyro
-import pyro.distributions as dist
 import torch
 from torch import Tensor
-from torch.distributions import constraints
 
 from ..data.dataset import Dataset, Scaler
+from ..data.roles import at_rows
 from ..errors import NotApplicable, SettingError, UnknownName
 from ..kernels import RBF, Kernel
 from ..kernels.base import check_kernel
@@ -21,9 +20,10 @@ from ..likelihoods.expected_log_likelihood import Expected
 from ..numerics.greedy_selection import GREEDY
 from ..numerics.natural_gradient_step import Moments
 from ..numerics.whitened import divergence
-from ..priors import Normal, Param, Prior, PriorLike, Site, prefixed, under
+from ..priors import Normal, Param, PriorLike, Site, prefixed, under
 from ..target.capabilities import CollapsedBound, LatentFunction, OwnGuide, SubsetModel
 from .base import Model
+from .independent_rows import observed
 from .inducing import (
     all_rows,
     check_given,
@@ -39,6 +39,7 @@ from .inducing import (
 from .memory_checks import check_memory_of_rows
 from .sgpr import SGPR
 from .sites import Theta, draw, mean_site
+from .svgp_guide import run_guide, variational
 from .svgp_predictions import ROWS_AT_ONCE, WhitenedPredictions, scale_of_q
 from .units import mean_on_model_scale, mean_or_default, of_gp
 
@@ -104,6 +105,7 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
     standardised: bool = field(default=False, kw_only=True)
     collapsed = ("v",)
     latent_values = ("v",)
+    roles = ("weights",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -240,63 +242,42 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
         """Return the param of the inducing inputs, which starts at Z; Z itself if none moves it."""
         if self.Z is not None:
             Z = self.Z.to(X)
-            if self.learn:
-                return pyro.param("inducing", Z)
-            return Z
+            return pyro.param("inducing", Z) if self.learn else Z
         if not self.learn:
             raise SettingError(
                 "inducing inputs", "an SVGP that has not seen data", "call prepare(data) first"
             )
         return pyro.param("inducing", lambda: self._select(X, None))
 
-    def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
+    def model(
+        self,
+        X: Tensor,
+        y: Tensor | None = None,
+        *,
+        total: int | None = None,
+        weights: Tensor | None = None,
+    ) -> Tensor:
         Z = self._inducing_param(X)
         theta = draw({**self._hyperparameters(X.shape[-1]), "v": self._v(len(Z))}, X)
-        mean, variance = self._given_v(theta, X, Z)
-        with pyro.plate("rows", total or len(X), subsample=X):
-            return pyro.sample("y", Expected(self.likelihood, theta, mean, variance), obs=y)
+        expected = Expected(self.likelihood, theta, *self._given_v(theta, X, Z))
+        return observed(expected, X, y, total, weights)
 
-    def _variational(self, Z: Tensor) -> dict[str, Tensor]:
-        """Return the params of q(v), which starts as the prior."""
-        shape = self._v(len(Z)).shape
-        loc = pyro.param("v_loc", lambda: Z.new_zeros(shape))
-        if self.q == "mean_field":
-            sd = pyro.param("v_scale", lambda: Z.new_ones(shape), constraint=constraints.positive)
-            return {"v_loc": loc, "v_scale": sd}
-        eye = torch.eye(len(Z)).to(Z).expand(*shape, len(Z))
-        root = pyro.param(
-            "v_scale_tril", lambda: eye.clone(), constraint=constraints.lower_cholesky
-        )
-        return {"v_loc": loc, "v_scale_tril": root}
+    def guide(
+        self,
+        X: Tensor,
+        y: Tensor | None = None,
+        *,
+        total: int | None = None,
+        weights: Tensor | None = None,
+    ) -> None:
+        """Run the guide for Pyro's own SVI: q(v), and a Delta for each hyperparameter."""
+        Z = self._inducing_param(X)
+        q = variational(self.q, self._v(len(Z)).shape, Z)
+        run_guide(self._hyperparameters(X.shape[-1]), q, X, self.seed)
 
-    def guide(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> None:
-        """Run the guide for Pyro's own SVI: q(v), and a Delta for each hyperparameter.
-
-        Args:
-            X: inputs [n, d].
-            y: targets [n], which are not used.
-            total: number of rows that a mini-batch was taken from, which is not used.
-        """
-        for name, one in self._hyperparameters(X.shape[-1]).items():
-            if isinstance(one, Site) and isinstance(one.prior, Prior):
-                distribution: Any = one.distribution(X)
-                value = pyro.param(
-                    f"{name}.value",
-                    lambda n=name, s=one: medians({n: s}, X, self.seed)[n],
-                    constraint=distribution.support,
-                )
-                pyro.sample(name, dist.Delta(value, event_dim=len(one.shape)))
-        q = self._variational(self._inducing_param(X))
-        axes = q["v_loc"].ndim
-        variational: Any
-        if "v_scale" in q:
-            variational = dist.Normal(q["v_loc"], q["v_scale"])
-        else:
-            variational = dist.MultivariateNormal(q["v_loc"], scale_tril=q["v_scale_tril"])
-            axes = axes - 1
-        pyro.sample("v", variational.to_event(axes))
-
-    def elbo(self, theta: Theta, X: Tensor, y: Tensor, *, total: int) -> Tensor:
+    def elbo(
+        self, theta: Theta, X: Tensor, y: Tensor, *, total: int, weights: Tensor | None = None
+    ) -> Tensor:
         """Return an unbiased estimate of E_q log p(y given f) - KL(q(v) || N(0, I)).
 
         With ``objective="ppgpr"`` it is the objective of that method.
@@ -306,23 +287,30 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
             X: inputs of b rows [b, d].
             y: their targets [b].
             total: the number of all rows.
+            weights: how often each row counts, [b]; None: once.
         """
         Z = self._inducing_inputs(theta, X)
         # a gradient keeps all intermediate values, so chunks would save nothing
         width = max(1, len(X)) if torch.is_grad_enabled() else ROWS_AT_ONCE
-        chunks = zip(X.split(width), y.split(width), strict=True)
-        parts = [self._data_term(theta, rows, targets, Z) for rows, targets in chunks]
+        chunks = [slice(i, i + width) for i in range(0, max(1, len(X)), width)]
+        parts = [self._data_term(theta, X[i], y[i], Z, at_rows(weights, i)) for i in chunks]
         data_term = parts[0] if len(parts) == 1 else torch.stack(parts).sum()
         return data_term * (total / len(X)) - divergence(theta["v_loc"], scale_of_q(theta))
 
-    def _data_term(self, theta: Theta, X: Tensor, y: Tensor, Z: Tensor) -> Tensor:
+    def _data_term(
+        self, theta: Theta, X: Tensor, y: Tensor, Z: Tensor, weights: Tensor | None
+    ) -> Tensor:
         """Return E_q log p(y given f) of these rows, or the sum of PPGPR."""
         mean, variance = self._under_q(theta, X, Z)
         if self.objective == "ppgpr":
-            return self.likelihood.marginal(theta, mean, variance).log_prob(y).sum()
-        return self.likelihood.expected(theta, mean, variance, y).sum()
+            each = self.likelihood.marginal(theta, mean, variance).log_prob(y)
+        else:
+            each = self.likelihood.expected(theta, mean, variance, y)
+        return each.sum() if weights is None else (weights * each).sum()
 
-    def collapsed_elbo(self, X: Tensor, y: Tensor, *, total: int | None = None) -> None:
+    def collapsed_elbo(
+        self, X: Tensor, y: Tensor, *, total: int | None = None, weights: Tensor | None = None
+    ) -> None:
         """Run the program with ``elbo`` in place of v and the likelihood.
 
         Its density is the objective that SVI maximises.
@@ -331,14 +319,24 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
             X: inputs of b rows [b, d].
             y: their targets [b].
             total: the number of all rows; None: these are all.
+            weights: as in ``elbo``.
         """
         Z = self._inducing_param(X)
         hyperparameters = draw(self._hyperparameters(X.shape[-1]), X)
-        theta = {**hyperparameters, "inducing": Z, **self._variational(Z)}
-        pyro.factor("elbo", self.elbo(theta, X, y, total=total or len(X)))
+        q = variational(self.q, self._v(len(Z)).shape, Z)
+        theta = {**hyperparameters, "inducing": Z, **q}
+        n = total or len(X)
+        pyro.factor("elbo", self.elbo(theta, X, y, total=n, weights=weights))
 
     def natural(
-        self, theta: Theta, X: Tensor, y: Tensor, *, total: int, rate: float
+        self,
+        theta: Theta,
+        X: Tensor,
+        y: Tensor,
+        *,
+        total: int,
+        rate: float,
+        weights: Tensor | None = None,
     ) -> tuple[dict[str, Tensor], Tensor] | None:
         """Take a step along the natural gradient of ``elbo`` with respect to q(v).
 
@@ -351,6 +349,7 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
             y: their targets [b].
             total: the number of all rows.
             rate: the length of the step.
+            weights: how often each row counts, [b]; None: once.
 
         Returns:
             The params of q(v) after the step, and ``elbo`` before it; None if q moves with the
@@ -369,7 +368,8 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
             with torch.enable_grad():
                 mean, variance = mean.requires_grad_(True), variance.requires_grad_(True)
                 of_f = self._functions(theta, mean, variance, diagonal)
-                part = self.likelihood.expected(theta, *of_f, y[rows]).sum()
+                each = self.likelihood.expected(theta, *of_f, y[rows])
+                part = each.sum() if weights is None else (weights[rows] * each).sum()
                 g, h = torch.autograd.grad(part, (mean, variance))
             moments.add(A, mean.detach(), g, h)
             value = value + weight * part.detach()
@@ -397,4 +397,4 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
             seed=self.seed,
             Z=self.Z,
         )
-        return small, data.rows(subset.sort().values)
+        return small, replace(data.rows(subset.sort().values), weights=None)

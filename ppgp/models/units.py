@@ -9,6 +9,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from ..data.dataset import Dataset, Scaler
+from ..data.magnitudes import average
 from ..errors import SettingError
 from ..kernels.units import Factor
 from ..priors import (
@@ -50,7 +51,7 @@ def mean_or_default(mean: PriorLike | None, data: Dataset, numbers: bool = True)
     if mean is not None:
         return mean
     if numbers:
-        return float(data.y.mean())
+        return float(average(data.y, data.weights))
     return 0.0
 
 

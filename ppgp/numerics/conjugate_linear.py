@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -296,3 +297,14 @@ def invert(grid: Tensor, cdf: Tensor, u: Tensor) -> Tensor:
     left = right - 1
     share = (u - cdf[left]) / (cdf[right] - cdf[left]).clamp_min(torch.finfo(cdf.dtype).tiny)
     return grid[left] + share.clamp(0, 1) * (grid[right] - grid[left])
+
+
+def inverse_gamma_quantiles(shape: float, rate: float, u: Tensor) -> Tensor:
+    """Return the quantiles of InverseGamma(shape, rate) at u.
+
+    torch has no inverse of the incomplete gamma function.
+    """
+    from scipy import special
+
+    gamma: Any = special.gammaincinv(shape, 1 - u.double().cpu().numpy())
+    return rate / torch.as_tensor(gamma, dtype=u.dtype, device=u.device)

@@ -11,7 +11,7 @@ CHUNK = 8192  # rows per chunk, which stay in the processor's cache between thei
 
 
 def binary_curvature(
-    X: Tensor, y: Tensor, weight: Tensor, bias: Tensor
+    X: Tensor, y: Tensor, weight: Tensor, bias: Tensor, counts: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return log p(y) of logistic regression with gradient and Hessian in (weight, bias).
 
@@ -22,6 +22,7 @@ def binary_curvature(
         y: [n], labels 0 or 1.
         weight: [d].
         bias: [].
+        counts: [n], how often each row occurs; None: once.
 
     Returns:
         The log likelihood [], its gradient [d + 1] and its Hessian [d + 1, d + 1].
@@ -34,8 +35,13 @@ def binary_curvature(
         logits = torch.addmv(bias, rows, weight)
         p = torch.sigmoid(logits)
         r = p * (1 - p)
-        value += (labels * logits).sum() - torch.nn.functional.softplus(logits).sum()
         residual = labels - p
+        if counts is None:
+            value += (labels * logits).sum() - torch.nn.functional.softplus(logits).sum()
+        else:
+            w = counts[start : start + CHUNK]
+            value += (w * (labels * logits - torch.nn.functional.softplus(logits))).sum()
+            residual, r = w * residual, w * r
         gradient[:d].addmv_(rows.mT, residual)
         gradient[d] += residual.sum()
         H[:d, :d].addmm_(rows.mT, rows * r[:, None], alpha=-1)
@@ -46,7 +52,7 @@ def binary_curvature(
 
 
 def softmax_curvature(
-    X: Tensor, y: Tensor, weight: Tensor, bias: Tensor
+    X: Tensor, y: Tensor, weight: Tensor, bias: Tensor, counts: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return log p(y) of softmax regression with gradient and Hessian in (weight, bias).
 
@@ -57,6 +63,7 @@ def softmax_curvature(
         y: [n], labels 0 .. K - 1.
         weight: [K, d].
         bias: [K].
+        counts: [n], how often each row occurs; None: once.
 
     Returns:
         The log likelihood [], its gradient [K, d + 1] and its Hessian [K, d + 1, K, d + 1].
@@ -69,12 +76,14 @@ def softmax_curvature(
         rows = torch.cat([rows, torch.ones_like(rows[:, :1])], 1)
         logits = rows[:, :d] @ weight.mT + bias
         p = torch.softmax(logits, -1)
-        value += torch.log_softmax(logits, -1).gather(1, labels[:, None]).sum()
-        gradient += (torch.nn.functional.one_hot(labels, K).to(p) - p).mT @ rows
+        w = 1.0 if counts is None else counts[start : start + CHUNK, None]
+        value += (w * torch.log_softmax(logits, -1).gather(1, labels[:, None])).sum()
+        gradient += (w * (torch.nn.functional.one_hot(labels, K).to(p) - p)).mT @ rows
+        counted = w * rows
         for a in range(K):
             for b in range(a, K):
                 r = p[:, a] * (float(a == b) - p[:, b])
-                block = rows.mT @ (rows * r[:, None])
+                block = rows.mT @ (counted * r[:, None])
                 H[a, :, b] -= block
                 if a != b:
                     H[b, :, a] -= block

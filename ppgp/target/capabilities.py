@@ -117,7 +117,14 @@ class OwnGuide(Capability):
     advice = "use an autoguide: SVI(guide='multivariate_normal')"
 
     @abstractmethod
-    def guide(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> None:
+    def guide(
+        self,
+        X: Tensor,
+        y: Tensor | None = None,
+        *,
+        total: int | None = None,
+        weights: Tensor | None = None,
+    ) -> None:
         """Run the guide, a Pyro program with the same arguments as ``model``."""
 
 
@@ -128,15 +135,26 @@ class CollapsedBound(Capability):
     advice = "use SVI with guide='multivariate_normal'"
 
     @abstractmethod
-    def elbo(self, theta: Theta, X: Tensor, y: Tensor, *, total: int) -> Tensor:
+    def elbo(
+        self, theta: Theta, X: Tensor, y: Tensor, *, total: int, weights: Tensor | None = None
+    ) -> Tensor:
         """Return the bound at theta: hyperparameters and params of the variational distribution."""
 
     @abstractmethod
-    def collapsed_elbo(self, X: Tensor, y: Tensor, *, total: int | None = None) -> None:
+    def collapsed_elbo(
+        self, X: Tensor, y: Tensor, *, total: int | None = None, weights: Tensor | None = None
+    ) -> None:
         """Run the Pyro program of ``elbo``: hyperparameters, params, and the bound as a factor."""
 
     def natural(
-        self, theta: Theta, X: Tensor, y: Tensor, *, total: int, rate: float
+        self,
+        theta: Theta,
+        X: Tensor,
+        y: Tensor,
+        *,
+        total: int,
+        rate: float,
+        weights: Tensor | None = None,
     ) -> tuple[dict[str, Tensor], Tensor] | None:
         """Return the params after a natural-gradient step, and ``elbo`` before it; None if none."""
         return None

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import jacrev, jvp, vjp, vmap
 
+from ...data.roles import at_rows
 from ...target.capabilities import LikelihoodOfFunctions, require
 from ...target.target import Target
 
@@ -58,12 +59,12 @@ class CurvatureOfRows:
         data = self.target.data
         A = self._prior_matrix(z)
         for rows in self._chunks(len(z)):
-            X, y = data.X[rows], data.y[rows]
+            X, y, w = data.X[rows], data.y[rows], at_rows(data.weights, rows)
             J = self._derivatives(z, X)
             f = self.functions(z, X)
-            FJ = self.likelihood.metric(self._parameters(z), f) @ J
+            FJ = self._metric(z, f, w) @ J
             A += _symmetric_product(J.flatten(0, 1), FJ.flatten(0, 1))
-            for i, by_own, by_f in self._of_parameters(z, f, y):
+            for i, by_own, by_f in self._of_parameters(z, f, y, w):
                 across = torch.einsum("kn,nkp->p", by_f, J)
                 across[self.own] = 0.0
                 A[i] -= across
@@ -75,7 +76,10 @@ class CurvatureOfRows:
         """Return the function v [p] -> A v, which forms no matrix, with A that of z."""
         z = z.detach()
         data = self.target.data
-        parts = [self._product_of(z, data.X[r], data.y[r]) for r in self._chunks(1)]
+        parts = [
+            self._product_of(z, data.X[r], data.y[r], at_rows(data.weights, r))
+            for r in self._chunks(1)
+        ]
         prior = self._prior_product(z)
 
         def times(v: Tensor) -> Tensor:
@@ -97,6 +101,11 @@ class CurvatureOfRows:
         slices, names = self.target.slices, self.likelihood.sites()
         return {n: s.transform(s.of(z)) for n, s in slices.items() if n in names}
 
+    def _metric(self, z: Tensor, f: Tensor, weights: Tensor | None) -> Tensor:
+        """Return the Fisher information of the rows in their functions, [n, K, K]."""
+        metric = self.likelihood.metric(self._parameters(z), f)
+        return metric if weights is None else weights[:, None, None] * metric
+
     def _derivatives(self, z: Tensor, X: Tensor) -> Tensor:
         """Return the derivatives of the functions by z, [n, K, p]."""
 
@@ -106,7 +115,7 @@ class CurvatureOfRows:
         return vmap(jacrev(of_one), (None, 0))(z, X)
 
     def _of_parameters(
-        self, z: Tensor, f: Tensor, y: Tensor
+        self, z: Tensor, f: Tensor, y: Tensor, weights: Tensor | None
     ) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Yield each coordinate i of the likelihood's sites with its second derivatives.
 
@@ -118,22 +127,24 @@ class CurvatureOfRows:
             z, f = z.detach().requires_grad_(), f.detach().requires_grad_()
             functions = f if self.likelihood.latents > 1 else f[0]
             density = self.likelihood.distribution(self._parameters(z), functions)
-            (slope,) = torch.autograd.grad(density.log_prob(y).sum(), z, create_graph=True)
+            each = density.log_prob(y)
+            total = each.sum() if weights is None else (weights * each).sum()
+            (slope,) = torch.autograd.grad(total, z, create_graph=True)
             for i in self.own:
                 by_own, by_f = torch.autograd.grad(
                     slope[i], (z, f), retain_graph=True, materialize_grads=True
                 )
                 yield i, by_own, by_f
 
-    def _product_of(self, z: Tensor, X: Tensor, y: Tensor) -> Product:
+    def _product_of(self, z: Tensor, X: Tensor, y: Tensor, weights: Tensor | None) -> Product:
         """Return the function v -> A v without the prior, for some rows."""
 
         def functions(z: Tensor) -> Tensor:
             return self.functions(z, X)
 
         f, pullback = vjp(functions, z)[:2]
-        metric = self.likelihood.metric(self._parameters(z), f)
-        mixed = list(self._of_parameters(z, f, y))
+        metric = self._metric(z, f, weights)
+        mixed = list(self._of_parameters(z, f, y, weights))
 
         def times(v: Tensor) -> Tensor:
             moved = jvp(functions, (z,), (v,))[1]

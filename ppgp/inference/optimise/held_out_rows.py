@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ...data.censoring import refuse_censored
+from ...data.magnitudes import average
 from ...errors import NotApplicable, SettingError, counted
 from ...priors import Param
 from ...target.target import Target
@@ -73,7 +74,8 @@ class EarlyStopping:
             predictive = self.target.model.predict(
                 theta, self.held_out.X, self.target.data, **self.held_out.for_prediction
             )
-            return -float(predictive.log_prob(self.held_out.y).mean())
+            each = predictive.log_prob(self.held_out.y)
+            return -float(average(each, self.held_out.weights).mean())
 
     def should_stop(self, step: int, z: Tensor) -> bool:
         """Evaluate the held-out rows at z if they are due after ``step`` steps.

@@ -11,6 +11,7 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
+from ...data.role_checks import refuse_weights
 from ...numerics.cholesky import LOG_2PI
 from ...target.capabilities import GaussianNetwork, require
 from ...target.target import Target
@@ -109,6 +110,7 @@ def last_layer(
         NotApplicable: if the model is no network with Gaussian noise of one variance.
     """
     model = require(target.model, GaussianNetwork)
+    refuse_weights(target.data, "the evidence of the last layer")
     network = Dense(model, target)
     layers = network.layers(mode)
     features = network.features(layers, target.data.X)

@@ -12,6 +12,7 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
+from ...data.role_checks import refuse_weights
 from ...errors import SettingError
 from ...numerics.cholesky import LOG_2PI
 from ...posterior.posterior import Posterior
@@ -86,6 +87,7 @@ class MCDropout(Inference):
     ) -> Posterior:
         started = time.perf_counter()
         model, data = require(target.model, GaussianNetwork), target.data
+        refuse_weights(data, "MCDropout")
         network = Dense(model, target)
         first = starting_point(target, init, seed, jacobian=False, check=False)
         generator = torch.Generator().manual_seed(seed)

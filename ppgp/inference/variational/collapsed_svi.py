@@ -105,7 +105,8 @@ def _elbo(bound: Target, model: Any, data: Any, z: Tensor) -> float:
     if getattr(model, "objective", "elbo") != "elbo":
         model = replace(model, objective="elbo")
     theta = {**bound.params, **bound.constrain(z)}
-    return float(model.elbo(theta, data.X, data.y, total=data.n))
+    rows, named = data.passed()
+    return float(model.elbo(theta, *rows, **named))
 
 
 def _start(
@@ -153,11 +154,9 @@ class NaturalSteps:
         self, z: Tensor, rows: Tensor | None, rate: float
     ) -> tuple[dict[str, Tensor], float] | None:
         """Return the unconstrained params after a step, and the bound before it."""
-        X, y = self.data.X, self.data.y
-        if rows is not None:
-            X, y = X[rows], y[rows]
+        some, named = self.data.passed(self.data.tables(rows))
         values = {**self.bound.params, **self.bound.constrain(z)}
-        moved = self.model.natural(values, X, y, total=self.data.n, rate=rate)
+        moved = self.model.natural(values, *some, rate=rate, **named)
         if moved is None:
             return None
         params, value = moved
