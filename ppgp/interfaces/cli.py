@@ -6,21 +6,18 @@ Commands import torch when they run, so that ``ppgp --help`` is quick.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from .. import __version__, files
 from ..errors import NotApplicable, PpgpError, SettingError, UnknownName
-from . import recipes
-from .members import members
+from . import data_options as columns
+from .lists import named_members
 from .output import whole_output
 from .recipe_options import build_models_and_methods, methods_of_models, split_names
 from .signals import INTERRUPTED, exit_on_signals
 from .tables import print_table
-
-if TYPE_CHECKING:
-    from ..data.dataset import Dataset
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -34,13 +31,6 @@ FRACTIONS = (0.6, 0.2, 0.2)  # of the rows: to fit, to calibrate, to test
 USUAL_METHODS = "map,laplace,svi,nuts"
 TABLES = (".csv", ".parquet")  # formats of predictions
 
-Data = Annotated[
-    str,
-    typer.Argument(
-        help="a name (diabetes, breast_cancer, openml:NAME, ...) or a .csv, .tsv or .parquet file"
-    ),
-]
-Target = Annotated[str | None, typer.Option(help="the target column; needed for a file")]
 Level = Annotated[float, typer.Option(help="level of the intervals, in (0, 1)")]
 Seed = Annotated[int, typer.Option(help="seed of every random number")]
 Settings = Annotated[
@@ -63,16 +53,10 @@ def _about(
         raise typer.Exit
 
 
-def _load(data: str, target: str | None) -> Dataset:
-    from ..data.loading import load
-
-    return load(data, target)
-
-
 @app.command()
 def compare(
-    data: Data,
-    target: Target = None,
+    data: columns.Data,
+    target: columns.Target = None,
     models: Annotated[
         str | None, typer.Option(help="names or recipes, comma-separated; see `ppgp list`")
     ] = None,
@@ -88,6 +72,15 @@ def compare(
     seed: Seed = 0,
     settings: Settings = None,
     progress: Progress = True,
+    missing: columns.Missing = "refuse",
+    categories: columns.Categories = "refuse",
+    coordinates: columns.Coordinates = "",
+    noise_sd: columns.NoiseSd = None,
+    offset: columns.Offset = None,
+    trials: columns.Trials = None,
+    weights: columns.Weights = None,
+    groups: columns.Groups = "",
+    ids: columns.Ids = None,
 ) -> None:
     """Fit models by several methods, predict, calibrate, and report which posterior to trust."""
     from ..diagnostics.comparison import compare as compare_posteriors
@@ -98,7 +91,14 @@ def compare(
 
     exact_level(level)
     files.check_folder(out)
-    table = _load(data, target)
+    roles = {
+        "noise_sd": noise_sd,
+        "offset": offset,
+        "trials": trials,
+        "weights": weights,
+        "ids": ids,
+    }
+    table = columns.load_table(data, target, missing, categories, coordinates, groups, roles)
     default_models = "logistic" if table.classes else "gp,linear"
     plan = methods_of_models(split_names(models or default_models), how, USUAL_METHODS)
     methods = list(dict.fromkeys(name for names in plan.values() for name in names))
@@ -137,8 +137,8 @@ def compare(
 
 @app.command()
 def fit(
-    data: Data,
-    target: Target = None,
+    data: columns.Data,
+    target: columns.Target = None,
     model: Annotated[str, typer.Option(help="a name or recipe; see `ppgp list`")] = "gp",
     how: Annotated[
         str | None, typer.Option(help="a method; default: the model's own, or else nuts")
@@ -149,6 +149,16 @@ def fit(
     seed: Seed = 0,
     settings: Settings = None,
     progress: Progress = True,
+    missing: columns.Missing = "refuse",
+    categories: columns.Categories = "refuse",
+    coordinates: columns.Coordinates = "",
+    right_censored: columns.RightCensored = None,
+    noise_sd: columns.NoiseSd = None,
+    offset: columns.Offset = None,
+    trials: columns.Trials = None,
+    weights: columns.Weights = None,
+    groups: columns.Groups = "",
+    ids: columns.Ids = None,
 ) -> None:
     """Fit one model by one method and save the posterior.
 
@@ -158,7 +168,15 @@ def fit(
     from ..posterior.summary import cut_short
 
     files.check_file(out)
-    table = _load(data, target)
+    roles = {
+        "noise_sd": noise_sd,
+        "offset": offset,
+        "trials": trials,
+        "weights": weights,
+        "ids": ids,
+        "right_censored": right_censored,
+    }
+    table = columns.load_table(data, target, missing, categories, coordinates, groups, roles)
     method = how or methods_of_models([model], None, "nuts")[model][0]
     models, methods = build_models_and_methods([model], [method], settings or [])
     posterior = fit_posterior(models[model], table, methods[method], seed=seed, progress=progress)
@@ -198,7 +216,7 @@ def predict(
     from ..conformal import calibrate as calibrate_score
     from ..data.table_files import read_frame
     from ..posterior.loading import load_posterior
-    from .posterior_tables import inputs_for, prediction_table, targets_for
+    from .posterior_tables import inputs_for, known_targets, prediction_table
 
     files.check_file(out)
     # the table itself may go to the standard output; the messages then go to the standard error
@@ -223,7 +241,7 @@ def predict(
         if name not in known.columns:
             raise UnknownName("target column", str(name), map(str, known.columns))
         of_known = fitted.predict(inputs_for(known, fitted, name))
-        calibrator = calibrate_score(score, of_known, targets_for(known[name], fitted))
+        calibrator = calibrate_score(score, of_known, known_targets(known, name, fitted))
         region = calibrator(prediction, level=level)
     table = prediction_table(prediction, region, fitted.data.classes or (0, 1))
     with files.replacing(out) as file:
@@ -353,27 +371,8 @@ def reproduce(
 @app.command(name="list")
 def list_members() -> None:
     """List the names of models, methods, scores and experiments, and what recipes consist of."""
-    named = {
-        "models": recipes.MODELS,
-        "methods (--how)": recipes.HOWS,
-        "scores (--scores)": recipes.SCORES,
-    }
-    for title, of_family in named.items():
-        rows = [
-            {"name": name, "recipe": recipe, "what it is": meaning}
-            for name, (recipe, meaning) in of_family.items()
-        ]
+    for title, rows in named_members():
         print_table(rows, title)
-    parts = {
-        "kernels": "kernels, in the recipe of a model",
-        "networks": "networks, in Deep(network, kernel)",
-        "likelihoods": "likelihoods, in SVGP(likelihood=)",
-        "learners": "learners, in Boosted(learner=)",
-        "experiments": "experiments (ppgp reproduce)",
-    }
-    for family, title in parts.items():
-        calls = members()[family].values()
-        print_table([{"name": call, "what it is": what} for call, what in calls], title)
 
 
 def main() -> None:
@@ -389,10 +388,10 @@ def main() -> None:
             with whole_output():
                 app()
         except PpgpError as error:
-            typer.echo(f"ppgp: {error}", err=True)
+            typer.echo(f"ppgp: {columns.in_the_shell(str(error))}", err=True)
             raise SystemExit(2) from None
 
 
 def _format_warning(message: object, *_: object, **__: object) -> str:
     """Return a warning as one line, without the line of code that raised it."""
-    return f"warning: {message}\n"
+    return f"warning: {columns.in_the_shell(str(message))}\n"

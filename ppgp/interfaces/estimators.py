@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from typing import Any
 
 from ..data.columns import name_of, names_of
 from ..data.dataset import Dataset
-from ..errors import ConvergenceWarning, Renamed
+from ..errors import ConvergenceWarning, PpgpError, Renamed
 from ..inference.fitting import fit as fit_posterior
 from ..inference.interrupts import raise_if_interrupted
 from ..numerics.libraries import settings_unchanged
@@ -15,6 +16,7 @@ from ..numerics.process_locks import silenced
 from ..posterior.prediction import Prediction
 from ..target.capabilities import BoostedSum
 from . import recipes
+from .estimator_inputs import FROM_DTYPE, as_codes, categorical_places, with_codes
 
 with settings_unchanged():
     import numpy as np
@@ -32,6 +34,19 @@ def _validated(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
     return validate_data(estimator, X, *y, **options)
 
 
+def _takes(model: Any, what: str) -> bool:
+    """Return whether a model takes "missing" values, or codes of "categories"."""
+    return bool(getattr(model, f"takes_{what}", False))
+
+
+def _checks(model: Any) -> dict[str, Any]:
+    """Return what rows are checked for: a model that takes missing values allows NaN."""
+    return {
+        "dtype": np.float64,
+        "ensure_all_finite": "allow-nan" if _takes(model, "missing") else True,
+    }
+
+
 class _Probabilistic(BaseEstimator):
     """Common part: ``model`` and ``how`` are names, recipes as strings, or the records.
 
@@ -41,20 +56,45 @@ class _Probabilistic(BaseEstimator):
 
     usual = "map"
 
-    def __init__(self, model: Any, how: Any, seed: Any = 0) -> None:
+    def __init__(
+        self, model: Any, how: Any, seed: Any = 0, categorical_features: Any = FROM_DTYPE
+    ) -> None:
         self.model, self.how, self.seed = model, how, seed
+        self.categorical_features = categorical_features
 
-    def _table(self, X: Any, y: Any, given: Any, classes: Any = None) -> Dataset:
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        with suppress(PpgpError):  # a recipe that cannot be read is for ``fit`` to refuse
+            tags.input_tags.allow_nan = _takes(self._model(), "missing")
+        return tags
+
+    def _model(self) -> Any:
+        return recipes.build_model(self.model) if isinstance(self.model, str) else self.model
+
+    def _rows(self, model: Any, X: Any, y: Any, **options: Any) -> tuple[Any, Any]:
+        """Return the validated rows and targets, after noting the columns of categories."""
+        names_of(X)
+        places = categorical_places(self.categorical_features, X, _takes(model, "categories"))
+        X, self.levels_ = as_codes(X, places)
+        rows, targets = _validated(self, X, y, **_checks(model), **options)
+        self.is_categorical_ = np.isin(np.arange(rows.shape[1]), places)
+        return rows, targets
+
+    def _table(self, model: Any, X: Any, y: Any, given: Any, **more: Any) -> Dataset:
         """Return a Dataset with the names that the data frame and the series had."""
         columns = getattr(self, "feature_names_in_", None)
         if columns is not None:
             columns = columns.tolist()
-        return Dataset(X, y, columns, name_of(given), classes)
+        places = np.flatnonzero(self.is_categorical_).tolist()
+        if places:
+            more["categorical"] = places
+            if len(self.levels_) == len(places):
+                more["levels"] = list(self.levels_.values())
+        missing = "keep" if _takes(model, "missing") else "refuse"
+        return Dataset(X, y, columns, name_of(given), missing=missing, **more)
 
-    def _fit(self, data: Dataset) -> None:
-        model, how = self.model, self.how
-        if isinstance(model, str):
-            model = recipes.build_model(model)
+    def _fit(self, model: Any, data: Dataset) -> None:
+        how = self.how
         if how is None:
             name = self.model if isinstance(self.model, str) else ""
             how = recipes.own_how(name, model) or self.usual
@@ -80,11 +120,15 @@ class _Probabilistic(BaseEstimator):
             A Prediction, with quantiles, intervals and scores.
         """
         check_is_fitted(self, "posterior_")
-        return self.posterior_.predict(_validated(self, X, reset=False, dtype=np.float64))
+        checks = _checks(self.posterior_.model)
+        rows = _validated(self, with_codes(X, self.levels_), reset=False, **checks)
+        return self.posterior_.predict(rows)
 
 
 class ProbabilisticRegressor(RegressorMixin, _Probabilistic):
     """Regression with a predictive distribution.
+
+    NaN is a missing value where the model takes it, as "ngboost" does, and is refused elsewhere.
 
     Args:
         model: "gp", "linear", "ngboost", "deep-ensemble", another name that ``ppgp list`` prints,
@@ -93,18 +137,39 @@ class ProbabilisticRegressor(RegressorMixin, _Probabilistic):
             prints, a recipe, or an inference record. None: the model's own, such as natural
             gradient boosting of "ngboost"; "map" if it has none.
         seed: Seed of every random number.
+        categorical_features: The columns that hold categories, for models that take them, such as
+            "ngboost": names, numbers or a mask. Text and pandas' categories become codes; numbers
+            are codes 0, 1, .... "from_dtype": the columns of pandas' categories, if the model
+            takes them. None: no column.
 
     Attributes:
         posterior_: The fitted Posterior.
+        is_categorical_: A mask [d] of the columns of categories.
+        levels_: ``{name: levels}`` of the columns that were text or categories.
     """
 
-    def __init__(self, model: Any = "gp", how: Any = None, seed: Any = 0) -> None:
-        super().__init__(model, how, seed)
+    def __init__(
+        self,
+        model: Any = "gp",
+        how: Any = None,
+        seed: Any = 0,
+        categorical_features: Any = FROM_DTYPE,
+    ) -> None:
+        super().__init__(model, how, seed, categorical_features)
 
-    def fit(self, X: Any, y: Any) -> ProbabilisticRegressor:
-        """Fit to the inputs X [n, d] and the targets y [n]."""
-        rows, targets = _validated(self, X, y, y_numeric=True, dtype=np.float64)
-        self._fit(self._table(rows, targets, y))
+    def fit(self, X: Any, y: Any, right_censored: Any = None) -> ProbabilisticRegressor:
+        """Fit to the inputs X [n, d] and the targets y [n].
+
+        Args:
+            X: Inputs [n, d].
+            y: Targets [n].
+            right_censored: Flags [n], 1 where the target is only known to be exceeded, for models
+                that take them, such as ``"Boosted(LogNormal(noise=Predicted()))"``. ``score``
+                takes all targets as known.
+        """
+        model = self._model()
+        rows, targets = self._rows(model, X, y, y_numeric=True)
+        self._fit(model, self._table(model, rows, targets, y, right_censored=right_censored))
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
@@ -127,22 +192,36 @@ class ProbabilisticRegressor(RegressorMixin, _Probabilistic):
 class ProbabilisticClassifier(ClassifierMixin, _Probabilistic):
     """Binary classification with probabilities averaged over the posterior.
 
+    NaN is a missing value where the model takes it, and is refused elsewhere.
+
     Args:
         model: "logistic", "ngboost-classifier", another name that ``ppgp list`` prints, a recipe,
             or a model.
         how: The inference method, as in ``ProbabilisticRegressor``; "laplace" if it is None and
             the model has no method of its own.
         seed: Seed of every random number.
+        categorical_features: The columns that hold categories, for models that take them, such as
+            "ngboost": names, numbers or a mask. Text and pandas' categories become codes; numbers
+            are codes 0, 1, .... "from_dtype": the columns of pandas' categories, if the model
+            takes them. None: no column.
 
     Attributes:
         posterior_: The fitted Posterior.
+        is_categorical_: A mask [d] of the columns of categories.
+        levels_: ``{name: levels}`` of the columns that were text or categories.
         classes_: The two labels, sorted.
     """
 
     usual = "laplace"
 
-    def __init__(self, model: Any = "logistic", how: Any = None, seed: Any = 0) -> None:
-        super().__init__(model, how, seed)
+    def __init__(
+        self,
+        model: Any = "logistic",
+        how: Any = None,
+        seed: Any = 0,
+        categorical_features: Any = FROM_DTYPE,
+    ) -> None:
+        super().__init__(model, how, seed, categorical_features)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -155,7 +234,8 @@ class ProbabilisticClassifier(ClassifierMixin, _Probabilistic):
         Raises:
             ValueError: If y does not have exactly two classes.
         """
-        rows, labels = _validated(self, X, y, dtype=np.float64)
+        model = self._model()
+        rows, labels = self._rows(model, X, y)
         check_classification_targets(labels)
         self.classes_, codes = np.unique(labels, return_inverse=True)
         if len(self.classes_) != 2:
@@ -164,7 +244,7 @@ class ProbabilisticClassifier(ClassifierMixin, _Probabilistic):
                 f"Only binary classification is supported: y has {kinds} ({len(self.classes_)}), "
                 "classifier needs two"
             )
-        self._fit(self._table(rows, codes, y, self.classes_.tolist()))
+        self._fit(model, self._table(model, rows, codes, y, classes=self.classes_.tolist()))
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:

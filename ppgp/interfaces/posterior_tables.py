@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DataError, listed
+from ..errors import DataError, NotApplicable, listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..posterior.prediction import Prediction
     from ..posterior.region import Region
 
-__all__ = ["inputs_for", "prediction_table", "targets_for"]
+__all__ = ["inputs_for", "known_targets", "prediction_table", "targets_for"]
 
 
 def inputs_for(frame: Any, posterior: Posterior, *excluded: str | None) -> Any:
@@ -34,6 +34,27 @@ def inputs_for(frame: Any, posterior: Posterior, *excluded: str | None) -> Any:
     others = {*data.names_of_roles.values(), *(data.groups or ())}
     kept = [c for c in frame.columns if str(c) in categorical | others or str(c) in names]
     return frame[kept]
+
+
+def known_targets(frame: Any, target: str, posterior: Posterior) -> Any:
+    """Return the target column of a data frame of calibration rows as ``targets_for`` does.
+
+    Raises:
+        NotApplicable: If the flags of the training rows are a column here too, and set one.
+        DataError: If a flag or a target is wrong.
+    """
+    from ..data.censoring import check_flags
+
+    flags = posterior.data.censored_name
+    if flags in frame.columns:
+        censored = check_flags(frame[flags], len(frame), posterior.data.X)
+        if bool(censored.any()):
+            raise NotApplicable(
+                "targets that are known, to calibrate on",
+                f"{int(censored.sum())} right-censored ones in column {flags}",
+                "predict without calibration rows: without these rows the others are a selection",
+            )
+    return targets_for(frame[target], posterior)
 
 
 def targets_for(column: Any, posterior: Posterior) -> Any:

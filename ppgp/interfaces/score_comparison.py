@@ -12,7 +12,7 @@ from ..diagnostics import metrics
 from ..errors import NotApplicable, UnknownName
 from ..posterior.posterior import Posterior
 from . import recipes
-from .posterior_tables import inputs_for, targets_for
+from .posterior_tables import inputs_for, known_targets
 
 __all__ = ["ScoreComparison"]
 
@@ -37,6 +37,7 @@ class ScoreComparison:
     Raises:
         UnknownName: If the frame lacks a column.
         DataError: If a target cannot be used; the message names rows of the whole table.
+        NotApplicable: If a target is censored.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class ScoreComparison:
         order = torch.randperm(len(frame), generator=torch.Generator().manual_seed(seed)).numpy()
         first, second = order[: len(frame) // 2], order[len(frame) // 2 :]
         inputs = inputs_for(frame, posterior, target, group)
-        targets = targets_for(frame[target], posterior)
+        targets = known_targets(frame, target, posterior)
         self._calibration = posterior.predict(_rows_of(inputs, first))
         self._test = posterior.predict(_rows_of(inputs, second))
         self._calibration_y, self._test_y = targets[first], targets[second]

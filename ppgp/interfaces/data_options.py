@@ -1,0 +1,95 @@
+"""Options of the command line that say what the columns of a table are, as ``load`` takes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .recipe_options import split_names
+
+if TYPE_CHECKING:
+    from ..data.dataset import Dataset
+
+Data = Annotated[
+    str,
+    typer.Argument(
+        help="a name (diabetes, breast_cancer, openml:NAME, ...) or a .csv, .tsv or .parquet file"
+    ),
+]
+Target = Annotated[str | None, typer.Option(help="the target column; needed for a file")]
+Missing = Annotated[
+    str, typer.Option(help='"refuse" missing values of inputs, or "keep" them for ngboost')
+]
+Categories = Annotated[
+    str,
+    typer.Option(
+        help='"refuse" text, or turn it into columns of 0 and 1 ("one-hot"), or into "codes" of '
+        "categories for ngboost"
+    ),
+]
+Coordinates = Annotated[
+    str, typer.Option(help="input columns that are places in one space, comma-separated")
+]
+RightCensored = Annotated[
+    str | None, typer.Option(help="the column of flags: 1 where the target is only exceeded")
+]
+NoiseSd = Annotated[
+    str | None, typer.Option(help="the column of the known standard deviation of each error")
+]
+Offset = Annotated[str | None, typer.Option(help="the column of the offset")]
+Trials = Annotated[str | None, typer.Option(help="the column of the numbers of trials")]
+Weights = Annotated[str | None, typer.Option(help="the column of the frequency weights")]
+Groups = Annotated[str, typer.Option(help="columns of groupings, comma-separated")]
+Ids = Annotated[str | None, typer.Option(help="the column with the names of the rows")]
+
+#: what messages call an option in Python -> what it is on the command line
+IN_THE_SHELL = (
+    (r"Dataset\.from_frame does, with one_hot=True", "--categories one-hot does"),
+    (r"Dataset(?:\.from_frame)?\((missing|categories)='([\w-]+)'\)", r"--\1 \2"),
+    (r"\b(missing|categories)='([\w-]+)'", r"--\1 \2"),
+    (r"pass (\w+)=, or a Dataset", "add its column to the file"),
+    (r"models\.Boosted", "ngboost"),
+)
+
+
+def load_table(
+    data: str,
+    target: str | None,
+    missing: str,
+    categories: str,
+    coordinates: str,
+    groups: str,
+    roles: Mapping[str, str | None],
+) -> Dataset:
+    """Load the table of a command.
+
+    Args:
+        data: A name or a file.
+        target: The target column.
+        missing: "refuse" or "keep".
+        categories: "refuse", "one-hot" or "codes".
+        coordinates: Names of columns, comma-separated.
+        groups: Names of columns, comma-separated.
+        roles: ``{role: column}`` of the other columns with roles; None: there is none.
+    """
+    from ..data.loading import load
+
+    return load(
+        data,
+        target,
+        coordinates=split_names(coordinates) or None,
+        missing=missing,
+        categories=categories,
+        groups=split_names(groups) or None,
+        **roles,
+    )
+
+
+def in_the_shell(sentence: str) -> str:
+    """Return a message with the options of the command line in place of Python's arguments."""
+    for python, shell in IN_THE_SHELL:
+        sentence = re.sub(python, shell, sentence)
+    return sentence

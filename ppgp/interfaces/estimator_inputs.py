@@ -1,0 +1,101 @@
+"""Columns of categories of the estimators, chosen as scikit-learn's histogram boosting does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..data.categories import coded, codes_of
+from ..data.columns import entries_of, labels_of
+from ..errors import SettingError, UnknownName
+
+__all__ = ["FROM_DTYPE", "as_codes", "categorical_places", "with_codes"]
+
+FROM_DTYPE = "from_dtype"
+EXPECTED = "columns by name, number or mask, 'from_dtype' or None as categorical_features"
+
+
+def categorical_places(given: Any, X: Any, takes_categories: bool) -> list[int]:
+    """Return the numbers of the categorical columns.
+
+    Args:
+        given: Names or numbers of columns, a mask [d], "from_dtype", or None.
+        X: The rows [n, d].
+        takes_categories: Whether the model does, without which "from_dtype" is none.
+
+    Raises:
+        UnknownName: If there is no column of that name.
+        SettingError: If it is something else, or there are no such columns.
+    """
+    labels = labels_of(X)
+    if given is None:
+        return []
+    if isinstance(given, str):
+        if given != FROM_DTYPE:
+            raise SettingError(EXPECTED, repr(given), f"write [{given!r}]")
+        if not takes_categories or labels is None:
+            return []
+        return [place for place, label in enumerate(labels) if _is_category(X[label])]
+    if not isinstance(given, Iterable):
+        raise SettingError(EXPECTED, repr(given)[:60], "for example [0, 2]")
+    chosen, d = np.asarray(given).tolist(), np.shape(X)[1]
+    if chosen and all(isinstance(one, bool) for one in chosen):
+        if len(chosen) != d:
+            wanted = f"a mask of {d} columns as categorical_features"
+            raise SettingError(wanted, f"{len(chosen)}", "give one entry per column")
+        return [place for place, one in enumerate(chosen) if one]
+    return [_place(one, d, [str(label) for label in labels or []]) for one in chosen]
+
+
+def _is_category(column: Any) -> bool:
+    """Return whether a column has pandas' type of categories."""
+    return getattr(column.dtype, "name", "") == "category"
+
+
+def _place(one: Any, d: int, names: Sequence[str]) -> int:
+    """Return the number of a column, given by its number or its name."""
+    if isinstance(one, str):
+        if one not in names:
+            raise UnknownName("categorical column", one, names or map(str, range(d)))
+        return names.index(one)
+    if isinstance(one, bool) or not isinstance(one, int):
+        raise SettingError(EXPECTED, repr(one)[:60], "for example [0, 2]")
+    if not 0 <= one < d:
+        raise SettingError(
+            f"columns 0 to {d - 1} as categorical_features", f"column {one}", "count columns from 0"
+        )
+    return one
+
+
+def as_codes(X: Any, places: Sequence[int]) -> tuple[Any, dict[str, tuple[str, ...]]]:
+    """Return training rows with codes in place of text and categories, and the levels.
+
+    Args:
+        X: The rows; those of an array, which hold codes, are returned as they are.
+        places: The numbers of the categorical columns.
+
+    Returns:
+        The rows, and ``{name: levels}`` of the columns that were text or categories.
+    """
+    if not hasattr(X, "iloc") or not places:
+        return X, {}
+    _, levels = coded(X.iloc[:, list(places)])
+    return with_codes(X, levels), levels
+
+
+def with_codes(X: Any, levels: Mapping[str, Sequence[str]]) -> Any:
+    """Return rows with the codes of known levels; those of an array hold codes already.
+
+    Args:
+        X: The rows.
+        levels: ``{name: levels}`` of the training rows.
+    """
+    labels = [label for label in labels_of(X) or [] if str(label) in levels]
+    if not labels:
+        return X
+    X = X.copy()
+    for label in labels:
+        X[label] = codes_of(entries_of(X[label]), levels[str(label)]).numpy()
+    return X
