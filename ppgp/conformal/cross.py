@@ -203,7 +203,8 @@ def cross_calibrate(
             no fit is made, and ``data``, ``how`` and ``folds`` have no effect. The guarantee
             assumes that its folds were chosen without looking at the rows.
         data: the training rows [n].
-        how: the inference method; None: the default of ``fit``.
+        how: the inference method; None: the default of ``fit``. Folds of its own are fitted inside
+            each fold: ``NaturalGradientBoosting(folds=None)`` fits one member per fold.
         score: the conformal score, with one side; None: ``Absolute()``, or ``LAC()`` for classes.
         folds: how many folds; None: one per row (jackknife+).
         seed: of the random folds, and of each fit.

@@ -137,3 +137,9 @@ def test_flags_follow_the_rows_of_cross_validation() -> None:
         params={"right_censored": pd.Series(flags, name="alive")},
     )
     assert np.isfinite(scores).all()
+
+
+def test_columns_of_text_are_no_categories_unless_named() -> None:
+    text = X.assign(colour=X["colour"].astype(str))
+    with pytest.raises(ValueError, match="could not convert string to float"):
+        boosted().fit(text, Y)

@@ -96,6 +96,8 @@ def _check_number(folds: int, n: int) -> None:
     if most == FEWEST:
         wanted = f"{FEWEST} folds"
     do = f"pass folds={min(5, most)}, or folds=None for one fit to all rows"
+    if folds == n:
+        do += "; sklearn's LeaveOneOut() has one row per fold"
     raise SettingError(f"{wanted} of {n} rows", str(folds), do)
 
 
