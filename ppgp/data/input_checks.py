@@ -125,7 +125,7 @@ def check_columns(
         wanted = f"columns 0 to {d - 1} as {what}"
         raise SettingError(wanted, listed(beyond, "column"), "count columns from 0")
     strange = [one for one in numbers if type(one) is not int]
-    kept = given
+    kept: tuple[Any, ...] = given
     if names and not strange:
         kept = tuple(one if isinstance(one, str) else names[one] for one in given)
     if strange or not kept or len(set(kept)) < len(kept):

@@ -39,7 +39,7 @@ class Role:
         name: The argument and the attribute of ``Dataset``, and the argument of ``predict``.
         column: What messages call the column.
         model: What messages call a model that takes it.
-        models: Which models or likelihoods do.
+        models: What to use in its place with data that have the column.
         check: (what is given, n, X) -> the column, or DataError.
         words: The column -> its part of the repr of a table.
         unit_of_y: Whether it is a distance in y, which a Scaler divides by the sd of y.
@@ -94,7 +94,7 @@ _EACH = (
         "offset",
         "offset column",
         "a model with a linear predictor, for an offset",
-        "a generalised linear model",
+        "GLM",
         check_offset,
         lambda _: "offset",
         predicts=True,
@@ -104,7 +104,7 @@ _EACH = (
         "trials",
         "column of trials",
         "a model of successes among trials",
-        "a Binomial likelihood",
+        "GLM(Binomial())",
         check_trials,
         lambda _: "trials",
         predicts=True,
@@ -114,7 +114,7 @@ _EACH = (
         "weights",
         "column of weights",
         "a model of independent rows that takes weights",
-        "LinearRegression, LogisticRegression, SoftmaxRegression, NeuralRegression or SVGP",
+        "GLM, LinearRegression, LogisticRegression, SoftmaxRegression, NeuralRegression or SVGP",
         check_weights,
         lambda weights: f"weights of sum {float(weights.sum()):g}",
         of_target=True,
@@ -123,7 +123,7 @@ _EACH = (
         "groups",
         "column of groups",
         "a model with coefficients that vary between groups",
-        "a generalised linear model",
+        "columns of 0 and 1 (one_hot=True)",
         check_group_codes,
         _named_groups,
         predicts=True,

@@ -16,7 +16,7 @@ from ..numerics.seeding import seeded
 from ..target.handlers import Redraw, Run, is_data, over_draws, quietly
 from . import arviz as arviz_bridge
 from .arviz_axes import Coords, Dims, plate_axes, renamed
-from .arviz_table_axes import table_axes
+from .arviz_table_axes import columns_by_name, table_axes
 from .fitted import Fitted, with_params
 from .units_of_draws import draws_in, quantities, scale_of
 
@@ -138,7 +138,7 @@ def _data_groups(
     if not fit.data.is_table:
         return _arguments(fit.data, sites, coords)
     X, y = fit.scaler.inputs_back(fit.data.X), fit.scaler.targets_back(fit.data.y)
-    return {"y": y}, {"X": X}
+    return {"y": y}, {"X": X, **columns_by_name(fit.data)}
 
 
 def _arguments(

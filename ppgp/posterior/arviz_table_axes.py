@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torch import Tensor
+
 from ..data.dataset import Dataset
 from .arviz_axes import Coords, Dims
 
@@ -14,7 +16,8 @@ def table_axes(
 ) -> tuple[Dims, Coords]:
     """Return the axes that a table names, and their coordinates.
 
-    They are ``row`` and ``feature``, ``class`` of a classifier and ``component`` of a mixture. A
+    They are ``row`` (with the ids of the rows) and ``feature``, ``class`` of a classifier and
+    ``component`` of a mixture; columns with roles have the axis ``row``. A
     lengthscale under ``ARD`` in a ``Subspace`` gets an axis of the columns of the subspace.
 
     Args:
@@ -23,8 +26,9 @@ def table_axes(
         shapes: ``{site: event shape}``.
     """
     names: list[Any] = list(data.feature_names or range(data.d))
-    coords: Coords = {"row": list(range(data.n)), "feature": names}
+    coords: Coords = {"row": list(data.ids or range(data.n)), "feature": names}
     dims: Dims = {"y": ["row"], "X": ["row", "feature"]}
+    dims |= {name: ["row"] for name in columns_by_name(data)}
     classes = getattr(model, "classes", None)
     labels: list[Any] = list(range(classes or 0))
     if data.classes and len(data.classes) == classes:
@@ -50,6 +54,13 @@ def table_axes(
         elif shape == (data.d,):
             dims[name] = ["feature"]
     return dims, coords
+
+
+def columns_by_name(data: Dataset) -> dict[str, Tensor]:
+    """Return ``{name: [n]}`` of the columns of offset, trials and weights, and of the groupings."""
+    columns = {name: getattr(data, name) for name in ("offset", "trials", "weights")}
+    named = {name: column for name, column in columns.items() if column is not None}
+    return named | {f"groups.{name}": codes for name, codes in (data.groups or {}).items()}
 
 
 def _axis_of_columns(name: str, columns: list[int], d: int) -> str:

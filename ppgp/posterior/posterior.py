@@ -259,8 +259,8 @@ class Posterior(BoostedMethods):
 
         Draws are evaluated in chunks of at most ``numerics.batching.MEMORY_BUDGET`` bytes. For a
         joint likelihood (an exact GP) it is log p(y_i | the other rows, draw), the closed-form
-        leave-one-out density. A program with several observed sites gives
-        ``{site: [chain, draw, n]}``.
+        leave-one-out density. A row of any weight has the density of one such row. A program with
+        several observed sites gives ``{site: [chain, draw, n]}``.
         """
         each = self.pointwise()
         return next(iter(each.values())) if len(each) == 1 else each

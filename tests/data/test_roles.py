@@ -380,6 +380,17 @@ def test_every_method_slices_the_columns_with_the_rows(how: inference.Inference)
     posterior.to_arviz(prior=2, predictive=True)
 
 
+def test_the_object_of_arviz_holds_the_columns_and_the_names_of_the_rows() -> None:
+    data = Dataset.from_frame(FRAME.drop(columns="half"), "hits", **NAMED | {"groups": ["county"]})
+    posterior = ppgp.fit(Successes(), data, inference.MAP(), progress=False)
+    constant = posterior.to_arviz()["constant_data"]
+    assert constant["X"].coords["row"].to_numpy().tolist() == IDS
+    for name, column in (("offset", OFFSET), ("trials", TRIALS), ("weights", WEIGHTS)):
+        assert constant[name].dims == ("row",)
+        assert constant[name].to_numpy().tolist() == column.tolist()
+    assert constant["groups.county"].to_numpy().tolist() == [2, 0, 2, 1] * 3
+
+
 def test_many_rows_are_predicted_in_blocks(
     fitted: ppgp.Posterior, monkeypatch: pytest.MonkeyPatch
 ) -> None:
