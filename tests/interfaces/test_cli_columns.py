@@ -111,3 +111,17 @@ def test_advice_about_new_rows() -> None:
     assert in_the_shell("got none: pass trials=, or a Dataset") == (
         "got none: add its column to the file"
     )
+
+
+def test_new_rows_need_the_offset(folder: Path) -> None:
+    frame = pd.DataFrame({"a": np.linspace(-1.0, 1.0, 30), "e": 0.5, "k": [1, 2, 3] * 10})
+    frame.to_csv(folder / "counts.csv", index=False)
+    frame[["a"]].to_csv(folder / "without.csv", index=False)
+    command = ["fit", "counts.csv", "--target", "k", "--offset", "e", "--how", "map"]
+    done = ppgp(*command, "--model", "GLM(Poisson())", "--out", "g.safetensors", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert ppgp("predict", "g.safetensors", "counts.csv", cwd=folder).returncode == 0
+    done = ppgp("predict", "g.safetensors", "without.csv", cwd=folder)
+    assert done.returncode == 2
+    assert "expected offset of the new rows" in done.stderr
+    assert "add its column to the file" in done.stderr
