@@ -121,12 +121,13 @@ def _mixed(law: Any, f: Tensor, y: Tensor) -> Tensor:
     upper = f.new_zeros(J, J, f.shape[-1])
     with torch.enable_grad():
         at = f.detach().requires_grad_()
-        first = -law.gradient(NO_THETA, at, y)
-        for j in range(J - 1):
-            (row,) = torch.autograd.grad(
-                first[j].sum(), at, retain_graph=True, materialize_grads=True
-            )
-            upper[j, j + 1 :] = row[j + 1 :]
+        p, location = law._at(NO_THETA, at)
+        # of the score; the backward pass of each leaves out the others, unlike that of a stack
+        first = law._slopes(p, location, y, "nll")
+        for j, coordinate in enumerate(law._coordinates()[:-1]):
+            total = first[coordinate].sum()
+            (row,) = torch.autograd.grad(total, at, retain_graph=True, materialize_grads=True)
+            upper[j, j + 1 :] = -row[j + 1 :]
     return upper + upper.transpose(0, 1)
 
 
