@@ -12,7 +12,12 @@ from torch.distributions import Distribution
 
 from .. import priors
 from ..data.dataset import Dataset
-from ..numerics.negative_binomial import MeanNegativeBinomial, shape_information, shape_slopes
+from ..numerics.negative_binomial import (
+    MeanNegativeBinomial,
+    shape_information,
+    shape_slope,
+    shape_slopes,
+)
 from ..priors import PriorLike
 from .base import Theta
 from .parametric import Parametric
@@ -65,7 +70,7 @@ class NegativeBinomial(Parametric):
 
     def _slopes(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> tuple[Tensor, ...]:
         t, (share, rest) = p["shape"], self._shares(p, f)
-        return t * share - y * rest, -shape_slopes(t, f, y)[0]
+        return t * share - y * rest, -shape_slope(t, f, y)
 
     def _second_slopes(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         t, (share, rest) = p["shape"], self._shares(p, f)

@@ -15,7 +15,7 @@ from torch.nn.functional import softplus
 from .counts import through_scipy
 from .log_gamma import digamma_rest, log1p_excess, log_rising, polynomial, trigamma_rest
 
-__all__ = ["MeanNegativeBinomial", "shape_information", "shape_slopes"]
+__all__ = ["MeanNegativeBinomial", "shape_information", "shape_slope", "shape_slopes"]
 
 LINEAR = 80.0  # from here on log(1 + exp(x)) is x
 NODES, LOWEST, HIGHEST = 96, -20.0, 3.8  # of the integral over log v, v = t s
@@ -79,17 +79,23 @@ class MeanNegativeBinomial(dist.TorchDistribution):
             return torch.poisson(self.mean * one)
 
 
-def shape_slopes(shape: Tensor, log_mean: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the first and the second derivative of the log density by log shape.
+def shape_slope(shape: Tensor, log_mean: Tensor, y: Tensor) -> Tensor:
+    """Return the derivative of the log density by log shape.
 
-    Both vanish like 1 / shape, and keep their digits.
+    It vanishes like 1 / shape, and keeps its digits.
     """
     t, u = shape, log_mean - shape.log()
     d = (y - log_mean.exp()) / (t + log_mean.exp())
     log_ratio = torch.log1p(y / t) + torch.nn.functional.logsigmoid(-u)  # log (t + y) / (t + mean)
     total = t + y
     first = t * log1p_excess(d, log_ratio) + 0.5 * y / total
-    first = first + t * (digamma_rest(total) - digamma_rest(t))
+    return first + t * (digamma_rest(total) - digamma_rest(t))
+
+
+def shape_slopes(shape: Tensor, log_mean: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the first and the second derivative of the log density by log shape."""
+    t, first = shape, shape_slope(shape, log_mean, y)
+    d, total = (y - log_mean.exp()) / (t + log_mean.exp()), t + y
     second = (t * d).square() / total - 0.5 * y * (2 * t + y) / total.square()
     second = second + t.square() * (trigamma_rest(total) - trigamma_rest(t))
     return first, first + second

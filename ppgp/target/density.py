@@ -25,7 +25,7 @@ from .handlers import (
     quietly,
     site_log_prob,
 )
-from .layout import placed
+from .layout import Slice, placed
 from .observed_entries import entries_of_data
 from .supports import Guard, Guarding, everything, guards
 from .survey import Survey, few_rows
@@ -187,14 +187,6 @@ class Density:
         """Whether the model knows its second derivatives."""
         return supports(self.model, LikelihoodDerivatives)
 
-    @property
-    def on_real_line(self) -> bool:
-        """Whether every site is its own unconstrained value."""
-        transforms = (
-            getattr(s.transform, "base_transform", s.transform) for s in self.slices.values()
-        )
-        return all(getattr(t, "parts", None) == [] for t in transforms)
-
     def curvature_by_formula(
         self, z: Tensor, jacobian: bool, expected: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -211,8 +203,7 @@ class Density:
             values = {name: s.transform(s.of(z)) for name, s in self.slices.items()}
             value, gradient, H = formula(values, self.data)
         z.requires_grad_(True)
-        if not self.on_real_line:
-            gradient, H = self._by_unconstrained(z, gradient, H, expected)
+        gradient, H = self._by_unconstrained(z, gradient, H, expected)
         first = self.tables(torch.zeros(1, dtype=torch.long))  # one row runs the priors
         # flat priors do not depend on z
         prior = self.joint(z, first, jacobian, likelihood=False) + 0.0 * z.sum()
@@ -223,16 +214,23 @@ class Density:
         self, z: Tensor, gradient: Tensor, H: Tensor, expected: bool
     ) -> tuple[Tensor, Tensor]:
         """Return the derivatives by z, given those by the sites on their natural scale."""
-        with torch.enable_grad():
-            natural = torch.cat([s.transform(s.of(z)).reshape(-1) for s in self.slices.values()])
-            rows = [
-                torch.autograd.grad(one, z, retain_graph=True, create_graph=True)[0]
-                for one in natural
-            ]
-            J = torch.stack(rows)
-            pulled = gradient @ J
-        H = J.detach().mT @ H @ J.detach()
-        return pulled.detach(), H if expected else H + jacobian_of(pulled, z)
+        moved = [s for s in self.slices.values() if not _is_identity(s)]
+        if not moved:
+            return gradient, H
+        J, bend = torch.eye(len(z)).to(z), torch.zeros_like(H)
+        for s in moved:
+            own = slice(s.start, s.stop)
+            with torch.enable_grad():
+                free = z[own].detach().requires_grad_()
+                natural = s.transform(free.reshape(s.unconstrained)).reshape(-1)
+                slope = torch.autograd.grad
+                rows = [slope(one, free, create_graph=True)[0] for one in natural]
+                block = torch.stack(rows)
+                pulled = gradient[own] @ block
+            J[own, own] = block.detach()
+            if not expected:
+                bend[own, own] = jacobian_of(pulled, free)
+        return J.mT @ gradient, J.mT @ H @ J + bend
 
     def log_likelihood(self, z: Tensor) -> tuple[float, int]:
         """Return log p(y given theta) at z, and how many numbers are observed and not masked.
@@ -345,6 +343,12 @@ def _weighted(counts: Tensor, scale: float | Tensor) -> int:
     if isinstance(scale, int | float) and scale == 1:
         return int(counts.sum())
     return round(float((counts * torch.as_tensor(scale)).sum()))
+
+
+def _is_identity(s: Slice) -> bool:
+    """Whether a site is its own unconstrained value."""
+    base = getattr(s.transform, "base_transform", s.transform)
+    return getattr(base, "parts", None) == []
 
 
 def _ends(z: Tensor) -> Tensor:

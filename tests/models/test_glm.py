@@ -485,14 +485,14 @@ WEIGHTED = ("gaussian", "poisson", "negative binomial", "ordinal", "binomial", "
 @pytest.mark.parametrize("name", WEIGHTED)
 @pytest.mark.parametrize("how", [MAP("newton"), MAP(), Laplace()], ids=repr)
 def test_a_weight_counts_rows(name: str, how: Any) -> None:
-    """2 is the row twice and 0 the row absent, also for the evidence."""
+    """2 is the row twice and 0 the row absent, for the scaler and the evidence too."""
     data, model = drawn(LAWS[name], 40), GLM(LAWS[name])
     w = torch.ones(40, dtype=F64)
     w[::5], w[3::5] = 2.0, 0.0
     rows = torch.arange(40).repeat_interleave(w.long())
     model = model.prepare(data)
-    one = fit(model, Dataset(data.X, data.y, weights=w), how, standardise=False)
-    other = fit(model, data.rows(rows), how, standardise=False)
+    one = fit(model, Dataset(data.X, data.y, weights=w), how)
+    other = fit(model, data.rows(rows), how)
     for site, value in other.draws.items():
         torch.testing.assert_close(one.draws[site], value, rtol=1e-5, atol=1e-6)
     if not isinstance(how, MAP):
