@@ -493,11 +493,14 @@ def test_a_weight_counts_rows(name: str, how: Any) -> None:
     model = model.prepare(data)
     one = fit(model, Dataset(data.X, data.y, weights=w), how)
     other = fit(model, data.rows(rows), how)
-    for site, value in other.draws.items():
-        torch.testing.assert_close(one.draws[site], value, rtol=1e-5, atol=1e-6)
-    if not isinstance(how, MAP):
+    if isinstance(how, MAP):
+        found, exact = one.draws, other.draws
+    else:  # equal eigenvalues of the Hessian leave the order of the noise open
+        found, exact = ({n: p.stats[n] for n in ("mode", "covariance")} for p in (one, other))
         assert one.log_evidence == pytest.approx(other.log_evidence, abs=1e-6)
         assert one.bic == pytest.approx(other.bic, abs=1e-5)
+    for key, value in exact.items():
+        torch.testing.assert_close(found[key], value, rtol=1e-5, atol=1e-6)
 
 
 def test_the_closed_form_takes_weights_and_an_offset() -> None:
