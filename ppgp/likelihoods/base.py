@@ -185,3 +185,12 @@ def hermite(count: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Return the nodes and weights [count] of Gauss-Hermite quadrature of E h(Z), Z ~ N(0, 1)."""
     nodes, weights = _hermite(count)
     return torch.as_tensor(nodes).to(like), torch.as_tensor(weights).to(like)
+
+
+def product_nodes(count: int, dimension: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return nodes [count^dimension, dimension] and weights of Gauss-Hermite quadrature."""
+    if dimension == 0:
+        return like.new_zeros(1, 0), like.new_ones(1)
+    nodes, weights = hermite(count, like)
+    points = torch.cartesian_prod(*[nodes] * dimension).reshape(-1, dimension)
+    return points, torch.cartesian_prod(*[weights] * dimension).reshape(-1, dimension).prod(-1)

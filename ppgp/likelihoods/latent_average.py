@@ -1,4 +1,4 @@
-"""The distribution of y for uncertain functions f, as a weighted mixture over nodes of f."""
+"""The distribution of y for uncertain functions f, averaged over them by quadrature."""
 
 from __future__ import annotations
 
@@ -11,16 +11,23 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints
 
 from ..numerics import univariate
-from .base import hermite
+from ..numerics.peak_nodes import Peak, find_peak
+from .base import hermite, product_nodes
 
-NODES = {1: 64, 2: 24}  # per function, by the number of functions integrated by quadrature
-FEWEST = 12  # for more functions
+NODES = 64  # over one function, of moments
+OTHERS = {1: 24}  # over each further one, by their number
+FEWEST = 12  # for more of them
+ENDS = 4.0  # sds of a further function, at which the likelihood may be narrowest
+NEGLIGIBLE = 1e-10  # weights of nodes that are left out
+BUDGET = 4_000_000  # numbers in a temporary
 
 
 class LatentAverage(dist.TorchDistribution):
-    """y given f, averaged over f ~ N(loc, scale^2) by Gauss-Hermite quadrature.
+    """y given f, averaged over f ~ N(loc, scale^2) by quadrature.
 
-    A likelihood that knows the average over its first function uses it, and nodes serve the others.
+    A likelihood that knows the average over its first function uses it. Of the others, the first
+    has nodes around the peak of the density of each value, which may be much narrower than its
+    distribution; the rest have Gauss-Hermite nodes, also all of them in moments.
 
     Args:
         loc: [*batch, K], the means of the functions.
@@ -69,50 +76,92 @@ class LatentAverage(dist.TorchDistribution):
             return self.likelihood._marginal(p, f[..., 0], scale[..., 0].square())
         return self.likelihood._distribution(p, f[..., 0])
 
-    def _components(self) -> tuple[Distribution, Tensor]:
-        """Return the components, batch [node, *batch], and the logs of their weights [node]."""
-        held = 1 if self.likelihood.integrates_f else 0
-        count = self.loc.shape[-1] - held
-        nodes, weights = hermite(NODES.get(count, FEWEST), self.loc)
-        points = torch.cartesian_prod(*[nodes] * count).reshape(-1, count)
-        each = torch.cartesian_prod(*[weights] * count).reshape(-1, count).prod(-1)
-        offsets = points.reshape(-1, *(1,) * len(self.batch_shape), count)
-        if held:
-            offsets = torch.cat([torch.zeros_like(offsets[..., :1]), offsets], -1)
-        return self._given_f(self.loc + self.scale * offsets, self.scale), each.log()
+    def _at(self, z: Tensor, others: Tensor) -> Distribution:
+        """Return y given the functions that are averaged, in sds from their means.
 
-    def _averaged(self, of: Any, value: Tensor) -> Tensor:
-        """Return the log of the weighted mean of exp(of(component, value)) over the nodes."""
-        components, log_weights = self._components()
+        Args:
+            z: The first of them, [node, 1 or M, *batch].
+            others: The others, [M, K'].
+        """
+        batch = torch.broadcast_shapes(z.shape, (len(others), *(1,) * (z.ndim - 2)))
+        offsets = [z.expand(batch)[..., None]]
+        if self.likelihood.integrates_f:
+            offsets.insert(0, torch.zeros_like(offsets[0]))
+        columns = others.reshape(len(others), *(1,) * (z.ndim - 2), -1)
+        offsets.append(columns.expand(*batch, -1))
+        return self._given_f(self.loc + self.scale * torch.cat(offsets, -1), self.scale)
+
+    def _others(self) -> tuple[Tensor, Tensor]:
+        """Return nodes [M, K'] and weights of the functions after the first that is averaged."""
+        count = self.loc.shape[-1] - 1
+        if self.likelihood.integrates_f:
+            count -= 1
+        points, weights = product_nodes(OTHERS.get(count, FEWEST), count, self.loc)
+        kept = weights > NEGLIGIBLE
+        return points[kept], weights[kept]
+
+    def _peak(self, value: Tensor, shape: torch.Size, others: Tensor) -> Peak:
+        """Return where the density of values has its peak in z, per element of a shape."""
+        count = others.shape[-1]
+        corners = torch.cat([torch.eye(count), -torch.eye(count), torch.zeros(1, count)])
+        corners = ENDS * corners.to(others)
+        with torch.no_grad():
+            peak = find_peak(
+                lambda z: univariate.log_prob(self._at(z, corners), value),
+                self.loc.new_zeros(len(corners), *shape),
+            )
+        return peak.narrowest()
+
+    def _averaged(self, of: Any, value: Tensor, over_all: bool) -> Tensor:
+        """Return the log of the mean of exp(of(distribution given the functions, value)).
+
+        Args:
+            of: A function of which the density or the cdf is the exponential.
+            value: [..., *batch].
+            over_all: Whether it has no limit of 0 on either side of the peak of the density.
+        """
         shape = torch.broadcast_shapes(value.shape, self.batch_shape)
-        # the axes of ``value`` before those of the batch go after the axis of the nodes
-        between = (1,) * (len(shape) - len(self.batch_shape))
-        parameters = {
-            name: v.reshape(len(v), *between, *v.shape[1:])
-            for name, v in univariate.parameters(components).items()
-        }
-        wide = univariate.rebuilt(components, parameters)
-        logs = of(wide, value.expand(shape))
-        return torch.logsumexp(logs + log_weights.reshape(-1, *(1,) * len(shape)), 0)
+        value = value.expand(shape)
+        others, weights = self._others()
+        # three functions have so few nodes each that as many digits are not to be had
+        fewer = 2 if others.shape[-1] > 1 else 1
+        z, log_weights = self._peak(value, shape, others).nodes(over_all, fewer)
+        size = max(1, BUDGET // max(1, z.numel()))
+        parts = []
+        for some, share in zip(others.split(size), weights.split(size), strict=True):
+            logs = of(self._at(z[:, None], some), value) + log_weights[:, None]
+            column = share.log().reshape(-1, *(1,) * len(shape))
+            parts.append(torch.logsumexp(logs + column, (0, 1)))
+        return torch.logsumexp(torch.stack(parts), 0)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        return self._averaged(univariate.log_prob, value)
+        return self._averaged(univariate.log_prob, value, False)
 
     def cdf(self, value: Tensor) -> Tensor:
-        return self._averaged(lambda d, y: univariate.cdf(d, y).log(), value).exp()
+        if self.support.is_discrete:
+            value = value.floor()
+        return self._averaged(lambda d, y: univariate.cdf(d, y).log(), value, True).exp()
+
+    def _mean_of(self, of: Any) -> Tensor:
+        """Return the mean of a moment of the distribution given the functions."""
+        others, weights = self._others()
+        nodes, own = hermite(NODES, self.loc)
+        z = nodes.reshape(-1, *(1,) * (1 + len(self.batch_shape)))
+        size = max(1, BUDGET // (NODES * max(1, self.batch_shape.numel())))
+        total = torch.zeros(self.batch_shape).to(self.loc)
+        for some, share in zip(others.split(size), weights.split(size), strict=True):
+            weight = (own[:, None] * share).reshape(*z.shape[:1], -1, *z.shape[2:])
+            total = total + (weight * of(self._at(z, some))).sum((0, 1))
+        return total
 
     @property
     def mean(self) -> Tensor:
-        components, log_weights = self._components()
-        weights = log_weights.exp().reshape(-1, *(1,) * len(self.batch_shape))
-        return (weights * components.mean).sum(0)
+        return self._mean_of(lambda d: d.mean)
 
     @property
     def variance(self) -> Tensor:
-        components, log_weights = self._components()
-        weights = log_weights.exp().reshape(-1, *(1,) * len(self.batch_shape))
-        apart = (components.mean - self.mean).square()
-        return (weights * (components.variance + apart)).sum(0)
+        mean = self.mean
+        return self._mean_of(lambda d: d.variance + (d.mean - mean).square())
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with torch.no_grad():

@@ -13,7 +13,7 @@ from torch.distributions import Distribution
 
 from ..priors import PriorLike, Site, rescaled, site
 from ..priors.units import power as to_power
-from .base import Likelihood, Theta, hermite, root
+from .base import Likelihood, Theta, hermite, product_nodes, root
 from .latent_average import LatentAverage
 from .predicted import Predicted
 from .scored import Scored
@@ -194,10 +194,3 @@ class Parametric(Likelihood, Scored):
         p, _ = self._at(theta, torch.cat([first, others], -2))
         value = self._expected(p, mean[..., 0, :], variance[..., 0, :], y)
         return (value * weights.reshape(-1, *(1,) * (mean.ndim - 1))).sum(0)
-
-
-def product_nodes(count: int, dimension: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return nodes [count^dimension, dimension] and weights of Gauss-Hermite quadrature."""
-    nodes, weights = hermite(count, like)
-    points = torch.cartesian_prod(*[nodes] * dimension).reshape(-1, dimension)
-    return points, torch.cartesian_prod(*[weights] * dimension).reshape(-1, dimension).prod(-1)
