@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
 import torch
@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.func import jacrev, jvp, vjp, vmap
 
 from ...data.roles import at_rows
+from ...numerics.conjugate_gradients import Product
 from ...target.capabilities import LikelihoodOfFunctions, require
 from ...target.target import Target
 
 AT_ONCE = 2**22  # numbers in the Jacobian of a chunk of rows
 BLOCKS = 4  # by which a symmetric product is formed
-Product = Callable[[Tensor], Tensor]
 
 
 class CurvatureOfRows:

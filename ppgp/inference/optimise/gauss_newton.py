@@ -7,9 +7,10 @@ import math
 import torch
 from torch import Tensor
 
+from ...numerics.conjugate_gradients import Product, conjugate_gradients
 from ...target.target import Target
 from ..progress import bar
-from .curvature_of_rows import CurvatureOfRows, Product
+from .curvature_of_rows import CurvatureOfRows
 from .search import SearchOptions, SearchResult
 
 LARGEST_FORMED = 2000  # parameters up to which the matrix is formed and factored
@@ -192,7 +193,11 @@ class Unformed:
 
     def solve(self, damping: float, b: Tensor) -> tuple[Tensor, Tensor]:
         """Return x with (A + damping I) x near b, and what is left of b."""
-        return conjugate_gradients(self.product, damping, b)
+
+        def damped(v: Tensor) -> Tensor:
+            return self.product(v) + damping * v
+
+        return conjugate_gradients(damped, b, steps=CG_STEPS, left=CG_LEFT)
 
 
 def _along(v: Tensor, product: Product) -> float:
@@ -212,29 +217,3 @@ def _two_loops(pairs: list[tuple[Tensor, Tensor]], matrix: Factored, gradient: T
     for (s, y), share in zip(pairs, reversed(shares), strict=True):
         q += (share - float(y @ q) / float(s @ y)) * s
     return q
-
-
-def conjugate_gradients(product: Product, damping: float, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Return x with (A + damping I) x near b, and what is left of b.
-
-    The steps end at a hundredth of |b|, or where the curvature is not positive (Steihaug 1983).
-    """
-    x, left = torch.zeros_like(b), b.clone()
-    direction, square = left.clone(), float(left @ left)
-    enough = CG_LEFT**2 * square
-    for _ in range(CG_STEPS):
-        if square <= enough:
-            break
-        moved = product(direction) + damping * direction
-        curvature = float(direction @ moved)
-        if not curvature > 0:
-            if not bool(x.any()):
-                x = direction / max(damping, 1.0)
-                left = b - product(x) - damping * x
-            break
-        length = square / curvature
-        x = x + length * direction
-        left = left - length * moved
-        before, square = square, float(left @ left)
-        direction = left + (square / before) * direction
-    return x, left

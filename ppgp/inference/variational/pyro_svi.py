@@ -21,6 +21,7 @@ from ...target.target import Target
 from ..base import Inference, draw_batch, from_draws
 from .check_against_gaussian import below_a_gaussian
 from .guide_start import START_SCALE
+from .natural_steps import NaturalSteps
 from .svi_options import SVIOptions
 from .training_loop import train
 
@@ -76,6 +77,8 @@ def fit_pyro_guide(
             with training():  # networks drop units out in these steps only
                 return -cast(float, loop.step(*args, **kwargs))
 
+        if options.optimizer == "natural":
+            step = NaturalSteps(options, target, program, q, generator).step
         fit = train(options, step, progress)
         args, kwargs = data.passed()
         with torch.no_grad():

@@ -56,7 +56,11 @@ class SVI(Inference):
             also ``{site: rate}``, as in MAP.
         schedule: how the rate falls over the steps: "cosine" (to 1 % of itself), "inverse"
             (as 1 / t) or "constant".
-        optimizer: "adam", or "natural" for steps along the natural gradient of a Gaussian guide.
+        optimizer: "adam", or "natural" for steps along the natural gradient: in closed form for a
+            Gaussian guide; by conjugate gradients on products with the Fisher matrix of the guide's
+            own draws for others (Martens 2020), where about 100 steps at ``learning_rate=0.5``, of
+            at least 64 draws each, take the place of thousands. A step moves the guide by at most
+            0.1 nats of KL divergence.
         gradient: the estimate of the gradient for a Gaussian guide: "pathwise", "score", or
             "score_baseline" (at least 2 particles). All are unbiased; their variances differ by
             orders of magnitude.
@@ -167,6 +171,13 @@ class SVI(Inference):
                     self, options, target, correlated, seed, progress, init, started, kept
                 )
                 return kept.with_notes(posterior)
+        if self.optimizer == "natural" and has_params:
+            names = ", ".join(name for name, s in target.slices.items() if s.param)
+            raise NotApplicable(
+                "a program without params with optimizer='natural'",
+                f"params {names}",
+                "use optimizer='adam'",
+            )
         self._check_other_guide(guide, target, checkpoint is not None)
         return fit_pyro_guide(self, options, target, guide, seed, progress, started)
 
@@ -175,11 +186,10 @@ class SVI(Inference):
     ) -> None:
         """Refuse what only Gaussian guides on the compiled target support."""
         name = f"guide {guide}"
-        if (self.gradient, self.optimizer, self.method) != ("pathwise", "adam", "stochastic"):
+        if (self.gradient, self.method) != ("pathwise", "stochastic"):
             shown = guide if isinstance(guide, str) else type(guide).__name__
             raise NotApplicable(
-                f"a Gaussian guide with gradient={self.gradient!r}, "
-                f"optimizer={self.optimizer!r} and method={self.method!r}",
+                f"a Gaussian guide with gradient={self.gradient!r} and method={self.method!r}",
                 f"guide {shown}",
                 "use guide='normal' or 'multivariate_normal'",
             )
