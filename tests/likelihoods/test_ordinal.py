@@ -258,3 +258,17 @@ def test_bad_settings_are_named() -> None:
     with pytest.raises(SettingError, match="number of classes"):
         Ordinal().sites()
     assert Ordinal(cutpoints=0.5).classes == 2
+
+
+@pytest.mark.parametrize("gap", [1.0, 0.01])
+@pytest.mark.parametrize("sd", [0.3, 1.0, 3.0])
+def test_averages_of_proportional_hazards_over_an_uncertain_f(sd: float, gap: float) -> None:
+    law = Ordinal(link="cloglog", cutpoints=(-gap, gap))
+    z = np.linspace(-12, 12, 20_001)
+    weights = np.exp(-0.5 * z**2) / np.exp(-0.5 * z**2).sum()
+    for mean in (-2.0, 0.0, 1.5):
+        found = law.marginal({}, number([mean]), number([sd**2])).probs[0]
+        rates = [np.exp(c - mean - sd * z) for c in (-gap, gap)]
+        below = np.array([weights @ -np.expm1(-rate) for rate in rates])
+        exact = [below[0], weights @ (np.exp(-rates[0]) - np.exp(-rates[1])), 1 - below[1]]
+        torch.testing.assert_close(found, number(exact), rtol=1e-9, atol=1e-12)
