@@ -32,12 +32,14 @@ class Inference:
         takes_random_density: whether it can use a density that is random at every call and unbiased
             (a subsampled plate).
         starts_at_a_point: whether a run begins at a point z of the target.
+        seeks_mode: whether it searches for a mode of the density of all sites.
         params_of_run: params that describe one run, which an ensemble of runs leaves out.
     """
 
     optimises_params: ClassVar[bool] = False
     takes_random_density: ClassVar[bool] = False
     starts_at_a_point: ClassVar[bool] = True
+    seeks_mode: ClassVar[bool] = False
     params_of_run: ClassVar[tuple[str, ...]] = ()
 
     @property

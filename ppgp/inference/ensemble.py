@@ -57,6 +57,11 @@ class Ensemble(Inference):
         """Whether the base method takes a density that is random at every call."""
         return self.base.takes_random_density
 
+    @property
+    def seeks_mode(self) -> bool:  # type: ignore[override]  # a ClassVar of other methods
+        """Whether the base method searches for a mode."""
+        return self.base.seeks_mode
+
     def collapses(self, model: Any) -> bool:
         return self.base.collapses(model)
 

@@ -249,7 +249,7 @@ def _problem_of_model(model: Model, data: Any, how: Inference, standardise: bool
         marked = any(f.name == "standardised" for f in fields(cast(Any, model)))
         if marked and not scaler.is_identity:
             model = replace(cast(Any, model), standardised=True)
-    prepared = model.prepare(data).made_from(recipe, (data, scaler))
+    prepared = model.for_method(how).prepare(data).made_from(recipe, (data, scaler))
     return _Problem(prepared, data, scaler, recipe.given or recipe)
 
 

@@ -10,11 +10,13 @@ from .kriging import Kriging
 from .latent_gp import LatentGP
 from .linear_regression import LinearRegression
 from .logistic_regression import LogisticRegression
+from .multilevel import Multilevel as Multilevel  # what GLM(groups=...) makes
 from .neural_regression import NeuralRegression
 from .program import Program
 from .sgpr import SGPR
 from .softmax_regression import SoftmaxRegression
 from .svgp import SVGP
+from .varying import Varying as Varying  # an option of GLM
 
 __all__ = [
     "GLM",

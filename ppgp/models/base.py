@@ -159,6 +159,10 @@ class Model:
         """
         return dict.fromkeys(draws)
 
+    def for_method(self, how: Any) -> Model:
+        """Return this recipe in the form that suits an inference method."""
+        return self
+
     def prepare(self, data: Dataset) -> Model:
         """Return this recipe made ready for these data; raise if the data do not suit it."""
         return self

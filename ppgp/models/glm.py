@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -30,6 +31,7 @@ from .independent_rows import observed, predicted
 from .linear_regression import EXACT, LinearRegression
 from .sites import Theta, draw
 from .units import times
+from .varying import Varying
 
 DEFAULT_BIAS = Normal(0.0, 5.0)
 
@@ -56,6 +58,9 @@ class GLM(Model, ClosedForm, LikelihoodDerivatives, LinearCoefficients):
         weight: Prior or number of the weights; the site has shape [d], or [K, d] for K functions.
         bias: Prior or number of the intercepts; the site has shape [], or [K]. None:
             ``Normal(0, 5)``, or no intercept beside cutpoints.
+        groups: ``{grouping: Varying(...)}``, the coefficients that vary between the groups of
+            rows. The result is a ``Multilevel``.
+        effects: With groups, how the coefficients of groups are treated: see ``Multilevel``.
         standardised: Set by ``fit``: whether the numbers are on the scale of the model.
 
     Raises:
@@ -65,8 +70,18 @@ class GLM(Model, ClosedForm, LikelihoodDerivatives, LinearCoefficients):
     likelihood: Likelihood = field(default_factory=Gaussian)
     weight: PriorLike = Normal(0.0, 1.0)
     bias: PriorLike | None = None
+    groups: Mapping[str, Varying] | None = field(default=None, repr=False, kw_only=True)
+    effects: str | None = field(default=None, repr=False, kw_only=True)
     standardised: bool = field(default=False, kw_only=True)
     collapsed = ("weight", "bias", "noise")
+    with_groups: ClassVar[Any] = None  # the class ``Multilevel``, which its own file sets
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Any:
+        """Return a GLM, or with groups a Multilevel."""
+        given = (options.get(name) for name in ("groups", "effects"))
+        if cls is GLM and any(one is not None for one in given):
+            return super().__new__(cls.with_groups)
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,6 +9,7 @@ Figure. The subject of a figure decides its file:
 - ``sites``: the sites of several posteriors (marginals, differences from a reference).
 - ``sets``: intervals and sets of predictions (intervals, coverage, widths, functions of one input,
   online methods).
+- ``groups``: coefficients that vary between groups of rows (shrinkage).
 - ``labels``: predicted classes (reliability, decision regions).
 - ``suited_figures``: the choice that suits one posterior. ``common``: colours and panels.
 """
@@ -17,6 +18,7 @@ from ..numerics import libraries as libraries  # first: it imports NumPy and tor
 from .chains import pair, rank, trace
 from .common import COLOURS, MOST_SITES
 from .diagnostic_figures import elbo, k_hat, loo, predictive_check, sbc
+from .groups import shrinkage
 from .labels import decision, reliability
 from .sets import coverage, function, intervals, online, widths
 from .sites import differences, marginals
@@ -40,6 +42,7 @@ __all__ = [
     "rank",
     "reliability",
     "sbc",
+    "shrinkage",
     "suited",
     "trace",
     "widths",

@@ -18,6 +18,7 @@ from . import arviz as arviz_bridge
 from .arviz_axes import Coords, Dims, plate_axes, renamed
 from .arviz_table_axes import columns_by_name, table_axes
 from .fitted import Fitted, with_params
+from .group_effects import effect_axes, effect_draws
 from .units_of_draws import draws_in, quantities, scale_of
 
 Sites = Mapping[str, Mapping[str, Any]]
@@ -40,6 +41,9 @@ def to_arviz(
     request also prior, prior_predictive and posterior_predictive. Axes are named after the plates
     of the program (the axes of a site's own event follow), and after features, classes and
     components.
+
+    Coefficients that vary between groups are the variables ``county.effect``, with the axes
+    ``county`` (the levels) and ``county.term``, always in the units of the data.
 
     Data, log densities and replicates are in the units of the data. Draws are on the scale of the
     model, or as ``draws_in`` gives them with ``units="data"``; ``attrs["units"]`` names the
@@ -66,6 +70,7 @@ def to_arviz(
     """
     sites = _one_run(self)
     draws, standardised = draws_in(units, self.draws, self.model, self.scaler)
+    draws |= effect_draws(self, seed)
     found_dims, found_coords = _axes(self, sites, draws)
     observed, constant = _data_groups(self, sites, found_coords)
     groups: dict[str, Mapping[str, Any]] = {"posterior": draws}
@@ -111,7 +116,8 @@ def _axes(fit: Fitted, sites: Sites, draws: Mapping[str, Tensor]) -> tuple[Dims,
     coords.pop("rows", None)
     shapes = {name: tuple(value.shape[2:]) for name, value in draws.items()}
     table_dims, table_coords = table_axes(fit.model, fit.data, shapes)
-    return dims | table_dims, coords | table_coords
+    own_dims, own_coords = effect_axes(fit)
+    return dims | table_dims | own_dims, coords | table_coords | own_coords
 
 
 def _call(fit: Fitted, observed: bool) -> None:

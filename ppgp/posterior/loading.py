@@ -26,6 +26,8 @@ FAMILIES = (
     "learners",
     "likelihoods",
     "models",
+    "models.multilevel",
+    "models.varying",
     "posterior",
     "priors",
 )

@@ -23,7 +23,7 @@ from ..target.capabilities import (
     ProbitPrediction,
     require,
 )
-from . import arviz_groups, criteria, functions, storage
+from . import arviz_groups, criteria, functions, group_effects, storage
 from .boosted import INSTEAD, BoostedMethods, is_boosted
 from .fitted import evaluated_at, with_params
 from .model_inputs import model_inputs
@@ -278,6 +278,8 @@ class Posterior(BoostedMethods):
 
     # methods and properties defined beside their code
     pathwise = functions.pathwise
+    effects = group_effects.effects
+    effects_table = group_effects.effects_table
     to_arviz = arviz_groups.to_arviz
     log_evidence = property(criteria.log_evidence)
     bic = property(criteria.bic)

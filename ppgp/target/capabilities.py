@@ -29,6 +29,7 @@ __all__ = [
     "Components",
     "FullConditionals",
     "GaussianNetwork",
+    "GroupEffects",
     "JointGaussian",
     "LatentFunction",
     "LeaveOneOut",
@@ -316,6 +317,27 @@ class LinearCoefficients(Capability):
     @abstractmethod
     def coefficients(self, draws: Theta, scaler: Scaler, X: Tensor) -> dict[str, Tensor]:
         """Return draws {site: [chain, draw, *event]} in the units of the data."""
+
+
+class GroupEffects(Capability):
+    """Coefficients that vary between groups of rows."""
+
+    expected = "a model with coefficients that vary between groups"
+    advice = "fit models.GLM(..., groups={name: Varying()})"
+
+    @abstractmethod
+    def group_effects(
+        self, theta: Theta, train: Dataset, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        """Return draws of the coefficients {grouping: [draw, K, q]} in the units of the data."""
+
+    @abstractmethod
+    def unpooled_effects(self, theta: Theta, train: Dataset) -> dict[str, Tensor]:
+        """Return what the rows of each group alone suggest, {grouping: [K, q]}; {} if nothing."""
+
+    @abstractmethod
+    def effect_names(self) -> dict[str, list[str]]:
+        """Return the names of the q coefficients of each grouping."""
 
 
 class NetworkWeights(Capability):

@@ -21,7 +21,7 @@ KINDS = [
 ]
 KINDS = [kind for kind in KINDS if kind is not Capability]
 MODELS = [kind for kind in map(vars(models).get, models.__all__) if inspect.isclass(kind)]
-MODELS = [kind for kind in MODELS if issubclass(kind, Model)]
+MODELS = [models.Multilevel, *(kind for kind in MODELS if issubclass(kind, Model))]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -70,6 +70,7 @@ class Laplace(Inference):
     starts: Count | None = None
     structure: Annotated[str, OneOf(("full", "last_layer"))] = "full"
     base: MAP | None = None
+    seeks_mode = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

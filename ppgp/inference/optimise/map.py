@@ -97,6 +97,7 @@ class MAP(Inference):
     hold_out: Share | None = None
     adversarial: Share | None = None
     optimises_params = True
+    seeks_mode = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

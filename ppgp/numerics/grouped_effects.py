@@ -1,0 +1,233 @@
+"""Gaussian coefficients of groups, integrated out of rows that depend on one function value each.
+
+Row i has f_i = mean_i + z_i' u_g(i), and u ~ N(0, S^2) with a diagonal S. With u = S e the integral
+over e is Laplace's, block by block; it is exact where the rows are Gaussian, and then equals the
+Woodbury form of the density of y ~ N(mean, noise + Z S^2 Z').
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .latent_laplace import RowDensity
+
+__all__ = ["Blocks", "EffectsGivenRows", "effects_given_rows", "grouped_log_evidence"]
+
+STEPS = 200
+HALVINGS = 30
+ROUNDING = 1e-10  # how much a step may descend, relative to what it maximises
+SMALL = 1e-14  # gain of a step, in nats, after which the next one would gain its square
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The matrix Z of the coefficients of groups, which rows of different blocks do not share.
+
+    Attributes:
+        block: The block of each row, [n].
+        features: The row of Z within its block, [n, m].
+        count: The number of blocks B.
+    """
+
+    block: Tensor
+    features: Tensor
+    count: int
+
+    def of_rows(self, u: Tensor) -> Tensor:
+        """Return Z u [n], given u [B, m]."""
+        return (self.features * u[self.block]).sum(-1)
+
+    def sums(self, r: Tensor) -> Tensor:
+        """Return Z' r [B, m], given r [n]."""
+        zero = r.new_zeros(self.count, self.features.shape[1])
+        return zero.index_add(0, self.block, r[:, None] * self.features)
+
+    def gram(self, w: Tensor) -> Tensor:
+        """Return the blocks of Z' W Z [B, m, m], given the diagonal w [n]."""
+        weighted = w[:, None] * self.features
+        if self.count == 1:
+            return (weighted.mT @ self.features)[None]
+        m = self.features.shape[1]
+        outer = weighted[:, :, None] * self.features[:, None, :]
+        return w.new_zeros(self.count, m, m).index_add(0, self.block, outer)
+
+
+@dataclass(frozen=True)
+class EffectsGivenRows:
+    """The Gaussian approximation of u given the rows, exact for Gaussian rows.
+
+    Attributes:
+        mean: [B, m], of u.
+        covariance: [B, m, m], of u.
+        f: The function values at the mean, [n].
+        slope: The derivative of the log density of each row there, [n].
+        precision: Minus its second derivative, [n].
+    """
+
+    mean: Tensor
+    covariance: Tensor
+    f: Tensor
+    slope: Tensor
+    precision: Tensor
+
+    def moments(self, at: Blocks) -> tuple[Tensor, Tensor]:
+        """Return the mean and the variance of z' u at other rows, [m] each."""
+        z = at.features
+        spread = (self.covariance[at.block] @ z[:, :, None])[:, :, 0]
+        return at.of_rows(self.mean), (z * spread).sum(-1).clamp_min(0.0)
+
+    def covariance_of(self, at: Blocks) -> Tensor:
+        """Return the covariance of z' u between other rows, [m, m]."""
+        z = at.features
+        spread = (self.covariance[at.block] @ z[:, :, None])[:, :, 0]
+        same = at.block[:, None] == at.block[None, :]
+        return torch.where(same, spread @ z.mT, 0.0)
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """Return one draw of u, [B, m]."""
+        values, vectors = torch.linalg.eigh(self.covariance)
+        e = torch.randn(self.mean.shape, generator=generator, dtype=torch.float64).to(self.mean)
+        scaled = values.clamp_min(0.0).sqrt() * e
+        return self.mean + (vectors @ scaled[:, :, None])[:, :, 0]
+
+    def without_each_row(self, at: Blocks) -> tuple[Tensor, Tensor]:
+        """Return the moments of each f_i without its own row; Vehtari et al. (2016), section 3."""
+        _, variance = self.moments(at)
+        cavity = variance / (1 - self.precision * variance)
+        return self.f - cavity * self.slope, cavity
+
+
+def grouped_log_evidence(
+    blocks: Blocks,
+    sd: Tensor,
+    mean: Tensor,
+    rows: RowDensity,
+    parameters: tuple[Tensor, ...] = (),
+    gaussian: bool = False,
+) -> Tensor:
+    """Return the log density of all rows with u integrated out.
+
+    It is differentiable twice in the sds, the mean and the parameters. It is NaN where the second
+    derivatives at the end of the search are not those of a mode.
+
+    Args:
+        blocks: The matrix Z.
+        sd: [B, m], the sds of u; the first axis may be 1.
+        mean: [n], f without u.
+        rows: The log densities of the rows.
+        parameters: Those of ``rows``.
+        gaussian: Whether the log density of each row is quadratic in f, so that this is exact.
+    """
+    e = mean.new_zeros(blocks.count, blocks.features.shape[1])
+    if gaussian:
+        e = _newton(blocks, sd, mean, e, rows, parameters)[0]
+    else:
+        with torch.no_grad():
+            e = _mode(blocks, sd, mean, rows, parameters)
+        # Newton's steps from the mode stay there, and move as the mode does: the error of k steps
+        # is of order 2^k in a change of theta, so that two serve two derivatives
+        for _ in range(2):
+            e = _newton(blocks, sd, mean, e, rows, parameters)[0]
+    f = mean + blocks.of_rows(sd * e)
+    _, second = rows.slopes(f, parameters)
+    root = root_of_blocks(_scaled_gram(blocks, sd, -second))
+    half_log_det = root.diagonal(dim1=-2, dim2=-1).log().sum()
+    return rows.log_prob(f, parameters).sum() - 0.5 * e.square().sum() - half_log_det
+
+
+def effects_given_rows(
+    blocks: Blocks,
+    sd: Tensor,
+    mean: Tensor,
+    rows: RowDensity,
+    parameters: tuple[Tensor, ...] = (),
+    gaussian: bool = False,
+) -> EffectsGivenRows:
+    """Return the distribution of u given all rows; arguments as of ``grouped_log_evidence``."""
+    with torch.no_grad():
+        e = mean.new_zeros(blocks.count, blocks.features.shape[1])
+        if gaussian:
+            e = _newton(blocks, sd, mean, e, rows, parameters)[0]
+        else:
+            e = _mode(blocks, sd, mean, rows, parameters)
+        f = mean + blocks.of_rows(sd * e)
+        first, second = rows.slopes(f, parameters)
+        root = root_of_blocks(_scaled_gram(blocks, sd, -second))
+        scale = sd.expand(e.shape)
+        inverse = torch.cholesky_inverse(root)
+        covariance = scale[:, :, None] * inverse * scale[:, None, :]
+        return EffectsGivenRows(sd * e, covariance, f, first, -second)
+
+
+def root_of_blocks(B: Tensor) -> Tensor:
+    """Return the Cholesky factors of B [B, m, m], NaN where there are none."""
+    L, info = torch.linalg.cholesky_ex(B)
+    return torch.where((info == 0)[:, None, None], L, math.nan)
+
+
+def _scaled_gram(blocks: Blocks, sd: Tensor, w: Tensor) -> Tensor:
+    """Return I + S Z' W Z S, [B, m, m]."""
+    eye = torch.eye(blocks.features.shape[1], dtype=sd.dtype, device=sd.device)
+    return eye + sd[:, :, None] * blocks.gram(w) * sd[:, None, :]
+
+
+def _solved(root: Tensor, b: Tensor) -> Tensor:
+    return torch.cholesky_solve(b[:, :, None], root)[:, :, 0]
+
+
+def _newton(
+    blocks: Blocks, sd: Tensor, mean: Tensor, e: Tensor, rows: Any, parameters: tuple[Tensor, ...]
+) -> tuple[Tensor, Tensor]:
+    """Return e after a whole Newton step with the observed curvature, and the gradient before."""
+    first, second = rows.slopes(mean + blocks.of_rows(sd * e), parameters)
+    gradient = sd * blocks.sums(first) - e
+    root = root_of_blocks(_scaled_gram(blocks, sd, -second))
+    return e + _solved(root, gradient), gradient
+
+
+def _mode(
+    blocks: Blocks, sd: Tensor, mean: Tensor, rows: Any, parameters: tuple[Tensor, ...]
+) -> Tensor:
+    """Maximise log p(rows given f) - e'e / 2 over e, NaN if a step is not finite.
+
+    Where the log density of a row is not concave, its expected curvature takes the place of the
+    observed one. A step that does not ascend is halved.
+    """
+
+    def height(e: Tensor) -> Tensor:
+        f = mean + blocks.of_rows(sd * e)
+        return rows.log_prob(f, parameters).sum() - 0.5 * e.square().sum()
+
+    e = mean.new_zeros(blocks.count, blocks.features.shape[1])
+    value = height(e)
+    for _ in range(STEPS):
+        f = mean + blocks.of_rows(sd * e)
+        first, second = rows.slopes(f, parameters)
+        W = -second
+        if bool((second > 0).any()):
+            W = torch.where(second <= 0, W, rows.information(f, parameters))
+        gradient = sd * blocks.sums(first) - e
+        step = _solved(root_of_blocks(_scaled_gram(blocks, sd, W)), gradient)
+        gain = float((gradient * step).sum())
+        if not math.isfinite(gain):
+            return torch.full_like(e, math.nan)
+        e, value, moved = _ascended(height, e, step, value)
+        if gain <= SMALL or not moved:
+            break
+    return e
+
+
+def _ascended(height: Any, e: Tensor, step: Tensor, value: Tensor) -> tuple[Tensor, Tensor, bool]:
+    """Return e + t step for the first of t = 1, 1/2, 1/4, ... that does not descend."""
+    t, allowed = 1.0, ROUNDING * (1 + value.abs())
+    for _ in range(HALVINGS):
+        found = height(e + t * step)
+        if bool(found >= value - allowed):
+            return e + t * step, found, True
+        t /= 2
+    return e, value, False

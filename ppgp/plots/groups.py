@@ -1,0 +1,61 @@
+"""Figures of coefficients that vary between groups of rows."""
+
+from __future__ import annotations
+
+import torch
+from matplotlib.figure import Figure
+
+from ..errors import UnknownName
+from ..posterior.posterior import Posterior
+from ..target.capabilities import GroupEffects, require
+from .common import COLOURS, panels
+
+MOST_LEVELS = 60
+
+
+def shrinkage(
+    posterior: Posterior, grouping: str | None = None, levels: int = MOST_LEVELS, seed: int = 0
+) -> Figure:
+    """Plot the coefficients of the groups, between those of no and of complete pooling.
+
+    Dots are posterior means and bars 90 % intervals. Circles are what the rows of each group alone
+    suggest (no pooling), and the line at 0 is complete pooling. Gelman & Hill (2007), section 12.2.
+
+    Args:
+        posterior: A fit of a model with coefficients that vary between groups.
+        grouping: Its name; None: the first.
+        levels: The number of levels to show, those with the largest groups.
+        seed: The seed of ``Posterior.effects``.
+
+    Raises:
+        NotApplicable: If no coefficients of the model vary between groups.
+        UnknownName: If there is no such grouping.
+    """
+    model = require(posterior.model, GroupEffects)
+    names = model.effect_names()
+    name = next(iter(names)) if grouping is None else grouping
+    if name not in names:
+        raise UnknownName("grouping", name, names)
+    draws = posterior.effects(seed)[name].flatten(0, 1).double()
+    with torch.no_grad():
+        alone = model.unpooled_effects(posterior.theta, posterior.data).get(name)
+    codes, labels = posterior.data.groups[name], posterior.data.group_levels[name]
+    sizes = torch.bincount(codes, minlength=len(labels))
+    largest = sizes.argsort(descending=True, stable=True)[:levels]
+    figure, axes = panels(4.0 * len(names[name]), 1.2 + 0.18 * len(largest), 1, len(names[name]))
+    for j, (axis, term) in enumerate(zip(axes.flat, names[name], strict=True)):
+        middle = draws[:, largest, j].mean(0)
+        order = middle.argsort()
+        shown = largest[order]
+        low, high = (draws[:, shown, j].quantile(q, 0) for q in (0.05, 0.95))
+        middle, heights = middle[order], range(len(shown))
+        axis.axvline(0.0, color="black", lw=0.8)
+        axis.hlines(heights, low, high, color=COLOURS[0], lw=1.0)
+        axis.plot(middle, heights, "o", ms=3, color=COLOURS[0], label="partial pooling")
+        if alone is not None:
+            raw = torch.where(sizes[shown] > 0, alone[shown, j].double(), torch.nan)
+            axis.plot(raw, heights, "o", ms=4, mfc="none", color=COLOURS[1], label="no pooling")
+        axis.set_yticks(heights, [labels[k] for k in shown.tolist()], fontsize=6)
+        axis.set_xlabel(f"{term} of {name}", fontsize=9)
+    axes.flat[0].legend(frameon=False, fontsize=7)
+    return figure
