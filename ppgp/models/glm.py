@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -356,3 +357,13 @@ def _moved(found: Any, offset: Tensor) -> Distribution:
     """Return a Normal or Student's distribution with the offset added."""
     rest = {"df": found.df} if hasattr(found, "df") else {}
     return type(found)(loc=found.loc + offset, scale=found.scale, **rest)
+
+
+def with_signature(kind: type[GLM]) -> type[GLM]:
+    """Return a class with the signature of its ``__init__``, which ``__new__`` would hide."""
+    parameters = list(inspect.signature(kind.__init__).parameters.values())[1:]
+    kind.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # help
+    return kind
+
+
+with_signature(GLM)

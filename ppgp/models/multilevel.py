@@ -19,7 +19,7 @@ from ..likelihoods.joint_slopes import has_joint_slopes
 from ..priors import Normal, Site, site
 from ..target.capabilities import Capability, GroupEffects, LeaveOneOut
 from .base import full_batch_only
-from .glm import GLM
+from .glm import GLM, with_signature
 from .independent_rows import observed
 from .multilevel_predictions import MultilevelPredictions
 from .multilevel_rows import GroupedRows
@@ -79,7 +79,6 @@ class Multilevel(MultilevelPredictions, GLM, GroupEffects, LeaveOneOut):
     groupings: tuple[Grouping, ...] = field(default=(), repr=False, compare=False, kw_only=True)
     units: Units | None = field(default=None, repr=False, compare=False, kw_only=True)
     collapsed = ()
-    one_mode = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,6 +103,11 @@ class Multilevel(MultilevelPredictions, GLM, GroupEffects, LeaveOneOut):
     def varying(self) -> Mapping[str, Varying]:
         """The coefficients that vary, by grouping."""
         return self.groups or {}
+
+    @property
+    def one_mode(self) -> bool:  # type: ignore[override] # a constant of other models
+        """Whether the log density has one mode; that of sds may have several."""
+        return False
 
     @property
     def gaussian(self) -> bool:
@@ -295,4 +299,4 @@ class Multilevel(MultilevelPredictions, GLM, GroupEffects, LeaveOneOut):
         return {name: varying.labels for name, varying in self.varying.items()}
 
 
-GLM.with_groups = Multilevel
+GLM.with_groups = with_signature(Multilevel)

@@ -13,6 +13,7 @@ from scipy import integrate, stats
 import ppgp
 from ppgp import inference, models
 from ppgp.data import Dataset
+from ppgp.diagnostics.choice_of_reference import same_model
 from ppgp.errors import (
     ConvergenceWarning,
     DataError,
@@ -216,13 +217,13 @@ def test_effects_have_names_in_tables_figures_and_arviz(tmp_path: Path) -> None:
 
 def test_rows_of_one_group_are_correlated_and_pointwise_densities_are_leave_one_out() -> None:
     posterior = fit(flat("1"), table(), standardise=False)
-    density = posterior.log_likelihood()[0, 0]
+    density = posterior.pointwise()["y"][0, 0]
     found = values(posterior)
-    C = found["g.sd"][0] ** 2 * (GROUP[:, None] == GROUP) + found["noise"] * np.eye(90)
+    C: Any = found["g.sd"][0] ** 2 * (GROUP[:, None] == GROUP) + found["noise"] * np.eye(90)
     inverse = np.linalg.inv(C)
     residual = WAVES - found["bias"] - found["weight"][0] * SLOPE
     d = inverse.diagonal()
-    exact = stats.norm(WAVES - inverse @ residual / d, d**-0.5).logpdf(WAVES)
+    exact = stats.norm.logpdf(WAVES, WAVES - inverse @ residual / d, d**-0.5)
     assert density.numpy() == pytest.approx(exact)
 
 
@@ -275,14 +276,14 @@ def test_the_posterior_of_eight_schools_has_the_density_of_quadrature() -> None:
     target = Target(model.for_method(None).prepare(data), data)
 
     def density(mu: float, tau: float) -> float:
-        theta = {"bias": torch.tensor([mu]), "school.sd": torch.tensor([[tau]])}
-        z = target.unconstrain({name: v.double() for name, v in theta.items()})[0]
+        whole = torch.tensor([mu, tau], dtype=torch.float64)
+        z = target.unconstrain({"bias": whole[:1], "school.sd": whole[None, 1:]})[0]
         return float(target.log_density(z, jacobian=False))
 
     def exact(mu: float, tau: float) -> float:
         sd = np.sqrt(SCHOOL_SD**2 + tau**2)
-        prior = stats.norm(0, 5).logpdf(mu) + stats.halfcauchy(0, 5).logpdf(tau)
-        return float(stats.norm(mu, sd).logpdf(SCHOOLS).sum() + prior)
+        prior = stats.norm.logpdf(mu, 0, 5) + stats.halfcauchy.logpdf(tau, 0, 5)
+        return float(stats.norm.logpdf(SCHOOLS, mu, sd).sum() + prior)
 
     for at in ((0.0, 1.0), (4.4, 3.6), (10.0, 30.0)):
         assert density(*at) == pytest.approx(exact(*at), abs=1e-8)
@@ -296,9 +297,16 @@ def _given_tau(tau: float) -> tuple[float, float]:
     weight = 1 / (SCHOOL_SD**2 + tau**2)
     precision = weight.sum() + 1 / 25
     mean = (weight @ SCHOOLS) / precision
-    fit = stats.norm(mean, weight**-0.5).logpdf(SCHOOLS).sum()
-    prior = stats.norm(0, 5).logpdf(mean) + stats.halfcauchy(0, 5).logpdf(tau)
+    fit = stats.norm.logpdf(SCHOOLS, mean, weight**-0.5).sum()
+    prior = stats.norm.logpdf(mean, 0, 5) + stats.halfcauchy.logpdf(tau, 0, 5)
     return float(fit + prior - 0.5 * np.log(precision)), float(mean)
+
+
+def test_fits_of_one_table_with_groups_have_one_density() -> None:
+    posteriors = [fit(flat("1"), table(), standardise=False) for _ in range(2)]
+    other = fit(flat("1"), table(groups=LEVELS[::-1]), standardise=False)
+    assert same_model(*posteriors)
+    assert not same_model(posteriors[0], other)
 
 
 @pytest.mark.slow

@@ -32,6 +32,7 @@ CALLS = {
     "`posterior.components`": capabilities.Components,
     "`posterior.coefficients`": capabilities.LinearCoefficients,
     "`posterior.probit`": capabilities.ProbitPrediction,
+    "`posterior.effects`": capabilities.GroupEffects,
     "`full_conformal`": capabilities.JointGaussian,
     "`block_kriging`": capabilities.BlockMeans,
 }
@@ -45,7 +46,8 @@ def table() -> str:
         owners = [
             kind for kind in kinds if issubclass(kind, Model) and issubclass(kind, capability)
         ]
-        names = ", ".join(kind.__name__ for kind in owners)
+        # what GLM makes with groups is no member of ``models.__all__``
+        names = ", ".join(kind.__name__ for kind in owners) or "GLM(groups=...)"
         lines.append(f"| {call} | {names} |")
     return "\n".join(lines) + "\n"
 
