@@ -196,7 +196,7 @@ def test_exact_needs_gaussian_noise() -> None:
 
 @pytest.mark.slow
 def test_all_methods_agree_on_counts() -> None:
-    data = drawn(Poisson(), 80)
+    data = drawn(Poisson(), 1500)
     model = GLM(Poisson())
     reference = fit(model, data, NUTS(draws=1500, warmup=500))
     exact = torch.cat([reference.draws[n].reshape(6000, -1) for n in ("weight", "bias")], 1)
@@ -204,7 +204,8 @@ def test_all_methods_agree_on_counts() -> None:
         found = fit(model, data, how)
         draws = torch.cat([found.draws[n].reshape(4000, -1) for n in ("weight", "bias")], 1)
         error = 4 * exact.std(0) / math.sqrt(1500)
-        shift = 0.03 * exact.std(0)  # of the normal approximation, of order 1 / n
+        # the mean is that far from the mode, relative to the sd of order 1 / sqrt(n): .14 at n = 80
+        shift = 0.05 * exact.std(0)
         assert bool(((draws.mean(0) - exact.mean(0)).abs() < error + shift).all()), how
         assert bool(((draws.std(0) / exact.std(0) - 1).abs() < 0.08).all()), how
 
