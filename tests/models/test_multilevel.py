@@ -326,14 +326,12 @@ def test_eight_schools_by_nuts() -> None:
 
 
 @pytest.mark.slow
-def test_the_referee_warns_of_approximations_of_eight_schools() -> None:
+def test_the_referee_warns_of_laplace_on_eight_schools() -> None:
     model, data = schools()
     how = {
         "NUTS": inference.NUTS(chains=4, draws=1000, warmup=1000),
         "Laplace": inference.Laplace(),
-        "mean field": inference.SVI("normal"),
     }
     several = {name: fit(model, data, one, standardise=False) for name, one in how.items()}
     verdicts = ppgp.compare(several).verdicts
     assert verdicts["Laplace"] != "agrees"
-    assert verdicts["mean field"] != "agrees"
