@@ -135,7 +135,7 @@ TWO: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("own", [0.3, 1.0])
+@pytest.mark.parametrize("own", [0.3, pytest.param(1.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("name", "number", "sd"), list(product(TWO, (100.0, 1e4), (1.0, 3.0))))
 def test_the_average_over_two_functions_is_the_integral(
     name: str, number: float, sd: float, own: float
