@@ -22,7 +22,7 @@ from ..target.capabilities import (
     LikelihoodDerivatives,
     LinearCoefficients,
 )
-from .base import Model
+from .any_likelihood import AnyLikelihood
 from .classification import check_coefficients_determined
 from .glm_checks import check_overlap, separated
 from .glm_derivatives import derivatives
@@ -38,7 +38,7 @@ DEFAULT_BIAS = Normal(0.0, 5.0)
 
 
 @dataclass(frozen=True, repr=False)
-class GLM(Model, ClosedForm, LikelihoodDerivatives, LinearCoefficients):
+class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients):
     """Generalised linear model: y ~ likelihood(eta), with eta = X weight + bias + offset.
 
     McCullagh & Nelder (1989). ``GLM(Poisson())`` is Poisson regression, ``GLM(Binomial())``
@@ -95,15 +95,6 @@ class GLM(Model, ClosedForm, LikelihoodDerivatives, LinearCoefficients):
                 f"bias={self.bias!r}",
                 "leave bias out",
             )
-
-    @property
-    def scales(self) -> str:  # type: ignore[override] # a constant of other models
-        """What ``fit`` may standardise, which depends on the likelihood."""
-        return self.likelihood.scales
-
-    @property
-    def takes_labels(self) -> bool:
-        return self.likelihood.takes_labels
 
     @property
     def one_mode(self) -> bool:  # type: ignore[override] # a constant of other models

@@ -28,7 +28,8 @@ from ..numerics.latent_laplace import LatentGaussian, expand_at_mode
 from ..numerics.result_cache import ResultCache
 from ..priors import LogNormal, Normal, Param, PriorLike, Site, prefixed, under
 from ..target.capabilities import Capability, LatentFunction, LeaveOneOut
-from .base import Model, full_batch_only
+from .any_likelihood import AnyLikelihood
+from .base import full_batch_only
 from .inducing import refuse_broken
 from .memory_checks import (
     check_memory_of_conditioning,
@@ -46,7 +47,7 @@ SEARCH = 10  # factorisations in the search for one mode, about
 
 
 @dataclass(frozen=True, repr=False)
-class LatentGP(Model, LatentFunction, LeaveOneOut):
+class LatentGP(AnyLikelihood, LatentFunction, LeaveOneOut):
     """GP of any likelihood, all rows at once: f ~ GP(mean, kernel), and y_i given f_i.
 
     Rasmussen & Williams (2006), chapter 3. ``GP(kernel, likelihood=..., latent="laplace")`` makes
@@ -101,15 +102,6 @@ class LatentGP(Model, LatentFunction, LeaveOneOut):
         if self.approximation == "ep" and not isinstance(self.likelihood, Bernoulli):
             do = "use latent='laplace' or 'sampled'"
             raise NotApplicable("Bernoulli for EP", repr(self.likelihood), do)
-
-    @property
-    def scales(self) -> str:  # type: ignore[override] # a constant of other models
-        """What ``fit`` may standardise, which depends on the likelihood."""
-        return self.likelihood.scales
-
-    @property
-    def takes_labels(self) -> bool:
-        return self.likelihood.takes_labels
 
     @property
     def _sampled(self) -> bool:

@@ -20,16 +20,20 @@ from ..target.capabilities import (
     LinearCoefficients,
     ProbitPrediction,
 )
-from .base import Model, check_labels, linear, with_fixed
+from .base import check_labels, linear, with_fixed
 from .classification import check_coefficients_determined, check_two_classes, separation
-from .independent_rows import observed
-from .sites import Theta, draw
+from .sites import Theta
 from .units import coefficients_in_units, coefficients_of_data
+from .weighted_rows import WeightedRows
 
 
 @dataclass(frozen=True, repr=False)
 class LogisticRegression(
-    Model, LinearCoefficients, LikelihoodDerivatives, LikelihoodOfFunctions, ProbitPrediction
+    WeightedRows,
+    LinearCoefficients,
+    LikelihoodDerivatives,
+    LikelihoodOfFunctions,
+    ProbitPrediction,
 ):
     """Logistic regression: y ~ Bernoulli(sigmoid(X weight + bias)), with y in {0, 1}.
 
@@ -46,7 +50,6 @@ class LogisticRegression(
     standardised: bool = field(default=False, kw_only=True)
     scales = "X"
     one_mode = True
-    roles = ("weights",)
 
     def sites(self, d: int) -> dict[str, Site]:
         return {"weight": site("weight", self.weight, (d,)), "bias": site("bias", self.bias)}
@@ -82,17 +85,6 @@ class LogisticRegression(
 
     def likelihood_of_functions(self) -> Likelihood:
         return Bernoulli()
-
-    def model(
-        self,
-        X: Tensor,
-        y: Tensor | None = None,
-        *,
-        total: int | None = None,
-        weights: Tensor | None = None,
-    ) -> Tensor:
-        theta = draw(self.sites_at(X.shape[-1]), X)
-        return observed(self.distribution(theta, X), X, y, total, weights)
 
     def coefficients(self, draws: Theta, scaler: Scaler, X: Tensor) -> dict[str, Tensor]:
         """Return the coefficients in the units of the data.

@@ -31,18 +31,20 @@ from ..target.capabilities import (
     LikelihoodOfFunctions,
     NetworkWeights,
 )
-from .base import Model
-from .independent_rows import observed
+from .any_likelihood import AnyLikelihood
 from .memory_checks import check_memory_of_rows
-from .sites import Theta, draw
+from .sites import Theta
 from .units import times
+from .weighted_rows import WeightedRows
 
 NETWORK = "network"
 COPIES = 4.0  # of the values of all units that a gradient holds
 
 
 @dataclass(frozen=True, repr=False)
-class NeuralRegression(Model, NetworkWeights, GaussianNetwork, LikelihoodOfFunctions):
+class NeuralRegression(  # type: ignore[override] # scales follows the likelihood
+    AnyLikelihood, WeightedRows, NetworkWeights, GaussianNetwork, LikelihoodOfFunctions
+):
     """A neural network with a likelihood: y ~ likelihood(network(x)).
 
     Nix & Weigend (1994) for a Gaussian whose mean and variance are outputs; MacKay (1992) and Neal
@@ -71,7 +73,6 @@ class NeuralRegression(Model, NetworkWeights, GaussianNetwork, LikelihoodOfFunct
     likelihood: Likelihood = field(default_factory=lambda: Gaussian(noise=Predicted()))
     prior: PriorLike = Flat()
     standardised: bool = field(default=False, kw_only=True)
-    roles = ("weights",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,15 +95,6 @@ class NeuralRegression(Model, NetworkWeights, GaussianNetwork, LikelihoodOfFunct
             with suppress(SettingError):  # the number of classes is not known before the data
                 network = self._sized()
         object.__setattr__(self, "network", network)
-
-    @property
-    def scales(self) -> str:  # type: ignore[override] # a constant of other models
-        """What ``fit`` may standardise, which depends on the likelihood."""
-        return self.likelihood.scales
-
-    @property
-    def takes_labels(self) -> bool:
-        return self.likelihood.takes_labels
 
     @property
     def own_method(self) -> str:  # type: ignore[override] # a constant of other models
@@ -134,17 +126,6 @@ class NeuralRegression(Model, NetworkWeights, GaussianNetwork, LikelihoodOfFunct
 
     def likelihood_of_functions(self) -> Likelihood:
         return self.likelihood
-
-    def model(
-        self,
-        X: Tensor,
-        y: Tensor | None = None,
-        *,
-        total: int | None = None,
-        weights: Tensor | None = None,
-    ) -> Tensor:
-        theta = draw(self.sites_at(X.shape[-1]), X)
-        return observed(self.distribution(theta, X), X, y, total, weights)
 
     def in_units(self, scaler: Scaler) -> NeuralRegression:
         return replace(self, likelihood=self.likelihood.in_units(float(scaler.y_sd)))

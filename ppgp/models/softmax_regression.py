@@ -20,15 +20,17 @@ from ..target.capabilities import (
     LikelihoodOfFunctions,
     LinearCoefficients,
 )
-from .base import Model, check_labels, with_fixed
+from .base import check_labels, with_fixed
 from .classification import check_coefficients_determined, check_two_classes, separation
-from .independent_rows import observed
-from .sites import Theta, draw
+from .sites import Theta
 from .units import coefficients_in_units
+from .weighted_rows import WeightedRows
 
 
 @dataclass(frozen=True, repr=False)
-class SoftmaxRegression(Model, LinearCoefficients, LikelihoodDerivatives, LikelihoodOfFunctions):
+class SoftmaxRegression(
+    WeightedRows, LinearCoefficients, LikelihoodDerivatives, LikelihoodOfFunctions
+):
     """Softmax regression: y ~ Categorical(softmax(X weight_k + bias_k)), y in {0, .., K - 1}.
 
     Bishop (2006), section 4.3.4. The likelihood does not change if one vector is added to the
@@ -49,7 +51,6 @@ class SoftmaxRegression(Model, LinearCoefficients, LikelihoodDerivatives, Likeli
     standardised: bool = field(default=False, kw_only=True)
     scales = "X"
     one_mode = True
-    roles = ("weights",)
 
     def _classes(self) -> int:
         if self.classes is None:
@@ -130,17 +131,6 @@ class SoftmaxRegression(Model, LinearCoefficients, LikelihoodDerivatives, Likeli
 
     def likelihood_of_functions(self) -> Likelihood:
         return Categorical(self._classes())
-
-    def model(
-        self,
-        X: Tensor,
-        y: Tensor | None = None,
-        *,
-        total: int | None = None,
-        weights: Tensor | None = None,
-    ) -> Tensor:
-        theta = draw(self.sites_at(X.shape[-1]), X)
-        return observed(self.distribution(theta, X), X, y, total, weights)
 
     def coefficients(self, draws: Theta, scaler: Scaler, X: Tensor) -> dict[str, Tensor]:
         """Return the coefficients of all classes in the units of the data.

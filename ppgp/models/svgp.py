@@ -22,6 +22,7 @@ from ..numerics.natural_gradient_step import Moments
 from ..numerics.whitened import divergence
 from ..priors import Normal, Param, PriorLike, Site, prefixed, under
 from ..target.capabilities import CollapsedBound, LatentFunction, OwnGuide, SubsetModel
+from .any_likelihood import AnyLikelihood
 from .base import Model
 from .independent_rows import observed
 from .inducing import (
@@ -52,7 +53,9 @@ GUIDES = ("natural", "full", "mean_field")
 
 
 @dataclass(frozen=True, repr=False)
-class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, SubsetModel):
+class SVGP(  # type: ignore[override] # scales follows the likelihood
+    AnyLikelihood, WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, SubsetModel
+):
     """Stochastic variational GP: f ~ GP(mean, kernel), and y given f by any likelihood.
 
     Hensman, Fusi & Lawrence (2013); Hensman, Matthews & Ghahramani (2015). The m inducing
@@ -128,15 +131,6 @@ class SVGP(WhitenedPredictions, LatentFunction, OwnGuide, CollapsedBound, Subset
                 "q='full' or 'mean_field' with objective='ppgpr'", "q='natural'", "leave q out"
             )
         check_number(self.inducing)
-
-    @property
-    def scales(self) -> str:  # type: ignore[override] # a constant of other models
-        """What ``fit`` may standardise, which depends on the likelihood."""
-        return self.likelihood.scales
-
-    @property
-    def takes_labels(self) -> bool:
-        return self.likelihood.takes_labels
 
     def sites(self, d: int) -> dict[str, Site | Param]:
         """Return the hyperparameters and v, of shape [K, m] for K latent functions per row."""

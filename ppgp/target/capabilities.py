@@ -9,16 +9,16 @@ Shapes: theta is ``{site: [draw, *event]}``, X is [n, d], a Dataset holds the tr
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
-from ..errors import NotApplicable
+from .capability import Capability, require, supports
 
 __all__ = [
     "BlockMeans",
@@ -50,41 +50,6 @@ __all__ = [
 Theta = Mapping[str, Tensor]
 #: functions of the posterior, X [m, d] -> values [samples, m]
 Functions = Callable[[Tensor], Tensor]
-
-
-class Capability(ABC):
-    """Something that a model can do besides its density and its predictions."""
-
-    #: what an error states as expected, and what to do without it
-    expected: ClassVar[str]
-    advice: ClassVar[str]
-
-    def lacks(self, capability: type[Capability]) -> NotApplicable | None:
-        """Return the error to raise if the options rule the capability out; None otherwise."""
-        return None
-
-
-C = TypeVar("C", bound=Capability)
-
-
-def supports(model: object, capability: type[Capability]) -> bool:
-    """Return whether the model has the capability under its options."""
-    return isinstance(model, capability) and model.lacks(capability) is None
-
-
-def require(model: object, capability: type[C]) -> C:
-    """Return the model, typed as the capability.
-
-    Raises:
-        NotApplicable: if it lacks the capability; the message says what to use instead.
-    """
-    if not isinstance(model, capability):
-        name = "a Pyro program" if type(model).__name__ == "Program" else type(model).__name__
-        raise NotApplicable(capability.expected, name, capability.advice)
-    reason = model.lacks(capability)
-    if reason is not None:
-        raise reason
-    return model
 
 
 class ClosedForm(Capability):
