@@ -122,8 +122,17 @@ def build_model(name_or_recipe: str) -> Any:
         "model",
         name_or_recipe,
         MODELS,
-        [models, networks, learners, likelihoods, priors, kernels],
+        [models, _with_groups(), networks, learners, likelihoods, priors, kernels],
         models.Model,
+    )
+
+
+def _with_groups() -> Any:
+    """Return the classes of recipes with groups, which are not models of ``models.__all__``."""
+    from ..models import Multilevel, Varying
+
+    return SimpleNamespace(
+        __all__=["Multilevel", "Varying"], Multilevel=Multilevel, Varying=Varying
     )
 
 
@@ -217,6 +226,9 @@ def _value(node: ast.expr, members: Mapping[str, list[type]], wanted: str = "") 
         return left * right
     if isinstance(node, ast.List | ast.Tuple):
         return tuple(_value(e, members, wanted) for e in node.elts)
+    if isinstance(node, ast.Dict) and None not in node.keys:
+        keys = (ast.literal_eval(key) for key in node.keys if key is not None)
+        return {k: _value(v, members, wanted) for k, v in zip(keys, node.values, strict=True)}
     try:
         return ast.literal_eval(node)
     except ValueError:
@@ -299,4 +311,5 @@ def _option(text: str, wanted: str) -> Any:
 
     if text.isidentifier() and text not in ("None", "True", "False"):
         return text
-    return read(text, [networks, learners, likelihoods, kernels, priors], wanted)
+    families = [_with_groups(), networks, learners, likelihoods, kernels, priors]
+    return read(text, families, wanted)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import pyro
+import pytest
 import torch
 
 from ppgp import likelihoods, models, networks
@@ -17,15 +22,50 @@ SPELT_OUT: dict[str, Model] = {
     "NeuralRegression": models.NeuralRegression(networks.MLP((3,), dropout=0.0, activation="tanh")),
     "SoftmaxRegression": models.SoftmaxRegression(classes=3),
 }
-MODELS: list[Model] = [
-    SPELT_OUT.get(n) or getattr(models, n)()
-    for n in models.__all__
-    if n not in ("Model", "Program")
+#: what ``GLM(groups=...)`` makes, which is no member of ``models.__all__``
+GROUPED: list[Model] = [
+    models.GLM(groups={"county": models.Varying("1 + 0")}),
+    models.GLM(likelihoods.Poisson(), groups={"county": models.Varying("1")}),
 ]
+MODELS: list[Model] = [
+    *(
+        SPELT_OUT.get(n) or getattr(models, n)()
+        for n in models.__all__
+        if n not in ("Model", "Program")
+    ),
+    *GROUPED,
+]
+
+
+def name_of(model: Model) -> str:
+    """Return the name of the class, and of counts with groups also that of the likelihood."""
+    name = type(model).__name__
+    return f"{name}-Poisson" if model is GROUPED[1] else name
+
+
+every_model = pytest.mark.parametrize("model", MODELS, ids=name_of)
+
+
+def columns_for(model: Model, n: int) -> dict[str, Any]:
+    """Return the columns beside X and y without which a table does not suit the model."""
+    groups = getattr(model, "groups", None)
+    if not groups:
+        return {}
+    return {"groups": {name: [f"level {i % 4}" for i in range(n)] for name in groups}}
 
 
 def data_for(model: Model, n: int = 24, seed: int = 0) -> Dataset:
     """Return y drawn from the prior predictive of the model."""
     with seeded(seed), pyro.get_param_store().scope():
         X = torch.randn(n, 2, dtype=torch.float64)
-        return Dataset(X, model.model(X))
+        columns = columns_for(model, n)
+        if not columns:
+            return Dataset(X, model.model(X))
+        data = Dataset(X, torch.arange(n).to(X) % 5, **columns)
+        return Dataset(X, program_of(model, data)(X), **columns)
+
+
+def program_of(model: Model, data: Dataset) -> Callable[..., Any]:
+    """Return the Pyro program of (X, y), which has the groups of the data, if there are any."""
+    columns = data.for_prediction
+    return partial(model.prepare(data).model, **columns) if columns else model.model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from typing import Any
 
 import pyro
 import pytest
@@ -11,7 +12,7 @@ import torch
 from pyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO
 from pyro.infer.autoguide import AutoNormal
 from pyro.optim import Adam  # type: ignore[attr-defined]
-from samples import MODELS, data_for
+from samples import columns_for, data_for, every_model, program_of
 
 import ppgp
 from ppgp import inference, kernels, learners, likelihoods, models, networks, priors
@@ -27,9 +28,8 @@ NAMES = {
     name: getattr(family, name)
     for family in (likelihoods, models, learners, kernels, networks, priors)
     for name in family.__all__
-}
+} | {"Multilevel": models.Multilevel, "Varying": models.Varying}
 quiet = pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
-every_model = pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
 
 
 def row_wise(model: Model) -> bool:
@@ -46,8 +46,9 @@ def row_wise(model: Model) -> bool:
 
 @every_model
 def test_prior_draws_lie_in_the_support(model: Model) -> None:
+    data = data_for(model, 5)
     with seeded(0), pyro.get_param_store().scope():
-        trace = pyro.poutine.trace(model.model).get_trace(torch.randn(5, 2, dtype=torch.float64))
+        trace = pyro.poutine.trace(program_of(model, data)).get_trace(data.X)
     for name, site in model.sites(2).items():
         if not site.fixed:
             assert bool(trace.nodes[name]["fn"].support.check(trace.nodes[name]["value"]).all())
@@ -109,11 +110,12 @@ def test_predict_and_the_likelihood_of_the_program_agree(model: Model) -> None:
     )
     likelihood = target.log_density(z, jacobian=False) - prior
     if row_wise(model):
-        total = model.predict(theta, data.X, data).log_prob(data.y).sum()
+        total = model.predict(theta, data.X, data, **data.for_prediction).log_prob(data.y).sum()
     else:
         total = torch.zeros((), dtype=torch.float64)
         for i in range(1, data.n):
-            distribution = model.predict(theta, data.X[i : i + 1], data.rows(slice(0, i)))
+            row = data.rows(slice(i, i + 1))
+            distribution = model.predict(theta, row.X, data.rows(slice(0, i)), **row.for_prediction)
             total = total + distribution.log_prob(data.y[i])[0, 0]
         first = Target(model, data.rows(slice(0, 1)))
         total = total + first.log_density(z, jacobian=False) - prior
@@ -128,7 +130,11 @@ def test_a_joint_prediction_has_the_marginals_of_the_others(model: Model) -> Non
         k: v[None]
         for k, v in Target(model, data).constrain(Target(model, data).start(2, 0.3)).items()
     }
-    joint, alone = (model.predict(theta, data.X[:5] + 0.1, data, joint=j) for j in (True, False))
+    new = data.rows(slice(0, 5))
+    joint, alone = (
+        model.predict(theta, new.X + 0.1, data, joint=j, **new.for_prediction)
+        for j in (True, False)
+    )
     if isinstance(alone, torch.distributions.Categorical):  # its mean is not a number
         torch.testing.assert_close(joint.log_prob(data.y[:5]), alone.log_prob(data.y[:5]).sum(-1))
         return
@@ -166,7 +172,8 @@ def test_columns_that_the_model_does_not_use_are_refused(model: Model, role: str
         "groups": {"county": ["a", "b"] * (data.n // 2)},
         "ids": range(data.n),
     }
-    data = Dataset(data.X, data.y, **{role: column[role]})  # type: ignore[arg-type]
+    columns: Any = columns_for(model, data.n) | {role: column[role]}
+    data = Dataset(data.X, data.y, **columns)
     if model.takes_role(role):
         parameters = inspect.signature(model.model).parameters
         assert role == "ids" or role in parameters or "columns" in parameters
@@ -179,16 +186,18 @@ def test_columns_that_the_model_does_not_use_are_refused(model: Model, role: str
 def test_plain_pyro_scripts_work(model: Model) -> None:
     data = data_for(model, 10)
     with seeded(0), pyro.get_param_store().scope():
+        program = program_of(model, data)
         loop = SVI(
-            model.model,
-            getattr(model, "guide", None) or AutoNormal(model.model),
+            program,
+            getattr(model, "guide", None) or AutoNormal(program),
             Adam({"lr": 0.01}),
             Trace_ELBO(),
         )
         assert torch.isfinite(torch.tensor(loop.step(data.X, data.y)))
         chain = MCMC(
-            NUTS(model.model, max_tree_depth=3), num_samples=3, warmup_steps=3, disable_progbar=True
+            NUTS(program, max_tree_depth=3), num_samples=3, warmup_steps=3, disable_progbar=True
         )
         chain.run(data.X, data.y)
-        found = Predictive(model.model, chain.get_samples())(data.X[:4])
+        few = data.rows(slice(0, 4))
+        found = Predictive(program_of(model, few), chain.get_samples())(few.X)
         assert found["y"].shape == (3, 4)

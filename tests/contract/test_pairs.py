@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from samples import MODELS, data_for
+from samples import data_for, every_model
 
 import ppgp
 from ppgp import inference
@@ -29,7 +29,7 @@ HOWS = [shortest(getattr(inference, n)()) for n in inference.__all__ if n != "In
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.PpgpWarning")
 @pytest.mark.parametrize("how", HOWS, ids=lambda h: type(h).__name__)
-@pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
+@every_model
 def test_every_model_with_every_method(model: Model, how: Inference) -> None:
     data = data_for(model, ROWS)
     try:
@@ -37,7 +37,7 @@ def test_every_model_with_every_method(model: Model, how: Inference) -> None:
     except NotApplicable:  # cannot be built without advice
         return
     assert all(bool(torch.isfinite(v).all()) for v in posterior.draws.values())
-    prediction = posterior.predict(data.X[:3])
+    prediction = posterior.predict(data.rows(slice(0, 3)))
     figure = prediction.probabilities if prediction.kind == "classes" else prediction.mean
     assert len(figure) == 3
     assert bool(torch.isfinite(figure).all())
