@@ -34,6 +34,7 @@ class Inference:
         starts_at_a_point: whether a run begins at a point z of the target.
         seeks_mode: whether it searches for a mode of the density of all sites.
         params_of_run: params that describe one run, which an ensemble of runs leaves out.
+        less_memory: what to do if the draws, or a matrix behind them, do not fit in memory.
     """
 
     optimises_params: ClassVar[bool] = False
@@ -41,6 +42,7 @@ class Inference:
     starts_at_a_point: ClassVar[bool] = True
     seeks_mode: ClassVar[bool] = False
     params_of_run: ClassVar[tuple[str, ...]] = ()
+    less_memory: ClassVar[str] = "use fewer draws, or SVI('normal'), which holds no matrix of them"
 
     @property
     def reselects_inducing(self) -> bool:
@@ -89,11 +91,7 @@ def check_draws(how: Inference, target: Target) -> None:
     if target.collapsed_elbo:
         return  # the result is one draw
     name = f"the draws of {target.dim:,} numbers by {type(how).__name__}"
-    must_fit(
-        8 * how.numbers(target.dim),
-        name,
-        "use fewer draws, or SVI('normal'), which holds no matrix of them",
-    )
+    must_fit(8 * how.numbers(target.dim), name, how.less_memory)
 
 
 def check_batch(how: Inference, target: Target, batch_size: int | None) -> None:

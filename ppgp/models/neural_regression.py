@@ -13,6 +13,7 @@ from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, SettingError, an, counted
+from ..kernels.linearised_networks import LINEARISED_AT, linearised_outputs
 from ..kernels.networks import (
     ACTIVATIONS,
     MLP,
@@ -114,8 +115,15 @@ class NeuralRegression(  # type: ignore[override] # scales follows the likelihoo
         return {**prefixed(NETWORK, own), **self.likelihood.sites()}
 
     def functions(self, theta: Theta, X: Tensor) -> Tensor:
-        """Return the outputs of the network: f [*draw, K, n], or [*draw, n] if K is 1."""
-        found = outputs(self._sized(), under(NETWORK, theta), X)
+        """Return the outputs of the network: f [*draw, K, n], or [*draw, n] if K is 1.
+
+        They are those of the linearised network where theta says at which weights.
+        """
+        given, at = under(NETWORK, theta), under(f"{LINEARISED_AT}.{NETWORK}", theta)
+        if at:
+            found = linearised_outputs(self._sized(), at, given, X)
+        else:
+            found = outputs(self._sized(), given, X)
         return found.movedim(-1, -2) if self.likelihood.latents > 1 else found[..., 0]
 
     def distribution(self, theta: Theta, X: Tensor) -> Distribution:
@@ -157,6 +165,9 @@ class NeuralRegression(  # type: ignore[override] # scales follows the likelihoo
 
     def initial_weights(self, data: Dataset, seed: int) -> dict[str, Tensor]:
         return self._levelled(fresh(self._sized(), data.d, seed), data)
+
+    def network_module(self, d: int) -> tuple[str, nn.Module]:
+        return NETWORK, module_of(self._sized(), d)
 
     def _levelled(self, initial: dict[str, Any], data: Dataset) -> dict[str, Tensor]:
         """Return initial weights as sites, with the constants of least score as last biases."""

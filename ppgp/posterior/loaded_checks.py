@@ -13,6 +13,7 @@ from ..data.scaler import IdentityScaler
 from ..data.training_data import TrainingData
 from ..errors import StorageError
 from ..kernels import networks
+from ..kernels.linearised_networks import LINEARISED_AT
 from ..priors import Param
 from .posterior import Posterior
 
@@ -91,7 +92,8 @@ def check_shapes(posterior: Posterior) -> None:
                 got = str(list(held[name]))
             wanted = f"{name} of shape {list(site.shape)} in the file"
             raise StorageError(wanted, got, SAME_RECIPE)
-    strange = [name for name in held if name not in sites]
+    around = {f"{LINEARISED_AT}.{name}" for name in sites}
+    strange = [name for name in held if name not in sites and name not in around]
     if strange:
         wanted = "the weights of this module alone"
         raise StorageError(wanted, f"{strange[0]} too", SAME_RECIPE)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
@@ -314,6 +314,10 @@ class NetworkWeights(Capability):
     @abstractmethod
     def initial_weights(self, data: Dataset, seed: int) -> dict[str, Tensor]:
         """Return {site: initial weights} from a seed."""
+
+    @abstractmethod
+    def network_module(self, d: int) -> tuple[str, nn.Module]:
+        """Return the prefix of the sites, and the module that ``functions_of_rows`` runs."""
 
 
 class GaussianNetwork(Capability):

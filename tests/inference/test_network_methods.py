@@ -180,8 +180,6 @@ def test_what_is_no_gaussian_network_is_refused() -> None:
             MCDropout(rates=rates)
     with pytest.raises(SettingError, match="rows for validation"):
         fit(NETWORK, rows(10), MCDropout(validation=0.05), progress=False)
-    with pytest.raises(SettingError, match="no base"):
-        Laplace(base=MAP("adam"))
 
 
 @quiet

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...target.target import Target
-from ..optimise.laplace import laplace_preconditioner
+from ..optimise.expansion import laplace_preconditioner
 
 DENSE_UP_TO = 200  # dimensions with a full covariance; above, it is diagonal
 #: Transitions before the covariance is first estimated; each later window is twice as long.

@@ -16,7 +16,7 @@ from ...posterior.posterior import Posterior
 from ...target.target import Target
 from ..base import starting_point
 from ..checkpoint import Checkpoint
-from ..optimise.laplace import laplace_preconditioner
+from ..optimise.expansion import laplace_preconditioner
 from ..progress import bar
 from .chain_starts import LOW_RANK_UP_TO, start_of_chain
 from .finished_chains import chains_in, joined, tensors_of

@@ -10,7 +10,7 @@ from torch import Tensor
 from ...errors import ImproperPosterior, NumericalError
 from ...numerics.cholesky import LOG_2PI
 from ...target.target import Target
-from ..optimise.laplace import expand_at_mode
+from ..optimise.expansion import expand_at_mode
 from .deterministic import draws_for, matched_draws, maximise
 from .gaussian_guide import GaussianGuide
 from .pathfinder import best_on_path, log_densities
