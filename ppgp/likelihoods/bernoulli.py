@@ -13,9 +13,9 @@ from torch.distributions import Distribution
 from ..data.dataset import Dataset
 from ..errors import UnknownName
 from ..numerics.logistic_normal import expected_softplus, log_odds
+from ..numerics.standard_normal import cdf, hazard, hazard_excess, pdf
 from .base import Likelihood, Theta, root
 from .scored import LEAST_SHARE, Scored, widened
-from .standard_normal import hazard, pdf
 from .target_checks import check_codes
 
 LINKS = ("logit", "probit")
@@ -95,39 +95,36 @@ class Bernoulli(Likelihood, Scored):
         second, (first, log) = torch.func.grad(slope, has_aux=True)(mean)
         return log, first, -second
 
-    def _logit(self, f: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logit of P(y = 1), and its derivative by f."""
-        if self.link == "logit":
-            return f, torch.ones_like(f)
-        logit = _logit_of_probit(f)
-        return logit, pdf(f) / (torch.sigmoid(logit) * torch.sigmoid(-logit))
-
     def _score(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> Tensor:
-        logit, _ = self._logit(f)
+        logit = _logit_of_probit(f) if self.link == "probit" else f
         if kind == "nll":
             return torch.nn.functional.softplus((1 - 2 * y) * logit)
         return torch.sigmoid((1 - 2 * y) * logit).square()
 
     def _slopes(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> tuple[Tensor, ...]:
-        logit, by_f = self._logit(f)
-        wrong = (1 - 2 * y) * torch.sigmoid((1 - 2 * y) * logit)  # P(y = 1) - y
+        other = 1 - 2 * y
+        if self.link == "probit":
+            if kind == "nll":
+                return (other * hazard(other * f),)
+            return (2 * other * cdf(other * f) * pdf(f),)
+        wrong = other * torch.sigmoid(other * f)  # P(y = 1) - y
         if kind == "nll":
-            return (wrong * by_f,)
-        return (2 * wrong * torch.sigmoid(logit) * torch.sigmoid(-logit) * by_f,)
+            return (wrong,)
+        return (2 * wrong * torch.sigmoid(f) * torch.sigmoid(-f),)
 
     def _second_slopes(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         if self.link == "probit":
-            x = (2 * y - 1) * f
-            h = hazard(-x)  # of the own class
-            return (-h * (h + x),)
+            z = (1 - 2 * y) * f
+            return (-hazard(z) * hazard_excess(z),)
         return (-torch.sigmoid(f) * torch.sigmoid(-f),)
 
     def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
-        logit, by_f = self._logit(f)
-        variance = torch.sigmoid(logit) * torch.sigmoid(-logit)
-        if kind == "nll":
-            return {(0, 0): variance * by_f.square()}
-        return {(0, 0): 2 * (variance * by_f).square()}
+        if self.link == "probit":
+            if kind == "nll":
+                return {(0, 0): hazard(f) * hazard(-f)}
+            return {(0, 0): 2 * pdf(f).square()}
+        variance = torch.sigmoid(f) * torch.sigmoid(-f)
+        return {(0, 0): variance if kind == "nll" else 2 * variance.square()}
 
     def natural(
         self,
@@ -143,9 +140,12 @@ class Bernoulli(Likelihood, Scored):
         Probabilities below 1e-6 count as 1e-6.
         """
         self._check(f, kind, right_censored)
-        logit, by_f = self._logit(f)
-        own = torch.sigmoid((2 * y - 1) * logit).clamp_min(LEAST_SHARE)
-        return (1 - 2 * y) / (own * by_f)
+        z = (2 * y - 1) * f
+        if self.link == "logit":
+            return (1 - 2 * y) / torch.sigmoid(z).clamp_min(LEAST_SHARE)
+        # P(own class) P(other class) / density, from whichever of the two is small
+        length = cdf(z.abs()) / hazard(z.abs())
+        return (1 - 2 * y) * length / cdf(z).clamp_min(LEAST_SHARE)
 
     def _guess(self, y: Tensor) -> tuple[float, ...]:
         share = (y.sum() + 0.5) / (len(y) + 1)

@@ -84,6 +84,10 @@ class Gamma(Parametric):
         """Return 1 / mean."""
         return f if self.positive_f else torch.exp(-f)
 
+    def _log_rate(self, f: Tensor) -> Tensor:
+        """Return the log of 1 / mean."""
+        return f.log() if self.positive_f else -f
+
     def _distribution(self, p: Theta, f: Tensor) -> Distribution:
         if self.positive_f:  # the density is NaN where f is not positive
             return dist.Gamma(p["shape"], p["shape"] * f, validate_args=False)
@@ -121,9 +125,9 @@ class Gamma(Parametric):
     def _score(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> Tensor:
         a = p["shape"]
         if kind == "nll":
-            r = y * self._rate(f)
+            r, log_r = y * self._rate(f), y.log() + self._log_rate(f)
             rest = log_gamma_rest(a) + HALF_LOG_2PI - 0.5 * a.log()
-            return rest + y.log() - a * log1p_excess(r - 1, r.log())
+            return rest + y.log() - a * log1p_excess(r - 1, log_r)
         mean = self._mean(f)
         return mean * _crps(a, y / mean)
 
@@ -132,7 +136,8 @@ class Gamma(Parametric):
         unit = self._by_log_mean(f)
         r = y / mean
         if kind == "nll":
-            by_shape = a * (digamma_gap(a) - log1p_excess(r - 1, r.log()))
+            log_r = y.log() + self._log_rate(f)
+            by_shape = a * (digamma_gap(a) - log1p_excess(r - 1, log_r))
             return a * (1 - r) * unit, by_shape
         by_y = 2 * torch.special.gammainc(a, a * r) - 1
         log_a = a.log().expand(r.shape)

@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..numerics.cholesky import LOG_2PI
+from ..numerics.standard_normal import hazard, pdf
 from ..priors import LogNormal, PriorLike
 from .base import Theta
 from .parametric import Parametric
 from .predicted import Predicted
 from .scored import LARGEST_STEP, log_or_zero, raised
-from .standard_normal import hazard, pdf
 
 SQRT_PI = math.sqrt(math.pi)
 

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
+from ..numerics.standard_normal import pdf
 from ..priors import LogNormal, PriorLike
 from .base import Theta, root
 from .parametric import Parametric
 from .predicted import Predicted
 from .scored import LARGEST_STEP, log_or_zero, raised
-from .standard_normal import pdf
 
 LOG_2 = math.log(2.0)
 

@@ -14,12 +14,12 @@ from torch.distributions import Distribution
 from .. import priors
 from ..data.dataset import Dataset
 from ..numerics.cholesky import LOG_2PI
+from ..numerics.standard_normal import cdf, hazard, pdf
 from ..priors import PriorLike
 from .base import Theta
 from .parametric import Parametric
 from .predicted import Predicted
 from .scored import LARGEST_STEP, largest_log, log_or_zero, raised
-from .standard_normal import cdf, hazard, pdf
 from .target_checks import check_positive
 
 SQRT_2 = math.sqrt(2.0)

@@ -203,7 +203,8 @@ class Ordinal(Likelihood, Scored):
         z = p["cutpoints"] - f[..., None, :]
         if kind == "nll":
             first = self._link.slopes(z)[0]
-            return {(0, 0): (self._link.log_masses(z).exp() * first.square()).sum(-2)}
+            root_mass = self._link.log_masses(z).mul(0.5).exp()
+            return {(0, 0): (root_mass * first).square().sum(-2)}
         return {(0, 0): 2 * self._link.log_pdf(z).mul(2).exp().sum(-2)}
 
     def _guess(self, y: Tensor) -> tuple[float, ...]:

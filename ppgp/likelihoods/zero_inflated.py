@@ -141,30 +141,31 @@ class ZeroInflated(Parametric):
     def _score(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> Tensor:
         return -self._distribution(p, f).log_prob(y)
 
-    def _zero(self, p: Theta, f: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _zero(self, p: Theta, f: Tensor) -> tuple[Tensor, ...]:
         """Return what holds given y = 0.
 
         Returns:
-            P(counts = 0); the probability given y = 0; 1 minus it; the probability given y = 0
-            minus the one before.
+            P(counts = 0); P(counts > 0); the probability given y = 0; 1 minus it; the probability
+            given y = 0 minus the one before.
         """
         none = torch.zeros_like(f)
         log_none = -self._counts._score(p, f, none, "nll")
         gate, rest = logsigmoid(p[GATE]), logsigmoid(-p[GATE])
         log_zero = torch.logaddexp(gate, rest + log_none)
-        excess = -torch.expm1(log_none) * torch.exp(gate + rest - log_zero)
+        some = -torch.expm1(log_none)
+        excess = some * torch.exp(gate + rest - log_zero)
         posterior, share = torch.exp(gate - log_zero), torch.exp(rest + log_none - log_zero)
-        return log_none.exp(), posterior, share, excess
+        return log_none.exp(), some, posterior, share, excess
 
     def _slopes(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> tuple[Tensor, ...]:
-        _, _, share, excess = self._zero(p, f)
+        _, _, _, share, excess = self._zero(p, f)
         zero = y == 0
         share = torch.where(zero, share, torch.ones_like(share))
         gate = torch.where(zero, -excess, torch.sigmoid(p[GATE]))
         return (*(share * s for s in self._counts._slopes(p, f, y, kind)), gate)
 
     def _second_slopes(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-        _, posterior, share, excess = self._zero(p, f)
+        _, _, posterior, share, excess = self._zero(p, f)
         zero, prior, rest = y == 0, torch.sigmoid(p[GATE]), torch.sigmoid(-p[GATE])
         gate = torch.where(zero, excess * (share - prior), -prior * rest)
         mixed = torch.where(zero, posterior * share, torch.zeros_like(share))
@@ -175,12 +176,12 @@ class ZeroInflated(Parametric):
 
     def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
         """Return the Fisher information: that of the counts, less what the zeros hide."""
-        none, posterior, _, _ = self._zero(p, f)
+        none, some, posterior, _, _ = self._zero(p, f)
         rest, last = torch.sigmoid(-p[GATE]), 1 + len(self._counts.parameters)
         hidden = rest * none * posterior
         at_zero = [-s for s in self._counts._slopes(p, f, torch.zeros_like(f), kind)]
         whole = self._counts._curvature(p, f, kind)
-        entries = {(last, last): torch.sigmoid(p[GATE]) * posterior * rest * (1 - none)}
+        entries = {(last, last): torch.sigmoid(p[GATE]) * posterior * rest * some}
         for i in range(last):
             entries[i, last] = hidden * at_zero[i]
             for j in range(i, last):

@@ -133,14 +133,14 @@ def _converged(K: Tensor, mean: Tensor, rows: TiltedRows) -> _Sites | None:
     tau = nu = torch.zeros_like(mean)
     limit = CONVERGED if mean.dtype == torch.float64 else CONVERGED_SINGLE
     damping, before = 1.0, math.inf
-    for _ in range(SWEEPS):
+    for sweep in range(SWEEPS):
         sites = _Sites.at(K, tau, nu)
         to_tau, to_nu = _updated(rows, mean, sites.variance, sites.h, tau, nu)
         # moments change by about this much when the sites do
         apart = sites.variance * (to_tau - tau).abs()
         moved = sites.variance.sqrt() * (to_nu - nu - sites.h * (to_tau - tau)).abs()
         error = float(torch.maximum(apart, moved).max())
-        if error < limit:
+        if error < limit and sweep:  # sites of 0 have no gradient, however narrow f is
             return sites
         if not math.isfinite(error):
             return None

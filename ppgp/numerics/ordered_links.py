@@ -14,12 +14,14 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from .cholesky import LOG_2PI
+from .standard_normal import hazard_excess
 from .tails import log1mexp
 
 ROOT_2 = math.sqrt(2.0)
 ROOT_HALF_PI = math.sqrt(0.5 * math.pi)
 SMALL = 0.03  # below it the series of D / expm1(D) is used
 LARGEST = 700.0  # the largest argument of expm1
+LEAST = -20.0  # the log of d below which log(1 - exp(-d)) is log d - d / 2 to rounding
 FARTHEST = 36.0  # the inverse of Mills' ratio underflows below minus this
 
 
@@ -99,20 +101,19 @@ class Cloglog(Link):
     name = "cloglog"
 
     def log_cdf(self, z: Tensor) -> Tensor:
-        return log1mexp(-z.exp())
+        return _log_of_step(z)
 
     def log_survival(self, z: Tensor) -> Tensor:
         return -z.exp()
 
     def log_between(self, low: Tensor, high: Tensor) -> Tensor:
-        rate = low.exp()
-        return log1mexp(-rate * torch.expm1(high - low)) - rate
+        return _log_of_step(_log_step(low, high)) - low.exp()
 
     def slopes(self, z: Tensor) -> tuple[Tensor, Tensor]:
         rate = z.exp()
         none = torch.zeros_like(rate[..., :1, :])
         low = torch.cat([none, rate], -2)
-        steps = rate[..., :-1, :] * torch.expm1(z[..., 1:, :] - z[..., :-1, :])
+        steps = _log_step(z[..., :-1, :], z[..., 1:, :]).exp()
         share, bend = _of_step(torch.cat([rate[..., :1, :], steps], -2))
         return low - torch.cat([share, none], -2), torch.cat([bend, none], -2) - low
 
@@ -124,6 +125,18 @@ class Cloglog(Link):
 
     def quantile(self, p: Tensor) -> Tensor:
         return (-torch.log1p(-p)).log()
+
+
+def _log_step(low: Tensor, high: Tensor) -> Tensor:
+    """Return log(exp(high) - exp(low))."""
+    return high + log1mexp(low - high)
+
+
+def _log_of_step(log_d: Tensor) -> Tensor:
+    """Return log(1 - exp(-d)), also where d underflows."""
+    small = log_d < LEAST
+    near = log_d - 0.5 * log_d.exp()
+    return torch.where(small, near, log1mexp(-log_d.clamp_min(LEAST).exp()))
 
 
 def _of_step(d: Tensor) -> tuple[Tensor, Tensor]:
@@ -178,7 +191,7 @@ class Probit(Link):
         first = at_a - at_b
         second = at_a * (a - first) - at_b * (b - first)
         first = torch.where(flipped, -first, first)
-        ends = (-below * (top + below), above * (bottom - above))
+        ends = (-below * hazard_excess(-top), -above * hazard_excess(bottom))
         return (
             torch.cat([-below, first, above], -2),
             torch.cat([ends[0], second, ends[1]], -2),

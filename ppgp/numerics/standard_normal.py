@@ -7,7 +7,11 @@ import math
 import torch
 from torch import Tensor
 
+from .log_gamma import polynomial
+
 ROOT_2PI = math.sqrt(2 * math.pi)
+FAR = 50.0  # from here on the hazard minus z is summed
+EXCESS = (1.0, -2.0, 10.0, -74.0, 706.0)  # of its series in 1 / z^2, times 1 / z
 
 
 def pdf(z: Tensor) -> Tensor:
@@ -23,3 +27,9 @@ def cdf(z: Tensor) -> Tensor:
 def hazard(z: Tensor) -> Tensor:
     """Return pdf(z) / P(Z > z), also far in the upper tail."""
     return math.sqrt(2 / math.pi) / torch.special.erfcx(z / math.sqrt(2))
+
+
+def hazard_excess(z: Tensor) -> Tensor:
+    """Return hazard(z) - z, which vanishes like 1 / z, without cancellation."""
+    inverse = 1 / z.clamp_min(FAR)
+    return torch.where(z < FAR, hazard(z) - z, inverse * polynomial(EXCESS, inverse.square()))
