@@ -30,6 +30,7 @@ EVERY: list[Inference] = [
     inference.Gibbs(draws=20),
     inference.HMC(draws=20),
     inference.Laplace(draws=20),
+    inference.Laplace(draws=20, structure="kron"),
     inference.MAP(),
     inference.MAP("adam", steps=3),
     inference.MAP("gauss_newton"),

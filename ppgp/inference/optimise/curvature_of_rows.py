@@ -62,7 +62,7 @@ class CurvatureOfRows:
             X, y, w = data.X[rows], data.y[rows], at_rows(data.weights, rows)
             J = self._derivatives(z, X)
             f = self.functions(z, X)
-            FJ = self._metric(z, f, w) @ J
+            FJ = self.metric(z, f, w) @ J
             A += _symmetric_product(J.flatten(0, 1), FJ.flatten(0, 1))
             for i, by_own, by_f in self._of_parameters(z, f, y, w):
                 across = torch.einsum("kn,nkp->p", by_f, J)
@@ -90,6 +90,28 @@ class CurvatureOfRows:
 
         return times
 
+    def prior_diagonal(self, z: Tensor) -> Tensor | None:
+        """Return minus the second derivatives of the log prior [p]; None if any are mixed.
+
+        Negative ones are 0.
+        """
+        times = self._prior_product(z.detach())
+        diagonal = times(torch.ones_like(z))
+        signs = 1.0 - 2.0 * (torch.arange(len(z), device=z.device) % 2)
+        if not torch.equal(times(signs.to(z)), signs.to(z) * diagonal):
+            return None
+        return diagonal.clamp_min(0.0)
+
+    def of_likelihood(self, z: Tensor) -> Tensor:
+        """Return the block [q, q] of the q coordinates of the likelihood's sites, without prior."""
+        data, q = self.target.data, len(self.own)
+        total = z.new_zeros(q, q)
+        for rows in self._chunks(1):
+            f, w = self.functions(z, data.X[rows]), at_rows(data.weights, rows)
+            for place, (_, by_own, _) in enumerate(self._of_parameters(z, f, data.y[rows], w)):
+                total[place] -= by_own[self.own]
+        return total
+
     def _chunks(self, p: int) -> Iterator[slice]:
         """Yield slices of rows whose Jacobian has few enough numbers."""
         size = max(1, AT_ONCE // (p * self.likelihood.latents))
@@ -101,7 +123,7 @@ class CurvatureOfRows:
         slices, names = self.target.slices, self.likelihood.sites()
         return {n: s.transform(s.of(z)) for n, s in slices.items() if n in names}
 
-    def _metric(self, z: Tensor, f: Tensor, weights: Tensor | None) -> Tensor:
+    def metric(self, z: Tensor, f: Tensor, weights: Tensor | None) -> Tensor:
         """Return the Fisher information of the rows in their functions, [n, K, K]."""
         metric = self.likelihood.metric(self._parameters(z), f)
         return metric if weights is None else weights[:, None, None] * metric
@@ -143,7 +165,7 @@ class CurvatureOfRows:
             return self.functions(z, X)
 
         f, pullback = vjp(functions, z)[:2]
-        metric = self._metric(z, f, weights)
+        metric = self.metric(z, f, weights)
         mixed = list(self._of_parameters(z, f, y, weights))
 
         def times(v: Tensor) -> Tensor:

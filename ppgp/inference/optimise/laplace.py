@@ -19,6 +19,7 @@ from ..base import Inference, at_the_mode, finish, starting_point
 from ..options import Count, OneOf
 from .expansion import expanded
 from .joint_mode import JOINT_MODE, found_jointly
+from .kronecker_expansion import check_kron, kronecker_expansion
 from .last_layer import last_layer
 from .map import MAP
 from .network_expansion import (
@@ -31,7 +32,7 @@ from .scipy_search import find_mode
 from .search import SearchResult
 from .search_starts import best_of, number_of_starts
 
-STRUCTURES = ("full", "last_layer")
+STRUCTURES = ("full", "kron", "last_layer")
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,14 @@ class Laplace(Inference):
         steps: the largest number of iterations of L-BFGS.
         starts: the number of searches for the mode, as in ``MAP``: several by default if a prior
             leaves the scale of a site open.
-        structure: "full"; "last_layer" for a network with Gaussian noise: Bayesian linear
-            regression on the last hidden units, which is exact; the other weights stay at the mode.
-            The prior precision of the last layer, its bias included, and the variance of the noise
-            (unless it is a number) maximise the evidence, whatever their priors. MacKay (1992).
+        structure: "full"; "kron" for a network of Linear and Conv2d layers under a normal prior: a
+            Kronecker product per layer in place of its block of the Gauss-Newton matrix, plus the
+            prior precision exactly. Layers are independent, and the memory grows with the squares
+            of their sides. Ritter, Botev & Barber (2018). "last_layer" for a network with Gaussian
+            noise: Bayesian linear regression on the last hidden units, which is exact; the other
+            weights stay at the mode. The prior precision of the last layer, its bias included, and
+            the variance of the noise (unless it is a number) maximise the evidence, whatever their
+            priors. MacKay (1992).
             The stats are then ``log_evidence``, ``precision``, ``noise`` and ``mode``.
         base: of a network, how the mode is found, such as ``MAP("adam")``. None: L-BFGS.
         linearised: whether predictions of a network are those of the network linearised at the
@@ -70,7 +75,9 @@ class Laplace(Inference):
 
     Raises:
         SettingError: if ``base`` is given for a model that is no network.
-        NotApplicable: if a network has more than 5,000 weights for the full structure.
+        NotApplicable: if a network has more than 5,000 weights for the full structure, or has no
+            Kronecker factors for "kron".
+        ImproperPosterior: if a flat prior leaves the precision of "kron" singular.
     """
 
     draws: Count = 1000
@@ -82,7 +89,7 @@ class Laplace(Inference):
     seeks_mode = True
     less_memory = (
         "use fewer draws, or SVI('normal'), which holds no matrix of them, or for a network "
-        "structure='last_layer'"
+        "structure='kron' or structure='last_layer'"
     )
 
     def numbers(self, p: int) -> float:
@@ -104,14 +111,11 @@ class Laplace(Inference):
         started = time.perf_counter()
         if self.structure == "last_layer":
             return self._last_layer(target, seed, progress, init, started)
-        of_network = has_gauss_newton_matrix(target)
-        if self.base is not None and not of_network:
-            do = "leave it out, or fit MAP first and pass it as init="
-            raise SettingError("no base for a model that is no network", "one", do)
-        if of_network:
-            check_size(target)
+        of_network = self._checked(target)
         result = self._mode(target, seed, progress, init)
-        if of_network:
+        if self.structure == "kron":
+            peak = kronecker_expansion(target, result)
+        elif of_network:
             peak = full_expansion(target, result)
         else:
             peak = expanded(target, result, -target.hessian(result.z))
@@ -119,7 +123,6 @@ class Laplace(Inference):
         noise = torch.randn(self.draws, target.dim, generator=generator, dtype=torch.float64)
         noise = noise.to(peak.mode)
         z = peak.mode + peak.spread(noise)
-        linear = of_network and self.linearised
         stats = {
             "log_evidence": peak.log_density
             + 0.5 * target.dim * LOG_2PI
@@ -128,7 +131,10 @@ class Laplace(Inference):
             "steps": peak.steps,
             **peak.stats(),
         }
-        if not linear:
+        params = {}
+        if of_network and self.linearised:
+            params = linearised_at(target, peak.mode)
+        else:
             log_q = (
                 -peak.half_log_det_covariance
                 - 0.5 * target.dim * LOG_2PI
@@ -145,9 +151,20 @@ class Laplace(Inference):
         if found_jointly(target):
             stats["joint_mode"] = True
             notes.append(JOINT_MODE)
-        params = linearised_at(target, peak.mode) if linear else None
-        interrupted = peak.interrupted
-        return finish(self, target, z[None], started, stats, notes, params, interrupted)
+        return finish(self, target, z[None], started, stats, notes, params, peak.interrupted)
+
+    def _checked(self, target: Target) -> bool:
+        """Return whether the precision is a Gauss-Newton matrix; raise for what does not fit."""
+        if self.structure == "kron":
+            check_kron(target)
+            return True
+        of_network = has_gauss_newton_matrix(target)
+        if of_network:
+            check_size(target)
+        elif self.base is not None:
+            do = "leave it out, or fit MAP first and pass it as init="
+            raise SettingError("no base for a model that is no network", "one", do)
+        return of_network
 
     def _mode(
         self, target: Target, seed: int, progress: bool, init: Posterior | Tensor | None
