@@ -128,6 +128,28 @@ class Likelihood:
         """Return the distribution of y given f, batch [*draw, n]."""
         raise NotImplementedError
 
+    def ratio(self) -> str | None:
+        """Return what exp of a difference of f is, such as "odds ratio"; None if it is nothing."""
+        return None
+
+    def dispersion_parameter(self) -> str | None:
+        """Return the name of the parameter that is phi or 1 / phi, var(y) = phi V(mean of y).
+
+        None: the variance has no such factor. McCullagh & Nelder (1989), section 2.2.2.
+        """
+        return None
+
+    def dispersion(self, theta: Theta, like: Tensor) -> Tensor:
+        """Return phi [*draw, 1]; 1 if there is none."""
+        return like.new_ones(1)
+
+    def most_probable(self, y: Tensor) -> Tensor | None:
+        """Return the f at which the density of each y is greatest, [n]; None if it is not known.
+
+        Infinite values are replaced by large ones. f is that of the saturated model.
+        """
+        return None
+
     def marginal(self, theta: Theta, mean: Tensor, variance: Tensor) -> Distribution:
         """Return the distribution of y for f ~ N(mean, variance), batch [*draw, n]."""
         raise NotImplementedError
@@ -165,6 +187,11 @@ class Likelihood:
         if value is None:
             value = value_of(theta, name, self.given(name), like)
         return value[..., None]
+
+
+def log_of_count(y: Tensor) -> Tensor:
+    """Return log y, and a number whose exponential is next to nothing for y = 0."""
+    return y.clamp_min(torch.finfo(y.dtype).tiny).log()
 
 
 def root(variance: Tensor) -> Tensor:

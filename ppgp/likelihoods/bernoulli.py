@@ -14,7 +14,7 @@ from ..data.dataset import Dataset
 from ..errors import UnknownName
 from ..numerics.logistic_normal import expected_softplus, log_odds
 from ..numerics.standard_normal import cdf, hazard, hazard_excess, pdf
-from .base import Likelihood, Theta, root
+from .base import Likelihood, Theta, log_of_count, root
 from .scored import LEAST_SHARE, Scored, widened
 from .target_checks import check_codes
 
@@ -49,6 +49,12 @@ class Bernoulli(Likelihood, Scored):
         """
         check_codes(data, 2)
         return self
+
+    def ratio(self) -> str | None:
+        return "odds ratio" if self.link == "logit" else None
+
+    def most_probable(self, y: Tensor) -> Tensor:
+        return log_of_count(y) - log_of_count(1 - y)
 
     def distribution(self, theta: Theta, f: Tensor) -> Distribution:
         if self.link == "probit":

@@ -49,6 +49,9 @@ class Beta(Parametric):
         check_shares(data)
         return self
 
+    def ratio(self) -> str:
+        return "odds ratio"
+
     def _distribution(self, p: Theta, f: Tensor) -> Distribution:
         return MeanBeta(f, p["precision"])
 

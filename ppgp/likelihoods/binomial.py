@@ -17,7 +17,7 @@ from ..data.dataset import Dataset
 from ..errors import SettingError
 from ..numerics.logistic_normal import expected_softplus
 from ..priors import Site
-from .base import Theta
+from .base import Theta, log_of_count
 from .parametric import Parametric
 from .scored import NO_THETA, log_or_zero
 from .target_checks import check_counts_of_events, check_events_of_trials
@@ -95,6 +95,12 @@ class Binomial(Parametric):
         rows = self.for_rows(data.trials)
         check_events_of_trials(data, rows.value({}, "trials", data.y))
         return self
+
+    def ratio(self) -> str:
+        return "odds ratio"
+
+    def most_probable(self, y: Tensor) -> Tensor:
+        return log_of_count(y) - log_of_count(self.value({}, "trials", y) - y)
 
     def _distribution(self, p: Theta, f: Tensor) -> Distribution:
         trials = p["trials"].expand(torch.broadcast_shapes(p["trials"].shape, f.shape))

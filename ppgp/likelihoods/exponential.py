@@ -36,6 +36,12 @@ class Exponential(Parametric):
         check_positive(data)
         return self
 
+    def ratio(self) -> str:
+        return "ratio of means"
+
+    def most_probable(self, y: Tensor) -> Tensor:
+        return y.log()
+
     def _distribution(self, p: Theta, f: Tensor) -> Distribution:
         return dist.Exponential(torch.exp(-f))
 

@@ -88,6 +88,20 @@ class Gamma(Parametric):
         """Return the log of 1 / mean."""
         return f.log() if self.positive_f else -f
 
+    def ratio(self) -> str | None:
+        return "ratio of means" if self.link == "log" else None
+
+    def dispersion_parameter(self) -> str | None:
+        return None if self.predicted else "shape"
+
+    def dispersion(self, theta: Theta, like: Tensor) -> Tensor:
+        if self.predicted:
+            return super().dispersion(theta, like)
+        return 1 / self.value(theta, "shape", like)
+
+    def most_probable(self, y: Tensor) -> Tensor:
+        return 1 / y if self.positive_f else y.log()
+
     def _distribution(self, p: Theta, f: Tensor) -> Distribution:
         if self.positive_f:  # the density is NaN where f is not positive
             return dist.Gamma(p["shape"], p["shape"] * f, validate_args=False)

@@ -38,6 +38,17 @@ class Gaussian(Parametric):
     censorable = True
     limits = (math.inf, 2 * LARGEST_STEP)
 
+    def dispersion_parameter(self) -> str | None:
+        return None if self.predicted else "noise"
+
+    def dispersion(self, theta: Theta, like: Tensor) -> Tensor:
+        return (
+            super().dispersion(theta, like) if self.predicted else self.value(theta, "noise", like)
+        )
+
+    def most_probable(self, y: Tensor) -> Tensor:
+        return y
+
     def _distribution(self, p: Theta, f: Tensor) -> Distribution:
         return dist.Normal(f, p["noise"].sqrt())
 

@@ -52,6 +52,12 @@ class LogNormal(Parametric):
         check_positive(data)
         return self
 
+    def ratio(self) -> str:
+        return "ratio of medians"
+
+    def most_probable(self, y: Tensor) -> Tensor:
+        return y.log()
+
     def _distribution(self, p: Theta, f: Tensor) -> Distribution:
         return dist.LogNormal(f, p["noise"].sqrt())
 

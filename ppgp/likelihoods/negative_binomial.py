@@ -19,7 +19,7 @@ from ..numerics.negative_binomial import (
     shape_slopes,
 )
 from ..priors import PriorLike
-from .base import Theta
+from .base import Theta, log_of_count
 from .parametric import Parametric
 from .predicted import Predicted
 from .scored import LARGEST_STEP, log_or_zero, log_rate
@@ -56,6 +56,12 @@ class NegativeBinomial(Parametric):
         """
         check_counts_of_events(data)
         return self
+
+    def ratio(self) -> str:
+        return "rate ratio"
+
+    def most_probable(self, y: Tensor) -> Tensor:
+        return log_of_count(y)
 
     def _distribution(self, p: Theta, f: Tensor) -> Distribution:
         return MeanNegativeBinomial(f, p["shape"])

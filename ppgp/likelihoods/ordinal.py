@@ -106,6 +106,9 @@ class Ordinal(Likelihood, Scored):
             check_every_class(data, ready._count())
         return ready
 
+    def ratio(self) -> str | None:
+        return "odds ratio" if self.link == "logit" else None
+
     def at_shares(self, data: Dataset) -> Ordinal:
         """Return this likelihood with numbers as cutpoints: f = 0 gives the shares of the classes.
 

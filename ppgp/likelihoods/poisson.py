@@ -12,7 +12,7 @@ from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
 from ..numerics.distributions import PoissonLogNormal
-from .base import Theta, root
+from .base import Theta, log_of_count, root
 from .parametric import Parametric
 from .scored import log_rate
 from .target_checks import check_counts_of_events
@@ -38,6 +38,12 @@ class Poisson(Parametric):
         """
         check_counts_of_events(data)
         return self
+
+    def ratio(self) -> str:
+        return "rate ratio"
+
+    def most_probable(self, y: Tensor) -> Tensor:
+        return log_of_count(y)
 
     def _distribution(self, p: Theta, f: Tensor) -> Distribution:
         return dist.Poisson(f.exp())

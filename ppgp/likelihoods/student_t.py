@@ -53,6 +53,9 @@ class StudentT(Parametric):
         without_mean = isinstance(self.df, float | int) and self.df <= 1
         return ("nll",) if "df" in self.predicted or without_mean else ("nll", "crps")
 
+    def most_probable(self, y: Tensor) -> Tensor:
+        return y
+
     def _distribution(self, p: Theta, f: Tensor) -> Distribution:
         return dist.StudentT(p["df"], f, p["scale"])
 

@@ -67,6 +67,12 @@ class Weibull(Parametric):
                 "give the shape as a number or a prior, or use Gamma(shape=Predicted())",
             )
 
+    def ratio(self) -> str:
+        return "time ratio"
+
+    def most_probable(self, y: Tensor) -> Tensor:
+        return y.log()
+
     def _distribution(self, p: Theta, f: Tensor) -> Distribution:
         scale, shape = torch.broadcast_tensors(f.exp(), p["shape"])
         return dist.Weibull(scale, shape)

@@ -110,6 +110,9 @@ class ZeroInflated(Parametric):
         """
         return replace(self, likelihood=self.likelihood.prepare(data))
 
+    def ratio(self) -> str | None:
+        return self.likelihood.ratio()
+
     def scale_of(self, name: str) -> str:
         return "logit" if name == GATE else "log"
 

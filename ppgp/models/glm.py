@@ -19,13 +19,15 @@ from ..priors import Flat, Normal, PriorLike, Site, bare, site, value_of
 from ..target.capabilities import (
     Capability,
     ClosedForm,
+    GeneralisedLinear,
     LikelihoodDerivatives,
     LinearCoefficients,
+    RowScores,
 )
 from .any_likelihood import AnyLikelihood
 from .classification import check_coefficients_determined
-from .glm_checks import check_overlap, separated
-from .glm_derivatives import derivatives
+from .glm_checks import check_overlap, informative_priors, separated
+from .glm_derivatives import derivatives, row_scores
 from .glm_starts import start_of
 from .glm_units import coefficients_in_data_units, recipe_in_units
 from .independent_rows import observed, predicted
@@ -38,7 +40,7 @@ DEFAULT_BIAS = Normal(0.0, 5.0)
 
 
 @dataclass(frozen=True, repr=False)
-class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients):
+class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, GeneralisedLinear):
     """Generalised linear model: y ~ likelihood(eta), with eta = X weight + bias + offset.
 
     McCullagh & Nelder (1989). ``GLM(Poisson())`` is Poisson regression, ``GLM(Binomial())``
@@ -320,6 +322,12 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients):
     def expected_curvature(self, theta: Theta, data: Dataset) -> tuple[Tensor, Tensor, Tensor]:
         """Return the same with minus the Fisher information in place of the Hessian."""
         return derivatives(self, theta, data, True)
+
+    def informative_priors(self) -> list[str]:
+        return informative_priors(self)
+
+    def row_scores(self, theta: Theta, data: Dataset) -> RowScores:
+        return row_scores(self, theta, data)
 
     # -- the closed form ------------------------------------------------------------------------
 

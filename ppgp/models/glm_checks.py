@@ -1,4 +1,4 @@
-"""Separated classes in generalised linear models."""
+"""Checks of generalised linear models: separated classes, and priors that are not flat."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import torch
 from ..data.dataset import Dataset
 from ..errors import DataError
 from ..likelihoods import Bernoulli, Binomial, Categorical, Likelihood, Ordinal
-from ..priors import Flat, PriorLike, bare
+from ..likelihoods.cutpoints import CutpointPrior
+from ..priors import Flat, Prior, PriorLike, bare
 from .classification import SEPARATION_UP_TO, separated_by, separation
 
 
@@ -66,6 +67,21 @@ def check_overlap(likelihood: Likelihood, data: Dataset, weight: PriorLike) -> N
             "classes that the inputs separate perfectly",
             "give the weights a prior such as Normal(0, 1)",
         )
+
+
+def informative_priors(model: Any) -> list[str]:
+    """Return the priors of a GLM that are neither flat nor that of a dispersion, in words."""
+    likelihood: Likelihood = model.likelihood
+    priors = {"weight": bare(model.weight), "bias": bare(model.intercept)}
+    priors |= {name: bare(site.prior) for name, site in likelihood.sites().items()}
+    return [
+        f"{name} ~ {prior!r}"
+        for name, prior in priors.items()
+        if isinstance(prior, Prior)
+        and not isinstance(prior, Flat)
+        and not (isinstance(prior, CutpointPrior) and prior.flat)
+        and name != likelihood.dispersion_parameter()
+    ]
 
 
 def _is_flat(law: Any, weight: PriorLike) -> bool:

@@ -17,7 +17,7 @@ from ..errors import NotApplicable, SettingError, UnknownName
 from ..likelihoods import Categorical, Gaussian
 from ..likelihoods.joint_slopes import has_joint_slopes
 from ..priors import Normal, Site, site
-from ..target.capabilities import Capability, GroupEffects, LeaveOneOut
+from ..target.capabilities import Capability, GroupEffects, LeaveOneOut, LinearCoefficients
 from .base import full_batch_only
 from .glm import GLM, with_signature
 from .independent_rows import observed
@@ -141,7 +141,7 @@ class Multilevel(MultilevelPredictions, GLM, GroupEffects, LeaveOneOut):
         return replace(self, effects=TREATMENTS[0 if self.gaussian or seeks else 1])
 
     def lacks(self, capability: type[Capability]) -> NotApplicable | None:
-        if capability is GroupEffects:
+        if capability in (GroupEffects, LinearCoefficients):
             return None
         if capability is LeaveOneOut:
             if self.integrated:

@@ -9,6 +9,7 @@ Figure. The subject of a figure decides its file:
 - ``sites``: the sites of several posteriors (marginals, differences from a reference).
 - ``sets``: intervals and sets of predictions (intervals, coverage, widths, functions of one input,
   online methods).
+- ``counts``: counts against those that a fit expects (rootogram).
 - ``groups``: coefficients that vary between groups of rows (shrinkage).
 - ``labels``: predicted classes (reliability, decision regions).
 - ``suited_figures``: the choice that suits one posterior. ``common``: colours and panels.
@@ -17,6 +18,7 @@ Figure. The subject of a figure decides its file:
 from ..numerics import libraries as libraries  # first: it imports NumPy and torch
 from .chains import pair, rank, trace
 from .common import COLOURS, MOST_SITES
+from .counts import rootogram
 from .diagnostic_figures import elbo, k_hat, loo, predictive_check, sbc
 from .groups import shrinkage
 from .labels import decision, reliability
@@ -41,6 +43,7 @@ __all__ = [
     "predictive_check",
     "rank",
     "reliability",
+    "rootogram",
     "sbc",
     "shrinkage",
     "suited",

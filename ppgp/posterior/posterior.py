@@ -19,11 +19,18 @@ from ..target.capabilities import (
     Components,
     LatentFunction,
     LeaveOneOut,
-    LinearCoefficients,
     ProbitPrediction,
     require,
 )
-from . import arviz_groups, criteria, functions, group_effects, storage
+from . import (
+    arviz_groups,
+    coefficient_table,
+    criteria,
+    functions,
+    group_effects,
+    row_residuals,
+    storage,
+)
 from .boosted import INSTEAD, BoostedMethods, is_boosted
 from .fitted import evaluated_at, with_params
 from .model_inputs import model_inputs
@@ -278,21 +285,16 @@ class Posterior(BoostedMethods):
 
     # methods and properties defined beside their code
     pathwise = functions.pathwise
+    coefficients = coefficient_table.coefficients
+    residuals = row_residuals.residuals
+    deviance = property(row_residuals.deviance)
+    dispersion_check = row_residuals.dispersion_check
     effects = group_effects.effects
     effects_table = group_effects.effects_table
     to_arviz = arviz_groups.to_arviz
     log_evidence = property(criteria.log_evidence)
     bic = property(criteria.bic)
     aic = property(criteria.aic)
-
-    def coefficients(self) -> dict[str, Tensor]:
-        """Return weights and bias in the units of the data, ``{name: [chain, draw, ...]}``.
-
-        Raises:
-            NotApplicable: If the model is not linear.
-        """
-        model = require(self.model, LinearCoefficients)
-        return model.coefficients(self.draws, self.scaler, self.data.X)
 
     def draws_in(self, units: str = "data") -> dict[str, Tensor]:
         """Return ``draws`` in the units of the data, or (``units="model"``) as they are.

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from ..data.dataset import Dataset, Scaler
+from ..data.dataset import Dataset
 from .capability import Capability, require, supports
+from .linear_capabilities import GeneralisedLinear, GroupEffects, LinearCoefficients, RowScores
 
 __all__ = [
     "BlockMeans",
@@ -29,6 +30,7 @@ __all__ = [
     "Components",
     "FullConditionals",
     "GaussianNetwork",
+    "GeneralisedLinear",
     "GroupEffects",
     "JointGaussian",
     "LatentFunction",
@@ -41,6 +43,7 @@ __all__ = [
     "PosteriorFunctions",
     "ProbitPrediction",
     "Reselects",
+    "RowScores",
     "SubsetModel",
     "WarmStart",
     "require",
@@ -271,38 +274,6 @@ class ProbitPrediction(Capability):
     @abstractmethod
     def probit(self, theta: Theta, X: Tensor) -> Distribution:
         """Return the distribution of y at X, batch [1, n]."""
-
-
-class LinearCoefficients(Capability):
-    """A linear predictor, whose coefficients have units."""
-
-    expected = "a model with coefficients"
-    advice = "use a linear model, or read posterior.draws"
-
-    @abstractmethod
-    def coefficients(self, draws: Theta, scaler: Scaler, X: Tensor) -> dict[str, Tensor]:
-        """Return draws {site: [chain, draw, *event]} in the units of the data."""
-
-
-class GroupEffects(Capability):
-    """Coefficients that vary between groups of rows."""
-
-    expected = "a model with coefficients that vary between groups"
-    advice = "fit models.GLM(..., groups={name: Varying()})"
-
-    @abstractmethod
-    def group_effects(
-        self, theta: Theta, train: Dataset, generator: torch.Generator
-    ) -> dict[str, Tensor]:
-        """Return draws of the coefficients {grouping: [draw, K, q]} in the units of the data."""
-
-    @abstractmethod
-    def unpooled_effects(self, theta: Theta, train: Dataset) -> dict[str, Tensor]:
-        """Return what the rows of each group alone suggest, {grouping: [K, q]}; {} if nothing."""
-
-    @abstractmethod
-    def effect_names(self) -> dict[str, list[str]]:
-        """Return the names of the q coefficients of each grouping."""
 
 
 class NetworkWeights(Capability):

@@ -8,7 +8,7 @@ import torch
 from matplotlib import pyplot as plt
 
 import ppgp
-from ppgp import inference, models, plots
+from ppgp import inference, likelihoods, models, plots
 from ppgp.errors import NotApplicable, UnknownName
 from ppgp.posterior import Posterior
 
@@ -73,3 +73,31 @@ def test_independent_draws_have_no_traces_and_no_ranks() -> None:
             draw(laplace)
     with pytest.raises(NotApplicable, match="fit by SVI"):
         plots.elbo(laplace)
+
+
+def test_a_rootogram_hangs_bars_from_the_expected_counts() -> None:
+    g = torch.Generator().manual_seed(2)
+    X = torch.randn(300, 1, generator=g, dtype=F64)
+    y = torch.poisson((0.5 + 0.4 * X[:, 0]).exp(), generator=g)
+    weights = torch.randint(1, 4, (300,), generator=g).to(F64)
+    table = ppgp.Dataset(X, y, weights=weights, target_name="visits")
+    posterior = ppgp.fit(models.GLM(likelihoods.Poisson()), table, inference.MAP(), progress=False)
+    axis = plots.rootogram(posterior).axes[0]
+    rate = posterior.predict(X).mean
+    counts = torch.arange(int(y.max()) + 1, dtype=F64)
+    mass = torch.distributions.Poisson(rate).log_prob(counts[:, None]).exp()
+    expected = (weights * mass).sum(1).sqrt()
+    torch.testing.assert_close(torch.as_tensor(axis.lines[0].get_ydata()), expected)
+    observed = torch.stack([weights[y == k].sum() for k in counts]).sqrt()
+    heights = torch.tensor([bar.get_height() for bar in axis.patches], dtype=F64)
+    ends = torch.tensor([bar.get_y() for bar in axis.patches], dtype=F64)
+    torch.testing.assert_close(heights, observed)
+    torch.testing.assert_close(ends, expected - observed)
+    assert axis.get_xlabel() == "visits"
+    wide = plots.rootogram(posterior, bars=3).axes[0]
+    assert len(wide.patches) <= 3
+    total = sum(bar.get_height() ** 2 for bar in wide.patches)
+    assert total == pytest.approx(float(weights.sum()))
+    assert "values per bar" in wide.get_xlabel()
+    with pytest.raises(NotApplicable, match="counts for a rootogram"):
+        plots.rootogram(fitted(inference.Laplace()))

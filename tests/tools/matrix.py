@@ -32,6 +32,7 @@ CALLS = {
     "`posterior.pathwise`": capabilities.PosteriorFunctions,
     "`posterior.components`": capabilities.Components,
     "`posterior.coefficients`": capabilities.LinearCoefficients,
+    '`posterior.coefficients("HC3")`, `residuals("deviance")`': capabilities.GeneralisedLinear,
     "`posterior.probit`": capabilities.ProbitPrediction,
     "`posterior.effects`": capabilities.GroupEffects,
     "`full_conformal`": capabilities.JointGaussian,

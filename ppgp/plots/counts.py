@@ -1,0 +1,70 @@
+"""Figures of counts."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from matplotlib.figure import Figure
+
+from ..errors import NotApplicable
+from ..posterior.fitted import evaluated_at
+from ..posterior.posterior import Posterior
+from ..posterior.prediction import Prediction
+from .common import COLOURS, panels
+
+MOST_BARS = 40
+
+
+def rootogram(posterior: Posterior, bars: int = MOST_BARS) -> Figure:
+    """Plot the frequencies of the counts against those that the fit expects: a hanging rootogram.
+
+    The line is the root of the expected frequency of each count in the training rows, averaged over
+    the draws. Bars of the root of the observed frequency hang from it: one that ends above 0 is a
+    count that occurs less often than expected, one that ends below 0 one that occurs more often.
+    Many counts are drawn together. Tukey (1977); Kleiber & Zeileis (2016).
+
+    Args:
+        posterior: A fit of counts to a table.
+        bars: The largest number of bars.
+
+    Raises:
+        NotApplicable: If y is no count.
+    """
+    data = posterior.data
+    if not data.is_table:
+        raise NotApplicable("a model of counts on a table", "a program", "plot its replicates")
+    with evaluated_at(posterior, data.n):
+        found = posterior.model.predict(posterior.theta, data.X, data, **data.for_prediction)
+    prediction = Prediction(found)
+    if prediction.kind != "count":
+        do = "use plots.predictive_check"
+        raise NotApplicable("counts for a rootogram", f"a {prediction.kind} distribution", do)
+    w = torch.ones_like(data.y) if data.weights is None else data.weights
+    largest = int(data.y[w > 0].max())
+    width = math.ceil((largest + 1) / bars)
+    edges = torch.arange(0, largest + 1 + width, width, dtype=data.y.dtype) - 1
+    below = torch.stack([(w * prediction.cdf(edge.expand(data.n))).sum() for edge in edges])
+    expected = below.diff().clamp_min(0.0).sqrt()
+    bins = (data.y / width).floor().long().clamp_max(len(expected) - 1)
+    observed = torch.zeros_like(expected).index_add(0, bins, w).sqrt()
+    centres = edges[:-1] + 1 + 0.5 * (width - 1)
+    figure, axes = panels(6.0, 3.6)
+    axis = axes[0, 0]
+    axis.use_sticky_edges = False  # a margin below the lowest bar
+    axis.bar(
+        centres,
+        observed,
+        0.9 * width,
+        bottom=expected - observed,
+        color=COLOURS[5],
+        label="observed",
+    )
+    axis.plot(centres, expected, "o-", ms=3, lw=1.1, color=COLOURS[1], label="expected")
+    axis.axhline(0.0, color="black", lw=0.8)
+    name = data.target_name or "count"
+    if width > 1:
+        name += f", {width} values per bar"
+    axis.set(xlabel=name, ylabel="root of the frequency")
+    axis.legend(frameon=False, fontsize=8)
+    return figure
