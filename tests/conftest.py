@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jaxtyping import install_import_hook
+import typecheck
 
 if "--benchmark-only" not in sys.argv:  # benchmarks time the code that users run
-    install_import_hook("ppgp", "typecheck.checked")
+    typecheck.install("ppgp")
 
 import ppgp  # noqa: F401, I001  (before torch, so that waiting threads sleep)
 
