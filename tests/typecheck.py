@@ -1,7 +1,7 @@
 """Types and shapes are checked in every function of ppgp that the tests call.
 
-jaxtyping checks the functions whose hints have shapes. beartype alone checks the others, which takes
-a tenth of the time of a call. An int is accepted for a float, as in PEP 484's numeric tower.
+jaxtyping checks the functions whose hints have shapes. beartype alone checks the others, at a tenth
+of the time of a call. An int is accepted for a float, as in PEP 484's numeric tower.
 """
 
 from __future__ import annotations
