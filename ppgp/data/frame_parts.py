@@ -10,6 +10,7 @@ from ..errors import DataError, SettingError, UnknownName
 from .categories import coded
 from .columns import check_word, indicators, numeric, refuse_twice
 from .roles import ROLES
+from .targets import ordered_categories
 
 CATEGORIES = ("refuse", "one-hot", "codes")
 
@@ -74,7 +75,10 @@ def parts_of(
         inputs = indicators(inputs)
     elif categories == "codes":
         inputs, levels = coded(inputs)
-    return FrameParts(numeric(inputs), frame[target].to_numpy(), columns, levels)
+    y = frame[target]
+    if ordered_categories(y) is None:
+        y = y.to_numpy()
+    return FrameParts(numeric(inputs), y, columns, levels)
 
 
 def _check_roles(roles: Sequence[tuple[str, Any]], columns: Sequence[Any]) -> None:

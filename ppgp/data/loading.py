@@ -13,6 +13,7 @@ from ..numerics.libraries import settings_unchanged
 from .dataset import Dataset
 from .scikit_learn_data import BUNDLED, FETCHED, fetched, from_bunch
 from .table_files import READERS, dataset_in
+from .targets import in_order
 
 __all__ = ["load"]
 
@@ -31,6 +32,7 @@ def load(
     weights: str | None = None,
     groups: Sequence[str] | None = None,
     ids: str | None = None,
+    classes: Sequence[Any] | None = None,
 ) -> Dataset:
     """Load a Dataset by name or from a file.
 
@@ -52,19 +54,25 @@ def load(
         weights: The column of the frequency weights.
         groups: The columns of groupings.
         ids: The column with the names of the rows.
+        classes: The labels of the target in their order; None: sorted.
 
     Raises:
         UnknownName: If there is no such data set, column or coordinate; the message offers the
             nearest name.
-        SettingError: If a data set that is bundled has no columns with roles.
-        DataError: If the file cannot be read, or ``target`` is required.
+        SettingError: If a data set that is bundled has no columns with roles, or its own order of
+            classes.
+        DataError: If the file cannot be read, ``target`` is required, or the target holds a label
+            that is not among ``classes``.
     """
     named = {"noise_sd": noise_sd, "right_censored": right_censored, "offset": offset}
     named |= {"trials": trials, "weights": weights, "ids": ids}
     roles: dict[str, Any] = {role: name for role, name in named.items() if name is not None}
     if groups:
         roles["groups"] = groups
+    read: Callable[..., Dataset]
     read = partial(Dataset.from_frame, missing=missing, categories=categories, **roles)
+    if classes is not None:
+        read = partial(_ordered, read, classes)
     data = _loaded(name_or_path, target, data_home, read)
     for role in roles:
         if role not in data.columns_with_roles:
@@ -73,9 +81,24 @@ def load(
                 f"{str(name_or_path)!r}",
                 f"leave {role} out",
             )
+    if classes is not None and len(data.classes or ()) != len(classes):
+        raise SettingError(
+            "classes of a file, or of a frame that is fetched",
+            f"{str(name_or_path)!r}",
+            "leave classes out",
+        )
     if coordinates is None:
         return data
     return replace(data, coordinates=coordinates)
+
+
+def _ordered(
+    from_frame: Callable[..., Dataset], classes: Sequence[Any], frame: Any, target: str
+) -> Dataset:
+    """Return the Dataset of a frame whose target has labels of a given order."""
+    if target in frame.columns:
+        frame = frame.assign(**{target: in_order(frame[target], classes)})
+    return from_frame(frame, target)
 
 
 def _loaded(

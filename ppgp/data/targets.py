@@ -13,6 +13,7 @@ from torch import Tensor
 from ..errors import DataError, listed
 from .arrays import array_of, as_tensor
 from .entries import missing_rows
+from .role_checks import label_text
 from .tensors import cast, of_tensor
 
 Classes = tuple[Any, ...] | None
@@ -56,13 +57,18 @@ def encode(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, Classes]:
     Args:
         y: The targets.
         classes: The names of the codes 0 .. K - 1, if y holds codes. If it is None, labels
-            (strings, booleans) become codes in their sorted order.
+            (strings, booleans) become codes in their sorted order, and pandas' ordered categories
+            in theirs.
 
     Raises:
         DataError: If labels are missing or of several kinds, or codes are not in 0 .. K - 1.
     """
     if classes is not None:
         return _codes(y, classes), tuple(classes)
+    ordered = ordered_categories(y)
+    if ordered is not None:
+        codes, classes = ordered
+        return as_tensor(codes, "y"), classes
     if isinstance(y, Tensor):
         codes = of_tensor(y, "y")
         if y.dtype == torch.bool:
@@ -77,6 +83,47 @@ def encode(y: Any, classes: Sequence[Any] | None) -> tuple[Tensor, Classes]:
     code = {label: i for i, label in enumerate(labels)}
     codes = [code[label] for label in array.ravel().tolist()]
     return torch.tensor(codes, dtype=torch.float64).reshape(array.shape), tuple(labels)
+
+
+def ordered_categories(y: Any) -> tuple[np.ndarray, tuple[Any, ...]] | None:
+    """Return the codes [n] and the names of pandas' ordered categories; None of anything else.
+
+    Args:
+        y: The targets.
+
+    Raises:
+        DataError: If a target is missing.
+    """
+    if not getattr(getattr(y, "dtype", None), "ordered", False):
+        return None
+    values = getattr(y, "array", y)
+    codes = np.asarray(values.codes, dtype=float)
+    _refuse_missing(np.flatnonzero(codes < 0).tolist())
+    return codes, tuple(values.categories.tolist())
+
+
+def in_order(y: Any, classes: Sequence[Any]) -> Any:
+    """Return a column of labels as pandas' ordered categories.
+
+    Args:
+        y: The Series of labels, or of numbers that stand for labels.
+        classes: The labels in their order, or the texts of numbers.
+
+    Raises:
+        DataError: If a label is not among the classes, or two classes are the same.
+    """
+    import pandas as pd
+
+    names = [label_text(label) for label in classes]
+    absent = y.isna().to_numpy()
+    texts = np.array([label_text(label) for label in y.tolist()], dtype=object)
+    unknown = sorted({str(text) for text in texts[~absent]} - set(names))
+    if unknown or len(set(names)) < len(names):
+        got = ", ".join(unknown[:5]) or f"classes={', '.join(names)}"
+        do = "name every label once in classes="
+        raise DataError(f"the labels {', '.join(names)} in {y.name}", got, do)
+    texts[absent] = None
+    return pd.Series(pd.Categorical(texts, names, ordered=True), index=y.index, name=y.name)
 
 
 def _codes(y: Any, classes: Sequence[Any]) -> Tensor:
@@ -96,13 +143,7 @@ def _codes(y: Any, classes: Sequence[Any]) -> Tensor:
 def _labels(array: np.ndarray) -> list[Any]:
     """Return the different labels in sorted order."""
     if array.dtype.kind == "O":
-        missing = missing_rows(array)
-        if missing:
-            raise DataError(
-                "a target in every row",
-                f"a missing one in y, {listed(missing, 'row')}",
-                "drop those rows",
-            )
+        _refuse_missing(missing_rows(array))
     labels = array.ravel().tolist()
     try:
         return sorted(set(labels))
@@ -112,6 +153,13 @@ def _labels(array: np.ndarray) -> list[Any]:
         if len(kinds) == 1:
             got = f"{kinds[0]}, which has no order"
         raise DataError("labels of one kind in y", got, "convert them to one kind") from None
+
+
+def _refuse_missing(rows: Sequence[int]) -> None:
+    """Raise DataError if there are rows without a target."""
+    if rows:
+        got = f"a missing one in y, {listed(rows, 'row')}"
+        raise DataError("a target in every row", got, "drop those rows")
 
 
 def _is_number(label: Any) -> bool:

@@ -11,11 +11,16 @@ from typing import Annotated, Any
 import typer
 
 from .. import __version__, files
-from ..errors import NotApplicable, PpgpError, SettingError, UnknownName
+from ..errors import NotApplicable, PpgpError, SettingError
 from . import data_options as columns
 from .lists import named_members
 from .output import whole_output
-from .recipe_options import build_models_and_methods, methods_of_models, split_names
+from .recipe_options import (
+    build_models_and_methods,
+    methods_of_models,
+    split_names,
+    usual_models,
+)
 from .signals import INTERRUPTED, exit_on_signals
 from .tables import print_table
 
@@ -31,6 +36,10 @@ FRACTIONS = (0.6, 0.2, 0.2)  # of the rows: to fit, to calibrate, to test
 USUAL_METHODS = "map,laplace,svi,nuts"
 TABLES = (".csv", ".parquet")  # formats of predictions
 
+Likelihood = Annotated[
+    str | None,
+    typer.Option(help="poisson, negative-binomial, ... or a recipe, of a model that takes one"),
+]
 Level = Annotated[float, typer.Option(help="level of the intervals, in (0, 1)")]
 Seed = Annotated[int, typer.Option(help="seed of every random number")]
 Settings = Annotated[
@@ -67,6 +76,7 @@ def compare(
             + USUAL_METHODS
         ),
     ] = None,
+    likelihood: Likelihood = None,
     level: Level = 0.9,
     out: Annotated[Path, typer.Option(help="folder of the report")] = Path("report"),
     seed: Seed = 0,
@@ -81,6 +91,7 @@ def compare(
     weights: columns.Weights = None,
     groups: columns.Groups = "",
     ids: columns.Ids = None,
+    classes: columns.Classes = "",
 ) -> None:
     """Fit models by several methods, predict, calibrate, and report which posterior to trust."""
     from ..diagnostics.comparison import compare as compare_posteriors
@@ -98,11 +109,15 @@ def compare(
         "weights": weights,
         "ids": ids,
     }
-    table = columns.load_table(data, target, missing, categories, coordinates, groups, roles)
-    default_models = "logistic" if table.classes else "gp,linear"
-    plan = methods_of_models(split_names(models or default_models), how, USUAL_METHODS)
+    table = columns.load_table(
+        data, target, missing, categories, coordinates, groups, roles, classes
+    )
+    names_of_models = split_names(models or usual_models(table))
+    plan = methods_of_models(names_of_models, how, USUAL_METHODS)
     methods = list(dict.fromkeys(name for names in plan.values() for name in names))
-    built_models, built_methods = build_models_and_methods([*plan], methods, settings or [])
+    built_models, built_methods = build_models_and_methods(
+        [*plan], methods, settings or [], likelihood, table.groups or ()
+    )
     train, calibration, test = table.split(*FRACTIONS, seed=seed)
     pairs = [(name, method) for name, of_model in plan.items() for method in of_model]
     posteriors, names, refused, interrupted = fit_grid(
@@ -143,6 +158,7 @@ def fit(
     how: Annotated[
         str | None, typer.Option(help="a method; default: the model's own, or else nuts")
     ] = None,
+    likelihood: Likelihood = None,
     out: Annotated[Path, typer.Option(help="file to save the posterior in")] = Path(
         "posterior.safetensors"
     ),
@@ -159,6 +175,7 @@ def fit(
     weights: columns.Weights = None,
     groups: columns.Groups = "",
     ids: columns.Ids = None,
+    classes: columns.Classes = "",
 ) -> None:
     """Fit one model by one method and save the posterior.
 
@@ -176,9 +193,13 @@ def fit(
         "ids": ids,
         "right_censored": right_censored,
     }
-    table = columns.load_table(data, target, missing, categories, coordinates, groups, roles)
+    table = columns.load_table(
+        data, target, missing, categories, coordinates, groups, roles, classes
+    )
     method = how or methods_of_models([model], None, "nuts")[model][0]
-    models, methods = build_models_and_methods([model], [method], settings or [])
+    models, methods = build_models_and_methods(
+        [model], [method], settings or [], likelihood, table.groups or ()
+    )
     posterior = fit_posterior(models[model], table, methods[method], seed=seed, progress=progress)
     interrupted = cut_short(posterior.stats)
     title = f"{model} by {method}, {posterior.seconds:.1f} s"
@@ -212,11 +233,7 @@ def predict(
     ),
 ) -> None:
     """Predict new rows; with calibration rows, the intervals carry a guarantee."""
-    from ..conformal import LAC, Normalized
-    from ..conformal import calibrate as calibrate_score
-    from ..data.table_files import read_frame
-    from ..posterior.loading import load_posterior
-    from .posterior_tables import inputs_for, known_targets, prediction_table
+    from .posterior_tables import predicted_table
 
     files.check_file(out)
     # the table itself may go to the standard output; the messages then go to the standard error
@@ -228,22 +245,7 @@ def predict(
             str(out),
             "rename it: --out predictions.csv",
         )
-    fitted = load_posterior(posterior)
-    name = target or fitted.data.target_name
-    prediction = fitted.predict(inputs_for(read_frame(data), fitted, name))
-    classes = prediction.kind == "classes"
-    if classes:
-        score, region = LAC(), None
-    else:
-        score, region = Normalized(), prediction.interval(level)
-    if calibration is not None:
-        known = read_frame(calibration)
-        if name not in known.columns:
-            raise UnknownName("target column", str(name), map(str, known.columns))
-        of_known = fitted.predict(inputs_for(known, fitted, name))
-        calibrator = calibrate_score(score, of_known, known_targets(known, name, fitted))
-        region = calibrator(prediction, level=level)
-    table = prediction_table(prediction, region, fitted.data.classes or (0, 1))
+    table, region = predicted_table(posterior, data, calibration, target, level)
     with files.replacing(out) as file:
         if suffix == ".parquet":
             table.to_parquet(file)

@@ -30,6 +30,9 @@ Categories = Annotated[
         "categories for ngboost"
     ),
 ]
+Classes = Annotated[
+    str, typer.Option(help="the labels of the target in their order, comma-separated")
+]
 Coordinates = Annotated[
     str, typer.Option(help="input columns that are places in one space, comma-separated")
 ]
@@ -39,10 +42,17 @@ RightCensored = Annotated[
 NoiseSd = Annotated[
     str | None, typer.Option(help="the column of the known standard deviation of each error")
 ]
-Offset = Annotated[str | None, typer.Option(help="the column of the offset")]
+Offset = Annotated[
+    str | None, typer.Option(help="the column of the offset; for counts, the log of the exposure")
+]
 Trials = Annotated[str | None, typer.Option(help="the column of the numbers of trials")]
 Weights = Annotated[str | None, typer.Option(help="the column of the frequency weights")]
-Groups = Annotated[str, typer.Option(help="columns of groupings, comma-separated")]
+Groups = Annotated[
+    str,
+    typer.Option(
+        help="columns of groupings, comma-separated; intercepts of glm vary between the groups"
+    ),
+]
 Ids = Annotated[str | None, typer.Option(help="the column with the names of the rows")]
 
 #: what messages call an option in Python -> what it is on the command line
@@ -52,6 +62,7 @@ IN_THE_SHELL = (
     (r"\b(missing|categories)='([\w-]+)'", r"--\1 \2"),
     (r"pass (\w+)=, or a Dataset", "add its column to the file"),
     (r"models\.Boosted", "ngboost"),
+    (r"\bclasses=", "--classes "),
 )
 
 
@@ -63,6 +74,7 @@ def load_table(
     coordinates: str,
     groups: str,
     roles: Mapping[str, str | None],
+    classes: str = "",
 ) -> Dataset:
     """Load the table of a command.
 
@@ -74,6 +86,7 @@ def load_table(
         coordinates: Names of columns, comma-separated.
         groups: Names of columns, comma-separated.
         roles: ``{role: column}`` of the other columns with roles; None: there is none.
+        classes: The labels of the target in their order, comma-separated.
     """
     from ..data.loading import load
 
@@ -84,6 +97,7 @@ def load_table(
         missing=missing,
         categories=categories,
         groups=split_names(groups) or None,
+        classes=split_names(classes) or None,
         **roles,
     )
 

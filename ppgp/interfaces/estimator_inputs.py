@@ -1,20 +1,68 @@
-"""Columns of categories of the estimators, chosen as scikit-learn's histogram boosting does."""
+"""What the estimators are given: rows, categories, columns with roles and ordered labels.
+
+Columns of categories are chosen as scikit-learn's histogram boosting does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from ..data.categories import coded, codes_of
-from ..data.columns import entries_of, labels_of
+from ..data.columns import entries_of, labels_of, names_of
+from ..data.targets import ordered_categories
 from ..errors import SettingError, UnknownName
+from ..numerics.libraries import settings_unchanged
 
-__all__ = ["FROM_DTYPE", "as_codes", "categorical_places", "with_codes"]
+with settings_unchanged():
+    import numpy as np
+    from sklearn.utils.validation import validate_data
+
+__all__ = [
+    "FROM_DTYPE",
+    "as_codes",
+    "categorical_places",
+    "columns_given",
+    "in_declared_order",
+    "validated",
+    "with_codes",
+]
 
 FROM_DTYPE = "from_dtype"
 EXPECTED = "columns by name, number or mask, 'from_dtype' or None as categorical_features"
+
+
+def validated(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
+    """Validate X and y as scikit-learn does, after refusing columns that share a name."""
+    names_of(X)
+    return validate_data(estimator, X, *y, **options)
+
+
+def columns_given(
+    offset: Any = None, trials: Any = None, groups: Any = None, weights: Any = None
+) -> dict[str, Any]:
+    """Return ``{role: column}`` of the columns that are not None."""
+    columns = {"offset": offset, "trials": trials, "groups": groups, "weights": weights}
+    return {role: column for role, column in columns.items() if column is not None}
+
+
+def in_declared_order(labels: np.ndarray, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the classes of labels [n], and the code of each label.
+
+    Args:
+        labels: The validated labels.
+        y: The labels as given; their order is that of pandas' ordered categories.
+
+    Returns:
+        The classes [K] that occur, and the codes [n].
+    """
+    classes, codes = np.unique(labels, return_inverse=True)
+    ordered = ordered_categories(y)
+    if ordered is None:
+        return classes, codes
+    place = {label: code for code, label in enumerate(ordered[1])}
+    order = np.argsort([place[label] for label in classes.tolist()])
+    return classes[order], np.argsort(order)[codes]
 
 
 def categorical_places(given: Any, X: Any, takes_categories: bool) -> list[int]:

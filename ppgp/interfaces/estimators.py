@@ -11,27 +11,46 @@ from ..data.dataset import Dataset
 from ..errors import ConvergenceWarning, PpgpError, Renamed
 from ..inference.fitting import fit as fit_posterior
 from ..inference.interrupts import raise_if_interrupted
+from ..likelihoods import (
+    Exponential,
+    Gamma,
+    LogNormal,
+    NegativeBinomial,
+    Ordinal,
+    Poisson,
+    Weibull,
+    ZeroInflated,
+)
 from ..numerics.libraries import settings_unchanged
 from ..numerics.process_locks import silenced
 from ..posterior.prediction import Prediction
 from ..target.capabilities import BoostedSum
 from . import recipes
-from .estimator_inputs import FROM_DTYPE, as_codes, categorical_places, with_codes
+from .estimator_inputs import (
+    FROM_DTYPE,
+    as_codes,
+    categorical_places,
+    columns_given,
+    in_declared_order,
+    validated,
+    with_codes,
+)
+from .model_options import with_groups, with_likelihood
+from .radial_basis import RBFFeatures
 
 with settings_unchanged():
     import numpy as np
-    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
-    from sklearn.cluster import KMeans
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
     from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import check_is_fitted, validate_data
+    from sklearn.utils.validation import check_is_fitted
 
 __all__ = ["ProbabilisticClassifier", "ProbabilisticRegressor", "RBFFeatures"]
 
 
-def _validated(estimator: Any, X: Any, *y: Any, **options: Any) -> Any:
-    """Validate X and y as scikit-learn does, after refusing columns that share a name."""
-    names_of(X)
-    return validate_data(estimator, X, *y, **options)
+POSITIVE_OR_COUNTS = (
+    *(Exponential, Gamma, LogNormal, Weibull),
+    *(NegativeBinomial, Poisson, ZeroInflated),
+)
 
 
 def _takes(model: Any, what: str) -> bool:
@@ -48,7 +67,7 @@ def _checks(model: Any) -> dict[str, Any]:
 
 
 class _Probabilistic(BaseEstimator):
-    """Common part: ``model`` and ``how`` are names, recipes as strings, or the records.
+    """Common part: ``model``, ``likelihood`` and ``how`` are names, recipes, or the records.
 
     Attributes:
         usual: The method of models that have none of their own, where ``how`` is None.
@@ -57,10 +76,15 @@ class _Probabilistic(BaseEstimator):
     usual = "map"
 
     def __init__(
-        self, model: Any, how: Any, seed: Any = 0, categorical_features: Any = FROM_DTYPE
+        self,
+        model: Any,
+        how: Any,
+        seed: Any = 0,
+        categorical_features: Any = FROM_DTYPE,
+        likelihood: Any = None,
     ) -> None:
         self.model, self.how, self.seed = model, how, seed
-        self.categorical_features = categorical_features
+        self.categorical_features, self.likelihood = categorical_features, likelihood
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -68,15 +92,18 @@ class _Probabilistic(BaseEstimator):
             tags.input_tags.allow_nan = _takes(self._model(), "missing")
         return tags
 
-    def _model(self) -> Any:
-        return recipes.build_model(self.model) if isinstance(self.model, str) else self.model
+    def _model(self, named: Any = None) -> Any:
+        """Return the model that is given, or ``named``, with its likelihood."""
+        given = self.model if named is None else named
+        model = recipes.build_model(given) if isinstance(given, str) else given
+        return with_likelihood(model, self.likelihood, str(given))
 
     def _rows(self, model: Any, X: Any, y: Any, **options: Any) -> tuple[Any, Any]:
         """Return the validated rows and targets, after noting the columns of categories."""
         names_of(X)
         places = categorical_places(self.categorical_features, X, _takes(model, "categories"))
         X, self.levels_ = as_codes(X, places)
-        rows, targets = _validated(self, X, y, **_checks(model), **options)
+        rows, targets = validated(self, X, y, **_checks(model), **options)
         self.is_categorical_ = np.isin(np.arange(rows.shape[1]), places)
         return rows, targets
 
@@ -110,19 +137,24 @@ class _Probabilistic(BaseEstimator):
 
     predict_law = Renamed("predict_distribution")
 
-    def predict_distribution(self, X: Any) -> Prediction:
+    def predict_distribution(
+        self, X: Any, *, offset: Any = None, trials: Any = None, groups: Any = None
+    ) -> Prediction:
         """Return the predictive distribution of y at the rows of X.
 
         Args:
             X: Inputs [n, d].
+            offset: [n], of the linear predictor, if the fit had one.
+            trials: [n], if the fit had them.
+            groups: ``{grouping: labels [n]}``, if the fit had them.
 
         Returns:
             A Prediction, with quantiles, intervals and scores.
         """
         check_is_fitted(self, "posterior_")
         checks = _checks(self.posterior_.model)
-        rows = _validated(self, with_codes(X, self.levels_), reset=False, **checks)
-        return self.posterior_.predict(rows)
+        rows = validated(self, with_codes(X, self.levels_), reset=False, **checks)
+        return self.posterior_.predict(rows, **columns_given(offset, trials, groups))
 
 
 class ProbabilisticRegressor(RegressorMixin, _Probabilistic):
@@ -141,6 +173,9 @@ class ProbabilisticRegressor(RegressorMixin, _Probabilistic):
             "ngboost": names, numbers or a mask. Text and pandas' categories become codes; numbers
             are codes 0, 1, .... "from_dtype": the columns of pandas' categories, if the model
             takes them. None: no column.
+        likelihood: The likelihood of a model that takes one, such as "glm", "gp" or "svgp":
+            "poisson", "negative-binomial", "gamma", another name that ``ppgp list`` prints, a
+            recipe, or a likelihood. None: the model's own.
 
     Attributes:
         posterior_: The fitted Posterior.
@@ -154,10 +189,28 @@ class ProbabilisticRegressor(RegressorMixin, _Probabilistic):
         how: Any = None,
         seed: Any = 0,
         categorical_features: Any = FROM_DTYPE,
+        likelihood: Any = None,
     ) -> None:
-        super().__init__(model, how, seed, categorical_features)
+        super().__init__(model, how, seed, categorical_features, likelihood)
 
-    def fit(self, X: Any, y: Any, right_censored: Any = None) -> ProbabilisticRegressor:
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        with suppress(PpgpError):
+            likelihood = getattr(self._model(), "likelihood", None)
+            tags.target_tags.positive_only = isinstance(likelihood, POSITIVE_OR_COUNTS)
+        return tags
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        right_censored: Any = None,
+        *,
+        offset: Any = None,
+        trials: Any = None,
+        weights: Any = None,
+        groups: Any = None,
+    ) -> ProbabilisticRegressor:
         """Fit to the inputs X [n, d] and the targets y [n].
 
         Args:
@@ -166,23 +219,40 @@ class ProbabilisticRegressor(RegressorMixin, _Probabilistic):
             right_censored: Flags [n], 1 where the target is only known to be exceeded, for models
                 that take them, such as ``"Boosted(LogNormal(noise=Predicted()))"``. ``score``
                 takes all targets as known.
+            offset: [n], a known part of the linear predictor, such as the log of the exposure.
+            trials: [n], the numbers of trials of a binomial likelihood.
+            weights: [n], how many rows each row counts as.
+            groups: ``{grouping: labels [n]}``; the intercept of a GLM varies between the groups.
         """
         model = self._model()
         rows, targets = self._rows(model, X, y, y_numeric=True)
-        self._fit(model, self._table(model, rows, targets, y, right_censored=right_censored))
+        columns = columns_given(offset, trials, groups, weights)
+        table = self._table(model, rows, targets, y, right_censored=right_censored, **columns)
+        self._fit(with_groups(model, table.groups or ()), table)
         return self
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
+    def predict(
+        self,
+        X: Any,
+        return_std: bool = False,
+        *,
+        offset: Any = None,
+        trials: Any = None,
+        groups: Any = None,
+    ) -> Any:
         """Return the predictive mean.
 
         Args:
             X: Inputs [n, d].
             return_std: Whether to return the predictive standard deviation too.
+            offset: [n], of the linear predictor, if the fit had one.
+            trials: [n], if the fit had them.
+            groups: ``{grouping: labels [n]}``, if the fit had them.
 
         Returns:
             The mean [n], or the mean and the standard deviation [n], noise included.
         """
-        predictive = self.predict_distribution(X)
+        predictive = self.predict_distribution(X, offset=offset, trials=trials, groups=groups)
         mean = predictive.mean.numpy()
         if return_std:
             return mean, predictive.std.numpy()
@@ -190,13 +260,14 @@ class ProbabilisticRegressor(RegressorMixin, _Probabilistic):
 
 
 class ProbabilisticClassifier(ClassifierMixin, _Probabilistic):
-    """Binary classification with probabilities averaged over the posterior.
+    """Classification with probabilities averaged over the posterior.
 
     NaN is a missing value where the model takes it, and is refused elsewhere.
 
     Args:
-        model: "logistic", "ngboost-classifier", another name that ``ppgp list`` prints, a recipe,
-            or a model.
+        model: "logistic", "softmax", "ordinal" for ordered labels, "ngboost-classifier", another
+            name that ``ppgp list`` prints, a recipe, or a model. None: "logistic" for two classes,
+            and "softmax" for more.
         how: The inference method, as in ``ProbabilisticRegressor``; "laplace" if it is None and
             the model has no method of its own.
         seed: Seed of every random number.
@@ -204,107 +275,84 @@ class ProbabilisticClassifier(ClassifierMixin, _Probabilistic):
             "ngboost": names, numbers or a mask. Text and pandas' categories become codes; numbers
             are codes 0, 1, .... "from_dtype": the columns of pandas' categories, if the model
             takes them. None: no column.
+        likelihood: The likelihood of a model that takes one, as in ``ProbabilisticRegressor``.
 
     Attributes:
         posterior_: The fitted Posterior.
         is_categorical_: A mask [d] of the columns of categories.
         levels_: ``{name: levels}`` of the columns that were text or categories.
-        classes_: The two labels, sorted.
+        classes_: The K labels of y, sorted; ordered categories of pandas in their own order.
     """
 
     usual = "laplace"
 
     def __init__(
         self,
-        model: Any = "logistic",
+        model: Any = None,
         how: Any = None,
         seed: Any = 0,
         categorical_features: Any = FROM_DTYPE,
+        likelihood: Any = None,
     ) -> None:
-        super().__init__(model, how, seed, categorical_features)
+        super().__init__(model, how, seed, categorical_features, likelihood)
+
+    def _model(self, named: Any = None) -> Any:
+        return super()._model(named or self.model or "softmax")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
+        with suppress(PpgpError):
+            model = self._model()
+            tags.classifier_tags.multi_class = not model.two_classes
+            # labels that do not follow an order along one direction are predicted badly
+            likelihood = getattr(model, "likelihood", None)
+            tags.classifier_tags.poor_score = isinstance(likelihood, Ordinal)
         return tags
 
-    def fit(self, X: Any, y: Any) -> ProbabilisticClassifier:
+    def fit(
+        self, X: Any, y: Any, *, offset: Any = None, weights: Any = None, groups: Any = None
+    ) -> ProbabilisticClassifier:
         """Fit to the inputs X [n, d] and the labels y [n].
 
+        Args:
+            X: Inputs [n, d].
+            y: Labels [n].
+            offset: [n], a known part of the linear predictor.
+            weights: [n], how many rows each row counts as.
+            groups: ``{grouping: labels [n]}``; the intercept of a GLM varies between the groups.
+
         Raises:
-            ValueError: If y does not have exactly two classes.
+            ValueError: If y has one class, or more than two and the model is one of two.
         """
-        model = self._model()
-        rows, labels = self._rows(model, X, y)
+        rows, labels = self._rows(self._model(), X, y)
         check_classification_targets(labels)
-        self.classes_, codes = np.unique(labels, return_inverse=True)
-        if len(self.classes_) != 2:
-            kinds = "one class" if len(self.classes_) == 1 else "more than two classes"
+        self.classes_, codes = in_declared_order(labels, y)
+        K = len(self.classes_)
+        model = self._model("logistic" if self.model is None and K == 2 else None)
+        if K < 2:
+            raise ValueError(f"y has one class ({K}), classifier needs two or more")
+        if K > 2 and model.two_classes:
             raise ValueError(
-                f"Only binary classification is supported: y has {kinds} ({len(self.classes_)}), "
-                "classifier needs two"
+                f"Only binary classification is supported by {self.model}: y has more than two "
+                f"classes ({K}); use model='softmax', or 'ordinal' for ordered labels"
             )
-        self._fit(model, self._table(model, rows, codes, y, classes=self.classes_.tolist()))
+        columns = columns_given(offset, None, groups, weights)
+        table = self._table(model, rows, codes, y, classes=self.classes_.tolist(), **columns)
+        self._fit(with_groups(model, table.groups or ()), table)
         return self
 
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Return the probabilities [n, 2] of the labels, in the order of ``classes_``."""
-        return self.predict_distribution(X).probabilities.numpy()
+    def predict_proba(self, X: Any, *, offset: Any = None, groups: Any = None) -> np.ndarray:
+        """Return the probabilities [n, K] of the labels, in the order of ``classes_``.
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the most probable label [n] of each row."""
-        chosen = self.predict_proba(X).argmax(1)
+        Args:
+            X: Inputs [n, d].
+            offset: [n], of the linear predictor, if the fit had one.
+            groups: ``{grouping: labels [n]}``, if the fit had them.
+        """
+        predictive = self.predict_distribution(X, offset=offset, groups=groups)
+        return predictive.probabilities.numpy()
+
+    def predict(self, X: Any, *, offset: Any = None, groups: Any = None) -> np.ndarray:
+        """Return the most probable label [n] of each row; arguments as of ``predict_proba``."""
+        chosen = self.predict_proba(X, offset=offset, groups=groups).argmax(1)
         return self.classes_[chosen]
-
-
-class RBFFeatures(TransformerMixin, BaseEstimator):
-    """Gaussian radial basis functions exp(-|x - c_j|^2 / (2 l^2)) of k centres.
-
-    Followed by a linear model they give radial basis function regression (Bishop 2006, section
-    3.1). For polynomials use scikit-learn's ``PolynomialFeatures``.
-
-    Args:
-        centres: The number k of centres, which k-means places.
-        lengthscale: The lengthscale l, in the units of X. None takes the mean distance between a
-            centre and its nearest neighbour.
-        seed: Seed of k-means.
-
-    Attributes:
-        centres_: The centres [k, d].
-        lengthscale_: The lengthscale l.
-    """
-
-    def __init__(self, centres: Any = 10, lengthscale: Any = None, seed: Any = 0) -> None:
-        self.centres, self.lengthscale, self.seed = centres, lengthscale, seed
-
-    def fit(self, X: Any, y: Any = None) -> RBFFeatures:
-        """Place the centres by k-means of X [n, d]; y is ignored."""
-        X = _validated(self, X, dtype=np.float64)
-        k = min(int(self.centres), len(np.unique(X, axis=0)))
-        self.centres_ = KMeans(k, n_init="auto", random_state=self.seed).fit(X).cluster_centers_
-        if self.lengthscale is None:
-            self.lengthscale_ = self._typical_gap(X)
-        else:
-            self.lengthscale_ = float(self.lengthscale)
-        return self
-
-    def _typical_gap(self, X: np.ndarray) -> float:
-        """Return the mean distance to the nearest other centre; of one centre, the sd of X."""
-        k = len(self.centres_)
-        if k == 1:
-            return float(X.std()) or 1.0
-        gaps = np.linalg.norm(self.centres_[:, None] - self.centres_[None], axis=-1)
-        np.fill_diagonal(gaps, np.inf)
-        return float(gaps.min(1).mean())
-
-    def transform(self, X: Any) -> np.ndarray:
-        """Return the features [n, k] of X [n, d]."""
-        check_is_fitted(self, "centres_")
-        X = _validated(self, X, reset=False, dtype=np.float64)
-        square = ((X[:, None] - self.centres_[None]) ** 2).sum(-1)
-        return np.exp(-0.5 * square / self.lengthscale_**2)
-
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names rbf0, rbf1, ... of the features."""
-        check_is_fitted(self, "centres_")
-        return np.array([f"rbf{j}" for j in range(len(self.centres_))], dtype=object)

@@ -10,7 +10,7 @@ from .members import members
 PARTS = {
     "kernels": "kernels, in the recipe of a model",
     "networks": "networks, in Deep(network, kernel)",
-    "likelihoods": "likelihoods, in SVGP(likelihood=)",
+    "likelihoods": "likelihoods, in GLM(likelihood=)",
     "learners": "learners, in Boosted(learner=)",
     "experiments": "experiments (ppgp reproduce)",
 }
@@ -21,6 +21,7 @@ def named_members() -> list[tuple[str, list[dict[str, Any]]]]:
     named = {
         "models": recipes.MODELS,
         "methods (--how)": recipes.HOWS,
+        "likelihoods (--likelihood)": recipes.LIKELIHOODS,
         "scores (--scores)": recipes.SCORES,
     }
     tables = [

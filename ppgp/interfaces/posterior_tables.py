@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DataError, NotApplicable, listed
+from ..errors import DataError, NotApplicable, UnknownName, listed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -14,7 +15,46 @@ if TYPE_CHECKING:
     from ..posterior.prediction import Prediction
     from ..posterior.region import Region
 
-__all__ = ["inputs_for", "known_targets", "prediction_table", "targets_for"]
+__all__ = ["inputs_for", "known_targets", "predicted_table", "targets_for"]
+
+
+def predicted_table(
+    posterior: Path, data: Path, calibration: Path | None, target: str | None, level: float
+) -> tuple[pd.DataFrame, Region | None]:
+    """Return the table that ``ppgp predict`` writes, and its intervals or label sets.
+
+    Args:
+        posterior: The file of the posterior.
+        data: The file of the new rows.
+        calibration: The file of the calibration rows; None: there are none.
+        target: The target column; None: that of the fit.
+        level: The level of the intervals.
+
+    Raises:
+        UnknownName: If the calibration rows lack the target column.
+    """
+    from ..conformal import LAC, Normalized, calibrate
+    from ..data.table_files import read_frame
+    from ..posterior.loading import load_posterior
+
+    fitted = load_posterior(posterior)
+    name = target or fitted.data.target_name
+    prediction = fitted.predict(inputs_for(read_frame(data), fitted, name))
+    if prediction.kind == "classes":
+        score, region = LAC(), None
+    else:
+        score, region = Normalized(), prediction.interval(level)
+    if calibration is not None:
+        known = read_frame(calibration)
+        if name not in known.columns:
+            raise UnknownName("target column", str(name), map(str, known.columns))
+        of_known = fitted.predict(inputs_for(known, fitted, name))
+        calibrator = calibrate(score, of_known, known_targets(known, str(name), fitted))
+        region = calibrator(prediction, level=level)
+    labels = fitted.data.classes
+    if labels is None and prediction.kind == "classes":
+        labels = tuple(range(prediction.probabilities.shape[1]))
+    return prediction_table(prediction, region, labels or ()), region
 
 
 def inputs_for(frame: Any, posterior: Posterior, *excluded: str | None) -> Any:
@@ -64,24 +104,25 @@ def targets_for(column: Any, posterior: Posterior) -> Any:
         DataError: If a target is missing or infinite, or is a label that the training rows lack.
     """
     from ..data.arrays import as_tensor
+    from ..data.role_checks import label_text
 
-    classes = posterior.data.classes
-    if classes is None or set(column) <= set(range(len(classes))):
+    classes = posterior.data.classes or ()
+    codes = {label_text(label): code for code, label in enumerate(classes)}
+    unknown = sorted({label_text(label) for label in column} - set(codes))
+    if not classes or (unknown and set(column) <= set(range(len(classes)))):
         values = as_tensor(column.to_numpy(), f"column {column.name}").numpy()
         bad = [row for row, value in enumerate(values.tolist()) if not math.isfinite(value)]
         if bad:
             got = f"NaN or infinity in {listed(bad, 'row')} of column {column.name}"
             raise DataError("finite targets", got, "drop those rows")
         return values
-    codes = {str(label): code for code, label in enumerate(classes)}
-    unknown = sorted({str(label) for label in column} - set(codes))
     if unknown:
         raise DataError(
             f"labels among {', '.join(codes)}",
             ", ".join(unknown[:5]),
             "the training rows do not have them: drop those rows",
         )
-    return column.map(lambda label: codes[str(label)]).to_numpy(dtype=float)
+    return column.map(lambda label: codes[label_text(label)]).to_numpy(dtype=float)
 
 
 def prediction_table(

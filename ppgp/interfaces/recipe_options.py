@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ..errors import SettingError, UnknownName
 from . import recipes
+from .model_options import with_groups, with_likelihood
 
-__all__ = ["build_models_and_methods", "methods_of_models", "split_names"]
+__all__ = ["build_models_and_methods", "methods_of_models", "split_names", "usual_models"]
 
 
 def split_names(text: str) -> list[str]:
@@ -20,6 +22,13 @@ def split_names(text: str) -> list[str]:
             start = i + 1
     parts.append(text[start:])
     return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
+
+
+def usual_models(table: Any) -> str:
+    """Return the names of the models that ``ppgp compare`` fits if none are given."""
+    if not table.classes:
+        return "gp,linear"
+    return "logistic" if len(table.classes) == 2 else "softmax"
 
 
 def methods_of_models(models: list[str], methods: str | None, usual: str) -> dict[str, list[str]]:
@@ -38,18 +47,33 @@ def methods_of_models(models: list[str], methods: str | None, usual: str) -> dic
 
 
 def build_models_and_methods(
-    models: list[str], methods: list[str], settings: list[str]
+    models: list[str],
+    methods: list[str],
+    settings: list[str],
+    likelihood: str | None = None,
+    groups: Iterable[str] = (),
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Build the named models and methods and apply ``--set`` to them.
+    """Build the named models and methods and apply ``--likelihood`` and ``--set`` to them.
 
     ``option=value`` applies to each model and method that has the option, ``name.option=value``
     to the one of that name alone.
 
+    Args:
+        models: Names or recipes of models.
+        methods: Names or recipes of methods.
+        settings: What ``--set`` gives.
+        likelihood: The name or recipe of the likelihood of all models; None: their own.
+        groups: The groupings of the table, between which the intercept of a GLM varies.
+
     Raises:
         SettingError: If a setting has no equals sign.
         UnknownName: If a name is not known, or if nothing has the option.
+        NotApplicable: If there is a likelihood, and a model takes none.
     """
-    built_models = {name: recipes.build_model(name) for name in models}
+    built_models = {
+        name: with_groups(with_likelihood(recipes.build_model(name), likelihood, name), groups)
+        for name in models
+    }
     built_methods = {name: recipes.build_how(name) for name in methods}
     for setting in settings:
         path, equals, text = setting.partition("=")

@@ -18,9 +18,11 @@ from .members import named_recipes
 
 __all__ = [
     "HOWS",
+    "LIKELIHOODS",
     "MODELS",
     "SCORES",
     "build_how",
+    "build_likelihood",
     "build_model",
     "build_score",
     "changed",
@@ -75,6 +77,7 @@ OWN_MODELS = {
         "a network with the mean as output and one variance, by default with dropout",
     ),
     "linear": ("LinearRegression()", ""),
+    "ordinal": ("GLM(Ordinal())", "ordered classes: one linear predictor between cutpoints"),
     "logistic": ("LogisticRegression()", ""),
     "mixture": ("GaussianMixture()", ""),
     "softmax": ("SoftmaxRegression()", ""),
@@ -100,12 +103,20 @@ OWN_HOWS = {
 }
 #: models whose own method is not that of their class -> the name of the method
 HOW_OF_MODEL = {"mc-dropout": "mc-dropout"}
+OWN_LIKELIHOODS = {
+    "log-normal": ("LogNormal()", ""),
+    "negative-binomial": ("NegativeBinomial()", ""),
+    "student-t": ("StudentT()", ""),
+    "zero-inflated-poisson": ("ZeroInflated(Poisson())", ""),
+    "zero-inflated-negative-binomial": ("ZeroInflated(NegativeBinomial())", ""),
+}
 OWN_SCORES = {"signed": ("Signed(normalized=True)", "")}
 
 #: name -> (recipe, what it is)
 MODELS = named_recipes("models", OWN_MODELS)
 HOWS = named_recipes("methods", OWN_HOWS)
 SCORES = named_recipes("scores", OWN_SCORES)
+LIKELIHOODS = named_recipes("likelihoods", OWN_LIKELIHOODS)
 
 
 def build_model(name_or_recipe: str) -> Any:
@@ -146,6 +157,20 @@ def build_how(name_or_recipe: str) -> Any:
     from .. import inference
 
     return _build("method", name_or_recipe, HOWS, [inference], inference.Inference)
+
+
+def build_likelihood(name_or_recipe: str) -> Any:
+    """Build a likelihood from its name, or from a recipe such as ``Gamma(shape=2)``.
+
+    Raises:
+        UnknownName: If there is no such name, or no such class in the recipe.
+        SettingError: If the recipe cannot be read, or does not describe a likelihood.
+    """
+    from .. import likelihoods, priors
+
+    return _build(
+        "likelihood", name_or_recipe, LIKELIHOODS, [priors, likelihoods], likelihoods.Likelihood
+    )
 
 
 def own_how(name_or_recipe: str, model: Any) -> str:

@@ -13,6 +13,7 @@ from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, Renamed, SettingError, an, counted, take_renamed_method
+from ..likelihoods import Bernoulli
 from ..likelihoods.target_checks import distinct
 from ..priors import Param, Site, in_units_of_data, value_of, with_plain_numbers
 from .independent_rows import observed, predicted
@@ -104,6 +105,11 @@ class Model:
     def takes_labels(self) -> bool:
         """Whether y may be labels of classes."""
         return "y" not in self.scales
+
+    @property
+    def two_classes(self) -> bool:
+        """Whether labels can only be those of two classes."""
+        return isinstance(getattr(self, "likelihood", None), Bernoulli)
 
     def takes_role(self, name: str) -> bool:
         """Return whether the model uses a column of a Dataset besides X and y.

@@ -51,6 +51,10 @@ class LogisticRegression(
     scales = "X"
     one_mode = True
 
+    @property
+    def two_classes(self) -> bool:
+        return True
+
     def sites(self, d: int) -> dict[str, Site]:
         return {"weight": site("weight", self.weight, (d,)), "bias": site("bias", self.bias)}
 

@@ -16,16 +16,32 @@ import ppgp
 from ppgp import inference, models
 from ppgp.interfaces.estimators import ProbabilisticClassifier, ProbabilisticRegressor
 
-CHECKED = [ProbabilisticRegressor("linear", "map"), ProbabilisticClassifier("logistic", "map")]
+CHECKED = {
+    "regressor": ProbabilisticRegressor("linear", "map"),
+    "positive": ProbabilisticRegressor("glm", "map", likelihood="gamma"),
+    "two classes": ProbabilisticClassifier("logistic", "map"),
+    "classes": ProbabilisticClassifier(how="map"),
+    "ordered": ProbabilisticClassifier("ordinal", "map"),
+}
 
 
 @pytest.mark.filterwarnings(
     "ignore::ppgp.errors.PpgpWarning", "ignore::sklearn.exceptions.SkipTestWarning"
 )
-@pytest.mark.parametrize("estimator", CHECKED, ids=lambda e: type(e).__name__)
-def test_scikit_learn_accepts_the_estimator(estimator: object) -> None:
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "regressor",
+        "two classes",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("positive", "classes", "ordered")
+        ),
+    ],
+)
+def test_scikit_learn_accepts_the_estimator(kind: str) -> None:
     passed = 0
-    for instance, check in estimator_checks_generator(estimator):
+    for instance, check in estimator_checks_generator(CHECKED[kind]):
         try:
             check(instance)
             passed += 1
