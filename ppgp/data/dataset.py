@@ -378,7 +378,7 @@ class Dataset(TrainingData):
         """Return the table on another device or in another dtype; arguments as of ``Tensor.to``."""
         X, y = self.X.to(*where), self.y.to(*where)
         columns = {name: moved(getattr(self, name), X.device, where) for name in ROLES}
-        return replace(self, X=X, y=y, **columns)
+        return replace(self, X=X, y=y, **columns).with_design(self.design)
 
     def standardised(self, scale_y: bool = True, scale_X: bool = True) -> tuple[Dataset, Scaler]:
         """Return the table with columns of mean 0 and standard deviation 1, and the Scaler used.

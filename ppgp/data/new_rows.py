@@ -35,6 +35,8 @@ def read(X: Any, train: Dataset) -> tuple[Any, dict[str, Any]]:
     """
     if not isinstance(X, Dataset) and labels_of(X) is None:
         return X, {}
+    if train.design is not None:
+        X = train.design.read(X)
     names, levels = train.feature_names, train.levels_by_name
     others = (*train.names_of_roles.values(), *(train.groups or ()))
     rows = in_order(X, names, train.target_name, others, levels)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,6 +26,8 @@ class TrainingData:
         d: The number of columns; 0 for a program.
         together: The numbers of the coordinates of a table, which are scaled by one factor.
         coded: The numbers of the columns of a table that hold codes of categories.
+        design: The formula that made the columns of a table, a ``Design``; None: none. No file
+            holds it.
     """
 
     is_table: ClassVar[bool] = False
@@ -32,6 +35,13 @@ class TrainingData:
     d: int = 0
     together: list[int]
     coded: list[int]
+    design: ClassVar[Any] = None
+
+    def with_design(self, design: Any) -> Any:
+        """Return the same data, with the formula that made its columns."""
+        table = copy(self)
+        vars(table)["design"] = design
+        return table
 
     @property
     def like(self) -> Tensor:

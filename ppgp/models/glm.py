@@ -28,6 +28,7 @@ from .any_likelihood import AnyLikelihood
 from .classification import check_coefficients_determined
 from .glm_checks import check_overlap, informative_priors, separated
 from .glm_derivatives import derivatives, row_scores
+from .glm_formula import from_formula
 from .glm_starts import start_of
 from .glm_units import coefficients_in_data_units, recipe_in_units
 from .independent_rows import observed, predicted
@@ -78,6 +79,8 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
     standardised: bool = field(default=False, kw_only=True)
     collapsed = ("weight", "bias", "noise")
     with_groups: ClassVar[Any] = None  # the class ``Multilevel``, which its own file sets
+
+    from_formula = classmethod(from_formula)
 
     def __new__(cls, *arguments: Any, **options: Any) -> Any:
         """Return a GLM, or with groups a Multilevel."""

@@ -317,7 +317,8 @@ class Posterior(BoostedMethods):
         Its columns are mean, sd and the 5 %, 50 % and 95 % quantiles; for chains also Monte Carlo
         standard errors and effective sample sizes, for several chains also R-hat. Statistics of
         an angle are taken around its circular mean, so that they may exceed pi; its R-hat and
-        effective sample sizes are the worse of those of its cosine and its sine.
+        effective sample sizes are the worse of those of its cosine and its sine. Coefficients of
+        groups that the model integrates out are no sites; ``effects_table`` shows them.
 
         Args:
             units: "model" (the scale that the model saw) or "data". The name of the index states
