@@ -6,17 +6,13 @@ import linecache
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._guards import TracingContext, tracing
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import graph_module
-from torch.fx.experimental.proxy_tensor import make_fx
 
-from ..numerics.libraries import settings_unchanged
 from ..numerics.process_locks import silenced
+from .recorder import recorded
 from .simplify import simplified
 
 ABREAST_UP_TO = 10_000  # numbers in the largest tensor computed for one point
@@ -44,7 +40,7 @@ def traced(
     k: int | None = None,
     own_tables: bool = False,
 ) -> ValueAndGradient:
-    """Record the operations of a function by make_fx, and compile them by TorchScript.
+    """Record the operations of a function, and compile them by TorchScript.
 
     Pyro's handlers and autograd run once, while the operations are recorded. With k points, one
     operation serves all points and its overhead is shared; where operations are large the overhead
@@ -59,23 +55,15 @@ def traced(
         k: the graph takes z [k, p]; None for one point.
         own_tables: whether each of k points has tables of its own, [k, ...].
     """
-    graph = simplified(_recorded(function, example))
-    computed = [n.meta.get("val") for n in graph.graph.nodes if n.op == "call_function"]
-    sizes = [value.numel() for value in computed if isinstance(value, Tensor)]
+    graph = simplified(recorded(function, example))
+    computed = [n.meta.get("layout") for n in graph.graph.nodes if n.op == "call_function"]
+    sizes = [layout.shape.numel() for layout in computed if layout is not None]
     if k is None or max(sizes, default=0) > ABREAST_UP_TO:
         one = graph if sum(sizes) > HEAVY else _scripted(graph, example)
         return one if k is None else Looped(one, own_tables)
     wide = torch.vmap(graph, in_dims=(0, *(0 if own_tables else None,) * (len(example) - 1)))
     example = repeated(k, example, own_tables)
-    return _scripted(simplified(_recorded(wide, example)), example)
-
-
-def _recorded(function: Callable[..., Any], example: tuple[Tensor, ...]) -> fx.GraphModule:
-    with settings_unchanged():  # torch sets an environment variable when it first makes a mode
-        # without a mode at hand torch makes one per operation, which is half of the time
-        shapes = TracingContext(FakeTensorMode(allow_fallback_kernels=True))
-        with tracing(shapes):
-            return make_fx(function)(*example)
+    return _scripted(simplified(recorded(wide, example)), example)
 
 
 def _scripted(graph: fx.GraphModule, example: tuple[Tensor, ...]) -> ValueAndGradient:

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, fx
 from torch.fx.node import map_arg
 
+from .recorder import Layout
+
 aten = torch.ops.aten
 OF_SHAPES_ALONE = {
     aten.zeros_like.default,
@@ -81,7 +83,7 @@ def simplified(module: fx.GraphModule) -> fx.GraphModule:
                 with graph.inserting_before(node):
                     same = _stored(module, value)
                 constants[same] = value
-                same.meta["val"] = node.meta.get("val")
+                same.meta["layout"] = node.meta.get("layout")
             else:
                 node = _chained(module, node, constants)
                 same = seen.setdefault((node.target, repr(node.args), repr(node.kwargs)), node)
@@ -108,11 +110,13 @@ def _joined(graph: fx.Graph) -> None:
             continue
         pieces.sort(key=lambda piece: piece[0])
         ends = [0, *(stop for _, stop, _ in pieces)]
-        if [start for start, _, _ in pieces] != ends[:-1] or ends[-1] != node.meta["val"].shape[0]:
+        if [start for start, _, _ in pieces] != ends[:-1] or ends[-1] != node.meta["layout"].shape[
+            0
+        ]:
             continue
         with graph.inserting_before(node):
             whole = graph.call_function(aten.cat.default, ([piece for *_, piece in pieces],))
-        whole.meta["val"] = node.meta["val"]
+        whole.meta["layout"] = node.meta["layout"]
         node.replace_all_uses_with(whole)
 
 
@@ -165,27 +169,23 @@ def _mutated(graph: fx.Graph) -> set[fx.Node]:
 
 
 def _like(a: Any, b: Any) -> bool:
-    """Return whether both are tensors of one shape, layout, dtype and device."""
-    return (
-        isinstance(a, Tensor)
-        and isinstance(b, Tensor)
-        and (a.shape, a.stride(), a.dtype, a.device) == (b.shape, b.stride(), b.dtype, b.device)
-    )
+    """Return whether both are layouts of tensors, and the same."""
+    return isinstance(a, Layout) and a == b
 
 
 def _neutral(node: fx.Node, constants: Constants) -> fx.Node | None:
     """Return the argument that the node only repeats; None if there is none."""
-    here = node.meta.get("val")
+    here = node.meta.get("layout")
     first = node.args[0] if node.args else None
     if node.target in SAME_IF_SAME_SHAPE:
-        same = isinstance(first, fx.Node) and _like(first.meta.get("val"), here)
+        same = isinstance(first, fx.Node) and _like(first.meta.get("layout"), here)
         return cast(fx.Node, first) if same else None
     neutral = NEUTRAL.get(node.target)
     if neutral is None or node.kwargs:
         return None
     pairs = [node.args[:2]] + ([node.args[1::-1]] if node.target in COMMUTES else [])
     for kept, other in pairs:
-        if not isinstance(kept, fx.Node) or not _like(kept.meta.get("val"), here):
+        if not isinstance(kept, fx.Node) or not _like(kept.meta.get("layout"), here):
             continue
         number: Any = constants.get(cast(Any, other), cast(Any, other))
         if bool(torch.as_tensor(number == neutral).all()):
@@ -209,7 +209,7 @@ def _chained(module: fx.GraphModule, node: fx.Node, constants: Constants) -> fx.
         stored = _stored(module, constant)
         whole = module.graph.call_function(target, (x, stored))
     constants[stored] = constant
-    stored.meta["val"], whole.meta["val"] = constant, node.meta["val"]
+    stored.meta["layout"], whole.meta["layout"] = constant, node.meta["layout"]
     node.replace_all_uses_with(whole)
     module.graph.erase_node(node)
     return whole
@@ -227,11 +227,11 @@ def _by_a_constant(node: fx.Node, constants: Constants) -> tuple[Any, fx.Node, T
     for x, c in (pair, pair[::-1]) if node.target in COMMUTES else (pair,):
         if not isinstance(x, fx.Node) or x in constants:
             continue
-        value: Any = x.meta.get("val")
-        if not _like(value, node.meta.get("val")):
+        value: Any = x.meta.get("layout")
+        if not _like(value, node.meta.get("layout")):
             continue
         c = constants.get(cast(Any, c), c)  # the tensor of a constant
-        if isinstance(c, int | float) and value.is_floating_point():
+        if isinstance(c, int | float) and value.dtype.is_floating_point:
             c = torch.tensor(float(c), dtype=value.dtype, device=value.device)
         if isinstance(c, Tensor) and c.dtype == value.dtype and c.numel() <= LARGEST:
             return target, x, constant_of(c)
@@ -241,15 +241,14 @@ def _by_a_constant(node: fx.Node, constants: Constants) -> tuple[Any, fx.Node, T
 def _constant(node: fx.Node, constants: Constants) -> Tensor | None:
     """Return the value of a node that depends on shapes or constants alone; None otherwise."""
     target: Any = node.target
-    here = node.meta.get("val")
-    if not isinstance(here, Tensor):
+    here = node.meta.get("layout")
+    if not isinstance(here, Layout):
         return None
-    if here.numel() > LARGEST and target not in (aten.expand.default, aten.view.default):
+    if here.shape.numel() > LARGEST and target not in (aten.expand.default, aten.view.default):
         return None
     if target in OF_SHAPES_ALONE:
-        like = cast(fx.Node, node.args[0]).meta["val"]
-        dummy = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
-        return target(dummy, *node.args[1:], **node.kwargs)
+        like = cast(fx.Node, node.args[0]).meta["layout"].empty()
+        return target(like, *node.args[1:], **node.kwargs)
     if all(n in constants for n in node.all_input_nodes):
         args, kwargs = map_arg((node.args, node.kwargs), lambda n: constants[n])
         return target(*args, **kwargs)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from torch.fx.experimental.proxy_tensor import make_fx
 from waves import F64, KERNEL, normal, thetas, waves
 
 import ppgp
@@ -19,6 +18,7 @@ from ppgp.models import sgpr
 from ppgp.numerics import collapsed_bound as sparse
 from ppgp.priors import under
 from ppgp.target import Target
+from ppgp.target.recorder import recorded
 from ppgp.target.simplify import simplified
 
 
@@ -198,9 +198,9 @@ def test_the_graph_computes_each_chunk_twice(monkeypatch: pytest.MonkeyPatch) ->
     data = waves(64)
     monkeypatch.setattr(sparse, "CHUNK_BYTES", 6 * 8 * 16)
     target = Target(models.SGPR(KERNEL, inducing=6).prepare(data), data)
-    graph = simplified(make_fx(target.eager_gradient(False))(target.origin()))
+    graph = simplified(recorded(target.eager_gradient(False), (target.origin(),)))
     shapes = [
-        n.meta["val"].shape for n in graph.graph.nodes if n.target is torch.ops.aten.exp.default
+        n.meta["layout"].shape for n in graph.graph.nodes if n.target is torch.ops.aten.exp.default
     ]
     assert sum(shape == (6, 16) for shape in shapes) == 8
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from ppgp.target import graph
+from ppgp.target.recorder import recorded
 from ppgp.target.simplify import simplified
 
 CONSTANT = torch.linspace(-1, 1, 6, dtype=torch.float64)
@@ -87,7 +87,7 @@ def test_value_and_gradient_are_the_same_at_other_points(
 
     generator = torch.Generator().manual_seed(0)
     points = [torch.randn(6, generator=generator, dtype=torch.float64) for _ in range(3)]
-    traced = make_fx(both)(points[0])
+    traced = recorded(both, (points[0],))
     before = len(traced.graph.nodes)
     graph = simplified(traced)
     assert len(graph.graph.nodes) <= before
@@ -97,7 +97,7 @@ def test_value_and_gradient_are_the_same_at_other_points(
 
 
 def operations(function: Callable[[Tensor], Tensor]) -> list[str]:
-    graph = simplified(make_fx(function)(torch.ones(6, dtype=torch.float64)))
+    graph = simplified(recorded(function, (torch.ones(6, dtype=torch.float64),)))
     return [str(n.target) for n in graph.graph.nodes if n.op == "call_function"]
 
 
@@ -110,7 +110,7 @@ def test_what_computes_nothing_is_gone() -> None:
 
 
 def test_random_numbers_stay_random() -> None:
-    graph = simplified(make_fx(lambda z: z + torch.randn(6) + torch.randn(6))(torch.zeros(6)))
+    graph = simplified(recorded(lambda z: z + torch.randn(6) + torch.randn(6), (torch.zeros(6),)))
     assert sum("randn" in str(n.target) for n in graph.graph.nodes) == 2
     assert not torch.equal(graph(torch.zeros(6)), graph(torch.zeros(6)))
 

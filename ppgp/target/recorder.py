@@ -1,0 +1,176 @@
+"""Record the tensor operations of a function as a graph of torch.fx.
+
+``make_fx`` of torch.fx.experimental does the same several times slower, since it also follows
+shapes that are not numbers, and calls of Python functions and modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from operator import getitem
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a tensor lies in memory. The graph keeps it in place of the tensor itself.
+
+    Each node that computes a tensor holds it as ``node.meta["layout"]``.
+    """
+
+    shape: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @classmethod
+    def of(cls, x: Tensor) -> Layout:
+        """Return the layout of a tensor."""
+        return cls(x.shape, x.stride(), x.dtype, x.device)
+
+    def empty(self) -> Tensor:
+        """Return a tensor that lies in this way, of any values."""
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
+
+
+class Recorder(TorchDispatchMode):
+    """Add a node to a graph for each operation that runs inside this context.
+
+    An operation that turns a value into a Python number raises an error if the value depends on the
+    arguments, since the graph would hold the number of the arguments at which it is recorded.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owner = torch.nn.Module()
+        self.graph = fx.Graph()
+        self.nodes = WeakTensorKeyDictionary()  # of the tensors that the graph computes
+        self.constants: dict[int, tuple[Tensor, fx.Node]] = {}
+        self.vary: set[fx.Node] = set()  # with the arguments or at random
+        self.written = False  # whether what varies was written into memory of other tensors
+
+    def argument(self, x: Tensor) -> None:
+        """Make a tensor an argument of the graph, after those before it."""
+        node = self.graph.placeholder(f"x{len(self.graph.nodes)}")
+        self._keep(x, node, varies=True)
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if _has_no_kernel(func, _device_type((args, kwargs))):
+            with self:
+                return func.decompose(*args, **kwargs)
+        inputs: list[fx.Node] = []
+        node_args, node_kwargs = self._in_graph(args, inputs), self._in_graph(kwargs, inputs)
+        varies = torch.Tag.nondeterministic_seeded in func.tags or any(
+            node in self.vary for node in inputs
+        )
+        if torch.Tag.data_dependent_output in func.tags:
+            if varies or self.written:
+                raise RuntimeError(f"{func} of a value that depends on the arguments of the graph")
+            return func(*args, **kwargs)
+        if func is aten.lift_fresh.default:  # a new constant, into which the program may write
+            func = aten.lift_fresh_copy.default
+        self.written = self.written or (varies and func._schema.is_mutable)
+        node = self.graph.create_node("call_function", func, node_args, node_kwargs)
+        result = func(*args, **kwargs)
+        self._keep(result, node, varies)
+        return result
+
+    def _keep(self, result: Any, node: fx.Node, varies: bool) -> None:
+        """Remember which node computes a tensor, or each of several."""
+        if isinstance(result, Tensor):
+            self.nodes[result] = node
+            node.meta["layout"] = Layout.of(result)
+            if varies:
+                self.vary.add(node)
+        elif isinstance(result, tuple | list):
+            for i, part in enumerate(result):
+                if isinstance(part, Tensor):
+                    self._keep(part, self.graph.call_function(getitem, (node, i)), varies)
+
+    def _in_graph(self, value: Any, inputs: list[fx.Node]) -> Any:
+        """Return an argument with nodes in place of tensors, and add these to ``inputs``."""
+        if isinstance(value, Tensor):
+            node = self._node(value)
+            inputs.append(node)
+            return node
+        if isinstance(value, tuple | list):
+            parts = [self._in_graph(part, inputs) for part in value]
+            return parts if isinstance(value, list) else tuple(parts)
+        if isinstance(value, dict):
+            return {name: self._in_graph(part, inputs) for name, part in value.items()}
+        return value
+
+    def _node(self, x: Tensor) -> fx.Node:
+        """Return the node of a tensor; one that the graph does not compute is a constant."""
+        node = self.nodes.get(x)
+        if node is not None:
+            return node
+        if id(x) not in self.constants:
+            name = f"_constant_{len(self.constants)}"
+            self.owner.register_buffer(name, x)
+            node = self.graph.get_attr(name)
+            node.meta["layout"] = Layout.of(x)
+            self.constants[id(x)] = x, node
+        return self.constants[id(x)][1]
+
+    def module(self, result: Any) -> fx.GraphModule:
+        """Return the graph that computes a result, a tensor or several."""
+        self.graph.output(self._in_graph(result, []))
+        return fx.GraphModule(self.owner, self.graph)
+
+
+def recorded(function: Callable[..., Any], example: tuple[Tensor, ...]) -> fx.GraphModule:
+    """Return the graph of the operations that a function does.
+
+    Args:
+        function: takes tensors, and returns a tensor, or a list or tuple of tensors.
+        example: arguments at which it is recorded.
+
+    Raises:
+        RuntimeError: if the function turns a value into a Python number, as an ``if`` does.
+    """
+    recorder = Recorder()
+    arguments = [x.view_as(x) for x in example]
+    for x in arguments:
+        recorder.argument(x)
+    with recorder:
+        result = function(*arguments)
+    return recorder.module(result)
+
+
+def _device_type(arguments: Any) -> str:
+    """Return where the first tensor among the arguments is; the CPU if there is none."""
+    if isinstance(arguments, Tensor):
+        return arguments.device.type
+    if isinstance(arguments, dict):
+        arguments = tuple(arguments.values())
+    if isinstance(arguments, tuple | list):
+        for part in arguments:
+            if isinstance(part, Tensor | tuple | list | dict):
+                return _device_type(part)
+    return "cpu"
+
+
+@cache
+def _has_no_kernel(func: OpOverload, device_type: str) -> bool:
+    """Return whether an operation is made of others, of which autograd has the derivatives."""
+    backend = torch._C._dispatch_key_for_device(device_type)
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    return has(func.name(), "CompositeImplicitAutograd") and not has(func.name(), backend)
