@@ -141,7 +141,7 @@ def test_the_average_over_two_functions_is_the_integral(
     name: str, number: float, sd: float, own: float
 ) -> None:
     found = average(TWO[name], [MEAN, math.log(number)], [sd, own])
-    t = np.linspace(-8, 8, 81)
+    t = np.linspace(-6.4, 6.4, 33)  # 81 nodes in [-8, 8] agree to 3e-11
     share = np.exp(-0.5 * t**2)
     for place in (-0.7, 1.1):
         y = value(name, number, MEAN + sd * place)
