@@ -11,6 +11,8 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from .overrides import set_attributes
+
 C = TypeVar("C", bound=type)
 
 VOWELS = ("a", "e", "i", "o", "u")
@@ -244,8 +246,7 @@ def renamed_arguments(**names: str) -> Any:
                 given[names[old]] = given.pop(old)
             constructor(self, *positional, **given)
 
-        kind.__init__ = with_old_names  # type: ignore[misc]  # a class is its own namespace
-        kind.renamed_fields = names  # type: ignore[attr-defined]  # for saved files
+        set_attributes(kind, __init__=with_old_names, renamed_fields=names)
         return kind
 
     return decorate
@@ -268,8 +269,7 @@ def removed_arguments(**advice: str) -> Callable[[C], C]:
                 raise NotApplicable(f"{an(name)} without {old}", f"{name}({old}=...)", advice[old])
             constructor(self, *positional, **given)
 
-        kind.__init__ = without_old_names  # type: ignore[misc]  # a class is its own namespace
-        kind.removed_fields = frozenset(advice)  # type: ignore[attr-defined]  # for saved files
+        set_attributes(kind, __init__=without_old_names, removed_fields=frozenset(advice))
         return kind
 
     return decorate

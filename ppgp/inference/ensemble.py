@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..errors import NotApplicable, Renamed, listed, renamed_arguments
 from ..learners import stack
+from ..overrides import computed
 from ..posterior.posterior import Posterior
 from ..posterior.summary import cut_short
 from ..target.target import Target
@@ -47,20 +48,23 @@ class Ensemble(Inference):
     members: Count = 5
     of = Renamed("base")
 
-    @property
-    def optimises_params(self) -> bool:  # type: ignore[override]  # a ClassVar of other methods
+    def _optimises_params(self) -> bool:
         """Whether the base method optimises params."""
         return self.base.optimises_params
 
-    @property
-    def takes_random_density(self) -> bool:  # type: ignore[override]  # a ClassVar of others
+    optimises_params = computed(_optimises_params)
+
+    def _takes_random_density(self) -> bool:
         """Whether the base method takes a density that is random at every call."""
         return self.base.takes_random_density
 
-    @property
-    def seeks_mode(self) -> bool:  # type: ignore[override]  # a ClassVar of other methods
+    takes_random_density = computed(_takes_random_density)
+
+    def _seeks_mode(self) -> bool:
         """Whether the base method searches for a mode."""
         return self.base.seeks_mode
+
+    seeks_mode = computed(_seeks_mode)
 
     def collapses(self, model: Any) -> bool:
         return self.base.collapses(model)

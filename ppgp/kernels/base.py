@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ..errors import NotApplicable, SettingError
 from ..numerics.memory import SMALL, must_fit
+from ..overrides import computed
 from ..priors import Param, Site, prefixed, rescaled, tensor_of, under
 from ..priors.units import power
 from .fourier_features import Draw, Path, fourier
@@ -195,9 +196,10 @@ class _Combination(Kernel):
     def terms(self) -> int:
         return sum(child.terms for child in self.children)
 
-    @property
-    def about_origin(self) -> bool:  # type: ignore[override] # a constant
+    def _about_origin(self) -> bool:
         return any(child.about_origin for child in self.children)
+
+    about_origin = computed(_about_origin)
 
     def measured(self) -> bool:
         return any(child.measured() for child in self.children)
@@ -280,9 +282,10 @@ class Around(Kernel):
     def terms(self) -> int:
         return self.kernel.terms
 
-    @property
-    def about_origin(self) -> bool:  # type: ignore[override] # a constant
+    def _about_origin(self) -> bool:
         return self.kernel.about_origin
+
+    about_origin = computed(_about_origin)
 
     def measured(self) -> bool:
         return self.kernel.measured()
@@ -309,10 +312,11 @@ class Unscaled(Around):
     factor: Factor = 1.0
     shift: Factor = 0.0
 
-    @property
-    def widths(self) -> tuple[int, float]:  # type: ignore[override] # a constant
+    def _widths(self) -> tuple[int, float]:
         sizes = [len(v) for v in (self.factor, self.shift) if isinstance(v, tuple)]
         return (sizes[0], sizes[0]) if sizes else (1, math.inf)
+
+    widths = computed(_widths)
 
     def _rescaled(self, X: Tensor) -> Tensor:
         self.check_columns(X.shape[-1])

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..errors import SettingError
+from ..overrides import computed
 from ..priors import LogNormal, PriorLike
 from .base import Kernel, Theta
 from .hyperparameters import other_rows
@@ -42,9 +43,10 @@ class Polynomial(Kernel):
             wanted = "a whole degree of 1 or more in Polynomial"
             raise SettingError(wanted, repr(self.degree), "use 2 or 3")
 
-    @property
-    def dimensions(self) -> Mapping[str, tuple[float, float]]:  # type: ignore[override] # fixed
+    def _dimensions(self) -> Mapping[str, tuple[float, float]]:
         return {"variance": (2, -2 * self.degree), "offset": (0, 2)}
+
+    dimensions = computed(_dimensions)
 
     def factors(self, units: Units) -> dict[str, Factor]:
         if units.isotropic:

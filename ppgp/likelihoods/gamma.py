@@ -23,6 +23,7 @@ from ..numerics.log_gamma import (
     log_gamma_rest,
     trigamma_gap,
 )
+from ..overrides import computed
 from ..priors import PriorLike
 from .base import Theta, root
 from .parametric import Parametric
@@ -63,10 +64,11 @@ class Gamma(Parametric):
         if self.link not in LINKS:
             raise UnknownName("link", self.link, LINKS)
 
-    @property
-    def positive_f(self) -> bool:  # type: ignore[override] # a constant of other likelihoods
+    def _positive_f(self) -> bool:
         """Whether f must be positive."""
         return self.link == "inverse"
+
+    positive_f = computed(_positive_f)
 
     def prepare(self, data: Dataset) -> Gamma:
         """Return this likelihood.

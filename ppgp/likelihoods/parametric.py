@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..overrides import computed_once
 from ..priors import PriorLike, Site, rescaled, site
 from ..priors.units import power as to_power
 from .base import Likelihood, Theta, hermite, product_nodes, root
@@ -47,10 +48,11 @@ class Parametric(Likelihood, Scored):
         record: Any = self  # every concrete likelihood is a dataclass
         return tuple(f.name for f in fields(record) if f.name not in self.structure)
 
-    @cached_property
-    def predicted(self) -> tuple[str, ...]:  # type: ignore[override] # () in other likelihoods
+    def _predicted(self) -> tuple[str, ...]:
         """The parameters that are functions of x."""
         return tuple(n for n in self.parameters if isinstance(self.given(n), Predicted))
+
+    predicted = computed_once(_predicted)
 
     @property
     def latents(self) -> int:

@@ -19,6 +19,7 @@ from ..numerics.student_t_information import (
     trigamma_part,
 )
 from ..numerics.student_t_plus_normal import StudentTPlusNormal, expected_log_density
+from ..overrides import computed
 from ..priors import Gamma, LogNormal, PriorLike
 from .base import Theta, root
 from .parametric import Parametric
@@ -47,11 +48,12 @@ class StudentT(Parametric):
     integrates_f = True
     limits = (math.inf, LARGEST_STEP, LARGEST_STEP)
 
-    @property
-    def kinds(self) -> tuple[str, ...]:  # type: ignore[override] # a constant of other likelihoods
+    def _kinds(self) -> tuple[str, ...]:
         """The scores: the CRPS has no closed slope by df, and is infinite up to df = 1."""
         without_mean = isinstance(self.df, float | int) and self.df <= 1
         return ("nll",) if "df" in self.predicted or without_mean else ("nll", "crps")
+
+    kinds = computed(_kinds)
 
     def most_probable(self, y: Tensor) -> Tensor:
         return y

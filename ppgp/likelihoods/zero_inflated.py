@@ -17,6 +17,7 @@ from .. import priors
 from ..data.dataset import Dataset
 from ..errors import SettingError
 from ..numerics.zero_inflated import ZeroInflatedCounts
+from ..overrides import computed
 from ..priors import Prior, PriorLike, Site, Uniform, bare, site
 from .base import Likelihood, Theta, root
 from .parametric import Parametric
@@ -70,17 +71,19 @@ class ZeroInflated(Parametric):
         """The names of the parameters: those of the counts, then the probability."""
         return (*self._counts.parameters, GATE)
 
-    @property
-    def integrates_f(self) -> bool:  # type: ignore[override] # a constant of other likelihoods
+    def _integrates_f(self) -> bool:
         """Whether the average over f has a closed form, which depends on the counts."""
         return self._counts.integrates_f
 
-    @property
-    def limits(self) -> tuple[float, ...]:  # type: ignore[override] # a constant of others
+    integrates_f = computed(_integrates_f)
+
+    def _limits(self) -> tuple[float, ...]:
         """The longest natural step of each coordinate."""
         own = tuple(self._counts.limits)
         missing = len(self.parameters) - len(own)
         return own + (LARGEST_STEP,) * (missing + 1)
+
+    limits = computed(_limits)
 
     def given(self, name: str) -> Any:
         return self.probability if name == GATE else getattr(self.likelihood, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..likelihoods import Likelihood
+from ..overrides import computed
 from .base import Model
 
 
@@ -11,10 +12,11 @@ class AnyLikelihood(Model):
 
     likelihood: Likelihood
 
-    @property
-    def scales(self) -> str:  # type: ignore[override] # a constant of other models
+    def _scales(self) -> str:
         """What ``fit`` may standardise, which depends on the likelihood."""
         return self.likelihood.scales
+
+    scales = computed(_scales)
 
     @property
     def takes_labels(self) -> bool:

@@ -16,6 +16,7 @@ from ..learners import Learner, Trees
 from ..likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Predicted, Scored
 from ..likelihoods.censored import Censored
 from ..numerics.blocks import distribution_by_rows
+from ..overrides import computed
 from ..priors import Flat, Site
 from ..target.capabilities import BoostedSum
 from .base import Model
@@ -75,20 +76,23 @@ class Boosted(Model, BoostedSum):
     def _scored(self) -> Any:
         return self.likelihood
 
-    @property
-    def takes_missing(self) -> bool:  # type: ignore[override] # a constant of other models
+    def _takes_missing(self) -> bool:
         """Whether X may hold missing values, which depends on the learner."""
         return self.learner.takes_missing
 
-    @property
-    def takes_categories(self) -> bool:  # type: ignore[override] # a constant of other models
+    takes_missing = computed(_takes_missing)
+
+    def _takes_categories(self) -> bool:
         """Whether X may hold codes of categories, which depends on the learner."""
         return self.learner.takes_categories
 
-    @property
-    def takes_censored(self) -> bool:  # type: ignore[override] # a constant of other models
+    takes_categories = computed(_takes_categories)
+
+    def _takes_censored(self) -> bool:
         """Whether targets may be right-censored, which depends on the likelihood."""
         return self._scored.censorable
+
+    takes_censored = computed(_takes_censored)
 
     @property
     def takes_labels(self) -> bool:

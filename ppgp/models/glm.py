@@ -15,6 +15,7 @@ from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, SettingError
 from ..likelihoods import Categorical, Gaussian, Likelihood, Ordinal, StudentT, ZeroInflated
 from ..likelihoods.joint_slopes import has_joint_slopes
+from ..overrides import computed, set_attributes
 from ..priors import Flat, Normal, PriorLike, Site, bare, site, value_of
 from ..target.capabilities import (
     Capability,
@@ -101,11 +102,12 @@ class GLM(AnyLikelihood, ClosedForm, LikelihoodDerivatives, LinearCoefficients, 
                 "leave bias out",
             )
 
-    @property
-    def one_mode(self) -> bool:  # type: ignore[override] # a constant of other models
+    def _one_mode(self) -> bool:
         """Whether the log density has one mode; heavy tails and mixtures may have several."""
         several = isinstance(self.likelihood, StudentT | ZeroInflated)
         return has_joint_slopes(self.likelihood) and not several
+
+    one_mode = computed(_one_mode)
 
     def takes_role(self, name: str) -> bool:
         if name == "trials":
@@ -364,7 +366,7 @@ def _moved(found: Any, offset: Tensor) -> Distribution:
 def with_signature(kind: type[GLM]) -> type[GLM]:
     """Return a class with the signature of its ``__init__``, which ``__new__`` would hide."""
     parameters = list(inspect.signature(kind.__init__).parameters.values())[1:]
-    kind.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # help
+    set_attributes(kind, __signature__=inspect.Signature(parameters))
     return kind
 
 

@@ -20,6 +20,7 @@ from ..kernels.units import Units
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.distributions import TrendMarginal
 from ..numerics.result_cache import ResultCache
+from ..overrides import computed
 from ..priors import Flat, LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
 from ..target.capabilities import BlockMeans, JointGaussian, LatentFunction, LeaveOneOut
 from .base import Model, full_batch_only
@@ -124,12 +125,13 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
             return Exponential()
         return self.variogram
 
-    @property
-    def density_at_numbers(self) -> str | None:  # type: ignore[override] # a constant of others
+    def _density_at_numbers(self) -> str | None:
         """None for the profile likelihood, which is no density of y."""
         if self.estimator == "ml" and self.drift != "none":
             return None
         return "log_evidence"
+
+    density_at_numbers = computed(_density_at_numbers)
 
     def value(self, theta: Theta, name: str, like: Tensor) -> Tensor:
         with_nugget = self

@@ -16,6 +16,7 @@ from ..data.dataset import Dataset, Scaler
 from ..errors import NotApplicable, SettingError, UnknownName
 from ..likelihoods import Categorical, Gaussian
 from ..likelihoods.joint_slopes import has_joint_slopes
+from ..overrides import computed
 from ..priors import Normal, Site, site
 from ..target.capabilities import Capability, GroupEffects, LeaveOneOut, LinearCoefficients
 from .base import full_batch_only
@@ -104,10 +105,11 @@ class Multilevel(MultilevelPredictions, GLM, GroupEffects, LeaveOneOut):
         """The coefficients that vary, by grouping."""
         return self.groups or {}
 
-    @property
-    def one_mode(self) -> bool:  # type: ignore[override] # a constant of other models
+    def _one_mode(self) -> bool:
         """Whether the log density has one mode; that of sds may have several."""
         return False
+
+    one_mode = computed(_one_mode)
 
     @property
     def gaussian(self) -> bool:
@@ -123,10 +125,11 @@ class Multilevel(MultilevelPredictions, GLM, GroupEffects, LeaveOneOut):
         """Whether the coefficients of groups are integrated out."""
         return self.gaussian if self.effects is None else self.effects == "integrated"
 
-    @property
-    def latent_values(self) -> tuple[str, ...]:  # type: ignore[override] # a constant of others
+    def _latent_values(self) -> tuple[str, ...]:
         """The sites of the coefficients of groups."""
         return tuple(f"{name}.effect" for name in self.varying)
+
+    latent_values = computed(_latent_values)
 
     def takes_role(self, name: str) -> bool:
         if name == "noise_sd":

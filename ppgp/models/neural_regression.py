@@ -25,6 +25,7 @@ from ..kernels.networks import (
     width,
 )
 from ..likelihoods import Gaussian, Likelihood, Predicted, Scored
+from ..overrides import computed
 from ..priors import Flat, InUnitsOfData, Prior, PriorLike, Site, prefixed, site, under
 from ..target.capabilities import (
     Capability,
@@ -97,10 +98,11 @@ class NeuralRegression(  # type: ignore[override] # scales follows the likelihoo
                 network = self._sized()
         object.__setattr__(self, "network", network)
 
-    @property
-    def own_method(self) -> str:  # type: ignore[override] # a constant of other models
+    def _own_method(self) -> str:
         """A deep ensemble, unless the weights have a prior."""
         return "deep-ensemble" if isinstance(self.prior, Flat) else ""
+
+    own_method = computed(_own_method)
 
     def _sized(self) -> Network | nn.Module:
         """Return the network with K outputs."""

@@ -20,6 +20,7 @@ from ..likelihoods.expected_log_likelihood import Expected
 from ..numerics.greedy_selection import GREEDY
 from ..numerics.natural_gradient_step import Moments
 from ..numerics.whitened import divergence
+from ..overrides import computed
 from ..priors import Normal, Param, PriorLike, Site, prefixed, under
 from ..target.capabilities import CollapsedBound, LatentFunction, OwnGuide, SubsetModel
 from .any_likelihood import AnyLikelihood
@@ -156,12 +157,13 @@ class SVGP(  # type: ignore[override] # scales follows the likelihood
         m = number_before_data(self.inducing)
         return float(n) * m * m + super().work(n, d)
 
-    @property
-    def survey(self) -> int | None:  # type: ignore[override] # a constant of other models
+    def _survey(self) -> int | None:
         """How many rows suffice to find out which sites the program has; None until Z is set."""
         if self.Z is None:
             return None
         return SURVEY
+
+    survey = computed(_survey)
 
     def check_memory(self, n: int, d: int, like: Tensor) -> None:
         """Check that the covariances of the inducing inputs with n rows at once fit into memory.

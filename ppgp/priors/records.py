@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ..errors import SettingError
+from ..overrides import computed
 
 __all__ = [
     "Dirichlet",
@@ -187,10 +188,10 @@ class InUnitsOfData(Prior):
             do = "pass a number by itself: it is in the units of the data already"
             raise SettingError("a prior in InUnitsOfData", repr(self.prior), do)
 
-    @property
-    def positive(self) -> bool:  # type: ignore[override] # a constant in other priors
-        """Whether all draws are positive."""
+    def _positive(self) -> bool:
         return self.prior.positive
+
+    positive = computed(_positive)
 
     def distribution(self, like: Tensor) -> TorchDistributionMixin:
         return self.prior.distribution(like)
@@ -335,10 +336,10 @@ class Uniform(Prior):
             got = f"low={self.low}, high={self.high}"
             raise SettingError("low < high in Uniform", got, "swap or widen them")
 
-    @property
-    def positive(self) -> bool:  # type: ignore[override] # a constant in other priors
-        """Whether all draws are positive."""
+    def _positive(self) -> bool:
         return min(entries(self.low)) >= 0
+
+    positive = computed(_positive)
 
 
 @dataclass(frozen=True)
@@ -384,7 +385,6 @@ class FlatDistribution(dist.TorchDistribution):
 
     @property
     def support(self) -> constraints.Constraint:  # type: ignore[override] # fixed in Pyro
-        """The support of the site."""
         return self._support
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> FlatDistribution:

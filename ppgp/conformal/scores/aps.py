@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ...errors import Renamed, SettingError, renamed_arguments
+from ...overrides import computed
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region
 from .base import Score
@@ -65,9 +66,10 @@ class APS(Score):
     seed: int = 0
     kinds = ("classes",)
 
-    @property
-    def conservative(self) -> bool:  # type: ignore[override]  # a constant of other scores
+    def _conservative(self) -> bool:
         return not self.randomized
+
+    conservative = computed(_conservative)
 
     def scores(self, prediction: Prediction) -> Tensor:
         """Return the score of every label, [n, K]."""

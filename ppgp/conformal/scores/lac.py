@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...overrides import computed
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region
 from .base import Score
@@ -27,9 +28,10 @@ class LAC(Score):
     keep_best: bool = False
     kinds = ("classes",)
 
-    @property
-    def conservative(self) -> bool:  # type: ignore[override]  # a constant of other scores
+    def _conservative(self) -> bool:
         return self.keep_best
+
+    conservative = computed(_conservative)
 
     @property
     def floor(self) -> float | None:

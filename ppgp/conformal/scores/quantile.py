@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ...errors import UnknownName
+from ...overrides import computed
 from ...posterior.prediction import Prediction
 from ...posterior.region import Region, exact_level
 from .base import Ends, Score
@@ -41,9 +42,10 @@ class Quantile(Score):
         if self.unit not in UNITS:
             raise UnknownName("unit of Quantile", self.unit, UNITS)
 
-    @property
-    def conservative(self) -> bool:  # type: ignore[override]  # a constant of other scores
+    def _conservative(self) -> bool:
         return self.widen_only
+
+    conservative = computed(_conservative)
 
     @property
     def floor(self) -> float | None:
