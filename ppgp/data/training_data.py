@@ -35,7 +35,7 @@ class TrainingData:
     d: int = 0
     together: list[int]
     coded: list[int]
-    design: ClassVar[Any] = None
+    design: Any = None
 
     def with_design(self, design: Any) -> Any:
         """Return the same data, with the formula that made its columns."""

@@ -51,7 +51,8 @@ def coefficients(
     Otherwise a table of maximum likelihood, for a GLM with flat priors fitted by MAP: estimate,
     standard error (se), z, the two-sided p-value of a normal z, and the Wald interval. Other priors
     are refused, because these standard errors are those of maximum likelihood, and the mode is then
-    another point: "draws" of a fit by Laplace or NUTS has the posterior sds.
+    another point: "draws" of a fit by Laplace or NUTS has the posterior sds. A coefficient that is
+    fixed to a number has the standard error 0, and no z.
 
     - "model": the inverse of the Fisher information, as of R's ``summary.glm``. The dispersion of
       Gaussian and Gamma, unless a number fixes it, is Pearson's chi-squared over n - p.
@@ -136,11 +137,12 @@ def _of_maximum_likelihood(
 ) -> Any:
     import pandas as pd
 
-    found, theta, covariance = covariance_at(fit, kind, dispersion)
+    found, theta, precise = covariance_at(fit, kind, dispersion)
+    covariance = precise.double()
     model: Any = fit.model
     # the coefficients are affine in the sites: at 0, and at each unit vector
     p, start, units = len(covariance), 0, {}
-    identity = torch.cat([covariance.new_zeros(1, p), torch.eye(p).to(covariance)])
+    identity = torch.cat([precise.new_zeros(1, p), torch.eye(p).to(precise)])
     for name, shape in found.sites.items():
         end = start + shape.numel()
         units[name] = identity[:, start:end].reshape(1, p + 1, *shape)

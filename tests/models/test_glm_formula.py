@@ -74,6 +74,7 @@ def test_the_design_is_kept_with_the_rows() -> None:
     assert data.target_name == "visits"
     part = data.split(0.5)[0].to(torch.float32)
     posterior = ppgp.fit(model, part, MAP("newton"), **HOW)
+    assert posterior.scaler.back(posterior.data).design is data.design
     columns = data.design(frame)
     assert list(columns.columns) == list(data.feature_names)
     same = posterior.predict(columns).mean

@@ -214,6 +214,22 @@ def test_the_scale_of_the_fit_changes_nothing(name: str, kind: str) -> None:
     np.testing.assert_allclose(on_scale["se"][1:] * factor, tables[0]["se"][1:], rtol=1e-8)
 
 
+def test_single_precision_and_fixed_coefficients() -> None:
+    law, _, y, _ = case("poisson")
+    single = fit(law, torch.tensor(inputs(), dtype=torch.float32), y)
+    table = fit(law, inputs(), y).coefficients("HC3")
+    np.testing.assert_allclose(single.coefficients("HC3"), table, rtol=1e-3, atol=1e-5)
+    model = GLM(law, FLAT, 0.5)
+    data = Dataset(inputs(), y)
+    fixed = ppgp.fit(model, data, MAP("newton"), progress=False, standardise=False)
+    table = fixed.coefficients("model")
+    assert table.loc["intercept", "estimate"] == 0.5
+    assert table.loc["intercept", "se"] == 0.0
+    assert np.isnan(table.loc["intercept", "z"])
+    other = sm.GLM(y, inputs(), family=sm.families.Poisson(), offset=np.full(N, 0.5)).fit(tol=1e-14)
+    same(table.drop(index="intercept"), other)
+
+
 def test_quasi_likelihood_and_a_known_dispersion() -> None:
     law, family, y, _ = case("poisson")
     posterior = fit(law, inputs(), y)
