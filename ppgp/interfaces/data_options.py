@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -55,14 +55,24 @@ Groups = Annotated[
 ]
 Ids = Annotated[str | None, typer.Option(help="the column with the names of the rows")]
 
+
+def _option(words: str) -> Callable[[re.Match[str]], str]:
+    """Return a function that writes the name found in a message as an option, in some words."""
+    return lambda found: words.format("--" + found[1].replace("_", "-"))
+
+
 #: what messages call an option in Python -> what it is on the command line
-IN_THE_SHELL = (
+IN_THE_SHELL: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"Dataset\.from_frame does, with one_hot=True", "--categories one-hot does"),
     (r"Dataset(?:\.from_frame)?\((missing|categories)='([\w-]+)'\)", r"--\1 \2"),
     (r"\b(missing|categories)='([\w-]+)'", r"--\1 \2"),
     (r"pass (\w+)=, or a Dataset", "add its column to the file"),
+    (r"write Dataset\(X, y, groups=\{name: labels\}\)", "name its column with --groups"),
+    (r"pass Dataset\((\w+)=\)", _option("pass {}")),
+    (r"a Dataset without (\w+)", _option("leave {} out")),
     (r"models\.Boosted", "ngboost"),
     (r"\bclasses=", "--classes "),
+    (r"pass labels as pandas' ordered categories", "name them in order with --classes"),
 )
 
 

@@ -102,7 +102,9 @@ def check_every_class(data: Dataset, classes: int) -> None:
     if 0 not in counts:
         return
     empty: object = counts.index(0)
+    do = "merge it with the next one, or give its cutpoints as numbers"
     if data.classes is not None:
         empty = data.classes[counts.index(0)]
-    do = "merge it with the next one, or give its cutpoints as numbers"
+    elif empty == 0:
+        do = "number the categories from 0, or pass labels as pandas' ordered categories"
     raise DataError("rows of every category in y", f"none of category {empty!r}", do)
