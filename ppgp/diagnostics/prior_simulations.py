@@ -10,6 +10,7 @@ import pyro
 from torch import Tensor
 
 from ..data.dataset import Dataset
+from ..data.roles import ROLES, columns_given
 from ..errors import DataError, NotApplicable
 from ..models import Model, Program
 from ..priors import Flat, bare
@@ -22,17 +23,29 @@ Drawn = tuple[dict[str, Tensor], Any, Any]
 
 @dataclass(frozen=True)
 class OfModel:
-    """A model of ``ppgp.models`` at inputs X."""
+    """A model of ``ppgp.models`` at inputs X, or at the rows of a table.
+
+    Attributes:
+        model: The model; with a table, prepared for it.
+        X: Inputs [n, d].
+        table: Rows with an offset, trials, groups or known noise; None: X alone.
+    """
 
     model: Model
     X: Tensor
+    table: Dataset | None = None
 
     def check(self) -> None:
         """Check that all priors can be drawn from.
 
         Raises:
-            NotApplicable: if a prior is Flat.
+            NotApplicable: if a prior is Flat, or rows have weights or censored targets.
         """
+        if self.table is not None:
+            for role in columns_given(self.table):
+                if ROLES[role].of_target:
+                    got, do = f"{role} in the table", "leave it out"
+                    raise NotApplicable("rows whose targets can be drawn", got, do)
         sites = self.model.sites(self.X.shape[1])
         priors = {name: bare(getattr(site, "prior", None)) for name, site in sites.items()}
         _refuse([name for name, prior in priors.items() if isinstance(prior, Flat)])
@@ -47,10 +60,14 @@ class OfModel:
         if getattr(model, "mean", 0.0) is None:  # y is drawn about 0, so that the fit may use it
             model = replace(model, mean=0.0)
         refused: DataError | None = None
+        columns = {} if self.table is None else self.table.for_prediction
         for _ in range(TRIES):
-            values = {name: node["value"] for name, node in _sites(model.model, self.X).items()}
+            nodes = _sites(model.model, self.X, **columns)
+            values = {name: node["value"] for name, node in nodes.items()}
             try:
                 data = Dataset(self.X, values["y"])
+                if self.table is not None:
+                    data = replace(self.table, y=values["y"])
                 return values, model.prepare(data), data
             except DataError as error:
                 refused = error

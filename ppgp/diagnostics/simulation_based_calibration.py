@@ -191,7 +191,9 @@ def sbc(
         how: the inference method.
         simulations: how many, at least 20.
         seed: of all random numbers.
-        X: inputs [n, d] of every simulation; None: n rows of d standard normal columns.
+        X: inputs [n, d] of every simulation; None: n rows of d standard normal columns. A Dataset
+            with an offset, trials, groups or known noise: its columns are those of every
+            simulation, and its targets only have to suit the model.
         n: how many rows, where X is None.
         d: how many columns, where X is None.
         arguments: of a program, those of the data left out:
@@ -216,7 +218,7 @@ def sbc(
         raise SettingError(f"at least {FEWEST} simulations", str(simulations), "for example 200")
     if workers < 1:
         raise SettingError("at least one worker", str(workers), "pass workers=2")
-    source = _source(model, X, (n, d), seed, arguments)
+    source = _source(model, how, X, (n, d), seed, arguments)
     with seeded(seed), _params_kept(source):
         source.check()
     header = {"sbc": fingerprint(source, how, seed)}
@@ -255,7 +257,12 @@ def _ranks_in(log: files.JsonLines) -> dict[int, dict[str, int]]:
 
 
 def _source(
-    model: Any, X: Any, shape: tuple[int, int], seed: int, arguments: Mapping[str, Any] | None
+    model: Any,
+    how: Inference,
+    X: Any,
+    shape: tuple[int, int],
+    seed: int,
+    arguments: Mapping[str, Any] | None,
 ) -> OfModel | OfProgram:
     """Return what simulated data are drawn from."""
     if not isinstance(model, Model):
@@ -265,6 +272,8 @@ def _source(
         return OfProgram(model, dict(arguments or {}))
     if arguments is not None:
         raise NotApplicable("X, or n and d, for a model", "arguments", "pass X=")
+    if isinstance(X, Dataset):
+        return OfModel(model.for_method(how).prepare(X), X.X, X)
     if X is None:
         generator = torch.Generator().manual_seed(seed)
         X = torch.randn(*shape, generator=generator, dtype=torch.float64)

@@ -12,6 +12,7 @@ from ppgp import inference, kernels, models
 from ppgp.data import Dataset
 from ppgp.likelihoods import (
     Beta,
+    Binomial,
     Gamma,
     Likelihood,
     NegativeBinomial,
@@ -27,6 +28,7 @@ COUNTS = torch.tensor([0.0, 1.0, 0.0, 4.0, 9.0], dtype=F64)
 CODES = torch.tensor([0.0, 1.0, 0.0, 2.0, 2.0], dtype=F64)
 SHARES = torch.tensor([0.05, 0.3, 0.2, 0.8, 0.95], dtype=F64)
 CASES: dict[str, tuple[Likelihood, torch.Tensor]] = {
+    "binomial": (Binomial(9), COUNTS),
     "negative binomial": (NegativeBinomial(1.5), COUNTS),
     "beta": (Beta(8.0), SHARES),
     "ordinal": (Ordinal(cutpoints=(-0.5, 0.6)), CODES),
