@@ -18,6 +18,8 @@ NODES = 64  # over one function, of moments
 OTHERS = {1: 24}  # over each further one, by their number
 FEWEST = 12  # for more of them
 ENDS = 4.0  # sds of a further function, at which the likelihood may be narrowest
+REACH = 9.5  # sds, of moments of a bounded y
+CLOSE, MOST = 2.0, 8.0  # the sd of f from which there are more nodes, and how many times as many
 NEGLIGIBLE = 1e-10  # weights of nodes that are left out
 BUDGET = 4_000_000  # numbers in a temporary
 
@@ -112,6 +114,33 @@ class LatentAverage(dist.TorchDistribution):
             )
         return peak.narrowest()
 
+    def _nodes_needed(self, others: int) -> float:
+        """Return by what to multiply the number of nodes, given the number of further functions.
+
+        Three functions have so few nodes each that as many digits are not to be had. The
+        probability of the least or the largest count falls from 1 to 0 within a few units of f,
+        away from the peak, so that nodes must be that close everywhere.
+        """
+        times = 0.5 if others > 1 else 1.0
+        return times * self._wider() if self.support.is_discrete else times
+
+    def _wider(self) -> float:
+        """Return how many times as many nodes the widest function that is averaged needs."""
+        sd = self.scale[..., int(self.likelihood.integrates_f)]
+        return min(max(float(sd.max()) / CLOSE, 1.0), MOST) if sd.numel() else 1.0
+
+    def _nodes_of_moments(self) -> tuple[Tensor, Tensor]:
+        """Return nodes and weights [node] of averages of moments.
+
+        Those of a bounded y level off within a few units of f, where the trapezoidal rule is
+        accurate; others may grow like exp(f), where that of Gauss and Hermite is.
+        """
+        if getattr(self.support, "upper_bound", None) is None:
+            return hermite(NODES, self.loc)
+        z = torch.linspace(-REACH, REACH, int(NODES * self._wider()), dtype=torch.float64)
+        z = z.to(self.loc)
+        return z, torch.softmax(-0.5 * z.square(), 0)
+
     def _averaged(self, of: Any, value: Tensor, over_all: bool) -> Tensor:
         """Return the log of the mean of exp(of(distribution given the functions, value)).
 
@@ -123,9 +152,8 @@ class LatentAverage(dist.TorchDistribution):
         shape = torch.broadcast_shapes(value.shape, self.batch_shape)
         value = value.expand(shape)
         others, weights = self._others()
-        # three functions have so few nodes each that as many digits are not to be had
-        fewer = 2 if others.shape[-1] > 1 else 1
-        z, log_weights = self._peak(value, shape, others).nodes(over_all, fewer)
+        times = self._nodes_needed(others.shape[-1])
+        z, log_weights = self._peak(value, shape, others).nodes(over_all, times)
         size = max(1, BUDGET // max(1, z.numel()))
         parts = []
         for some, share in zip(others.split(size), weights.split(size), strict=True):
@@ -145,9 +173,9 @@ class LatentAverage(dist.TorchDistribution):
     def _mean_of(self, of: Any) -> Tensor:
         """Return the mean of a moment of the distribution given the functions."""
         others, weights = self._others()
-        nodes, own = hermite(NODES, self.loc)
+        nodes, own = self._nodes_of_moments()
         z = nodes.reshape(-1, *(1,) * (1 + len(self.batch_shape)))
-        size = max(1, BUDGET // (NODES * max(1, self.batch_shape.numel())))
+        size = max(1, BUDGET // (len(nodes) * max(1, self.batch_shape.numel())))
         total = torch.zeros(self.batch_shape).to(self.loc)
         for some, share in zip(others.split(size), weights.split(size), strict=True):
             weight = (own[:, None] * share).reshape(*z.shape[:1], -1, *z.shape[2:])

@@ -12,6 +12,7 @@ from ..errors import DataError, counted
 from ..priors import Flat, Prior, PriorLike, bare
 
 SEPARATION_UP_TO = 4_000_000  # entries of the linear programme; larger ones are not solved
+CONSTANT = 1e-14  # the norm of a column around its mean, relative to its own, that is rounding
 NEARLY_FLAT = 100.0  # prior sd of a contribution to the log-odds above which a prior is nearly flat
 
 
@@ -57,9 +58,10 @@ def check_coefficients_determined(data: Dataset, weight: PriorLike, bias: PriorL
             f"{counted(flat_coefficients, 'coefficient')} and {counted(data.n, 'row')}",
             advice,
         )
-    size = X.square().sum(0).sqrt()
-    eigenvalues, vectors = torch.linalg.eigh((X / size).mT @ (X / size))
-    constant = size == 0
+    size = X.norm(dim=0)
+    constant = size <= CONSTANT * data.X.norm(dim=0)
+    scaled = X / torch.where(constant, torch.ones_like(size), size)
+    eigenvalues, vectors = torch.linalg.eigh(scaled.mT @ scaled)
     if not bool(constant.any()) and float(eigenvalues[0]) > 1e-12 * float(eigenvalues[-1]):
         return
     if bool(constant.any()):

@@ -1,4 +1,4 @@
-"""Checks of generalised linear models: separated classes, and priors that are not flat."""
+"""Checks of generalised linear models: separated rows, and priors that are not flat."""
 
 from __future__ import annotations
 
@@ -8,16 +8,29 @@ import torch
 
 from ..data.dataset import Dataset
 from ..errors import DataError
-from ..likelihoods import Bernoulli, Binomial, Categorical, Likelihood, Ordinal
+from ..likelihoods import (
+    Bernoulli,
+    Binomial,
+    Categorical,
+    Likelihood,
+    NegativeBinomial,
+    Ordinal,
+    Poisson,
+)
 from ..likelihoods.cutpoints import CutpointPrior
 from ..priors import Flat, Prior, PriorLike, bare
 from .classification import SEPARATION_UP_TO, separated_by, separation
+
+DEPENDENT = 1e-12  # of the largest eigenvalue: smaller ones are rounding
 
 
 def separated(
     likelihood: Likelihood, data: Dataset, weight: PriorLike, bias: PriorLike
 ) -> list[str]:
     """Return a warning if the inputs separate the classes and the priors do not prevent it.
+
+    Counts are separated if a linear function of the inputs is 0 wherever they are positive, and
+    negative in some of the other rows, but never positive: Correia, Guimaraes & Zylkin (2019).
 
     Args:
         likelihood: the likelihood.
@@ -37,6 +50,8 @@ def separated(
         A = _margins_of_events(data, law, isinstance(bare(bias), Flat))
     elif _is_flat(law, weight):
         A = _margins_of_cutpoints(data, law.sites()["cutpoints"].shape[0])
+    elif isinstance(law, Poisson | NegativeBinomial) and not law.predicted:
+        return _separated_counts(data, isinstance(bare(bias), Flat))
     else:
         return []
     if A.numel() > SEPARATION_UP_TO:
@@ -48,6 +63,19 @@ def separated(
         f"the inputs separate the classes {how}: under flat priors the likelihood has no maximum "
         "and some weights grow without end, so they and their spread mean nothing; give them a "
         "prior such as Normal(0, 1)"
+    ]
+
+
+def _separated_counts(data: Dataset, with_bias: bool) -> list[str]:
+    A = _margins_of_zeros(data, with_bias)
+    if not A.numel() or A.numel() > SEPARATION_UP_TO:
+        return []
+    if separated_by(A.double().cpu().numpy()) is None:
+        return []
+    return [
+        "a linear function of the inputs is 0 where counts are positive, and below 0 only where "
+        "they are 0: under flat priors the likelihood has no maximum and some weights grow without "
+        "end, so they and their spread mean nothing; give them a prior such as Normal(0, 1)"
     ]
 
 
@@ -101,6 +129,16 @@ def _margins_of_events(data: Dataset, law: Any, with_bias: bool) -> torch.Tensor
         X = torch.cat([X, torch.ones_like(X[:, :1])], 1)
     trials = law.for_rows(data.trials).value({}, "trials", data.y).expand(data.y.shape)
     return torch.cat([X[data.y > 0], -X[data.y < trials]])
+
+
+def _margins_of_zeros(data: Dataset, with_bias: bool) -> torch.Tensor:
+    """Return minus eta of rows whose count is 0, for weights with eta = 0 in all other rows."""
+    X, some = _scaled(data), data.y > 0
+    if with_bias:
+        X = torch.cat([X, torch.ones_like(X[:, :1])], 1)
+    values, vectors = torch.linalg.eigh(X[some].mT @ X[some])
+    free = vectors[:, values <= DEPENDENT * values[-1]]
+    return -X[~some] @ free
 
 
 def _margins_of_cutpoints(data: Dataset, count: int) -> torch.Tensor:

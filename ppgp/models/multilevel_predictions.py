@@ -15,6 +15,7 @@ from ..data.roles import columns_given
 from ..likelihoods.joint_rows import LatentMarginal
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.grouped_effects import Blocks, EffectsGivenRows, effects_given_rows
+from ..priors import value_of
 from .glm import GLM
 from .memory_checks import check_memory_of_predictions
 from .multilevel_rows import rows_of
@@ -84,8 +85,7 @@ class MultilevelPredictions:
         found = {}
         for one in self.groupings:
             name, q = f"{one.name}.sd", len(one.columns)
-            fixed: Any = one.sd
-            sd = theta[name] if name in theta else torch.as_tensor(fixed).to(like)
+            sd = value_of(theta, name, one.sd, like)
             found[one.name] = sd.expand(*sd.shape[:-1], q) if sd.ndim else sd.expand(q)
         return found
 

@@ -44,19 +44,19 @@ class Peak:
         centre = self.centre.gather(0, index[None])[0]
         return Peak(centre, width, self.lowest.amin(0), self.highest.amax(0))
 
-    def nodes(self, over_all: bool, fewer: int = 1) -> tuple[Tensor, Tensor]:
+    def nodes(self, over_all: bool, times: float = 1.0) -> tuple[Tensor, Tensor]:
         """Return z and the logs of weights of an average over N(0, 1), [node, *batch].
 
         Args:
             over_all: Whether what is averaged changes at the peak, but has no limit of 0 on either
                 side. The sum of the weights is then 1.
-            fewer: By what to divide the number of nodes.
+            times: By what to multiply the number of nodes.
         """
         if not over_all:
-            return _spaced(self.centre, self.width, self.lowest, self.highest, NODES // fewer)
+            return _spaced(self.centre, self.width, self.lowest, self.highest, int(NODES * times))
         centre = self.centre.clamp(-FARTHEST, FARTHEST)
         end = torch.full_like(centre, REACH)
-        z, log_weights = _spaced(centre, self.width, -end, end, MANY // fewer)
+        z, log_weights = _spaced(centre, self.width, -end, end, int(MANY * times))
         return z, log_weights - torch.logsumexp(log_weights, 0)
 
 

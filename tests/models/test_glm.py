@@ -335,11 +335,17 @@ def test_an_intercept_beside_cutpoints_is_refused() -> None:
             GLM(Ordinal(), bias=bias)
 
 
+@quiet
 def test_flat_weights_need_columns_that_determine_them() -> None:
     data = drawn(Poisson())
     X = torch.cat([data.X, data.X.sum(1, keepdim=True)], 1)
     with pytest.raises(DataError, match="combinations of one another"):
         fit(GLM(Poisson(), FLAT, FLAT), Dataset(X, data.y), MAP("newton"))
+    constant = torch.cat([data.X, torch.full_like(data.X[:, :1], 0.1)], 1)
+    for standardise in (True, False):
+        one = Dataset(constant, data.y)
+        with pytest.raises(DataError, match=r"or constant.*got 2"):
+            fit(GLM(Poisson(), FLAT, FLAT), one, MAP("newton"), standardise=standardise)
     with pytest.raises(SettingError, match="proper priors with Categorical"):
         fit(GLM(Categorical(), FLAT), drawn(Categorical(3)), MAP("newton"))
 
@@ -363,6 +369,21 @@ def test_separated_classes_are_named() -> None:
     assert "separate" in separated(MAP("newton"), Binomial(trials=3), events)
     assert "separate" not in separated(MAP("newton"), Binomial(trials=3), [0.0, 2.0, 1.0, 3.0])
     assert "separate" in separated(MAP("newton"), Bernoulli(), [0.0, 0.0, 0.0, 1.0, 1.0])
+
+
+@pytest.mark.parametrize("law", [Poisson(), NegativeBinomial()], ids=["poisson", "nb"])
+def test_separated_counts_are_named(law: Likelihood) -> None:
+    """Where a group has no events, the likelihood rises as its coefficient falls."""
+    group = torch.tensor([1.0, 1.0, 0.0, 0.0, 0.0, 0.0], dtype=F64)
+    X = torch.stack([torch.arange(6, dtype=F64), group], 1)
+    none = Dataset(X, torch.tensor([0.0, 0.0, 2.0, 0.0, 1.0, 3.0], dtype=F64))
+    some = Dataset(X, torch.tensor([0.0, 1.0, 2.0, 0.0, 1.0, 3.0], dtype=F64))
+    model = GLM(law, FLAT, FLAT)
+    (found,) = model.check_identifiability(none)
+    assert "where counts are positive" in found
+    assert not model.check_identifiability(some)
+    assert not GLM(law).check_identifiability(none)
+    assert model.check_identifiability(Dataset(X, torch.zeros(6, dtype=F64)))
 
 
 @quiet

@@ -208,10 +208,10 @@ class Run:
         draws = {"start": start[None]}
         if self.how.temperature and self._tempers:
             values = [self._log_temperature_of(j) for j in range(len(self.members))]
-            draws["temperature"] = torch.tensor([values]).to(like)
+            draws["temperature"] = like.new_tensor([values])
         for name, value in stack([fit.tensors() for fit in fits]).items():
             draws[model.site_of(name)] = value[None]
-        params = {"unit": torch.tensor(unit).to(like)}
+        params = {"unit": like.new_tensor(unit)}
         if self.folds is not None and not self.interrupted:
             params["fold"] = self.folds
         return draws, params
