@@ -25,6 +25,7 @@ from ..posterior.posterior import Posterior
 from ..posterior.prediction import Prediction
 from ..posterior.region import Region, exact_level
 from . import APS, LAC, Absolute, Score
+from .cross_ends import order_statistics
 from .fixed_beforehand import fixed_values, guarantee_if_estimated_from, undeclared
 from .rounding import rounded_down
 from .scores.base import check_score, widened
@@ -144,9 +145,8 @@ class CrossCalibrator:
         if low < 1 or high > n:
             infinite = torch.full((len(new[0]),), torch.inf, dtype=torch.float64)
             return Region(level, f"{text}: infinite, as {n} rows are too few", -infinite, infinite)
-        ends = [self._ends(p, s, level) for p, s in zip(new, scores, strict=True)]
-        lower, upper = (torch.cat(side) for side in zip(*ends, strict=True))
-        region = widened(lower.kthvalue(low, 0).values, upper.kthvalue(high, 0).values, level)
+        lower, upper = order_statistics(self.score, new, scores, low, high, level)
+        region = widened(lower, upper, level)
         return replace(region, guarantee=text)
 
     def _guarantee(self, level: float) -> str:
@@ -162,16 +162,6 @@ class CrossCalibrator:
         if not _of_one_size(self.held_out):
             folds += " of unequal sizes"
         return f"none: 1 - 2 (1 - level), less what {folds} of {self.n} rows cost, is not above 0"
-
-    def _ends(self, prediction: Prediction, scores: Tensor, level: float) -> tuple[Tensor, Tensor]:
-        """Return the ends of the new rows' sets at each left-out score, [rows left out, m]."""
-        regions = [self.score.region(prediction, s, level) for s in scores]
-        middle = prediction.quantile(0.5)  # an empty set is placed where it has shrunk to
-        lower, upper = (
-            torch.stack([getattr(r, end) for r in regions]) for end in ("lower", "upper")
-        )
-        empty = torch.stack([r.empty for r in regions])
-        return torch.where(empty, middle, lower), torch.where(empty, middle, upper)
 
 
 def _of_one_size(folds: Sequence[Tensor]) -> bool:

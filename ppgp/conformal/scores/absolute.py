@@ -23,6 +23,8 @@ class Absolute(Score):
         centre = prediction.centre
         return (y.to(centre) - centre).abs()
 
+    def ends(self, prediction: Prediction, level: float) -> Ends:
+        return Ends(prediction.centre, prediction.centre)
+
     def region(self, prediction: Prediction, q: Tensor, level: float) -> Region:
-        centre = prediction.centre
-        return Ends(centre, centre).region(q, q, level)
+        return self.ends(prediction, level).region(q, q, level)

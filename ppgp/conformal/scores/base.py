@@ -64,6 +64,10 @@ class Score:
         """
         raise NotImplementedError
 
+    def ends(self, prediction: Prediction, level: float) -> Ends | None:
+        """Return the ``Ends`` whose score this one is; None: it is no score of that kind."""
+        return None
+
     def check(self, prediction: Prediction) -> None:
         """Check that the score is for such a y.
 
@@ -154,6 +158,16 @@ class Ends:
     upper: Tensor
     below: Tensor | None = None
     above: Tensor | None = None
+
+    def finite(self) -> bool:
+        """Return whether all ends and units are finite."""
+        parts = (self.lower, self.upper, self.below, self.above)
+        return all(bool(torch.isfinite(part).all()) for part in parts if part is not None)
+
+    def __getitem__(self, rows: Tensor | slice) -> Ends:
+        """Return those of some rows."""
+        below, above = _part(self.below, rows), _part(self.above, rows)
+        return Ends(self.lower[rows], self.upper[rows], below, above)
 
     def sides(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return the two scores of y [n], one per side."""

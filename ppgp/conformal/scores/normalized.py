@@ -21,12 +21,12 @@ class Normalized(Score):
     ``Prediction.centre`` and ``Prediction.spread`` are the median and the interquartile range.
     """
 
-    def _ends(self, prediction: Prediction) -> Ends:
+    def ends(self, prediction: Prediction, level: float) -> Ends:
         centre, unit = prediction.centre, prediction.spread
         return Ends(centre, centre, unit, unit)
 
     def score(self, prediction: Prediction, y: Tensor, level: float) -> Tensor:
-        return self._ends(prediction).sides(y)[1].abs()
+        return self.ends(prediction, level).sides(y)[1].abs()
 
     def region(self, prediction: Prediction, q: Tensor, level: float) -> Region:
-        return self._ends(prediction).region(q, q, level)
+        return self.ends(prediction, level).region(q, q, level)

@@ -51,7 +51,7 @@ class Quantile(Score):
     def floor(self) -> float | None:
         return 0.0 if self.widen_only else None
 
-    def _ends(self, prediction: Prediction, level: float) -> Ends:
+    def ends(self, prediction: Prediction, level: float) -> Ends:
         """Return the ends of the predictive interval, with the unit of the score at each."""
         tail = float((1 - exact_level(level)) / 2)
         one, other = prediction.quantile(tail), prediction.quantile(1 - tail)
@@ -68,10 +68,10 @@ class Quantile(Score):
         return Ends(lower, upper, below, above)
 
     def score(self, prediction: Prediction, y: Tensor, level: float) -> Tensor:
-        score = self._ends(prediction, level).score(y)
+        score = self.ends(prediction, level).score(y)
         return score.clamp_min(0.0) if self.widen_only else score
 
     def region(self, prediction: Prediction, q: Tensor, level: float) -> Region:
         if self.widen_only:  # the score is never below 0: a negative threshold gives the empty set
             q = torch.where(q < 0, torch.full_like(q, -torch.inf), q)
-        return self._ends(prediction, level).region(q, q, level)
+        return self.ends(prediction, level).region(q, q, level)

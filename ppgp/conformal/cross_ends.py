@@ -1,0 +1,133 @@
+"""The ends of CV+ intervals: order statistics of the ends of one set per left-out row.
+
+The set of left-out row i at a new row holds the values whose score there, by the fit that left row
+i out, is at most the score of row i. Fold k has n_k left-out rows, so that the new rows have
+n = sum n_k sets each.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..numerics.float_search import last_inside
+from ..posterior.prediction import Prediction
+from .scores.base import Ends, Score
+
+#: with fewer rows per fold it is as quick to compute every set
+FEWEST_ROWS_PER_FOLD = 32
+
+
+def order_statistics(
+    score: Score,
+    new: list[Prediction],
+    scores: list[Tensor],
+    low: int,
+    high: int,
+    level: float,
+) -> tuple[Tensor, Tensor]:
+    """Return the ``low``-th smallest lower end and the ``high``-th smallest upper end per new row.
+
+    An empty set counts as the median of its fit: its ends are placed where it has shrunk to.
+
+    Args:
+        score: the conformal score.
+        new: the predictions of the m new rows, one per fold.
+        scores: the scores of the left-out rows, [n_k] for each fold.
+        low: from 1 to n.
+        high: from 1 to n.
+        level: the nominal coverage.
+
+    Returns:
+        Two tensors [m].
+    """
+    ends = [score.ends(prediction, level) for prediction in new]
+    known = [one for one in ends if one is not None and one.finite()]
+    n = sum(map(len, scores))
+    many = n >= FEWEST_ROWS_PER_FOLD * len(scores)
+    if not many or len(known) < len(new) or not torch.isfinite(torch.cat(scores)).all():
+        every_lower, every_upper = of_every_set(score, new, scores, level)
+        return every_lower.kthvalue(low, 0).values, every_upper.kthvalue(high, 0).values
+    folds = [
+        _Fold(score, prediction, one, s, level)
+        for prediction, one, s in zip(new, known, scores, strict=True)
+    ]
+
+    def holds_below(y: Tensor, rows: Tensor | slice) -> Tensor:
+        return torch.stack([fold.reached(y, rows, -1) for fold in folds]).sum(0) >= low
+
+    def holds_above(y: Tensor, rows: Tensor | slice) -> Tensor:
+        return torch.stack([fold.reached(y, rows, 1) for fold in folds]).sum(0) >= n - high + 1
+
+    guesses = [fold.region(fold.scores[len(fold.scores) * low // (n + 1)]) for fold in folds]
+    lower = torch.stack([guess.lower for guess in guesses]).median(0).values
+    upper = torch.stack([guess.upper for guess in guesses]).median(0).values
+    return last_inside(holds_below, lower, -1), last_inside(holds_above, upper, 1)
+
+
+def of_every_set(
+    score: Score, new: list[Prediction], scores: list[Tensor], level: float
+) -> tuple[Tensor, Tensor]:
+    """Return the lower and the upper ends of all n sets at all m rows, [n, m]."""
+    lower, upper = [], []
+    for prediction, of_fold in zip(new, scores, strict=True):
+        middle = prediction.quantile(0.5)
+        for threshold in of_fold:
+            region: Any = score.region(prediction, threshold, level)
+            lower.append(torch.where(region.empty, middle, region.lower))
+            upper.append(torch.where(region.empty, middle, region.upper))
+    return torch.stack(lower), torch.stack(upper)
+
+
+class _Fold:
+    """The sets of the left-out rows of one fold at the m new rows.
+
+    Args:
+        score: the conformal score.
+        prediction: of the new rows, by the fit that left the fold out.
+        ends: the ``Ends`` of the score at these rows.
+        scores: of the left-out rows, [n_k].
+        level: the nominal coverage.
+    """
+
+    def __init__(
+        self, score: Score, prediction: Prediction, ends: Ends, scores: Tensor, level: float
+    ) -> None:
+        self.ends, self.level = ends, level
+        self.scores = scores.to(ends.lower).sort().values
+        self.middle = prediction.quantile(0.5)
+        self.empty = self._how_many_are_empty()
+
+    def region(self, thresholds: Tensor) -> Any:
+        """Return the sets of some thresholds, [] or [m]."""
+        return self.ends.region(thresholds, thresholds, self.level)
+
+    def _how_many_are_empty(self) -> Tensor:
+        """Return how many sets are empty per new row [m]: those of the smallest scores."""
+        low = torch.zeros(len(self.middle), dtype=torch.long, device=self.middle.device)
+        if not bool(self.region(self.scores[0]).empty.any()):
+            return low
+        high = torch.full_like(low, len(self.scores))
+        while bool((low < high).any()):
+            number = (low + high) // 2
+            at = self.scores[number.clamp_max(len(self.scores) - 1)]
+            empty = self.region(at).empty & (low < high)
+            low = torch.where(empty, number + 1, low)
+            high = torch.where(empty, high, torch.minimum(high, number))
+        return low
+
+    def reached(self, y: Tensor, rows: Tensor | slice, outward: int) -> Tensor:
+        """Return how many sets have their end at y or further inside, per row.
+
+        Args:
+            y: values at the rows, [k].
+            rows: numbers of the rows, [k].
+            outward: 1 for the upper end, -1 for the lower.
+        """
+        side = self.ends[rows].sides(y)[(1 + outward) // 2]
+        below = torch.searchsorted(self.scores, side.contiguous())
+        empty, middle = self.empty[rows], self.middle[rows]
+        inside = outward * y <= outward * middle
+        return len(self.scores) - torch.maximum(below, empty) + torch.where(inside, empty, 0)
