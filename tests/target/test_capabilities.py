@@ -19,7 +19,7 @@ from ppgp.target.capabilities import Capability, Components, LeaveOneOut, requir
 KINDS = [
     kind for kind in map(vars(capabilities).get, capabilities.__all__) if inspect.isclass(kind)
 ]
-KINDS = [kind for kind in KINDS if kind is not Capability]
+KINDS = [kind for kind in KINDS if issubclass(kind, Capability) and kind is not Capability]
 MODELS = [kind for kind in map(vars(models).get, models.__all__) if inspect.isclass(kind)]
 MODELS = [models.Multilevel, *(kind for kind in MODELS if issubclass(kind, Model))]
 
