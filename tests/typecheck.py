@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import inspect
 import sys
+import warnings
 import zlib
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
@@ -20,15 +21,23 @@ from types import CellType, CodeType, FunctionType
 from typing import Any, get_args, get_type_hints
 
 from beartype import BeartypeConf, beartype
+from beartype.roar import BeartypeDecorHintPep585DeprecationWarning
 from jaxtyping import AbstractArray, config, jaxtyped
 
-typechecker = beartype(conf=BeartypeConf(is_pep484_tower=True))
+_beartype = beartype(conf=BeartypeConf(is_pep484_tower=True))
 DECORATOR = "_checked_in_tests"
 IMPORT = f"from typecheck import checked as {DECORATOR}"
 COMPILED = f".checked{zlib.crc32(Path(__file__).read_bytes()):08x}.pyc"
 
 # A closure is made anew at each call of the function around it, from one code.
 _of_codes: dict[int, tuple[CodeType, FunctionType | None]] = {}
+
+
+def typechecker(function: Any) -> Any:
+    """Return beartype's function, whatever the warning filters are where it is first called."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BeartypeDecorHintPep585DeprecationWarning)
+        return _beartype(function)
 
 
 def checked(thing: Any) -> Any:
