@@ -34,6 +34,7 @@ EVERY: list[Inference] = [
     inference.MAP(),
     inference.MAP("adam", steps=3),
     inference.MAP("gauss_newton"),
+    inference.MAP("kfac", steps=3),
     inference.MAP("newton", starts=2),
     inference.MCDropout(),
     inference.MetropolisHastings(draws=20),

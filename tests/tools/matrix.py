@@ -24,7 +24,7 @@ CALLS = {
     '`MAP("newton")` by formula': capabilities.LikelihoodDerivatives,
     '`MAP("gauss_newton")`': capabilities.LikelihoodOfFunctions,
     "`SGPR(reselect=)`": capabilities.Reselects,
-    '`Laplace(structure="kron")`': capabilities.NetworkWeights,
+    '`MAP("kfac")`, `Laplace(structure="kron")`': capabilities.NetworkWeights,
     "`MCDropout()`": capabilities.GaussianNetwork,
     "`NaturalGradientBoosting()`": capabilities.BoostedSum,
     "`posterior.latent`": capabilities.LatentFunction,

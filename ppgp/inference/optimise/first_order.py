@@ -131,7 +131,7 @@ def sgd(
     batch_size = min(options.batch_size or SGD_BATCH, n)
     gradients = Gradients(options, target, z, batch_size, seed)
     schedule = options.schedule or "inverse"
-    return _ascend(options, target, z, gradients, step, schedule, early_stopping)
+    return ascend(options, target, z, gradients, step, schedule, early_stopping)
 
 
 def adam(
@@ -157,7 +157,7 @@ def adam(
 
     gradients = Gradients(options, target, z, options.batch_size, seed)
     schedule = options.schedule or "constant"
-    return _ascend(options, target, z, gradients, step, schedule, early_stopping)
+    return ascend(options, target, z, gradients, step, schedule, early_stopping)
 
 
 class Gradients:
@@ -165,6 +165,8 @@ class Gradients:
 
     Attributes:
         exact: whether every step uses all rows, no dropout and no adversarial step.
+        dropout: whether units are left out.
+        rows: the indices of the last mini-batch; None for all rows.
     """
 
     def __init__(
@@ -175,6 +177,7 @@ class Gradients:
         self.batch_size = batch_size if target.data.is_table else None
         self.dropout = drops_out(target.model)
         self.exact = self.batch_size is None and not self.dropout and self.reach is None
+        self.rows: Tensor | None = None
         self.reselect_every: int | None = None
         if isinstance(target.model, Reselects):
             self.reselect_every = target.model.reselect
@@ -182,7 +185,7 @@ class Gradients:
 
     def at(self, z: Tensor, step: int) -> tuple[Tensor, Tensor]:
         """Return the log density and its gradient; reselected params are first written into z."""
-        rows = draw_batch(self.target, self.batch_size, self.generator)
+        rows = self.rows = draw_batch(self.target, self.batch_size, self.generator)
         if self.reselect_every and step % self.reselect_every == 0:
             self.reselected = _reselect(self.target, z)
         if self.dropout:
@@ -201,7 +204,7 @@ class Gradients:
         return torch.where(self.reselected, 0.0, gradient)
 
 
-def _ascend(
+def ascend(
     options: SearchOptions,
     target: Target,
     z: Tensor,
@@ -210,7 +213,7 @@ def _ascend(
     schedule: str,
     early_stopping: EarlyStopping | None,
 ) -> SearchResult:
-    """Run the loop of sgd and Adam; ``step(gradient, factor)`` moves z in place."""
+    """Run the loop of a stochastic optimiser; ``step(gradient, factor)`` moves z in place."""
     losses: list[float] = []
     notes: list[str] = []
     best, best_z, last_finite, interrupted = -math.inf, z.clone(), z.clone(), False

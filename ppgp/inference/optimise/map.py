@@ -39,8 +39,8 @@ class MAP(Inference):
     (no log-Jacobian), as in Pyro's AutoDelta and Stan's optimiser.
 
     A model with a subset model (fewer rows of the same data) is started at the mode of the subset
-    model, which L-BFGS finds. Networks drop units out in the steps of sgd and Adam; the other
-    optimizers need the same density at every call.
+    model, which L-BFGS finds. Networks drop units out in the steps of sgd, Adam and K-FAC; the
+    other optimizers need the same density at every call.
 
     Stats: ``log_density`` at the mode; ``log_likelihood``, ``observations`` and ``parameters``
     (what BIC and AIC are made of); ``gradient`` (largest entry, unconstrained scale); ``steps``;
@@ -59,7 +59,9 @@ class MAP(Inference):
             likelihood and linear models; Schraudolph 2002; Madsen, Nielsen & Tingleff 2004); "gd"
             (gradient descent, its step size found by backtracking, Armijo 1966, unless
             ``learning_rate`` fixes it); "sgd" (stochastic gradient descent, Robbins & Monro 1951);
-            or "adam".
+            "adam"; or "kfac" (for networks with a likelihood: steps of Linear and Conv2d layers by
+            the inverse of a Kronecker product per layer, Martens & Grosse 2015, and Adam for other
+            sites).
         steps: the largest number of iterations.
         starts: the number of searches. The first begins at the usual place (or ``init``), the
             others at draws from the prior (within a factor of e^2 of the usual place where the
@@ -67,21 +69,22 @@ class MAP(Inference):
             ended apart. None: 1 with ``init`` or ``hold_out``, and for the linear models, whose
             density has one mode; otherwise 8 if a prior is improper (``Flat``) or the log of a
             site has a prior sd above 3, reduced to 5 if the first 5 end alike; otherwise 1.
-        learning_rate: the rate of gd and sgd (on the density per row) and of Adam. One number, or
-            ``{site: rate}``, with "kernel.network" for all sites under it and "" for the rest.
-            None: 0.1 for sgd, 0.05 for Adam.
+        learning_rate: the rate of gd and sgd (on the density per row), of Adam and of K-FAC. One
+            number, or ``{site: rate}``, with "kernel.network" for all sites under it and "" for
+            the rest. None: 0.1 for sgd, 0.05 for Adam, 0.01 for K-FAC. One number for K-FAC is that
+            of its layers, and other sites have 0.05.
         schedule: how the rate falls over the steps: "constant", "cosine" (to 1 % of itself) or
             "inverse" (as 1 / t). None: "inverse" for sgd, "constant" otherwise.
-        batch_size: rows per step of sgd (None: 32) and Adam (None: all).
-        hold_out: the share of the rows, such as 0.1, that lbfgs, sgd and Adam do not use. The
-            search ends when the predictive density of these rows has stopped rising, and returns
-            the point where it was highest. The posterior is then conditional on all rows. Meant
-            for deep kernels.
-        adversarial: adversarial training by sgd and Adam: the length of a step in each column of X,
-            as a share of its range, such as 0.01. The log density of the rows that are moved so
-            far against the sign of its slope by X is added to that of the rows, so that the
-            distribution of y is smooth around them. Goodfellow, Shlens & Szegedy (2015). The rows
-            have to be independent given the sites.
+        batch_size: rows per step of sgd (None: 32), Adam and K-FAC (None: all).
+        hold_out: the share of the rows, such as 0.1, that lbfgs, sgd, Adam and K-FAC do not use.
+            The search ends when the predictive density of these rows has stopped rising, and
+            returns the point where it was highest. The posterior is then conditional on all rows.
+            Meant for deep kernels.
+        adversarial: adversarial training by sgd, Adam and K-FAC: the length of a step in each
+            column of X, as a share of its range, such as 0.01. The log density of the rows that are
+            moved so far against the sign of its slope by X is added to that of the rows, so that
+            the distribution of y is smooth around them. Goodfellow, Shlens & Szegedy (2015). The
+            rows have to be independent given the sites.
 
     Raises:
         SettingError: if ``hold_out``, ``batch_size`` or ``adversarial`` does not apply to the
@@ -224,8 +227,8 @@ class MAP(Inference):
         early_stopping: EarlyStopping | None,
     ) -> SearchResult:
         """Search from one or several starts, after the subset model where there is one."""
-        if self._record.needs is not None:
-            require(target.model, self._record.needs)
+        for capability in self._record.needs:
+            require(target.model, capability)
         by_curvature = self._record.search_with_curvature if target.has_curvature else None
         reweighted = by_curvature is not None
         search = by_curvature or self._record.search

@@ -8,6 +8,7 @@ from torch import Tensor
 from ...errors import NotApplicable
 from ...kernels.linearised_networks import LINEARISED_AT
 from ...target.capabilities import LikelihoodOfFunctions, NetworkWeights, require, supports
+from ...target.layout import Slice
 from ...target.target import Target
 from .curvature_of_rows import CurvatureOfRows
 from .expansion import Peak, expanded
@@ -31,14 +32,15 @@ def has_gauss_newton_matrix(target: Target) -> bool:
     model = target.model
     if not (supports(model, NetworkWeights) and supports(model, LikelihoodOfFunctions)):
         return False
-    return all(unbounded(target, name) for name in sites_of_network(target))
+    z = target.origin()
+    return all(unbounded(target.slices[name], z) for name in sites_of_network(target))
 
 
-def unbounded(target: Target, name: str) -> bool:
-    """Return whether the site is its own unconstrained value."""
-    value = target.slices[name].of(target.origin())
+def unbounded(s: Slice, z: Tensor) -> bool:
+    """Return whether a site is its own unconstrained value; z [p] is any point."""
+    value = s.of(z)
     moved = torch.stack([value, value - 1.0])
-    return torch.equal(target.slices[name].transform(moved), moved)
+    return torch.equal(s.transform(moved), moved)
 
 
 def check_size(target: Target) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...target.capabilities import Capability, LikelihoodOfFunctions
+from ...target.capabilities import Capability, LikelihoodOfFunctions, NetworkWeights
 from .first_order import adam, gd, sgd
 from .gauss_newton import gauss_newton
 from .irls import irls
+from .kfac import kfac
 from .scipy_search import lbfgs, trust_region_newton
 from .search import SearchResult
 
@@ -29,7 +30,7 @@ class Optimizer:
         compiles_late: whether it compiles the density only after many evaluations, not at the
             start.
         search_with_curvature: its search where the model knows its own curvature; None: ``search``.
-        needs: what the model must be able to do; None: nothing.
+        needs: what the model must be able to do.
     """
 
     search: Search
@@ -38,17 +39,24 @@ class Optimizer:
     stoppable: bool = False
     compiles_late: bool = False
     search_with_curvature: Search | None = None
-    needs: type[Capability] | None = None
+    needs: tuple[type[Capability], ...] = ()
 
 
 #: ``{name: record}``; ``MAP.optimizer`` is one of the names.
 OPTIMIZERS = {
     "lbfgs": Optimizer(lbfgs, stoppable=True, compiles_late=True),
     "newton": Optimizer(trust_region_newton, compiles_late=True, search_with_curvature=irls),
-    "gauss_newton": Optimizer(gauss_newton, compiles_late=True, needs=LikelihoodOfFunctions),
+    "gauss_newton": Optimizer(gauss_newton, compiles_late=True, needs=(LikelihoodOfFunctions,)),
     "gd": Optimizer(gd, default_rate=1.0),
     "sgd": Optimizer(sgd, default_rate=0.1, stochastic=True, stoppable=True),
     "adam": Optimizer(adam, default_rate=0.05, stochastic=True, stoppable=True),
+    "kfac": Optimizer(
+        kfac,
+        default_rate=0.01,
+        stochastic=True,
+        stoppable=True,
+        needs=(NetworkWeights, LikelihoodOfFunctions),
+    ),
 }
 STOPPABLE = tuple(name for name, optimizer in OPTIMIZERS.items() if optimizer.stoppable)
 STOCHASTIC = tuple(name for name, optimizer in OPTIMIZERS.items() if optimizer.stochastic)
