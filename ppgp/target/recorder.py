@@ -18,6 +18,8 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from ..numerics.libraries import settings_unchanged
+
 aten = torch.ops.aten
 
 
@@ -150,7 +152,7 @@ def recorded(function: Callable[..., Any], example: tuple[Tensor, ...]) -> fx.Gr
     arguments = [x.view_as(x) for x in example]
     for x in arguments:
         recorder.argument(x)
-    with recorder:
+    with settings_unchanged(), recorder:  # some operations import torch._dynamo, which sets one
         result = function(*arguments)
     return recorder.module(result)
 

@@ -43,21 +43,6 @@ def kfac(
     distribution of y by 0.01 nats per row, and goes on with momentum 0.9. Random signs take the
     place of targets that are drawn from the model: the mean of the factors is the same.
 
-    It pays where a high density is the aim. In 8 s of one CPU core each, Adam and K-FAC, each at
-    its best of three rates, reach (tests/bench/test_kfac.py; the test columns are the mean negative
-    log density of test rows at that mode)
-
-    ============================  ============  ===========  ===========  ===========
-    network                       per row Adam        K-FAC    test Adam        K-FAC
-    ============================  ============  ===========  ===========  ===========
-    kin8nm, MLP 64-64-32                -0.443       -0.055        0.934        3.116
-    energy, MLP 50                       1.379        1.737       -1.940       -1.340
-    digits, convolutions 8, 16          -1.266       -1.256        0.039        0.029
-    ============================  ============  ===========  ===========  ===========
-
-    K-FAC is at Adam's lowest loss in 0.62, 0.10 and 0.42 of Adam's time. The higher mode predicts
-    worse where the network overfits: then stop early (``hold_out``), or use Laplace or an ensemble.
-
     Raises:
         NotApplicable: if the network has no such layer, or the likelihood no scores.
     """
