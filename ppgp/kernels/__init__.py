@@ -4,6 +4,7 @@ from ..numerics import libraries as libraries  # first: it imports NumPy and tor
 from .anisotropy import Anisotropy
 from .base import Kernel, Product, Sum, Unscaled
 from .constant import Constant
+from .cosine import Cosine
 from .deep import Deep
 from .exponential import Exponential
 from .linear import Linear
@@ -23,6 +24,7 @@ __all__ = [
     "RBF",
     "Anisotropy",
     "Constant",
+    "Cosine",
     "Deep",
     "Exponential",
     "Kernel",

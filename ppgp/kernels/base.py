@@ -27,6 +27,7 @@ from ..priors import Param, Site, prefixed, rescaled, tensor_of, under
 from ..priors.units import power
 from .fourier_features import Draw, Path, fourier
 from .hyperparameters import NO_UNIT, Hyperparameters, mapped, replaced, unit_carrier
+from .state_space import Markov, StateSpace, lacking, multiplied, require, summed
 from .units import Factor, Units
 
 Theta = Mapping[str, Tensor]
@@ -165,7 +166,7 @@ def check_kernel(value: object) -> Kernel:
 
 
 @dataclass(frozen=True)
-class _Combination(Kernel):
+class _Combination(Kernel, Markov):
     """Kernels combined entry by entry; a sum in a sum is flattened, a product in a product too."""
 
     children: tuple[Kernel, ...]
@@ -224,6 +225,13 @@ class _Combination(Kernel):
         """Return each child with its part of theta."""
         return [(child, under(str(i), theta)) for i, child in enumerate(self.children)]
 
+    def lacks_state_space(self) -> NotApplicable | None:
+        return next(filter(None, map(lacking, self.children)), None)
+
+    def state_spaces(self, theta: Theta, like: Tensor) -> list[StateSpace]:
+        """Return the state space of each child."""
+        return [require(child).state_space(part, like) for child, part in self.parts(theta)]
+
 
 @dataclass(frozen=True)
 class Sum(_Combination):
@@ -231,6 +239,9 @@ class Sum(_Combination):
 
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         return reduce(add, [child(part, X1, X2) for child, part in self.parts(theta)])
+
+    def state_space(self, theta: Theta, like: Tensor) -> StateSpace:
+        return summed(self.state_spaces(theta, like))
 
     def path(self, theta: Theta, d: int, draw: Draw) -> Path:
         paths = [child.path(part, d, draw) for child, part in self.parts(theta)]
@@ -258,6 +269,16 @@ class Product(_Combination):
         carrier = unit_carrier([child.uncertain_level() for child in self.children])
         return [units if i == carrier else units.alone() for i in range(len(self.children))]
 
+    def lacks_state_space(self) -> NotApplicable | None:
+        moving = [type(child).__name__ for child in self.children if child.about_origin]
+        if moving and super().lacks_state_space() is None:
+            wanted = "a product of stationary kernels, which has a state space"
+            return NotApplicable(wanted, f"{moving[0]} in it", "use it in a sum, or models.GP")
+        return super().lacks_state_space()
+
+    def state_space(self, theta: Theta, like: Tensor) -> StateSpace:
+        return reduce(multiplied, self.state_spaces(theta, like))
+
     def __call__(self, theta: Theta, X1: Tensor, X2: Tensor | None = None) -> Tensor:
         return reduce(mul, [child(part, X1, X2) for child, part in self.parts(theta)])
 
@@ -277,6 +298,10 @@ class Around(Kernel):
     """The common part of the kernels that wrap one other kernel."""
 
     kernel: Kernel
+
+    def lacks_state_space(self) -> NotApplicable | None:
+        """Return the error of the kernel inside; see ``state_space.Markov``."""
+        return lacking(self.kernel)
 
     @property
     def terms(self) -> int:
@@ -301,7 +326,7 @@ class Around(Kernel):
 
 
 @dataclass(frozen=True)
-class Unscaled(Around):
+class Unscaled(Around, Markov):
     """kernel(X * factor + shift): standardised columns, back in the proportions of the data.
 
     ``fit`` puts it around a kernel with a length, period or angle in the units of the data. Factor
@@ -344,6 +369,10 @@ class Unscaled(Around):
     def path(self, theta: Theta, d: int, draw: Draw) -> Path:
         inner = self.kernel.path(theta, d, replace(draw, like=self._rescaled(draw.like)))
         return lambda X: inner(self._rescaled(X))
+
+    def state_space(self, theta: Theta, like: Tensor) -> StateSpace:
+        factor, shift = (v[0] if isinstance(v, tuple) else v for v in (self.factor, self.shift))
+        return require(self.kernel).state_space(theta, like).of_moved_times(factor, shift)
 
 
 def proportioned(kernel: Kernel, units: Units) -> Kernel:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ..priors import LogNormal, PriorLike
 from .base import Kernel, Theta
 from .fourier_features import Draw, Path
 from .hyperparameters import constant_variance, other_rows
+from .state_space import Markov, StateSpace, stacked
 
 
 @dataclass(frozen=True)
-class Constant(Kernel):
+class Constant(Kernel, Markov):
     """The same variance for all rows: f(x) = c with c ~ N(0, variance).
 
     Rasmussen & Williams (2006), section 4.2.
@@ -36,3 +38,16 @@ class Constant(Kernel):
     def path(self, theta: Theta, d: int, draw: Draw) -> Path:
         level = self._values(theta, draw.like, 0)["variance"].sqrt() * draw.normal(draw.samples, 1)
         return lambda X: level.expand(-1, len(X))
+
+    def state_space(self, theta: Theta, like: Tensor) -> StateSpace:
+        """Return the level itself, which never changes."""
+
+        def transition(dt: Tensor) -> tuple[Tensor, Tensor]:
+            F = stacked([[torch.ones_like(dt)]])
+            return F, torch.zeros_like(F)
+
+        def covariance(t: Tensor) -> Tensor:
+            level = self._values(theta, like, t.ndim)["variance"]
+            return stacked([[level + torch.zeros_like(t)]])
+
+        return StateSpace(transition, covariance, (1.0,))

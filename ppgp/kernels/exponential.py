@@ -11,10 +11,12 @@ from .base import Kernel, Theta
 from .distance import distance
 from .fourier_features import Draw, student_frequencies
 from .hyperparameters import constant_variance
+from .matern_states import matern_states
+from .state_space import Markov, StateSpace
 
 
 @dataclass(frozen=True)
-class Exponential(Kernel):
+class Exponential(Kernel, Markov):
     """variance * exp(-|x - x'| / lengthscale): rough paths, and the default of geostatistics.
 
     Isotropic in X as the model sees it: ``fit`` standardises columns one by one, and those that
@@ -42,3 +44,6 @@ class Exponential(Kernel):
 
     def spectrum(self, h: Theta, d: int, draw: Draw) -> Tensor:
         return student_frequencies(draw, d, h["lengthscale"], 0.5)
+
+    def state_space(self, theta: Theta, like: Tensor) -> StateSpace:
+        return matern_states(0.5, lambda axes: self._values(theta, like, axes))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ..priors import LogNormal, PriorLike
 from .base import Kernel, Theta
 from .fourier_features import Draw, Path
 from .hyperparameters import other_rows
+from .state_space import Markov, StateSpace, stacked
 
 
 @dataclass(frozen=True)
-class Linear(Kernel):
+class Linear(Kernel, Markov):
     """variance * x'x: f(x) = w'x with w ~ N(0, variance I).
 
     Rasmussen & Williams (2006), section 2.1.
@@ -39,3 +41,17 @@ class Linear(Kernel):
     def path(self, theta: Theta, d: int, draw: Draw) -> Path:
         weight = self._values(theta, draw.like, 0)["variance"].sqrt() * draw.normal(draw.samples, d)
         return lambda X: weight @ X.mT
+
+    def state_space(self, theta: Theta, like: Tensor) -> StateSpace:
+        """Return the value of the line and its slope."""
+
+        def transition(dt: Tensor) -> tuple[Tensor, Tensor]:
+            one, zero = torch.ones_like(dt), torch.zeros_like(dt)
+            F = stacked([[one, dt], [zero, one]])
+            return F, torch.zeros_like(F)
+
+        def covariance(t: Tensor) -> Tensor:
+            v = self._values(theta, like, t.ndim)["variance"]
+            return stacked([[v * t * t, v * t], [v * t, v + torch.zeros_like(t)]])
+
+        return StateSpace(transition, covariance, (1.0, 0.0))

@@ -13,10 +13,12 @@ from .base import Kernel, Theta
 from .distance import distance
 from .fourier_features import Draw, student_frequencies
 from .hyperparameters import constant_variance
+from .matern_states import matern_states
+from .state_space import Markov, StateSpace
 
 
 @dataclass(frozen=True)
-class Matern(Kernel):
+class Matern(Kernel, Markov):
     """variance * (polynomial in s) * exp(-s), where s = sqrt(2 nu) |x - x'| / lengthscale.
 
     Isotropic in X as the model sees it: ``fit`` standardises columns one by one, and those that
@@ -57,3 +59,6 @@ class Matern(Kernel):
 
     def spectrum(self, h: Theta, d: int, draw: Draw) -> Tensor:
         return student_frequencies(draw, d, h["lengthscale"], self.nu)
+
+    def state_space(self, theta: Theta, like: Tensor) -> StateSpace:
+        return matern_states(self.nu, lambda axes: self._values(theta, like, axes))

@@ -28,11 +28,12 @@ from ..priors import (
 from .base import Around, Kernel, Theta, check_kernel, proportioned
 from .fourier_features import Draw, Path
 from .hyperparameters import mapped, replaced, unit_carrier
+from .state_space import Markov, StateSpace, require
 from .units import Factor, Units, power
 
 
 @dataclass(frozen=True)
-class Scale(Around):
+class Scale(Around, Markov):
     """outputscale * kernel: one variance for a whole sum or product (a single kernel has its own).
 
     As in a product, one variance carries the unit y^2: the first that has a prior, or the
@@ -97,9 +98,14 @@ class Scale(Around):
         inner = self.kernel.path(theta, d, draw)
         return lambda X: size * inner(X)
 
+    def state_space(self, theta: Theta, like: Tensor) -> StateSpace:
+        size = self._value(theta, like)
+        inner = require(self.kernel).state_space(theta, like)
+        return inner.scaled(lambda axes: size[(..., *(None,) * axes)])
+
 
 @dataclass(frozen=True)
-class ARD(Around):
+class ARD(Around, Markov):
     """One lengthscale per column: the site ``lengthscale`` is [d] instead of a scalar.
 
     "Automatic relevance determination", MacKay (1994) and Neal (1996). As the lengthscale of the
@@ -166,6 +172,11 @@ class ARD(Around):
         inner = self.kernel.path(rescaled, d, draw)
         return lambda X: inner(X / lengthscale)
 
+    def state_space(self, theta: Theta, like: Tensor) -> StateSpace:
+        lengthscale = value_of(theta, "lengthscale", self._leaf().lengthscale, like)
+        one = lengthscale if lengthscale.ndim == 0 else lengthscale[..., 0]
+        return require(self.kernel).state_space({**theta, "lengthscale": one}, like)
+
 
 def _with_one_length(kernel: Kernel) -> Kernel:
     """Return the kernel inside an ARD with lengthscale 1, as its own site takes no tuple."""
@@ -175,7 +186,7 @@ def _with_one_length(kernel: Kernel) -> Kernel:
 
 
 @dataclass(frozen=True)
-class Subspace(Around):
+class Subspace(Around, Markov):
     """The kernel on some columns alone: ``Subspace(Periodic(), columns=[3])``.
 
     Args:
@@ -235,3 +246,6 @@ class Subspace(Around):
         self._check(d)
         columns, inner = list(self.columns), self.kernel.path(theta, len(self.columns), draw)
         return lambda X: inner(X[..., columns])
+
+    def state_space(self, theta: Theta, like: Tensor) -> StateSpace:
+        return require(self.kernel).state_space(theta, like)

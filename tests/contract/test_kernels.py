@@ -187,9 +187,10 @@ def test_without_white_noise_X2_none_means_X1(k: Kernel) -> None:
 @each
 @pytest.mark.parametrize("other", [Matern(1.5), Linear()], ids=["Matern", "Linear"])
 def test_sums_and_products_are_those_of_gram_matrices(k: Kernel, other: Kernel) -> None:
-    X, Z = inputs(6, 3, 2), inputs(4, 3, 3)
+    d = wide(k, 3)
+    X, Z = inputs(6, d, 2), inputs(4, d, 3)
     for combined, combine in ((k + other, torch.add), (k * other, torch.mul)):
-        theta = draws(combined, 3)
+        theta = draws(combined, d)
         children = combined.children
         parts = [priors.under(str(i), theta) for i in range(len(children))]
         assert len(children) >= 2
@@ -226,7 +227,8 @@ def test_gradients_are_finite_at_duplicate_rows(k: Kernel, d: int) -> None:
 
 @each
 def test_gradient_of_hyperparameters_is_that_of_finite_differences(k: Kernel) -> None:
-    theta, X = draws(k, 2), inputs(4, 2, 6)
+    d = wide(k, 2)
+    theta, X = draws(k, d), inputs(4, d, 6)
     names = list(theta)
 
     def matrix(*values: Tensor) -> Tensor:
@@ -255,8 +257,9 @@ def test_a_batch_of_thetas_is_a_loop(k: Kernel, batch: tuple[int, ...]) -> None:
 
 @each
 def test_every_site_is_positive_and_can_be_drawn(k: Kernel) -> None:
-    like = inputs(2, 3, 9)
-    for name, site in k.sites(3).items():
+    d = wide(k, 3)
+    like = inputs(2, d, 9)
+    for name, site in k.sites(d).items():
         if "network." in name:  # a weight may be of either sign
             continue
         assert site.positive
@@ -284,14 +287,15 @@ def test_the_docstring_describes_the_kernel_and_cites_a_source(k: Kernel) -> Non
 @member
 def test_a_fixed_number_is_respected(k: Kernel) -> None:
     """A number in the record acts like the same value in theta, and is not drawn."""
-    X = inputs(5, 3, 10)
+    d = wide(k, 3)
+    X = inputs(5, d, 10)
     assert is_dataclass(k)
     priced = [f.name for f in fields(k) if isinstance(getattr(k, f.name), priors.Prior)]
     for name in priced:
         fixed: Any = replace(k, **{name: 0.7})
-        theta = draws(k, 3)
+        theta = draws(k, d)
         theta[name] = torch.full_like(theta[name], 0.7)
         rest = {key: v for key, v in theta.items() if key != name}
-        assert fixed.sites(3)[name].fixed
+        assert fixed.sites(d)[name].fixed
         torch.testing.assert_close(fixed(rest, X), k(theta, X), rtol=1e-13, atol=0)
         torch.testing.assert_close(fixed.diag(rest, X), k.diag(theta, X), rtol=1e-13, atol=0)

@@ -13,6 +13,7 @@ from ppgp.kernels import (
     ARD,
     RBF,
     Constant,
+    Cosine,
     Deep,
     Exponential,
     Kernel,
@@ -41,6 +42,7 @@ SPECTRAL: list[Kernel] = [
     Scale(Subspace(Matern(1.5, 1.0, 0.5), [1]) + Linear(0.5) + Constant(0.3), 2.0),
     Deep(MLP(hidden=(4,), out=2), RBF(1.3, 0.8)),
     SpectralMixture(2, 0.5, 0.4, 0.2),
+    Subspace(Cosine(1.3, 2.0), [0]) + Constant(0.3),
 ]
 SAMPLES = 4000
 

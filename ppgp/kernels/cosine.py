@@ -1,0 +1,66 @@
+"""The cosine kernel: waves of one period."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..priors import LogNormal, PriorLike
+from .base import Kernel, Theta
+from .fourier_features import Draw
+from .hyperparameters import constant_variance, other_rows
+from .state_space import Markov, StateSpace, stacked
+
+
+@dataclass(frozen=True)
+class Cosine(Kernel, Markov):
+    """variance * cos(2 pi (x - x') / period): a wave of one period, of random size and phase.
+
+    It is a covariance for one column only: a function of the distance alone that is periodic is
+    not positive definite in the plane. The product of a Matern kernel and this one is a
+    quasi-periodic kernel, whose waves change slowly. For one column among many use ``Subspace``.
+
+    Rasmussen & Williams (2006), section 4.2.1; Solin & Sarkka (2014), equation 29.
+
+    Args:
+        variance: Prior of the variance, or a number that fixes it.
+        period: Prior of the period, or a number that fixes it.
+    """
+
+    variance: PriorLike = LogNormal(0.0, 1.0)
+    period: PriorLike = LogNormal(0.0, 1.0)
+    hyper = ("variance", "period")
+    about_origin = False
+    widths = (1, 1)
+
+    def gram(self, h: Theta, X1: Tensor, X2: Tensor | None) -> Tensor:
+        difference = X1[..., :, None, 0] - other_rows(X1, X2)[..., None, :, 0]
+        return h["variance"] * torch.cos(2 * math.pi * difference / h["period"])
+
+    def variances(self, h: Theta, X: Tensor) -> Tensor:
+        return constant_variance(h, X)
+
+    def spectrum(self, h: Theta, d: int, draw: Draw) -> Tensor:
+        frequency = 2 * math.pi / h["period"]
+        return frequency.expand(draw.samples, draw.features, d)
+
+    def state_space(self, theta: Theta, like: Tensor) -> StateSpace:
+        """Return the wave and the same wave a quarter of a period later, which turn in a circle."""
+
+        def transition(dt: Tensor) -> tuple[Tensor, Tensor]:
+            h = self._values(theta, like, dt.ndim)
+            angle = 2 * math.pi * dt / h["period"]
+            cos, sin = angle.cos(), angle.sin()
+            F = stacked([[cos, -sin], [sin, cos]])
+            return F, torch.zeros_like(F)
+
+        def covariance(t: Tensor) -> Tensor:
+            h = self._values(theta, like, t.ndim)
+            zero = torch.zeros_like(t)
+            level = h["variance"] + zero
+            return stacked([[level, zero], [zero, level]])
+
+        return StateSpace(transition, covariance, (1.0, 0.0))

@@ -1,0 +1,187 @@
+"""Kernels of one column whose function is part of a state that is a Markov process in time.
+
+Hartikainen & Sarkka (2010); Sarkka & Solin (2019), chapter 12. With such a kernel, a Gaussian
+process on n rows costs O(n).
+
+The axes of a matrix come first, [s, s, *batch, *m]: s is the number of states, ``batch`` are the
+axes of the hyperparameters and ``m`` those of the times. An operation on small matrices at many
+times is then an operation on a few long vectors.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..errors import NotApplicable
+
+#: kernels without a state space -> what to use instead
+RELATIVES = {
+    "Anisotropy": "use the kernel itself, which has one direction on one column",
+    "Deep": "use models.GP, or the kernel on the column itself",
+    "LinearVariogram": "use its nearest relative, Exponential() with a long lengthscale",
+    "Periodic": "use its nearest relative, a sum of kernels.Cosine, or models.GP",
+    "Polynomial": "use its nearest relative, Constant() + Linear(), or models.GP",
+    "RBF": "use its nearest relative, Matern(2.5), or models.GP",
+    "RationalQuadratic": "use its nearest relative, a sum of Matern(2.5) kernels, or models.GP",
+    "SpectralMixture": "use its nearest relative, a sum of Matern(2.5) * Cosine(), or models.GP",
+    "Spherical": "use its nearest relative, Exponential(), or models.GP",
+    "White": "leave it out, as the noise of the model is the same",
+}
+WANTED = "a kernel with a state space, such as Matern, Cosine or Linear"
+
+
+@dataclass(frozen=True)
+class StateSpace:
+    """f(t) = observation'x(t), where x(t + dt) given x(t) is N(F x(t), Q).
+
+    Attributes:
+        transition: From steps dt [*m], not negative, to F and Q [s, s, *batch, *m].
+        covariance: From times t [*m] to the prior covariance of x(t), [s, s, *batch, *m].
+        observation: s numbers.
+    """
+
+    transition: Callable[[Tensor], tuple[Tensor, Tensor]]
+    covariance: Callable[[Tensor], Tensor]
+    observation: tuple[float, ...]
+
+    def scaled(self, factor: Callable[[int], Tensor]) -> StateSpace:
+        """Return the state space of sqrt(factor) f.
+
+        Args:
+            factor: From a number of axes to the factor [*batch, 1, ...] with these axes.
+        """
+
+        def transition(dt: Tensor) -> tuple[Tensor, Tensor]:
+            F, Q = self.transition(dt)
+            by = factor(dt.ndim)
+            return F, with_batch(Q, by.ndim) * by
+
+        def covariance(t: Tensor) -> Tensor:
+            by = factor(t.ndim)
+            return with_batch(self.covariance(t), by.ndim) * by
+
+        return replace(self, transition=transition, covariance=covariance)
+
+    def of_moved_times(self, factor: float, shift: float) -> StateSpace:
+        """Return the state space of f(factor t + shift), for a positive factor."""
+        return replace(
+            self,
+            transition=lambda dt: self.transition(dt * factor),
+            covariance=lambda t: self.covariance(t * factor + shift),
+        )
+
+
+class Markov(ABC):
+    """A kernel with a state space."""
+
+    def lacks_state_space(self) -> NotApplicable | None:
+        """Return the error to raise if a part of the kernel has no state space; None otherwise."""
+        return None
+
+    @abstractmethod
+    def state_space(self, theta: Mapping[str, Tensor], like: Tensor) -> StateSpace:
+        """Return the state space of f at the hyperparameters ``{name: [*batch]}``.
+
+        Args:
+            theta: The hyperparameters that are not fixed.
+            like: A tensor with the dtype and the device of the results.
+        """
+
+
+def lacking(kernel: object) -> NotApplicable | None:
+    """Return the error for a kernel without a state space, which names its nearest relative."""
+    if isinstance(kernel, Markov):
+        return kernel.lacks_state_space()
+    name = type(kernel).__name__
+    return NotApplicable(WANTED, name, RELATIVES.get(name, "use models.GP"))
+
+
+def supports(kernel: object) -> bool:
+    """Return whether the kernel has a state space."""
+    return lacking(kernel) is None
+
+
+def require(kernel: object) -> Markov:
+    """Return the kernel, typed as one with a state space.
+
+    Raises:
+        NotApplicable: If it has none; the message names its nearest relative that has one.
+    """
+    error = lacking(kernel)
+    if error is not None or not isinstance(kernel, Markov):
+        raise error or TypeError(type(kernel).__name__)
+    return kernel
+
+
+def stacked(rows: Sequence[Sequence[Tensor]]) -> Tensor:
+    """Return a matrix [s, s, *shape] from its entries, which broadcast to one shape."""
+    entries = torch.broadcast_tensors(*(entry for row in rows for entry in row))
+    width = len(rows[0])
+    lines = [torch.stack(entries[i : i + width]) for i in range(0, len(entries), width)]
+    return torch.stack(lines)
+
+
+def with_batch(M: Tensor, axes: int) -> Tensor:
+    """Return a matrix [s, s, *shape] with axes of length 1 put before ``shape``, up to ``axes``."""
+    missing = axes - (M.ndim - 2)
+    return M.reshape(*M.shape[:2], *(1,) * missing, *M.shape[2:]) if missing > 0 else M
+
+
+def _together(matrices: Sequence[Tensor]) -> list[Tensor]:
+    """Return matrices [s_i, s_i, *shape_i] with one common shape."""
+    shape = torch.broadcast_shapes(*(M.shape[2:] for M in matrices))
+    return [with_batch(M, len(shape)).expand(*M.shape[:2], *shape) for M in matrices]
+
+
+def _block_diagonal(matrices: Sequence[Tensor]) -> Tensor:
+    blocks = _together(matrices)
+    sizes = [len(block) for block in blocks]
+    rows = []
+    for i, block in enumerate(blocks):
+        before, after = sum(sizes[:i]), sum(sizes[i + 1 :])
+        left = block.new_zeros(len(block), before, *block.shape[2:])
+        right = block.new_zeros(len(block), after, *block.shape[2:])
+        rows.append(torch.cat([left, block, right], 1))
+    return torch.cat(rows)
+
+
+def _kronecker(A: Tensor, B: Tensor) -> Tensor:
+    A, B = _together([A, B])
+    size = len(A) * len(B)
+    return (A[:, None, :, None] * B[None, :, None]).reshape(size, size, *A.shape[2:])
+
+
+def summed(spaces: Sequence[StateSpace]) -> StateSpace:
+    """Return the state space of a sum of independent functions: their states side by side."""
+
+    def transition(dt: Tensor) -> tuple[Tensor, Tensor]:
+        steps = [space.transition(dt) for space in spaces]
+        return _block_diagonal([F for F, _ in steps]), _block_diagonal([Q for _, Q in steps])
+
+    def covariance(t: Tensor) -> Tensor:
+        return _block_diagonal([space.covariance(t) for space in spaces])
+
+    observation = tuple(number for space in spaces for number in space.observation)
+    return StateSpace(transition, covariance, observation)
+
+
+def multiplied(one: StateSpace, two: StateSpace) -> StateSpace:
+    """Return the state space of a product of stationary kernels: the products of their states."""
+
+    def transition(dt: Tensor) -> tuple[Tensor, Tensor]:
+        (F1, Q1), (F2, Q2) = one.transition(dt), two.transition(dt)
+        # P1 x P2 - F1 P1 F1' x F2 P2 F2', where F P F' = P - Q: no difference of large numbers
+        P1, P2 = one.covariance(dt), two.covariance(dt)
+        Q = sum(_together([_kronecker(Q1, P2), _kronecker(P1 - Q1, Q2)]), start=P1.new_zeros(()))
+        return _kronecker(F1, F2), Q
+
+    def covariance(t: Tensor) -> Tensor:
+        return _kronecker(one.covariance(t), two.covariance(t))
+
+    observation = tuple(a * b for a in one.observation for b in two.observation)
+    return StateSpace(transition, covariance, observation)
