@@ -19,7 +19,7 @@ from .parts import parts_of_rows
 from .roles import ROLES, at_rows, columns_given, moved, role_names_of
 from .same_numbers import same_numbers
 from .scaler import Scaler
-from .targets import check_targets
+from .targets import check_targets, in_order_of_texts
 from .training_data import Tables, TrainingData
 
 __all__ = ["Dataset", "Scaler"]
@@ -148,7 +148,7 @@ class Dataset(TrainingData):
         names = None if feature_names is None else tuple(map(str, feature_names))
         refuse_twice(names or ())
         refuse_no_rows(len(X))
-        codes, classes = check_targets(y, classes, X)
+        codes, found = check_targets(y, classes, X)
         given["groups"], levels_of_groups = coded_groups(groups, group_levels)
         columns = {
             name: None if given[name] is None else role.check(given[name], len(X), X)
@@ -159,7 +159,7 @@ class Dataset(TrainingData):
             "y": codes,
             "feature_names": names,
             "target_name": name_of(y) if target_name is None else target_name,
-            "classes": classes,
+            "classes": found,
             "noise_name": named.pop("noise_sd", None),
             "coordinates": check_columns(coordinates, names, X.shape[1], "coordinates"),
             "missing": missing,
@@ -170,6 +170,7 @@ class Dataset(TrainingData):
             "role_names": named or None,
         }
         vars(self).update(columns | checked, n=X.shape[0], d=X.shape[1])
+        vars(self)["alphabetical"] = classes is None and in_order_of_texts(y, found)
         places = list(names or ())
         for name, numbered in (("together", self.coordinates), ("coded", self.categorical)):
             numbers = [one if isinstance(one, int) else places.index(one) for one in numbered or ()]
@@ -378,7 +379,7 @@ class Dataset(TrainingData):
         """Return the table on another device or in another dtype; arguments as of ``Tensor.to``."""
         X, y = self.X.to(*where), self.y.to(*where)
         columns = {name: moved(getattr(self, name), X.device, where) for name in ROLES}
-        return replace(self, X=X, y=y, **columns).with_design(self.design)
+        return replace(self, X=X, y=y, **columns).with_origin_of(self)
 
     def standardised(self, scale_y: bool = True, scale_X: bool = True) -> tuple[Dataset, Scaler]:
         """Return the table with columns of mean 0 and standard deviation 1, and the Scaler used.

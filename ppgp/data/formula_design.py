@@ -121,7 +121,7 @@ def design_of(formula: str, table: Any, kept: Iterable[str] = ()) -> tuple[Desig
     name = str(left[0])
     columns = {str(column): column for column in table.columns}
     if name in columns:
-        target = table[columns[name]].to_numpy()
+        target = table[columns[name]]  # a Series, whose categories may have an order
     else:
         own = library.Formula(f"{name} - 1")
         found = _evaluated(own, table, formula)

@@ -123,7 +123,7 @@ _EACH = (
         "groups",
         "column of groups",
         "a model with coefficients that vary between groups",
-        "columns of 0 and 1 (one_hot=True)",
+        "GLM(groups={name: Varying()}), or columns of 0 and 1 (one_hot=True)",
         check_group_codes,
         _named_groups,
         predicts=True,

@@ -39,9 +39,7 @@ class Table(Protocol):
     def together(self) -> list[int]: ...
     @property
     def coded(self) -> list[int]: ...
-    @property
-    def design(self) -> Any: ...
-    def with_design(self, design: Any) -> Any: ...
+    def with_origin_of(self, other: Any) -> Any: ...
 
 
 T = TypeVar("T", bound=Table)
@@ -155,7 +153,7 @@ class Scaler:
     def __call__(self, data: T) -> T:
         """Return a Dataset on the standardised scale; known noise is divided by y_sd."""
         X, y = self.inputs(data.X), self.targets(data.y)
-        return replace(data, X=X, y=y, **self.columns(data)).with_design(data.design)
+        return replace(data, X=X, y=y, **self.columns(data)).with_origin_of(data)
 
     def inputs_back(self, X: Tensor) -> Tensor:
         """Return standardised X [n, d] in its original units."""
@@ -169,7 +167,7 @@ class Scaler:
         """Return a standardised Dataset in its original units."""
         X, y = self.inputs_back(data.X), self.targets_back(data.y)
         columns = {name: column * self.y_sd for name, column in _in_unit_of_y(data).items()}
-        return replace(data, X=X, y=y, **columns).with_design(data.design)
+        return replace(data, X=X, y=y, **columns).with_origin_of(data)
 
     @property
     def location_and_scale(self) -> tuple[float | Tensor, float | Tensor]:

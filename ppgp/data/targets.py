@@ -102,6 +102,17 @@ def ordered_categories(y: Any) -> tuple[np.ndarray, tuple[Any, ...]] | None:
     return codes, tuple(values.categories.tolist())
 
 
+def in_order_of_texts(y: Any, classes: Classes) -> bool:
+    """Return whether classes have the order of their texts, as the labels have no other.
+
+    Args:
+        y: The labels, as given.
+        classes: The classes found in them; None: numbers.
+    """
+    texts = classes is not None and all(isinstance(label, str) for label in classes)
+    return texts and ordered_categories(y) is None
+
+
 def in_order(y: Any, classes: Sequence[Any]) -> Any:
     """Return a column of labels as pandas' ordered categories.
 

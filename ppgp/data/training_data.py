@@ -28,6 +28,8 @@ class TrainingData:
         coded: The numbers of the columns of a table that hold codes of categories.
         design: The formula that made the columns of a table, a ``Design``; None: none. No file
             holds it.
+        alphabetical: Whether the order of the classes is that of texts, as y has no other. No file
+            holds it.
     """
 
     is_table: ClassVar[bool] = False
@@ -36,6 +38,13 @@ class TrainingData:
     together: list[int]
     coded: list[int]
     design: Any = None
+    alphabetical: bool = False
+
+    def with_origin_of(self, other: TrainingData) -> Any:
+        """Return the same data, with what is known of where the other's columns are from."""
+        table = copy(self)
+        vars(table).update(design=other.design, alphabetical=other.alphabetical)
+        return table
 
     def with_design(self, design: Any) -> Any:
         """Return the same data, with the formula that made its columns."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..data.categories import coded, codes_of
 from ..data.columns import entries_of, labels_of, names_of
-from ..data.targets import ordered_categories
+from ..data.targets import in_order_of_texts, ordered_categories
 from ..errors import SettingError, UnknownName
 from ..numerics.libraries import settings_unchanged
 
@@ -21,6 +21,7 @@ with settings_unchanged():
 __all__ = [
     "FROM_DTYPE",
     "as_codes",
+    "as_labels",
     "categorical_places",
     "columns_given",
     "in_declared_order",
@@ -63,6 +64,20 @@ def in_declared_order(labels: np.ndarray, y: Any) -> tuple[np.ndarray, np.ndarra
     place = {label: code for code, label in enumerate(ordered[1])}
     order = np.argsort([place[label] for label in classes.tolist()])
     return classes[order], np.argsort(order)[codes]
+
+
+def as_labels(classes: np.ndarray, codes: np.ndarray, y: Any) -> dict[str, Any]:
+    """Return ``y`` and ``classes`` of a Dataset.
+
+    Args:
+        classes: The classes [K].
+        codes: The code of each label [n].
+        y: The labels as given. Texts without an order stay texts, so that the Dataset knows it.
+    """
+    names = tuple(classes.tolist())
+    if in_order_of_texts(y, names):
+        return {"y": classes[codes]}
+    return {"y": codes, "classes": names}
 
 
 def categorical_places(given: Any, X: Any, takes_categories: bool) -> list[int]:

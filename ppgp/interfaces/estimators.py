@@ -29,6 +29,7 @@ from . import recipes
 from .estimator_inputs import (
     FROM_DTYPE,
     as_codes,
+    as_labels,
     categorical_places,
     columns_given,
     in_declared_order,
@@ -107,7 +108,7 @@ class _Probabilistic(BaseEstimator):
         self.is_categorical_ = np.isin(np.arange(rows.shape[1]), places)
         return rows, targets
 
-    def _table(self, model: Any, X: Any, y: Any, given: Any, **more: Any) -> Dataset:
+    def _table(self, model: Any, X: Any, given: Any, **more: Any) -> Dataset:
         """Return a Dataset with the names that the data frame and the series had."""
         columns = getattr(self, "feature_names_in_", None)
         if columns is not None:
@@ -118,7 +119,8 @@ class _Probabilistic(BaseEstimator):
             if len(self.levels_) == len(places):
                 more["levels"] = list(self.levels_.values())
         missing = "keep" if _takes(model, "missing") else "refuse"
-        return Dataset(X, y, columns, name_of(given), missing=missing, **more)
+        more |= {"feature_names": columns, "target_name": name_of(given)}
+        return Dataset(X, missing=missing, **more)
 
     def _fit(self, model: Any, data: Dataset) -> None:
         how = self.how
@@ -227,7 +229,8 @@ class ProbabilisticRegressor(RegressorMixin, _Probabilistic):
         model = self._model()
         rows, targets = self._rows(model, X, y, y_numeric=True)
         columns = columns_given(offset, trials, groups, weights)
-        table = self._table(model, rows, targets, y, right_censored=right_censored, **columns)
+        columns |= {"y": targets, "right_censored": right_censored}
+        table = self._table(model, rows, y, **columns)
         self._fit(with_groups(model, table.groups or ()), table)
         return self
 
@@ -337,7 +340,8 @@ class ProbabilisticClassifier(ClassifierMixin, _Probabilistic):
                 f"classes ({K}); use model='softmax', or 'ordinal' for ordered labels"
             )
         columns = columns_given(offset, None, groups, weights)
-        table = self._table(model, rows, codes, y, classes=self.classes_.tolist(), **columns)
+        labelled = as_labels(self.classes_, codes, y)
+        table = self._table(model, rows, y, **labelled, **columns)
         self._fit(with_groups(model, table.groups or ()), table)
         return self
 

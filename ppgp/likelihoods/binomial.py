@@ -48,6 +48,9 @@ class Binomial(Parametric):
         number: Any = self.trials
         if number is None:
             return
+        if hasattr(number, "__len__"):
+            got, do = f"a {type(number).__name__}", "pass Dataset(trials=) for one per row"
+            raise SettingError("one number of trials in Binomial", got, do)
         if not isinstance(number, int | float) or number < 1 or number != round(number):
             do = "give 1, 2, 3, ..., or leave it out beside Dataset(trials=)"
             raise SettingError("a number of trials in Binomial", repr(number), do)

@@ -20,7 +20,7 @@ from ..priors import Dirichlet, Flat, Prior, PriorLike, Site, site, value_of
 from .base import Likelihood, Theta, hermite, root
 from .cutpoints import CutpointPrior
 from .scored import Scored
-from .target_checks import check_codes, check_every_class, count_classes
+from .target_checks import check_codes, check_every_class, count_classes, warn_of_alphabet
 
 NODES, REACH = 192, 9.5  # of the average over f in ``marginal`` with the link "cloglog", in sds
 
@@ -102,6 +102,7 @@ class Ordinal(Likelihood, Scored):
         if self.classes is None:
             ready = replace(self, classes=count_classes(data))
         check_codes(data, ready._count())
+        warn_of_alphabet(data)
         if self.classes is None or isinstance(self.cutpoints, Flat):
             check_every_class(data, ready._count())
         return ready

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 
 from ..data.dataset import Dataset
-from ..errors import DataError, counted
+from ..errors import DataError, DataWarning, counted
 
 
 def distinct(data: Dataset) -> tuple[list[float], str]:
@@ -31,10 +33,15 @@ def check_codes(data: Dataset, classes: int) -> None:
         DataError: naming the values of y, if they are not.
     """
     values, shown = distinct(data)
-    if any(v not in range(classes) for v in values):
-        got = f"{counted(len(values), 'value')}: {shown}"
-        do = "recode y, or choose another likelihood"
-        raise DataError(f"labels 0 to {classes - 1} in y", got, do)
+    if all(v in range(classes) for v in values):
+        return
+    do = "recode y, or choose another likelihood"
+    if data.classes is not None:
+        names = ", ".join(map(str, data.classes[:6]))
+        got = f"{len(data.classes)}: {names}{', ...' * (len(data.classes) > 6)}"
+        raise DataError(f"at most {classes} labels in y", got, do)
+    got = f"{counted(len(values), 'value')}: {shown}"
+    raise DataError(f"labels 0 to {classes - 1} in y", got, do)
 
 
 def check_counts_of_events(data: Dataset) -> None:
@@ -107,4 +114,20 @@ def check_every_class(data: Dataset, classes: int) -> None:
         empty = data.classes[counts.index(0)]
     elif empty == 0:
         do = "number the categories from 0, or pass labels as pandas' ordered categories"
+    if sum(count > 0 for count in counts) == 1:
+        do = "check the filter or the split that made the table"
+        raise DataError("rows of several categories in y", "rows of one alone", do)
     raise DataError("rows of every category in y", f"none of category {empty!r}", do)
+
+
+def warn_of_alphabet(data: Dataset) -> None:
+    """Warn if ordered classes are texts, whose order is that of the alphabet."""
+    if not data.alphabetical or data.classes is None:
+        return
+    names = " < ".join(map(str, data.classes[:6])) + " < ..." * (len(data.classes) > 6)
+    warnings.warn(
+        f"the labels of y are texts, whose order is taken from the alphabet: {names}; for another "
+        "order pass labels as pandas' ordered categories",
+        DataWarning,
+        stacklevel=2,
+    )

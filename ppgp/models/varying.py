@@ -37,7 +37,7 @@ class Varying:
         sd: Prior of the sd of each coefficient, a number, or one number per coefficient.
 
     Raises:
-        SettingError: If there are no terms, or one occurs twice.
+        SettingError: If there are no terms, or one occurs twice, or they name a grouping.
     """
 
     terms: str | tuple[str | int, ...] = "1"
@@ -51,6 +51,9 @@ class Varying:
         if not terms or len(set(terms)) < len(terms) or "" in terms:
             do = "for example Varying('1 + floor')"
             raise SettingError("different terms in Varying", repr(self.terms), do)
+        if isinstance(self.terms, str) and "|" in self.terms:
+            do = "for example groups={'county': Varying('1 + floor')} for (1 + floor | county)"
+            raise SettingError("terms in Varying without the grouping", repr(self.terms), do)
 
     @property
     def named(self) -> tuple[str | int, ...]:
@@ -147,15 +150,18 @@ def groupings_of(
     """Return the groupings of a table.
 
     Raises:
-        DataError: If the table lacks one, has another, or has rows without a level; or if each
+        UnknownName: If the table has others instead.
+        DataError: If the table has none, has one more, or has rows without a level; or if each
             level of a grouping with flat sds has one row.
     """
     codes, levels = data.groups or {}, data.group_levels or {}
     missing = [name for name in groups if name not in codes]
     if missing:
+        if codes:
+            raise UnknownName("grouping of the Dataset", missing[0], tuple(codes))
         raise DataError(
             f"groups {', '.join(groups)} in the Dataset",
-            f"none called {', '.join(missing)}",
+            "no groups",
             "write Dataset(X, y, groups={name: labels})",
         )
     unused = [name for name in codes if name not in groups]

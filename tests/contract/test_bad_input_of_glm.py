@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from forked import ppgp as command
+from jaxtyping import config
 
 import ppgp
 from ppgp import Dataset, inference
@@ -71,6 +72,14 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
         "got 6 of 5 in row 7",
     ),
     "trials of Poisson": (lambda: fit(GLM(Poisson()), COUNTS, trials=9), "use GLM(Binomial())"),
+    "rows of one category": (
+        lambda: fit(GLM(Ordinal()), np.zeros(N), classes=["a", "b", "c"]),
+        "rows of several categories in y, got rows of one alone",
+    ),
+    "more categories than classes": (
+        lambda: fit(GLM(Ordinal(classes=2)), NAMED),
+        "at most 2 labels in y, got 4: a, b, c, d",
+    ),
     "no trials": (lambda: fit(GLM(Binomial()), COUNTS), "pass Dataset(trials=)"),
     "0 of Gamma": (lambda: fit(GLM(Gamma()), COUNTS), "positive targets in y, got 0 in row 0"),
     "0 of Beta": (lambda: fit(GLM(Beta()), with_one(SHARES, 0.0)), "got 0 in row 7"),
@@ -113,6 +122,13 @@ def test_what_does_not_suit_the_model_is_one_sentence(case: str) -> None:
     assert "\n" not in sentence
 
 
+def test_trials_of_each_row_belong_to_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "jaxtyping_disable", True)  # users have no checks of types
+    trials: Any = [5] * N
+    with pytest.raises(PpgpError, match=r"got a list: pass Dataset\(trials=\) for one per row"):
+        Binomial(trials=trials)
+
+
 @pytest.mark.parametrize(
     ("python", "shell"),
     [
@@ -123,6 +139,10 @@ def test_what_does_not_suit_the_model_is_one_sentence(case: str) -> None:
         ("use GP, or a Dataset without noise_sd", "use GP, or leave --noise-sd out"),
         ("write Dataset(X, y, groups={name: labels})", "name its column with --groups"),
         ("name every label once in classes=", "name every label once in --classes "),
+        (
+            "order pass labels as pandas' ordered categories",
+            "order name them in order with --classes",
+        ),
     ],
 )
 def test_advice_on_the_command_line_names_its_options(python: str, shell: str) -> None:

@@ -16,6 +16,7 @@ import ppgp
 from ppgp import diagnostics, inference, models
 from ppgp.data import Dataset
 from ppgp.errors import NotApplicable
+from ppgp.inference.variational.flow import Flow
 
 NOISE = 0.16
 GENERATOR = torch.Generator().manual_seed(0)
@@ -114,6 +115,18 @@ def test_every_kind_of_guide_gives_draws_of_the_right_shape_and_dtype(guide: Any
     assert posterior.draws["noise"].shape == (1, 10)
     assert posterior.draws["weight"].dtype == torch.float64
     assert bool((posterior.draws["noise"] > 0).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_flow_has_the_dtype_of_the_model_in_both_directions(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    flow, x = Flow(4, torch.zeros(1, dtype=dtype)), torch.randn(6, 4, dtype=dtype)
+    y = flow(x)
+    back = flow.inv(y.clone())  # Pyro keeps the last pair
+    assert y.dtype == back.dtype == dtype
+    assert torch.allclose(back, x, atol=100 * torch.finfo(dtype).eps)
+    slopes = torch.autograd.functional.jacobian(flow, x[0])
+    assert torch.allclose(flow.log_abs_det_jacobian(x, y)[0], torch.linalg.slogdet(slopes)[1])
 
 
 @quiet

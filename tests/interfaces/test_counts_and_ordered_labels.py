@@ -77,6 +77,7 @@ def test_trials_are_those_of_each_row() -> None:
     assert share == pytest.approx(1.0, rel=1e-5)  # the score of the intercept is 0
 
 
+@pytest.mark.filterwarnings("ignore:the labels of y are texts")
 @pytest.mark.parametrize("labels", ["sizes", "numbers", "letters"])
 def test_ordered_labels_are_the_ordered_model_of_statsmodels(labels: str) -> None:
     codes = pd.Series(pd.Categorical(FRAME["size"], ORDER).codes)

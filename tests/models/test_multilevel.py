@@ -240,7 +240,9 @@ def test_what_does_not_fit_is_refused() -> None:
         GLM(Categorical(), groups={"g": Varying()})
     with pytest.raises(UnknownName, match="column"):
         fit(GLM(groups={"g": Varying("1 + floor")}), table())
-    with pytest.raises(DataError, match="groups county"):
+    with pytest.raises(SettingError, match=r"groups=\{'county': Varying\('1 \+ floor'\)\}"):
+        Varying("1 | county")
+    with pytest.raises(UnknownName, match="grouping of the Dataset, got 'county': known: g"):
         fit(GLM(groups={"county": Varying()}), table())
     with pytest.raises(NotApplicable, match="coefficients that vary"):
         fit(GLM(), table())

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pyro
 import torch
-from pyro.distributions import transforms
 from pyro.infer import SVI as PyroSVI
 from pyro.infer import Predictive, Trace_ELBO, autoguide
 from pyro.optim import PyroOptim
@@ -20,6 +19,7 @@ from ...target.checks import check_flat
 from ...target.target import Target
 from ..base import Inference, draw_batch, from_draws
 from .check_against_gaussian import below_a_gaussian
+from .flow import Flow
 from .guide_start import START_SCALE
 from .natural_steps import NaturalSteps
 from .svi_options import SVIOptions
@@ -115,13 +115,7 @@ def _autoguide(guide: Guide, program: Callable[..., Any], like: Tensor) -> Calla
     if guide == "lowrank":
         return autoguide.AutoLowRankMultivariateNormal(program, init_scale=START_SCALE)
     if guide == "iaf":
-
-        def flow(dim: int) -> Any:
-            # AutoIAFNormal makes a float32 network whatever the dtype of the model
-            made = transforms.affine_autoregressive(dim, hidden_dims=[dim + 8, dim + 8])
-            return made.to(like.dtype)
-
-        return autoguide.AutoNormalizingFlow(program, flow)
+        return autoguide.AutoNormalizingFlow(program, lambda dim: Flow(dim, like))
     if isinstance(guide, type) and issubclass(guide, autoguide.AutoGuide):
         return guide(program)
     assert callable(guide)
