@@ -12,7 +12,7 @@ from torch.distributions import Distribution
 
 from .. import priors
 from ..data.dataset import Dataset
-from ..numerics.log_gamma import digamma_gap, trigamma_gap
+from ..numerics.log_gamma import scaled_digamma_gap, scaled_trigamma_gap
 from ..numerics.mean_beta import MeanBeta, divergence
 from ..priors import PriorLike
 from .base import Theta
@@ -58,36 +58,36 @@ class Beta(Parametric):
     def _score(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> Tensor:
         return -self._distribution(p, f).log_prob(y)
 
-    def _excess(self, p: Theta, f: Tensor, y: Tensor) -> Tensor:
-        """Return logit y minus its expectation, (y* - mu*) of the source."""
-        a, b = p["precision"] * torch.sigmoid(f), p["precision"] * torch.sigmoid(-f)
-        return y.log() - torch.log1p(-y) - f - digamma_gap(a) + digamma_gap(b)
+    def _by_f(self, p: Theta, f: Tensor, y: Tensor) -> Tensor:
+        """Return the derivative of the log density by f: equation 7 of the source."""
+        precision, mean, rest = p["precision"], torch.sigmoid(f), torch.sigmoid(-f)
+        up, down = (scaled_digamma_gap(precision * share) for share in (mean, rest))
+        return precision * mean * rest * (y.log() - torch.log1p(-y) - f) - rest * up + mean * down
 
     def _slopes(self, p: Theta, f: Tensor, y: Tensor, kind: str) -> tuple[Tensor, ...]:
         precision, mean, rest = p["precision"], torch.sigmoid(f), torch.sigmoid(-f)
-        by_f = precision * mean * rest * self._excess(p, f, y)
-        gaps = mean * digamma_gap(precision * mean) + rest * digamma_gap(precision * rest)
-        return -by_f, precision * (divergence(f, y) + gaps - digamma_gap(precision))
+        up, down, both = (
+            scaled_digamma_gap(precision * share) for share in (mean, rest, torch.ones_like(f))
+        )
+        return -self._by_f(p, f, y), precision * divergence(f, y) + up + down - both
 
     def _second_slopes(self, p: Theta, f: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         mean, rest = torch.sigmoid(f), torch.sigmoid(-f)
-        observed = p["precision"] * mean * rest * (rest - mean) * self._excess(p, f, y)
         fisher = self._fisher(p, f)
         by_precision = -self._slopes(p, f, y, "nll")[1] - fisher[1, 1]
-        return observed - fisher[0, 0], by_precision
+        return (rest - mean) * self._by_f(p, f, y) - fisher[0, 0], by_precision
 
     def _fisher(self, p: Theta, f: Tensor) -> dict[tuple[int, int], Tensor]:
         """Return the Fisher information: section 3 of the source, by f and the log precision."""
         precision, mean, rest = p["precision"], torch.sigmoid(f), torch.sigmoid(-f)
-        a, b = precision * mean, precision * rest
-        first, second = trigamma_gap(a), trigamma_gap(b)
-        # the terms 1 / a of the trigamma functions sum by hand
-        own = (precision * mean * rest).square() * (first + second) + precision * mean * rest
-        square = precision.square()
+        # the terms 1 / x of the trigamma functions sum by hand
+        up, down, both = (
+            scaled_trigamma_gap(precision * share) for share in (mean, rest, torch.ones_like(f))
+        )
         return {
-            (0, 0): own,
-            (0, 1): square * mean * rest * (mean * first - rest * second),
-            (1, 1): a.square() * first + b.square() * second - square * trigamma_gap(precision),
+            (0, 0): rest.square() * up + mean.square() * down + precision * mean * rest,
+            (0, 1): rest * up - mean * down,
+            (1, 1): up + down - both,
         }
 
     def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:

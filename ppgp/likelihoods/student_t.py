@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import pyro.distributions as dist
 import torch
 from scipy import special
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..numerics.student_t import StudentTOfAnyDf
 from ..numerics.student_t_information import (
     digamma_part,
     excess_of_log1p,
@@ -59,7 +59,7 @@ class StudentT(Parametric):
         return y
 
     def _distribution(self, p: Theta, f: Tensor) -> Distribution:
-        return dist.StudentT(p["df"], f, p["scale"])
+        return StudentTOfAnyDf(p["df"], f, p["scale"])
 
     def _marginal(self, p: Theta, mean: Tensor, variance: Tensor) -> Distribution:
         return StudentTPlusNormal(p["df"], mean, p["scale"], root(variance), validate_args=False)

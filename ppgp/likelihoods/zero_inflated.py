@@ -178,7 +178,7 @@ class ZeroInflated(Parametric):
         share = torch.where(zero, share, torch.ones_like(share))
         first = self._counts._slopes(p, f, y, "nll")
         pairs = zip(self._counts._second_slopes(p, f, y), first, strict=True)
-        return (*(share * h + mixed * g.square() for h, g in pairs), gate)
+        return (*(share * h + mixed * g * g for h, g in pairs), gate)  # g * g may overflow
 
     def _curvature(self, p: Theta, f: Tensor, kind: str) -> Mapping[tuple[int, int], Tensor]:
         """Return the Fisher information: that of the counts, less what the zeros hide."""

@@ -55,6 +55,21 @@ def trigamma_gap(x: Tensor) -> Tensor:
     return trigamma_rest(x) + 0.5 / x.square()
 
 
+def scaled_digamma_gap(x: Tensor) -> Tensor:
+    """Return x (digamma(x) - log x), for x >= 0, where it is -1."""
+    low, high = x.clamp_max(LARGE), x.clamp_min(LARGE)
+    positive = low.clamp_min(torch.finfo(x.dtype).tiny)
+    direct = low * (torch.digamma(1 + low) - positive.log()) - 1
+    return torch.where(x < LARGE, direct, high * digamma_rest(high) - 0.5)
+
+
+def scaled_trigamma_gap(x: Tensor) -> Tensor:
+    """Return x^2 (trigamma(x) - 1 / x), for x >= 0, where it is 1."""
+    low, high = x.clamp_max(LARGE), x.clamp_min(LARGE)
+    direct = 1 - low + low.square() * torch.special.zeta(2.0, 1 + low)
+    return torch.where(x < LARGE, direct, high.square() * trigamma_rest(high) + 0.5)
+
+
 def log_rising(t: Tensor, y: Tensor) -> Tensor:
     """Return log(Gamma(t + y) / Gamma(t)) - y log t, which is 0 in the limit of large t."""
     rest = log_gamma_rest(t + y) - log_gamma_rest(t)

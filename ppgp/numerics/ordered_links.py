@@ -23,6 +23,9 @@ SMALL = 0.03  # below it the series of D / expm1(D) is used
 LARGEST = 700.0  # the largest argument of expm1
 LEAST = -20.0  # the log of d below which log(1 - exp(-d)) is log d - d / 2 to rounding
 FARTHEST = 36.0  # the inverse of Mills' ratio underflows below minus this
+NARROW = 0.5  # a class up to so wide, on the scale of the density too, is integrated by quadrature
+NODES = (0.2386191860831969, 0.6612093864662645, 0.932469514203152)  # of Gauss-Legendre, positive
+WEIGHTS = (0.467913934572691, 0.3607615730481386, 0.1713244923791704)
 
 
 class Link:
@@ -165,6 +168,8 @@ class Probit(Link):
 
     def log_between(self, low: Tensor, high: Tensor) -> Tensor:
         low, high = _mirrored(low, high)
+        narrow, thin, _, _ = _narrow(low, high)
+        high = torch.where(narrow, low + 1.0, high)
         a = low.clamp_min(0.0)  # both on the right: by Mills' ratio
         far = torch.log(_mills(a) - _shrink(a, high) * _mills(high))
         far = far - 0.5 * (a.square() + LOG_2PI)
@@ -177,7 +182,7 @@ class Probit(Link):
             torch.log1p(-torch.where(wide, outside, torch.zeros_like(outside))),
             torch.where(wide, torch.ones_like(inside), inside).log(),
         )
-        return torch.where(low > 0, far, near)
+        return torch.where(narrow, thin, torch.where(low > 0, far, near))
 
     def slopes(self, z: Tensor) -> tuple[Tensor, Tensor]:
         top, bottom = z[..., :1, :], z[..., -1:, :]
@@ -185,11 +190,14 @@ class Probit(Link):
         low, high = z[..., :-1, :], z[..., 1:, :]
         flipped = low + high < 0
         a, b = _mirrored(low, high)
+        narrow, _, thin_first, thin_second = _narrow(a, b)
+        b = torch.where(narrow, a + 1.0, b)
         # the densities at both ends relative to the probability between them
         at_a = 1 / (_mills(a) - _shrink(a, b) * _mills(b))
         at_b = at_a * _shrink(a, b)
         first = at_a - at_b
-        second = at_a * (a - first) - at_b * (b - first)
+        second = torch.where(narrow, thin_second, at_a * (a - first) - at_b * (b - first))
+        first = torch.where(narrow, thin_first, first)
         first = torch.where(flipped, -first, first)
         ends = (-below * hazard_excess(-top), -above * hazard_excess(bottom))
         return (
@@ -244,6 +252,28 @@ def _mirrored(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     """Return the interval, or its mirror image, whose middle is not negative."""
     flipped = low + high < 0
     return torch.where(flipped, -high, low), torch.where(flipped, -low, high)
+
+
+def _narrow(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return where an interval is narrow, its log probability, and the derivatives of that by f.
+
+    Differences of the two ends lose digits there. With m the middle and s the distance from it,
+    the probability is pdf(m) times the integral of exp(-m s - s^2 / 2), and the derivatives are
+    m + E s and Var s - 1.
+    """
+    middle, width = 0.5 * (low + high), high - low
+    narrow = (width < NARROW) & (width * middle.abs() < NARROW)
+    m = torch.where(narrow, middle, torch.zeros_like(middle))
+    w = torch.where(narrow, width, torch.ones_like(width))
+    column = (-1,) + (1,) * m.ndim
+    positive, each = m.new_tensor(NODES), 0.5 * m.new_tensor(WEIGHTS)
+    s = 0.5 * w * torch.cat([-positive, positive]).reshape(column)
+    density = torch.cat([each, each]).reshape(column) * torch.exp(-s * (m + 0.5 * s))
+    total = density.sum(0)
+    mean = (density * s).sum(0) / total
+    spread = (density * (s - mean).square()).sum(0) / total
+    value = w.log() + total.log() - 0.5 * (m.square() + LOG_2PI)
+    return narrow, value, m + mean, spread - 1
 
 
 def _mills(x: Tensor) -> Tensor:

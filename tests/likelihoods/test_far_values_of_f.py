@@ -8,10 +8,21 @@ import mpmath as mp
 import pytest
 import torch
 
-from ppgp.likelihoods import Bernoulli, Gamma, Ordinal, Poisson, Predicted, ZeroInflated
+from ppgp.likelihoods import (
+    Bernoulli,
+    Beta,
+    Gamma,
+    Gaussian,
+    Ordinal,
+    Poisson,
+    Predicted,
+    StudentT,
+    ZeroInflated,
+)
 from ppgp.likelihoods.joint_rows import LikelihoodRows
 from ppgp.numerics.latent_ep import ep_log_evidence
 from ppgp.numerics.latent_laplace import laplace_log_evidence
+from ppgp.numerics.ordered_links import LINKS
 
 F64 = torch.float64
 FAR = (-1e9, -1e4, -800.0, -40.0, -37.9, 0.3, 38.1, 40.0, 800.0, 1e4, 1e9)
@@ -92,3 +103,31 @@ def test_the_gradient_of_ep_in_the_mean_where_f_is_nearly_known() -> None:
     K = 1e-12 * torch.eye(2, dtype=F64)
     (slope,) = torch.autograd.grad(ep_log_evidence(K, mean, LikelihoodRows(law, (), y)), mean)
     torch.testing.assert_close(slope, torch.sigmoid(-mean.detach()), rtol=1e-6, atol=0)
+
+
+def test_a_narrow_class_of_probit_keeps_the_digits_of_its_slopes() -> None:
+    """With a width of nearly 0 the log probability is that of the density, -z^2 / 2."""
+    law = Ordinal("probit", (0.5, 0.5 + 1e-9))
+    f = torch.tensor([[-700.0, -3.0, 0.7, 40.0]], dtype=F64)
+    first, second = law.slopes({}, f, torch.ones(4, dtype=F64))
+    torch.testing.assert_close(first, 0.5 + 5e-10 - f, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(second, -torch.ones_like(f), rtol=1e-12, atol=0)
+    z, width = torch.tensor([[-0.3], [0.1]], dtype=F64), 0.4  # on both sides of the limit
+    exact = [mp.log(mp.ncdf(x + 0.4) - mp.ncdf(x)) for x in z[:, 0].tolist()]
+    found = LINKS["probit"].log_masses(torch.cat([z, z + width], 1).mT)[1]
+    torch.testing.assert_close(found, torch.tensor([float(x) for x in exact], dtype=F64))
+
+
+def test_student_t_of_huge_df_is_normal() -> None:
+    f, y = torch.tensor([[0.0, 2.0]], dtype=F64), torch.tensor([0.3, -1.0], dtype=F64)
+    for df in (1e10, 1e17):
+        found = -StudentT(df, 1.0).score({}, f, y)
+        torch.testing.assert_close(found, -Gaussian(1.0).score({}, f, y), rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("law", [ZeroInflated(Poisson(), 0.3), Beta(1e-8), Beta(20.0)], ids=str)
+def test_slopes_are_finite_where_squares_of_the_mean_are_not(law: Any) -> None:
+    f = torch.tensor([[-700.0, 700.0]], dtype=F64)
+    y = torch.full((2,), 0.0 if law.counts else 0.3, dtype=F64)
+    first, second = law.slopes({}, f, y)
+    assert bool(torch.isfinite(first).all() & torch.isfinite(second).all())
