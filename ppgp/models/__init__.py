@@ -6,6 +6,7 @@ from .boosted import Boosted
 from .gaussian_mixture import GaussianMixture
 from .glm import GLM
 from .gp import GP
+from .grid_gp import GridGP
 from .kriging import Kriging
 from .latent_gp import LatentGP
 from .linear_regression import LinearRegression
@@ -25,6 +26,7 @@ __all__ = [
     "SVGP",
     "Boosted",
     "GaussianMixture",
+    "GridGP",
     "Kriging",
     "LatentGP",
     "LinearRegression",

@@ -54,10 +54,24 @@ def columns_for(model: Model, n: int) -> dict[str, Any]:
     return {"groups": {name: [f"level {i % 4}" for i in range(n)] for name in groups}}
 
 
+def block_of(model: Model) -> int:
+    """Return how many rows each block has, of which any number suit the model."""
+    return 2 if isinstance(model, models.GridGP) else 1
+
+
+def inputs_for(model: Model, n: int) -> torch.Tensor:
+    """Return inputs [n, 2] that suit the model: random rows, or the cells of a complete grid."""
+    if not isinstance(model, models.GridGP):
+        return torch.randn(n, 2, dtype=torch.float64)
+    levels = 1 + (n + 1) % 2
+    axes = torch.randn(n // levels, dtype=torch.float64), torch.randn(levels, dtype=torch.float64)
+    return torch.cartesian_prod(*axes)
+
+
 def data_for(model: Model, n: int = 24, seed: int = 0) -> Dataset:
     """Return y drawn from the prior predictive of the model."""
     with seeded(seed), pyro.get_param_store().scope():
-        X = torch.randn(n, 2, dtype=torch.float64)
+        X = inputs_for(model, n)
         columns = columns_for(model, n)
         if not columns:
             return Dataset(X, model.model(X))

@@ -12,7 +12,7 @@ import torch
 from pyro.infer import MCMC, NUTS, SVI, Predictive, Trace_ELBO
 from pyro.infer.autoguide import AutoNormal
 from pyro.optim import Adam  # type: ignore[attr-defined]
-from samples import columns_for, data_for, every_model, program_of
+from samples import block_of, columns_for, data_for, every_model, program_of
 
 import ppgp
 from ppgp import inference, kernels, learners, likelihoods, models, networks, priors
@@ -113,11 +113,14 @@ def test_predict_and_the_likelihood_of_the_program_agree(model: Model) -> None:
         total = model.predict(theta, data.X, data, **data.for_prediction).log_prob(data.y).sum()
     else:
         total = torch.zeros((), dtype=torch.float64)
-        for i in range(1, data.n):
-            row = data.rows(slice(i, i + 1))
-            distribution = model.predict(theta, row.X, data.rows(slice(0, i)), **row.for_prediction)
-            total = total + distribution.log_prob(data.y[i])[0, 0]
-        first = Target(model, data.rows(slice(0, 1)))
+        step = block_of(model)
+        for i in range(step, data.n, step):
+            new = data.rows(slice(i, i + step))
+            distribution = model.predict(
+                theta, new.X, data.rows(slice(0, i)), joint=True, **new.for_prediction
+            )
+            total = total + distribution.log_prob(new.y)[0]
+        first = Target(model, data.rows(slice(0, step)))
         total = total + first.log_density(z, jacobian=False) - prior
     torch.testing.assert_close(total, likelihood)
 
