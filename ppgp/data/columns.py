@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Container, Iterable, Sequence
 from numbers import Number
@@ -26,6 +27,7 @@ from .categories import Levels, codes_of
 from .entries import is_missing, reads_as_number, real_numbers, refuse_complex
 
 LIKE = 0.8  # similarity from which one name is suggested in place of another
+OF_A_FORMULA = re.compile(r"[(\[:]")  # in names such as C(z)[T.b], but not in most others
 LEVEL = "="  # separates a column and its level in the name of a one-hot column
 
 
@@ -160,6 +162,11 @@ class MissingColumns(UnknownName):
         do = "add what is missing"
         if near:
             do = f"rename {near!r}, or add {missing[0]!r}"
+        if any(OF_A_FORMULA.search(name) for name in missing):
+            do = (
+                "if a formula made them, which no file holds, pass data.design(rows), where data "
+                "is that of GLM.from_formula for the training rows"
+            )
         there = listed(present, "column") if present else "no columns"
         got = f"no {listed(missing, 'column')} among {there}"
         PpgpError.__init__(self, f"the {listed(names, 'column')} of the training rows", got, do)

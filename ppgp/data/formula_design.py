@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -22,6 +22,9 @@ from .columns import labels_of
 __all__ = ["Design", "design_of"]
 
 INTERCEPT = "Intercept"
+OFFSET = re.compile(r"\boffset\s*\(")
+VARYING = re.compile(r"\(([^()|]+)\|{1,2}([^()|]+)\)")  # such as (1 + floor | county)
+EVERY = "__formulaic_variables_available__"  # what formulaic puts in the place of "."
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # that formulaic puts into its messages
 
 
@@ -89,11 +92,26 @@ class Design:
         return table if known >= set(self.names) and not known >= variables else self(table)
 
 
-def design_of(formula: str, table: Any, kept: Iterable[str] = ()) -> tuple[Design, Any, Any, str]:
+def _refuse_terms_of_r(formula: str) -> None:
+    """Refuse terms of R's formulas that are arguments here.
+
+    Raises:
+        SettingError: For an offset, and for coefficients that vary between groups.
+    """
+    if OFFSET.search(formula):
+        do = "pass offset= with the name of its column"
+        raise SettingError("an offset beside the formula", repr(formula), do)
+    found = VARYING.search(formula)
+    if found:
+        do = f"pass groups={{{found[2].strip()!r}: Varying({found[1].strip()!r})}}"
+        raise SettingError("coefficients of groups beside the formula", repr(found[0]), do)
+
+
+def design_of(formula: str, table: Any, kept: Collection[str] = ()) -> tuple[Design, Any, Any, str]:
     """Return the design of a formula for the training rows, their columns, and the target.
 
     Args:
-        formula: "target ~ terms".
+        formula: "target ~ terms"; "." stands for every other column of the table but ``kept``.
         table: A DataFrame.
         kept: As of ``Design``.
 
@@ -107,11 +125,13 @@ def design_of(formula: str, table: Any, kept: Iterable[str] = ()) -> tuple[Desig
         DataError: If the table is no DataFrame, or a variable has missing values.
     """
     library = _formulaic()
+    _refuse_terms_of_r(formula)
     if not hasattr(table, "columns") or not hasattr(table, "iloc"):
         do = "for example pandas.DataFrame(table)"
         raise DataError("a pandas DataFrame for a formula", type(table).__name__, do)
+    inputs = [str(name) for name in table.columns if str(name) not in kept]
     try:
-        parsed = library.Formula(formula)
+        parsed = library.Formula(formula, _context={EVERY: inputs})
         left, right = list(getattr(parsed, "lhs", ())), getattr(parsed, "rhs", None)
     except (library.errors.FormulaicError, AttributeError, TypeError) as error:
         raise _unreadable(formula, error) from None

@@ -181,14 +181,15 @@ def refuse_without(
     """
     if roles is None:
         roles = [name for name, role in ROLES.items() if role.needed]
+    named = train.names_of_roles
     for name in roles:
         fitted = getattr(train, name) is not None
         if fitted and columns.get(name) is None:
-            raise DataError(
-                f"{name} of the new rows, as the training rows have it",
-                "none",
-                f"pass {name}=, or a Dataset",
-            )
+            column = ", ".join(train.groups or ()) if name == "groups" else named.get(name)
+            do = f"pass {name}=, or a Dataset"
+            if column:
+                do = f"pass {name}=, a Dataset, or a table with the column {column}"
+            raise DataError(f"{name} of the new rows, as the training rows have it", "none", do)
         if ROLES[name].needed and not fitted and name in columns:
             raise DataError(
                 f"new rows without {name}, as the training rows have none",

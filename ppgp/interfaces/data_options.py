@@ -67,6 +67,7 @@ IN_THE_SHELL: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"Dataset(?:\.from_frame)?\((missing|categories)='([\w-]+)'\)", r"--\1 \2"),
     (r"\b(missing|categories)='([\w-]+)'", r"--\1 \2"),
     (r"pass (\w+)=, or a Dataset", "add its column to the file"),
+    (r"pass \w+=, a Dataset, or a table with (the column .+)$", r"add \1 to the file"),
     (r"write Dataset\(X, y, groups=\{name: labels\}\)", "name its column with --groups"),
     (r"pass Dataset\((\w+)=\)", _option("pass {}")),
     (r"a Dataset without (\w+)", _option("leave {} out")),

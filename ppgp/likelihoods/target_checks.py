@@ -53,7 +53,10 @@ def check_counts_of_events(data: Dataset) -> None:
     wrong = torch.nonzero((data.y < 0) | (data.y != data.y.round())).flatten().tolist()
     if wrong:
         got = f"{float(data.y[wrong[0]]):g} in row {wrong[0]}"
-        raise DataError("counts 0, 1, 2, ... in y", got, "choose another likelihood, or round y")
+        do = "choose another likelihood, or round y"
+        if data.trials is not None and bool(((data.y >= 0) & (data.y <= 1)).all()):
+            do = "pass the number of events as y, which is the share times the trials"
+        raise DataError("counts 0, 1, 2, ... in y", got, do)
 
 
 def check_events_of_trials(data: Dataset, trials: torch.Tensor) -> None:

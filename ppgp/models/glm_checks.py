@@ -18,7 +18,7 @@ from ..likelihoods import (
     Poisson,
 )
 from ..likelihoods.cutpoints import CutpointPrior
-from ..priors import Flat, Prior, PriorLike, bare
+from ..priors import Flat, Prior, PriorLike, Uniform, bare
 from .classification import SEPARATION_UP_TO, separated_by, separation
 
 DEPENDENT = 1e-12  # of the largest eigenvalue: smaller ones are rounding
@@ -98,7 +98,10 @@ def check_overlap(likelihood: Likelihood, data: Dataset, weight: PriorLike) -> N
 
 
 def informative_priors(model: Any) -> list[str]:
-    """Return the priors of a GLM that are neither flat nor that of a dispersion, in words."""
+    """Return the priors of a GLM that are neither flat nor that of a dispersion, in words.
+
+    A uniform prior is flat where the mode can be.
+    """
     likelihood: Likelihood = model.likelihood
     priors = {"weight": bare(model.weight), "bias": bare(model.intercept)}
     priors |= {name: bare(site.prior) for name, site in likelihood.sites().items()}
@@ -106,7 +109,7 @@ def informative_priors(model: Any) -> list[str]:
         f"{name} ~ {prior!r}"
         for name, prior in priors.items()
         if isinstance(prior, Prior)
-        and not isinstance(prior, Flat)
+        and not isinstance(prior, Flat | Uniform)
         and not (isinstance(prior, CutpointPrior) and prior.flat)
         and name != likelihood.dispersion_parameter()
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -80,7 +81,7 @@ def row_scores(model: Any, theta: Theta, data: Dataset) -> RowScores:
     if K == 1 and not free and isinstance(model.weight, Prior):
         second = _rows(weight, bias, slopes, data, True, weighted=False)(slice(None))[2][0, 0]
         leverage = -second * (A * torch.linalg.solve(fisher, A.mT).mT).sum(-1)
-    return RowScores(sites, scores, information(False), fisher, leverage)
+    return RowScores(sites, scores, partial(information, False), fisher, leverage)
 
 
 def _rows(

@@ -18,7 +18,13 @@ from ..likelihoods import Categorical, Gaussian
 from ..likelihoods.joint_slopes import has_joint_slopes
 from ..overrides import computed
 from ..priors import Normal, Site, site
-from ..target.capabilities import Capability, GroupEffects, LeaveOneOut, LinearCoefficients
+from ..target.capabilities import (
+    Capability,
+    GeneralisedLinear,
+    GroupEffects,
+    LeaveOneOut,
+    LinearCoefficients,
+)
 from .base import full_batch_only
 from .glm import GLM, with_signature
 from .independent_rows import observed
@@ -151,6 +157,8 @@ class Multilevel(MultilevelPredictions, GLM, GroupEffects, LeaveOneOut):
                 return None
             return NotApplicable("effects integrated out", "effects sampled", LeaveOneOut.advice)
         got, do = "coefficients that vary between groups", "use MAP('lbfgs'), Laplace or NUTS"
+        if capability is GeneralisedLinear:
+            do = "use coefficients('draws') of a fit by Laplace or NUTS, and residuals('quantile')"
         return NotApplicable("a GLM without groups", got, do)
 
     def chunked(self, data: Any) -> bool:

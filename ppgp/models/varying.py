@@ -45,6 +45,9 @@ class Varying:
 
     def __post_init__(self) -> None:
         with_plain_numbers(self)
+        if not isinstance(self.terms, str | Sequence):
+            do = "for example Varying('1 + floor')"
+            raise SettingError("terms in Varying, as text", repr(self.terms), do)
         if not isinstance(self.terms, str):
             object.__setattr__(self, "terms", tuple(self.terms))
         terms = self.named
@@ -54,6 +57,10 @@ class Varying:
         if isinstance(self.terms, str) and "|" in self.terms:
             do = "for example groups={'county': Varying('1 + floor')} for (1 + floor | county)"
             raise SettingError("terms in Varying without the grouping", repr(self.terms), do)
+        numbers = self.sd if isinstance(self.sd, tuple) else (self.sd,)
+        if any(isinstance(one, int | float) and not one > 0 for one in numbers):
+            do = "give positive numbers, or a prior such as HalfNormal(1)"
+            raise SettingError("positive sds in Varying", repr(self.sd), do)
 
     @property
     def named(self) -> tuple[str | int, ...]:
@@ -83,6 +90,9 @@ class Varying:
         for term in self.named:
             if term == "1":
                 found.append(INTERCEPT)
+            elif self._without_intercept(term, known):
+                do = "leave '0' and '- 1' out, as the intercept varies only where 1 is a term"
+                raise SettingError("columns, or 1, as the terms of Varying", repr(self.terms), do)
             elif isinstance(term, int) and 0 <= term < d:
                 found.append(term)
             elif str(term) in known:
@@ -90,6 +100,11 @@ class Varying:
             else:
                 raise UnknownName("column", str(term), known)
         return tuple(found)
+
+    def _without_intercept(self, term: str | int, known: Sequence[str]) -> bool:
+        """Whether a term says, as in R, that there is no intercept."""
+        text = str(term)
+        return text not in known and (text == "0" or text.replace(" ", "").endswith("-1"))
 
     def on_scale(self, columns: Sequence[int], units: Units) -> PriorLike:
         """Return the prior or numbers of the sds on the scale of the model."""

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import SettingError
 from ..target.capabilities import GroupEffects, require, supports
 from .arviz_axes import Coords, Dims
 from .fitted import Fitted, evaluated_at
@@ -30,8 +31,12 @@ def effects(self: Fitted, seed: int = 0) -> dict[str, Tensor]:
 
     Raises:
         NotApplicable: If no coefficients of the model vary between groups.
+        SettingError: If the seed is the name of a grouping.
     """
     model = require(self.model, GroupEffects)
+    if isinstance(seed, str):
+        do = f"write effects()[{seed!r}]"
+        raise SettingError("a whole number as seed", repr(seed), do)
     generator = torch.Generator().manual_seed(seed)
     with evaluated_at(self):
         found = model.group_effects(self.theta, self.data, generator)

@@ -110,7 +110,7 @@ def covariance_at(
     if isinstance(kind, str) and kind == "model":
         scale = _dispersion_ratio(fit, model, theta, dispersion)
         return found, theta, scale * torch.linalg.inv(found.expected)
-    bread = torch.linalg.inv(found.observed)
+    bread = torch.linalg.inv(found.hessian())
     if isinstance(kind, str) and kind in COVARIANCES:
         leverage = _leverage(found) if kind == "HC3" else None
         return found, theta, robust(bread, found.scores, w, leverage)

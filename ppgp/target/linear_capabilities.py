@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,15 +55,15 @@ class RowScores:
     Attributes:
         sites: The sites of the coordinates in their order, ``{site: shape}``.
         scores: The gradient of each row's log density, [n, p], without the weight of the row.
-        observed: Minus the Hessian of the log likelihood, [p, p].
-        expected: The Fisher information, [p, p]; ``observed`` where it has no formula.
+        hessian: () -> minus the Hessian of the log likelihood, [p, p], which only sandwiches need.
+        expected: The Fisher information, [p, p]; that Hessian where it has no formula.
         leverage: That of each row in iteratively reweighted least squares, [n]; None if there are
             several functions of x, or coordinates besides coefficients.
     """
 
     sites: dict[str, torch.Size]
     scores: Tensor
-    observed: Tensor
+    hessian: Callable[[], Tensor]
     expected: Tensor
     leverage: Tensor | None
 

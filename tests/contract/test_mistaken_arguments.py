@@ -227,3 +227,13 @@ def test_names_and_numbers(posterior: Posterior) -> None:
         "2 TB",
         "3.5 PB",
     ]
+
+
+def test_groups_by_number_and_effects_by_name() -> None:
+    one: Any = 1
+    refusal(SettingError, lambda: models.Varying(one), "as text, got 1", "Varying('1 + floor')")
+    table = Dataset(X, Y, groups={"g": [0, 1, 2] * 4})
+    model = models.GLM(groups={"g": models.Varying()})
+    fitted = ppgp.fit(model, table, inference.MAP(), progress=False)
+    name: Any = "g"
+    refusal(SettingError, lambda: fitted.effects(name), "as seed, got 'g'", "write effects()['g']")

@@ -111,6 +111,9 @@ def test_advice_about_new_rows() -> None:
     assert in_the_shell("got none: pass trials=, or a Dataset") == (
         "got none: add its column to the file"
     )
+    assert in_the_shell("pass trials=, a Dataset, or a table with the column n") == (
+        "add the column n to the file"
+    )
 
 
 def test_new_rows_need_the_offset(folder: Path) -> None:
@@ -124,4 +127,4 @@ def test_new_rows_need_the_offset(folder: Path) -> None:
     done = ppgp("predict", "g.safetensors", "without.csv", cwd=folder)
     assert done.returncode == 2
     assert "expected offset of the new rows" in done.stderr
-    assert "add its column to the file" in done.stderr
+    assert "add the column e to the file" in done.stderr

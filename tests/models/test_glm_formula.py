@@ -114,6 +114,24 @@ def test_roles_groups_and_targets() -> None:
     assert data.classes == ("low", "mid", "top")
 
 
+def test_a_dot_stands_for_the_other_columns() -> None:
+    frame = table().drop(columns=["clinic", "note"])
+    _, data = GLM.from_formula("visits ~ .", frame, laws.Poisson(), offset="exposure")
+    assert data.feature_names == ("x", "z[T.mid]", "z[T.top]")
+
+
+def test_a_loaded_posterior_says_what_its_file_does_not_hold(tmp_path: Path) -> None:
+    frame = table()
+    model, data = GLM.from_formula("visits ~ center(x) + C(z)", frame, laws.Poisson())
+    posterior = ppgp.fit(model, data, MAP("newton"), **HOW)
+    posterior.save(tmp_path / "glm.safetensors")
+    loaded = ppgp.load_posterior(tmp_path / "glm.safetensors")
+    with pytest.raises(UnknownName, match=r"which no file holds, pass data.design\(rows\)"):
+        loaded.predict(frame[:3])
+    found = loaded.predict(data.design(frame[:3])).mean
+    torch.testing.assert_close(found, posterior.predict(frame[:3]).mean)
+
+
 def test_without_an_intercept() -> None:
     frame = table()
     model, data = GLM.from_formula("visits ~ 0 + C(z)", frame, laws.Poisson(), FLAT)
@@ -137,6 +155,12 @@ def test_refusals() -> None:
         ("C(z) ~ x", SettingError, "one column as the target"),
         ("visits ~ xx", UnknownName, "did you mean 'x'"),
         ("visits ~ log(clinic)", SettingError, "can evaluate"),
+        ("visits ~ x + offset(exposure)", SettingError, "pass offset="),
+        (
+            "visits ~ x + (1 + x | clinic)",
+            SettingError,
+            r"groups=\{'clinic': Varying\('1 \+ x'\)\}",
+        ),
     ):
         with pytest.raises(error, match=said):
             GLM.from_formula(formula, frame)

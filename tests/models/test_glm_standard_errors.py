@@ -24,6 +24,7 @@ from ppgp.likelihoods import (
     Ordinal,
     Poisson,
     Predicted,
+    ZeroInflated,
 )
 from ppgp.models import GLM, LogisticRegression, Varying
 from ppgp.posterior import Posterior
@@ -241,6 +242,19 @@ def test_quasi_likelihood_and_a_known_dispersion() -> None:
     same(known, peer(family, y, {}, scale=0.09))
     number = fit(Gaussian(0.09), inputs(), y).coefficients("model")
     np.testing.assert_allclose(number, known, rtol=1e-8)
+
+
+@pytest.mark.slow
+def test_a_uniform_probability_of_zero_is_maximum_likelihood() -> None:
+    sm = pytest.importorskip("statsmodels.api")
+    g = np.random.default_rng(4)
+    x = g.normal(size=300)
+    y = np.where(g.uniform(size=300) < 0.3, 0, g.poisson(np.exp(1 + 0.3 * x))).astype(float)
+    peer = sm.ZeroInflatedPoisson(y, sm.add_constant(x)).fit(disp=0, maxiter=500)
+    found = fit(ZeroInflated(Poisson()), x[:, None], y).coefficients("model")
+    np.testing.assert_allclose(found["estimate"], peer.params[1:], rtol=1e-4)
+    # statsmodels takes the Hessian, whose ratio to the information is 1 + O(n^-1/2)
+    np.testing.assert_allclose(found["se"], peer.bse[1:], rtol=2 / 300**0.5)
 
 
 def test_ratios_are_exponentials() -> None:

@@ -240,6 +240,10 @@ def test_what_does_not_fit_is_refused() -> None:
         GLM(Categorical(), groups={"g": Varying()})
     with pytest.raises(UnknownName, match="column"):
         fit(GLM(groups={"g": Varying("1 + floor")}), table())
+    with pytest.raises(SettingError, match="positive sds"):
+        Varying(sd=-1.0)
+    with pytest.raises(SettingError, match="leave '0' and '- 1' out"):
+        fit(GLM(groups={"g": Varying("0 + floor")}), table())
     with pytest.raises(SettingError, match=r"groups=\{'county': Varying\('1 \+ floor'\)\}"):
         Varying("1 | county")
     with pytest.raises(UnknownName, match="grouping of the Dataset, got 'county': known: g"):
