@@ -33,8 +33,9 @@ def from_formula(
     """Return a GLM and the Dataset of a formula: ``model, data = GLM.from_formula(...)``.
 
     The formula is in Wilkinson's notation as formulaic reads it: "y ~ x + C(z)", "log(y) ~ x * z",
-    "y ~ bs(x, df=4)", and "y ~ ." for all other columns without a role. formulaic is the extra ``ppgp[formula]``. Its expressions are Python code:
-    do not evaluate a formula that you do not trust.
+    "y ~ bs(x, df=4)", and "y ~ ." for all other columns without a role. formulaic is the extra
+    ``ppgp[formula]``. Its expressions are Python code: do not evaluate a formula that you do not
+    trust.
 
     ``predict`` of a fit to the Dataset takes tables with the variables of the formula: categories
     have the levels of the training rows, and functions such as ``center`` their constants.
