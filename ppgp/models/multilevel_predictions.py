@@ -14,7 +14,8 @@ from ..data.dataset import Dataset
 from ..data.roles import columns_given
 from ..likelihoods.joint_rows import LatentMarginal
 from ..numerics.cholesky import add_diagonal, cholesky
-from ..numerics.grouped_effects import Blocks, EffectsGivenRows, effects_given_rows
+from ..numerics.group_blocks import Blocks
+from ..numerics.grouped_effects import EffectsGivenRows, effects_given_rows
 from ..priors import value_of
 from .glm import GLM
 from .memory_checks import check_memory_of_predictions

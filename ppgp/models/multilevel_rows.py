@@ -11,7 +11,8 @@ from torch.distributions import Distribution, constraints
 
 from ..likelihoods.joint_rows import LikelihoodRows
 from ..numerics.cholesky import LOG_2PI
-from ..numerics.grouped_effects import Blocks, grouped_log_evidence
+from ..numerics.group_blocks import Blocks
+from ..numerics.grouped_effects import grouped_log_evidence
 from ..numerics.univariate import JointRows
 
 Parameters = tuple[Tensor, ...]
@@ -43,6 +44,12 @@ class GaussianRows:
         """Return the Fisher information about f_i, [n]."""
         return -self.slopes(f, parameters)[1]
 
+    def quadratic(self, parameters: Parameters) -> tuple[Tensor, Tensor, Tensor]:
+        """Return y [n], the precisions [n] or [1], and the log density at f = y, []."""
+        variance = (parameters[0] + self.known).reshape(-1)
+        each = LOG_2PI + variance.log()
+        return self.y, 1 / variance, -0.5 * (len(self.y) / len(each)) * each.sum()
+
 
 class WeightedRows:
     """Rows that count as several equal ones.
@@ -70,6 +77,11 @@ class WeightedRows:
     def information(self, f: Tensor, parameters: Parameters) -> Tensor:
         """Return the Fisher information about f_i, [n]."""
         return self._times(self.rows.information(f, parameters))
+
+    def quadratic(self, parameters: Parameters) -> tuple[Tensor, Tensor, Tensor]:
+        """Return y [n], the precisions [n], and the log density at f = y, []."""
+        y, precision, _ = self.rows.quadratic(parameters)
+        return y, self._times(precision), self.log_prob(y, parameters).sum()
 
 
 def rows_of(

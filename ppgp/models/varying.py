@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..data.dataset import Dataset
 from ..errors import DataError, SettingError, UnknownName, counted, listed
-from ..numerics.grouped_effects import Blocks
+from ..numerics.group_blocks import Blocks
 from ..priors import Flat, HalfNormal, Prior, PriorLike, bare, rescaled, with_plain_numbers
 
 __all__ = ["Grouping", "Units", "Varying"]

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from .gaussian_grouped_effects import log_integral
+from .group_blocks import Blocks, solved
 from .latent_laplace import RowDensity
 
-__all__ = ["Blocks", "EffectsGivenRows", "effects_given_rows", "grouped_log_evidence"]
+__all__ = ["EffectsGivenRows", "effects_given_rows", "grouped_log_evidence"]
 
 STEPS = 200
 HALVINGS = 30
@@ -24,37 +26,13 @@ ROUNDING = 1e-10  # how much a step may descend, relative to what it maximises
 SMALL = 1e-14  # gain of a step, in nats, after which the next one would gain its square
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """The matrix Z of the coefficients of groups, which rows of different blocks do not share.
+@runtime_checkable
+class GaussianRowDensity(Protocol):
+    """Row densities that are quadratic in f."""
 
-    Attributes:
-        block: The block of each row, [n].
-        features: The row of Z within its block, [n, m].
-        count: The number of blocks B.
-    """
-
-    block: Tensor
-    features: Tensor
-    count: int
-
-    def of_rows(self, u: Tensor) -> Tensor:
-        """Return Z u [n], given u [B, m]."""
-        return (self.features * u[self.block]).sum(-1)
-
-    def sums(self, r: Tensor) -> Tensor:
-        """Return Z' r [B, m], given r [n]."""
-        zero = r.new_zeros(self.count, self.features.shape[1])
-        return zero.index_add(0, self.block, r[:, None] * self.features)
-
-    def gram(self, w: Tensor) -> Tensor:
-        """Return the blocks of Z' W Z [B, m, m], given the diagonal w [n]."""
-        weighted = w[:, None] * self.features
-        if self.count == 1:
-            return (weighted.mT @ self.features)[None]
-        m = self.features.shape[1]
-        outer = weighted[:, :, None] * self.features[:, None, :]
-        return w.new_zeros(self.count, m, m).index_add(0, self.block, outer)
+    def quadratic(self, parameters: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return y [n], the precisions [n], or [1] if equal, and the log density at f = y, []."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -121,21 +99,22 @@ def grouped_log_evidence(
         mean: [n], f without u.
         rows: The log densities of the rows.
         parameters: Those of ``rows``.
-        gaussian: Whether the log density of each row is quadratic in f, so that this is exact.
+        gaussian: Whether the log density of each row is quadratic in f, so that this is exact;
+            ``rows`` are then a ``GaussianRowDensity``.
     """
-    e = mean.new_zeros(blocks.count, blocks.features.shape[1])
     if gaussian:
+        assert isinstance(rows, GaussianRowDensity)
+        y, precision, at_y = rows.quadratic(parameters)
+        return at_y + log_integral(blocks, sd, y - mean, precision)
+    with torch.no_grad():
+        e = _mode(blocks, sd, mean, rows, parameters)
+    # Newton's steps from the mode stay there, and move as the mode does: the error of k steps
+    # is of order 2^k in a change of theta, so that two serve two derivatives
+    for _ in range(2):
         e = _newton(blocks, sd, mean, e, rows, parameters)[0]
-    else:
-        with torch.no_grad():
-            e = _mode(blocks, sd, mean, rows, parameters)
-        # Newton's steps from the mode stay there, and move as the mode does: the error of k steps
-        # is of order 2^k in a change of theta, so that two serve two derivatives
-        for _ in range(2):
-            e = _newton(blocks, sd, mean, e, rows, parameters)[0]
     f = mean + blocks.of_rows(sd * e)
     _, second = rows.slopes(f, parameters)
-    root = root_of_blocks(_scaled_gram(blocks, sd, -second))
+    root = blocks.root(sd, -second)
     half_log_det = root.diagonal(dim1=-2, dim2=-1).log().sum()
     return rows.log_prob(f, parameters).sum() - 0.5 * e.square().sum() - half_log_det
 
@@ -157,27 +136,11 @@ def effects_given_rows(
             e = _mode(blocks, sd, mean, rows, parameters)
         f = mean + blocks.of_rows(sd * e)
         first, second = rows.slopes(f, parameters)
-        root = root_of_blocks(_scaled_gram(blocks, sd, -second))
+        root = blocks.root(sd, -second)
         scale = sd.expand(e.shape)
         inverse = torch.cholesky_inverse(root)
         covariance = scale[:, :, None] * inverse * scale[:, None, :]
         return EffectsGivenRows(sd * e, covariance, f, first, -second)
-
-
-def root_of_blocks(B: Tensor) -> Tensor:
-    """Return the Cholesky factors of B [B, m, m], NaN where there are none."""
-    L, info = torch.linalg.cholesky_ex(B)
-    return torch.where((info == 0)[:, None, None], L, math.nan)
-
-
-def _scaled_gram(blocks: Blocks, sd: Tensor, w: Tensor) -> Tensor:
-    """Return I + S Z' W Z S, [B, m, m]."""
-    eye = torch.eye(blocks.features.shape[1], dtype=sd.dtype, device=sd.device)
-    return eye + sd[:, :, None] * blocks.gram(w) * sd[:, None, :]
-
-
-def _solved(root: Tensor, b: Tensor) -> Tensor:
-    return torch.cholesky_solve(b[:, :, None], root)[:, :, 0]
 
 
 def _newton(
@@ -186,8 +149,8 @@ def _newton(
     """Return e after a whole Newton step with the observed curvature, and the gradient before."""
     first, second = rows.slopes(mean + blocks.of_rows(sd * e), parameters)
     gradient = sd * blocks.sums(first) - e
-    root = root_of_blocks(_scaled_gram(blocks, sd, -second))
-    return e + _solved(root, gradient), gradient
+    root = blocks.root(sd, -second)
+    return e + solved(root, gradient), gradient
 
 
 def _mode(
@@ -212,7 +175,7 @@ def _mode(
         if bool((second > 0).any()):
             W = torch.where(second <= 0, W, rows.information(f, parameters))
         gradient = sd * blocks.sums(first) - e
-        step = _solved(root_of_blocks(_scaled_gram(blocks, sd, W)), gradient)
+        step = solved(blocks.root(sd, W), gradient)
         gain = float((gradient * step).sum())
         if not math.isfinite(gain):
             return torch.full_like(e, math.nan)

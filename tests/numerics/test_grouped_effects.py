@@ -156,3 +156,24 @@ def test_coefficients_return_to_their_groupings():
     each = by_grouping((ONE, OTHER), u)
     expected = (ONE.design(X, UNITS) * each["g"][codes["g"]]).sum(-1) + each["h"][codes["h"], 0]
     torch.testing.assert_close(blocks.of_rows(u), expected)
+
+
+@pytest.mark.parametrize("groupings", [(ONE,), (ONE, OTHER)])
+@pytest.mark.parametrize("form", ["equal", "known", "weights"])
+def test_derivatives_for_gaussian_rows(groupings, form):
+    X, codes, mean, y = table(24)
+    blocks = blocks_of(groupings, X, codes, UNITS)
+    known = torch.linspace(0.1, 2, 24, dtype=D) if form == "known" else None
+    rows = GaussianRows(y, known)
+    if form == "weights":
+        rows = WeightedRows(rows, torch.arange(24, dtype=D) % 3)
+
+    def evidence(log_sd, mean, noise):
+        sds = {name: log_sd[i] * sd for i, (name, sd) in enumerate(SDS.items())}
+        sd = sds_of_blocks(groupings, sds)
+        return grouped_log_evidence(blocks, sd, mean, rows, (noise,), True)
+
+    inputs = (torch.tensor([0.7, 0.4], dtype=D), mean, NOISE)
+    inputs = tuple(x.clone().requires_grad_() for x in inputs)
+    assert torch.autograd.gradcheck(evidence, inputs)
+    assert torch.autograd.gradgradcheck(lambda s, v: evidence(s, mean, v), inputs[::2])
