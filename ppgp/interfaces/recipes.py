@@ -81,6 +81,10 @@ OWN_MODELS = {
     "logistic": ("LogisticRegression()", ""),
     "mixture": ("GaussianMixture()", ""),
     "softmax": ("SoftmaxRegression()", ""),
+    "state_space": (
+        "StateSpaceGP()",
+        "exact Gaussian process on one column, time, in O(n): Matern 5/2",
+    ),
 }
 OWN_HOWS = {
     "newton": (

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..numerics.erlang import erlang
-from .state_space import StateSpace, stacked
+from .state_space import StateSpace, stacked, times
 
 Values = Callable[[int], Mapping[str, Tensor]]
 
@@ -37,16 +37,17 @@ def matern_states(nu: float, values: Values) -> StateSpace:
         u = root * dt / h["lengthscale"]
         v = h["variance"]
         F = torch.exp(-u) * move(u)
-        return F, v * spread(2 * u)
+        return F, times(spread(2 * u), v)
 
     def covariance(t: Tensor) -> Tensor:
         one, zero = torch.ones_like(t), torch.zeros_like(t)
-        v, third = values(t.ndim)["variance"] * one, one / 3.0
-        if nu == 0.5:
-            return stacked([[v]])
-        if nu == 1.5:
-            return v * stacked([[one, zero], [zero, one]])
-        return v * stacked([[one, zero, -third], [zero, third, zero], [-third, zero, one]])
+        third = one / 3.0
+        matrix = {
+            0.5: [[one]],
+            1.5: [[one, zero], [zero, one]],
+            2.5: [[one, zero, -third], [zero, third, zero], [-third, zero, one]],
+        }[nu]
+        return times(stacked(matrix), values(t.ndim)["variance"])
 
     observation = (1.0,) + (0.0,) * round(nu - 0.5)
     return StateSpace(transition, covariance, observation)

@@ -58,12 +58,10 @@ class StateSpace:
 
         def transition(dt: Tensor) -> tuple[Tensor, Tensor]:
             F, Q = self.transition(dt)
-            by = factor(dt.ndim)
-            return F, with_batch(Q, by.ndim) * by
+            return F, times(Q, factor(dt.ndim))
 
         def covariance(t: Tensor) -> Tensor:
-            by = factor(t.ndim)
-            return with_batch(self.covariance(t), by.ndim) * by
+            return times(self.covariance(t), factor(t.ndim))
 
         return replace(self, transition=transition, covariance=covariance)
 
@@ -132,6 +130,11 @@ def with_batch(M: Tensor, axes: int) -> Tensor:
     return M.reshape(*M.shape[:2], *(1,) * missing, *M.shape[2:]) if missing > 0 else M
 
 
+def times(M: Tensor, by: Tensor) -> Tensor:
+    """Return matrices M [s, s, *shape] times numbers [*batch, *m]."""
+    return with_batch(M, by.ndim) * by
+
+
 def _together(matrices: Sequence[Tensor]) -> list[Tensor]:
     """Return matrices [s_i, s_i, *shape_i] with one common shape."""
     shape = torch.broadcast_shapes(*(M.shape[2:] for M in matrices))
@@ -176,9 +179,9 @@ def multiplied(one: StateSpace, two: StateSpace) -> StateSpace:
     def transition(dt: Tensor) -> tuple[Tensor, Tensor]:
         (F1, Q1), (F2, Q2) = one.transition(dt), two.transition(dt)
         # P1 x P2 - F1 P1 F1' x F2 P2 F2', where F P F' = P - Q: no difference of large numbers
-        P1, P2 = one.covariance(dt), two.covariance(dt)
-        Q = sum(_together([_kronecker(Q1, P2), _kronecker(P1 - Q1, Q2)]), start=P1.new_zeros(()))
-        return _kronecker(F1, F2), Q
+        P1, Q1 = _together([one.covariance(dt), Q1])
+        left, right = _together([_kronecker(Q1, two.covariance(dt)), _kronecker(P1 - Q1, Q2)])
+        return _kronecker(F1, F2), left + right
 
     def covariance(t: Tensor) -> Tensor:
         return _kronecker(one.covariance(t), two.covariance(t))

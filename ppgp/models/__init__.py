@@ -16,6 +16,7 @@ from .neural_regression import NeuralRegression
 from .program import Program
 from .sgpr import SGPR
 from .softmax_regression import SoftmaxRegression
+from .state_space_gp import StateSpaceGP
 from .svgp import SVGP
 from .varying import Varying as Varying  # an option of GLM
 
@@ -35,4 +36,5 @@ __all__ = [
     "NeuralRegression",
     "Program",
     "SoftmaxRegression",
+    "StateSpaceGP",
 ]

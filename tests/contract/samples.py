@@ -60,7 +60,9 @@ def block_of(model: Model) -> int:
 
 
 def inputs_for(model: Model, n: int) -> torch.Tensor:
-    """Return inputs [n, 2] that suit the model: random rows, or the cells of a complete grid."""
+    """Return inputs that suit the model: [n, 2], random or a complete grid, or times [n, 1]."""
+    if isinstance(model, models.StateSpaceGP):
+        return torch.randn(n, 1, dtype=torch.float64)
     if not isinstance(model, models.GridGP):
         return torch.randn(n, 2, dtype=torch.float64)
     levels = 1 + (n + 1) % 2

@@ -49,7 +49,7 @@ def test_prior_draws_lie_in_the_support(model: Model) -> None:
     data = data_for(model, 5)
     with seeded(0), pyro.get_param_store().scope():
         trace = pyro.poutine.trace(program_of(model, data)).get_trace(data.X)
-    for name, site in model.sites(2).items():
+    for name, site in model.sites(data.d).items():
         if not site.fixed:
             assert bool(trace.nodes[name]["fn"].support.check(trace.nodes[name]["value"]).all())
 

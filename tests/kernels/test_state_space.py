@@ -26,7 +26,7 @@ from ppgp.kernels import (
     Unscaled,
     White,
 )
-from ppgp.kernels.state_space import require, supports
+from ppgp.kernels.state_space import require, supports, with_batch
 from ppgp.numerics.erlang import erlang
 
 KERNELS = {
@@ -88,19 +88,29 @@ def test_the_covariance_of_a_short_step_keeps_its_digits(nu: float) -> None:
             assert float(Q[i, j]) == pytest.approx(size * u**power, rel=1e-4)
 
 
-def test_a_batch_of_hyperparameters_is_a_loop() -> None:
-    k = Scale(Matern(2.5, 1.0) * Cosine(1.0) + Linear() + Constant(0.3))
+@pytest.mark.parametrize(
+    "k",
+    [
+        Scale(Matern(2.5, 1.0) * Cosine(1.0) + Linear() + Constant(0.3)),
+        Matern(1.5, lengthscale=1.0) * Matern(0.5, 1.0) + Exponential(lengthscale=2.0),
+        ARD(Matern(2.5, lengthscale=1.0)) * Cosine(period=1.0),
+    ],
+    ids=["all", "variances", "product"],
+)
+def test_a_batch_of_hyperparameters_is_a_loop(k: Kernel) -> None:
     generator = torch.Generator().manual_seed(0)
-    names = k.sites(1)
-    free = [name for name, site in names.items() if not site.fixed]
-    theta = {n: torch.rand(3, generator=generator, dtype=torch.float64) + 0.5 for n in free}
-    space, dt = k.state_space(theta, T), T.diff()
+    free = {name: site.shape for name, site in k.sites(1).items() if not site.fixed}
+    theta = {
+        n: torch.rand(4, *shape, generator=generator, dtype=torch.float64) + 0.5
+        for n, shape in free.items()
+    }
+    space, dt = require(k).state_space(theta, T), T.diff()
     F, Q = space.transition(dt)
     P = space.covariance(T)
-    for i in range(3):
-        one = k.state_space({name: value[i] for name, value in theta.items()}, T)
+    for i in range(4):
+        one = require(k).state_space({name: value[i] for name, value in theta.items()}, T)
         F1, Q1 = one.transition(dt)
-        torch.testing.assert_close(F[:, :, i], F1)
+        torch.testing.assert_close(with_batch(F, 2).expand_as(Q)[:, :, i], F1)
         torch.testing.assert_close(Q[:, :, i], Q1)
         torch.testing.assert_close(P[:, :, i], one.covariance(T))
 

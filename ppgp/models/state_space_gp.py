@@ -1,0 +1,378 @@
+"""Exact Gaussian-process regression on one column, in time linear in the number of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from ..data.dataset import Dataset, Scaler
+from ..errors import NotApplicable, SettingError
+from ..kernels import Kernel, Matern, Sum
+from ..kernels.base import check_kernel
+from ..kernels.fourier_features import Draw
+from ..kernels.state_space import StateSpace, require
+from ..kernels.units import Units
+from ..numerics.cholesky import add_diagonal, cholesky
+from ..numerics.result_cache import ResultCache
+from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
+from ..target.capabilities import (
+    Capability,
+    Components,
+    JointGaussian,
+    LatentFunction,
+    LeaveOneOut,
+    PosteriorFunctions,
+)
+from .base import Model, full_batch_only
+from .known_noise import check_aligned, refuse_duplicate_rows, with_known
+from .memory_checks import check_memory_of_predictions, check_memory_of_rows
+from .sites import Theta, draw, first_draw, mean_site, number_of_draws, split_params
+from .state_space_functions import DrawnFunctions, states_at_rows
+from .state_space_predictions import At, Smoothed, at, joint, smoothed
+from .state_space_rows import StateSpaceMarginal, Steps, steps_of
+from .terms import as_written
+from .terms import labels as labels_of
+from .units import mean_on_model_scale, mean_or_default, of_gp, power
+
+MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws
+UNCOMPILED = 128  # rows from which a graph, which unrolls all steps, would take long to compile
+
+
+@dataclass(frozen=True, repr=False)
+class StateSpaceGP(
+    Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, JointGaussian
+):
+    """Exact GP regression on one column in O(n): y ~ N(mean, K + noise I + diag(noise_sd^2)).
+
+    The same model as ``GP``, for kernels whose function is part of a Markov process in time:
+    Matern, Exponential, Constant, Linear, Cosine, their sums, products of stationary ones, and
+    Scale. Hartikainen & Sarkka (2010); Sarkka & Solin (2019), chapter 12. The rows are filtered
+    and smoothed in parallel over runs of time, Sarkka & Garcia-Fernandez (2021), with the slopes
+    of Koopman & Shephard (1992). Times may be irregular, in any order, and equal; times without y
+    are rows to predict.
+
+    Args:
+        kernel: a kernel with a state space.
+        noise: prior or number for the noise variance. 0: no estimated noise; the GP interpolates
+            unless the Dataset has known noise.
+        mean: prior or number for the constant mean; None: the mean of the training rows (0 in a
+            recipe that was not prepared).
+        standardised: set by ``fit``: whether the numbers are on the scale of the model.
+
+    Raises:
+        NotApplicable: for a kernel without a state space; the message names its nearest relative.
+    """
+
+    kernel: Kernel = field(default_factory=Matern)
+    noise: PriorLike = LogNormal(-2.0, 1.0)
+    mean: PriorLike | None = None
+    standardised: bool = field(default=False, kw_only=True)
+    known_noise = True
+    joint_rows = True
+    keeps_factor = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(check_kernel(self.kernel))
+
+    def sites(self, d: int) -> dict[str, Site | Param]:
+        if d != 1:
+            wanted = "one column of X, the time, for StateSpaceGP"
+            do = "pass that column alone, or use models.GP"
+            raise SettingError(wanted, f"{d} columns", do)
+        return {
+            **prefixed("kernel", self.kernel.sites(d)),
+            "noise": site("noise", self.noise, positive=True, zero=True),
+            "mean": mean_site(self.mean),
+        }
+
+    def work(self, n: int, d: int) -> float:
+        return n * 50.0 * self._width() ** 2
+
+    def _width(self) -> int:
+        """The number of states."""
+        like = torch.zeros(1, dtype=torch.float64)
+        values = {name: like.new_ones(s.shape) for name, s in self.kernel.sites(1).items()}
+        return len(require(self.kernel).state_space(values, like).observation)
+
+    def chunked(self, data: Dataset) -> bool:
+        return data.n >= UNCOMPILED
+
+    def check_memory(self, n: int, d: int, like: Tensor) -> None:
+        """Check that the matrices of n rows fit into memory.
+
+        Raises:
+            NotEnoughMemory: if they do not.
+        """
+        s = self._width()
+        do = "pass fewer rows, or average rows that are close in time"
+        check_memory_of_rows(n, 12.0 * s * s + 20.0 * s, like, "the states", do)
+
+    def prepare(self, data: Dataset) -> StateSpaceGP:
+        """Return the recipe with the mean of these rows.
+
+        Raises:
+            SettingError: for more than one column.
+            DataError: for duplicate rows under a noise of exactly 0, whose covariance is singular.
+        """
+        self.sites_at(data.d)
+        if self.noise == 0:
+            where = "different rows of X"
+            refuse_duplicate_rows(data.X, data.noise_sd, None, where, "noise")
+        return replace(self, mean=mean_or_default(self.mean, data))
+
+    def in_units(self, scaler: Scaler) -> StateSpaceGP:
+        noise = rescaled(self.noise, power(float(scaler.y_sd), -2), what="noise")
+        kernel = self.kernel.in_units(Units.of(scaler))
+        mean = mean_on_model_scale(self.mean, scaler)
+        return replace(self, kernel=kernel, noise=noise, mean=mean)
+
+    def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
+        factors = self.kernel.factors(Units.of(scaler))
+        return of_gp(draws, {f"kernel.{name}": f for name, f in factors.items()}, scaler)
+
+    def _noise(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
+        return with_known(self.value(theta, "noise", X)[..., None], noise_sd)
+
+    def _space(self, theta: Theta, like: Tensor) -> StateSpace:
+        return require(self.kernel).state_space(under("kernel", theta), like)
+
+    def _steps(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Steps:
+        return steps_of(self._space(theta, X), X[:, 0], self._noise(theta, X, noise_sd))
+
+    def model(
+        self,
+        X: Tensor,
+        y: Tensor | None = None,
+        *,
+        noise_sd: Tensor | None = None,
+        total: int | None = None,
+    ) -> Tensor:
+        """Run the Pyro program of the model; see ``GP.model``.
+
+        Args:
+            X: times [n, 1].
+            y: targets [n]; None: they are drawn.
+            noise_sd: the known noise sd of each row [n], in addition to ``noise``, if any.
+            total: number of rows that a mini-batch was taken from; None: these are all the rows.
+
+        Returns:
+            The targets [n].
+
+        Raises:
+            DataError: if ``noise_sd`` does not have one number per row.
+            NotApplicable: for a mini-batch.
+        """
+        full_batch_only(self, X, total, "use the full batch, which costs O(n)")
+        check_aligned(noise_sd, X)
+        theta = draw(self.sites_at(X.shape[-1]), X)
+        loc = self.value(theta, "mean", X).expand(len(X))
+        return pyro.sample("y", StateSpaceMarginal(loc, self._steps(theta, X, noise_sd)), obs=y)
+
+    # -- predictions ----------------------------------------------------------------
+
+    def _chunks(self, theta: Theta, train: Dataset, m: int) -> Iterator[tuple[slice, Theta]]:
+        """Yield the slices of the draws whose matrices fit into ``MEMORY_BUDGET``, and theta."""
+        drawn, params = split_params(self.sites_at(train.d), theta)
+        count = number_of_draws(drawn)
+        numbers = 12 * self._width() ** 2 * (train.n + m)
+        size = max(1, MEMORY_BUDGET // (train.X.element_size() * numbers))
+        for i in range(0, count, size):
+            chunk = slice(i, min(i + size, count))
+            yield chunk, {**params, **{name: value[chunk] for name, value in drawn.items()}}
+
+    def _smoothed(
+        self, part: Theta, train: Dataset, chunk: slice, kept: ResultCache | None
+    ) -> Smoothed:
+        """Return what the training rows say under a chunk of draws."""
+
+        def compute() -> Smoothed:
+            steps = self._steps(part, train.X, train.noise_sd)
+            return smoothed(steps, train.y - self.value(part, "mean", train.X)[..., None])
+
+        kept = kept or ResultCache(limit=0)
+        return Smoothed(*kept.get((chunk.start, chunk.stop), compute, part))
+
+    def _states(
+        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
+    ) -> Iterator[tuple[slice, Theta, At]]:
+        """Yield the states at X under each chunk of draws."""
+        for chunk, part in self._chunks(theta, train, len(X)):
+            found = self._smoothed(part, train, chunk, kept)
+            yield chunk, part, at(found, self._space(part, X), X[:, 0])
+
+    def _observation(self, like: Tensor) -> Tensor:
+        """Return the numbers H with f = H'x."""
+        values = {name: like.new_ones(s.shape) for name, s in self.kernel.sites(1).items()}
+        return torch.tensor(require(self.kernel).state_space(values, like).observation).to(like)
+
+    def predict(
+        self,
+        theta: Theta,
+        X: Tensor,
+        train: Dataset,
+        *,
+        joint: bool = False,
+        noise_sd: Tensor | None = None,
+        kept: ResultCache | None = None,
+    ) -> Distribution:
+        """Return the predictive distribution of y at X.
+
+        Args:
+            theta: {site: [draw, *event]}.
+            X: times [m, 1], before, between, at or after the training rows.
+            train: the training rows.
+            joint: whether the rows are predicted jointly.
+            noise_sd: the known noise sd of the new rows [m], if any.
+            kept: where the states at the training rows are kept between predictions.
+
+        Returns:
+            A Normal of batch [draw, m]; if ``joint``, a MultivariateNormal of batch [draw] and
+            event [m].
+        """
+        noise = self._noise(theta, X, noise_sd)
+        if not joint:
+            mean, variance = self._marginal(theta, X, train, kept)
+            return dist.Normal(mean, (variance + noise).sqrt())
+        mean, covariance = self._joint(theta, X, train, kept)
+        root = cholesky(add_diagonal(covariance, noise), "predictive covariance")
+        return dist.MultivariateNormal(mean, scale_tril=root)
+
+    def _marginal(
+        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return mean and variance [draw, m] of f at X."""
+        drawn, _ = split_params(self.sites_at(train.d), theta)
+        check_memory_of_predictions(number_of_draws(drawn), len(X), X)
+        H, means, variances = self._observation(X), [], []
+        for chunk, part, states in self._states(theta, X, train, kept):
+            mean, variance = states.of(H)
+            shape = (chunk.stop - chunk.start, len(X))
+            means.append((mean + self.value(part, "mean", X)[..., None]).expand(shape))
+            variances.append(variance.expand(shape))
+        return torch.cat(means), torch.cat(variances)
+
+    def _joint(
+        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return mean [draw, m] and covariance [draw, m, m] of f at X."""
+        drawn, _ = split_params(self.sites_at(train.d), theta)
+        check_memory_of_predictions(number_of_draws(drawn), len(X), X, joint=True)
+        H, means, covariances = self._observation(X), [], []
+        for chunk, part in self._chunks(theta, train, len(X)):
+            found = self._smoothed(part, train, chunk, kept)
+            mean, covariance = joint(found, self._space(part, X), X[:, 0], H)
+            k, m = chunk.stop - chunk.start, len(X)
+            means.append((mean + self.value(part, "mean", X)[..., None]).expand(k, m))
+            covariances.append(covariance.expand(k, m, m))
+        return torch.cat(means), torch.cat(covariances)
+
+    def latent(
+        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
+    ) -> Distribution:
+        """Return the predictive distribution of f at X, without the noise: batch [draw, m]."""
+        mean, variance = self._marginal(theta, X, train, kept)
+        return dist.Normal(mean, variance.sqrt())
+
+    def lacks(self, capability: type[Capability]) -> NotApplicable | None:
+        if capability is Components and not isinstance(self.kernel, Sum):
+            got = type(as_written(self.kernel)).__name__
+            return NotApplicable("a sum of kernels", got, "add kernels with +, or use latent")
+        return None
+
+    def components(self, theta: Theta, X: Tensor, train: Dataset) -> dict[str, Distribution]:
+        """Return the distribution of each term of a sum of kernels at X, batch [draw, m].
+
+        Each term has states of its own. No term includes the constant mean.
+        """
+        assert isinstance(self.kernel, Sum)  # see lacks
+        H, labels, start = self._observation(X), labels_of(self.kernel), 0
+        like = {name: X.new_ones(s.shape) for name, s in self.kernel.sites(1).items()}
+        parts: dict[str, Tensor] = {}
+        for name, space in zip(labels, self.kernel.state_spaces(like, X), strict=True):
+            stop = start + len(space.observation)
+            parts[name] = torch.zeros_like(H)
+            parts[name][start:stop] = H[start:stop]
+            start = stop
+        moments: dict[str, list[tuple[Tensor, ...]]] = {name: [] for name in labels}
+        for chunk, _, states in self._states(theta, X, train):
+            shape = (chunk.stop - chunk.start, len(X))
+            for name, own in parts.items():
+                moments[name].append(tuple(value.expand(shape) for value in states.of(own)))
+        return {
+            name: dist.Normal(
+                torch.cat([m for m, _ in each]), torch.cat([v for _, v in each]).sqrt()
+            )
+            for name, each in moments.items()
+        }
+
+    def gaussian(
+        self, theta: Theta, X: Tensor, train: Dataset, noise_sd: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """Return the joint Gaussian distribution of y and f at the first draw; see ``GP``."""
+        one = first_draw(self.sites_at(X.shape[-1]), theta)
+        hyper, mean = under("kernel", one), self.value(one, "mean", X)
+        variance = self.kernel.diag(hyper, X) + self._noise(one, X, noise_sd)
+        C = add_diagonal(self.kernel(hyper, train.X), self._noise(one, train.X, train.noise_sd))
+        return C, train.y - mean, self.kernel(hyper, train.X, X), variance, mean.expand(len(X))
+
+    def pathwise(
+        self,
+        theta: Theta,
+        train: Dataset,
+        samples: int,
+        features: int | None,
+        generator: torch.Generator,
+    ) -> Callable[[Tensor], Tensor]:
+        """Draw functions from the posterior, each at a random draw of theta.
+
+        They are exact, whatever the number of features.
+
+        Args:
+            theta: {site: [draw, *event]}.
+            train: the training rows.
+            samples: number of functions.
+            features: not used.
+            generator: the random generator.
+
+        Returns:
+            A function X [m, 1] -> [samples, m].
+        """
+        drawn, params = split_params(self.sites_at(train.d), theta)
+        chosen = torch.randint(number_of_draws(drawn), (samples,), generator=generator)
+        paths: list[tuple[Tensor, DrawnFunctions]] = []
+        for i in chosen.unique().tolist():
+            one = {**params, **{name: value[i] for name, value in drawn.items()}}
+            settings = Draw(int((chosen == i).sum()), 0, generator, train.X)
+            steps = self._steps(one, train.X, train.noise_sd)
+            mean = self.value(one, "mean", train.X)
+            states = states_at_rows(steps, train.y - mean, settings)
+            space = self._space(one, train.X)
+            paths.append((mean, DrawnFunctions(space, steps.times, states, settings)))
+        return lambda X: torch.cat([mean + path(X[:, 0]) for mean, path in paths])
+
+    def loo(self, theta: Theta, train: Dataset) -> Distribution:
+        """Return the distribution of each y_i given the other rows, batch [draw, n].
+
+        Its mean is y_i - u_i / d_i and its variance 1 / d_i, with u = C^-1 (y - mean) and
+        d = diag C^-1. Rasmussen & Williams (2006), equations 5.10 to 5.12.
+        """
+        back = torch.argsort(torch.sort(train.X[:, 0], stable=True).indices)
+        means, variances = [], []
+        for chunk, part in self._chunks(theta, train, 0):
+            found = self._smoothed(part, train, chunk, None)
+            u, d = found.u[..., back], found.d[..., back]
+            shape = (chunk.stop - chunk.start, train.n)
+            means.append((train.y - u / d).expand(shape))
+            variances.append((1 / d).expand(shape))
+        return dist.Normal(torch.cat(means), torch.cat(variances).sqrt())
+
+    def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
+        """Return the leave-one-out log densities, because the likelihood of the rows is joint."""
+        return {"y": self.loo(theta, data).log_prob(data.y)}

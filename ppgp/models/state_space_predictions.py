@@ -1,0 +1,189 @@
+"""Predictions of a Gaussian process of one column from the rows before and after a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..kernels.state_space import StateSpace
+from ..numerics.kalman import Row, passes
+from ..numerics.lanes import in_rows
+from ..numerics.small_matrices import (
+    identity,
+    outer,
+    product,
+    product_with_transpose,
+    times_vector,
+)
+from .state_space_rows import Steps
+
+
+class Smoothed(NamedTuple):
+    """What the training rows, in order of time, say about the states.
+
+    Attributes:
+        times: [n].
+        m: the mean of the state at each row given it and the rows before, [s, *b, n].
+        P: its covariance [s, s, *b, n].
+        K: the gain of each row's observation, [s, *b, n].
+        G: (I - K H') F, which moves an error of the state to the next row, [s, s, *b, n].
+        r: what a row and those after it say about its state: see ``kalman.Backward``.
+        N: see r.
+        u: C^-1 (y - mean), [*b, n].
+        d: the diagonal of C^-1, [*b, n].
+    """
+
+    times: Tensor
+    m: Tensor
+    P: Tensor
+    K: Tensor
+    G: Tensor
+    r: Tensor
+    N: Tensor
+    u: Tensor
+    d: Tensor
+
+
+def smoothed(steps: Steps, residual: Tensor) -> Smoothed:
+    """Return what the rows say, given y - mean [*b, n] in the order of the rows."""
+    s, n = steps, len(steps.times)
+    filtered, back = passes(s.F, s.Q, s.P0, s.R, s.in_order(residual), s.observed)
+
+    def rows(values: list[Tensor]) -> Tensor:
+        return in_rows(torch.stack(values, -2), n)
+
+    k, w, v = rows(filtered.k), rows(filtered.w), rows(filtered.v)
+    K = k * w
+    m = rows(filtered.m) + k * v
+    P = rows(filtered.P) - outer(K, k)
+    F, H = in_rows(s.F, n), Row(s.observed.states, None)
+    G = F - outer(K, H.of(F))
+    r, N, u, d = (rows(each) for each in (back.r, back.N, back.u, back.d))
+    return Smoothed(s.times, m, P, K, G, r, N, u, d)
+
+
+def row_of(space: StateSpace) -> Row:
+    """Return the observation of one row."""
+    return Row(tuple(i for i, weight in enumerate(space.observation) if weight), None)
+
+
+@dataclass(frozen=True)
+class At:
+    """The states at new times: N(m, P) given the rows before, and what later rows say (r, N).
+
+    Attributes:
+        m: [s, *b, k].
+        P: [s, s, *b, k].
+        r: [s, *b, k].
+        N: [s, s, *b, k].
+        last: the number of rows up to each time, [k].
+    """
+
+    m: Tensor
+    P: Tensor
+    r: Tensor
+    N: Tensor
+    last: Tensor
+
+    def of(self, H: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and variance [*b, k] of H'x given all rows, for numbers H [s]."""
+        weights = H.reshape(-1, *(1,) * (self.m.ndim - 1))
+        PH = (self.P * weights).sum(1)
+        mean = (weights * self.m).sum(0) + (PH * self.r).sum(0)
+        prior = (weights * PH).sum(0)
+        variance = prior - (PH * times_vector(self.N, PH)).sum(0)
+        return mean, torch.maximum(variance, torch.finfo(prior.dtype).eps * prior)
+
+
+def at(found: Smoothed, space: StateSpace, t: Tensor) -> At:
+    """Return the states at times t [k], in any order, and wherever they are."""
+    n = len(found.times)
+    last = torch.searchsorted(found.times, t.contiguous(), right=True)
+    left, right = (last - 1).clamp_min(0), last.clamp_max(n - 1)
+    F, Q = space.transition((t - found.times[left]).clamp_min(0.0))
+    m, P = found.m[..., left], found.P[..., left]
+    F, Q = F.expand(P.shape), Q.expand(P.shape)
+    begun, ended = last > 0, last == n
+    m = torch.where(begun, times_vector(F, m), 0.0)
+    moved = product_with_transpose(product(F, P), F) + Q
+    P = torch.where(begun, moved, space.covariance(t).expand(P.shape))
+    F = space.transition((found.times[right] - t).clamp_min(0.0))[0].expand(P.shape).transpose(0, 1)
+    r = torch.where(ended, 0.0, times_vector(F, found.r[..., right]))
+    N = product_with_transpose(product(F, found.N[..., right]), F)
+    return At(m, P, r, torch.where(ended, 0.0, N), last)
+
+
+def joint(found: Smoothed, space: StateSpace, t: Tensor, H: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean [*b, k] and covariance [*b, k, k] of H'x at times t [k], in any order.
+
+    The states at times i < j have covariance P_i (G ...)' (I - N_j P_j), with the product of G
+    over the rows between. De Jong & MacKinnon (1988).
+    """
+    times, order = torch.sort(t, stable=True)
+    here = at(found, space, times)
+    weights = H.reshape(-1, *(1,) * (here.m.ndim - 2))
+    between = _between(found, space, times, here.last)
+    NP = product(here.N, here.P)
+    seen = identity(NP) - NP
+    columns = []
+    W = here.P[..., :0]  # covariances of earlier states with the state at j, [s, s, *b, j]
+    for j in range(len(times)):
+        if j:
+            move = between[..., j - 1, None].transpose(0, 1)
+            W = product(W, move.expand(*move.shape[:-1], j))
+        W = torch.cat([W, here.P[..., j : j + 1]], -1)
+        with_j = (seen[..., j] * weights).sum(1)  # (I - N P) H, [s, *b]
+        each = times_vector(W, with_j[..., None].expand(*W.shape[1:]))
+        columns.append((each * weights[..., None]).sum(0))
+    mean, variance = here.of(H)
+    k = len(times)
+    upper = torch.stack([torch.nn.functional.pad(c, (0, k - c.shape[-1])) for c in columns], -1)
+    covariance = upper.triu() + upper.triu(1).mT
+    covariance = torch.diagonal_scatter(covariance, variance, dim1=-2, dim2=-1)
+    back = torch.argsort(order)
+    return mean[..., back], covariance[..., back, :][..., back]
+
+
+def _between(found: Smoothed, space: StateSpace, times: Tensor, last: Tensor) -> Tensor:
+    """Return how a state moves from each of the times to the next, through the rows between."""
+    n, here, there = len(found.times), times[:-1], times[1:]
+    observation = row_of(space)
+    shape = (*found.P.shape[:-1], len(here))
+    low, high = last[:-1], last[1:]
+    first, final = low.clamp_max(n - 1), (high - 1).clamp_min(0)
+
+    def moves(dt: Tensor) -> Tensor:
+        return space.transition(dt.clamp_min(0.0))[0].expand(shape)
+
+    # the first row after a time is a shorter step away than from the row before it
+    enter = moves(found.times[first] - here)
+    enter = enter - outer(found.K[..., first], observation.of(enter))
+    through = product(range_products(found.G, low + 1, high), enter)
+    through = product(moves(there - found.times[final]), through)
+    return torch.where(low == high, moves(there - here), through)
+
+
+def range_products(G: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Return the products G[high - 1] ... G[low], [s, s, *b, k]; the identity where low >= high.
+
+    Args:
+        G: [s, s, *b, n].
+        low: [k].
+        high: [k].
+    """
+    early = late = identity(G[..., :1].expand(*G.shape[:-1], len(low)))
+    while bool((low < high).any()):
+        odd = (low < high) & (low % 2 == 1)
+        early = torch.where(odd, product(G[..., low.clamp_max(G.shape[-1] - 1)], early), early)
+        low = low + odd.to(low)
+        odd = (low < high) & (high % 2 == 1)
+        late = torch.where(odd, product(late, G[..., (high - 1).clamp_min(0)]), late)
+        high = high - odd.to(high)
+        low, high = low // 2, high // 2
+        if G.shape[-1] % 2:
+            G = torch.cat([G, identity(G[..., :1])], -1)
+        G = product(G[..., 1::2], G[..., 0::2])
+    return product(late, early)

@@ -1,0 +1,128 @@
+"""The rows of a Gaussian process of one column as a Markov process, in order of time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from ..kernels.state_space import StateSpace, with_batch
+from ..numerics.kalman import Observed, log_density
+from ..numerics.kalman_simulation import simulated
+from ..numerics.lanes import in_lanes, in_rows, lanes_for
+
+Theta = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The matrices of ``numerics.kalman`` for n rows.
+
+    Attributes:
+        times: in order, [n].
+        order: the rows in that order, [n].
+        lanes: number of lanes.
+        F, Q, P0, R, observed: see ``numerics.kalman.log_density``.
+    """
+
+    times: Tensor
+    order: Tensor
+    lanes: int
+    F: Tensor
+    Q: Tensor
+    P0: Tensor
+    R: Tensor
+    observed: Observed
+
+    @property
+    def batch(self) -> torch.Size:
+        """The axes of the hyperparameters."""
+        return self.R.shape[:-2]
+
+    def in_order(self, values: Tensor) -> Tensor:
+        """Return values [*b, n] of the rows in lanes, [*batch, steps, lanes]."""
+        sorted_ = values[..., self.order].expand(*self.batch, len(self.order))
+        return in_lanes(sorted_, self.lanes)
+
+    def as_given(self, values: Tensor) -> Tensor:
+        """Return values [*b, n] in order of time as those of the rows as they were given."""
+        return values[..., torch.argsort(self.order)]
+
+
+def steps_of(space: StateSpace, t: Tensor, noise: Tensor) -> Steps:
+    """Return the matrices of rows at times t [n], in any order, with noise [*b, 1] or [*b, n]."""
+    n = len(t)
+    times, order = torch.sort(t, stable=True)
+    lanes = lanes_for(n)
+    dt = in_lanes(torch.cat([torch.zeros_like(times[:1]), times.diff()]), lanes)
+    seen = in_lanes(torch.ones_like(times), lanes)
+    F, Q = space.transition(dt)
+    P0 = space.covariance(times[:1])
+    if noise.shape[-1] == n:
+        noise = noise[..., order]
+    R = in_lanes(noise.expand(*noise.shape[:-1], n), lanes, 1.0)
+    every = (F.shape[2:-2], Q.shape[2:-2], P0.shape[2:-1], R.shape[:-2])
+    batch = torch.broadcast_shapes(*every)
+
+    def wide(M: Tensor, *event: int) -> Tensor:
+        return with_batch(M, len(batch) + len(event)).expand(*M.shape[:2], *batch, *event)
+
+    F, Q, P0 = wide(F, *dt.shape), wide(Q, *dt.shape), wide(P0, 1)[..., 0]
+    states = tuple(i for i, weight in enumerate(space.observation) if weight)
+    R = R.expand(*batch, *dt.shape)
+    return Steps(times, order, lanes, F, Q, P0, R, Observed(states, seen))
+
+
+class StateSpaceMarginal(dist.TorchDistribution):
+    """N(loc, K + noise) over all rows at once, where K is the covariance of a Markov process.
+
+    Args:
+        loc: [*batch, n], the mean.
+        steps: the process at the rows.
+        validate_args: whether to check arguments, as in torch.
+    """
+
+    arg_constraints: Any = {"loc": constraints.real_vector}
+    support: Any = constraints.real_vector
+    has_rsample = True
+
+    def __init__(self, loc: Tensor, steps: Steps, validate_args: bool | None = None) -> None:
+        self.loc, self.steps = loc, steps
+        batch = torch.broadcast_shapes(loc.shape[:-1], steps.batch)
+        super().__init__(batch, loc.shape[-1:], validate_args=validate_args)
+
+    def expand(self, batch_shape: Any, _instance: object = None) -> StateSpaceMarginal:
+        loc = self.loc.expand(torch.Size(batch_shape) + self.event_shape)
+        return StateSpaceMarginal(loc, self.steps, validate_args=False)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        s = self.steps
+        return log_density(s.F, s.Q, s.P0, s.R, s.in_order(value - self.loc), s.observed)
+
+    def rsample(self, sample_shape: Any = ()) -> Tensor:
+        s = self.steps
+        shape = self._extended_shape(torch.Size(sample_shape))[:-1]
+
+        def wide(M: Tensor, axes: int) -> Tensor:
+            event = M.shape[M.ndim - axes :]
+            return with_batch(M, len(shape) + axes).expand(*M.shape[:2], *shape, *event)
+
+        def normal(*size: int) -> Tensor:
+            return torch.randn(*size, dtype=self.loc.dtype, device=self.loc.device)
+
+        width, lanes = len(s.F), s.F.shape[-2:]
+        z0, z = normal(width, *shape), normal(width, *shape, *lanes)
+        x = simulated(wide(s.F, 2), wide(s.Q, 2), wide(s.P0, 0), z0, z)
+        f = x[list(s.observed.states)].sum(0) + s.R.sqrt() * normal(*shape, *lanes)
+        return self.loc + s.as_given(in_rows(f, self.loc.shape[-1]))

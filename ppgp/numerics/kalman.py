@@ -1,0 +1,282 @@
+"""The density of observations of a linear Gaussian Markov process, its slopes, and smoothing.
+
+x_i = F_i x_(i-1) + N(0, Q_i), y_i = H_i'x_i + N(0, R_i), with x_0 ~ N(0, P0) just before the
+first row. Sarkka & Solin (2019), chapter 10; the backward recursion and the slopes are those of
+Koopman & Shephard (1992). Matrices are in lanes, see ``lanes``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .lanes import Element, Ends, joined, update
+from .small_matrices import (
+    identity,
+    inverse,
+    outer,
+    product,
+    product_with_transpose,
+    times_vector,
+)
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Which states each row observes.
+
+    Attributes:
+        states: the states whose sum is observed.
+        seen: 1 where there is an observation and 0 where there is none, [steps, lanes].
+        weights: of the last states, which are then observed too, [q, steps, lanes], or None.
+    """
+
+    states: tuple[int, ...]
+    seen: Tensor
+    weights: Tensor | None = None
+
+    def rows(self) -> list[Row]:
+        """Return the observation of each step."""
+        steps = len(self.seen)
+        if self.weights is None:
+            return [Row(self.states, None)] * steps
+        return [Row(self.states, w) for w in self.weights.unbind(-2)]
+
+
+@dataclass(frozen=True)
+class Row:
+    """The observation H of one step in all lanes."""
+
+    states: tuple[int, ...]
+    weights: Tensor | None
+
+    def of(self, x: Tensor) -> Tensor:
+        """Return H'x for x [s, *many]."""
+        total = x[self.states[0]]
+        for i in self.states[1:]:
+            total = total + x[i]
+        if self.weights is not None:
+            for w, value in zip(self.weights, x[-len(self.weights) :], strict=True):
+                total = torch.addcmul(total, w, value)
+        return total
+
+    def vector(self, like: Tensor) -> Tensor:
+        """Return H in the shape of ``like`` [s, *many]."""
+        ones = [torch.zeros_like(like[0])] * len(like)
+        for i in self.states:
+            ones[i] = torch.ones_like(like[0])
+        if self.weights is not None:
+            ones[-len(self.weights) :] = [w.expand_as(like[0]) for w in self.weights]
+        return torch.stack(ones)
+
+
+@dataclass(frozen=True)
+class Forward:
+    """The filter: each is a list over steps.
+
+    Attributes:
+        m, P: mean and covariance of the state given the rows before.
+        F_P: F times the covariance of the state before, given the rows up to there.
+        before: the mean of the state before, given the rows up to there.
+        k: the covariance of state and observation, P H.
+        w: 1 / variance of the observation; 0 where there is none.
+        v: the observation less its mean, times w.
+        value: the log density [*b].
+        last: mean and covariance of the state at the end of each lane, given its rows.
+    """
+
+    m: list[Tensor]
+    P: list[Tensor]
+    F_P: list[Tensor]
+    before: list[Tensor]
+    k: list[Tensor]
+    w: list[Tensor]
+    v: list[Tensor]
+    value: Tensor
+    last: tuple[Tensor, Tensor]
+
+
+def runs(F: Tensor, Q: Tensor, R: Tensor, y: Tensor, observed: Observed) -> Element:
+    """Return each lane as one element."""
+    e = Element.empty(Q[..., 0, :])
+    A, b, C, eta, J = e.A, e.b, e.C, e.eta, e.J
+    steps = zip(F.unbind(-2), Q.unbind(-2), R.unbind(-2), y.unbind(-2), strict=True)
+    seen, rows = observed.seen.unbind(-2), observed.rows()
+    for (F_t, Q_t, R_t, y_t), seen_t, H in zip(steps, seen, rows, strict=True):
+        A, b = product(F_t, A), times_vector(F_t, b)
+        C = product_with_transpose(product(F_t, C), F_t) + Q_t
+        a, k = H.of(A), H.of(C)
+        w = seen_t / (H.of(k) + R_t)
+        v = (y_t - H.of(b)) * w
+        aw = a * w
+        eta, J = torch.addcmul(eta, a, v), torch.addcmul(J, a[:, None], aw)
+        b, A = torch.addcmul(b, k, v), torch.addcmul(A, k[:, None], aw, value=-1)
+        C = update(C, k, w)
+    return Element(A, b, C, eta, J)
+
+
+def forward(
+    F: Tensor, Q: Tensor, R: Tensor, y: Tensor, observed: Observed, m: Tensor, P: Tensor
+) -> Forward:
+    """Run the filter over each lane from its start N(m, P)."""
+    ms, Ps, FPs, before, ks, ws, vs, Ss = ([] for _ in range(8))
+    steps = zip(F.unbind(-2), Q.unbind(-2), R.unbind(-2), y.unbind(-2), strict=True)
+    seen, rows = observed.seen.unbind(-2), observed.rows()
+    for (F_t, Q_t, R_t, y_t), seen_t, H in zip(steps, seen, rows, strict=True):
+        before.append(m)
+        FP = product(F_t, P)
+        m, P = times_vector(F_t, m), product_with_transpose(FP, F_t) + Q_t
+        k = H.of(P)
+        S = H.of(k) + R_t
+        w = seen_t / S
+        v = (y_t - H.of(m)) * w
+        for kept, value in ((ms, m), (Ps, P), (FPs, FP), (ks, k), (ws, w), (vs, v), (Ss, S)):
+            kept.append(value)
+        m, P = torch.addcmul(m, k, v), update(P, k, w)
+    S, v = torch.stack(Ss, -2), torch.stack(vs, -2)
+    terms = observed.seen * (S.log() + LOG_2PI) + v * v * S
+    return Forward(ms, Ps, FPs, before, ks, ws, vs, -0.5 * terms.sum((-2, -1)), (m, P))
+
+
+@dataclass(frozen=True)
+class Backward:
+    """What later rows say: each is a list over steps, except ``start``.
+
+    Attributes:
+        r, N: of this row and the later ones, about the state before this row was seen: the slope
+            of the log density in the mean of that state, and minus the second derivative.
+        u: minus the slope of the log density in y.
+        d: minus the second derivative in y: the diagonal of the inverse covariance.
+        start: r and N about the state before the first step, [s, *b, lanes].
+    """
+
+    r: list[Tensor]
+    N: list[Tensor]
+    u: list[Tensor]
+    d: list[Tensor]
+    start: tuple[Tensor, Tensor]
+
+
+def backward(F: Tensor, observed: Observed, filtered: Forward, r: Tensor, N: Tensor) -> Backward:
+    """Run back over each lane, from what the lanes after it say about the state at its end."""
+    rs, Ns, us, ds = ([] for _ in range(4))
+    rows = observed.rows()
+    for t, F_t in reversed(list(enumerate(F.unbind(-2)))):
+        k, w, H = filtered.k[t], filtered.w[t], rows[t].vector(r)
+        K = k * w
+        n = times_vector(N, K)
+        u = filtered.v[t] - (K * r).sum(0)
+        d = w + (K * n).sum(0)
+        seen = observed.seen[t]
+        H = H * seen
+        r = torch.addcmul(r, H, u)
+        half = n - 0.5 * d * H
+        N = N - outer(H, half) - outer(half, H)
+        rs.append(r)
+        Ns.append(N)
+        us.append(u * seen)
+        ds.append(d * seen)
+        r = times_vector(F_t.transpose(0, 1), r)
+        N = product(product(F_t.transpose(0, 1), N), F_t)
+    return Backward(rs[::-1], Ns[::-1], us[::-1], ds[::-1], (r, N))
+
+
+def ends_of(F: Tensor, Q: Tensor, P0: Tensor, R: Tensor, y: Tensor, observed: Observed) -> Ends:
+    """Return the ends of each lane."""
+    if F.shape[-1] > 1:
+        return joined(runs(F, Q, R, y, observed), P0)
+    P = P0[..., None]
+    zero = torch.zeros_like(P)
+    return Ends(zero[0], P, zero[0], zero)
+
+
+def slopes_at_ends(ends: Ends, m: Tensor, P: Tensor) -> tuple[Tensor, Tensor]:
+    """Return r and N about the state at the end of each lane, N(m, P) given its rows."""
+    E = inverse(identity(P) + product(ends.J, P))
+    return times_vector(E, ends.eta - times_vector(ends.J, m)), product(E, ends.J)
+
+
+def passes(
+    F: Tensor, Q: Tensor, P0: Tensor, R: Tensor, y: Tensor, observed: Observed
+) -> tuple[Forward, Backward]:
+    """Return the filter and the run back over all rows."""
+    ends = ends_of(F, Q, P0, R, y, observed)
+    filtered = forward(F, Q, R, y, observed, ends.m, ends.P)
+    r, N = ends.eta, ends.J
+    if F.shape[-1] > 1:
+        r, N = slopes_at_ends(ends, *filtered.last)
+    return filtered, backward(F, observed, filtered, r, N)
+
+
+def slopes(
+    F: Tensor, Q: Tensor, P0: Tensor, R: Tensor, y: Tensor, observed: Observed
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Return the log density [*b], and its slopes in F, Q, P0, R and y."""
+    filtered, back = passes(F, Q, P0, R, y, observed)
+    r, N = _stack(back.r), _stack(back.N)
+    rr_N = outer(r, r) - N
+    by_F = torch.addcmul(product(rr_N, _stack(filtered.F_P)), r[:, None], _stack(filtered.before))
+    u, d = _stack(back.u), _stack(back.d)
+    r0, N0 = (value[..., 0] for value in back.start)
+    by_P0 = 0.5 * (outer(r0, r0) - N0)
+    return filtered.value, (by_F, 0.5 * rr_N, by_P0, 0.5 * (u * u - d), -u)
+
+
+def _stack(values: Sequence[Tensor]) -> Tensor:
+    return torch.stack(list(values), -2)
+
+
+class _LogDensity(torch.autograd.Function):
+    """The log density, with the slopes of ``slopes``.
+
+    Where second derivatives are requested, the backward pass recomputes the slopes from the
+    inputs by operations that are differentiable themselves.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(F: Tensor, Q: Tensor, P0: Tensor, R: Tensor, y: Tensor, observed: Observed) -> Any:
+        value, each = slopes(F, Q, P0, R, y, observed)
+        return value, *each
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        *tensors, ctx.observed = inputs
+        _, *each = output
+        ctx.mark_non_differentiable(*each)
+        ctx.save_for_backward(*tensors, *each)
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        grad, saved = grad_outputs[0], ctx.saved_tensors
+        F, Q, P0, R, y, *each = saved
+        if torch.is_grad_enabled():
+            _, each = slopes(F, Q, P0, R, y, ctx.observed)
+        by_F, by_Q, by_P0, by_R, by_y = each
+        wide = grad[..., None, None]
+        return by_F * wide, by_Q * wide, by_P0 * grad, by_R * wide, by_y * wide, None
+
+
+def log_density(
+    F: Tensor, Q: Tensor, P0: Tensor, R: Tensor, y: Tensor, observed: Observed
+) -> Tensor:
+    """Return log p(y), [*b], in time linear in the number of rows.
+
+    Args:
+        F: the transitions [s, s, *b, steps, lanes].
+        Q: the covariances of what they add, of the same shape.
+        P0: the covariance of the state before the first row, of mean 0, [s, s, *b].
+        R: the noise variances [*b, steps, lanes]; positive where nothing is observed.
+        y: the observations [*b, steps, lanes].
+        observed: what each row observes.
+    """
+    outputs: Any = _LogDensity.apply(F, Q, P0, R, y, observed)
+    return outputs[0]

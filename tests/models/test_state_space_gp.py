@@ -1,0 +1,222 @@
+"""StateSpaceGP against GP, the same model by dense algebra."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import ppgp
+from ppgp import inference
+from ppgp.data import Dataset
+from ppgp.errors import DataError, NotApplicable, SettingError
+from ppgp.kernels import RBF, Constant, Cosine, Exponential, Kernel, Linear, Matern, Scale
+from ppgp.models import GP, StateSpaceGP
+from ppgp.models.state_space_rows import StateSpaceMarginal
+from ppgp.target import Target
+
+KERNELS: dict[str, Kernel] = {
+    "Matern12": Matern(0.5),
+    "Matern32": Matern(1.5),
+    "Matern52": Matern(2.5),
+    "Exponential": Exponential(),
+    "sum": Matern(2.5) + Linear() + Constant(),
+    "quasi-periodic": Scale(Matern(1.5, 1.0) * Cosine(1.0)) + Constant(),
+}
+each = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS.keys())
+close = torch.testing.assert_close
+
+
+def table(n: int, seed: int = 0, noise_sd: bool = False, unit: float = 1.0) -> Dataset:
+    """Return rows out of order, with equal times and a gap."""
+    generator = torch.Generator().manual_seed(seed)
+    t = torch.rand(n, generator=generator, dtype=torch.float64) * unit
+    t[t > 0.7 * unit] += 0.5 * unit
+    t[3], t[n // 2] = t[5], t[5]
+    y = torch.sin(6 * t / unit) + 0.2 * torch.randn(n, generator=generator, dtype=torch.float64)
+    sd = 0.1 + torch.rand(n, generator=generator, dtype=torch.float64) if noise_sd else None
+    return Dataset(t[:, None], y, noise_sd=sd)
+
+
+def theta_of(kernel: Kernel, **values: float) -> dict[str, Tensor]:
+    free = [name for name, site in kernel.sites(1).items() if not site.fixed]
+    given = {name: values.get(name.split(".")[-1], 1.3) for name in free}
+    return {name: torch.tensor(value, dtype=torch.float64) for name, value in given.items()}
+
+
+def both(kernel: Kernel, data: Dataset) -> tuple[StateSpaceGP, GP]:
+    return StateSpaceGP(kernel, mean=0.3).prepare(data), GP(kernel, mean=0.3).prepare(data)  # type: ignore[return-value]
+
+
+@each
+@pytest.mark.parametrize("noise", [1e-6, 0.1])
+@pytest.mark.parametrize("lengthscale", [1e-3, 0.3, 50.0])
+def test_value_and_slopes_are_those_of_dense_algebra(
+    kernel: Kernel, lengthscale: float, noise: float
+) -> None:
+    """The rounding error of the dense answer grows with the condition number, variance / noise."""
+    n, dtype = 400, torch.float64
+    generator = torch.Generator().manual_seed(1)
+    t = torch.rand(n, generator=generator, dtype=dtype) * 10
+    t[3], t[200] = t[5], t[5]
+    hyper = theta_of(kernel, lengthscale=lengthscale)
+    hyper = {name: value.requires_grad_() for name, value in hyper.items()}
+    level = torch.tensor(noise, dtype=dtype, requires_grad=True)
+    C = kernel(hyper, t[:, None]) + level * torch.eye(n, dtype=dtype)
+    L = torch.linalg.cholesky(C.detach())
+    y = L @ torch.randn(n, generator=generator, dtype=dtype)
+    dense = torch.distributions.MultivariateNormal(torch.zeros(n, dtype=dtype), C).log_prob(y)
+    theta = {**{f"kernel.{name}": value for name, value in hyper.items()}, "noise": level}
+    steps = StateSpaceGP(kernel)._steps(theta, t[:, None], None)
+    value = StateSpaceMarginal(torch.zeros_like(y), steps).log_prob(y)
+    every = [*hyper.values(), level]
+    ours, theirs = torch.autograd.grad(value, every), torch.autograd.grad(dense, every)
+    rounding = 1e-16 * float(C.detach().diagonal().max()) * n / noise
+    close(value, dense, rtol=1e-10, atol=n * rounding)
+    for mine, other in zip(ours, theirs, strict=True):
+        close(mine, other, rtol=1e-8 + 10 * rounding, atol=1e-8 * n)
+
+
+@each
+def test_value_slopes_and_curvature_of_the_target_are_those_of_GP(kernel: Kernel) -> None:
+    data = table(150, noise_sd=True)
+    ours, theirs = (Target(model, data) for model in both(kernel, data))
+    z = ours.start(seed=1, spread=0.5)
+    for mine, other in zip(ours.value_and_grad(z), theirs.value_and_grad(z), strict=True):
+        close(mine, other, rtol=1e-9, atol=1e-9)
+    assert torch.equal(ours.value_and_grad(z)[1], ours.value_and_grad(z)[1])
+    close(ours.hessian(z), theirs.hessian(z), rtol=1e-7, atol=1e-7)
+
+
+def test_second_derivatives_are_differences_of_slopes() -> None:
+    data = table(130)
+    target = Target(StateSpaceGP(KERNELS["sum"]).prepare(data), data)
+    z, step = target.start(seed=2, spread=0.3), 1e-5
+    H = target.hessian(z)
+    for i, e in enumerate(torch.eye(target.dim, dtype=torch.float64)):
+        up, down = (target.value_and_grad(z + sign * step * e)[1] for sign in (1, -1))
+        close(H[i], (up - down) / (2 * step), rtol=1e-6, atol=1e-6)
+
+
+@each
+@pytest.mark.parametrize("noise_sd", [False, True])
+def test_predictions_are_those_of_GP(kernel: Kernel, noise_sd: bool) -> None:
+    data = table(100, noise_sd=noise_sd)
+    generator = torch.Generator().manual_seed(3)
+    sites = both(kernel, data)[0].sites(1)
+    free = [name for name, site in sites.items() if not site.fixed]
+    theta = {n: torch.rand(3, generator=generator, dtype=torch.float64) + 0.3 for n in free}
+    t = 2 * torch.rand(15, generator=generator, dtype=torch.float64) - 0.3
+    X = torch.cat([t, t[:1], data.X[3:5, 0], data.X[:, 0].min()[None]])[:, None]
+    sd = torch.full((len(X),), 0.2, dtype=torch.float64) if noise_sd else None
+    ours, theirs = both(kernel, data)
+    for joint in (False, True):
+        mine, other = (m.predict(theta, X, data, joint=joint, noise_sd=sd) for m in (ours, theirs))
+        close(mine.mean, other.mean, rtol=1e-8, atol=1e-8)
+        close(mine.variance, other.variance, rtol=1e-8, atol=1e-8)
+        if joint:
+            close(mine.covariance_matrix, other.covariance_matrix, rtol=1e-8, atol=1e-8)
+    for name in ("latent", "loo"):
+        arguments = (theta, X, data) if name == "latent" else (theta, data)
+        mine, other = (getattr(model, name)(*arguments) for model in (ours, theirs))
+        close(mine.mean, other.mean, rtol=1e-8, atol=1e-8)
+        close(mine.variance, other.variance, rtol=1e-8, atol=1e-8)
+    if not isinstance(kernel, Scale) and "+" in repr(kernel):
+        for name, other in theirs.components(theta, X, data).items():
+            mine = ours.components(theta, X, data)[name]
+            close(mine.mean, other.mean, rtol=1e-8, atol=1e-8)
+            close(mine.variance, other.variance, rtol=1e-8, atol=1e-8)
+
+
+def fitted(model: object, data: Dataset, how: object = None, **options: object) -> ppgp.Posterior:
+    return ppgp.fit(model, data, how or inference.MAP(), progress=False, **options)  # type: ignore[arg-type]
+
+
+def test_numbers_are_the_same_on_both_scales() -> None:
+    """Linear depends on where X = 0 is; a number refers to the units of the data."""
+    kernel = Matern(1.5, 40.0, 30.0) + Linear(0.1) + Scale(Cosine(1.0, 25.0), 20.0)
+    rows = table(60, unit=100.0)
+    data = Dataset(rows.X, 40 + 10 * rows.y)
+    new = torch.tensor([[-10.0], [33.0], [80.0], [200.0]], dtype=torch.float64)
+    there, here = (
+        fitted(StateSpaceGP(kernel, 4.0), data, standardise=standardise).predict(new)
+        for standardise in (True, False)
+    )
+    dense = fitted(GP(kernel, 4.0), data).predict(new)
+    for other in (here, dense):
+        close(there.mean, other.mean, rtol=1e-8, atol=1e-8)
+        close(there.variance, other.variance, rtol=1e-8, atol=1e-8)
+
+
+def test_a_fit_finds_the_mode_of_GP_and_opens_from_a_file(tmp_path: object) -> None:
+    data = table(80, seed=4)
+    ours, theirs = (fitted(kind(Matern(1.5)), data) for kind in (StateSpaceGP, GP))
+    for name, value in theirs.draws.items():
+        close(ours.draws[name], value, rtol=1e-4, atol=1e-4)
+    again = ppgp.load_posterior(ours.save(f"{tmp_path}/fit"))
+    new = torch.linspace(-0.5, 2.0, 9, dtype=torch.float64)[:, None]
+    assert torch.equal(again.predict(new).mean, ours.predict(new).mean)
+
+
+def test_functions_are_draws_of_the_joint_posterior() -> None:
+    """Their mean and covariance are those of GP, also where they are asked for in two calls."""
+    data, samples = table(30), 4000
+    kernel = Matern(2.5, 1.2, 0.4) + Constant(0.5) + Linear(0.3)
+    ours, theirs = (fitted(kind(kernel, 0.1), data) for kind in (StateSpaceGP, GP))
+    new = torch.cat([torch.linspace(-0.4, 1.6, 7, dtype=torch.float64), data.X[:2, 0]])[:, None]
+    path = ours.pathwise(samples, seed=3)
+    path(torch.linspace(-0.1, 1.9, 5, dtype=torch.float64)[:, None])
+    f, again = path(new), path(new.flip(0)).flip(1)
+    assert torch.equal(f, again)
+    joint = theirs.predict(new, joint=True).distribution
+    offset, scale = theirs.scaler.location_and_scale
+    noise = theirs.model.noise * torch.eye(len(new), dtype=torch.float64)
+    covariance = scale**2 * (joint.covariance_matrix[0] - noise)
+    sd = covariance.diagonal().clamp_min(1e-12).sqrt()
+    error = (f.mean(0) - (offset + scale * joint.mean[0])) / sd
+    assert float(error.abs().max()) < 4.5 / samples**0.5
+    gap = (f.T.cov() - covariance) / (sd[:, None] * sd)
+    assert float(gap.abs().max()) < 4.5 * (2 / samples) ** 0.5
+
+
+def test_prior_draws_have_the_covariance_of_the_kernel() -> None:
+    data, samples = table(70), 3000
+    kernel = Matern(1.5, 1.0, 0.3) + Linear(0.5)
+    steps = StateSpaceGP(kernel, 0.2)._steps({}, data.X, None)
+    zero = torch.zeros(data.n, dtype=torch.float64)
+    with ppgp.numerics.seeding.seeded(0):
+        y = StateSpaceMarginal(zero, steps).rsample((samples,))
+    K = kernel({}, data.X) + 0.2 * torch.eye(data.n, dtype=torch.float64)
+    sd = K.diagonal().sqrt()
+    gap = (y.T.cov() - K) / (sd[:, None] * sd)
+    assert float(gap.abs().max()) < 5.5 * (2 / samples) ** 0.5
+    logs = StateSpaceMarginal(zero, steps).log_prob(y[0])
+    close(logs, torch.distributions.MultivariateNormal(zero, K).log_prob(y[0]))
+
+
+def test_bad_input_is_refused_in_one_sentence() -> None:
+    data = table(20)
+    two = Dataset(torch.cat([data.X, data.X], 1), data.y)
+    with pytest.raises(SettingError, match=r"one column of X.*2 columns.*models.GP"):
+        fitted(StateSpaceGP(), two)
+    with pytest.raises(NotApplicable, match=r"state space.*RBF.*Matern\(2.5\)"):
+        StateSpaceGP(RBF())
+    with pytest.raises(DataError, match="duplicates in rows"):
+        fitted(StateSpaceGP(noise=0.0), data)
+    with pytest.raises(NotApplicable, match="full batch"):
+        fitted(StateSpaceGP(), data, inference.SVI(steps=3, batch_size=5))
+    fit = fitted(StateSpaceGP(Matern(2.5, 1.0, 0.5), 0.1, 0.0), data)
+    with pytest.raises(NotApplicable, match="a sum of kernels"):
+        fit.components(data.X)
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.DataWarning")
+def test_three_rows_and_rows_at_one_time() -> None:
+    for times in ([0.3, 0.9, 0.4], [0.3] * 5):
+        t = torch.tensor(times, dtype=torch.float64)
+        data = Dataset(t[:, None], t.cos() + torch.arange(len(t)))
+        kernel = Matern(2.5, 1.0, 0.5)
+        ours, theirs = (fitted(k(kernel, 0.1, 0.0), data) for k in (StateSpaceGP, GP))
+        new = torch.tensor([[-1.0], [0.3], [0.5], [2.0]], dtype=torch.float64)
+        close(ours.predict(new).mean, theirs.predict(new).mean)
+        close(ours.predict(new, joint=True).variance, theirs.predict(new).variance)
