@@ -16,10 +16,13 @@ from torch import Tensor
 
 from ..errors import NumericalError
 from .latent_laplace import (
+    VAGUE,
     LatentGaussian,
+    RowDensity,
     downdate,
     downdate_by_root,
     identity_plus,
+    mode_of,
     root_of,
 )
 
@@ -29,11 +32,13 @@ SWEEPS = 500
 CONVERGED = 1e-8  # largest difference of moments, in standard deviations and relative variances
 CONVERGED_SINGLE = 1e-4
 LEAST_DAMPING = 0.1
+ROUNDING = 1e-4  # differences below it that no longer fall are those of rounding
+PATIENCE = 15  # sweeps in which they do not
 
 
 @runtime_checkable
-class TiltedRows(Protocol):
-    """The averages of n row densities over Gaussian f_i."""
+class TiltedRows(RowDensity, Protocol):
+    """The densities of n rows that are log concave in f_i, and their averages over Gaussian f_i."""
 
     def tilted(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return log E p(y_i | f_i) over f_i ~ N(mean_i, variance_i), and two derivatives.
@@ -68,10 +73,15 @@ class _Sites:
 
     @classmethod
     def at(cls, K: Tensor, tau: Tensor, nu: Tensor) -> _Sites:
-        L = root_of(identity_plus(K, tau.sqrt()))
+        s = tau.sqrt()
+        L = root_of(identity_plus(K, s))
         R, variance = downdate_by_root(K, tau, L)
-        weights = nu - R @ (K @ nu)
-        return cls(tau, nu, L, R, variance, weights, K @ weights)
+        # s h = B^-1 s K nu; K times the weights, which nearly cancel, would lose digits
+        of_s = torch.cholesky_solve((s * (K @ nu))[:, None], L)[:, 0]
+        weights = nu - s * of_s
+        vague = ~(tau * K.diagonal() > VAGUE)
+        h = torch.where(vague, K @ weights, of_s / torch.where(vague, torch.ones_like(s), s))
+        return cls(tau, nu, L, R, variance, weights, h)
 
     def cavities(self) -> tuple[Tensor, Tensor]:
         """Return the mean of each h_i and its variance without its own site."""
@@ -128,11 +138,13 @@ def _updated(
 def _converged(K: Tensor, mean: Tensor, rows: TiltedRows) -> _Sites | None:
     """Return the sites where all moments match; None if the sweeps do not end there.
 
-    All sites move at once. A sweep after which the moments match less well is damped more.
+    They start at those of Laplace's approximation. All sites move at once. A sweep after which the
+    moments match less well is damped more. Where the prior is very wide, rounding keeps them apart.
     """
-    tau = nu = torch.zeros_like(mean)
+    tau, nu = _start(K, mean, rows)
     limit = CONVERGED if mean.dtype == torch.float64 else CONVERGED_SINGLE
     damping, before = 1.0, math.inf
+    best, least, age = None, ROUNDING, 0
     for sweep in range(SWEEPS):
         sites = _Sites.at(K, tau, nu)
         to_tau, to_nu = _updated(rows, mean, sites.variance, sites.h, tau, nu)
@@ -143,12 +155,27 @@ def _converged(K: Tensor, mean: Tensor, rows: TiltedRows) -> _Sites | None:
         if error < limit and sweep:  # sites of 0 have no gradient, however narrow f is
             return sites
         if not math.isfinite(error):
-            return None
+            return best
+        age += 1
+        if error < least:
+            best, least, age = sites, error, 0
+        if best is not None and age > PATIENCE:
+            return best
         if error > before:
             damping = max(LEAST_DAMPING, 0.7 * damping)
         before = error
         tau, nu = tau + damping * (to_tau - tau), nu + damping * (to_nu - nu)
-    return None
+    return best
+
+
+def _start(K: Tensor, mean: Tensor, rows: TiltedRows) -> tuple[Tensor, Tensor]:
+    """Return tau and nu of Laplace's approximation, or 0 where it has no mode."""
+    a, h = mode_of(K, mean, rows)
+    tau = -rows.slopes(mean + h, ())[1]
+    nu = a + tau * h
+    if bool((torch.isfinite(nu) & (tau >= 0)).all()):
+        return tau, nu
+    return torch.zeros_like(mean), torch.zeros_like(mean)
 
 
 class _LogEvidence(torch.autograd.Function):

@@ -110,7 +110,7 @@ def expand_at_mode(
     Raises:
         NumericalError: if there is no finite mode.
     """
-    a, h = _mode(K, mean, rows, parameters)
+    a, h = mode_of(K, mean, rows, parameters)
     if not bool(torch.isfinite(h).all()):
         do = "check the hyperparameters and the targets"
         raise NumericalError("a mode of f given the rows", "steps that are not finite", do)
@@ -156,8 +156,8 @@ def root_of(B: Tensor) -> Tensor:
     return L
 
 
-def _mode(
-    K: Tensor, mean: Tensor, rows: RowDensity, parameters: Parameters
+def mode_of(
+    K: Tensor, mean: Tensor, rows: RowDensity, parameters: Parameters = ()
 ) -> tuple[Tensor, Tensor]:
     """Maximise log p(rows given f) - h' K^-1 h / 2 over f = mean + h, by algorithm 3.1.
 
@@ -293,7 +293,7 @@ class _LogEvidence(torch.autograd.Function):
     def forward(ctx: Any, *arguments: Any) -> Any:
         rows, K, mean, *others = arguments
         parameters = tuple(others)
-        a, h = _mode(K, mean, rows, parameters)
+        a, h = mode_of(K, mean, rows, parameters)
         ctx.rows, ctx.root, ctx.found = rows, None, bool(torch.isfinite(h).all())
         ctx.save_for_backward(K, mean, h, *parameters)
         if not ctx.found:

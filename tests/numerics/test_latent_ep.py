@@ -11,7 +11,7 @@ from torch import Tensor
 from ppgp.likelihoods import Bernoulli
 from ppgp.likelihoods.base import hermite
 from ppgp.likelihoods.joint_rows import LatentMarginal, LikelihoodRows
-from ppgp.numerics.latent_ep import expand_by_ep
+from ppgp.numerics.latent_ep import ep_log_evidence, expand_by_ep
 from ppgp.numerics.latent_laplace import expand_at_mode
 
 F64 = torch.float64
@@ -99,3 +99,21 @@ def test_tilted_averages_are_those_of_quadrature(link: str, variance: float) -> 
     found = Bernoulli(link).tilted(mean.detach(), spread, y)
     for one, two in zip(found, (logs, first, -second), strict=True):
         torch.testing.assert_close(one, two.detach(), rtol=1e-7, atol=1e-10)
+
+
+def test_a_wide_prior_far_from_the_targets_keeps_the_digits() -> None:
+    """The gradient in the mean is that of the value, which K a with large K would spoil."""
+    x = torch.linspace(-2, 2, 20, dtype=F64)[:, None]
+    y = (torch.arange(20) * 7 % 20 > 8).to(F64)
+    rows = LikelihoodRows(Bernoulli("probit"), (), y)
+
+    def value(level: float, variance: float = 3e3) -> tuple[float, float]:
+        K = variance * torch.exp(-0.5 * ((x - x.mT) / 148.0) ** 2)
+        mean = torch.full((20,), level, dtype=F64, requires_grad=True)
+        found = ep_log_evidence(K, mean, rows)
+        return float(found.detach()), float(torch.autograd.grad(found, mean)[0].sum())
+
+    step = 0.05
+    slope = (value(-20 + step)[0] - value(-20 - step)[0]) / (2 * step)
+    assert slope == pytest.approx(value(-20.0)[1], rel=1e-4)
+    assert math.isfinite(value(-20.0, 1.2e6)[0])
