@@ -15,6 +15,7 @@ from .multilevel import Multilevel as Multilevel  # what GLM(groups=...) makes
 from .neural_regression import NeuralRegression
 from .program import Program
 from .sgpr import SGPR
+from .ski import SKI
 from .softmax_regression import SoftmaxRegression
 from .state_space_gp import StateSpaceGP
 from .svgp import SVGP
@@ -24,6 +25,7 @@ __all__ = [
     "GLM",
     "GP",
     "SGPR",
+    "SKI",
     "SVGP",
     "Boosted",
     "GaussianMixture",

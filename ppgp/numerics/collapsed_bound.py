@@ -19,7 +19,14 @@ from torch.distributions import constraints
 
 from .cholesky import LOG_2PI, cholesky, factor_or_nan
 
-__all__ = ["Projection", "SparseMarginal", "inducing_root", "jittered", "project"]
+__all__ = [
+    "Projection",
+    "SparseMarginal",
+    "derivative_in_noise",
+    "inducing_root",
+    "jittered",
+    "project",
+]
 
 JITTER = 1e-8  # relative to the mean of the diagonal of Kmm, for inducing inputs that coincide
 JITTER_SINGLE = 1e-4  # the same in float32, whose rounding error is 1e-7
@@ -186,7 +193,7 @@ class _Collapsed(torch.autograd.Function):
         P = S / noise - eye + B + torch.outer(c, c) / noise.square()
         gradient_Kmm = -0.5 * grad * _sandwich(L, P)
         sums = Projection(S, Ar, r.square().sum(), diagonal.sum(), n)
-        gradient_noise = _derivative_in_noise(sums, noise, B, c)
+        gradient_noise = derivative_in_noise(sums, noise, B, c)
         H = grad * _sandwich(L, (eye - B) / noise - torch.outer(c, c) / noise**3)
         solved = torch.linalg.solve_triangular(L.mT, c[:, None], upper=True)[:, 0]
         h = grad * solved / noise.square()
@@ -243,7 +250,7 @@ def _sandwich(L: Tensor, M: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(L, left, upper=False, left=False)
 
 
-def _derivative_in_noise(sums: Projection, noise: Tensor, B: Tensor, c: Tensor) -> Tensor:
+def derivative_in_noise(sums: Projection, noise: Tensor, B: Tensor, c: Tensor) -> Tensor:
     """Return the derivative of the lower bound in s2.
 
     Args:

@@ -20,6 +20,7 @@ from ppgp.numerics.seeding import seeded
 SPELT_OUT: dict[str, Model] = {
     "LatentGP": models.LatentGP(likelihood=likelihoods.Gaussian()),
     "NeuralRegression": models.NeuralRegression(networks.MLP((3,), dropout=0.0, activation="tanh")),
+    "SKI": models.SKI(grid=8, margin=0.1),
     "SoftmaxRegression": models.SoftmaxRegression(classes=3),
 }
 #: what ``GLM(groups=...)`` makes, which is no member of ``models.__all__``
@@ -57,6 +58,15 @@ def columns_for(model: Model, n: int) -> dict[str, Any]:
 def block_of(model: Model) -> int:
     """Return how many rows each block has, of which any number suit the model."""
     return 2 if isinstance(model, models.GridGP) else 1
+
+
+def error_of(model: Model) -> float:
+    """Return how far the density may be from the product of its predictions.
+
+    Predictions of SKI have the variance of the kernel, whose interpolation from 8 nodes per column
+    has another one.
+    """
+    return 0.5 if isinstance(model, models.SKI) else 1e-7
 
 
 def inputs_for(model: Model, n: int) -> torch.Tensor:

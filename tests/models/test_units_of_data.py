@@ -37,6 +37,7 @@ from ppgp.models import (
     GLM,
     GP,
     SGPR,
+    SKI,
     SVGP,
     GaussianMixture,
     GridGP,
@@ -69,6 +70,7 @@ COUNTS = Dataset(DATA.X, (DATA.y / 10).round())
 CELLS = Dataset(torch.cartesian_prod(DATA.X[:6, 0], DATA.X[:5, 1]), DATA.y)
 FIXED: dict[str, tuple[Model, Dataset]] = {
     "SGPR": (SGPR(RBF(70.0, 6.0), noise=1.5, mean=48.0, Z=Z), DATA),
+    "SKI": (SKI(RBF(70.0, 6.0), 16, 1.5, 48.0, margin=0.2), DATA),
     "GridGP": (GridGP((RBF(70.0, 6.0), Matern(1.5, 1.0, 40.0)), 1.5, 48.0), CELLS),
     "GP with a known noise": (GP(RBF(70.0, 6.0), noise=0.0), Dataset(DATA.X, DATA.y, noise_sd=2.0)),
     "GP of counts": (

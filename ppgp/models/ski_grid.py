@@ -1,0 +1,176 @@
+"""The grid of a ``SKI``: how many nodes each column needs, and whether a fit needs more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from ..errors import NotApplicable, SettingError, counted
+from ..kernels import Kernel
+from ..numerics.cubic_interpolation import Axis, cubic_weights
+
+MOST_COLUMNS = 4
+MOST_NODES = 5000  # the time of the dense algebra grows with their cube
+CHOSEN_NODES = 1024  # the most that are chosen without being asked for
+FEWEST = 6  # nodes of a column
+LEFT_OUT = 3e-4  # share of the variance that interpolation may leave out between nodes
+NEIGHBOURS = 0.965  # correlation of neighbouring nodes, that of RBF at a quarter lengthscale
+FINER = 1.1  # ratio of the numbers of nodes that are tried one after the other
+
+Theta = Mapping[str, Tensor]
+
+
+def checked(grid: object) -> None:
+    """Check the option ``grid``.
+
+    Raises:
+        SettingError: if it is neither None nor one or several numbers of nodes.
+    """
+    if grid is None:
+        return
+    given = grid if isinstance(grid, tuple) else (grid,)
+    whole = [k for k in given if isinstance(k, int) and not isinstance(k, bool)]
+    if not whole or len(whole) < len(given) or min(whole) < FEWEST:
+        raise SettingError(
+            f"grid=None, or whole numbers of nodes from {FEWEST} on, one or one per column",
+            repr(grid),
+            "for example grid=32 or grid=(64, 32)",
+        )
+
+
+def check_columns(d: int) -> None:
+    """Raise NotApplicable for more columns than a grid suits."""
+    if d > MOST_COLUMNS:
+        raise NotApplicable(
+            f"at most {MOST_COLUMNS} columns of X for SKI, as the nodes of a grid multiply",
+            str(d),
+            "fit SVGP, or SGPR for up to 10,000s of rows",
+        )
+
+
+def axis_of(low: float, high: float, margin: float, nodes: int) -> Axis:
+    """Return equally spaced nodes that interpolate from low to high, and a margin beyond."""
+    spread = (high - low) or 1.0
+    spacing = spread * (1 + 2 * margin) / (nodes - 3)
+    return Axis(low - margin * spread - spacing, spacing, nodes)
+
+
+def fine_enough(kernel: Kernel, theta: Theta, centre: Tensor, column: int, spacing: float) -> bool:
+    """Return whether interpolation at this spacing of a column leaves out little of f.
+
+    The first condition is on the variance of f(x) - w'f(nodes) between two nodes, with the nodes of
+    this column alone. The second, on the correlation of neighbours, is stricter for smooth kernels.
+
+    Args:
+        kernel: the kernel.
+        theta: its hyperparameters, one draw.
+        centre: a place in the middle of the rows [d].
+        column: the column.
+        spacing: the distance between nodes.
+    """
+    step = torch.zeros_like(centre)
+    step[column] = spacing
+    offsets = torch.arange(-1, 3).to(centre)
+    nodes = centre + offsets[:, None] * step
+    t = torch.linspace(0.0, 1.0, 9).to(centre)[1:-1]
+    rows, w = centre + t[:, None] * step, cubic_weights(t)
+    with torch.no_grad():
+        K, cross = kernel.shared(theta, nodes), kernel(theta, rows, nodes)
+        total = kernel.shared(theta, rows).diagonal()
+    left = total - 2 * (w * cross).sum(1) + ((w @ K) * w).sum(1)
+    correlation = K[1, 2] / (K[1, 1] * K[2, 2]).sqrt()
+    return bool((left <= LEFT_OUT * total).all()) and bool(correlation >= NEIGHBOURS)
+
+
+def nodes_needed(
+    kernel: Kernel,
+    theta: Theta,
+    centre: Tensor,
+    column: int,
+    low: float,
+    high: float,
+    margin: float,
+) -> int | None:
+    """Return the smallest number of nodes that is fine enough; None if ``MOST_NODES`` is not."""
+    nodes = FEWEST
+    while nodes <= MOST_NODES:
+        if fine_enough(kernel, theta, centre, column, axis_of(low, high, margin, nodes).spacing):
+            return nodes
+        nodes = math.ceil(FINER * nodes)
+    return None
+
+
+def chosen(kernel: Kernel, theta: Theta, X: Tensor, margin: float) -> tuple[int, ...]:
+    """Return a number of nodes per column for a fit that may end at shorter lengthscales.
+
+    One or two columns get twice the nodes that theta needs. More nodes than ``CHOSEN_NODES`` are
+    reduced alike in all columns.
+    """
+    d, centre = X.shape[1], X.mean(0)
+    counts = []
+    for k in range(d):
+        low, high = float(X[:, k].min()), float(X[:, k].max())
+        wanted = nodes_needed(kernel, theta, centre, k, low, high, margin) or MOST_NODES
+        counts.append(2 * wanted if d <= 2 else wanted)
+    total = math.prod(counts)
+    if total > CHOSEN_NODES:
+        share = (CHOSEN_NODES / total) ** (1 / d)
+        counts = [max(FEWEST, math.floor(share * k)) for k in counts]
+    return tuple(counts)
+
+
+def axes_of(X: Tensor, counts: Sequence[int], margin: float) -> tuple[Axis, ...]:
+    """Return the axes of a grid around the rows of X.
+
+    Raises:
+        SettingError: if there is not one number per column.
+        NotApplicable: if the nodes are too many.
+    """
+    d = X.shape[1]
+    if len(counts) != d:
+        raise SettingError(
+            f"grid with {counted(d, 'number')} of nodes, one per column",
+            repr(tuple(counts)),
+            "pass one number for all columns, or one per column",
+        )
+    total = math.prod(counts)
+    if total > MOST_NODES:
+        raise NotApplicable(
+            f"at most {MOST_NODES:,} nodes in SKI",
+            f"{total:,}",
+            "use a coarser grid, or fit SVGP",
+        )
+    ends = zip(X.amin(0).tolist(), X.amax(0).tolist(), counts, strict=True)
+    return tuple(axis_of(low, high, margin, nodes) for low, high, nodes in ends)
+
+
+def too_coarse(
+    kernel: Kernel, theta: Theta, X: Tensor, axes: Sequence[Axis], margin: float
+) -> str | None:
+    """Return a warning if the spacing is too coarse at theta, with the nodes that would do."""
+    centre = X.mean(0)
+    coarse = [
+        k for k, axis in enumerate(axes) if not fine_enough(kernel, theta, centre, k, axis.spacing)
+    ]
+    if not coarse:
+        return None
+    counts: list[int | None] = []
+    for k, axis in enumerate(axes):
+        low, high = float(X[:, k].min()), float(X[:, k].max())
+        counts.append(axis.nodes)
+        if k in coarse:
+            counts[-1] = nodes_needed(kernel, theta, centre, k, low, high, margin)
+    grid = " x ".join(str(axis.nodes) for axis in axes)
+    found = [k for k in counts if k is not None]
+    said = f"the grid of {grid} nodes is too coarse for the fitted kernel in column"
+    where = f"{said}{'s' if len(coarse) > 1 else ''} {', '.join(map(str, coarse))}"
+    if len(found) < len(counts) or math.prod(found) > MOST_NODES:
+        wanted = "more nodes than SKI takes"
+        if len(found) == len(counts):
+            wanted = f"{' x '.join(map(str, found))} nodes, more than SKI takes"
+        return f"{where}: it needs {wanted}; fit SVGP, or a smoother kernel"
+    numbers = str(found[0]) if len(found) == 1 else repr(tuple(found))
+    return f"{where}: use SKI(kernel, grid={numbers})"
