@@ -253,8 +253,8 @@ class LikelihoodOfFunctions(Capability):
     With the functions f(x), the density is the prior of the sites times the product of p(y | f).
     """
 
-    expected = "a likelihood of functions of x, as a network or a linear model has"
-    advice = "use MAP('lbfgs')"
+    expected = "a network, or LinearRegression, LogisticRegression or SoftmaxRegression"
+    advice = "use MAP('newton') for a GLM, and MAP('lbfgs') for others"
 
     @abstractmethod
     def functions_of_rows(self, theta: Theta, X: Tensor) -> Tensor:

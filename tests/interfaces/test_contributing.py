@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -9,8 +10,16 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
+
+import ppgp
+from ppgp import Dataset, likelihoods, models
+from ppgp.inference import MAP
+from ppgp.priors import Flat
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
@@ -95,6 +104,60 @@ def test_every_family_has_a_skeleton() -> None:
     wanted = {"kernels", "learners", "likelihoods", "models", "inference", "conformal"}
     assert families == {f"ppgp/{name}" for name in wanted}
     assert len({one.path for one in SKELETONS}) == len(SKELETONS)
+
+
+def member(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the class of a skeleton, imported as a module of its family."""
+    one = next(one for one in SKELETONS if one.name == name)
+    path = folder / Path(one.path).name
+    path.write_text(one.code)
+    module_name = one.path.removesuffix(".py").replace("/", ".")
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, module_name, module)
+    spec.loader.exec_module(module)
+    return getattr(module, name)
+
+
+@pytest.mark.parametrize("name", ["Geometric", "SoftplusPoisson"])
+def test_a_likelihood_of_a_glm_has_the_derivatives_of_its_density(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    law = member(name, tmp_path, monkeypatch)()
+    f = torch.linspace(-3.0, 3.0, 7, dtype=torch.float64)[None].requires_grad_()
+    y = torch.arange(400.0, dtype=torch.float64)[:, None].expand(400, 7)
+    at = f[None].expand(400, 1, 7)
+    density = -law.score({}, at, y)
+    torch.testing.assert_close(density.exp().sum(0), torch.ones(7, dtype=torch.float64))
+    given = law.distribution({}, f[0].detach())
+    torch.testing.assert_close(density, given.log_prob(y))
+    first, second = law.slopes({}, f.detach(), y[3])
+    (slope,) = torch.autograd.grad(-law.score({}, f, y[3]).sum(), f, create_graph=True)
+    (bend,) = torch.autograd.grad(slope.sum(), f)
+    torch.testing.assert_close(first, slope)
+    torch.testing.assert_close(second, bend)
+    _, bends = law.slopes({}, f.detach().expand(400, 1, 7), y)
+    average = -(density.exp()[:, None] * bends).sum(0)
+    torch.testing.assert_close(law.metric({}, f.detach())[..., 0, 0], average[0])
+
+
+def test_a_glm_of_a_new_likelihood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A geometric distribution is a negative binomial one of shape 1."""
+    law = member("Geometric", tmp_path, monkeypatch)
+    g = np.random.default_rng(0)
+    X = g.normal(size=(80, 2))
+    data = Dataset(X, g.negative_binomial(1, 1 / (1 + np.exp(0.5 + 0.4 * X[:, 0]))))
+    fits = []
+    for one in (law(), likelihoods.NegativeBinomial(shape=1.0)):
+        model = models.GLM(one, Flat(), Flat())
+        fits.append(ppgp.fit(model, data, MAP("newton"), progress=False))
+    for kind in ("model", "HC3"):
+        own, peer = (fit.coefficients(kind) for fit in fits)
+        np.testing.assert_allclose(own, peer, rtol=1e-6)
+    assert fits[0].deviance == pytest.approx(fits[1].deviance)
+    assert fits[0].aic == pytest.approx(fits[1].aic)
 
 
 def test_skeletons_pass_the_linter(tree: Path) -> None:
