@@ -347,7 +347,11 @@ def _refuse_labels(model: Model, classes: Sequence[Any]) -> None:
     labels = ", ".join(map(str, classes[:4]))
     if len(classes) > 4:
         labels += ", ..."
-    name, do = type(model).__name__, "use LogisticRegression"
+    name = type(model).__name__
+    do = (
+        "use LogisticRegression or GP(likelihood=Bernoulli()) for two classes, SoftmaxRegression "
+        "or SVGP(likelihood=Categorical()) for more"
+    )
     likelihood = getattr(model, "likelihood", None)
     if likelihood is not None:
         name += f" with likelihood {likelihood!r}"

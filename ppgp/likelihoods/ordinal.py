@@ -43,7 +43,8 @@ class Ordinal(Likelihood, Scored):
 
     Raises:
         UnknownName: If there is no such link.
-        SettingError: If the cutpoints are something else, or not increasing.
+        SettingError: If the cutpoints are something else, or not increasing, or for fewer than two
+            classes.
     """
 
     link: str = "logit"
@@ -55,6 +56,9 @@ class Ordinal(Likelihood, Scored):
         super().__post_init__()
         if self.link not in LINKS:
             raise UnknownName("link", self.link, tuple(LINKS))
+        if self.classes is not None and not (isinstance(self.classes, int) and self.classes > 1):
+            do = "leave it out, and it is counted"
+            raise SettingError("a number of classes 2, 3, ...", repr(self.classes), do)
         given = self.cutpoints
         if isinstance(given, int | float):
             object.__setattr__(self, "cutpoints", (float(given),))

@@ -213,6 +213,9 @@ def dispersion_check(self: Fitted) -> DispersionCheck:
     binomial = isinstance(found, torch.distributions.Binomial)
     if is_classes(found) or (binomial and float(found.total_count.max()) == 1):
         do = "group equal rows, and fit Binomial()"
+        if isinstance(found, torch.distributions.Categorical):
+            do = "look at residuals('quantile') of ordered classes"
+            raise NotApplicable("numbers or trials for a check of the dispersion", f"{law!r}", do)
         raise NotApplicable("more than one trial for a check of the dispersion", "one", do)
     with torch.no_grad():
         statistic, df = pearson_statistic(model, theta, self)

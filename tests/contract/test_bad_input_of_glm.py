@@ -26,7 +26,7 @@ from ppgp.likelihoods import (
     Poisson,
     ZeroInflated,
 )
-from ppgp.models import GLM, Varying
+from ppgp.models import GLM, GP, Varying
 from ppgp.priors import Flat
 
 N = 24
@@ -79,6 +79,19 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "more categories than classes": (
         lambda: fit(GLM(Ordinal(classes=2)), NAMED),
         "at most 2 labels in y, got 4: a, b, c, d",
+    ),
+    "one class": (lambda: Ordinal(classes=1), "a number of classes 2, 3, ..., got 1"),
+    "the dispersion of ordered classes": (
+        lambda: fit(GLM(Ordinal()), CODES).dispersion_check(),
+        "numbers or trials for a check of the dispersion",
+    ),
+    "labels of a GP": (
+        lambda: fit(GP(), THREE),
+        "SVGP(likelihood=Categorical()) for more",
+    ),
+    "shares in place of events": (
+        lambda: fit(GLM(Binomial()), SHARES, trials=5),
+        "pass the number of events as y",
     ),
     "no trials": (lambda: fit(GLM(Binomial()), COUNTS), "pass Dataset(trials=)"),
     "0 of Gamma": (lambda: fit(GLM(Gamma()), COUNTS), "positive targets in y, got 0 in row 0"),
