@@ -15,6 +15,7 @@ from ..numerics.cubic_interpolation import Axis, cubic_weights
 MOST_COLUMNS = 4
 MOST_NODES = 5000  # the time of the dense algebra grows with their cube
 CHOSEN_NODES = 1024  # the most that are chosen without being asked for
+FEW_NODES = 256  # are chosen for any number of rows; more, only up to that number
 FEWEST = 6  # nodes of a column
 LEFT_OUT = 3e-4  # share of the variance that interpolation may leave out between nodes
 NEIGHBOURS = 0.965  # correlation of neighbouring nodes, that of RBF at a quarter lengthscale
@@ -106,8 +107,8 @@ def nodes_needed(
 def chosen(kernel: Kernel, theta: Theta, X: Tensor, margin: float) -> tuple[int, ...]:
     """Return a number of nodes per column for a fit that may end at shorter lengthscales.
 
-    One or two columns get twice the nodes that theta needs. More nodes than ``CHOSEN_NODES`` are
-    reduced alike in all columns.
+    One or two columns get twice the nodes that theta needs. More nodes than there are rows, or than
+    ``CHOSEN_NODES``, are reduced alike in all columns.
     """
     d, centre = X.shape[1], X.mean(0)
     counts = []
@@ -115,9 +116,9 @@ def chosen(kernel: Kernel, theta: Theta, X: Tensor, margin: float) -> tuple[int,
         low, high = float(X[:, k].min()), float(X[:, k].max())
         wanted = nodes_needed(kernel, theta, centre, k, low, high, margin) or MOST_NODES
         counts.append(2 * wanted if d <= 2 else wanted)
-    total = math.prod(counts)
-    if total > CHOSEN_NODES:
-        share = (CHOSEN_NODES / total) ** (1 / d)
+    total, most = math.prod(counts), min(CHOSEN_NODES, max(FEW_NODES, len(X)))
+    if total > most:
+        share = (most / total) ** (1 / d)
         counts = [max(FEWEST, math.floor(share * k)) for k in counts]
     return tuple(counts)
 

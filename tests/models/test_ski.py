@@ -186,7 +186,7 @@ def test_a_coarse_grid_is_warned_of_with_one_that_does(tmp_path: Path) -> None:
 
 
 def test_the_grid_follows_the_lengthscale() -> None:
-    data = rows(100, 2)
+    data = rows(600, 2)
     counts = [
         [axis[2] for axis in SKI(kernels.ARD(RBF(1.0, lengths))).prepare(data).axes or ()]
         for lengths in ((2.0, 4.0), (1.0, 4.0))
