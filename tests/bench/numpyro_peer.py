@@ -16,13 +16,16 @@ from typing import Any
 
 import numpy as np
 
+COUNTIES = 85
+#: what others are made of, and programs of ppgp do not have
+AUXILIARY = {"shares", "e"}
+
 
 def rate(draws: dict[str, np.ndarray], seconds: float) -> float:
     from ppgp import diagnostics
 
-    sizes = [
-        diagnostics.ess(v[(..., *i)]) for v in draws.values() for i in np.ndindex(*v.shape[2:])
-    ]
+    kept = [v for name, v in draws.items() if name not in AUXILIARY]
+    sizes = [diagnostics.ess(v[(..., *i)]) for v in kept for i in np.ndindex(*v.shape[2:])]
     return min(sizes) / seconds
 
 
@@ -52,7 +55,31 @@ def numpyro_models() -> dict[str, Callable[..., None]]:
         z = numpyro.sample("z", nd.Normal(0, 1).expand([len(sigma)]).to_event(1))
         numpyro.sample("y", nd.Normal(mu + tau * z, sigma).to_event(1), obs=y)
 
-    return {"logistic": logistic, "credit": logistic, "gp": gp, "schools": schools}
+    def ordinal(X: Any, y: Any) -> None:
+        weight = numpyro.sample("weight", nd.Normal(0, 1).expand([X.shape[1]]).to_event(1))
+        shares = numpyro.sample("shares", nd.Dirichlet(jnp.ones(3)))
+        below = jnp.cumsum(shares)[:-1]
+        cutpoints = numpyro.deterministic("cutpoints", jnp.log(below) - jnp.log1p(-below))
+        numpyro.sample("y", nd.OrderedLogistic(X @ weight, cutpoints), obs=y.astype(int))
+
+    def radon(X: Any, y: Any, county: Any) -> None:
+        weight = numpyro.sample("weight", nd.Normal(0, 1).expand([2]).to_event(1))
+        bias = numpyro.sample("bias", nd.Normal(0, 5))
+        noise = numpyro.sample("noise", nd.LogNormal(-2, 1))
+        sd = numpyro.sample("county.sd", nd.HalfNormal(1).expand([2]).to_event(1))
+        white = numpyro.sample("e", nd.Normal(0, 1).expand([COUNTIES, 2]).to_event(2))
+        effect = numpyro.deterministic("county.effect", white * sd)
+        f = X @ weight + bias + effect[county, 0] + effect[county, 1] * X[:, 0]
+        numpyro.sample("y", nd.Normal(f, jnp.sqrt(noise)).to_event(1), obs=y)
+
+    return {
+        "logistic": logistic,
+        "credit": logistic,
+        "gp": gp,
+        "schools": schools,
+        "ordinal": ordinal,
+        "radon": radon,
+    }
 
 
 def by_numpyro(name: str, data: Any, draws: int, warmup: int, chains: int) -> dict[str, float]:
@@ -90,8 +117,12 @@ def main(name: str, draws: int, chains: int, folder: Path) -> None:
 
     jax.config.update("jax_enable_x64", True)
     from posteriors import POSTERIORS
+    from regressions import REGRESSIONS
 
-    _, data = POSTERIORS[name](folder)
+    if name in REGRESSIONS:
+        *_, data = REGRESSIONS[name](folder)
+    else:
+        _, data = POSTERIORS[name](folder)
     few = data if isinstance(data, dict) else data.rows(slice(0, 20))
     by_numpyro(name, few, 5, 5, chains)  # imports and compiles
     print(json.dumps(by_numpyro(name, data, draws, draws, chains)))

@@ -55,8 +55,18 @@ def by_numpyro(name: str, length: int, folder: Path) -> dict[str, float]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def by_pyro(model: Any, data: Any, draws: int, warmup: int) -> float:
-    """Return the rate of Pyro's NUTS, compiled by torch.jit, with sequential chains."""
+def by_pyro(
+    model: Any, data: Any, draws: int, warmup: int, of: tuple[str, ...] | None = None
+) -> float:
+    """Return the rate of Pyro's NUTS, compiled by torch.jit, with sequential chains.
+
+    Args:
+        model: a model of ``ppgp.models``, or a program.
+        data: its data.
+        draws: draws per chain.
+        warmup: steps of warm-up per chain.
+        of: the sites that count, of which some may be deterministic; None: those that are sampled.
+    """
     arguments = data if isinstance(data, dict) else {"X": data.X, "y": data.y}
     program = model.model if hasattr(model, "model") else model
     pyro.set_rng_seed(1)
@@ -68,9 +78,19 @@ def by_pyro(model: Any, data: Any, draws: int, warmup: int) -> float:
             kernel, num_samples=draws, warmup_steps=warmup, disable_progbar=True
         )
         sampler.run(**arguments)
-        chains.append({k: v.numpy() for k, v in sampler.get_samples().items()})
+        chains.append(sampler.get_samples())
     seconds = time.perf_counter() - started
-    return rate({k: np.stack([c[k] for c in chains]) for k in chains[0]}, seconds)
+    if of is not None:
+        chains = [_at(program, arguments, c, of) for c in chains]
+    return rate({k: torch.stack([c[k] for c in chains]).numpy() for k in chains[0]}, seconds)
+
+
+def _at(program: Any, arguments: Any, drawn: dict[str, Any], sites: tuple[str, ...]) -> Any:
+    """Return the draws [draw, *event] of sites, deterministic ones included."""
+    missing = [name for name in sites if name not in drawn]
+    found = pyro.infer.Predictive(program, drawn, return_sites=missing)(**arguments)
+    every = drawn | found
+    return {k: every[k].reshape(len(next(iter(drawn.values()))), -1) for k in sites}
 
 
 @pytest.mark.filterwarnings("ignore")
