@@ -22,6 +22,7 @@ from .columns import labels_of
 __all__ = ["Design", "design_of"]
 
 INTERCEPT = "Intercept"
+NEW = "new rows"
 OFFSET = re.compile(r"\boffset\s*\(")
 VARYING = re.compile(r"\(([^()|]+)\|{1,2}([^()|]+)\)")  # such as (1 + floor | county)
 EVERY = "__formulaic_variables_available__"  # what formulaic puts in the place of "."
@@ -75,7 +76,7 @@ class Design:
             UnknownName: If a variable is missing.
             DataError: If one has missing values, or a level that the training rows do not have.
         """
-        found = _evaluated(self.spec, table, "new rows")
+        found = _evaluated(self.spec, table, NEW)
         found = found[list(self.names)]
         for name in self.kept:
             if name in table:
@@ -165,14 +166,15 @@ def _evaluated(spec: Any, table: Any, where: str) -> Any:
     Args:
         spec: A formula or a spec of formulaic.
         table: A DataFrame.
-        where: What errors name: the formula, or "new rows".
+        where: What errors name: the formula, or ``NEW``.
     """
     library = _formulaic()
     _check_variables(spec, table)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", library.errors.DataMismatchWarning)
-            return spec.get_model_matrix(table, na_action="ignore", output="pandas")
+            texts = _with_plain_texts(table)
+            return spec.get_model_matrix(texts, na_action="ignore", output="pandas")
     except library.errors.DataMismatchWarning as error:
         unseen = ", ".join(re.findall(r"\{(.*?)\}", str(error))) or "another"
         do = "drop these rows, or fit to rows with this level"
@@ -180,6 +182,9 @@ def _evaluated(spec: Any, table: Any, where: str) -> Any:
             "levels of the training rows in the columns of the formula", unseen, do
         ) from None
     except (library.errors.FormulaicError, ValueError, TypeError) as error:
+        if where == NEW:
+            got, do = _said(error), "pass rows like the training rows"
+            raise DataError("new rows on which the formula can be evaluated", got, do) from None
         raise _unreadable(where, error) from None
 
 
@@ -201,7 +206,16 @@ def _check_variables(spec: Any, table: Any) -> None:
 
 
 def _unreadable(formula: str, error: Exception) -> SettingError:
-    said = COLOUR.sub("", str(error)).partition("\n")[0]
-    return SettingError(
-        "a formula that formulaic can evaluate", f"{formula!r} ({said})", "see its docs"
-    )
+    got = f"{formula!r} ({_said(error)})"
+    return SettingError("a formula that formulaic can evaluate", got, "see its docs")
+
+
+def _said(error: Exception) -> str:
+    """Return the first line of a message of formulaic, without colours."""
+    return COLOUR.sub("", str(error)).partition("\n")[0]
+
+
+def _with_plain_texts(table: Any) -> Any:
+    """Return the table with texts as objects, as formulaic does not know pandas' type of texts."""
+    texts = [name for name, kind in table.dtypes.items() if kind.name == "string"]
+    return table.astype(dict.fromkeys(texts, object)) if texts else table

@@ -120,6 +120,23 @@ def test_a_dot_stands_for_the_other_columns() -> None:
     assert data.feature_names == ("x", "z[T.mid]", "z[T.top]")
 
 
+def test_columns_of_every_type_of_pandas() -> None:
+    frame = table()
+    for kind in (object, "string", "category"):
+        _, data = GLM.from_formula("visits ~ z", frame.astype({"z": kind}), laws.Poisson())
+        assert data.feature_names == ("z[T.mid]", "z[T.top]")
+        torch.testing.assert_close(data.X[:, 1], torch.tensor(frame["z"] == "top").to(data.X))
+    _, data = GLM.from_formula("visits ~ x", frame.astype({"visits": "Int64"}), laws.Poisson())
+    np.testing.assert_array_equal(data.y, frame["visits"])
+
+
+def test_new_rows_beyond_the_knots_of_a_spline_are_refused() -> None:
+    frame = table()
+    _, data = GLM.from_formula("visits ~ bs(x, df=4)", frame, laws.Poisson())
+    with pytest.raises(DataError, match=r"new rows on which the formula can be .* beyond"):
+        data.design(frame.assign(x=99.0))
+
+
 def test_a_loaded_posterior_says_what_its_file_does_not_hold(tmp_path: Path) -> None:
     frame = table()
     model, data = GLM.from_formula("visits ~ center(x) + C(z)", frame, laws.Poisson())
