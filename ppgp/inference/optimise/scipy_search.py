@@ -34,14 +34,15 @@ def find_mode(
 class _Objective:
     """The objective for SciPy, as a function of z / unit.
 
-    It remembers the best point, so that an interrupted search can return it.
+    It remembers the best point, its value and the largest entry of its gradient, so that the end
+    of a search, or an interrupted one, needs no evaluation.
     """
 
     def __init__(
         self, target: Target, jacobian: bool, unit: np.ndarray, compile_after: float
     ) -> None:
         self.callback, self.unit = target.callback(jacobian, compile_after), unit
-        self.best, self.best_z = -math.inf, None
+        self.best, self.best_z, self.slope = -math.inf, None, math.nan
         self.losses: list[float] = []
         self.worst = 0.0
 
@@ -55,6 +56,7 @@ class _Objective:
         self.losses.append(-value)
         if value > self.best:
             self.best, self.best_z = value, z
+            self.slope = float(np.abs(gradient).max())
         return -value, -gradient * self.unit
 
 
@@ -147,11 +149,11 @@ def _maximised(
             notes.append(
                 f"stopped by Ctrl-C after {iterations} iterations; this is the best point so far"
             )
-    z = z0
-    if objective.best_z is not None:
+    if objective.best_z is None:  # the density is finite nowhere
+        z, value, slope = z0, *_value_and_slope(objective, z0)
+    else:
         z = torch.from_numpy(objective.best_z).to(z0)
-    value, gradient = objective.callback(z.double().cpu().numpy())
-    slope = float(np.abs(gradient).max())
+        value, slope = objective.best, objective.slope
     steep = slope > 1e-3 * max(1.0, abs(float(value)) ** 0.5)
     if not stopped_early and (iterations >= options.steps or steep):
         notes.append(
@@ -165,3 +167,9 @@ def _maximised(
         "losses": torch.tensor(objective.losses, dtype=torch.float64),
     }
     return SearchResult(z, stats, notes, interrupted)
+
+
+def _value_and_slope(objective: _Objective, z: Tensor) -> tuple[float, float]:
+    """Return the log density at z [p], and the largest entry of its gradient."""
+    value, gradient = objective.callback(z.double().cpu().numpy())
+    return value, float(np.abs(gradient).max())
