@@ -7,6 +7,7 @@ import gc
 import resource
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,7 @@ from ppgp.inference import (  # noqa: E402
     MetropolisHastings,
     Pathfinder,
 )
+from ppgp.target import Target  # noqa: E402
 
 METHODS: dict[str, Callable[[], inference.Inference]] = {
     "MAP": lambda: MAP(),
@@ -137,6 +139,17 @@ def exact(n: str) -> None:
     data, before = rows(int(n), 3), resident()
     ppgp.fit(models.GP(kernels.ARD(kernels.RBF())), data, MAP(steps=2, starts=1), progress=False)
     print((peak() - before) * 1e6 / (8 * int(n) ** 2))
+
+
+def state_space(n: str) -> None:
+    """Print seconds of the processor and the peak in MB of one gradient at n times."""
+    data = rows(int(n), 1)
+    target = Target(models.StateSpaceGP(kernels.Matern(1.5), mean=0.0), data)
+    z = torch.zeros(target.dim, dtype=torch.float64)
+    target.value_and_grad(z)
+    started = time.process_time()
+    target.value_and_grad(z)
+    print(time.process_time() - started, peak())
 
 
 if __name__ == "__main__":
