@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import pyro
@@ -16,7 +16,7 @@ from ..errors import NotApplicable, SettingError
 from ..kernels import Kernel, Matern, Sum
 from ..kernels.base import check_kernel
 from ..kernels.fourier_features import Draw
-from ..kernels.state_space import StateSpace, require
+from ..kernels.state_space import require
 from ..kernels.units import Units
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.result_cache import ResultCache
@@ -29,24 +29,28 @@ from ..target.capabilities import (
     LeaveOneOut,
     PosteriorFunctions,
 )
-from .base import Model, full_batch_only
-from .known_noise import check_aligned, refuse_duplicate_rows, with_known
-from .memory_checks import check_memory_of_predictions, check_memory_of_rows
+from .base import full_batch_only
+from .known_noise import check_aligned, refuse_duplicate_rows
+from .memory_checks import check_memory_of_rows
 from .sites import Theta, draw, first_draw, mean_site, number_of_draws, split_params
+from .state_space_conditioning import StateSpaceConditioning
 from .state_space_functions import DrawnFunctions, states_at_rows
-from .state_space_predictions import At, Smoothed, at, joint, smoothed
-from .state_space_rows import StateSpaceMarginal, Steps, steps_of
+from .state_space_rows import StateSpaceMarginal
 from .terms import as_written
 from .terms import labels as labels_of
 from .units import mean_on_model_scale, mean_or_default, of_gp, power
 
-MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws
 UNCOMPILED = 128  # rows from which a graph, which unrolls all steps, would take long to compile
 
 
 @dataclass(frozen=True, repr=False)
 class StateSpaceGP(
-    Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, JointGaussian
+    StateSpaceConditioning,
+    LatentFunction,
+    PosteriorFunctions,
+    Components,
+    LeaveOneOut,
+    JointGaussian,
 ):
     """Exact GP regression on one column in O(n): y ~ N(mean, K + noise I + diag(noise_sd^2)).
 
@@ -95,12 +99,6 @@ class StateSpaceGP(
     def work(self, n: int, d: int) -> float:
         return n * 50.0 * self._width() ** 2
 
-    def _width(self) -> int:
-        """The number of states."""
-        like = torch.zeros(1, dtype=torch.float64)
-        values = {name: like.new_ones(s.shape) for name, s in self.kernel.sites(1).items()}
-        return len(require(self.kernel).state_space(values, like).observation)
-
     def chunked(self, data: Dataset) -> bool:
         return data.n >= UNCOMPILED
 
@@ -137,15 +135,6 @@ class StateSpaceGP(
         factors = self.kernel.factors(Units.of(scaler))
         return of_gp(draws, {f"kernel.{name}": f for name, f in factors.items()}, scaler)
 
-    def _noise(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
-        return with_known(self.value(theta, "noise", X)[..., None], noise_sd)
-
-    def _space(self, theta: Theta, like: Tensor) -> StateSpace:
-        return require(self.kernel).state_space(under("kernel", theta), like)
-
-    def _steps(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Steps:
-        return steps_of(self._space(theta, X), X[:, 0], self._noise(theta, X, noise_sd))
-
     def model(
         self,
         X: Tensor,
@@ -174,43 +163,6 @@ class StateSpaceGP(
         theta = draw(self.sites_at(X.shape[-1]), X)
         loc = self.value(theta, "mean", X).expand(len(X))
         return pyro.sample("y", StateSpaceMarginal(loc, self._steps(theta, X, noise_sd)), obs=y)
-
-    # -- predictions ----------------------------------------------------------------
-
-    def _chunks(self, theta: Theta, train: Dataset, m: int) -> Iterator[tuple[slice, Theta]]:
-        """Yield the slices of the draws whose matrices fit into ``MEMORY_BUDGET``, and theta."""
-        drawn, params = split_params(self.sites_at(train.d), theta)
-        count = number_of_draws(drawn)
-        numbers = 12 * self._width() ** 2 * (train.n + m)
-        size = max(1, MEMORY_BUDGET // (train.X.element_size() * numbers))
-        for i in range(0, count, size):
-            chunk = slice(i, min(i + size, count))
-            yield chunk, {**params, **{name: value[chunk] for name, value in drawn.items()}}
-
-    def _smoothed(
-        self, part: Theta, train: Dataset, chunk: slice, kept: ResultCache | None
-    ) -> Smoothed:
-        """Return what the training rows say under a chunk of draws."""
-
-        def compute() -> Smoothed:
-            steps = self._steps(part, train.X, train.noise_sd)
-            return smoothed(steps, train.y - self.value(part, "mean", train.X)[..., None])
-
-        kept = kept or ResultCache(limit=0)
-        return Smoothed(*kept.get((chunk.start, chunk.stop), compute, part))
-
-    def _states(
-        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
-    ) -> Iterator[tuple[slice, Theta, At]]:
-        """Yield the states at X under each chunk of draws."""
-        for chunk, part in self._chunks(theta, train, len(X)):
-            found = self._smoothed(part, train, chunk, kept)
-            yield chunk, part, at(found, self._space(part, X), X[:, 0])
-
-    def _observation(self, like: Tensor) -> Tensor:
-        """Return the numbers H with f = H'x."""
-        values = {name: like.new_ones(s.shape) for name, s in self.kernel.sites(1).items()}
-        return torch.tensor(require(self.kernel).state_space(values, like).observation).to(like)
 
     def predict(
         self,
@@ -243,35 +195,6 @@ class StateSpaceGP(
         mean, covariance = self._joint(theta, X, train, kept)
         root = cholesky(add_diagonal(covariance, noise), "predictive covariance")
         return dist.MultivariateNormal(mean, scale_tril=root)
-
-    def _marginal(
-        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None
-    ) -> tuple[Tensor, Tensor]:
-        """Return mean and variance [draw, m] of f at X."""
-        drawn, _ = split_params(self.sites_at(train.d), theta)
-        check_memory_of_predictions(number_of_draws(drawn), len(X), X)
-        H, means, variances = self._observation(X), [], []
-        for chunk, part, states in self._states(theta, X, train, kept):
-            mean, variance = states.of(H)
-            shape = (chunk.stop - chunk.start, len(X))
-            means.append((mean + self.value(part, "mean", X)[..., None]).expand(shape))
-            variances.append(variance.expand(shape))
-        return torch.cat(means), torch.cat(variances)
-
-    def _joint(
-        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None
-    ) -> tuple[Tensor, Tensor]:
-        """Return mean [draw, m] and covariance [draw, m, m] of f at X."""
-        drawn, _ = split_params(self.sites_at(train.d), theta)
-        check_memory_of_predictions(number_of_draws(drawn), len(X), X, joint=True)
-        H, means, covariances = self._observation(X), [], []
-        for chunk, part in self._chunks(theta, train, len(X)):
-            found = self._smoothed(part, train, chunk, kept)
-            mean, covariance = joint(found, self._space(part, X), X[:, 0], H)
-            k, m = chunk.stop - chunk.start, len(X)
-            means.append((mean + self.value(part, "mean", X)[..., None]).expand(k, m))
-            covariances.append(covariance.expand(k, m, m))
-        return torch.cat(means), torch.cat(covariances)
 
     def latent(
         self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None

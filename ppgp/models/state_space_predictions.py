@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..kernels.state_space import StateSpace
-from ..numerics.kalman import Row, passes
+from ..kernels.state_space import StateSpace, with_batch
+from ..numerics.kalman import Observed, Row, forward, passes
 from ..numerics.lanes import in_rows
 from ..numerics.small_matrices import (
     identity,
@@ -65,6 +65,11 @@ def smoothed(steps: Steps, residual: Tensor) -> Smoothed:
     return Smoothed(s.times, m, P, K, G, r, N, u, d)
 
 
+def wide(M: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return matrices [s, s, *m] as [s, s, *batch, *m], which is ``shape``."""
+    return with_batch(M, len(shape) - 2).expand(shape)
+
+
 def row_of(space: StateSpace) -> Row:
     """Return the observation of one row."""
     return Row(tuple(i for i, weight in enumerate(space.observation) if weight), None)
@@ -105,15 +110,60 @@ def at(found: Smoothed, space: StateSpace, t: Tensor) -> At:
     left, right = (last - 1).clamp_min(0), last.clamp_max(n - 1)
     F, Q = space.transition((t - found.times[left]).clamp_min(0.0))
     m, P = found.m[..., left], found.P[..., left]
-    F, Q = F.expand(P.shape), Q.expand(P.shape)
+    F, Q = wide(F, P.shape), wide(Q, P.shape)
     begun, ended = last > 0, last == n
     m = torch.where(begun, times_vector(F, m), 0.0)
     moved = product_with_transpose(product(F, P), F) + Q
-    P = torch.where(begun, moved, space.covariance(t).expand(P.shape))
-    F = space.transition((found.times[right] - t).clamp_min(0.0))[0].expand(P.shape).transpose(0, 1)
+    P = torch.where(begun, moved, wide(space.covariance(t), P.shape))
+    F = space.transition((found.times[right] - t).clamp_min(0.0))[0]
+    F = wide(F, P.shape).transpose(0, 1)
     r = torch.where(ended, 0.0, times_vector(F, found.r[..., right]))
     N = product_with_transpose(product(F, found.N[..., right]), F)
     return At(m, P, r, torch.where(ended, 0.0, N), last)
+
+
+def after(m: Tensor, P: Tensor, time: Tensor, space: StateSpace, t: Tensor) -> At:
+    """Return the states at times t [k] from the one at an earlier time: N(m, P), [s, *b]."""
+    F, Q = space.transition(t - time)
+    shape = (*P.shape, len(t))
+    F, Q, P = (wide(M, shape) for M in (F, Q, P[..., None]))
+    P = product_with_transpose(product(F, P), F) + Q
+    zero = torch.zeros_like(P)
+    return At(times_vector(F, m[..., None].expand(shape[1:])), P, zero[0], zero, zero[0])
+
+
+def end_of(
+    m: Tensor,
+    P: Tensor,
+    time: Tensor,
+    space: StateSpace,
+    t: Tensor,
+    residual: Tensor,
+    noise: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the last time [1], and mean and covariance of the state there.
+
+    Args:
+        m: the mean of the state at ``time`` given the rows so far, [s, k] for k draws.
+        P: its covariance [s, s, k].
+        time: of the last row so far, [1].
+        space: the process.
+        t: times of further rows [n], in any order, none before ``time``.
+        residual: y - mean of these rows, [n] or [k, n].
+        noise: their noise variances, [*k, 1] or [*k, n].
+    """
+    times, order = torch.sort(t, stable=True)
+    F, Q = space.transition(torch.cat([time, times]).diff()[:, None])
+    k, shape = m.shape[-1], (*P.shape, len(t), 1)
+
+    def in_order(values: Tensor) -> Tensor:
+        return values.expand(*values.shape[:-1], len(t))[..., order].expand(k, len(t))[..., None]
+
+    observed = Observed(row_of(space).states, torch.ones_like(times)[:, None])
+    F, Q = wide(F, shape), wide(Q, shape)
+    y, R = in_order(residual), in_order(noise)
+    m, P = forward(F, Q, R, y, observed, m[..., None], P[..., None]).last
+    return times[-1:], m[..., 0], P[..., 0]
 
 
 def joint(found: Smoothed, space: StateSpace, t: Tensor, H: Tensor) -> tuple[Tensor, Tensor]:
@@ -156,7 +206,7 @@ def _between(found: Smoothed, space: StateSpace, times: Tensor, last: Tensor) ->
     first, final = low.clamp_max(n - 1), (high - 1).clamp_min(0)
 
     def moves(dt: Tensor) -> Tensor:
-        return space.transition(dt.clamp_min(0.0))[0].expand(shape)
+        return wide(space.transition(dt.clamp_min(0.0))[0], shape)
 
     # the first row after a time is a shorter step away than from the row before it
     enter = moves(found.times[first] - here)

@@ -30,6 +30,7 @@ from . import (
     group_effects,
     row_residuals,
     storage,
+    updating,
 )
 from .boosted import INSTEAD, BoostedMethods, is_boosted
 from .fitted import evaluated_at, with_params
@@ -285,6 +286,7 @@ class Posterior(BoostedMethods):
 
     # methods and properties defined beside their code
     pathwise = functions.pathwise
+    update = updating.update
     coefficients = coefficient_table.coefficients
     residuals = row_residuals.residuals
     deviance = property(row_residuals.deviance)

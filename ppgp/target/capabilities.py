@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset
+from ..numerics.result_cache import ResultCache
 from .capability import Capability, require, supports
 from .linear_capabilities import GeneralisedLinear, GroupEffects, LinearCoefficients, RowScores
 
@@ -45,6 +46,7 @@ __all__ = [
     "Reselects",
     "RowScores",
     "SubsetModel",
+    "Updates",
     "WarmStart",
     "require",
     "supports",
@@ -226,6 +228,27 @@ class JointGaussian(Capability):
 
         They are the arguments of ``conformal.leave_one_out_parts``: tensors, and of a model with a
         drift its functions.
+        """
+
+
+class Updates(Capability):
+    """States in order of time, from which further rows go on."""
+
+    expected = "a model that takes further rows without a fit"
+    advice = "fit all rows again, or use models.StateSpaceGP"
+
+    @abstractmethod
+    def carry_over(
+        self, theta: Theta, old: Dataset, new: Dataset, kept: ResultCache, into: ResultCache
+    ) -> None:
+        """Go on from the states after the old rows, if the new rows are all later.
+
+        Args:
+            theta: {site: [draw, *event]}.
+            old: the rows so far.
+            new: the same rows and the new ones after them.
+            kept: what predictions from the old rows have kept.
+            into: the store of predictions from all rows.
         """
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -11,7 +13,7 @@ from ppgp import inference
 from ppgp.data import Dataset
 from ppgp.errors import DataError, NotApplicable, SettingError
 from ppgp.kernels import RBF, Constant, Cosine, Exponential, Kernel, Linear, Matern, Scale
-from ppgp.models import GP, StateSpaceGP
+from ppgp.models import GP, StateSpaceGP, state_space_conditioning
 from ppgp.models.state_space_rows import StateSpaceMarginal
 from ppgp.target import Target
 
@@ -21,6 +23,7 @@ KERNELS: dict[str, Kernel] = {
     "Matern52": Matern(2.5),
     "Exponential": Exponential(),
     "sum": Matern(2.5) + Linear() + Constant(),
+    "one variance": Matern(2.5, lengthscale=0.3),
     "quasi-periodic": Scale(Matern(1.5, 1.0) * Cosine(1.0)) + Constant(),
 }
 each = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS.keys())
@@ -177,6 +180,52 @@ def test_functions_are_draws_of_the_joint_posterior() -> None:
     assert float(error.abs().max()) < 4.5 / samples**0.5
     gap = (f.T.cov() - covariance) / (sd[:, None] * sd)
     assert float(gap.abs().max()) < 4.5 * (2 / samples) ** 0.5
+
+
+def updated(fit: ppgp.Posterior, rows: Dataset) -> ppgp.Posterior:
+    return fit.update(rows.X, rows.y, noise_sd=rows.noise_sd)
+
+
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+@pytest.mark.parametrize("noise_sd", [False, True])
+def test_an_update_conditions_on_the_new_rows_too(noise_sd: bool) -> None:
+    """Later rows go on from the last state; others are smoothed with all rows."""
+    data = table(60, noise_sd=noise_sd)
+    order = data.X[:, 0].argsort()
+    first, rest = data.rows(order[:40]), data.rows(order[40:])
+    kernel = KERNELS["sum"]
+    before = fitted(StateSpaceGP(kernel), first, inference.Laplace(draws=3))
+    dense = GP(kernel, mean=before.model.mean).prepare(before.scaler(data))
+    later = torch.linspace(float(data.X.max()), 3.0, 4, dtype=torch.float64)[:, None]
+    within = torch.linspace(-0.2, 1.1, 5, dtype=torch.float64)[:, None]
+    with pytest.MonkeyPatch.context() as patch:
+        found = updated(before, rest.rows(slice(0, 12)))
+        found = updated(found, rest.rows(slice(12, None)))
+        patch.setattr(state_space_conditioning, "smoothed", None)  # no pass over all rows
+        ahead = found.predict(later)
+    rows, scaler = found.data, found.scaler
+    for new, mine in ((later, ahead), (within, found.predict(within))):
+        other = dense.predict(found.theta, scaler.inputs(new), rows)
+        close(mine.distribution.mean, other.mean, rtol=1e-8, atol=1e-8)
+        close(mine.distribution.variance, other.variance, rtol=1e-8, atol=1e-8)
+    mixed = updated(before, rest.rows(torch.arange(rest.n - 1, -1, -1)))
+    close(mixed.predict(later).mean, ahead.mean, rtol=1e-8, atol=1e-8)
+    swapped = updated(fitted(StateSpaceGP(kernel), rest, inference.MAP(steps=3)), first)
+    assert swapped.data.n == 60
+    inputs = swapped.scaler.inputs(within)
+    other = replace(dense, mean=swapped.model.mean).predict(swapped.theta, inputs, swapped.data)
+    close(swapped.predict(within).distribution.mean, other.mean, rtol=1e-8, atol=1e-8)
+
+
+def test_an_update_that_does_not_suit_the_fit_is_refused() -> None:
+    data = table(20)
+    fit = fitted(StateSpaceGP(Matern(2.5, 1.0, 0.5), 0.1, 0.0), data)
+    with pytest.raises(DataError, match="as in the fit"):
+        fit.update(data.X, data.y, noise_sd=0.1)
+    with pytest.raises(DataError, match="as many targets"):
+        fit.update(data.X, data.y[:3])
+    with pytest.raises(NotApplicable, match="StateSpaceGP"):
+        fitted(GP(Matern(2.5, 1.0, 0.5), 0.1, 0.0), data).update(data.X, data.y)
 
 
 def test_prior_draws_have_the_covariance_of_the_kernel() -> None:

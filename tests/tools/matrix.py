@@ -31,6 +31,7 @@ CALLS = {
     "`posterior.loo`": capabilities.LeaveOneOut,
     "`posterior.pathwise`": capabilities.PosteriorFunctions,
     "`posterior.components`": capabilities.Components,
+    "`posterior.update`": capabilities.Updates,
     "`posterior.coefficients`": capabilities.LinearCoefficients,
     '`posterior.coefficients("HC3")`, `residuals("deviance")`': capabilities.GeneralisedLinear,
     "`posterior.probit`": capabilities.ProbitPrediction,

@@ -1,0 +1,159 @@
+"""Conditioning a Gaussian process of one column on its rows, draw by draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ..data.dataset import Dataset
+from ..kernels import Kernel
+from ..kernels.state_space import StateSpace, require
+from ..numerics.result_cache import ResultCache
+from ..priors import under
+from ..target.capabilities import Updates
+from .base import Model
+from .known_noise import with_known
+from .memory_checks import check_memory_of_predictions
+from .sites import Theta, number_of_draws, split_params
+from .state_space_predictions import At, Smoothed, after, at, end_of, joint, smoothed
+from .state_space_rows import Steps, steps_of
+
+MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws
+FEW = 2000  # new rows that are filtered one by one
+
+
+class StateSpaceConditioning(Model, Updates):
+    """The states of a kernel at the training rows and elsewhere."""
+
+    kernel: Kernel
+
+    def _width(self) -> int:
+        """The number of states."""
+        like = torch.zeros(1, dtype=torch.float64)
+        values = {name: like.new_ones(s.shape) for name, s in self.kernel.sites(1).items()}
+        return len(require(self.kernel).state_space(values, like).observation)
+
+    def _noise(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
+        return with_known(self.value(theta, "noise", X)[..., None], noise_sd)
+
+    def _space(self, theta: Theta, like: Tensor) -> StateSpace:
+        return require(self.kernel).state_space(under("kernel", theta), like)
+
+    def _steps(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Steps:
+        return steps_of(self._space(theta, X), X[:, 0], self._noise(theta, X, noise_sd))
+
+    def _chunks(self, theta: Theta, train: Dataset, m: int) -> Iterator[tuple[slice, Theta]]:
+        """Yield the slices of the draws whose matrices fit into ``MEMORY_BUDGET``, and theta."""
+        drawn, params = split_params(self.sites_at(train.d), theta)
+        count = number_of_draws(drawn)
+        numbers = 12 * self._width() ** 2 * (train.n + m)
+        size = max(1, MEMORY_BUDGET // (train.X.element_size() * numbers))
+        for i in range(0, count, size):
+            chunk = slice(i, min(i + size, count))
+            yield chunk, {**params, **{name: value[chunk] for name, value in drawn.items()}}
+
+    def _smoothed(
+        self, part: Theta, train: Dataset, chunk: slice, kept: ResultCache | None
+    ) -> Smoothed:
+        """Return what the training rows say under a chunk of draws."""
+
+        def compute() -> Smoothed:
+            steps = self._steps(part, train.X, train.noise_sd)
+            return smoothed(steps, train.y - self.value(part, "mean", train.X)[..., None])
+
+        kept = kept or ResultCache(limit=0)
+        return Smoothed(*kept.get((chunk.start, chunk.stop), compute, part))
+
+    def _states(
+        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
+    ) -> Iterator[tuple[slice, Theta, At]]:
+        """Yield the states at X under each chunk of draws."""
+        for chunk, part in self._chunks(theta, train, len(X)):
+            found = self._smoothed(part, train, chunk, kept)
+            yield chunk, part, at(found, self._space(part, X), X[:, 0])
+
+    def _observation(self, like: Tensor) -> Tensor:
+        """Return the numbers H with f = H'x."""
+        values = {name: like.new_ones(s.shape) for name, s in self.kernel.sites(1).items()}
+        return torch.tensor(require(self.kernel).state_space(values, like).observation).to(like)
+
+    def _marginal(
+        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return mean and variance [draw, m] of f at X."""
+        drawn, _ = split_params(self.sites_at(train.d), theta)
+        check_memory_of_predictions(number_of_draws(drawn), len(X), X)
+        H, means, variances = self._observation(X), [], []
+        latest = train.X[:, 0].max()
+        states_at = self._states
+        if kept is not None and len(X) and bool(X[:, 0].min() >= latest):
+            states_at = self._states_after
+        for chunk, part, states in states_at(theta, X, train, kept):
+            mean, variance = states.of(H)
+            shape = (chunk.stop - chunk.start, len(X))
+            means.append((mean + self.value(part, "mean", X)[..., None]).expand(shape))
+            variances.append(variance.expand(shape))
+        return torch.cat(means), torch.cat(variances)
+
+    def _joint(
+        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return mean [draw, m] and covariance [draw, m, m] of f at X."""
+        drawn, _ = split_params(self.sites_at(train.d), theta)
+        check_memory_of_predictions(number_of_draws(drawn), len(X), X, joint=True)
+        H, means, covariances = self._observation(X), [], []
+        for chunk, part in self._chunks(theta, train, len(X)):
+            found = self._smoothed(part, train, chunk, kept)
+            mean, covariance = joint(found, self._space(part, X), X[:, 0], H)
+            k, m = chunk.stop - chunk.start, len(X)
+            means.append((mean + self.value(part, "mean", X)[..., None]).expand(k, m))
+            covariances.append(covariance.expand(k, m, m))
+        return torch.cat(means), torch.cat(covariances)
+
+    # -- further rows ---------------------------------------------------------------
+
+    def _end(
+        self, theta: Theta, train: Dataset, kept: ResultCache
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the time of the last row, and mean and covariance of the state there.
+
+        The time is [1], the mean [s, *batch] and the covariance [s, s, *batch], which begin with
+        an axis of the draws where several chunks are needed.
+        """
+
+        def compute() -> tuple[Tensor, Tensor, Tensor]:
+            ms, Ps = [], []
+            last = train.X[:, 0].max()[None]
+            for chunk, part in self._chunks(theta, train, 0):
+                found = self._smoothed(part, train, chunk, kept)
+                k = chunk.stop - chunk.start
+                ms.append(found.m[..., -1].reshape(len(found.m), -1).expand(-1, k))
+                P = found.P[..., -1]
+                Ps.append(P.reshape(*P.shape[:2], -1).expand(-1, -1, k))
+            return last, torch.cat(ms, -1), torch.cat(Ps, -1)
+
+        return kept.get("end", compute, theta)
+
+    def _states_after(
+        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache
+    ) -> Iterator[tuple[slice, Theta, At]]:
+        """Yield the states at times X after the last row, as ``_states`` does."""
+        time, m, P = self._end(theta, train, kept)
+        for chunk, part in self._chunks(theta, train, len(X)):
+            space = self._space(part, X)
+            yield chunk, part, after(m[..., chunk], P[..., chunk], time, space, X[:, 0])
+
+    def carry_over(
+        self, theta: Theta, old: Dataset, new: Dataset, kept: ResultCache, into: ResultCache
+    ) -> None:
+        X, y = new.X[old.n :], new.y[old.n :]
+        sd = None if new.noise_sd is None else new.noise_sd[old.n :]
+        if not 0 < len(X) <= FEW or bool(X[:, 0].min() < old.X[:, 0].max()):
+            return
+        time, m, P = self._end(theta, old, kept)
+        residual = y - self.value(theta, "mean", X)[..., None]
+        noise = self._noise(theta, X, sd)
+        end = end_of(m, P, time, self._space(theta, X), X[:, 0], residual, noise)
+        into.get("end", lambda: end, theta)
