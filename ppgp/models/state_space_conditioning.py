@@ -86,12 +86,11 @@ class StateSpaceConditioning(Model, Updates):
         drawn, _ = split_params(self.sites_at(train.d), theta)
         check_memory_of_predictions(number_of_draws(drawn), len(X), X)
         H, means, variances = self._observation(X), [], []
-        latest = train.X[:, 0].max()
-        states_at = self._states
-        if kept is not None and len(X) and bool(X[:, 0].min() >= latest):
-            states_at = self._states_after
-        for chunk, part, states in states_at(theta, X, train, kept):
-            mean, variance = states.of(H)
+        states = self._states(theta, X, train, kept)
+        if kept is not None and len(X) and bool(X[:, 0].min() >= train.X[:, 0].max()):
+            states = self._states_after(theta, X, train, kept)
+        for chunk, part, found in states:
+            mean, variance = found.of(H)
             shape = (chunk.stop - chunk.start, len(X))
             means.append((mean + self.value(part, "mean", X)[..., None]).expand(shape))
             variances.append(variance.expand(shape))

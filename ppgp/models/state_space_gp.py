@@ -40,7 +40,7 @@ from .terms import as_written
 from .terms import labels as labels_of
 from .units import mean_on_model_scale, mean_or_default, of_gp, power
 
-UNCOMPILED = 128  # rows from which a graph, which unrolls all steps, would take long to compile
+UNCOMPILED = 1500  # rows times states from which a graph of all steps takes long to compile
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,7 +100,7 @@ class StateSpaceGP(
         return n * 50.0 * self._width() ** 2
 
     def chunked(self, data: Dataset) -> bool:
-        return data.n >= UNCOMPILED
+        return data.n * self._width() >= UNCOMPILED
 
     def check_memory(self, n: int, d: int, like: Tensor) -> None:
         """Check that the matrices of n rows fit into memory.

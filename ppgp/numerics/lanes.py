@@ -25,15 +25,15 @@ from .small_matrices import (
     times_vector,
 )
 
-FEWEST = 64  # rows, below which one lane is as fast as several
+FEWEST = 16  # rows, below which one lane is as fast as several
 MOST = 4096  # lanes, so that the vectors of one step stay in the cache
 
 
 def lanes_for(n: int) -> int:
-    """Return the number of lanes for n rows, a power of 2: about 6 sqrt(n), and at most n / 6."""
+    """Return the number of lanes for n rows, a power of 2: about 6 sqrt(n), and at most n / 3."""
     if n < FEWEST:
         return 1
-    return 2 ** min(round(math.log2(6 * math.sqrt(n))), int(math.log2(n / 6)), int(math.log2(MOST)))
+    return 2 ** min(round(math.log2(6 * math.sqrt(n))), int(math.log2(n / 3)), int(math.log2(MOST)))
 
 
 def in_lanes(rows: Tensor, lanes: int, fill: float = 0.0) -> Tensor:

@@ -77,13 +77,13 @@ def test_value_and_slopes_are_those_of_dense_algebra(
     rounding = 1e-16 * float(C.detach().diagonal().max()) * n / noise
     close(value, dense, rtol=1e-10, atol=n * rounding)
     for mine, other in zip(ours, theirs, strict=True):
-        close(mine, other, rtol=1e-8 + 10 * rounding, atol=1e-8 * n)
+        close(mine, other, rtol=1e-8 + 10 * rounding, atol=n * (1e-8 + 10 * rounding))
 
 
 @each
 def test_value_slopes_and_curvature_of_the_target_are_those_of_GP(kernel: Kernel) -> None:
     data = table(150, noise_sd=True)
-    ours, theirs = (Target(model, data) for model in both(kernel, data))
+    ours, theirs = (Target(model, data, compile=False) for model in both(kernel, data))
     z = ours.start(seed=1, spread=0.5)
     for mine, other in zip(ours.value_and_grad(z), theirs.value_and_grad(z), strict=True):
         close(mine, other, rtol=1e-9, atol=1e-9)
@@ -93,7 +93,7 @@ def test_value_slopes_and_curvature_of_the_target_are_those_of_GP(kernel: Kernel
 
 def test_second_derivatives_are_differences_of_slopes() -> None:
     data = table(130)
-    target = Target(StateSpaceGP(KERNELS["sum"]).prepare(data), data)
+    target = Target(StateSpaceGP(KERNELS["sum"]).prepare(data), data, compile=False)
     z, step = target.start(seed=2, spread=0.3), 1e-5
     H = target.hessian(z)
     for i, e in enumerate(torch.eye(target.dim, dtype=torch.float64)):
@@ -194,7 +194,9 @@ def test_an_update_conditions_on_the_new_rows_too(noise_sd: bool) -> None:
     order = data.X[:, 0].argsort()
     first, rest = data.rows(order[:40]), data.rows(order[40:])
     kernel = KERNELS["sum"]
-    before = fitted(StateSpaceGP(kernel), first, inference.Laplace(draws=3))
+    before = fitted(StateSpaceGP(kernel), first, inference.MAP(steps=3))
+    draws = {name: value * torch.tensor([[1.0, 1.2, 0.8]]) for name, value in before.draws.items()}
+    before = replace(before, draws=draws)
     dense = GP(kernel, mean=before.model.mean).prepare(before.scaler(data))
     later = torch.linspace(float(data.X.max()), 3.0, 4, dtype=torch.float64)[:, None]
     within = torch.linspace(-0.2, 1.1, 5, dtype=torch.float64)[:, None]
