@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from ..numerics.cholesky import cholesky
+from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.latent_ep import ep_log_evidence
 from ..numerics.latent_laplace import laplace_log_evidence
 from ..numerics.univariate import JointRows
@@ -135,7 +135,21 @@ class LatentMarginal(JointRows):
         """Draw f, then y given f."""
         with torch.no_grad():
             shape = torch.Size(sample_shape) + self.latent_mean.shape
-            root = cholesky(self.latent_covariance, "covariance of f")
+            root = _root(self.latent_covariance)
             e = torch.randn(shape, dtype=root.dtype, device=root.device)
             f = self.latent_mean + (root @ e[..., None])[..., 0]
             return self.likelihood.distribution(self.theta, f).sample().to(f)
+
+
+def _root(C: Tensor) -> Tensor:
+    """Return a Cholesky factor of covariances of f [*batch, n, n].
+
+    Those that a few groups make have a rank below n, whose rounding is no cause for a warning.
+    """
+    root, info = torch.linalg.cholesky_ex(C)
+    if not bool(info.any()):
+        return root
+    size = torch.finfo(C.dtype)
+    mean = C.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True)
+    added = size.eps ** (2 / 3) * mean + size.tiny
+    return cholesky(add_diagonal(C, added.expand(C.shape[:-1])), "covariance of f")

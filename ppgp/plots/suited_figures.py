@@ -7,7 +7,8 @@ from matplotlib.figure import Figure
 from ..posterior.convergence import scalars
 from ..posterior.posterior import Posterior
 from ..posterior.units_of_draws import quantities
-from . import chains, diagnostic_figures, sites
+from ..target.capabilities import GroupEffects, supports
+from . import chains, counts, diagnostic_figures, groups, sites
 
 
 def suited(posterior: Posterior, reference: Posterior | None = None) -> dict[str, Figure]:
@@ -15,7 +16,7 @@ def suited(posterior: Posterior, reference: Posterior | None = None) -> dict[str
 
     For chains they are trace, rank and the pairs of the worst scalars; for chains and Exact also
     leave-one-out; for approximations k-hat, and the ELBO of SVI. All posteriors have replicates
-    against the data, and marginals.
+    against the data, and marginals; counts also a rootogram, and groups their shrinkage.
 
     Args:
         posterior: The posterior.
@@ -50,4 +51,15 @@ def suited(posterior: Posterior, reference: Posterior | None = None) -> dict[str
         several = {name: reference, **several}
     figures["marginals"] = sites.marginals(several)
     figures["predictive_check"] = diagnostic_figures.predictive_check(posterior)
+    return figures | _of_kind(posterior)
+
+
+def _of_kind(posterior: Posterior) -> dict[str, Figure]:
+    """Return the figures of counts and of groups."""
+    figures: dict[str, Figure] = {}
+    likelihood = getattr(posterior.model, "likelihood", None)
+    if posterior.data.is_table and getattr(likelihood, "counts", False):
+        figures["rootogram"] = counts.rootogram(posterior)
+    if supports(posterior.model, GroupEffects):
+        figures["shrinkage"] = groups.shrinkage(posterior)
     return figures

@@ -121,13 +121,14 @@ def covariance_at(
 
 
 def _check_maximum(found: RowScores, w: Tensor) -> None:
-    """Warn if the search ended before the maximum."""
+    """Warn if the search ended before the maximum, or there is none."""
     total = w @ found.scores
     left = 0.5 * float(total @ torch.linalg.solve(found.expected, total))
     if not left < LEFT:
         warnings.warn(
-            "the search ended before the maximum of the likelihood, so the standard errors are "
-            "not those of maximum likelihood: fit by MAP('newton')",
+            "the likelihood has no maximum here, so the standard errors are not those of maximum "
+            "likelihood: fit by MAP('newton') if the search ended early, and Poisson() if the "
+            "shape of NegativeBinomial() grows without end",
             ConvergenceWarning,
             stacklevel=4,
         )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
 import ppgp
 from ppgp import inference
 from ppgp.data import Dataset
-from ppgp.likelihoods import Gaussian
+from ppgp.likelihoods import Gaussian, Poisson
+from ppgp.likelihoods.joint_rows import LatentMarginal
 from ppgp.models import GLM, Varying
+from ppgp.numerics.seeding import seeded
 from ppgp.priors import Normal
 
 F64 = torch.float64
@@ -65,3 +69,21 @@ def test_rows_of_weights_known_noise_and_two_groupings(standardise: bool) -> Non
     close = {"rtol": 1e-12, "atol": 1e-12}
     torch.testing.assert_close(prediction.mean, mean, **close)
     torch.testing.assert_close(prediction.variance, variance, **close)
+
+
+def test_joint_draws_of_rows_in_few_groups_need_no_warning() -> None:
+    """Two groups make a covariance of rank 2, and an sd of 0 one of rank 0."""
+    Z = torch.nn.functional.one_hot(torch.arange(40) % 2).double()
+    mean = torch.full((40,), 3.0, dtype=F64)
+    found = {}
+    for variance in (0.5, 0.0):
+        joint = LatentMarginal(Poisson(), {}, mean, variance * Z @ Z.mT).expand([500])
+        with seeded(0):
+            found[variance] = y = joint.sample()
+        off = y.mean(0) - (mean + variance / 2).exp()
+        assert bool((off.abs() < 5 * (y.var(0) / 500).sqrt()).all())
+    same, other = (torch.corrcoef(found[0.5][:, [0, j]].mT)[0, 1] for j in (2, 1))
+    m = math.exp(3.25)
+    expected = m * math.expm1(0.5) / (1 + m * math.expm1(0.5))  # of counts given log-normal rates
+    assert float(same) == pytest.approx(expected, abs=5 / 500**0.5)
+    assert float(other) == pytest.approx(0.0, abs=5 / 500**0.5)

@@ -50,6 +50,15 @@ def test_each_kind_gets_its_figures_and_nothing_global_changes(chains: Posterior
     assert plt.get_fignums() == open_figures
 
 
+def test_counts_and_groups_have_figures_of_their_own() -> None:
+    rows = ppgp.Dataset(
+        data().X, torch.arange(40) % 4, groups={"g": [str(i % 5) for i in range(40)]}
+    )
+    model = models.GLM(likelihoods.Poisson(), groups={"g": models.Varying()})
+    found = plots.suited(ppgp.fit(model, rows, inference.MAP(), progress=False))
+    assert set(found) == {"marginals", "predictive_check", "rootogram", "shrinkage"}
+
+
 def test_divergences_are_counted_and_scalars_named(chains: Posterior) -> None:
     figure = plots.pair(chains, ["bias", "noise"])
     assert [t.get_text() for t in figure.legends[0].get_texts()] == ["draws", "divergences (7)"]
