@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from scipy import special
 from torch import Tensor
 
 from ..errors import NotApplicable, NotKnown, UnknownName
+from ..numerics.standardised_moments import skewness_and_kurtosis
 from ..numerics.univariate import is_classes
 from ..target.capabilities import GeneralisedLinear, LeaveOneOut, supports
 from .boosted import is_boosted
@@ -158,8 +160,9 @@ class DispersionCheck:
     Attributes:
         statistic: The sum of squared Pearson residuals.
         df: The rows minus the coefficients.
-        p: P(chi-squared with df degrees of freedom > statistic), which holds approximately where
-            the means are not small.
+        p: The probability of a greater statistic under the model, by a chi-squared variable with
+            the mean and the variance of the statistic: McCullagh (1986). It holds approximately,
+            for many rows.
         likelihood: The name of the likelihood.
     """
 
@@ -199,8 +202,8 @@ def dispersion_check(self: Fitted) -> DispersionCheck:
 
     Raises:
         NotApplicable: If the model is no GLM without groups, the fit is not by MAP, y is one of
-            several classes, or the dispersion is a parameter of the likelihood, which is then
-            fitted.
+            several classes, the dispersion is a parameter of the likelihood, which is then
+            fitted, or the likelihood is not one of counts, Gamma, Exponential or Gaussian.
     """
     model, theta = at_the_mode(self, "the check of its dispersion")
     law = model.likelihood
@@ -217,7 +220,44 @@ def dispersion_check(self: Fitted) -> DispersionCheck:
             do = "look at residuals('quantile') of ordered classes"
             raise NotApplicable("numbers or trials for a check of the dispersion", f"{law!r}", do)
         raise NotApplicable("more than one trial for a check of the dispersion", "one", do)
+    moments = skewness_and_kurtosis(found)
+    if moments is None:
+        do = "look at residuals('quantile')"
+        raise NotApplicable("counts, Gamma, Exponential or Gaussian noise", f"{law!r}", do)
     with torch.no_grad():
         statistic, df = pearson_statistic(model, theta, self)
         statistic /= float(law.dispersion(theta, self.data.X))
-    return DispersionCheck(statistic, df, float(special.chdtrc(df, statistic)), type(law).__name__)
+        variance = df * _variance_of_squares(self, model, theta, moments[1])
+    share = 2 * df / variance
+    p = float(special.chdtrc(share * df, share * statistic))
+    return DispersionCheck(statistic, df, p, type(law).__name__)
+
+
+def _variance_of_squares(
+    fit: Fitted, model: Any, theta: dict[str, Tensor], kurtosis: Tensor
+) -> float:
+    """Return the variance of the sum of squared Pearson residuals, per row.
+
+    It is that of the rows at the true coefficients, kurtosis + 2, less what their estimates take
+    away: with c the derivatives of the sum of the logs of the variances by the coefficients and I
+    their information, c' I^-1 c.
+    """
+    data, w = fit.data, counts_of_rows(fit)
+    total = w @ (kurtosis + 2)
+    sites = model.sites(data.d)
+    columns = {"weight": data.X, "bias": torch.ones_like(data.X[:, :1])}
+    free = [x for name, x in columns.items() if name in sites and not sites[name].fixed]
+    if free:
+        law = model.likelihood.for_rows(data.trials)
+        f = model.functions(theta, data.X, data.offset).detach().requires_grad_()
+        with torch.enable_grad():
+            log_variance = law.distribution(theta, f).variance.log().sum()
+            (slope,) = torch.autograd.grad(log_variance, f, materialize_grads=True)
+        f = f.detach() if f.ndim == 2 else f.detach()[None]
+        root = law.metric(theta, f)[:, 0, 0].sqrt()
+        slope = slope[0] if slope.ndim == 2 else slope
+        A = torch.cat(free, 1) * (w.sqrt() * root)[:, None]
+        target = w.sqrt() * slope / root
+        taken = A @ torch.linalg.lstsq(A, target[:, None]).solution[:, 0]
+        total = total - taken.square().sum()
+    return float(total / w.sum())
