@@ -11,20 +11,24 @@ from torch import Tensor
 
 from ..data.dataset import Dataset, Scaler
 from ..errors import DataError, NotApplicable, NumericalError, SettingError, listed
-from ..kernels import RBF, Kernel
+from ..kernels import RBF, Deep, Kernel
 from ..kernels.base import check_kernel
 from ..kernels.units import Units
 from ..numerics.collapsed_bound import inducing_root, jittered
 from ..numerics.cubic_interpolation import Axis, interpolation, nodes_of
 from ..numerics.grid_space import GridSpaceMarginal, projected
-from ..numerics.grid_statistics import GridStatistics, statistics
+from ..numerics.grid_statistics import (
+    GridStatistics,
+    differentiable_statistics,
+    statistics,
+)
 from ..numerics.memory import must_fit
 from ..priors import LogNormal, Param, PriorLike, Site, rescaled, under
 from ..target.capabilities import LatentFunction, LeaveOneOut
 from . import ski_grid
 from .base import full_batch_only
 from .gp import GP
-from .inducing import medians
+from .inducing import medians, refuse_broken
 from .sites import Theta, draw
 from .structured_gp import StructuredGP
 from .units import mean_on_model_scale, mean_or_default, power
@@ -50,9 +54,13 @@ class SKI(StructuredGP, LatentFunction, LeaveOneOut):
     the fitted kernel, about a quarter of the lengthscale of RBF and a tenth of that of Matern(1.5).
 
     Args:
-        kernel: any kernel of ``ppgp.kernels``, or a composition, except ``Deep``.
-        grid: nodes per column: one number, or one per column; at most 5,000 in all. None: as many
-            as the medians of the priors need, and twice as many in one or two columns.
+        kernel: any kernel of ``ppgp.kernels``, or a composition. ``Deep(network, kernel)`` with one
+            or two features has a grid over the box in which the features of a bounded network lie,
+            and the sums are computed at every step: the deep kernel learning of Wilson et al.
+            (2016).
+        grid: nodes per column (or feature): one number, or one per column; at most 5,000 in all.
+            None: as many as the medians of the priors need, and twice as many in one or two
+            columns.
         noise: prior or number for the noise variance, which cannot be 0.
         mean: prior or number for the constant mean; None: the mean of the training rows.
         margin: how far the grid reaches beyond the rows on either side, as a share of their range
@@ -81,13 +89,15 @@ class SKI(StructuredGP, LatentFunction, LeaveOneOut):
             raise SettingError("a margin of at least 0 in SKI", repr(self.margin), "use 0.05")
 
     def sites(self, d: int) -> dict[str, Site | Param]:
-        ski_grid.check_columns(d)
+        if not isinstance(self.kernel, Deep):
+            ski_grid.check_columns(d)
         sites = super().sites(d)
-        if any(isinstance(one, Param) for one in sites.values()):
+        deep = ski_grid.features(self.kernel, d)
+        if deep is None and any(isinstance(one, Param) for one in sites.values()):
             raise NotApplicable(
-                "a kernel of the columns of X in SKI",
-                "a network",
-                "use SGPR(kernel), or SVGP(kernel) with mini-batches",
+                "a kernel of the columns of X in SKI, or Deep around one",
+                "a network inside another kernel",
+                "put Deep outside, or use SGPR(kernel) or SVGP(kernel)",
             )
         return sites
 
@@ -109,6 +119,8 @@ class SKI(StructuredGP, LatentFunction, LeaveOneOut):
             NotEnoughMemory: if the covariance of the nodes does not fit into memory.
             SettingError: if ``grid`` has not one number per column.
         """
+        self.sites_at(data.d)
+        refuse_broken(self.kernel, data.X)
         hyper = under("kernel", medians(self.sites_at(data.d), data.X, 0))
         nugget = self.kernel.nugget(hyper, data.X)
         if nugget is not None and float(nugget.max() - nugget.min()) > 1e-6 * float(nugget.max()):
@@ -137,12 +149,24 @@ class SKI(StructuredGP, LatentFunction, LeaveOneOut):
         one = self.one_by_one(theta, data.d)
         middle = {name: torch.stack([t[name] for t in one]).median(0).values for name in one[0]}
         axes = self._axes(data.X)
-        said = ski_grid.too_coarse(self.kernel, under("kernel", middle), data.X, axes, self.margin)
-        return [] if said is None else [said]
+        kernel, hyper, F = self._inputs(middle, data.X)
+        margin = 0.0 if kernel is not self.kernel else self.margin
+        said = ski_grid.too_coarse(kernel, hyper, F, axes, margin)
+        return [*super().check_fit(theta, data), *([] if said is None else [said])]
+
+    def _inputs(self, theta: Theta, X: Tensor) -> tuple[Kernel, Theta, Tensor]:
+        """Return the kernel on the grid, its hyperparameters, and what it reads at the rows.
+
+        These are the columns of X, or the features of a deep kernel.
+        """
+        kernel, hyper, (F,) = self.kernel.to_feature_space(under("kernel", theta), X)
+        return kernel, hyper, F
 
     def _axes_around(self, X: Tensor) -> tuple[Axis, ...]:
         """Return the axes of a grid around rows, before there is a fit."""
-        counts = self.grid
+        q, counts = ski_grid.features(self.kernel, X.shape[1]), self.grid
+        if q is not None:
+            return ski_grid.axes_of_features(q, counts)
         if counts is None:
             hyper = under("kernel", medians(self.sites_at(X.shape[1]), X, 0))
             counts = ski_grid.chosen(self.kernel, hyper, X, self.margin)
@@ -169,48 +193,52 @@ class SKI(StructuredGP, LatentFunction, LeaveOneOut):
         return found
 
     def _covariance_of_nodes(
-        self, theta: Theta, axes: tuple[Axis, ...], like: Tensor
+        self, theta: Theta, kernel: Kernel, hyper: Theta, axes: tuple[Axis, ...], like: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return the covariance of the nodes [m, m] and the noise variance, for one draw.
 
         White counts as noise, since no other row shares it.
         """
-        hyper, nodes = under("kernel", theta), nodes_of(axes, like)
-        noise, nugget = self.value(theta, "noise", like), self.kernel.nugget(hyper, nodes)
+        nodes = nodes_of(axes, like)
+        noise, nugget = self.value(theta, "noise", like), kernel.nugget(hyper, nodes)
         if nugget is not None:
             noise = noise + nugget[0]
-        return self.kernel.shared(hyper, nodes), noise
+        return kernel.shared(hyper, nodes), noise
+
+    def _marginal(self, theta: Theta, X: Tensor, draws: bool = False) -> GridSpaceMarginal:
+        """Return the distribution of y at X, which can be drawn from if ``draws``."""
+        axes = self._axes(X)
+        kernel, hyper, F = self._inputs(theta, X)
+        K, noise = self._covariance_of_nodes(theta, kernel, hyper, axes, F)
+        sums = partial(self._sums, X, axes)
+        at, weights = X.new_zeros(len(X), 1, dtype=torch.long), X[:, :1]
+        if draws or kernel is not self.kernel:
+            at, weights = interpolation(F, axes)
+        if kernel is not self.kernel:  # the weights move with the network
+            sums = partial(differentiable_statistics, at, weights, nodes=len(K))
+        return GridSpaceMarginal(self.value(theta, "mean", X), K, noise, at, weights, sums)
 
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
         full_batch_only(self, X, total, "use the full batch (its rows are summed up once), or SVGP")
         theta = draw(self.sites_at(X.shape[-1]), X)
-        axes = self._axes(X)
-        K, noise = self._covariance_of_nodes(theta, axes, X)
-        at, weights = X.new_zeros(len(X), 1, dtype=torch.long), X[:, :1]
-        if y is None:
-            at, weights = interpolation(X, axes)
-        law = GridSpaceMarginal(
-            self.value(theta, "mean", X), K, noise, at, weights, partial(self._sums, X, axes)
-        )
-        return pyro.sample("y", law, obs=y)
+        return pyro.sample("y", self._marginal(theta, X, y is None), obs=y)
 
     def training_factor(self, theta: Theta, train: Dataset) -> tuple[Tensor, ...]:
         """Return the posterior mean [m] of f at the nodes, its covariance, and that less K."""
-        axes = self._axes(train.X)
-        K, noise = self._covariance_of_nodes(theta, axes, train.X)
-        L = inducing_root(K)
+        marginal = self._marginal(theta, train.X)
+        L = inducing_root(marginal.K)
         if not bool(torch.isfinite(L).all()):
             raise NumericalError(
                 "a positive definite covariance of the nodes",
                 "one that is not",
                 "use a coarser grid, or a shorter lengthscale",
             )
-        sums = self._sums(train.X, axes, train.y)
-        Wr, rr = sums.about(self.value(theta, "mean", train.X))
-        mean, root = projected(L, sums.G, Wr, rr, sums.n).posterior(noise)
+        sums = marginal.sums(train.y)
+        Wr, rr = sums.about(marginal.mean_of_rows)
+        mean, root = projected(L, sums.G, Wr, rr, sums.n).posterior(marginal.noise)
         R = root @ L.mT
         covariance = R.mT @ R
-        return L @ mean, covariance, covariance - jittered(K)
+        return L @ mean, covariance, covariance - jittered(marginal.K)
 
     def _inside(self, X: Tensor, axes: tuple[Axis, ...]) -> None:
         """Raise DataError for rows outside of the grid."""
@@ -232,15 +260,16 @@ class SKI(StructuredGP, LatentFunction, LeaveOneOut):
         self, theta: Theta, X: Tensor, train: Dataset, factor: tuple[Tensor, ...], joint: bool
     ) -> tuple[Tensor, Tensor]:
         nodes_mean, _, change = factor
-        axes, hyper = self._axes(train.X), under("kernel", theta)
-        self._inside(X, axes)
-        at, weights = interpolation(X, axes)
+        axes = self._axes(train.X)
+        kernel, hyper, F = self._inputs(theta, X)
+        self._inside(F, axes)
+        at, weights = interpolation(F, axes)
         mean = (nodes_mean[at] * weights).sum(1) + self.value(theta, "mean", X)
         if joint:
             moved = _rows_of(change, at, weights)
-            covariance = self.kernel(hyper, X) + _rows_of(moved.mT, at, weights)
+            covariance = kernel(hyper, F) + _rows_of(moved.mT, at, weights)
             return mean, 0.5 * (covariance + covariance.mT)
-        prior = self.kernel.diag(hyper, X)
+        prior = kernel.diag(hyper, F)
         variance = prior + _squares(change, at, weights)
         return mean, torch.maximum(variance, torch.finfo(prior.dtype).eps * prior)
 
@@ -249,16 +278,14 @@ class SKI(StructuredGP, LatentFunction, LeaveOneOut):
 
         Each variance includes the part of k_ii that interpolation leaves out, as in ``predict``.
         """
-        axes, X = self._axes(train.X), train.X
-        hyper = under("kernel", theta)
+        marginal = self._marginal(theta, train.X, draws=True)
         nodes_mean, covariance, change = self.training_factor(theta, train)
-        _, noise = self._covariance_of_nodes(theta, axes, X)
-        at, weights = interpolation(X, axes)
-        f = (nodes_mean[at] * weights).sum(1) + self.value(theta, "mean", X)
+        at, weights, noise = marginal.at, marginal.weights, marginal.noise
+        f = (nodes_mean[at] * weights).sum(1) + marginal.mean_of_rows
         after = _squares(covariance, at, weights)
         d = (1 - after / noise) / noise
-        smooth = self.kernel.diag(hyper, X)
-        nugget = self.kernel.nugget(hyper, X)
+        kernel, hyper, F = self._inputs(theta, train.X)
+        smooth, nugget = kernel.diag(hyper, F), kernel.nugget(hyper, F)
         if nugget is not None:
             smooth = smooth - nugget
         left_out = (smooth + _squares(change, at, weights) - after).clamp_min(0.0)

@@ -9,10 +9,13 @@ import torch
 from torch import Tensor
 
 from ..errors import NotApplicable, SettingError, counted
-from ..kernels import Kernel
+from ..kernels import Deep, Kernel
+from ..kernels.networks import RADIUS, width
 from ..numerics.cubic_interpolation import Axis, cubic_weights
 
 MOST_COLUMNS = 4
+MOST_FEATURES = 2  # of a network
+NODES_OF_FEATURES = {1: 64, 2: 32}  # per feature, as the lengthscale of features is near 1
 MOST_NODES = 5000  # the time of the dense algebra grows with their cube
 CHOSEN_NODES = 1024  # the most that are chosen without being asked for
 FEW_NODES = 256  # are chosen for any number of rows; more, only up to that number
@@ -50,6 +53,34 @@ def check_columns(d: int) -> None:
             str(d),
             "fit SVGP, or SGPR for up to 10,000s of rows",
         )
+
+
+def features(kernel: Kernel, d: int) -> int | None:
+    """Return the number of features of a deep kernel; None for a kernel of the columns themselves.
+
+    Raises:
+        NotApplicable: for more than two features, or features of a network that are not bounded.
+    """
+    if not isinstance(kernel, Deep):
+        return None
+    q = width(kernel.network, d)
+    if q > MOST_FEATURES or not getattr(kernel.network, "bounded", False):
+        unbounded = "a network whose features are not bounded"
+        raise NotApplicable(
+            f"at most {MOST_FEATURES} bounded features of a network in SKI",
+            unbounded if q <= MOST_FEATURES else f"{q} features",
+            "use MLP(hidden, out=2), or SGPR(kernel), or SVGP(kernel)",
+        )
+    return q
+
+
+def axes_of_features(q: int, grid: int | Sequence[int] | None) -> tuple[Axis, ...]:
+    """Return axes over the box in which all features of a bounded network lie."""
+    given = NODES_OF_FEATURES[q] if grid is None else grid
+    counts = (given,) * q if isinstance(given, int) else tuple(given)
+    end = RADIUS / math.sqrt(q)
+    box = torch.tensor([[-end] * q, [end] * q], dtype=torch.float64)
+    return axes_of(box, counts, 0.0)
 
 
 def axis_of(low: float, high: float, margin: float, nodes: int) -> Axis:

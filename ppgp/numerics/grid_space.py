@@ -8,6 +8,7 @@ and costs O(m^3). Wilson & Nickisch (2015); Stanton, Maddox, Delbridge & Wilson 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pyro.distributions as dist
@@ -33,7 +34,7 @@ def projected(L: Tensor, G: Tensor, Wr: Tensor, rr: Tensor, n: int) -> Projectio
 
 
 class _GridSpace(torch.autograd.Function):
-    """log N(r; 0, W K W' + s2 I) with an explicit gradient in K, s2, W'r and r'r.
+    """log N(r; 0, W K W' + s2 I) with an explicit gradient in G, K, s2, W'r and r'r.
 
     Where second derivatives are requested, it differentiates the density as it is written.
     """
@@ -58,8 +59,8 @@ class _GridSpace(torch.autograd.Function):
         G, K, noise, Wr, rr, L, S, Ar = ctx.saved_tensors
         if torch.is_grad_enabled():
             n = ctx.n
-            vector_jacobian = torch.func.vjp(lambda *a: _plain(n, G, *a), K, noise, Wr, rr)[1]
-            return None, None, *vector_jacobian(grad)
+            vector_jacobian = torch.func.vjp(partial(_plain, n), G, K, noise, Wr, rr)[1]
+            return None, *vector_jacobian(grad)
         eye = torch.eye(len(S)).to(S)
         root = factor_or_nan(eye + S / noise)
         B = torch.cholesky_inverse(root)
@@ -72,7 +73,12 @@ class _GridSpace(torch.autograd.Function):
         gradient_K = 0.5 * grad * torch.addr(-T, h, h)
         sums = Projection(S, Ar, rr, S.diagonal().sum(), ctx.n)
         gradient_noise = grad * derivative_in_noise(sums, noise, B, c)
-        return None, None, gradient_K, gradient_noise, grad * m / noise, -0.5 * grad / noise
+        gradient_G = None
+        if ctx.needs_input_grad[1]:  # the weights may depend on a network
+            half = torch.linalg.solve_triangular(root, L.mT, upper=False)
+            gradient_G = -0.5 * grad * torch.addr(half.mT @ half, m, m) / noise
+        gradient_Wr, gradient_rr = grad * m / noise, -0.5 * grad / noise
+        return None, gradient_G, gradient_K, gradient_noise, gradient_Wr, gradient_rr
 
 
 def _plain(n: int, G: Tensor, K: Tensor, noise: Tensor, Wr: Tensor, rr: Tensor) -> Tensor:

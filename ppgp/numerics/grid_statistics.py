@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,6 +71,45 @@ def statistics(X: Tensor, y: Tensor, axes: Sequence[Axis]) -> GridStatistics:
     return GridStatistics(
         G_sum, both[0], both[1], numbers.sum().to(X), numbers.square().sum().to(X), len(X)
     )
+
+
+class _WeightSums(torch.autograd.Function):
+    """W'W, W'y and W'1 of sparse weights, with their gradient in the weights."""
+
+    @staticmethod
+    def forward(weights: Any, at: Any, y: Any, m: Any) -> Any:
+        pairs = (at[:, :, None] * m + at[:, None]).flatten()
+        products = (weights[:, :, None] * weights[:, None]).flatten()
+        G = weights.new_zeros(m * m).index_add(0, pairs, products).reshape(m, m)
+        nodes, zero = at.flatten(), weights.new_zeros(m)
+        Wy = zero.index_add(0, nodes, (weights * y[:, None]).flatten())
+        return G, Wy, zero.index_add(0, nodes, weights.flatten())
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs[:3])
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        weights, at, y = ctx.saved_tensors
+        of_G, of_Wy, of_W1 = grad_outputs
+        both = of_G + of_G.mT
+        slopes = (both[at[:, :, None], at[:, None]] @ weights[:, :, None])[:, :, 0]
+        return slopes + of_Wy[at] * y[:, None] + of_W1[at], None, None, None
+
+
+def differentiable_statistics(at: Tensor, weights: Tensor, y: Tensor, nodes: int) -> GridStatistics:
+    """Return the sums over rows as functions of the weights, which depend on a network.
+
+    Args:
+        at: the nodes that each row reads, [n, 4^d].
+        weights: their weights, [n, 4^d].
+        y: the targets [n].
+        nodes: the number of nodes.
+    """
+    sums: Any = _WeightSums.apply(weights, at, y, nodes)
+    G, Wy, W1 = sums
+    return GridStatistics(G, Wy, W1, y.sum(), y.square().sum(), len(y))
 
 
 def _add_products(G: np.ndarray, nodes: np.ndarray, W: np.ndarray) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from waves import F64, normal
 
 import ppgp
-from ppgp import Dataset, inference, kernels, models
+from ppgp import Dataset, inference, kernels, models, networks
 from ppgp.errors import ConvergenceWarning, DataError, NotApplicable, SettingError
 from ppgp.kernels import RBF, Matern, White
 from ppgp.models import SKI
@@ -152,6 +152,31 @@ def test_it_becomes_gp_as_the_grid_is_refined() -> None:
     torch.testing.assert_close(one.variance, other.variance, atol=1e-4, rtol=0)
 
 
+def test_a_deep_kernel_has_a_grid_of_features_and_a_gradient_through_the_weights() -> None:
+    data = rows(30, 5)
+    network = networks.MLP((4,), 2, dropout=0.0, activation="tanh")
+    kernel = kernels.Deep(network, RBF(1.0, 1.0))
+    model, gp = (m.prepare(data) for m in (SKI(kernel, 30, 0.1), models.GP(kernel, 0.1)))
+    own, exact = (Target(m, data, optimise_params=True, compile=False) for m in (model, gp))
+    z = own.start()
+    (value, slope), (expected, other) = own.value_and_grad(z), exact.value_and_grad(z)
+    assert float(value) == pytest.approx(float(expected), abs=1e-3)
+    assert float((slope - other).norm()) < 0.03 * float(other.norm())
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(3):
+        move = 1e-5 * torch.randn(len(z), generator=generator, dtype=F64)
+        gain = (own.log_density(z + move) - own.log_density(z - move)) / 2
+        assert float(slope @ move) == pytest.approx(float(gain), rel=1e-5, abs=1e-10)
+    theta = own.constrain(z)
+    far = 10 * data.X[:4]  # features stay in their box wherever the row is
+    for X in (data.X[:4], far):
+        one, two = (m.predict(theta, X, data) for m in (model, gp))
+        torch.testing.assert_close(one.mean, two.mean, atol=2e-3, rtol=0)
+        torch.testing.assert_close(one.variance, two.variance, atol=2e-3, rtol=0)
+    one, two = model.loo(theta, data), gp.loo(theta, data)
+    torch.testing.assert_close(one.mean, two.mean, atol=2e-3, rtol=0)
+
+
 def test_draws_have_the_covariance_of_the_model() -> None:
     """The squared length of a whitened draw is chi-square."""
     data = rows(20)
@@ -202,8 +227,12 @@ def test_what_a_grid_cannot_do_is_refused() -> None:
         ppgp.fit(SKI(), rows(30, 6), progress=False)
     with pytest.raises(NotApplicable, match=r"at most 5,000 nodes.*10,000.*SVGP"):
         SKI(grid=100).prepare(data)
-    with pytest.raises(NotApplicable, match="a network"):
-        SKI(kernels.Deep(ppgp.networks.MLP((3,), 2), RBF())).prepare(data)
+    with pytest.raises(NotApplicable, match=r"at most 2 bounded features.*got 3 features"):
+        SKI(kernels.Deep(networks.MLP((3,), 3), RBF())).prepare(data)
+    with pytest.raises(NotApplicable, match="not bounded"):
+        SKI(kernels.Deep(networks.MLP((3,), 2, bounded=False), RBF())).prepare(data)
+    with pytest.raises(NotApplicable, match="put Deep outside"):
+        SKI(kernels.Scale(kernels.Deep(networks.MLP((3,), 2), RBF()))).prepare(data)
     with pytest.raises(SettingError, match="one per column"):
         SKI(grid=(8, 8, 8)).prepare(data)
     for wrong in (3, (8, 2), 0):
