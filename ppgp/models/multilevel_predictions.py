@@ -274,7 +274,7 @@ class MultilevelPredictions:
         return self._given(theta, mean, variance, trials=train.trials, noise_sd=train.noise_sd)
 
     def group_effects(
-        self, theta: Theta, train: Dataset, generator: torch.Generator
+        self, theta: Theta, train: Dataset, generator: torch.Generator, each: int = 1
     ) -> dict[str, Tensor]:
         """Draw the coefficients of the groups.
 
@@ -282,6 +282,7 @@ class MultilevelPredictions:
             theta: {site: [draw, *event]}.
             train: the training rows.
             generator: the random generator, for coefficients that were integrated out.
+            each: how many draws of these to take per draw of theta.
 
         Returns:
             {grouping: [draw, K, q]} in the units of the data.
@@ -289,11 +290,13 @@ class MultilevelPredictions:
         units = self.found_units()
         factors = {g.name: train.X.new_tensor(units.factors(g.columns)) for g in self.groupings}
         if self.integrated:
-            each = [
-                by_grouping(self.groupings, self._given_rows(one, train).sample(generator))
-                for one in self._one_by_one(theta)
+            given = (self._given_rows(one, train) for one in self._one_by_one(theta))
+            drawn = [
+                by_grouping(self.groupings, one.sample(generator))
+                for one in given
+                for _ in range(each)
             ]
-            return {name: torch.stack([u[name] for u in each]) * f for name, f in factors.items()}
+            return {name: torch.stack([u[name] for u in drawn]) * f for name, f in factors.items()}
         sds = self._sds(theta, train.X)
         return {
             name: sds[name][..., None, :] * theta[f"{name}.effect"] * f

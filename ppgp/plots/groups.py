@@ -6,6 +6,7 @@ import torch
 from matplotlib.figure import Figure
 
 from ..errors import UnknownName
+from ..posterior.group_effects import drawn_effects
 from ..posterior.posterior import Posterior
 from ..target.capabilities import GroupEffects, require
 from .common import COLOURS, panels
@@ -36,7 +37,7 @@ def shrinkage(
     name = next(iter(names)) if grouping is None else grouping
     if name not in names:
         raise UnknownName("grouping", name, names)
-    draws = posterior.effects(seed)[name].flatten(0, 1).double()
+    draws = drawn_effects(posterior, seed)[name].double()
     with torch.no_grad():
         alone = model.unpooled_effects(posterior.theta, posterior.data).get(name)
     codes, labels = posterior.data.groups[name], posterior.data.group_levels[name]

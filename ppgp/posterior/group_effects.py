@@ -12,6 +12,7 @@ from ..target.capabilities import GroupEffects, require, supports
 from .arviz_axes import Coords, Dims
 from .fitted import Fitted, evaluated_at
 
+AT_A_MODE = 1000  # draws of the coefficients given one draw of the sites
 QUANTILES = (0.05, 0.5, 0.95)
 
 
@@ -19,7 +20,8 @@ def effects(self: Fitted, seed: int = 0) -> dict[str, Tensor]:
     """Return draws of the coefficients of the groups, in the units of the data.
 
     They are what a group adds to the coefficients that all rows share. The levels are those of
-    ``data.group_levels``; the coefficients are in the order of the terms of ``Varying``.
+    ``data.group_levels``; the coefficients are in the order of the terms of ``Varying``. A fit by
+    MAP has one draw of them; ``effects_table`` has their means and sds given the mode.
 
     Args:
         self: The posterior.
@@ -33,20 +35,35 @@ def effects(self: Fitted, seed: int = 0) -> dict[str, Tensor]:
         NotApplicable: If no coefficients of the model vary between groups.
         SettingError: If the seed is the name of a grouping.
     """
-    model = require(self.model, GroupEffects)
+    found = drawn_effects(self, seed, 1)
+    return {name: u.reshape(*self.shape, *u.shape[1:]) for name, u in found.items()}
+
+
+def drawn_effects(fit: Fitted, seed: int, each: int | None = None) -> dict[str, Tensor]:
+    """Return draws of the coefficients of the groups, ``{grouping: [draw, K, q]}``.
+
+    Args:
+        fit: The posterior.
+        seed: As in ``effects``.
+        each: How many draws of coefficients that the model integrates out to take per draw of the
+            sites; None: one, or ``AT_A_MODE`` if there is one draw of the sites.
+    """
+    model = require(fit.model, GroupEffects)
     if isinstance(seed, str):
         do = f"write effects()[{seed!r}]"
         raise SettingError("a whole number as seed", repr(seed), do)
     generator = torch.Generator().manual_seed(seed)
-    with evaluated_at(self):
-        found = model.group_effects(self.theta, self.data, generator)
-    return {name: u.reshape(*self.shape, *u.shape[1:]) for name, u in found.items()}
+    if each is None:
+        each = AT_A_MODE if fit.shape == (1, 1) else 1
+    with evaluated_at(fit):
+        return model.group_effects(fit.theta, fit.data, generator, each)
 
 
 def effects_table(self: Fitted, seed: int = 0) -> Any:
     """Return a pandas DataFrame of the coefficients of the groups, one row per level and term.
 
-    Its columns are mean, sd and the 5 %, 50 % and 95 % quantiles, in the units of the data.
+    Its columns are mean, sd and the 5 %, 50 % and 95 % quantiles, in the units of the data. Of a
+    mode of the other sites, such as by MAP, they are those given the mode.
 
     Args:
         self: The posterior.
@@ -59,8 +76,8 @@ def effects_table(self: Fitted, seed: int = 0) -> Any:
 
     rows, index = [], []
     names = require(self.model, GroupEffects).effect_names()
-    for grouping, draws in effects(self, seed).items():
-        flat = draws.flatten(0, 1).double()
+    for grouping, draws in drawn_effects(self, seed).items():
+        flat = draws.double()
         spread = flat.std(0) if len(flat) > 1 else torch.full_like(flat[0], torch.nan)
         at = torch.quantile(flat, torch.tensor(QUANTILES, dtype=flat.dtype), dim=0)
         columns = torch.stack([flat.mean(0), spread, *at], -1)

@@ -35,9 +35,12 @@ class GroupEffects(Capability):
 
     @abstractmethod
     def group_effects(
-        self, theta: Theta, train: Dataset, generator: torch.Generator
+        self, theta: Theta, train: Dataset, generator: torch.Generator, each: int = 1
     ) -> dict[str, Tensor]:
-        """Return draws of the coefficients {grouping: [draw, K, q]} in the units of the data."""
+        """Return draws of the coefficients {grouping: [draw, K, q]} in the units of the data.
+
+        Those that the model integrates out are drawn ``each`` times per draw of theta.
+        """
 
     @abstractmethod
     def unpooled_effects(self, theta: Theta, train: Dataset) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ from ppgp.likelihoods import Gaussian, Poisson
 from ppgp.likelihoods.joint_rows import LatentMarginal
 from ppgp.models import GLM, Varying
 from ppgp.numerics.seeding import seeded
+from ppgp.posterior.group_effects import AT_A_MODE
 from ppgp.priors import Normal
 
 F64 = torch.float64
@@ -87,3 +88,19 @@ def test_joint_draws_of_rows_in_few_groups_need_no_warning() -> None:
     expected = m * math.expm1(0.5) / (1 + m * math.expm1(0.5))  # of counts given log-normal rates
     assert float(same) == pytest.approx(expected, abs=5 / 500**0.5)
     assert float(other) == pytest.approx(0.0, abs=5 / 500**0.5)
+
+
+def test_the_table_of_effects_at_a_mode_has_their_means_and_sds_given_it() -> None:
+    """One group mean: u given n rows is N(shrunk mean, 1 / (1 / sd^2 + n / noise))."""
+    y = torch.tensor([0.2, 1.9, 1.1, -0.7, 2.3, 0.4], dtype=F64)
+    codes = torch.tensor([0, 0, 0, 1, 1, 2])
+    data = Dataset(torch.zeros(6, 1, dtype=F64), y, groups={"g": codes})
+    model = GLM(Gaussian(0.5), 0.0, 0.0, groups={"g": Varying("1", 0.8)})
+    posterior = ppgp.fit(model, data, inference.MAP(), progress=False, standardise=False)
+    rows = posterior.effects_table()
+    precision = 1 / 0.64 + torch.bincount(codes) / 0.5
+    mean = torch.zeros(3, dtype=F64).index_add(0, codes, y) / 0.5 / precision
+    off = (torch.tensor(rows["mean"].to_numpy()) - mean).abs()
+    assert bool((off < 5 * (precision * AT_A_MODE).rsqrt()).all())
+    ratio = torch.tensor(rows["sd"].to_numpy()) * precision.sqrt()
+    assert bool(((ratio - 1).abs() < 5 / (2 * AT_A_MODE) ** 0.5).all())
