@@ -59,7 +59,7 @@ def smoothed(steps: Steps, residual: Tensor) -> Smoothed:
     K = k * w
     m = rows(filtered.m) + k * v
     P = rows(filtered.P) - outer(K, k)
-    F, H = in_rows(s.F, n), Row(s.observed.states, None)
+    F, H = in_rows(s.F, n), s.observed
     G = F - outer(K, H.of(F))
     r, N, u, d = (rows(each) for each in (back.r, back.N, back.u, back.d))
     return Smoothed(s.times, m, P, K, G, r, N, u, d)
@@ -72,7 +72,7 @@ def wide(M: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def row_of(space: StateSpace) -> Row:
     """Return the observation of one row."""
-    return Row(tuple(i for i, weight in enumerate(space.observation) if weight), None)
+    return Row(tuple(i for i, weight in enumerate(space.observation) if weight))
 
 
 @dataclass(frozen=True)

@@ -29,52 +29,33 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 @dataclass(frozen=True)
-class Observed:
-    """Which states each row observes.
-
-    Attributes:
-        states: the states whose sum is observed.
-        seen: 1 where there is an observation and 0 where there is none, [steps, lanes].
-        weights: of the last states, which are then observed too, [q, steps, lanes], or None.
-    """
-
-    states: tuple[int, ...]
-    seen: Tensor
-    weights: Tensor | None = None
-
-    def rows(self) -> list[Row]:
-        """Return the observation of each step."""
-        steps = len(self.seen)
-        if self.weights is None:
-            return [Row(self.states, None)] * steps
-        return [Row(self.states, w) for w in self.weights.unbind(-2)]
-
-
-@dataclass(frozen=True)
 class Row:
-    """The observation H of one step in all lanes."""
+    """The observation H of a row: the sum of some states."""
 
     states: tuple[int, ...]
-    weights: Tensor | None
 
     def of(self, x: Tensor) -> Tensor:
         """Return H'x for x [s, *many]."""
         total = x[self.states[0]]
         for i in self.states[1:]:
             total = total + x[i]
-        if self.weights is not None:
-            for w, value in zip(self.weights, x[-len(self.weights) :], strict=True):
-                total = torch.addcmul(total, w, value)
         return total
 
     def vector(self, like: Tensor) -> Tensor:
         """Return H in the shape of ``like`` [s, *many]."""
-        ones = [torch.zeros_like(like[0])] * len(like)
-        for i in self.states:
-            ones[i] = torch.ones_like(like[0])
-        if self.weights is not None:
-            ones[-len(self.weights) :] = [w.expand_as(like[0]) for w in self.weights]
-        return torch.stack(ones)
+        one, zero = torch.ones_like(like[0]), torch.zeros_like(like[0])
+        return torch.stack([one if i in self.states else zero for i in range(len(like))])
+
+
+@dataclass(frozen=True)
+class Observed(Row):
+    """The observation of all rows.
+
+    Attributes:
+        seen: 1 where there is an observation and 0 where there is none, [steps, lanes].
+    """
+
+    seen: Tensor
 
 
 @dataclass(frozen=True)
@@ -108,8 +89,8 @@ def runs(F: Tensor, Q: Tensor, R: Tensor, y: Tensor, observed: Observed) -> Elem
     e = Element.empty(Q[..., 0, :])
     A, b, C, eta, J = e.A, e.b, e.C, e.eta, e.J
     steps = zip(F.unbind(-2), Q.unbind(-2), R.unbind(-2), y.unbind(-2), strict=True)
-    seen, rows = observed.seen.unbind(-2), observed.rows()
-    for (F_t, Q_t, R_t, y_t), seen_t, H in zip(steps, seen, rows, strict=True):
+    H = observed
+    for (F_t, Q_t, R_t, y_t), seen_t in zip(steps, H.seen.unbind(-2), strict=True):
         A, b = product(F_t, A), times_vector(F_t, b)
         C = product_with_transpose(product(F_t, C), F_t) + Q_t
         a, k = H.of(A), H.of(C)
@@ -128,8 +109,8 @@ def forward(
     """Run the filter over each lane from its start N(m, P)."""
     ms, Ps, FPs, before, ks, ws, vs, Ss = ([] for _ in range(8))
     steps = zip(F.unbind(-2), Q.unbind(-2), R.unbind(-2), y.unbind(-2), strict=True)
-    seen, rows = observed.seen.unbind(-2), observed.rows()
-    for (F_t, Q_t, R_t, y_t), seen_t, H in zip(steps, seen, rows, strict=True):
+    H = observed
+    for (F_t, Q_t, R_t, y_t), seen_t in zip(steps, H.seen.unbind(-2), strict=True):
         before.append(m)
         FP = product(F_t, P)
         m, P = times_vector(F_t, m), product_with_transpose(FP, F_t) + Q_t
@@ -167,15 +148,15 @@ class Backward:
 def backward(F: Tensor, observed: Observed, filtered: Forward, r: Tensor, N: Tensor) -> Backward:
     """Run back over each lane, from what the lanes after it say about the state at its end."""
     rs, Ns, us, ds = ([] for _ in range(4))
-    rows = observed.rows()
+    observation = observed.vector(r)
     for t, F_t in reversed(list(enumerate(F.unbind(-2)))):
-        k, w, H = filtered.k[t], filtered.w[t], rows[t].vector(r)
+        k, w = filtered.k[t], filtered.w[t]
         K = k * w
         n = times_vector(N, K)
         u = filtered.v[t] - (K * r).sum(0)
         d = w + (K * n).sum(0)
         seen = observed.seen[t]
-        H = H * seen
+        H = observation * seen
         r = torch.addcmul(r, H, u)
         half = n - 0.5 * d * H
         N = N - outer(H, half) - outer(half, H)

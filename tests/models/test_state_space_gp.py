@@ -11,6 +11,7 @@ from torch import Tensor
 import ppgp
 from ppgp import inference
 from ppgp.data import Dataset
+from ppgp.diagnostics import mcse
 from ppgp.errors import DataError, NotApplicable, SettingError
 from ppgp.kernels import RBF, Constant, Cosine, Exponential, Kernel, Linear, Matern, Scale
 from ppgp.models import GP, StateSpaceGP, state_space_conditioning
@@ -271,3 +272,16 @@ def test_three_rows_and_rows_at_one_time() -> None:
         new = torch.tensor([[-1.0], [0.3], [0.5], [2.0]], dtype=torch.float64)
         close(ours.predict(new).mean, theirs.predict(new).mean)
         close(ours.predict(new, joint=True).variance, theirs.predict(new).variance)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+def test_NUTS_agrees_with_NUTS_on_GP() -> None:
+    """The means of the log hyperparameters differ by Monte Carlo error alone."""
+    data, how = table(30, seed=6), inference.NUTS(draws=200, warmup=200, chains=2)
+    kernel = Matern(1.5)
+    ours, theirs = (fitted(kind(kernel), data, how, seed=1) for kind in (StateSpaceGP, GP))
+    for name, value in ours.draws.items():
+        mine, other = value.log().numpy(), theirs.draws[name].log().numpy()
+        error = sum(mcse(x, "mean") ** 2 for x in (mine, other)) ** 0.5
+        assert float(mine.mean() - other.mean()) == pytest.approx(0.0, abs=5 * error), name
