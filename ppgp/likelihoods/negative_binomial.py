@@ -33,9 +33,9 @@ class NegativeBinomial(Parametric):
     """Counts of mean mu = exp(f) and variance mu + mu^2 / shape, y = 0, 1, 2, ...
 
     Lawless (1987), equation 1, with shape = 1 / a; Poisson's distribution is the limit of large
-    shapes. The Fisher information of the shape is that of Fisher (1941). With
-    ``shape=Predicted()`` the log of the shape is a second function of x. There is no CRPS, whose
-    gradient has no closed form.
+    shapes. The shape is ``theta`` of R's ``glm.nb``, and 1 / ``alpha`` of statsmodels. The Fisher
+    information of the shape is that of Fisher (1941). With ``shape=Predicted()`` the log of the
+    shape is a second function of x. There is no CRPS, whose gradient has no closed form.
 
     Args:
         shape: Prior of the shape, a number that fixes it, or ``Predicted()``.

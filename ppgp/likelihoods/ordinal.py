@@ -33,6 +33,9 @@ class Ordinal(Likelihood, Scored):
     added to both changes nothing. The CRPS is the ranked probability score, the sum over k of
     (P(y <= k) - 1[y <= k])^2: Epstein (1969).
 
+    Labels that are texts have the order of the alphabet, with a warning; pandas' ordered categories
+    have theirs.
+
     Args:
         link: "logit" (F is the sigmoid), "probit" (F is the normal cdf) or "cloglog"
             (F(z) = 1 - exp(-exp(z)), proportional hazards).

@@ -31,9 +31,9 @@ class Varying:
     per sd of the column.
 
     Args:
-        terms: The coefficients, such as "1", "1 + floor" or "floor": 1 for the intercept, and
-            names of columns of X. Columns without names are numbers, in a sequence:
-            ``("1", 0, 2)``.
+        terms: The coefficients, such as "1", "1 + floor" or "floor": 1 for the intercept, and names
+            of columns of X. Unlike lme4's, they have an intercept only where 1 is one. Columns
+            without names are numbers, in a sequence: ``("1", 0, 2)``.
         sd: Prior of the sd of each coefficient, a number, or one number per coefficient.
 
     Raises:
