@@ -27,7 +27,15 @@ KERNELS: dict[str, Kernel] = {
     "one variance": Matern(2.5, lengthscale=0.3),
     "quasi-periodic": Scale(Matern(1.5, 1.0) * Cosine(1.0)) + Constant(),
 }
-each = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS.keys())
+QUICK = ("Matern32", "sum", "one variance")
+each = pytest.mark.parametrize(
+    "kernel",
+    [
+        pytest.param(kernel, marks=() if name in QUICK else pytest.mark.slow)
+        for name, kernel in KERNELS.items()
+    ],
+    ids=KERNELS.keys(),
+)
 close = torch.testing.assert_close
 
 
