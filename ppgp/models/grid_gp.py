@@ -20,6 +20,7 @@ from ..numerics.complete_grid import Grid, complete_grid, levels_of
 from ..numerics.grid_predictions import diagonal_of_inverse, reduction, solved, sums
 from ..numerics.kronecker import GridMarginal
 from ..numerics.memory import must_fit
+from ..numerics.result_cache import ResultCache
 from ..priors import LogNormal, PriorLike, rescaled, under
 from ..target.capabilities import JointGaussian, LatentFunction, LeaveOneOut, PosteriorFunctions
 from .base import full_batch_only
@@ -109,11 +110,15 @@ class GridGP(StructuredGP, LatentFunction, PosteriorFunctions, LeaveOneOut, Join
 
     def _grid(self, X: Tensor) -> Grid:
         """Return the grid of X, which is found once for each table."""
-        found: list[tuple[Tensor, int, Grid]] = vars(self).setdefault("_found_grid", [])
-        if not found or found[0][0] is not X or found[0][1] != X._version:
+        kept: ResultCache = vars(self).setdefault("_kept_grids", ResultCache())
+
+        def compute() -> tuple[Tensor, ...]:
             columns = [factor.columns for factor in self.factors(X.shape[-1])]
-            found[:] = [(X, X._version, complete_grid(X, columns))]
-        return found[0][2]
+            grid = complete_grid(X, columns)
+            return grid.cell, *grid.levels
+
+        cell, *levels = kept.get("grid", compute, {"X": X})
+        return Grid(levels, cell)
 
     def _covariances(self, theta: Theta, grid: Grid, d: int) -> list[Tensor]:
         """Return the covariance of the levels along each axis, for one draw theta."""

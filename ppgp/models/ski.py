@@ -23,6 +23,7 @@ from ..numerics.grid_statistics import (
     statistics,
 )
 from ..numerics.memory import must_fit
+from ..numerics.result_cache import ResultCache
 from ..priors import LogNormal, Param, PriorLike, Site, rescaled, under
 from ..target.capabilities import LatentFunction, LeaveOneOut
 from . import ski_grid
@@ -182,15 +183,14 @@ class SKI(StructuredGP, LatentFunction, LeaveOneOut):
 
     def _sums(self, X: Tensor, axes: tuple[Axis, ...], y: Tensor) -> GridStatistics:
         """Return the sums over rows, which are computed once for each table."""
-        kept: list[tuple[tuple[object, ...], GridStatistics]]
-        kept = vars(self).setdefault("_kept_sums", [])
-        versions = (X._version, y._version, axes)
-        for (rows, target, *key), found in kept:
-            if rows is X and target is y and tuple(key) == versions:
-                return found
-        found = statistics(X, y, axes)
-        kept[:] = [((X, y, *versions), found)]
-        return found
+        kept: ResultCache = vars(self).setdefault("_kept_sums", ResultCache())
+
+        def compute() -> tuple[Tensor, ...]:
+            sums = statistics(X, y, axes)
+            return sums.G, sums.Wy, sums.W1, sums.y, sums.yy
+
+        G, Wy, W1, total, square = kept.get(axes, compute, {"X": X, "y": y})
+        return GridStatistics(G, Wy, W1, total, square, len(X))
 
     def _covariance_of_nodes(
         self, theta: Theta, kernel: Kernel, hyper: Theta, axes: tuple[Axis, ...], like: Tensor
