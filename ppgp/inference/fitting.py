@@ -37,7 +37,7 @@ from ..numerics.seeding import seeded
 from ..numerics.threads import limited, numbers_in
 from ..posterior.convergence import convergence_warnings
 from ..posterior.posterior import Posterior
-from ..target.capabilities import Reselects
+from ..target.capabilities import FollowsFit, Reselects
 from ..target.target import Target
 from . import NUTS, Inference
 from .all_fixed import only_draw
@@ -49,6 +49,7 @@ from .own_methods import own_method
 __all__ = ["fit"]
 
 FEWEST_ROWS = 3
+MOST_ROUNDS = 3  # fits that may follow a first one, each with a recipe that suits the last
 
 
 def _multiplications(model: Any, data: Any, how: Any) -> float:
@@ -129,13 +130,7 @@ def fit(
             problem = _problem_of_model(model_or_program, data, how, standardise)
         else:
             problem = _problem_of_program(model_or_program, data)
-        target = Target(
-            problem.model,
-            problem.data,
-            optimise_params=how.optimises_params,
-            collapsed_elbo=how.collapses(problem.model),
-            empty=isinstance(model_or_program, Model),
-        )
+        target = problem.target(how)
         options: dict[str, Any] = {"seed": seed, "progress": progress, "init": init}
         if checkpoint is not None:
             options["checkpoint"] = checkpoint
@@ -143,6 +138,12 @@ def fit(
             _check_support(how, target, checkpoint is not None)
         check_draws(how, target)
         posterior = _run(how, target, options)
+        for _ in range(MOST_ROUNDS if how.seeks_mode else 0):
+            followed = problem.following(posterior)
+            if followed is None:
+                break
+            problem = followed
+            posterior = _run(how, problem.target(how), {**options, "init": posterior})
         with torch.no_grad():  # warnings of the model about its data, and about its fit
             notes = [
                 *problem.model.check_identifiability(problem.data),
@@ -189,6 +190,25 @@ class _Problem:
     scaler: Scaler
     recipe: Any
 
+    def target(self, how: Inference) -> Target:
+        """Return the log density that the method sees."""
+        return Target(
+            self.model,
+            self.data,
+            optimise_params=how.optimises_params,
+            collapsed_elbo=how.collapses(self.model),
+            empty=not isinstance(self.model, Program),
+        )
+
+    def following(self, posterior: Posterior) -> _Problem | None:
+        """Return the problem with a recipe that suits the fit; None if this one does."""
+        if not isinstance(self.model, FollowsFit) or posterior.stats.get("interrupted"):
+            return None
+        middle = {name: value.median(0).values for name, value in posterior.theta.items()}
+        if not self.model.outdated(middle, self.data):
+            return None
+        return replace(self, model=self.model.reselected(middle, self.data))
+
 
 def _no_method(how: Any) -> NotApplicable:
     """Return the error for a ``how`` that is no inference record."""
@@ -223,11 +243,8 @@ def _check_program(model_or_program: Any) -> None:
 def _problem_of_model(model: Model, data: Any, how: Inference, standardise: bool) -> _Problem:
     """Make the model ready for its data; refuse what does not fit together."""
     if not isinstance(data, Dataset):
-        raise DataError(
-            f"a Dataset for {type(model).__name__}",
-            type(data).__name__,
-            "use ppgp.Dataset(X, y)",
-        )
+        wanted, got = f"a Dataset for {type(model).__name__}", type(data).__name__
+        raise DataError(wanted, got, "use ppgp.Dataset(X, y)")
     if data.weights is not None and not bool((data.weights > 0).all()):
         data = data.rows(data.weights > 0)  # a weight of 0: the row is absent
     _check_data(model, data)

@@ -85,6 +85,10 @@ OWN_MODELS = {
         "StateSpaceGP()",
         "exact Gaussian process on one column, time, in O(n): Matern 5/2",
     ),
+    "vecchia": (
+        "Vecchia()",
+        "Gaussian process of many places, each row given its nearest rows: Matern 3/2",
+    ),
 }
 OWN_HOWS = {
     "newton": (

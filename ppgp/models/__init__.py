@@ -20,6 +20,7 @@ from .softmax_regression import SoftmaxRegression
 from .state_space_gp import StateSpaceGP
 from .svgp import SVGP
 from .varying import Varying as Varying  # an option of GLM
+from .vecchia import Vecchia
 
 __all__ = [
     "GLM",
@@ -39,4 +40,5 @@ __all__ = [
     "Program",
     "SoftmaxRegression",
     "StateSpaceGP",
+    "Vecchia",
 ]

@@ -29,6 +29,7 @@ __all__ = [
     "ClosedForm",
     "CollapsedBound",
     "Components",
+    "FollowsFit",
     "FullConditionals",
     "GaussianNetwork",
     "GeneralisedLinear",
@@ -161,6 +162,21 @@ class Reselects(Capability):
     @abstractmethod
     def reselected_inducing(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
         """Return {param: the inducing inputs [m, d] selected at theta}."""
+
+
+class FollowsFit(Capability):
+    """A recipe with a part that ``prepare`` chose before the fit, and that suits it no longer."""
+
+    expected = "a model that chooses neighbours by its fitted lengthscales"
+    advice = "use models.Vecchia"
+
+    @abstractmethod
+    def outdated(self, theta: Theta, data: Dataset) -> bool:
+        """Return whether that part would be chosen otherwise at theta, {site: [*event]}."""
+
+    @abstractmethod
+    def reselected(self, theta: Theta, data: Dataset) -> Any:
+        """Return the recipe with that part chosen again at theta, {site: [*event]}."""
 
 
 class LatentFunction(Capability):

@@ -61,6 +61,11 @@ class Recorder(TorchDispatchMode):
         self.vary: set[fx.Node] = set()  # with the arguments or at random
         self.written = False  # whether what varies was written into memory of other tensors
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: nothing compiles this method, and torch._dynamo takes 1.5 s to import."""
+        return False
+
     def argument(self, x: Tensor) -> None:
         """Make a tensor an argument of the graph, after those before it."""
         node = self.graph.placeholder(f"x{len(self.graph.nodes)}")

@@ -45,6 +45,7 @@ from ppgp.models import (
     LogisticRegression,
     Model,
     SoftmaxRegression,
+    Vecchia,
 )
 from ppgp.priors import InUnitsOfData, LogNormal, Normal
 
@@ -71,6 +72,7 @@ CELLS = Dataset(torch.cartesian_prod(DATA.X[:6, 0], DATA.X[:5, 1]), DATA.y)
 FIXED: dict[str, tuple[Model, Dataset]] = {
     "SGPR": (SGPR(RBF(70.0, 6.0), noise=1.5, mean=48.0, Z=Z), DATA),
     "SKI": (SKI(RBF(70.0, 6.0), 16, 1.5, 48.0, margin=0.2), DATA),
+    "Vecchia": (Vecchia(RBF(70.0, 6.0), 1.5, 12, drift="none", mean=48.0), DATA),
     "GridGP": (GridGP((RBF(70.0, 6.0), Matern(1.5, 1.0, 40.0)), 1.5, 48.0), CELLS),
     "GP with a known noise": (GP(RBF(70.0, 6.0), noise=0.0), Dataset(DATA.X, DATA.y, noise_sd=2.0)),
     "GP of counts": (

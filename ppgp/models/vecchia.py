@@ -1,0 +1,243 @@
+"""Vecchia's approximation of a Gaussian process: each row given its nearest neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pyro
+import torch
+from torch import Tensor
+
+from ..data.dataset import Dataset, Scaler
+from ..errors import SettingError
+from ..kernels import Kernel, Matern
+from ..kernels.base import check_kernel
+from ..kernels.units import Units
+from ..numerics.correlation_lengths import correlation_lengths
+from ..numerics.nearest_earlier import ORDERS
+from ..numerics.vecchia import ROWS_IN_ONE_PASS
+from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
+from ..target.capabilities import FollowsFit, LatentFunction, LeaveOneOut, WarmStart
+from .base import full_batch_only
+from .drift import Drift, check_determined, checked, places
+from .gp import GP
+from .inducing import medians, refuse_broken
+from .known_noise import check_aligned, refuse_duplicate_rows
+from .sites import Theta, draw, mean_site
+from .units import mean_on_model_scale, mean_or_default, of_gp, power
+from .vecchia_predictions import NeighbourPredictions
+
+SUBSET_ROWS = 1024
+MOVED = 2.0  # neighbours are searched again if the ratio of two lengthscales changes so much
+
+
+@dataclass(frozen=True, repr=False)
+class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut, WarmStart, FollowsFit):
+    """Gaussian process of many rows in few columns: each row given its nearest earlier rows.
+
+    With the rows in an order, log p(y) is the sum of log p(y_i given the ``neighbours`` rows
+    nearest to row i among those before it), where y follows the Gaussian process
+    y ~ N(F beta, K + noise I). The cost is O(n m^3) time and O(n m) memory. The sum is the log
+    density of a Gaussian vector, and with m = n - 1 it is that of the process itself. It suits 2 to
+    10 columns and 10^4 to 10^7 rows; the error grows with the smoothness of the kernel and falls
+    with m. Vecchia (1988); Datta et al. (2016); Katzfuss & Guinness (2021).
+
+    Neighbours are nearest in columns divided by how far the kernel correlates along each. ``fit``
+    with MAP or Laplace searches them again if the fitted lengthscales of two columns differ by a
+    factor of 2 from those of the search; other methods warn.
+
+    Args:
+        kernel: any kernel of ``ppgp.kernels``, or a composition.
+        noise: prior or number for the noise variance; 0 means no noise.
+        neighbours: m, how many earlier rows each row depends on.
+        order: the order of the rows: "random", or "maximin", in which each row is far from those
+            before it.
+        drift: the functions F of the trend, whose coefficients beta have a flat prior and are
+            integrated out, as in ``Kriging``: "constant"; a degree for a polynomial in the
+            coordinates; columns of X, which are then no coordinates; or "none" for the known
+            ``mean``.
+        mean: with drift "none", prior or number for the constant mean; None: the mean of the
+            training rows.
+        seed: seed of the order.
+        lengths: set by ``prepare``: the length of each coordinate by which neighbours are nearest.
+        standardised: set by ``fit``: whether the numbers are on the scale of the model.
+
+    Raises:
+        SettingError: for an option that is none of these.
+    """
+
+    kernel: Kernel = field(default_factory=lambda: Matern(1.5))
+    noise: PriorLike = LogNormal(-2.0, 1.0)
+    neighbours: int = 30
+    order: str = "random"
+    drift: Drift = "constant"
+    mean: PriorLike | None = None
+    seed: int = 0
+    lengths: tuple[float, ...] | None = field(default=None, repr=False, kw_only=True)
+    standardised: bool = field(default=False, kw_only=True)
+    known_noise = True
+    joint_rows = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_kernel(self.kernel)
+        object.__setattr__(self, "drift", checked(self.drift))
+        if callable(self.drift):
+            raise SettingError(
+                "a degree or columns of X as drift of Vecchia",
+                "a function",
+                "compute its values as columns of X, and name these: drift=(2, 3)",
+            )
+        if type(self.neighbours) is not int or self.neighbours < 1:
+            got = repr(self.neighbours)
+            raise SettingError("a whole number of neighbours", got, "pass 1 or more")
+        if self.order not in ORDERS:
+            wanted = f"an order of rows: {' or '.join(ORDERS)}"
+            raise SettingError(wanted, repr(self.order), "choose one")
+        if self.drift != "none" and self.mean not in (None, 0.0):
+            got = f"mean={self.mean!r} and drift={self.drift!r}"
+            raise SettingError('a known mean with drift="none"', got, "drop one")
+
+    def sites(self, d: int) -> dict[str, Site | Param]:
+        sites = {
+            **prefixed("kernel", self.kernel.sites(self._coordinates(d))),
+            "noise": site("noise", self.noise, positive=True, zero=True),
+        }
+        if self.drift == "none":
+            sites["mean"] = mean_site(self.mean)
+        return sites
+
+    def _coordinates(self, d: int) -> int:
+        """Return how many of d columns are coordinates."""
+        if isinstance(self.drift, tuple):
+            return d - len(self.drift)
+        return d
+
+    def work(self, n: int, d: int) -> float:
+        return float(n) * self.neighbours**3 + super().work(n, d)
+
+    def prepare(self, data: Dataset) -> Vecchia:
+        """Return the recipe with the lengths by which rows are near, and with their mean.
+
+        Raises:
+            SettingError: for as many neighbours as rows, or more.
+            DataError: for duplicate rows under a noise of exactly 0, whose covariance is singular,
+                or a drift that the rows do not determine.
+            NumericalError: for a network whose units are all dead or saturated at the start.
+        """
+        where = places(self.drift, data.X)
+        sites = self.sites_at(data.d)
+        refuse_broken(self.kernel, where)
+        check_determined(self.drift, data.X, None)
+        if self.neighbours >= data.n:
+            raise SettingError(
+                f"fewer neighbours than the {data.n} rows",
+                str(self.neighbours),
+                f"pass at most {data.n - 1}, which is the exact GP",
+            )
+        hyper = under("kernel", medians(sites, where, 0))
+        if self.noise == 0:
+            nugget = self.kernel.nugget(hyper, where)
+            refuse_duplicate_rows(where, data.noise_sd, nugget, "different rows of X", "noise")
+        lengths = self.lengths
+        if lengths is None or len(lengths) != where.shape[1]:
+            lengths = self._lengths(hyper, where)
+        mean = self.mean
+        if self.drift == "none":
+            mean = mean_or_default(mean, data)
+        return replace(self, mean=mean, lengths=lengths)
+
+    def _lengths(self, hyper: Theta, where: Tensor) -> tuple[float, ...]:
+        """Return how far the kernel correlates along each coordinate."""
+        if self._deep(where.shape[1]):
+            return (1.0,) * where.shape[1]
+        return correlation_lengths(self.kernel, hyper, where)
+
+    def _deep(self, d: int) -> bool:
+        """Return whether the kernel has a network, so that rows are near by their inputs alone."""
+        return any(isinstance(s, Param) for s in self.kernel.sites(d).values())
+
+    def in_units(self, scaler: Scaler) -> Vecchia:
+        noise = rescaled(self.noise, power(float(scaler.y_sd), -2), what="noise")
+        mean = mean_on_model_scale(self.mean, scaler)
+        kernel = self.kernel.in_units(self._units(scaler))
+        return replace(self, kernel=kernel, noise=noise, mean=mean)
+
+    def _units(self, scaler: Scaler) -> Units:
+        units = Units.of(scaler)
+        if isinstance(self.drift, tuple):
+            d = len(scaler.x_mean)
+            return units.columns(tuple(c for c in range(d) if c not in self.drift))
+        return units
+
+    def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
+        factors = self.kernel.factors(self._units(scaler))
+        return of_gp(draws, {f"kernel.{name}": f for name, f in factors.items()}, scaler)
+
+    def chunked(self, data: Dataset) -> bool:
+        """Return whether the gradient computes the covariances of each part of the rows anew."""
+        return data.n > ROWS_IN_ONE_PASS
+
+    def subset_model(self, data: Dataset) -> tuple[GP, Dataset] | None:
+        """Return an exact GP and a random subset of the rows; None for few rows or a network."""
+        if isinstance(self.drift, tuple) or self._deep(data.d) or data.n < 2 * SUBSET_ROWS:
+            return None
+        generator = torch.Generator().manual_seed(self.seed)
+        subset = torch.randperm(data.n, generator=generator)[:SUBSET_ROWS].to(data.X.device)
+        mean = self.mean if self.drift == "none" else None
+        return GP(self.kernel, self.noise, mean), data.rows(subset)
+
+    def warm_start(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
+        """Return the hyperparameters of the subset model."""
+        return {name: value for name, value in theta.items() if name in self.sites_at(data.d)}
+
+    def reselected(self, theta: Theta, data: Dataset) -> Vecchia:
+        """Return the recipe with neighbours that are nearest at theta, for another fit.
+
+        Args:
+            theta: the hyperparameters of one draw, {site: [*event]}.
+            data: the training rows.
+        """
+        where = places(self.drift, data.X)
+        lengths = self._lengths(under("kernel", theta), where)
+        return replace(self, lengths=lengths).made_from(self, self.made_for)
+
+    def outdated(self, theta: Theta, data: Dataset) -> bool:
+        """Return whether lengthscales relative to one another have changed by more than 2."""
+        if self.lengths is None or self._deep(len(self.lengths)):
+            return False
+        new = self._lengths(under("kernel", theta), places(self.drift, data.X))
+        ratios = [a / b for a, b in zip(new, self.lengths, strict=True)]
+        return max(ratios) > MOVED * min(ratios)
+
+    def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
+        """Return warnings about neighbours that are no longer the nearest, and about a network."""
+        notes = self.kernel.check_fit(under("kernel", theta), places(self.drift, data.X))
+        middle = {name: value.median(0).values for name, value in theta.items()}
+        if not self.outdated(middle, data):
+            return notes
+        sentence = (
+            "the ratio of two lengthscales differs by more than a factor of 2 from that by which "
+            "neighbours were chosen: fit by MAP, which chooses them again, and then fit its "
+            "posterior.model by this method"
+        )
+        return [*notes, sentence]
+
+    def _noise_of_rows(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
+        """Return the error variance of each row [n] at one draw."""
+        noise = self.value(theta, "noise", X).expand(len(X))
+        return noise if noise_sd is None else noise + noise_sd.square()
+
+    def model(
+        self,
+        X: Tensor,
+        y: Tensor | None = None,
+        *,
+        noise_sd: Tensor | None = None,
+        total: int | None = None,
+    ) -> Tensor:
+        """Run the Pyro program of the model; see ``GP.model``."""
+        full_batch_only(self, X, total, "use the full batch (its cost grows linearly), or SVGP")
+        check_aligned(noise_sd, X)
+        theta = draw(self.sites_at(X.shape[-1]), X)
+        return pyro.sample("y", self._marginal(theta, X, noise_sd), obs=y)

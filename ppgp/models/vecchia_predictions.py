@@ -1,0 +1,276 @@
+"""Predictions of a Gaussian process from the nearest rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from ..data.dataset import Dataset
+from ..kernels import Kernel
+from ..numerics.cholesky import add_diagonal, cholesky
+from ..numerics.nearest_earlier import nearest_earlier, nearest_rows, order_of_rows
+from ..numerics.neighbour_distribution import NeighbourMarginal
+from ..numerics.result_cache import ResultCache
+from ..numerics.vecchia import Sets, weights
+from ..priors import under
+from .base import Model
+from .drift import Drift, basis, places
+from .memory_checks import check_memory_of_predictions
+from .sites import Theta, number_of_draws, split_params
+
+PLACES_AT_ONCE = 2048
+
+
+class NeighbourPredictions(Model):
+    """Predictions of a model y ~ N(F beta, K + noise I) from the nearest training rows.
+
+    The trend is estimated from all training rows, by generalised least squares under the
+    approximate covariance.
+    """
+
+    kernel: Kernel
+    neighbours: int
+    order: str
+    drift: Drift
+    seed: int
+    lengths: tuple[float, ...] | None
+    keeps_factor = True
+
+    def _noise_of_rows(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
+        raise NotImplementedError
+
+    def _scaled(self, X: Tensor) -> Tensor:
+        """Return the coordinates in the lengths by which rows are near."""
+        where = places(self.drift, X)
+        return where if self.lengths is None else where / where.new_tensor(self.lengths)
+
+    def _sets(self, X: Tensor) -> Sets:
+        """Return the neighbours of the rows; they are searched once for the same rows."""
+        known: tuple[Tensor, Sets] | None = vars(self).get("_sets_of")
+        if known is not None and (known[0] is X or torch.equal(known[0], X)):
+            return known[1]
+        scaled = self._scaled(X.detach())
+        order = order_of_rows(scaled, self.order, self.seed)
+        near = nearest_earlier(scaled[order], self.neighbours)
+        members = torch.where(near >= 0, order[near.clamp_min(0)], -1)
+        sets = Sets(torch.cat([members, order[:, None]], 1).int())
+        vars(self)["_sets_of"] = (X, sets)
+        return sets
+
+    def _centre(self, theta: Theta, like: Tensor) -> Tensor:
+        """Return the known mean of one draw; 0 where there is a drift."""
+        return self.value(theta, "mean", like) if self.drift == "none" else like.new_zeros(())
+
+    def _marginal(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> NeighbourMarginal:
+        """Return the distribution of y at the rows of X, at one draw."""
+        kernel, hyper, (where,) = self.kernel.to_feature_space(
+            under("kernel", theta), places(self.drift, X)
+        )
+        variance = kernel.diag(hyper, where) + self._noise_of_rows(theta, X, noise_sd)
+        return NeighbourMarginal(
+            self._centre(theta, X).expand(len(X)),
+            partial(kernel, hyper),
+            variance,
+            where,
+            self._sets(X),
+            basis(self.drift, X, X),
+        )
+
+    def _draws(self, theta: Theta, d: int) -> tuple[int, Iterator[tuple[int, dict[str, Tensor]]]]:
+        """Return the number of draws, and (its number, theta without the draw axis) of each."""
+        drawn, params = split_params(self.sites_at(d), theta)
+        count = number_of_draws(drawn)
+        one_by_one = (
+            (k, {**params, **{name: value[k] for name, value in drawn.items()}})
+            for k in range(count)
+        )
+        return count, one_by_one
+
+    def training_factor(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
+        """Return beta [p] and the root R [p, p] of its precision R'R, at one draw."""
+        of_rows = self._marginal(theta, train.X, train.noise_sd)
+        Z = torch.cat([(train.y - of_rows.loc)[:, None], of_rows.F], 1)
+        r, F = of_rows.whitened(Z).values.split([1, Z.shape[1] - 1], 1)
+        Q, R = torch.linalg.qr(F)
+        return torch.linalg.solve_triangular(R, Q.mT @ r, upper=True).squeeze(-1), R
+
+    def _conditional(
+        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the mean and the variance of f at X, [draw, m] each."""
+        kept = kept or ResultCache(limit=0)
+        count, draws = self._draws(theta, train.d)
+        check_memory_of_predictions(count, len(X), X)
+        near = nearest_rows(self._scaled(train.X), self._scaled(X), self.neighbours)
+        means, variances = X.new_empty(count, len(X)), X.new_empty(count, len(X))
+        for k, one in draws:
+            beta, R = kept.get((k, k + 1), partial(self.training_factor, one, train), one)
+            for i in range(0, len(X), PLACES_AT_ONCE):
+                at = slice(i, i + PLACES_AT_ONCE)
+                moments = self._from_nearest(one, X[at], near[at], train, beta, R)
+                means[k, at], variances[k, at] = moments
+        return means, variances
+
+    def _from_nearest(
+        self, theta: Theta, X: Tensor, near: Tensor, train: Dataset, beta: Tensor, R: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the mean and the variance [m] of f at places X [m, d] from rows ``near`` [m, k].
+
+        This is universal kriging with the covariance of beta from all rows. Cressie (1993),
+        section 3.4.
+        """
+        hyper = under("kernel", theta)
+        rows, there = places(self.drift, train.X)[near], places(self.drift, X)
+        noise = self._noise_of_rows(theta, train.X, train.noise_sd)[near]
+        L = cholesky(add_diagonal(self.kernel(hyper, rows), noise), "covariance of nearest rows")
+        F, new = basis(self.drift, train.X, train.X)[near], basis(self.drift, X, train.X)
+        residual = train.y[near] - self._centre(theta, X) - F @ beta
+        K = self.kernel(hyper, rows, there[:, None])
+        right = torch.cat([K, residual[..., None], F], -1)
+        V, w, H = torch.linalg.solve_triangular(L, right, upper=False).split([1, 1, len(beta)], -1)
+        mean = (V * w).sum((-2, -1)) + new @ beta + self._centre(theta, X)
+        prior = self.kernel.diag(hyper, there)
+        variance = prior - V.square().sum((-2, -1))
+        variance = torch.maximum(variance, torch.finfo(prior.dtype).eps * prior)
+        S = new - (V.mT @ H).squeeze(-2)
+        T = torch.linalg.solve_triangular(R.mT, S.mT, upper=False)
+        return mean, variance + T.square().sum(0)
+
+    def predict(
+        self,
+        theta: Theta,
+        X: Tensor,
+        train: Dataset,
+        *,
+        joint: bool = False,
+        noise_sd: Tensor | None = None,
+        kept: ResultCache | None = None,
+    ) -> Distribution:
+        """Return the predictive distribution of y at X, each from its nearest training rows.
+
+        Args:
+            theta: {site: [draw, *event]}.
+            X: inputs [m, d].
+            train: the training rows.
+            joint: whether the rows are predicted jointly: each then also depends on the new rows
+                before it that are among its nearest.
+            noise_sd: the known noise sd of the new rows [m], if any.
+            kept: where the trend of the training rows is kept between predictions.
+
+        Returns:
+            A Normal of batch [draw, m]; if ``joint``, a MultivariateNormal of batch [draw] and
+            event [m].
+        """
+        if joint:
+            return self._joint(theta, X, train, noise_sd)
+        mean, variance = self._conditional(theta, X, train, kept)
+        noise = torch.stack(
+            [self._noise_of_rows(one, X, noise_sd) for _, one in self._draws(theta, train.d)[1]]
+        )
+        return dist.Normal(mean, variance.add_(noise).sqrt_())
+
+    def latent(
+        self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
+    ) -> Distribution:
+        """Return the predictive distribution of f at X, without the noise: batch [draw, m]."""
+        mean, variance = self._conditional(theta, X, train, kept)
+        return dist.Normal(mean, variance.sqrt_())
+
+    def _joint(
+        self, theta: Theta, X: Tensor, train: Dataset, noise_sd: Tensor | None
+    ) -> Distribution:
+        """Return the joint distribution of y at X, whose rows follow the training rows."""
+        count, draws = self._draws(theta, train.d)
+        check_memory_of_predictions(count, len(X), X, joint=True)
+        members = self._members_after(train.X, X)
+        every = torch.cat([train.X, X])
+        n, m = train.n, len(X)
+        means, roots = [], []
+        for _, one in draws:
+            beta, R = self.training_factor(one, train)
+            kernel, hyper, (where,) = self.kernel.to_feature_space(
+                under("kernel", one), places(self.drift, every)
+            )
+            noise = torch.cat(
+                [
+                    self._noise_of_rows(one, train.X, train.noise_sd),
+                    self._noise_of_rows(one, X, noise_sd),
+                ]
+            )
+            variance = kernel.diag(hyper, where) + noise
+            w = weights(partial(kernel, hyper), variance, where, members).T
+            rows = w / w[:, -1:].sqrt()
+            F = basis(self.drift, every, train.X)
+            residual = train.y - self._centre(one, X) - F[:n] @ beta
+            known = torch.cat([torch.zeros_like(every[:, :1]), F], 1)
+            known[:n, 0] = residual
+            of_known = (rows[..., None] * known[members.long()]).sum(1)
+            # the part of U that multiplies the new rows
+            own = X.new_zeros(m, m + 1)
+            column = torch.where(members >= n, members - n, m).long()
+            own = own.scatter_add(1, column, rows)[:, :m]
+            solved = torch.linalg.solve_triangular(own, of_known, upper=False)
+            eye = torch.eye(m, dtype=X.dtype, device=X.device)
+            root = torch.linalg.solve_triangular(own, eye, upper=False)
+            if len(beta):
+                S = torch.linalg.solve_triangular(R.mT, solved[:, 1:].mT, upper=False).mT
+                root = cholesky(root @ root.mT + S @ S.mT, "predictive covariance")
+            means.append(F[n:] @ beta + self._centre(one, X) - solved[:, 0])
+            roots.append(root)
+        return dist.MultivariateNormal(torch.stack(means), scale_tril=torch.stack(roots))
+
+    def _members_after(self, train: Tensor, X: Tensor) -> Tensor:
+        """Return the sets of new rows [m, k + 1], numbered after the training rows."""
+        n, m = len(train), len(X)
+        old, new = self._scaled(train), self._scaled(X)
+        near = nearest_rows(old, new, self.neighbours)
+        away = (old[near] - new[:, None]).norm(dim=-1)
+        between = torch.cdist(new, new, compute_mode="donot_use_mm_for_euclid_dist")
+        later = torch.ones(m, m, dtype=torch.bool, device=X.device).triu()
+        between = between.masked_fill(later, torch.inf)
+        numbers = torch.cat([near, n + torch.arange(m, device=X.device).expand(m, m)], 1)
+        width = min(self.neighbours, n + m - 1)
+        nearest = torch.cat([away, between], 1).topk(width, largest=False)
+        members = numbers.gather(1, nearest.indices).masked_fill(nearest.values.isinf(), -1)
+        itself = n + torch.arange(m, device=X.device)[:, None]
+        return torch.cat([members, itself], 1)
+
+    def loo(self, theta: Theta, train: Dataset) -> Distribution:
+        """Return the distribution of each y_i given the other rows, batch [draw, n].
+
+        Its mean is y_i - (Q r)_i / Q_ii and its variance 1 / Q_ii, where Q is the precision U'U of
+        the approximation without the trend. Rasmussen & Williams (2006), equations 5.10 to 5.12;
+        Dubrule (1983).
+        """
+        means, variances = [], []
+        for _, one in self._draws(theta, train.d)[1]:
+            of_rows = self._marginal(one, train.X, train.noise_sd)
+            Z = torch.cat([(train.y - of_rows.loc)[:, None], of_rows.F], 1)
+            w = of_rows.weights().T
+            rows, members = w / w[:, -1:].sqrt(), of_rows.sets.members.clamp_min(0).long()
+            white = (rows[..., None] * Z[members]).sum(1)
+
+            def back(values: Tensor, rows: Tensor = rows, members: Tensor = members) -> Tensor:
+                """Return U' values."""
+                spread = rows[..., None] * values[:, None]
+                start = values.new_zeros(train.n, values.shape[1])
+                return start.index_add(0, members.flatten(), spread.flatten(0, 1))
+
+            diagonal = torch.zeros_like(train.y)
+            diagonal = diagonal.index_add(0, members.flatten(), rows.square().flatten())
+            Q, _ = torch.linalg.qr(white[:, 1:])
+            residual = white[:, :1] - Q @ (Q.mT @ white[:, :1])
+            a = back(residual).squeeze(-1)
+            d = diagonal - back(Q).square().sum(-1)
+            means.append(train.y - a / d)
+            variances.append(1 / d)
+        return dist.Normal(torch.stack(means), torch.stack(variances).sqrt())
+
+    def log_likelihood(self, theta: Theta, data: Dataset) -> dict[str, Tensor]:
+        """Return the leave-one-out log densities, because the likelihood of the rows is joint."""
+        return {"y": self.loo(theta, data).log_prob(data.y)}

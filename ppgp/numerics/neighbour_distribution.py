@@ -1,0 +1,84 @@
+"""The distribution of all rows under Vecchia's approximation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from .vecchia import Covariance, Sets, Whitened, solve_earlier, weights, whitened
+
+__all__ = ["NeighbourMarginal"]
+
+
+class NeighbourMarginal(dist.TorchDistribution):
+    """loc + F beta + N(0, C), where each row depends on the nearest rows before it alone.
+
+    The prior of beta is flat, and beta is integrated out. The distribution is improper along the
+    columns of F; a sample has beta = 0.
+
+    Args:
+        loc: [n], the mean without the trend.
+        covariance: Of pairs of rows, (A [p, 1, d], B [p, 1, d]) -> [p, 1, 1].
+        variance: [n], of each row, the noise included.
+        X: [n, d], the rows.
+        sets: The rows that each depends on.
+        F: [n, p], the functions of the trend.
+        validate_args: Whether to check arguments, as in torch.
+    """
+
+    arg_constraints: Any = {"loc": constraints.real_vector}
+    support: Any = constraints.real_vector
+
+    def __init__(
+        self,
+        loc: Tensor,
+        covariance: Covariance,
+        variance: Tensor,
+        X: Tensor,
+        sets: Sets,
+        F: Tensor,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.loc, self.covariance, self._variance = loc, covariance, variance
+        self.X, self.sets, self.F = X, sets, F
+        super().__init__(torch.Size(), loc.shape[-1:], validate_args=validate_args)
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> NeighbourMarginal:
+        if len(batch_shape):
+            raise NotImplementedError("a distribution of one draw of the hyperparameters")
+        return self
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        return self._variance
+
+    def weights(self) -> Tensor:
+        """Return the weights of each row and of those that it depends on, [k, n]."""
+        return weights(self.covariance, self._variance, self.X, self.sets.members)
+
+    def whitened(self, Z: Tensor) -> Whitened:
+        """Return columns Z [n, q] multiplied by the root U of the precision."""
+        return whitened(self.covariance, self._variance, self.X, Z, self.sets)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        shape = self._extended_shape(torch.Size(sample_shape))
+        noise = torch.randn(shape, dtype=self.loc.dtype, device=self.loc.device)
+        with torch.no_grad():
+            drawn = solve_earlier(self.weights(), self.sets, noise.reshape(-1, shape[-1]).T)
+        return self.loc + drawn.T.reshape(shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        if value.ndim > 1:
+            return torch.stack([self.log_prob(one) for one in value])
+        return self.whitened(torch.cat([(value - self.loc)[:, None], self.F], 1)).log_density()

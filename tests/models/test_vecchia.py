@@ -1,0 +1,248 @@
+"""Vecchia: the exact process where all rows are neighbours, and near it where few are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import ppgp
+from ppgp import Dataset, inference, models, priors
+from ppgp.errors import DataError, NotApplicable, PpgpError, SettingError
+from ppgp.kernels import ARD, Matern, White
+from ppgp.models import Vecchia
+from ppgp.numerics.conditional_weights import conditional_weights, pairs_below
+from ppgp.numerics.seeding import seeded
+from ppgp.target import Target
+
+F64 = torch.float64
+KERNEL = Matern(1.5, 1.3, 0.3)
+
+
+def field(n: int, seed: int = 0, noise: float = 0.1, d: int = 2) -> Dataset:
+    """Return rows of a Matern field with lengthscale 0.3 on the unit cube."""
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.rand(n, d, generator=generator, dtype=F64)
+    C = Matern(1.5, 1.0, 0.3)({}, X) + noise * torch.eye(n, dtype=F64)
+    y = torch.linalg.cholesky(C) @ torch.randn(n, generator=generator, dtype=F64)
+    return Dataset(X, y)
+
+
+def target(model: Any, data: Dataset) -> Target:
+    return Target(model.prepare(data), data, empty=True)
+
+
+def test_weights_are_the_last_column_of_the_inverse_with_two_derivatives() -> None:
+    A = torch.randn(3, 5, 5, generator=torch.Generator().manual_seed(0), dtype=F64)
+    C = A @ A.mT + torch.eye(5, dtype=F64)
+    i, j = pairs_below(5)
+    pairs = C[:, i, j].T.contiguous().requires_grad_()
+    variances = C.diagonal(dim1=1, dim2=2).T.contiguous().requires_grad_()
+    expected = torch.linalg.inv(C)[..., -1].T
+    torch.testing.assert_close(conditional_weights(pairs, variances), expected)
+    assert torch.autograd.gradcheck(conditional_weights, (pairs, variances))
+    assert torch.autograd.gradgradcheck(conditional_weights, (pairs, variances))
+    assert conditional_weights(pairs, -variances).isnan().all()
+
+
+@pytest.mark.parametrize("drift", ["none", "constant", 1, (1,)])
+@pytest.mark.parametrize("known", [False, True])
+def test_with_all_rows_as_neighbours_it_is_the_exact_process(drift: Any, known: bool) -> None:
+    data = field(40)
+    if known:
+        data = replace_noise(data)
+    kernel = Matern(1.5) + White(0.02)
+    vecchia = target(Vecchia(kernel, neighbours=39, drift=drift, mean=None), data)
+    nugget = Vecchia.noise
+    exact = target(models.Kriging(kernel, nugget, drift=drift), data)
+    for z in 0.5 * torch.randn(3, vecchia.dim, generator=torch.Generator().manual_seed(1)).to(F64):
+        (a, slope_a), (b, slope_b) = vecchia.value_and_grad(z), exact.value_and_grad(z)
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(slope_a, slope_b, rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(vecchia.hessian(z), exact.hessian(z), rtol=1e-6, atol=1e-6)
+
+
+def replace_noise(data: Dataset) -> Dataset:
+    sd = 0.1 + 0.2 * torch.rand(data.n, generator=torch.Generator().manual_seed(5), dtype=F64)
+    return Dataset(data.X, data.y, noise_sd=sd)
+
+
+@pytest.mark.parametrize("drift", ["none", "constant", 1])
+def test_with_all_rows_as_neighbours_predictions_are_those_of_kriging(drift: Any) -> None:
+    data, new = field(30), field(7, seed=1).X
+    options = {"progress": False, "standardise": False}
+    how = inference.MAP()
+    vecchia = ppgp.fit(Vecchia(KERNEL, 0.1, 29, drift=drift), data, how, **options)
+    exact = ppgp.fit(models.Kriging(KERNEL, 0.1, drift=drift), data, how, **options)
+    every = replace(vecchia.model, neighbours=60)
+    for joint in (False, True):
+        a = every.predict(vecchia.theta, new, data, joint=joint)
+        b = exact.model.predict(exact.theta, new, data, joint=joint)
+        torch.testing.assert_close(a.mean, b.mean, rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(a.variance, b.variance, rtol=1e-8, atol=1e-8)
+        if joint:
+            torch.testing.assert_close(a.covariance_matrix, b.covariance_matrix)
+    a, b = every.latent(vecchia.theta, new, data), exact.model.latent(exact.theta, new, data)
+    torch.testing.assert_close(a.variance, b.variance, rtol=1e-8, atol=1e-8)
+    a, b = vecchia.loo(), exact.loo()
+    torch.testing.assert_close(a.mean, b.mean, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(a.std, b.std, rtol=1e-8, atol=1e-8)
+
+
+def dense(model: Vecchia, theta: dict[str, Tensor], data: Dataset) -> Tensor:
+    """Return the covariance that the approximation implies, one row after another."""
+    C = model.kernel({}, data.X) + theta["noise"] * torch.eye(data.n, dtype=F64)
+    implied = torch.zeros_like(C)
+    for members in model._sets(data.X).members.tolist():
+        *others, row = [i for i in members if i >= 0]
+        weights = torch.linalg.solve(C[others][:, others], C[others, row])
+        implied[row] = weights @ implied[others]
+        implied[:, row] = implied[row]
+        implied[row, row] = C[row, row] - weights @ C[others, row]
+        implied[row, row] += weights @ implied[others][:, others] @ weights
+    return implied
+
+
+@pytest.mark.parametrize("order", ["random", "maximin"])
+def test_it_is_the_density_of_a_gaussian_vector(order: str) -> None:
+    data = field(25)
+    model = Vecchia(KERNEL, 0.1, 4, order=order, drift="none", mean=0.0).prepare(data)
+    theta = {"noise": torch.tensor(0.1, dtype=F64)}
+    C = dense(model, theta, data)
+    law = torch.distributions.MultivariateNormal(torch.zeros(25, dtype=F64), C)
+    own = model._marginal({}, data.X, None)
+    torch.testing.assert_close(own.log_prob(data.y), law.log_prob(data.y), rtol=1e-10, atol=1e-10)
+    precision = torch.linalg.inv(C)
+    loo = model.loo({}, data)
+    torch.testing.assert_close(loo.variance[0], 1 / precision.diagonal())
+    torch.testing.assert_close(
+        loo.mean[0], data.y - (precision @ data.y) / precision.diagonal(), rtol=1e-8, atol=1e-8
+    )
+    with seeded(0):
+        drawn = own.sample((4000,))
+    # each entry of a sample covariance has the variance (C_ij^2 + C_ii C_jj) / 4000
+    se = ((C.square() + torch.outer(C.diagonal(), C.diagonal())) / 4000).sqrt()
+    assert ((drawn.T @ drawn / 4000 - C).abs() / se).max() < 4.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nu", [0.5, 1.5])
+def test_thirty_neighbours_are_within_half_a_nat(nu: float) -> None:
+    data = field(1500)
+    kernel = Matern(nu, 1.0, 0.3)
+    exact = target(models.GP(kernel, 0.1, mean=0.0), data).log_density(torch.zeros(0, dtype=F64))
+    for order in ("random", "maximin"):
+        model = Vecchia(kernel, 0.1, 30, order=order, drift="none", mean=0.0)
+        near = target(model, data).log_density(torch.zeros(0, dtype=F64))
+        assert abs(float(near - exact)) < 0.5
+
+
+def test_parts_of_the_rows_give_the_same_value_and_slopes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ppgp.models import vecchia as module
+    from ppgp.numerics import vecchia
+
+    data = field(150)
+    whole = target(Vecchia(neighbours=8), data)
+    z = torch.full((whole.dim,), 0.2, dtype=F64)
+    value, slope = whole.value_and_grad(z)
+    H = whole.hessian(z)
+    monkeypatch.setattr(vecchia, "ROWS_AT_ONCE", 40)
+    for file in (vecchia, module):
+        monkeypatch.setattr(file, "ROWS_IN_ONE_PASS", 60)
+    parts = target(Vecchia(neighbours=8), data)
+    assert not parts.compile
+    assert whole.compile
+    torch.testing.assert_close(parts.value_and_grad(z), (value, slope), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(parts.hessian(z), H, rtol=1e-8, atol=1e-8)
+    again = parts.value_and_grad(z)
+    assert torch.equal(again[0], parts.value_and_grad(z)[0])
+
+
+def test_fit_searches_neighbours_again_along_the_column_that_matters() -> None:
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(250, 2, generator=generator, dtype=F64)
+    y = torch.sin(20 * X[:, 0]) + 0.05 * torch.randn(250, generator=generator, dtype=F64)
+    data = Dataset(X, y)
+    posterior = ppgp.fit(
+        Vecchia(ARD(Matern(2.5)), neighbours=10), data, inference.MAP(), progress=False
+    )
+    first, second = posterior.model.lengths
+    assert second > 2 * first
+    fixed = Vecchia(ARD(Matern(2.5)), neighbours=10).prepare(data)
+    assert fixed.lengths[0] == fixed.lengths[1]
+    theta = {name: value[0] for name, value in posterior.theta.items()}
+    assert fixed.outdated(theta, data)
+    assert not posterior.model.outdated(theta, data)
+    notes = fixed.check_fit({name: value[None] for name, value in theta.items()}, data)
+    assert any("neighbours were chosen" in note for note in notes)
+    assert not any("neighbours were chosen" in note for note in posterior.warnings)
+
+
+def test_predictions_from_nearest_rows_differ_as_their_variances_say() -> None:
+    # the mean given all rows minus that given some has the difference of the variances as its
+    # variance, so that the squares of the ratios have the mean 1; those of 100 places, whose
+    # differences are correlated where they are near, count as at least 30 independent ones
+    data = field(700)
+    train, places = data.rows(torch.arange(600)), data.X[600:]
+    options = {"progress": False, "standardise": False}
+    kernel, how = Matern(1.5, 1.0, 0.3), inference.MAP()
+    near = ppgp.fit(Vecchia(kernel, 0.1, 10, drift="none", mean=0.0), train, how, **options)
+    exact = ppgp.fit(models.GP(kernel, 0.1, mean=0.0), train, how, **options)
+    some, every = near.latent(places), exact.latent(places)
+    more = some.variance - every.variance
+    assert (more > 0).all()
+    squares = (some.mean - every.mean).square() / more
+    assert abs(float(squares.mean()) - 1) < 4 * (2 / 30) ** 0.5
+
+
+def test_a_fit_is_saved_and_loaded(tmp_path: Any) -> None:
+    data, new = field(60), field(5, seed=2).X
+    posterior = ppgp.fit(Vecchia(neighbours=6), data, inference.MAP(), progress=False)
+    again = ppgp.load_posterior(posterior.save(tmp_path / "fit"))
+    assert torch.equal(again.predict(new).mean, posterior.predict(new).mean)
+    assert again.model.lengths == posterior.model.lengths
+
+
+BAD: list[tuple[Any, type[PpgpError], str]] = [
+    (lambda: Vecchia(neighbours=0), SettingError, "1 or more"),
+    (lambda: Vecchia(neighbours=True), SettingError, "whole number"),
+    (lambda: Vecchia(order="sorted"), SettingError, "random or maximin"),
+    (lambda: Vecchia(drift=lambda X: X[:, 0]), SettingError, "as columns of X"),
+    (lambda: Vecchia(mean=2.0), SettingError, 'drift="none"'),
+    (lambda: Vecchia(neighbours=30).prepare(field(30)), SettingError, "at most 29"),
+    (
+        lambda: Vecchia(neighbours=3, noise=0.0).prepare(
+            Dataset(torch.ones(9, 2, dtype=F64), torch.arange(9.0, dtype=F64))
+        ),
+        DataError,
+        "duplicates in rows",
+    ),
+    (
+        lambda: Vecchia(neighbours=3).prepare(field(20)).model(field(9).X, field(9).y, total=20),
+        NotApplicable,
+        "use the full batch",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "words"), BAD, ids=lambda case: str(case)[:12])
+def test_bad_input_gets_one_sentence(call: Any, kind: type[PpgpError], words: str) -> None:
+    with pytest.raises(kind, match=words):
+        call()
+
+
+def test_priors_of_numbers_are_in_the_units_of_the_data() -> None:
+    data = Dataset(100 * field(50).X, 7 * field(50).y + 3)
+    model = Vecchia(Matern(1.5, 49.0, 30.0), 4.9, 49)
+    exact = models.Kriging(Matern(1.5, 49.0, 30.0), 4.9)
+    fits = [
+        ppgp.fit(one, data, inference.MAP(), progress=False, standardise=scaled)
+        for one, scaled in ((model, True), (model, False), (exact, False))
+    ]
+    means = [one.predict(100 * field(4, seed=3).X).mean for one in fits]
+    torch.testing.assert_close(means[0], means[1], rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(means[0], means[2], rtol=1e-3, atol=1e-3)
+    assert priors.LogNormal(-2.0, 1.0) == Vecchia().noise
