@@ -49,7 +49,8 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut, WarmStart, Foll
     Args:
         kernel: any kernel of ``ppgp.kernels``, or a composition.
         noise: prior or number for the noise variance; 0 means no noise.
-        neighbours: m, how many earlier rows each row depends on.
+        neighbours: m, how many earlier rows each row depends on, and how many training rows a
+            prediction; None: 30, or all if there are fewer.
         order: the order of the rows: "random", or "maximin", in which each row is far from those
             before it.
         drift: the functions F of the trend, whose coefficients beta have a flat prior and are
@@ -68,7 +69,7 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut, WarmStart, Foll
 
     kernel: Kernel = field(default_factory=lambda: Matern(1.5))
     noise: PriorLike = LogNormal(-2.0, 1.0)
-    neighbours: int = 30
+    neighbours: int | None = None
     order: str = "random"
     drift: Drift = "constant"
     mean: PriorLike | None = None
@@ -88,7 +89,9 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut, WarmStart, Foll
                 "a function",
                 "compute its values as columns of X, and name these: drift=(2, 3)",
             )
-        if type(self.neighbours) is not int or self.neighbours < 1:
+        if self.neighbours is not None and (
+            type(self.neighbours) is not int or self.neighbours < 1
+        ):
             got = repr(self.neighbours)
             raise SettingError("a whole number of neighbours", got, "pass 1 or more")
         if self.order not in ORDERS:
@@ -114,7 +117,7 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut, WarmStart, Foll
         return d
 
     def work(self, n: int, d: int) -> float:
-        return float(n) * self.neighbours**3 + super().work(n, d)
+        return float(n) * self._number**3 + super().work(n, d)
 
     def prepare(self, data: Dataset) -> Vecchia:
         """Return the recipe with the lengths by which rows are near, and with their mean.
@@ -129,11 +132,11 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut, WarmStart, Foll
         sites = self.sites_at(data.d)
         refuse_broken(self.kernel, where)
         check_determined(self.drift, data.X, None)
-        if self.neighbours >= data.n:
+        if self.neighbours is not None and self.neighbours >= data.n:
             raise SettingError(
                 f"fewer neighbours than the {data.n} rows",
                 str(self.neighbours),
-                f"pass at most {data.n - 1}, which is the exact GP",
+                f"pass at most {data.n - 1}, which is the exact process, or use GP",
             )
         hyper = under("kernel", medians(sites, where, 0))
         if self.noise == 0:

@@ -24,6 +24,7 @@ from .memory_checks import check_memory_of_predictions
 from .sites import Theta, number_of_draws, split_params
 
 PLACES_AT_ONCE = 2048
+DEFAULT_NEIGHBOURS = 30
 
 
 class NeighbourPredictions(Model):
@@ -34,12 +35,17 @@ class NeighbourPredictions(Model):
     """
 
     kernel: Kernel
-    neighbours: int
+    neighbours: int | None
     order: str
     drift: Drift
     seed: int
     lengths: tuple[float, ...] | None
     keeps_factor = True
+
+    @property
+    def _number(self) -> int:
+        """The largest number of neighbours of a row."""
+        return self.neighbours or DEFAULT_NEIGHBOURS
 
     def _noise_of_rows(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
         raise NotImplementedError
@@ -56,7 +62,7 @@ class NeighbourPredictions(Model):
             return known[1]
         scaled = self._scaled(X.detach())
         order = order_of_rows(scaled, self.order, self.seed)
-        near = nearest_earlier(scaled[order], self.neighbours)
+        near = nearest_earlier(scaled[order], self._number)
         members = torch.where(near >= 0, order[near.clamp_min(0)], -1)
         sets = Sets(torch.cat([members, order[:, None]], 1).int())
         vars(self)["_sets_of"] = (X, sets)
@@ -106,7 +112,7 @@ class NeighbourPredictions(Model):
         kept = kept or ResultCache(limit=0)
         count, draws = self._draws(theta, train.d)
         check_memory_of_predictions(count, len(X), X)
-        near = nearest_rows(self._scaled(train.X), self._scaled(X), self.neighbours)
+        near = nearest_rows(self._scaled(train.X), self._scaled(X), self._number)
         means, variances = X.new_empty(count, len(X)), X.new_empty(count, len(X))
         for k, one in draws:
             beta, R = kept.get((k, k + 1), partial(self.training_factor, one, train), one)
@@ -228,13 +234,13 @@ class NeighbourPredictions(Model):
         """Return the sets of new rows [m, k + 1], numbered after the training rows."""
         n, m = len(train), len(X)
         old, new = self._scaled(train), self._scaled(X)
-        near = nearest_rows(old, new, self.neighbours)
+        near = nearest_rows(old, new, self._number)
         away = (old[near] - new[:, None]).norm(dim=-1)
         between = torch.cdist(new, new, compute_mode="donot_use_mm_for_euclid_dist")
         later = torch.ones(m, m, dtype=torch.bool, device=X.device).triu()
         between = between.masked_fill(later, torch.inf)
         numbers = torch.cat([near, n + torch.arange(m, device=X.device).expand(m, m)], 1)
-        width = min(self.neighbours, n + m - 1)
+        width = min(self._number, n + m - 1)
         nearest = torch.cat([away, between], 1).topk(width, largest=False)
         members = numbers.gather(1, nearest.indices).masked_fill(nearest.values.isinf(), -1)
         itself = n + torch.arange(m, device=X.device)[:, None]

@@ -22,7 +22,6 @@ SPELT_OUT: dict[str, Model] = {
     "NeuralRegression": models.NeuralRegression(networks.MLP((3,), dropout=0.0, activation="tanh")),
     "SKI": models.SKI(grid=8, margin=0.1),
     "SoftmaxRegression": models.SoftmaxRegression(classes=3),
-    "Vecchia": models.Vecchia(neighbours=5),
 }
 #: what ``GLM(groups=...)`` makes, which is no member of ``models.__all__``
 GROUPED: list[Model] = [
