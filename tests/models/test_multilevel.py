@@ -341,3 +341,18 @@ def test_the_referee_warns_of_laplace_on_eight_schools() -> None:
     several = {name: fit(model, data, one, standardise=False) for name, one in how.items()}
     verdicts = ppgp.compare(several).verdicts
     assert verdicts["Laplace"] != "agrees"
+
+
+@pytest.mark.slow
+def test_the_weights_of_mean_field_on_eight_schools_are_heavy() -> None:
+    """A mean-field guide has the mean of mu to 0.1 sd, but too few small values of tau.
+
+    Less than 2 % of its tau are below 0.25, the exact 5 % quantile. Its importance weights show it
+    without reference draws.
+    """
+    model, data = schools()
+    posterior = fit(model, data, inference.SVI("normal", draws=4000), standardise=False)
+    tau = posterior.draws["school.sd"]
+    assert abs(float(posterior.draws["bias"].mean()) - EXACT["bias"][0]) < 0.1 * EXACT["bias"][1]
+    assert float((tau < 0.25).double().mean()) < 0.02
+    assert ppgp.diagnose(posterior).verdict == "do not use"
