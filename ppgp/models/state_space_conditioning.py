@@ -93,7 +93,9 @@ class StateSpaceConditioning(Model, Updates):
             mean, variance = found.of(H)
             shape = (chunk.stop - chunk.start, len(X))
             means.append((mean + self.value(part, "mean", X)[..., None]).expand(shape))
-            variances.append(variance.expand(shape))
+            prior = self.kernel.diag(under("kernel", part), X)
+            tiny = torch.finfo(prior.dtype).eps * prior
+            variances.append(torch.maximum(variance, tiny).expand(shape))
         return torch.cat(means), torch.cat(variances)
 
     def _joint(

@@ -100,7 +100,7 @@ class At:
         mean = (weights * self.m).sum(0) + (PH * self.r).sum(0)
         prior = (weights * PH).sum(0)
         variance = prior - (PH * times_vector(self.N, PH)).sum(0)
-        return mean, torch.maximum(variance, torch.finfo(prior.dtype).eps * prior)
+        return mean, variance.clamp_min(0.0)
 
 
 def at(found: Smoothed, space: StateSpace, t: Tensor) -> At:

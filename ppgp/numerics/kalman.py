@@ -84,10 +84,13 @@ class Forward:
     last: tuple[Tensor, Tensor]
 
 
-def runs(F: Tensor, Q: Tensor, R: Tensor, y: Tensor, observed: Observed) -> Element:
-    """Return each lane as one element."""
+def runs(F: Tensor, Q: Tensor, P0: Tensor, R: Tensor, y: Tensor, observed: Observed) -> Element:
+    """Return each lane as one element; the first of them begins with the prior."""
     e = Element.empty(Q[..., 0, :])
-    A, b, C, eta, J = e.A, e.b, e.C, e.eta, e.J
+    b, eta, J = e.b, e.eta, e.J
+    # given its state, the first row without noise would have no density
+    A = torch.cat([torch.zeros_like(e.A[..., :1]), e.A[..., 1:]], -1)
+    C = torch.cat([P0[..., None], e.C[..., 1:]], -1)
     steps = zip(F.unbind(-2), Q.unbind(-2), R.unbind(-2), y.unbind(-2), strict=True)
     H = observed
     for (F_t, Q_t, R_t, y_t), seen_t in zip(steps, H.seen.unbind(-2), strict=True):
@@ -172,7 +175,7 @@ def backward(F: Tensor, observed: Observed, filtered: Forward, r: Tensor, N: Ten
 def ends_of(F: Tensor, Q: Tensor, P0: Tensor, R: Tensor, y: Tensor, observed: Observed) -> Ends:
     """Return the ends of each lane."""
     if F.shape[-1] > 1:
-        return joined(runs(F, Q, R, y, observed), P0)
+        return joined(runs(F, Q, P0, R, y, observed), P0)
     P = P0[..., None]
     zero = torch.zeros_like(P)
     return Ends(zero[0], P, zero[0], zero)

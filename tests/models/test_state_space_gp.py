@@ -66,7 +66,11 @@ def both(kernel: Kernel, data: Dataset) -> tuple[StateSpaceGP, GP]:
 def test_value_and_slopes_are_those_of_dense_algebra(
     kernel: Kernel, lengthscale: float, noise: float
 ) -> None:
-    """The rounding error of the dense answer grows with the condition number, variance / noise."""
+    """Rounding errors grow with the condition number, of the order of variance / noise.
+
+    Joining lanes adds to them where lines and levels are added to a slow function: the states
+    are then hard to tell apart.
+    """
     n, dtype = 400, torch.float64
     generator = torch.Generator().manual_seed(1)
     t = torch.rand(n, generator=generator, dtype=dtype) * 10
@@ -84,9 +88,10 @@ def test_value_and_slopes_are_those_of_dense_algebra(
     every = [*hyper.values(), level]
     ours, theirs = torch.autograd.grad(value, every), torch.autograd.grad(dense, every)
     rounding = 1e-16 * float(C.detach().diagonal().max()) * n / noise
+    factor = 100 if kernel is KERNELS["sum"] else 10
     close(value, dense, rtol=1e-10, atol=n * rounding)
     for mine, other in zip(ours, theirs, strict=True):
-        close(mine, other, rtol=1e-8 + 10 * rounding, atol=n * (1e-8 + 10 * rounding))
+        close(mine, other, rtol=1e-8 + factor * rounding, atol=n * (1e-8 + factor * rounding))
 
 
 @each
@@ -268,6 +273,21 @@ def test_bad_input_is_refused_in_one_sentence() -> None:
     fit = fitted(StateSpaceGP(Matern(2.5, 1.0, 0.5), 0.1, 0.0), data)
     with pytest.raises(NotApplicable, match="a sum of kernels"):
         fit.components(data.X)
+
+
+@pytest.mark.parametrize("nu", [0.5, 1.5])
+def test_without_noise_it_interpolates(nu: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    t = torch.rand(40, 1, generator=generator, dtype=torch.float64) * 10
+    data = Dataset(t, t[:, 0].sin())
+    ours, theirs = (
+        fitted(kind(Matern(nu, 1.0, 1.0), 0.0, 0.0), data) for kind in (StateSpaceGP, GP)
+    )
+    assert ours.log_evidence == pytest.approx(theirs.log_evidence, rel=1e-8)
+    new = torch.cat([torch.linspace(-1.0, 12.0, 7, dtype=torch.float64)[:, None], t[:2]])
+    close(ours.predict(new).mean, theirs.predict(new).mean, rtol=1e-7, atol=1e-7)
+    close(ours.predict(new).variance, theirs.predict(new).variance, rtol=1e-7, atol=1e-7)
+    close(ours.loo().mean, theirs.loo().mean, rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.filterwarnings("ignore::ppgp.errors.DataWarning")
