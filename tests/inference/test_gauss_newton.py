@@ -196,7 +196,7 @@ def program() -> None:
 @pytest.mark.parametrize("model", [GP(), Program(program)], ids=["GP", "Program"])
 def test_other_models_are_refused(model: Any) -> None:
     data: Any = {} if isinstance(model, Program) else Dataset(X, Y)
-    with pytest.raises(NotApplicable, match=r"network or a linear model .*use MAP\('lbfgs'\)"):
+    with pytest.raises(NotApplicable, match=r"a network, or LinearRegression.*MAP\('lbfgs'\)"):
         ppgp.fit(model, data, MAP("gauss_newton"), progress=False)
 
 

@@ -72,6 +72,6 @@ def test_the_readme_has_the_table_of_the_classes() -> None:
         sys.path.pop(0)
     assert matrix.in_readme(matrix.README.read_text()) == matrix.table()
     named = set(matrix.CALLS.values())
-    internal = ("OwnGuide", "SubsetModel", "WarmStart")
+    internal = ("FollowsFit", "OwnGuide", "SubsetModel", "WarmStart")
     asked_for_inside = {getattr(capabilities, name) for name in internal}
     assert named | asked_for_inside == set(KINDS)
