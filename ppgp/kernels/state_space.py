@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ..errors import NotApplicable
+from ..numerics.small_matrices import block_diagonal
 
 #: kernels without a state space -> what to use instead
 RELATIVES = {
@@ -43,11 +44,18 @@ class StateSpace:
         transition: From steps dt [*m], not negative, to F and Q [s, s, *batch, *m].
         covariance: From times t [*m] to the prior covariance of x(t), [s, s, *batch, *m].
         observation: s numbers.
+        blocks: the numbers of states, in order, of processes that are independent; (): one.
     """
 
     transition: Callable[[Tensor], tuple[Tensor, Tensor]]
     covariance: Callable[[Tensor], Tensor]
     observation: tuple[float, ...]
+    blocks: tuple[int, ...] = ()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of states of each independent process."""
+        return self.blocks or (len(self.observation),)
 
     def scaled(self, factor: Callable[[int], Tensor]) -> StateSpace:
         """Return the state space of sqrt(factor) f.
@@ -142,15 +150,7 @@ def _together(matrices: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _block_diagonal(matrices: Sequence[Tensor]) -> Tensor:
-    blocks = _together(matrices)
-    sizes = [len(block) for block in blocks]
-    rows = []
-    for i, block in enumerate(blocks):
-        before, after = sum(sizes[:i]), sum(sizes[i + 1 :])
-        left = block.new_zeros(len(block), before, *block.shape[2:])
-        right = block.new_zeros(len(block), after, *block.shape[2:])
-        rows.append(torch.cat([left, block, right], 1))
-    return torch.cat(rows)
+    return block_diagonal(_together(matrices))
 
 
 def _kronecker(A: Tensor, B: Tensor) -> Tensor:
@@ -170,7 +170,8 @@ def summed(spaces: Sequence[StateSpace]) -> StateSpace:
         return _block_diagonal([space.covariance(t) for space in spaces])
 
     observation = tuple(number for space in spaces for number in space.observation)
-    return StateSpace(transition, covariance, observation)
+    sizes = tuple(size for space in spaces for size in space.sizes)
+    return StateSpace(transition, covariance, observation, sizes)
 
 
 def multiplied(one: StateSpace, two: StateSpace) -> StateSpace:

@@ -159,7 +159,8 @@ def end_of(
     def in_order(values: Tensor) -> Tensor:
         return values.expand(*values.shape[:-1], len(t))[..., order].expand(k, len(t))[..., None]
 
-    observed = Observed(row_of(space).states, torch.ones_like(times)[:, None])
+    seen = torch.ones_like(times)[:, None]
+    observed = Observed(row_of(space).states, seen, space.sizes)
     F, Q = wide(F, shape), wide(Q, shape)
     y, R = in_order(residual), in_order(noise)
     m, P = forward(F, Q, R, y, observed, m[..., None], P[..., None]).last

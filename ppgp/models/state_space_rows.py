@@ -75,7 +75,7 @@ def steps_of(space: StateSpace, t: Tensor, noise: Tensor) -> Steps:
     F, Q, P0 = wide(F, *dt.shape), wide(Q, *dt.shape), wide(P0, 1)[..., 0]
     states = tuple(i for i, weight in enumerate(space.observation) if weight)
     R = R.expand(*batch, *dt.shape)
-    return Steps(times, order, lanes, F, Q, P0, R, Observed(states, seen))
+    return Steps(times, order, lanes, F, Q, P0, R, Observed(states, seen, space.sizes))
 
 
 class StateSpaceMarginal(dist.TorchDistribution):

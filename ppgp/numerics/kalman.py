@@ -17,11 +17,12 @@ from torch import Tensor
 
 from .lanes import Element, Ends, joined, update
 from .small_matrices import (
+    block_product,
+    blocks_of_product,
     identity,
     inverse,
     outer,
     product,
-    product_with_transpose,
     times_vector,
 )
 
@@ -53,9 +54,15 @@ class Observed(Row):
 
     Attributes:
         seen: 1 where there is an observation and 0 where there is none, [steps, lanes].
+        blocks: the sizes of the blocks of F, which is block-diagonal.
     """
 
     seen: Tensor
+    blocks: tuple[int, ...]
+
+    def moved(self, F: Tensor, FP: Tensor) -> Tensor:
+        """Return F P F' for symmetric P, from F and F P [s, s, *many]."""
+        return block_product(F, FP.transpose(0, 1), self.blocks)
 
 
 @dataclass(frozen=True)
@@ -94,8 +101,8 @@ def runs(F: Tensor, Q: Tensor, P0: Tensor, R: Tensor, y: Tensor, observed: Obser
     steps = zip(F.unbind(-2), Q.unbind(-2), R.unbind(-2), y.unbind(-2), strict=True)
     H = observed
     for (F_t, Q_t, R_t, y_t), seen_t in zip(steps, H.seen.unbind(-2), strict=True):
-        A, b = product(F_t, A), times_vector(F_t, b)
-        C = product_with_transpose(product(F_t, C), F_t) + Q_t
+        A, b = block_product(F_t, A, H.blocks), times_vector(F_t, b)
+        C = H.moved(F_t, block_product(F_t, C, H.blocks)) + Q_t
         a, k = H.of(A), H.of(C)
         w = seen_t / (H.of(k) + R_t)
         v = (y_t - H.of(b)) * w
@@ -115,8 +122,8 @@ def forward(
     H = observed
     for (F_t, Q_t, R_t, y_t), seen_t in zip(steps, H.seen.unbind(-2), strict=True):
         before.append(m)
-        FP = product(F_t, P)
-        m, P = times_vector(F_t, m), product_with_transpose(FP, F_t) + Q_t
+        FP = block_product(F_t, P, H.blocks)
+        m, P = times_vector(F_t, m), H.moved(F_t, FP) + Q_t
         k = H.of(P)
         S = H.of(k) + R_t
         w = seen_t / S
@@ -151,7 +158,7 @@ class Backward:
 def backward(F: Tensor, observed: Observed, filtered: Forward, r: Tensor, N: Tensor) -> Backward:
     """Run back over each lane, from what the lanes after it say about the state at its end."""
     rs, Ns, us, ds = ([] for _ in range(4))
-    observation = observed.vector(r)
+    H, observation = observed, observed.vector(r)
     for t, F_t in reversed(list(enumerate(F.unbind(-2)))):
         k, w = filtered.k[t], filtered.w[t]
         K = k * w
@@ -159,16 +166,16 @@ def backward(F: Tensor, observed: Observed, filtered: Forward, r: Tensor, N: Ten
         u = filtered.v[t] - (K * r).sum(0)
         d = w + (K * n).sum(0)
         seen = observed.seen[t]
-        H = observation * seen
-        r = torch.addcmul(r, H, u)
-        half = n - 0.5 * d * H
-        N = N - outer(H, half) - outer(half, H)
+        h = observation * seen
+        r = torch.addcmul(r, h, u)
+        half = n - 0.5 * d * h
+        N = N - outer(h, half) - outer(half, h)
         rs.append(r)
         Ns.append(N)
         us.append(u * seen)
         ds.append(d * seen)
         r = times_vector(F_t.transpose(0, 1), r)
-        N = product(product(F_t.transpose(0, 1), N), F_t)
+        N = H.moved(F_t.transpose(0, 1), block_product(F_t.transpose(0, 1), N, H.blocks))
     return Backward(rs[::-1], Ns[::-1], us[::-1], ds[::-1], (r, N))
 
 
@@ -206,7 +213,8 @@ def slopes(
     filtered, back = passes(F, Q, P0, R, y, observed)
     r, N = _stack(back.r), _stack(back.N)
     rr_N = outer(r, r) - N
-    by_F = torch.addcmul(product(rr_N, _stack(filtered.F_P)), r[:, None], _stack(filtered.before))
+    r_before = blocks_of_product(r[:, None], _stack(filtered.before)[None], observed.blocks)
+    by_F = blocks_of_product(rr_N, _stack(filtered.F_P), observed.blocks) + r_before
     u, d = _stack(back.u), _stack(back.d)
     r0, N0 = (value[..., 0] for value in back.start)
     by_P0 = 0.5 * (outer(r0, r0) - N0)

@@ -6,6 +6,8 @@ library per small matrix.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import torch
 from torch import Tensor
 
@@ -16,6 +18,40 @@ def product(A: Tensor, B: Tensor) -> Tensor:
     for k in range(1, len(B)):
         total = torch.addcmul(total, A[:, k, None], B[k])
     return total
+
+
+def _ranges(blocks: Sequence[int]) -> Iterator[slice]:
+    """Yield the rows of each block."""
+    start = 0
+    for size in blocks:
+        yield slice(start, start + size)
+        start += size
+
+
+def block_product(A: Tensor, B: Tensor, blocks: Sequence[int]) -> Tensor:
+    """Return A B for A [s, s, *many], which is block-diagonal, and B [s, q, *many]."""
+    if len(blocks) == 1:
+        return product(A, B)
+    return torch.cat([product(A[rows, rows], B[rows]) for rows in _ranges(blocks)])
+
+
+def blocks_of_product(A: Tensor, B: Tensor, blocks: Sequence[int]) -> Tensor:
+    """Return the diagonal blocks of A B, [s, s, *many], and 0 elsewhere."""
+    if len(blocks) == 1:
+        return product(A, B)
+    return block_diagonal([product(A[rows], B[:, rows]) for rows in _ranges(blocks)])
+
+
+def block_diagonal(matrices: Sequence[Tensor]) -> Tensor:
+    """Return a matrix with these square matrices [s_i, s_i, *many] on its diagonal."""
+    sizes = [len(block) for block in matrices]
+    rows = []
+    for i, block in enumerate(matrices):
+        before, after = sum(sizes[:i]), sum(sizes[i + 1 :])
+        left = block.new_zeros(len(block), before, *block.shape[2:])
+        right = block.new_zeros(len(block), after, *block.shape[2:])
+        rows.append(torch.cat([left, block, right], 1))
+    return torch.cat(rows)
 
 
 def product_with_transpose(A: Tensor, B: Tensor) -> Tensor:
