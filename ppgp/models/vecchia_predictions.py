@@ -16,7 +16,7 @@ from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.nearest_earlier import nearest_earlier, nearest_rows, order_of_rows
 from ..numerics.neighbour_distribution import NeighbourMarginal
 from ..numerics.result_cache import ResultCache
-from ..numerics.vecchia import Sets, weights
+from ..numerics.vecchia import Law, Sets, weights
 from ..priors import under
 from .base import Model
 from .drift import Drift, basis, places
@@ -80,9 +80,7 @@ class NeighbourPredictions(Model):
         variance = kernel.diag(hyper, where) + self._noise_of_rows(theta, X, noise_sd)
         return NeighbourMarginal(
             self._centre(theta, X).expand(len(X)),
-            partial(kernel, hyper),
-            variance,
-            where,
+            Law(kernel, hyper, variance, where),
             self._sets(X),
             basis(self.drift, X, X),
         )

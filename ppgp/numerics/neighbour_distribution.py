@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from .vecchia import Covariance, Sets, Whitened, solve_earlier, weights, whitened
+from .vecchia import Law, Sets, Whitened, solve_earlier
 
 __all__ = ["NeighbourMarginal"]
 
@@ -23,9 +23,7 @@ class NeighbourMarginal(dist.TorchDistribution):
 
     Args:
         loc: [n], the mean without the trend.
-        covariance: Of pairs of rows, (A [p, 1, d], B [p, 1, d]) -> [p, 1, 1].
-        variance: [n], of each row, the noise included.
-        X: [n, d], the rows.
+        law: The covariances of the rows.
         sets: The rows that each depends on.
         F: [n, p], the functions of the trend.
         validate_args: Whether to check arguments, as in torch.
@@ -37,15 +35,12 @@ class NeighbourMarginal(dist.TorchDistribution):
     def __init__(
         self,
         loc: Tensor,
-        covariance: Covariance,
-        variance: Tensor,
-        X: Tensor,
+        law: Law,
         sets: Sets,
         F: Tensor,
         validate_args: bool | None = None,
     ) -> None:
-        self.loc, self.covariance, self._variance = loc, covariance, variance
-        self.X, self.sets, self.F = X, sets, F
+        self.loc, self.law, self.sets, self.F = loc, law, sets, F
         super().__init__(torch.Size(), loc.shape[-1:], validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> NeighbourMarginal:
@@ -59,15 +54,15 @@ class NeighbourMarginal(dist.TorchDistribution):
 
     @property
     def variance(self) -> Tensor:
-        return self._variance
+        return self.law.variance
 
     def weights(self) -> Tensor:
         """Return the weights of each row and of those that it depends on, [k, n]."""
-        return weights(self.covariance, self._variance, self.X, self.sets.members)
+        return self.law.weights(self.sets)
 
     def whitened(self, Z: Tensor) -> Whitened:
         """Return columns Z [n, q] multiplied by the root U of the precision."""
-        return whitened(self.covariance, self._variance, self.X, Z, self.sets)
+        return self.law.whitened(Z, self.sets)
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(torch.Size(sample_shape))
@@ -81,4 +76,6 @@ class NeighbourMarginal(dist.TorchDistribution):
             self._validate_sample(value)
         if value.ndim > 1:
             return torch.stack([self.log_prob(one) for one in value])
+        if not self.F.shape[1]:
+            return self.law.log_density(value - self.loc, self.sets)
         return self.whitened(torch.cat([(value - self.loc)[:, None], self.F], 1)).log_density()

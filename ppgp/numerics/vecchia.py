@@ -6,8 +6,10 @@ a Gaussian vector itself, whose precision U'U has one sparse row of U for each r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,18 +17,19 @@ from jaxtyping import Float
 from scipy import sparse
 from scipy.sparse.linalg import spsolve_triangular
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
+from .by_parts import Part, by_parts, sum_of_parts
 from .cholesky import LOG_2PI
 from .conditional_weights import conditional_weights, pairs_below
 
-__all__ = ["ROWS_AT_ONCE", "Covariance", "Sets", "Whitened", "solve_earlier", "weights", "whitened"]
+__all__ = ["ROWS_AT_ONCE", "Covariance", "Law", "Sets", "Whitened", "solve_earlier", "weights"]
 
 ROWS_AT_ONCE = 512  # their covariances stay in the cache of a core
 ROWS_IN_ONE_PASS = 8192  # up to here nothing is computed a second time for the gradient
 
 #: (A [p, 1, d], B [p, 1, d]) -> the covariance [p, 1, 1] of each pair of rows
 Covariance = Callable[[Tensor, Tensor], Tensor]
+Rows = Sequence[Tensor]
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,26 @@ class Whitened:
         return half_log_det - 0.5 * r.square().sum() - constant
 
 
+def weights_of_sets(
+    covariance: Covariance, diagonal: Tensor, places: Tensor, exist: Tensor | None
+) -> Float[Tensor, "k rows"]:
+    """Return the last column of the inverse covariance of each set of rows.
+
+    Args:
+        covariance: Of pairs of rows.
+        diagonal: [k, rows], the variance of each member.
+        places: [k, rows, d], where each member is.
+        exist: [k, rows], which members exist; the others get the weight 0. None: all.
+    """
+    i, j = (pair.to(places.device) for pair in pairs_below(len(diagonal)))
+    A, B = (places.index_select(0, pair).flatten(0, 1)[:, None] for pair in (i, j))
+    K = covariance(A, B).reshape(len(i), -1)
+    if exist is not None:
+        K = torch.where(exist[i] & exist[j], K, torch.zeros_like(K))
+        diagonal = torch.where(exist, diagonal, torch.ones_like(diagonal))
+    return conditional_weights(K, diagonal)
+
+
 def weights(
     covariance: Covariance, variance: Tensor, X: Tensor, members: Tensor
 ) -> Float[Tensor, "k rows"]:
@@ -87,42 +110,78 @@ def weights(
         members: [rows, k], the sets; -1 for none, whose weight is 0.
     """
     rows = members.T.clamp_min(0).long()
-    i, j = (pair.to(X.device) for pair in pairs_below(len(rows)))
-    there = X[rows]
-    A, B = (there.index_select(0, pair).flatten(0, 1)[:, None] for pair in (i, j))
-    K = covariance(A, B)
-    K, diagonal = K.reshape(len(i), -1), variance[rows]
-    if bool((members < 0).any()):
-        exist = members.T >= 0
-        K = torch.where(exist[i] & exist[j], K, torch.zeros_like(K))
-        diagonal = torch.where(exist, diagonal, torch.ones_like(diagonal))
-    return conditional_weights(K, diagonal)
+    return weights_of_sets(covariance, variance[rows], X[rows], _existing(members.T))
 
 
-def whitened(
-    covariance: Covariance, variance: Tensor, X: Tensor, Z: Tensor, sets: Sets
-) -> Whitened:
-    """Multiply the columns of Z [n, q] by U, ``ROWS_AT_ONCE`` rows at a time.
+def _existing(members: Tensor) -> Tensor | None:
+    """Return which members exist; None if all do."""
+    exist = members >= 0
+    return None if bool(exist.all()) else exist
 
-    Past ``ROWS_IN_ONE_PASS`` rows the gradient computes the covariances of each part once more, so
-    that they are never in memory together.
+
+@dataclass(frozen=True)
+class Law:
+    """Covariances of rows, as a function of tensors that may require gradients.
+
+    Attributes:
+        kernel: (theta, A [p, 1, d], B [p, 1, d]) -> the covariance [p, 1, 1] of each pair.
+        theta: Its hyperparameters.
+        variance: [n], of each row, the noise included.
+        X: [n, d], all rows.
     """
 
-    def part(members: Tensor) -> tuple[Tensor, Tensor]:
-        w = weights(covariance, variance, X, members)
-        products = (w.unsqueeze(-1) * Z[members.T.clamp_min(0).long()]).sum(0)
-        return products / w[-1].sqrt()[:, None], w[-1].log()
+    kernel: Callable[[Mapping[str, Tensor], Tensor, Tensor], Tensor]
+    theta: Mapping[str, Tensor]
+    variance: Tensor
+    X: Tensor
 
-    parts = sets.members.split(ROWS_AT_ONCE)
-    if len(sets.members) > ROWS_IN_ONE_PASS and torch.is_grad_enabled():
+    def weights(self, sets: Sets) -> Float[Tensor, "k n"]:
+        """Return the weights of each row and of those that it depends on."""
+        return weights(partial(self.kernel, self.theta), self.variance, self.X, sets.members)
+
+    def whitened(self, Z: Tensor, sets: Sets) -> Whitened:
+        """Return the columns of Z [n, q] multiplied by U."""
+
+        def part(members: Tensor, of_rows: Rows, theta: Rows) -> tuple[Tensor, Tensor]:
+            values, log_weights = self._of_sets(members, of_rows, theta)
+            return values.T, log_weights
+
+        values, logs = self._computed(by_parts, part, Z, sets)
+        return Whitened(values, logs)
+
+    def log_density(self, z: Tensor, sets: Sets) -> Tensor:
+        """Return the log density of z [n], a sum over the sets."""
+
+        def part(members: Tensor, of_rows: Rows, theta: Rows) -> tuple[Tensor]:
+            values, log_weights = self._of_sets(members, of_rows, theta)
+            return (0.5 * (log_weights - values[0].square() - LOG_2PI),)
+
+        return self._computed(sum_of_parts, part, z[:, None], sets)
+
+    def _of_sets(self, members: Tensor, of_rows: Rows, theta: Rows) -> tuple[Tensor, Tensor]:
+        """Return the columns of Z times U [q, rows], and twice the log of the diagonal of U."""
+        places, diagonal, Z = of_rows
+        named = dict(zip(self.theta, theta, strict=True))
+        w = weights_of_sets(partial(self.kernel, named), diagonal, places, _existing(members))
+        products = torch.stack([(w * column).sum(0) for column in Z.unbind(-1)])
+        return products / w[-1].sqrt(), w[-1].log()
+
+    def _computed(self, how: Callable[..., Any], part: Part, Z: Tensor, sets: Sets) -> Any:
+        """Compute a function of all sets, ``ROWS_AT_ONCE`` at a time.
+
+        Up to ``ROWS_IN_ONE_PASS`` torch keeps what the gradient needs, so that it can be compiled.
+        """
+        pieces = sets.members.T.split(ROWS_AT_ONCE, 1)
+        tables, shared = (self.X, self.variance, Z), tuple(self.theta.values())
+        if len(sets.members) > ROWS_IN_ONE_PASS:
+            return how(part, pieces, tables, shared)
+        at = (piece.clamp_min(0).long() for piece in pieces)
         computed = [
-            checkpoint(part, members, use_reentrant=False, preserve_rng_state=False)
-            for members in parts
+            part(piece, [t[rows] for t in tables], shared)
+            for piece, rows in zip(pieces, at, strict=True)
         ]
-    else:
-        computed = [part(members) for members in parts]
-    values, logs = zip(*computed, strict=True)
-    return Whitened(torch.cat(values), torch.cat(logs))
+        outputs = [torch.cat(each) for each in zip(*computed, strict=True)]
+        return outputs[0].sum() if how is sum_of_parts else outputs
 
 
 def root_of_precision(w: Tensor, sets: Sets) -> sparse.csr_array:

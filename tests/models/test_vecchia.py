@@ -140,19 +140,22 @@ def test_thirty_neighbours_are_within_half_a_nat(nu: float) -> None:
         assert abs(float(near - exact)) < 0.5
 
 
-def test_parts_of_the_rows_give_the_same_value_and_slopes(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("drift", ["none", "constant"])
+def test_parts_of_the_rows_give_the_same_value_and_slopes(
+    drift: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from ppgp.models import vecchia as module
     from ppgp.numerics import vecchia
 
     data = field(150)
-    whole = target(Vecchia(neighbours=8), data)
+    whole = target(Vecchia(neighbours=8, drift=drift), data)
     z = torch.full((whole.dim,), 0.2, dtype=F64)
     value, slope = whole.value_and_grad(z)
     H = whole.hessian(z)
     monkeypatch.setattr(vecchia, "ROWS_AT_ONCE", 40)
     for file in (vecchia, module):
         monkeypatch.setattr(file, "ROWS_IN_ONE_PASS", 60)
-    parts = target(Vecchia(neighbours=8), data)
+    parts = target(Vecchia(neighbours=8, drift=drift), data)
     assert not parts.compile
     assert whole.compile
     torch.testing.assert_close(parts.value_and_grad(z), (value, slope), rtol=1e-10, atol=1e-10)
