@@ -31,6 +31,7 @@ notebooks: .venv/test
 tables: .venv/test
 	$(BIN)/python tests/tools/members.py --write
 	$(BIN)/python tests/tools/matrix.py --write
+	$(BIN)/python tests/tools/advice.py --write
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

@@ -27,6 +27,7 @@ _NAMES = {
     "Prediction": "posterior.prediction",
     "Region": "posterior.region",
     "Target": "target.target",
+    "advise": "models.advice",
     "block_kriging": "geostatistics.kriging_of_blocks",
     "calibrate": "conformal.split",
     "check_network": "diagnostics.network_check",
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
     from .inference.fitting import fit
     from .interfaces import estimators
     from .kernels import public_networks as networks
+    from .models.advice import advise
     from .posterior.loading import load_posterior
     from .posterior.posterior import Posterior
     from .posterior.prediction import Prediction

@@ -16,6 +16,8 @@ from . import data_options as columns
 from .lists import named_members
 from .output import whole_output
 from .recipe_options import (
+    AUTO,
+    advised_models,
     build_models_and_methods,
     methods_of_models,
     split_names,
@@ -67,7 +69,11 @@ def compare(
     data: columns.Data,
     target: columns.Target = None,
     models: Annotated[
-        str | None, typer.Option(help="names or recipes, comma-separated; see `ppgp list`")
+        str | None,
+        typer.Option(
+            help='names or recipes, comma-separated; see `ppgp list`; "auto": the Gaussian '
+            "processes that suit the table, by ppgp.advise"
+        ),
     ] = None,
     how: Annotated[
         str | None,
@@ -112,8 +118,11 @@ def compare(
     table = columns.load_table(
         data, target, missing, categories, coordinates, groups, roles, classes
     )
-    names_of_models = split_names(models or usual_models(table))
-    plan = methods_of_models(names_of_models, how, USUAL_METHODS)
+    if models == AUTO:
+        plan = advised_models(table, likelihood, how, USUAL_METHODS)
+    else:
+        names_of_models = split_names(models or usual_models(table))
+        plan = methods_of_models(names_of_models, how, USUAL_METHODS)
     methods = list(dict.fromkeys(name for names in plan.values() for name in names))
     built_models, built_methods = build_models_and_methods(
         [*plan], methods, settings or [], likelihood, table.groups or ()

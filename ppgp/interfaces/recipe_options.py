@@ -9,7 +9,19 @@ from ..errors import SettingError, UnknownName
 from . import recipes
 from .model_options import with_groups, with_likelihood
 
-__all__ = ["build_models_and_methods", "methods_of_models", "split_names", "usual_models"]
+__all__ = [
+    "AUTO",
+    "advised_models",
+    "build_models_and_methods",
+    "methods_of_models",
+    "split_names",
+    "usual_models",
+]
+
+AUTO = "auto"  # the models that ``ppgp.advise`` names for a table
+MOST_ADVISED = 3
+SHORT = 5.0  # seconds of a fit by MAP up to which the slower methods are tried too
+LONG = 600.0  # seconds of a fit past which only the first model is fitted
 
 
 def split_names(text: str) -> list[str]:
@@ -29,6 +41,40 @@ def usual_models(table: Any) -> str:
     if not table.classes:
         return "gp,linear"
     return "logistic" if len(table.classes) == 2 else "softmax"
+
+
+def advised_models(
+    table: Any, likelihood: str | None, methods: str | None, usual: str
+) -> dict[str, list[str]]:
+    """Return {model: the names of its methods} of the models that ``ppgp.advise`` names.
+
+    Args:
+        table: The Dataset.
+        likelihood: The name or recipe of a likelihood; None: that of the target.
+        methods: Comma-separated methods of all models; None: those that end in time.
+        usual: Comma-separated methods of models whose fits are short.
+    """
+    from ..models.advice import advise
+
+    asked = None if likelihood is None else recipes.build_likelihood(likelihood)
+    suited = advise(table, likelihood=asked).suited[:MOST_ADVISED]
+    plan = {}
+    for i, option in enumerate(suited):
+        if i and option.seconds > LONG:
+            continue
+        slow = "svi" if option.model == "SVGP" else "map"
+        in_time = usual if option.seconds <= SHORT else slow
+        plan[_advised_recipe(option.model, table, likelihood)] = split_names(methods or in_time)
+    return plan
+
+
+def _advised_recipe(model: str, table: Any, likelihood: str | None) -> str:
+    """Return the name of a model, or its recipe with the likelihood of labels."""
+    if table.classes and likelihood is None:
+        law = "Bernoulli" if len(table.classes) == 2 else "Categorical"
+        return f"{model}(ARD(RBF()), likelihood={law}())"
+    names = (name for name, (call, _) in recipes.MODELS.items() if call.startswith(f"{model}("))
+    return next(names)
 
 
 def methods_of_models(models: list[str], methods: str | None, usual: str) -> dict[str, list[str]]:

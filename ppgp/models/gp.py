@@ -117,7 +117,7 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
         Raises:
             NotEnoughMemory: if they do not.
         """
-        check_memory_of_covariance(n, self.kernel, like)
+        check_memory_of_covariance(n, d, self.kernel, like)
 
     def prepare(self, data: Dataset) -> GP:
         """Return the recipe with the mean of these rows.

@@ -23,6 +23,7 @@ from ..numerics.memory import must_fit
 from ..numerics.result_cache import ResultCache
 from ..priors import LogNormal, PriorLike, rescaled, under
 from ..target.capabilities import JointGaussian, LatentFunction, LeaveOneOut, PosteriorFunctions
+from .advice import instead_of
 from .base import full_batch_only
 from .gp import GP
 from .grid_factors import Kernels, checked, of_columns, product_of
@@ -97,7 +98,7 @@ class GridGP(StructuredGP, LatentFunction, PosteriorFunctions, LeaveOneOut, Join
         grid = self._grid(data.X)
         size = data.X.element_size() * (MATRICES * sum(k * k for k in grid.shape) + CELLS * data.n)
         shape = " x ".join(map(str, grid.shape))
-        do = "use fewer levels along the longest axis, or fit SGPR"
+        do = f"use fewer levels along the longest axis, or {instead_of('GridGP', data.d, data.n)}"
         must_fit(size, f"the covariances of a grid of {shape}", do, data.X.device)
         return replace(self, mean=mean_or_default(self.mean, data))
 
@@ -114,7 +115,7 @@ class GridGP(StructuredGP, LatentFunction, PosteriorFunctions, LeaveOneOut, Join
 
         def compute() -> tuple[Tensor, ...]:
             columns = [factor.columns for factor in self.factors(X.shape[-1])]
-            grid = complete_grid(X, columns)
+            grid = complete_grid(X, columns, instead_of("GridGP", X.shape[1], len(X)))
             return grid.cell, *grid.levels
 
         cell, *levels = kept.get("grid", compute, {"X": X})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
-from ..errors import NotApplicable, SettingError, removed_arguments
+from ..errors import DataWarning, NotApplicable, SettingError, removed_arguments
 from ..kernels import Exponential, Kernel
 from ..kernels.base import check_kernel
 from ..kernels.units import Units
@@ -23,6 +24,7 @@ from ..numerics.result_cache import ResultCache
 from ..overrides import computed
 from ..priors import Flat, LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
 from ..target.capabilities import BlockMeans, JointGaussian, LatentFunction, LeaveOneOut
+from .advice import MOST_ROWS, instead_of
 from .base import Model, full_batch_only
 from .drift import Drift, basis, check_determined, checked, places
 from .inducing import medians, refuse_broken
@@ -164,7 +166,7 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         Raises:
             NotEnoughMemory: if they do not.
         """
-        check_memory_of_covariance(n, self.kernel, like)
+        check_memory_of_covariance(n, self._coordinates(d), self.kernel, like)
 
     def prepare(self, data: Dataset) -> Kriging:
         """Return the recipe with its missing priors.
@@ -177,6 +179,11 @@ class Kriging(KrigingEquations, LatentFunction, LeaveOneOut, JointGaussian, Bloc
         """
         where = places(self.drift, data.X)
         self.sites_at(data.d)
+        if data.n > MOST_ROWS:
+            do = instead_of("GP", where.shape[1], data.n, kernel=self.kernel)
+            warnings.warn(
+                f"Kriging of {data.n:,} rows costs O(n^3): {do}", DataWarning, stacklevel=2
+            )
         refuse_broken(self.kernel, where)
         check_determined(self.drift, data.X, self.neighbours)
         if self.nugget == 0:

@@ -132,7 +132,7 @@ class LatentGP(AnyLikelihood, LatentFunction, LeaveOneOut):
         Raises:
             NotEnoughMemory: if they do not.
         """
-        check_memory_of_covariance(n, self.kernel, like)
+        check_memory_of_covariance(n, d, self.kernel, like, self.likelihood)
 
     def prepare(self, data: Dataset) -> LatentGP:
         """Return the recipe with a likelihood and a mean for these rows.

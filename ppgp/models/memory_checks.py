@@ -7,11 +7,10 @@ import math
 from torch import Tensor
 
 from ..kernels import Kernel
+from ..likelihoods import Likelihood
 from ..numerics.memory import must_fit, rounded_down, rows_per_call
-
-MATRICES = 5.0  # n by n matrices that a density or a prediction holds, whatever the kernel
-MATRICES_A_TERM = 4.0  # and the density for the gradient of each term of the kernel
-MOST_INDUCING = 1000  # the most that the advice names: more take too long
+from .advice import instead_of
+from .costs import MATRICES, MATRICES_A_TERM
 
 
 def check_memory_of_predictions(draws: int, rows: int, like: Tensor, joint: bool = False) -> None:
@@ -70,33 +69,34 @@ def check_memory_of_conditioning(n: int, m: int, draws: int, kernel: Kernel, lik
     must_fit(
         like.element_size() * draws * n * max(matrices * n, n + matrices * m),
         f"the covariance of {n:,} training rows, and theirs with {m:,} new rows at once",
-        "pass fewer rows per call, predict on a machine with more memory, or fit SGPR(kernel)",
+        "pass fewer rows per call, predict on a machine with more memory, or "
+        + instead_of("GP", like.shape[-1], n, kernel=kernel),
         like.device,
     )
 
 
-def check_memory_of_covariance(n: int, kernel: Kernel, like: Tensor) -> None:
+def check_memory_of_covariance(
+    n: int, d: int, kernel: Kernel, like: Tensor, likelihood: Likelihood | None = None
+) -> None:
     """Refuse a fit to n rows at once whose covariance and its gradient do not fit.
 
     Args:
         n: number of rows.
+        d: number of columns that the kernel reads.
         kernel: the kernel of the covariance.
         like: a tensor with the dtype and the device of the computation.
+        likelihood: that of y given f; None: Gaussian noise.
 
     Raises:
-        NotEnoughMemory: with a sparse model that does fit.
+        NotEnoughMemory: with models that do fit.
     """
-    number = like.element_size()
 
-    def advice(available: float) -> str:
-        # a sparse model holds about ten m by m matrices, and visits the rows in chunks
-        inducing = min(MOST_INDUCING, n, rounded_down(math.sqrt(available / (10 * number))))
-        return (
-            f"use SGPR(kernel, inducing={inducing}), or SVGP with as many and SVI(batch_size=1000)"
-        )
+    def advice(_: float) -> str:
+        return instead_of("GP", d, n, kernel=kernel, likelihood=likelihood)
 
     matrices = MATRICES + MATRICES_A_TERM * kernel.terms
-    must_fit(matrices * number * n * n, f"the covariance of {n:,} rows", advice, like.device)
+    size = matrices * like.element_size() * n * n
+    must_fit(size, f"the covariance of {n:,} rows", advice, like.device)
 
 
 def check_memory_of_rows(n: int, numbers: float, like: Tensor, name: str, do: str) -> None:

@@ -12,6 +12,7 @@ from ..errors import NotApplicable, SettingError, counted
 from ..kernels import Deep, Kernel
 from ..kernels.networks import RADIUS, width
 from ..numerics.cubic_interpolation import Axis, cubic_weights
+from .advice import instead_of
 
 MOST_COLUMNS = 4
 MOST_FEATURES = 2  # of a network
@@ -51,7 +52,7 @@ def check_columns(d: int) -> None:
         raise NotApplicable(
             f"at most {MOST_COLUMNS} columns of X for SKI, as the nodes of a grid multiply",
             str(d),
-            "fit SVGP, or SGPR for up to 10,000s of rows",
+            instead_of("SKI", d),
         )
 
 
@@ -173,7 +174,7 @@ def axes_of(X: Tensor, counts: Sequence[int], margin: float) -> tuple[Axis, ...]
         raise NotApplicable(
             f"at most {MOST_NODES:,} nodes in SKI",
             f"{total:,}",
-            "use a coarser grid, or fit SVGP",
+            f"use a coarser grid, or {instead_of('SKI', d, len(X))}",
         )
     ends = zip(X.amin(0).tolist(), X.amax(0).tolist(), counts, strict=True)
     return tuple(axis_of(low, high, margin, nodes) for low, high, nodes in ends)
@@ -203,6 +204,7 @@ def too_coarse(
         wanted = "more nodes than SKI takes"
         if len(found) == len(counts):
             wanted = f"{' x '.join(map(str, found))} nodes, more than SKI takes"
-        return f"{where}: it needs {wanted}; fit SVGP, or a smoother kernel"
+        do = instead_of("SKI", X.shape[1], len(X), kernel=kernel)
+        return f"{where}: it needs {wanted}; {do}"
     numbers = str(found[0]) if len(found) == 1 else repr(tuple(found))
     return f"{where}: use SKI(kernel, grid={numbers})"

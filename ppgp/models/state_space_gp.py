@@ -29,6 +29,7 @@ from ..target.capabilities import (
     LeaveOneOut,
     PosteriorFunctions,
 )
+from .advice import instead_of
 from .base import full_batch_only
 from .known_noise import check_aligned, refuse_duplicate_rows
 from .memory_checks import check_memory_of_rows
@@ -88,7 +89,7 @@ class StateSpaceGP(
     def sites(self, d: int) -> dict[str, Site | Param]:
         if d != 1:
             wanted = "one column of X, the time, for StateSpaceGP"
-            do = "pass that column alone, or use models.GP"
+            do = f"pass that column alone, or {instead_of('StateSpaceGP', d)}"
             raise SettingError(wanted, f"{d} columns", do)
         return {
             **prefixed("kernel", self.kernel.sites(d)),

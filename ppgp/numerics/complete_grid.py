@@ -55,12 +55,13 @@ def levels_of(X: Tensor) -> tuple[Tensor, Tensor]:
     return X[torch.from_numpy(first).to(X.device)], torch.from_numpy(codes).to(X.device)
 
 
-def complete_grid(X: Tensor, groups: Sequence[Sequence[int]]) -> Grid:
+def complete_grid(X: Tensor, groups: Sequence[Sequence[int]], instead: str) -> Grid:
     """Return the complete grid that the rows of X form.
 
     Args:
         X: rows [n, d].
         groups: the columns along each axis of the grid.
+        instead: what to do with rows that form none, for the messages.
 
     Raises:
         DataError: if a combination of levels is missing, or occurs twice.
@@ -80,11 +81,11 @@ def complete_grid(X: Tensor, groups: Sequence[Sequence[int]]) -> Grid:
         raise DataError(
             expected,
             f"{len(X):,} rows, more than one in some cells",
-            "average the rows of a cell, or fit GP or SGPR",
+            f"average the rows of a cell, or {instead}",
         )
     raise DataError(
         expected,
         f"{len(X):,} rows that leave {cells - filled:,} cells empty",
         "give columns that vary together one kernel: Subspace(kernel, columns); or leave out the "
-        "levels with empty cells, or fit GP or SGPR",
+        f"levels with empty cells, or {instead}",
     )

@@ -262,7 +262,7 @@ def test_prior_draws_have_the_covariance_of_the_kernel() -> None:
 def test_bad_input_is_refused_in_one_sentence() -> None:
     data = table(20)
     two = Dataset(torch.cat([data.X, data.X], 1), data.y)
-    with pytest.raises(SettingError, match=r"one column of X.*2 columns.*models.GP"):
+    with pytest.raises(SettingError, match=r"one column of X.*2 columns.*fit GP"):
         fitted(StateSpaceGP(), two)
     with pytest.raises(NotApplicable, match=r"state space.*RBF.*Matern\(2.5\)"):
         StateSpaceGP(RBF())

@@ -106,6 +106,7 @@ def table(n: int, d: int = 3) -> Dataset:
     return Dataset(X, X[:, 0].cos())
 
 
+@pytest.mark.filterwarnings("ignore:Kriging of")
 @pytest.mark.parametrize(
     "model", [models.GP(kernels.RBF()), models.Kriging(drift="constant")], ids=["GP", "Kriging"]
 )
@@ -115,7 +116,7 @@ def test_an_exact_gp_is_refused_before_its_covariance_is_made(
     data = table(
         20_000
     )  # 3.2 GB in one matrix: to make it takes many seconds, and a test of its own
-    with pytest.raises(NotEnoughMemory, match=r"20,000 rows.*SGPR\(kernel, inducing=1000\)"):
+    with pytest.raises(NotEnoughMemory, match=r"20,000 rows.*fit \w+\(kernel\), or "):
         ppgp.fit(model, data, inference.MAP())
     with pytest.raises(NotEnoughMemory, match="20,000 by 20,000"):
         kernels.RBF(1.0, 1.0)({}, data.X)

@@ -1,0 +1,399 @@
+"""Which Gaussian process suits a table: ``advise``, and the sentences of errors that name another.
+
+The rules are facts about the models, each with where it comes from; the seconds are those of
+``costs``. Nothing here imports a model, so that every model can ask.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ..data.dataset import Dataset
+from ..errors import DataError, SettingError
+from ..kernels import Deep, Kernel
+from ..kernels.networks import width
+from ..kernels.state_space import lacking
+from ..likelihoods import Categorical, Gaussian, Likelihood
+from ..numerics.complete_grid import complete_grid
+from ..numerics.memory import readable_size
+from . import costs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Advice", "Option", "advise", "instead_of", "smoothness_of"]
+
+MOST_ROWS = 5_000  # of an exact GP, which takes minutes from there on
+MOST_ROWS_OF_LATENT = 2_000  # of a GP with a search for f in each evaluation
+MOST_ROWS_AT_ONCE = 1_000_000  # of SGPR
+MOST_LEVELS = 5_000  # along an axis of a grid, whose eigenvectors cost their cube
+MOST_PLACES = 10  # columns in which the nearest rows tell most: Katzfuss & Guinness (2021)
+MOST_OF_GRID = 4  # columns of a SKI, as nodes multiply
+SMOOTH = 2.5  # nu from which few nodes or few inducing inputs follow the function
+ROUGH = 1.5  # nu below which 100 inducing inputs are too few
+EVERY = ("StateSpaceGP", "GridGP", "GP", "Vecchia", "SKI", "SGPR", "SVGP")
+EXACT = ("StateSpaceGP", "GridGP", "GP")
+TAKE_KNOWN_NOISE = ("StateSpaceGP", "GP", "Vecchia")
+ROUGH_LEAVES = ("Exponential", "Spherical", "LinearVariogram")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One model in an ``Advice``.
+
+    Attributes:
+        model: the name of the class in ``ppgp.models``.
+        suits: whether it suits the data.
+        reason: why, or why not.
+        recipe: how it is written, where ``kernel`` stands for a kernel.
+        seconds: about how long a fit by MAP takes on one thread (SVGP: by SVI in mini-batches),
+            right within a factor of a few; NaN if the model does not apply.
+        memory: about how many bytes the fit holds; NaN if the model does not apply.
+        exact: whether it approximates nothing.
+    """
+
+    model: str
+    suits: bool
+    reason: str
+    recipe: str
+    seconds: float
+    memory: float
+    exact: bool
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The result of ``advise``: the Gaussian processes of this library, the most suitable first.
+
+    It prints as a table.
+
+    Attributes:
+        n: the number of rows.
+        d: the number of columns.
+        options: one per model.
+    """
+
+    n: int
+    d: int
+    options: tuple[Option, ...]
+
+    @property
+    def suited(self) -> tuple[Option, ...]:
+        """The models that suit, the best first. SVGP always does, unless the noise is known."""
+        return tuple(option for option in self.options if option.suits)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a table with one row per model."""
+        import pandas as pd
+
+        return pd.DataFrame([vars(option) for option in self.options]).set_index("model")
+
+    def __str__(self) -> str:
+        header = ("model", "suits", "seconds", "memory", "reason")
+        rows: list[tuple[str, ...]] = [header]
+        for option in self.options:
+            suits = "yes" if option.suits else "no"
+            took, held = about(option.seconds), "-"
+            if not math.isnan(option.memory):
+                held = readable_size(option.memory)
+            rows.append((option.model, suits, took, held, option.reason))
+        widths = [max(len(row[i]) for row in rows) for i in range(4)]
+        lines = [
+            "  ".join(entry.ljust(w) for entry, w in zip(row[:4], widths, strict=True))
+            + f"  {row[4]}"
+            for row in rows
+        ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What the rules depend on.
+
+    Attributes:
+        n: the number of rows.
+        d: the number of columns.
+        gaussian: whether y is f with Gaussian noise.
+        several: whether the likelihood has several functions of x.
+        grid: the shape of the complete grid that the rows form; None: they form none, or it is not
+            known.
+        noise_sd: whether the noise of each row is known.
+        features: the number of columns that the kernel reads; None: d.
+        smoothness: nu of the Matern kernel as rough as the function; None: not known.
+        lacks_states: the kernel, if it has no state space.
+    """
+
+    n: int
+    d: int
+    gaussian: bool
+    several: bool
+    grid: tuple[int, ...] | None = None
+    noise_sd: bool = False
+    features: int | None = None
+    smoothness: float | None = None
+    lacks_states: str | None = None
+
+    @property
+    def columns(self) -> int:
+        """The number of columns that the kernel reads."""
+        return self.d if self.features is None else self.features
+
+
+def about(seconds: float) -> str:
+    """Return a rough time in words: "0.2 s", "40 s", "3 min", "5 h", "20 days"; "-" for NaN."""
+    if math.isnan(seconds):
+        return "-"
+    for unit, size, least in (("days", 86400.0, 2.0), ("h", 3600.0, 2.0), ("min", 60.0, 2.0)):
+        if seconds >= least * size:
+            return f"{_one_digit(seconds / size)} {unit}"
+    return f"{_one_digit(seconds)} s"
+
+
+def _one_digit(number: float) -> str:
+    """Return a positive number rounded to one digit, without an exponent."""
+    power = math.floor(math.log10(max(number, 1e-3)))
+    rounded = round(number / 10.0**power) * 10.0**power
+    return f"{rounded:,.{max(0, -power)}f}"
+
+
+def smoothness_of(kernel: Kernel) -> float:
+    """Return the nu of the Matern kernel as rough as this one; infinite for a smooth one.
+
+    A sum is as rough as its roughest term. White counts as noise.
+    """
+    inner = getattr(kernel, "children", None) or [getattr(kernel, "kernel", None)]
+    found = [smoothness_of(child) for child in inner if isinstance(child, Kernel)]
+    if found:
+        return min(found)
+    if type(kernel).__name__ in ROUGH_LEAVES:
+        return 0.5
+    return float(getattr(kernel, "nu", math.inf))
+
+
+def advise(
+    data: Dataset | None = None,
+    *,
+    n: int | None = None,
+    d: int | None = None,
+    likelihood: Likelihood | None = None,
+    kernel: Kernel | None = None,
+    smoothness: float | None = None,
+) -> Advice:
+    """Return which Gaussian process suits some data, with the seconds that a fit takes.
+
+    The models are GP, StateSpaceGP (one column), GridGP (complete grids), Vecchia (places), SKI (a
+    grid of nodes), SGPR and SVGP (inducing inputs). Exact ones come first, then approximations.
+
+    Args:
+        data: the table: its rows, columns, labels and known noise, and whether its rows form a
+            complete grid. None: pass ``n`` and ``d``.
+        n: the number of rows, if there is no table.
+        d: the number of columns, if there is no table.
+        likelihood: the distribution of y given f; None: Gaussian noise, or for labels that of
+            classes.
+        kernel: the kernel, which tells the smoothness.
+        smoothness: nu of the Matern kernel as rough as the function, 0.5 to infinity (RBF), if
+            there is no kernel. None: not known.
+
+    Returns:
+        An Advice, which prints as a table.
+
+    Raises:
+        SettingError: if there is neither a table nor n and d, or there are both; or for numbers out
+            of range.
+    """
+    if (data is None) == (n is None or d is None) or (data is not None and (n or d)):
+        raise SettingError(
+            "a Dataset, or the numbers n of rows and d of columns",
+            f"data={data!r}, n={n!r} and d={d!r}",
+            "call advise(data), or advise(n=10_000, d=2)",
+        )
+    if smoothness is not None and not smoothness > 0:
+        wanted, do = "a smoothness above 0", "for example 1.5, that of Matern(1.5)"
+        raise SettingError(wanted, repr(smoothness), do)
+    if data is not None:
+        facts = _facts_of(data, likelihood)
+    else:
+        several, gaussian = _kind(likelihood)
+        facts = _Facts(int(n or 0), int(d or 0), gaussian, several)
+    if facts.n < 1 or facts.d < 1:
+        got = f"n={n!r} and d={d!r}"
+        raise SettingError("at least one row and one column", got, "for example n=10_000, d=2")
+    return _ranked(_with_kernel(facts, kernel, smoothness))
+
+
+def _with_kernel(facts: _Facts, kernel: Kernel | None, smoothness: float | None) -> _Facts:
+    """Return the facts with those of the kernel."""
+    if kernel is None:
+        return replace(facts, smoothness=smoothness)
+    lacks = lacking(kernel)
+    features = width(kernel.network, facts.d) if isinstance(kernel, Deep) else None
+    return replace(
+        facts,
+        features=features,
+        smoothness=smoothness_of(kernel) if smoothness is None else smoothness,
+        lacks_states=None if lacks is None else lacks.got,
+    )
+
+
+def instead_of(model: str, d: int, n: int | None = None, **known: Any) -> str:
+    """Return what to fit in place of a model: "fit GP(kernel), or SVGP(kernel)".
+
+    Args:
+        model: the name of the class that does not suit.
+        d: the number of columns.
+        n: the number of rows; None: the sentence tells few rows from many.
+        known: what else ``advise`` takes.
+    """
+    if n is None:
+        few, many = (_first(model, rows, d, 1, known) for rows in (1_000, 100_000))
+        if few == many:
+            return f"fit {few}"
+        return f"fit {few}, or {many} to more than {MOST_ROWS:,} rows"
+    return f"fit {_first(model, n, d, 2, known)}"
+
+
+def _first(model: str, n: int, d: int, most: int, known: dict[str, Any]) -> str:
+    """Return the recipes of the models that suit best, apart from one: "A, or B"."""
+    suited = advise(n=n, d=d, **known).suited
+    recipes = [option.recipe for option in suited if option.model != model]
+    return ", or ".join(recipes[:most])
+
+
+def _kind(likelihood: Likelihood | None) -> tuple[bool, bool]:
+    """Return whether it has several functions of x, and whether it is Gaussian noise."""
+    several = isinstance(likelihood, Categorical) or bool(getattr(likelihood, "predicted", ()))
+    return several, likelihood is None or (isinstance(likelihood, Gaussian) and not several)
+
+
+def _facts_of(data: Dataset, likelihood: Likelihood | None) -> _Facts:
+    """Return the facts of a table."""
+    several, gaussian = _kind(likelihood)
+    if likelihood is None and data.classes is not None:
+        several, gaussian = len(data.classes) > 2, False
+    try:
+        grid = tuple(complete_grid(data.X, [[k] for k in range(data.d)], "").shape)
+    except DataError:
+        grid = None
+    return _Facts(data.n, data.d, gaussian, several, grid, data.noise_sd is not None)
+
+
+def _ranked(facts: _Facts) -> Advice:
+    """Return the options, those that suit first, and among them the exact ones, by seconds."""
+    options = [_option(name, facts) for name in EVERY]
+
+    def key(option: Option) -> tuple[bool, bool, float]:
+        place: float = EVERY.index(option.model)
+        if option.exact and option.suits:
+            place = option.seconds
+        return not option.suits, not option.exact, place
+
+    return Advice(facts.n, facts.d, tuple(sorted(options, key=key)))
+
+
+def _option(name: str, facts: _Facts) -> Option:
+    """Return what there is to say of one model."""
+    suits, reason = _RULES[name](facts)
+    if name in EXACT and not facts.gaussian and suits:
+        reason = f"{reason}, with f by Laplace's method"
+    if suits and facts.noise_sd and name not in TAKE_KNOWN_NOISE:
+        suits, reason = False, "takes no known noise per row"
+    costed = "LatentGP" if name == "GP" and not facts.gaussian else name
+    applies = suits or name in ("GP", "SVGP", "SGPR")
+    seconds = costs.seconds(costed, facts.n, facts.d) if applies else math.nan
+    memory = costs.memory(costed, facts.n, facts.d) if applies else math.nan
+    exact = name in EXACT and facts.gaussian
+    return Option(name, suits, reason, _recipe(name, facts), seconds, memory, exact)
+
+
+def _recipe(name: str, facts: _Facts) -> str:
+    """Return how the model is written."""
+    options = "kernel" if facts.gaussian else "kernel, likelihood=..."
+    if name == "SVGP":
+        return f"SVGP({options}) by SVI(batch_size=1000)"
+    if name == "GridGP":
+        return "GridGP(kernels)"
+    return f"{name}({options})"
+
+
+def _state_space(facts: _Facts) -> tuple[bool, str]:
+    if facts.d != 1:
+        return False, "takes one column, the time"
+    if not facts.gaussian:
+        return False, "has Gaussian noise alone"
+    if facts.lacks_states is not None:
+        return False, f"{facts.lacks_states} has no state space; Matern(2.5) has"
+    if facts.smoothness is not None and facts.smoothness > SMOOTH:
+        return False, f"kernels smoother than Matern({SMOOTH}) have no state space"
+    return True, "exact in O(n)"
+
+
+def _grid(facts: _Facts) -> tuple[bool, str]:
+    if not facts.gaussian:
+        return False, "has Gaussian noise alone"
+    if facts.grid is None or facts.d == 1:
+        return False, "takes rows that form a complete grid of two or more columns"
+    shape = " x ".join(map(str, facts.grid))
+    if max(facts.grid) > MOST_LEVELS:
+        return False, f"an axis of the {shape} grid has more than {MOST_LEVELS:,} levels"
+    return True, f"exact on the {shape} grid, for a product of kernels"
+
+
+def _exact(facts: _Facts) -> tuple[bool, str]:
+    if facts.several:
+        return False, "has one function of x, and this likelihood several"
+    most = MOST_ROWS if facts.gaussian else MOST_ROWS_OF_LATENT
+    if facts.n > most:
+        return False, f"costs O(n^3): for up to {most:,} rows"
+    return True, "exact" if facts.gaussian else "all rows at once"
+
+
+def _vecchia(facts: _Facts) -> tuple[bool, str]:
+    if not facts.gaussian:
+        return False, "has Gaussian noise alone"
+    if facts.d > MOST_PLACES:
+        return False, f"is for up to {MOST_PLACES} columns, where near rows tell most"
+    if facts.smoothness is not None and facts.smoothness > SMOOTH:
+        return False, f"30 neighbours tell too little of functions smoother than Matern({SMOOTH})"
+    return True, "each row given its 30 nearest: for rough functions, O(n)"
+
+
+def _ski(facts: _Facts) -> tuple[bool, str]:
+    if not facts.gaussian:
+        return False, "has Gaussian noise alone"
+    if facts.columns > MOST_OF_GRID:
+        return False, f"is for up to {MOST_OF_GRID} columns, as the nodes of a grid multiply"
+    smoothness = facts.smoothness
+    if facts.columns > 2 and (smoothness is None or smoothness <= SMOOTH):
+        return False, "takes smooth kernels alone in three or four columns"
+    if smoothness is not None and smoothness < SMOOTH:
+        return False, f"takes smooth kernels, Matern({SMOOTH}) or smoother"
+    return True, "nodes on a grid: for functions that are smooth over a few nodes"
+
+
+def _sgpr(facts: _Facts) -> tuple[bool, str]:
+    if not facts.gaussian:
+        return False, "has Gaussian noise alone"
+    if facts.n > MOST_ROWS_AT_ONCE:
+        return False, f"takes all rows at once: for up to {MOST_ROWS_AT_ONCE:,}"
+    if facts.smoothness is not None and facts.smoothness < ROUGH:
+        return False, "100 inducing inputs follow smooth functions alone"
+    return True, "100 inducing inputs: for smooth functions of any number of columns"
+
+
+def _svgp(facts: _Facts) -> tuple[bool, str]:
+    return True, "100 inducing inputs, in mini-batches: for any likelihood and number of rows"
+
+
+_RULES: Mapping[str, Callable[[_Facts], tuple[bool, str]]] = {
+    "StateSpaceGP": _state_space,
+    "GridGP": _grid,
+    "GP": _exact,
+    "Vecchia": _vecchia,
+    "SKI": _ski,
+    "SGPR": _sgpr,
+    "SVGP": _svgp,
+}

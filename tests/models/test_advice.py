@@ -1,0 +1,149 @@
+"""advise: which Gaussian process suits, and the errors that name one."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import fields
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from waves import F64
+
+import ppgp
+from ppgp import Dataset, kernels, likelihoods, models, networks
+from ppgp.errors import DataWarning, NotApplicable, SettingError
+from ppgp.interfaces.recipe_options import advised_models
+from ppgp.kernels import RBF, Matern
+from ppgp.models import costs
+from ppgp.models.advice import EVERY, TAKE_KNOWN_NOISE, about, advise, instead_of, smoothness_of
+
+
+def table(n: int = 60, d: int = 2, **columns: Any) -> Dataset:
+    """Return random rows."""
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(n, d, generator=generator, dtype=F64)
+    return Dataset(X, X.sum(1), **columns)
+
+
+def first(**given: Any) -> str:
+    return advise(**given).suited[0].model
+
+
+@pytest.mark.parametrize(
+    ("given", "model"),
+    [
+        ({"n": 1_000, "d": 5}, "GP"),
+        ({"n": 3_000, "d": 1}, "StateSpaceGP"),
+        ({"n": 3_000, "d": 1, "kernel": RBF()}, "GP"),
+        ({"n": 100_000, "d": 1, "kernel": RBF()}, "SKI"),
+        ({"n": 100_000, "d": 2, "kernel": Matern(1.5)}, "Vecchia"),
+        ({"n": 100_000, "d": 2, "kernel": kernels.ARD(RBF())}, "SKI"),
+        ({"n": 100_000, "d": 6, "kernel": RBF()}, "SGPR"),
+        ({"n": 100_000, "d": 20, "smoothness": 0.5}, "SVGP"),
+        ({"n": 10_000_000, "d": 20}, "SVGP"),
+        ({"n": 1_000, "d": 2, "likelihood": likelihoods.Poisson()}, "GP"),
+        ({"n": 10_000, "d": 2, "likelihood": likelihoods.Poisson()}, "SVGP"),
+        ({"n": 100, "d": 2, "likelihood": likelihoods.Categorical()}, "SVGP"),
+        ({"n": 100, "d": 2, "likelihood": likelihoods.Gaussian(likelihoods.Predicted())}, "SVGP"),
+    ],
+)
+def test_the_first_model_is_the_one_for_these_data(given: dict[str, Any], model: str) -> None:
+    assert first(**given) == model
+
+
+def test_a_table_tells_its_grid_labels_and_known_noise() -> None:
+    axis = torch.arange(40, dtype=F64)
+    X = torch.cartesian_prod(axis, axis)[torch.randperm(1600)]
+    assert first(data=Dataset(X, X[:, 0])) == "GridGP"
+    assert first(data=Dataset(X[:-1], X[:-1, 0])) == "GP"
+    known = {o.model for o in advise(table(noise_sd=0.1)).suited}
+    assert known == {"GP", "Vecchia"}
+    for classes, model in ((2, "GP"), (3, "SVGP")):
+        labels = [f"class {i % classes}" for i in range(60)]
+        assert first(data=Dataset(table().X, labels)) == model
+
+
+def test_smoothness_is_that_of_the_roughest_term() -> None:
+    assert smoothness_of(RBF() + kernels.White()) == math.inf
+    assert smoothness_of(kernels.Scale(Matern(1.5) * kernels.Periodic()) + RBF()) == 1.5
+    assert smoothness_of(kernels.ARD(kernels.Exponential())) == 0.5
+    deep = kernels.Deep(networks.MLP((4,), 2), RBF())
+    assert "SKI" in {o.model for o in advise(n=50_000, d=20, kernel=deep).suited}
+
+
+def test_rules_are_those_of_the_models() -> None:
+    for name in EVERY:
+        model = getattr(models, name)
+        assert model.known_noise == (name in TAKE_KNOWN_NOISE)
+        options = advise(n=100, d=1 + (name == "GridGP"), likelihood=likelihoods.Poisson()).options
+        suits = next(option.suits for option in options if option.model == name)
+        assert suits == any(field.name == "likelihood" for field in fields(model))
+    assert {*costs.TERMS} == {*EVERY, "LatentGP"}
+    with pytest.raises(NotApplicable):
+        models.SKI().sites(5)
+    assert "SKI" not in {o.model for o in advise(n=10_000, d=5, kernel=RBF()).suited}
+
+
+def test_costs_grow_with_rows_and_print_as_a_table() -> None:
+    for name in costs.TERMS:
+        for cost in (costs.seconds, costs.memory):
+            assert cost(name, 10_000, 2) > cost(name, 5_000, 2) > 0
+    advice = advise(n=10_000, d=2)
+    lines = str(advice).splitlines()
+    assert lines[0].split() == ["model", "suits", "seconds", "memory", "reason"]
+    assert len(lines) == 1 + len(EVERY) == 1 + len(advice.to_frame())
+    words = [about(x) for x in (math.nan, 0.21, 3.6, 40.0, 187.0, 3 * 3600.0, 30 * 86400.0)]
+    assert words == ["-", "0.2 s", "4 s", "40 s", "3 min", "3 h", "30 days"]
+
+
+def test_sentences_name_what_suits() -> None:
+    assert instead_of("SKI", 6) == "fit GP(kernel), or Vecchia(kernel) to more than 5,000 rows"
+    counts = instead_of("GP", 3, 20_000, likelihood=likelihoods.Poisson())
+    assert counts == "fit SVGP(kernel, likelihood=...) by SVI(batch_size=1000)"
+    with pytest.raises(SettingError, match=r"one column of X.*got 2 columns.*GP\(kernel\)"):
+        ppgp.fit(models.StateSpaceGP(), table(), progress=False)
+    many = table(5_001)
+    with pytest.warns(DataWarning, match=r"Kriging of 5,001 rows.*fit Vecchia\(kernel\)"):
+        models.Kriging().prepare(many)
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"n": 5}, {"n": 0, "d": 2}, {"n": 9, "d": 2, "smoothness": 0}]
+)
+def test_what_is_no_size_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(SettingError, match=r"advise|at least one|smoothness"):
+        advise(**given)
+    with pytest.raises(SettingError, match="or the numbers"):
+        advise(table(), n=5, d=2)
+
+
+def test_the_command_line_fits_the_models_that_suit() -> None:
+    usual = "map,nuts"
+    plan = advised_models(table(), None, None, usual)
+    assert [*plan] == ["gp", "vecchia", "ski"]
+    assert plan["gp"] == ["map", "nuts"]
+    assert advised_models(table(), None, "svi", usual)["gp"] == ["svi"]
+    labels = [f"class {i % 3}" for i in range(60)]
+    assert advised_models(Dataset(table().X, labels), None, None, usual) == {
+        "SVGP(ARD(RBF()), likelihood=Categorical())": ["svi"]
+    }
+    assert [*advised_models(table(), "poisson", None, usual)] == ["gp", "svgp"]
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+    try:
+        import advice as tool
+    finally:
+        sys.path.pop(0)
+    return tool
+
+
+def test_the_readme_has_the_table_of_the_function(tool: ModuleType) -> None:
+    """``make tables`` updates it."""
+    assert tool.in_readme(tool.README.read_text()) == tool.table()
