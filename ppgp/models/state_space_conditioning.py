@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pyro.distributions as dist
 import torch
 from torch import Tensor
 
 from ..data.dataset import Dataset
+from ..errors import DataError, listed
 from ..kernels import Kernel
 from ..kernels.state_space import StateSpace, require
 from ..numerics.result_cache import ResultCache
@@ -17,7 +19,7 @@ from .base import Model
 from .known_noise import with_known
 from .memory_checks import check_memory_of_predictions
 from .sites import Theta, number_of_draws, split_params
-from .state_space_predictions import At, Smoothed, after, at, end_of, joint, smoothed
+from .state_space_predictions import At, Smoothed, after, ahead, at, end_of, joint, smoothed
 from .state_space_rows import Steps, steps_of
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws
@@ -158,3 +160,23 @@ class StateSpaceConditioning(Model, Updates):
         noise = self._noise(theta, X, sd)
         end = end_of(m, P, time, self._space(theta, X), X[:, 0], residual, noise)
         into.get("end", lambda: end, theta)
+
+    def one_step_ahead(
+        self, theta: Theta, train: Dataset, new: Dataset, kept: ResultCache
+    ) -> dist.Normal:
+        X, last = new.X, train.X[:, 0].max()
+        early = (X[:, 0] < last).nonzero()[:, 0].tolist()
+        if early:
+            do = "pass later rows, or use loo or predict for the others"
+            got = f"an earlier time in {listed(early, 'row')}"
+            raise DataError("times that are not before the last training row", got, do)
+        time, m, P = self._end(theta, train, kept)
+        means, variances = [], []
+        for chunk, part in self._chunks(theta, train, len(X)):
+            noise = self._noise(part, X, new.noise_sd)
+            level = self.value(part, "mean", X)[..., None]
+            start = (m[..., chunk], P[..., chunk], time, self._space(part, X))
+            mean, variance = ahead(*start, X[:, 0], new.y - level, noise)
+            means.append(mean + level)
+            variances.append(variance + noise)
+        return dist.Normal(torch.cat(means), torch.cat(variances).sqrt())

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.state_space import StateSpace, with_batch
-from ..numerics.kalman import Observed, Row, forward, passes
+from ..numerics.kalman import Forward, Observed, Row, forward, passes
 from ..numerics.lanes import in_rows
 from ..numerics.small_matrices import (
     identity,
@@ -141,7 +141,22 @@ def end_of(
     residual: Tensor,
     noise: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the last time [1], and mean and covariance of the state there.
+    """Return the last time [1], and mean and covariance of the state there; see ``ahead``."""
+    times, filtered, _ = _onward(m, P, time, space, t, residual, noise)
+    m, P = filtered.last
+    return times[-1:], m[..., 0], P[..., 0]
+
+
+def ahead(
+    m: Tensor,
+    P: Tensor,
+    time: Tensor,
+    space: StateSpace,
+    t: Tensor,
+    residual: Tensor,
+    noise: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Return mean and variance [k, n] of f at further rows, each given the rows before it.
 
     Args:
         m: the mean of the state at ``time`` given the rows so far, [s, k] for k draws.
@@ -152,6 +167,23 @@ def end_of(
         residual: y - mean of these rows, [n] or [k, n].
         noise: their noise variances, [*k, 1] or [*k, n].
     """
+    _, filtered, back = _onward(m, P, time, space, t, residual, noise)
+    H = row_of(space)
+    means = [H.of(m_t) for m_t in filtered.m]
+    variances = [H.of(k_t) for k_t in filtered.k]
+    return torch.cat(means, -1)[..., back], torch.cat(variances, -1)[..., back]
+
+
+def _onward(
+    m: Tensor,
+    P: Tensor,
+    time: Tensor,
+    space: StateSpace,
+    t: Tensor,
+    residual: Tensor,
+    noise: Tensor,
+) -> tuple[Tensor, Forward, Tensor]:
+    """Return the times in order, the filter over them, and the place of each row among them."""
     times, order = torch.sort(t, stable=True)
     F, Q = space.transition(torch.cat([time, times]).diff()[:, None])
     k, shape = m.shape[-1], (*P.shape, len(t), 1)
@@ -163,8 +195,8 @@ def end_of(
     observed = Observed(row_of(space).states, seen, space.sizes)
     F, Q = wide(F, shape), wide(Q, shape)
     y, R = in_order(residual), in_order(noise)
-    m, P = forward(F, Q, R, y, observed, m[..., None], P[..., None]).last
-    return times[-1:], m[..., 0], P[..., 0]
+    filtered = forward(F, Q, R, y, observed, m[..., None], P[..., None])
+    return times, filtered, torch.argsort(order)
 
 
 def joint(found: Smoothed, space: StateSpace, t: Tensor, H: Tensor) -> tuple[Tensor, Tensor]:

@@ -287,6 +287,7 @@ class Posterior(BoostedMethods):
     # methods and properties defined beside their code
     pathwise = functions.pathwise
     update = updating.update
+    one_step_ahead = updating.one_step_ahead
     coefficients = coefficient_table.coefficients
     residuals = row_residuals.residuals
     deviance = property(row_residuals.deviance)

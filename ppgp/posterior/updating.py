@@ -1,4 +1,4 @@
-"""A posterior that is conditional on more rows, under the same hyperparameters."""
+"""Further rows of a fit: a posterior that is conditional on them, and predictions on the way."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import Any, TypeVar
 
 import torch
 
+from ..data.dataset import Dataset
 from ..data.targets import check_targets
 from ..errors import DataError
 from ..target.capabilities import Updates, require
 from .fitted import Fitted, evaluated_at
 from .model_inputs import inputs_and_roles
+from .predicting import in_data_units
+from .prediction import Prediction
 
 P = TypeVar("P", bound=Any)
 
@@ -43,6 +46,51 @@ def update(self: P, X: Any, y: Any, *, noise_sd: Any = None) -> P:
     """
     fit: Fitted = self
     model, old = require(fit.model, Updates), fit.data
+    new = _further_rows(fit, X, y, noise_sd)
+    both = None
+    if old.noise_sd is not None and new.noise_sd is not None:
+        both = torch.cat([old.noise_sd, new.noise_sd])
+    X_all, y_all = torch.cat([old.X, new.X]), torch.cat([old.y, new.y])
+    data = replace(old, X=X_all, y=y_all, noise_sd=both, ids=None).with_origin_of(old)
+    stats = {name: value for name, value in fit.stats.items() if name not in OF_THE_ROWS}
+    found: P = replace(self, data=data, stats=stats)
+    with evaluated_at(fit, new.n):
+        model.carry_over(fit.theta, old, data, fit.kept, found.kept)
+    return found
+
+
+def one_step_ahead(self: Any, X: Any, y: Any, *, noise_sd: Any = None) -> Prediction:
+    """Return the prediction of each further row given the fit and all rows before it.
+
+    It is that of ``update`` and ``predict`` in turn, row by row in the order of time, at the cost
+    of one pass. The draws of the hyperparameters stay those of the fit. Durbin & Koopman (2012),
+    section 4.3.
+
+    Args:
+        self: The posterior.
+        X: The new rows [m, d], in any order, none before the last row of the fit.
+        y: Their targets [m], in the units of the data. Each enters the predictions after its own.
+        noise_sd: Their known noise [m] or one number, if the rows of the fit have it.
+
+    Returns:
+        A Prediction of the m rows.
+
+    Raises:
+        NotApplicable: If the model cannot be updated.
+        DataError: If the rows do not suit the fit, as in ``update``, or one is earlier than the
+            last row of the fit.
+    """
+    fit: Fitted = self
+    model = require(fit.model, Updates)
+    new = _further_rows(fit, X, y, noise_sd)
+    with evaluated_at(fit, new.n):
+        found = model.one_step_ahead(fit.theta, fit.data, new, fit.kept)
+    return in_data_units(fit, found, new.X, "one_step_ahead")
+
+
+def _further_rows(fit: Fitted, X: Any, y: Any, noise_sd: Any) -> Dataset:
+    """Return rows with targets on the scale of the model, with known noise where the fit has it."""
+    old: Dataset = fit.data
     rows, roles = inputs_and_roles(fit, X, {"noise_sd": noise_sd})
     targets, _ = check_targets(y, None, rows)
     known = roles.get("noise_sd")
@@ -51,11 +99,5 @@ def update(self: P, X: Any, y: Any, *, noise_sd: Any = None) -> P:
         if known is None:
             wanted, got = "noise_sd of the new rows, as in the fit", "none"
         raise DataError(wanted, got, "give known noise to all rows or to none")
-    both = None if known is None else torch.cat([old.noise_sd, known])
-    X_all, y_all = torch.cat([old.X, rows]), torch.cat([old.y, fit.scaler.targets(targets)])
-    data = replace(old, X=X_all, y=y_all, noise_sd=both, ids=None).with_origin_of(old)
-    stats = {name: value for name, value in fit.stats.items() if name not in OF_THE_ROWS}
-    found: P = replace(self, data=data, stats=stats)
-    with evaluated_at(fit, len(rows)):
-        model.carry_over(fit.theta, old, data, fit.kept, found.kept)
-    return found
+    scaled = fit.scaler.targets(targets)
+    return replace(old, X=rows, y=scaled, noise_sd=known, ids=None).with_origin_of(old)

@@ -267,6 +267,19 @@ class Updates(Capability):
             into: the store of predictions from all rows.
         """
 
+    @abstractmethod
+    def one_step_ahead(
+        self, theta: Theta, train: Dataset, new: Dataset, kept: ResultCache
+    ) -> Distribution:
+        """Return the distribution of each new y given all rows before it, batch [draw, m].
+
+        Args:
+            theta: {site: [draw, *event]}.
+            train: the training rows.
+            new: further rows, none before the last of ``train``, in any order.
+            kept: what predictions keep.
+        """
+
 
 class LikelihoodDerivatives(Capability):
     """The first two derivatives of the log likelihood by formula."""

@@ -233,6 +233,29 @@ def test_an_update_conditions_on_the_new_rows_too(noise_sd: bool) -> None:
     close(swapped.predict(within).distribution.mean, other.mean, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+@pytest.mark.parametrize("noise_sd", [False, True])
+def test_one_step_ahead_is_predict_and_update_in_turn(noise_sd: bool) -> None:
+    data = table(30, noise_sd=noise_sd)
+    order = data.X[:, 0].argsort()
+    first, rest = data.rows(order[:22]), data.rows(order[22:])
+    fit = fitted(StateSpaceGP(KERNELS["sum"]), first, inference.MAP(steps=3))
+    draws = {name: value * torch.tensor([[1.0, 1.2, 0.8]]) for name, value in fit.draws.items()}
+    fit = replace(fit, draws=draws)
+    mixed = torch.randperm(rest.n, generator=torch.Generator().manual_seed(0))
+    rows = rest.rows(mixed)
+    found = fit.one_step_ahead(rows.X, rows.y, noise_sd=rows.noise_sd).distribution
+    for i in range(rest.n):
+        row = rest.rows(slice(i, i + 1))
+        place = int((mixed == i).nonzero())
+        other = fit.predict(row.X, noise_sd=row.noise_sd).distribution
+        close(found.mean[:, place], other.mean[:, 0], rtol=1e-8, atol=1e-8)
+        close(found.variance[:, place], other.variance[:, 0], rtol=1e-8, atol=1e-8)
+        fit = updated(fit, row)
+    with pytest.raises(DataError, match=r"not before the last training row.*rows 0.*predict"):
+        fit.one_step_ahead(first.X, first.y, noise_sd=first.noise_sd)
+
+
 def test_an_update_that_does_not_suit_the_fit_is_refused() -> None:
     data = table(20)
     fit = fitted(StateSpaceGP(Matern(2.5, 1.0, 0.5), 0.1, 0.0), data)

@@ -31,7 +31,7 @@ CALLS = {
     "`posterior.loo`": capabilities.LeaveOneOut,
     "`posterior.pathwise`": capabilities.PosteriorFunctions,
     "`posterior.components`": capabilities.Components,
-    "`posterior.update`": capabilities.Updates,
+    "`posterior.update`, `one_step_ahead`": capabilities.Updates,
     "`posterior.coefficients`": capabilities.LinearCoefficients,
     '`posterior.coefficients("HC3")`, `residuals("deviance")`': capabilities.GeneralisedLinear,
     "`posterior.probit`": capabilities.ProbitPrediction,
