@@ -33,6 +33,7 @@ from .varying import (
 )
 
 Columns = Mapping[str, Any]
+DRAWN_AT_ONCE = 500_000  # rows times draws
 NO_POOLING = 30.0  # times the sd of the groups, beyond which the prior of u counts for nothing
 
 
@@ -290,18 +291,34 @@ class MultilevelPredictions:
         units = self.found_units()
         factors = {g.name: train.X.new_tensor(units.factors(g.columns)) for g in self.groupings}
         if self.integrated:
-            given = (self._given_rows(one, train) for one in self._one_by_one(theta))
-            drawn = [
-                by_grouping(self.groupings, one.sample(generator))
-                for one in given
-                for _ in range(each)
-            ]
+            u = self._drawn(theta, train, generator, each)
+            drawn = [by_grouping(self.groupings, one) for one in u]
             return {name: torch.stack([u[name] for u in drawn]) * f for name, f in factors.items()}
         sds = self._sds(theta, train.X)
         return {
             name: sds[name][..., None, :] * theta[f"{name}.effect"] * f
             for name, f in factors.items()
         }
+
+    def _drawn(self, theta: Theta, train: Dataset, generator: torch.Generator, each: int) -> Tensor:
+        """Draw u of all blocks [draw * each, B, m], given the training rows."""
+        first = {name: value[0] for name, value in theta.items()}
+        shape = self._given_rows(first, train).mean.shape
+        count = number_of_draws(theta)
+        e = torch.randn(count, each, *shape, generator=generator, dtype=torch.float64)
+        e = e.to(train.X)
+
+        def of_draw(one: Theta, e: Tensor) -> Tensor:
+            found = self._given_rows(one, train)
+            return torch.stack([found.at_standard_normal(x) for x in e.unbind()])
+
+        if self.gaussian:  # without a search, all draws go through at once
+            chunk = max(1, DRAWN_AT_ONCE // train.n)
+            u = torch.vmap(of_draw, chunk_size=chunk)(dict(theta), e)
+        else:
+            rows = zip(self._one_by_one(theta), e, strict=True)
+            u = torch.stack([of_draw(*row) for row in rows])
+        return u.flatten(0, 1)
 
     def unpooled_effects(self, theta: Theta, train: Dataset) -> dict[str, Tensor]:
         """Return the coefficients {grouping: [K, q]} that the rows of each group alone suggest.

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .group_blocks import Blocks, solved
+from .group_blocks import Blocks, inverses, solved
 
 __all__ = ["log_integral"]
 
@@ -45,7 +45,8 @@ class _LogIntegral(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(blocks: Blocks, sd: Tensor, r: Tensor, precision: Tensor) -> Any:  # type: ignore[override]
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        blocks, sd, r, precision = args
         root, e, rest = _least(blocks, sd, r, precision)
         least = (precision * rest.square()).sum() + e.square().sum()
         half_log_det = root.diagonal(dim1=-2, dim2=-1).log().sum()
@@ -65,8 +66,9 @@ class _LogIntegral(torch.autograd.Function):
         if torch.is_grad_enabled():  # for second derivatives
             root, e, rest = _least(blocks, sd, r, precision)
         pull = precision * rest
+        inverse = inverses(root)
         # the diagonals of Z' W Z S B^-1, of which the sum is half the slope of log|B| by log S
-        bent = (blocks.gram(precision) * sd[:, None, :] * torch.cholesky_inverse(root)).sum(-1)
+        bent = (blocks.gram(precision) * sd[:, None, :] * inverse).sum(-1)
         of_sd = e * blocks.sums(pull) - bent
         if len(sd) < len(of_sd):
             of_sd = of_sd.sum(0, keepdim=True)
@@ -74,7 +76,7 @@ class _LogIntegral(torch.autograd.Function):
             spread = (sd * bent).sum() / precision
             of_precision = -0.5 * (rest.square().sum() + spread)
         else:
-            scaled = sd[:, :, None] * torch.cholesky_inverse(root) * sd[:, None, :]
+            scaled = sd[:, :, None] * inverse * sd[:, None, :]
             z = blocks.features
             spread = (z * (scaled[blocks.block] @ z[:, :, None])[:, :, 0]).sum(-1)
             of_precision = -0.5 * (rest.square() + spread)

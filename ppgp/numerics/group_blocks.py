@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["Blocks", "solved"]
+__all__ = ["Blocks", "inverses", "solved"]
+
+UNROLLED = 3  # coefficients of a block whose equations are written out, faster than LAPACK's
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,67 @@ def _scaled(gram: Tensor, sd: Tensor) -> Tensor:
 
 def root_of_blocks(B: Tensor) -> Tensor:
     """Return the Cholesky factors of B [B, m, m], NaN where there are none."""
-    L, info = torch.linalg.cholesky_ex(B)
-    return torch.where((info == 0)[:, None, None], L, math.nan)
+    if B.shape[-1] > UNROLLED:
+        L, info = torch.linalg.cholesky_ex(B)
+        return torch.where((info == 0)[:, None, None], L, math.nan)
+    m = B.shape[-1]
+    zero = torch.zeros_like(B[:, 0, 0])
+    root = [[zero] * m for _ in range(m)]
+    for j in range(m):
+        pivot = B[:, j, j]
+        for k in range(j):
+            pivot = pivot - root[j][k].square()
+        root[j][j] = pivot.sqrt()  # NaN for a negative one
+        for i in range(j + 1, m):
+            entry = B[:, i, j]
+            for k in range(j):
+                entry = entry - root[i][k] * root[j][k]
+            root[i][j] = entry / root[j][j]
+    return _stacked(root)
 
 
 def solved(root: Tensor, b: Tensor) -> Tensor:
     """Return the solutions [B, m] of L L' x = b, given L [B, m, m] and b [B, m]."""
-    return torch.cholesky_solve(b[:, :, None], root)[:, :, 0]
+    m = b.shape[-1]
+    if m > UNROLLED:
+        return torch.cholesky_solve(b[:, :, None], root)[:, :, 0]
+    x = list(b.unbind(-1))
+    for i in range(m):
+        for k in range(i):
+            x[i] = x[i] - root[:, i, k] * x[k]
+        x[i] = x[i] / root[:, i, i]
+    for i in reversed(range(m)):
+        for k in range(i + 1, m):
+            x[i] = x[i] - root[:, k, i] * x[k]
+        x[i] = x[i] / root[:, i, i]
+    return torch.stack(x, -1)
+
+
+def inverses(root: Tensor) -> Tensor:
+    """Return the inverses of L L' [B, m, m], given L [B, m, m]."""
+    m = root.shape[-1]
+    if m > UNROLLED:
+        return torch.cholesky_inverse(root)
+    zero = torch.zeros_like(root[:, 0, 0])
+    of_root = [[zero] * m for _ in range(m)]
+    for j in range(m):
+        of_root[j][j] = 1 / root[:, j, j]
+        for i in range(j + 1, m):
+            entry = root[:, i, j] * of_root[j][j]
+            for k in range(j + 1, i):
+                entry = entry + root[:, i, k] * of_root[k][j]
+            of_root[i][j] = -entry / root[:, i, i]
+    found = [[zero] * m for _ in range(m)]
+    for i in range(m):
+        for j in range(i + 1):
+            entry = of_root[i][i] * of_root[i][j]
+            for k in range(i + 1, m):
+                entry = entry + of_root[k][i] * of_root[k][j]
+            found[i][j] = found[j][i] = entry
+    return _stacked(found)
+
+
+def _stacked(entries: list[list[Tensor]]) -> Tensor:
+    """Return matrices [B, m, m] of entries [B] each."""
+    m = len(entries)
+    return torch.stack([one for row in entries for one in row], -1).unflatten(-1, (m, m))

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from .gaussian_grouped_effects import log_integral
-from .group_blocks import Blocks, solved
+from .group_blocks import Blocks, inverses, solved
 from .latent_laplace import RowDensity
 
 __all__ = ["EffectsGivenRows", "effects_given_rows", "grouped_log_evidence"]
@@ -41,17 +42,24 @@ class EffectsGivenRows:
 
     Attributes:
         mean: [B, m], of u.
-        covariance: [B, m, m], of u.
+        scale: [B, m], the sds of u before the rows.
+        root: [B, m, m], the Cholesky factors L in the covariance S (L L')^-1 S of u.
         f: The function values at the mean, [n].
         slope: The derivative of the log density of each row there, [n].
         precision: Minus its second derivative, [n].
     """
 
     mean: Tensor
-    covariance: Tensor
+    scale: Tensor
+    root: Tensor
     f: Tensor
     slope: Tensor
     precision: Tensor
+
+    @cached_property
+    def covariance(self) -> Tensor:
+        """[B, m, m], of u."""
+        return self.scale[:, :, None] * inverses(self.root) * self.scale[:, None, :]
 
     def moments(self, at: Blocks) -> tuple[Tensor, Tensor]:
         """Return the mean and the variance of z' u at other rows, [m] each."""
@@ -66,12 +74,10 @@ class EffectsGivenRows:
         same = at.block[:, None] == at.block[None, :]
         return torch.where(same, spread @ z.mT, 0.0)
 
-    def sample(self, generator: torch.Generator) -> Tensor:
-        """Return one draw of u, [B, m]."""
-        values, vectors = torch.linalg.eigh(self.covariance)
-        e = torch.randn(self.mean.shape, generator=generator, dtype=torch.float64).to(self.mean)
-        scaled = values.clamp_min(0.0).sqrt() * e
-        return self.mean + (vectors @ scaled[:, :, None])[:, :, 0]
+    def at_standard_normal(self, e: Tensor) -> Tensor:
+        """Return the draw of u that belongs to a draw e of N(0, I), [B, m] both."""
+        around = torch.linalg.solve_triangular(self.root.mT, e[:, :, None], upper=True)[:, :, 0]
+        return self.mean + self.scale * around
 
     def without_each_row(self, at: Blocks) -> tuple[Tensor, Tensor]:
         """Return the moments of each f_i without its own row; Vehtari et al. (2016), section 3."""
@@ -137,10 +143,7 @@ def effects_given_rows(
         f = mean + blocks.of_rows(sd * e)
         first, second = rows.slopes(f, parameters)
         root = blocks.root(sd, -second)
-        scale = sd.expand(e.shape)
-        inverse = torch.cholesky_inverse(root)
-        covariance = scale[:, :, None] * inverse * scale[:, None, :]
-        return EffectsGivenRows(sd * e, covariance, f, first, -second)
+        return EffectsGivenRows(sd * e, sd.expand(e.shape), root, f, first, -second)
 
 
 def _newton(
