@@ -195,6 +195,10 @@ class Model:
         """Return whether the density visits the rows in chunks too large to gain from compiling."""
         return False
 
+    def batch(self, data: Any, rows: Tensor) -> tuple[Tensor, ...]:
+        """Return what ``model`` reads of a mini-batch: inputs, targets and columns of the rows."""
+        return data.tables(rows)
+
     def check_fit(self, theta: Theta, data: Any) -> list[str]:
         """Return warnings about the fitted model theta; [] if there are none."""
         return []

@@ -39,12 +39,16 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut, WarmStart, Foll
     nearest to row i among those before it), where y follows the Gaussian process
     y ~ N(F beta, K + noise I). The cost is O(n m^3) time and O(n m) memory. The sum is the log
     density of a Gaussian vector, and with m = n - 1 it is that of the process itself. It suits 2 to
-    10 columns and 10^4 to 10^7 rows; the error grows with the smoothness of the kernel and falls
-    with m. Vecchia (1988); Datta et al. (2016); Katzfuss & Guinness (2021).
+    10 columns and 10^4 to 10^7 rows; the error grows with the smoothness of the kernel and, where
+    there is noise, with the lengthscale, and falls with m. Vecchia (1988); Datta et al. (2016);
+    Katzfuss & Guinness (2021).
 
     Neighbours are nearest in columns divided by how far the kernel correlates along each. ``fit``
     with MAP or Laplace searches them again if the fitted lengthscales of two columns differ by a
     factor of 2 from those of the search; other methods warn.
+
+    With drift "none" methods take mini-batches (``batch_size``): each row of a batch comes with its
+    neighbours among all rows.
 
     Args:
         kernel: any kernel of ``ppgp.kernels``, or a composition.
@@ -240,7 +244,27 @@ class Vecchia(NeighbourPredictions, LatentFunction, LeaveOneOut, WarmStart, Foll
         total: int | None = None,
     ) -> Tensor:
         """Run the Pyro program of the model; see ``GP.model``."""
-        full_batch_only(self, X, total, "use the full batch (its cost grows linearly), or SVGP")
+        if X.ndim == 3:  # each row after its neighbours, from ``batch``
+            theta = draw(self.sites_at(X.shape[-1]), X)
+            with pyro.plate("rows", total or len(X), subsample=X):
+                return pyro.sample("y", self._of_batch(theta, X, noise_sd), obs=y)
+        do = 'use the full batch (its cost grows linearly), or drift="none" and a method of ppgp'
+        full_batch_only(self, X, total, do)
         check_aligned(noise_sd, X)
         theta = draw(self.sites_at(X.shape[-1]), X)
         return pyro.sample("y", self._marginal(theta, X, noise_sd), obs=y)
+
+    def batch(self, data: Dataset, rows: Tensor) -> tuple[Tensor, ...]:
+        """Return X [*b, k, d], y [*b, k] and columns of rows [*b], each after its neighbours.
+
+        A neighbour that a row lacks has y = inf. A drift is determined by all rows together, so
+        that the rows come without neighbours, and ``model`` refuses them.
+        """
+        if self.drift != "none":
+            return data.tables(rows)
+        sets = self._sets(data.X)
+        place = torch.empty_like(sets.order)
+        place[sets.order] = torch.arange(data.n, device=place.device)
+        members = sets.members[place[rows.to(place.device)]].long()
+        X, y, *others = data.tables(members.clamp_min(0))
+        return X, torch.where(members < 0, torch.inf, y), *others

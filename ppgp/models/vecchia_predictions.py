@@ -14,7 +14,7 @@ from ..data.dataset import Dataset
 from ..kernels import Kernel
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.nearest_earlier import nearest_earlier, nearest_rows, order_of_rows
-from ..numerics.neighbour_distribution import NeighbourMarginal
+from ..numerics.neighbour_distribution import ConditionalOnNeighbours, NeighbourMarginal
 from ..numerics.result_cache import ResultCache
 from ..numerics.vecchia import Law, Sets, weights
 from ..priors import under
@@ -74,16 +74,28 @@ class NeighbourPredictions(Model):
 
     def _marginal(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> NeighbourMarginal:
         """Return the distribution of y at the rows of X, at one draw."""
+        return NeighbourMarginal(
+            self._centre(theta, X).expand(len(X)),
+            self._law(theta, X, noise_sd),
+            self._sets(X),
+            basis(self.drift, X, X),
+        )
+
+    def _law(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Law:
+        """Return the covariances of y at the rows of X, at one draw."""
         kernel, hyper, (where,) = self.kernel.to_feature_space(
             under("kernel", theta), places(self.drift, X)
         )
         variance = kernel.diag(hyper, where) + self._noise_of_rows(theta, X, noise_sd)
-        return NeighbourMarginal(
-            self._centre(theta, X).expand(len(X)),
-            Law(kernel, hyper, variance, where),
-            self._sets(X),
-            basis(self.drift, X, X),
-        )
+        return Law(kernel, hyper, variance, where)
+
+    def _of_batch(
+        self, theta: Theta, X: Tensor, noise_sd: Tensor | None
+    ) -> ConditionalOnNeighbours:
+        """Return the distribution of rows given their neighbours, X [b, k, d], at one draw."""
+        rows = X.flatten(0, 1)
+        law = self._law(theta, rows, None if noise_sd is None else noise_sd.flatten())
+        return ConditionalOnNeighbours(self._centre(theta, X), law, len(X))
 
     def _draws(self, theta: Theta, d: int) -> tuple[int, Iterator[tuple[int, dict[str, Tensor]]]]:
         """Return the number of draws, and (its number, theta without the draw axis) of each."""

@@ -1,4 +1,4 @@
-"""The distribution of all rows under Vecchia's approximation."""
+"""The distribution of rows under Vecchia's approximation: of all, and of some given theirs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.distributions import constraints
 
 from .vecchia import Law, Sets, Whitened, solve_earlier
 
-__all__ = ["NeighbourMarginal"]
+__all__ = ["ConditionalOnNeighbours", "NeighbourMarginal"]
 
 
 class NeighbourMarginal(dist.TorchDistribution):
@@ -79,3 +79,35 @@ class NeighbourMarginal(dist.TorchDistribution):
         if not self.F.shape[1]:
             return self.law.log_density(value - self.loc, self.sets)
         return self.whitened(torch.cat([(value - self.loc)[:, None], self.F], 1)).log_density()
+
+
+class ConditionalOnNeighbours(dist.TorchDistribution):
+    """The last of each k rows given the others, as the distribution of k values of each.
+
+    Args:
+        loc: The mean of every row.
+        law: The covariances of b k rows, the k of each of b rows one after another.
+        batch: b.
+        validate_args: Whether to check arguments, as in torch.
+    """
+
+    arg_constraints: Any = {"loc": constraints.real}
+    support: Any = constraints.real_vector
+
+    def __init__(
+        self, loc: Tensor, law: Law, batch: int, validate_args: bool | None = None
+    ) -> None:
+        self.loc, self.law = loc, law
+        event = torch.Size([len(law.X) // batch])
+        super().__init__(torch.Size([batch]), event, validate_args=validate_args)
+
+    def expand(
+        self, batch_shape: Sequence[int], _instance: object = None
+    ) -> ConditionalOnNeighbours:
+        if tuple(batch_shape) != tuple(self.batch_shape):
+            raise NotImplementedError("a distribution of the rows of one batch")
+        return self
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return the log densities [b] of values [b, k]; inf: the row is absent."""
+        return self.law.log_density_of_batch(value - self.loc)

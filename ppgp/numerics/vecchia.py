@@ -158,6 +158,19 @@ class Law:
 
         return self._computed(sum_of_parts, part, z[:, None], sets)
 
+    def log_density_of_batch(self, Z: Tensor) -> Tensor:
+        """Return the log density of the last of each k rows given the others, [b].
+
+        Args:
+            Z: [b, k], the values of the rows, which come in this order; inf: the row is absent.
+        """
+        exist = Z.isfinite().T
+        diagonal = self.variance.reshape(Z.shape).T
+        places = self.X.reshape(*Z.shape, -1).transpose(0, 1)
+        w = weights_of_sets(partial(self.kernel, self.theta), diagonal, places, exist)
+        residual = (w * torch.where(exist, Z.T, 0.0)).sum(0)
+        return 0.5 * (w[-1].log() - residual.square() / w[-1] - LOG_2PI)
+
     def _of_sets(self, members: Tensor, of_rows: Rows, theta: Rows) -> tuple[Tensor, Tensor]:
         """Return the columns of Z times U [q, rows], and twice the log of the diagonal of U."""
         places, diagonal, Z = of_rows

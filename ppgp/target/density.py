@@ -82,7 +82,7 @@ class Density:
         Raises:
             NotApplicable: if rows are asked of a program with arguments of its own.
         """
-        return () if rows is None else self.data.tables(rows)
+        return () if rows is None else self.model.batch(self.data, rows)
 
     def check_memory(self, rows: int | None = None) -> None:
         """Raise NotEnoughMemory if the density of so many rows, with its gradient, does not fit."""

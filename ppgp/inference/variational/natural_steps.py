@@ -195,7 +195,7 @@ class NaturalSteps:
     def _of_each_draw(self, rows: Tensor | None) -> Estimates:
         """Return the estimates from one run of the guide per draw."""
         data = self.target.data
-        args, kwargs = data.passed(data.tables(rows))
+        args, kwargs = data.passed(self.target.tables(rows))
         loss: Any = Trace_ELBO(num_particles=self.draws)
         with torch.enable_grad():
             with training():  # networks drop units out in these steps only

@@ -73,7 +73,7 @@ def fit_pyro_guide(
             for one in optimizer.optim_objs.values():
                 one.param_groups[0]["lr"] = rate
             rows = draw_batch(target, options.batch_size, generator)
-            args, kwargs = data.passed(data.tables(rows))
+            args, kwargs = data.passed(target.tables(rows))
             with training():  # networks drop units out in these steps only
                 return -cast(float, loop.step(*args, **kwargs))
 
