@@ -24,6 +24,7 @@ from ..errors import (
 )
 from .arrays import as_tensor
 from .categories import Levels, codes_of
+from .dates import source_of, years_of
 from .entries import is_missing, reads_as_number, real_numbers, refuse_complex
 
 LIKE = 0.8  # similarity from which one name is suggested in place of another
@@ -128,8 +129,8 @@ def numeric(frame: Any) -> Any:
             "numbers in every input column",
             f"text or dates in {names}",
             "drop the column, make one column of 0 and 1 per category (Dataset.from_frame does, "
-            "with one_hot=True), make codes for models.Boosted (with categories='codes'), or "
-            f"correct {odd[0][1]}",
+            "with one_hot=True), make codes for models.Boosted (with categories='codes'), make "
+            f"years of dates (with dates='years'), or correct {odd[0][1]}",
         )
     if not read:
         return frame
@@ -208,7 +209,8 @@ def inputs_of(
 ) -> Tensor:
     """Return X [n, d] from a frame, column by column.
 
-    The column ``column=level`` is 1 where the frame's column holds that level.
+    The column ``column=level`` is 1 where the frame's column holds that level, and ``date (years)``
+    has the years of the frame's dates.
 
     Args:
         frame: The frame.
@@ -223,6 +225,7 @@ def inputs_of(
     """
     columns: list[Tensor] = []
     levels: dict[str, set[str]] = {}
+    dates: list[str] = []
     present = {str(label): label for label in labels_of(frame) or []}
     refuse_twice(map(str, labels_of(frame) or []))
     for name in names:
@@ -233,13 +236,17 @@ def inputs_of(
             _warn_of_numbers(name, entries, columns[-1], codes[name])
         elif name in present:
             columns.append(as_tensor(frame[present[name]].to_numpy(), f"column {name}"))
+        elif source_of(name) in present:
+            dates.append(str(source_of(name)))
+            years = years_of(frame[present[dates[-1]]], dates[-1])
+            columns.append(as_tensor(years, f"column {dates[-1]}"))
         elif level and head in present:
             levels.setdefault(head, set()).add(level)
             indicator = frame[present[head]].astype(str) == level
             columns.append(as_tensor(indicator.to_numpy(dtype=float), name))
         else:
             raise MissingColumns(_absent(names, present), names, present)
-    expected = (*names, *levels, *others)
+    expected = (*names, *levels, *dates, *others)
     _refuse_foreign([name for name in present if name not in expected], names)
     for head, known in levels.items():
         new = sorted(set(frame[present[head]].astype(str)) - known)
@@ -273,7 +280,7 @@ def _absent(names: Sequence[str], present: Container[str]) -> list[str]:
     """Return the columns of ``names`` that are present neither as such nor as a level's column."""
     absent = []
     for name in names:
-        head = name.partition(LEVEL)[0]
+        head = source_of(name) or name.partition(LEVEL)[0]
         if name not in present and head not in present:
             absent.append(head)
     return absent

@@ -257,6 +257,7 @@ class Dataset(TrainingData):
         weights: str | None = None,
         groups: Sequence[str] | None = None,
         ids: str | None = None,
+        dates: str = "refuse",
     ) -> Dataset:
         """Return a Dataset from a pandas DataFrame.
 
@@ -280,6 +281,8 @@ class Dataset(TrainingData):
             weights: The column of the frequency weights.
             groups: The columns of groupings; their names are those of the groupings.
             ids: The column with the names of the rows.
+            dates: "refuse", or "years": a column of dates becomes 2000 + days since 1 January 2000
+                / 365.25, named ``date (years)``. ``predict`` takes the column of dates itself.
 
         Raises:
             UnknownName: If there is no such column; the message offers the nearest name.
@@ -288,7 +291,7 @@ class Dataset(TrainingData):
         """
         roles = {"noise_sd": noise_sd, "right_censored": right_censored, "offset": offset}
         roles |= {"trials": trials, "weights": weights, "ids": ids}
-        found = parts_of(frame, target, roles, groups, "one-hot" if one_hot else categories)
+        found = parts_of(frame, target, roles, groups, "one-hot" if one_hot else categories, dates)
         return cls(
             found.inputs.to_numpy(dtype=float),
             found.target,

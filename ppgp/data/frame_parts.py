@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import DataError, SettingError, UnknownName
 from .categories import coded
 from .columns import check_word, indicators, numeric, refuse_twice
+from .dates import DATES, with_years
 from .roles import ROLES
 from .targets import ordered_categories
 
@@ -38,6 +39,7 @@ def parts_of(
     roles: Mapping[str, str | None],
     groups: Sequence[str] | None,
     categories: str,
+    dates: str = "refuse",
 ) -> FrameParts:
     """Return the inputs, the target and the columns with roles of a frame.
 
@@ -47,6 +49,7 @@ def parts_of(
         roles: {role: column}; None: no column has it.
         groups: The columns of groupings.
         categories: "refuse", "one-hot" or "codes", as ``Dataset.from_frame`` takes it.
+        dates: "refuse" or "years", as ``Dataset.from_frame`` takes it.
 
     Raises:
         UnknownName: If there is no such column; the message offers the nearest name.
@@ -70,6 +73,9 @@ def parts_of(
         columns["groups"] = {str(name): frame[name] for name in groups}
     inputs = frame.drop(columns=[name for _, name in taken])
     check_word("categories", categories, CATEGORIES)
+    check_word("dates", dates, DATES)
+    if dates == "years":
+        inputs = with_years(inputs)
     levels: dict[str, tuple[str, ...]] = {}
     if categories == "one-hot":
         inputs = indicators(inputs)

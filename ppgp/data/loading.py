@@ -33,6 +33,7 @@ def load(
     groups: Sequence[str] | None = None,
     ids: str | None = None,
     classes: Sequence[Any] | None = None,
+    dates: str = "refuse",
 ) -> Dataset:
     """Load a Dataset by name or from a file.
 
@@ -55,6 +56,7 @@ def load(
         groups: The columns of groupings.
         ids: The column with the names of the rows.
         classes: The labels of the target in their order; None: sorted.
+        dates: "refuse" or "years", what dates become, as ``Dataset.from_frame`` takes it.
 
     Raises:
         UnknownName: If there is no such data set, column or coordinate; the message offers the
@@ -70,7 +72,7 @@ def load(
     if groups:
         roles["groups"] = groups
     read: Callable[..., Dataset]
-    read = partial(Dataset.from_frame, missing=missing, categories=categories, **roles)
+    read = partial(Dataset.from_frame, missing=missing, categories=categories, dates=dates, **roles)
     if classes is not None:
         read = partial(_ordered, read, classes)
     data = _loaded(name_or_path, target, data_home, read)

@@ -90,6 +90,7 @@ def compare(
     progress: Progress = True,
     missing: columns.Missing = "refuse",
     categories: columns.Categories = "refuse",
+    dates: columns.Dates = "refuse",
     coordinates: columns.Coordinates = "",
     noise_sd: columns.NoiseSd = None,
     offset: columns.Offset = None,
@@ -116,7 +117,7 @@ def compare(
         "ids": ids,
     }
     table = columns.load_table(
-        data, target, missing, categories, coordinates, groups, roles, classes
+        data, target, missing, categories, coordinates, groups, roles, classes, dates
     )
     if models == AUTO:
         plan = advised_models(table, likelihood, how, USUAL_METHODS)
@@ -176,6 +177,7 @@ def fit(
     progress: Progress = True,
     missing: columns.Missing = "refuse",
     categories: columns.Categories = "refuse",
+    dates: columns.Dates = "refuse",
     coordinates: columns.Coordinates = "",
     right_censored: columns.RightCensored = None,
     noise_sd: columns.NoiseSd = None,
@@ -203,7 +205,7 @@ def fit(
         "right_censored": right_censored,
     }
     table = columns.load_table(
-        data, target, missing, categories, coordinates, groups, roles, classes
+        data, target, missing, categories, coordinates, groups, roles, classes, dates
     )
     method = how or methods_of_models([model], None, "nuts")[model][0]
     models, methods = build_models_and_methods(

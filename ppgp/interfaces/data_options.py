@@ -30,6 +30,7 @@ Categories = Annotated[
         "categories for ngboost"
     ),
 ]
+Dates = Annotated[str, typer.Option(help='"refuse" dates, or turn them into "years"')]
 Classes = Annotated[
     str, typer.Option(help="the labels of the target in their order, comma-separated")
 ]
@@ -65,7 +66,7 @@ def _option(words: str) -> Callable[[re.Match[str]], str]:
 IN_THE_SHELL: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"Dataset\.from_frame does, with one_hot=True", "--categories one-hot does"),
     (r"Dataset(?:\.from_frame)?\((missing|categories)='([\w-]+)'\)", r"--\1 \2"),
-    (r"\b(missing|categories)='([\w-]+)'", r"--\1 \2"),
+    (r"\b(missing|categories|dates)='([\w-]+)'", r"--\1 \2"),
     (r"pass (\w+)=, or a Dataset", "add its column to the file"),
     (r"pass \w+=, a Dataset, or a table with (the column .+)$", r"add \1 to the file"),
     (r"write Dataset\(X, y, groups=\{name: labels\}\)", "name its column with --groups"),
@@ -86,6 +87,7 @@ def load_table(
     groups: str,
     roles: Mapping[str, str | None],
     classes: str = "",
+    dates: str = "refuse",
 ) -> Dataset:
     """Load the table of a command.
 
@@ -98,6 +100,7 @@ def load_table(
         groups: Names of columns, comma-separated.
         roles: ``{role: column}`` of the other columns with roles; None: there is none.
         classes: The labels of the target in their order, comma-separated.
+        dates: "refuse" or "years".
     """
     from ..data.loading import load
 
@@ -109,6 +112,7 @@ def load_table(
         categories=categories,
         groups=split_names(groups) or None,
         classes=split_names(classes) or None,
+        dates=dates,
         **roles,
     )
 

@@ -64,6 +64,7 @@ def inputs_for(frame: Any, posterior: Posterior, *excluded: str | None) -> Any:
     the frame holds. Any other posterior takes all columns but the ``excluded`` ones.
     """
     from ..data.columns import numeric
+    from ..data.dates import source_of
 
     data = posterior.data
     names = data.feature_names
@@ -72,7 +73,8 @@ def inputs_for(frame: Any, posterior: Posterior, *excluded: str | None) -> Any:
         return numeric(frame[kept]).to_numpy(dtype=float)
     categorical = {name.partition("=")[0] for name in names}
     others = {*data.names_of_roles.values(), *(data.groups or ())}
-    kept = [c for c in frame.columns if str(c) in categorical | others or str(c) in names]
+    made = categorical | {source_of(name) for name in names}
+    kept = [c for c in frame.columns if str(c) in made | others or str(c) in names]
     return frame[kept]
 
 

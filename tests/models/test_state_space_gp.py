@@ -296,6 +296,13 @@ def test_bad_input_is_refused_in_one_sentence() -> None:
     fit = fitted(StateSpaceGP(Matern(2.5, 1.0, 0.5), 0.1, 0.0), data)
     with pytest.raises(NotApplicable, match="a sum of kernels"):
         fit.components(data.X)
+    new = data.X.clone()
+    new[3] = torch.nan
+    for call in (fit.predict, fit.latent, lambda X: fit.one_step_ahead(X, data.y)):
+        with pytest.raises(DataError, match=r"NaN or infinity in row 3"):
+            call(new)
+    with pytest.raises(DataError, match="1 column, as in training, got 2"):
+        fit.predict(two.X)
 
 
 @pytest.mark.parametrize("nu", [0.5, 1.5])
