@@ -249,6 +249,42 @@ def test_a_fit_is_saved_and_loaded(tmp_path: Any) -> None:
     assert again.model.lengths == posterior.model.lengths
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ppgp.errors.ConvergenceWarning")
+def test_nuts_agrees_with_nuts_on_gp() -> None:
+    data, how = field(30, seed=6), inference.NUTS(draws=200, warmup=200, chains=2)
+    exact = models.GP(Matern(1.5), mean=0.0)
+    one, two = (
+        ppgp.fit(model, data, how, seed=i, progress=False, standardise=False)
+        for i, model in enumerate((Vecchia(neighbours=29, drift="none", mean=0.0), exact))
+    )
+    for name in two.draws:
+        logs = [posterior.draws[name].log() for posterior in (one, two)]
+        error = sum(ppgp.diagnostics.mcse(x.numpy(), "mean") ** 2 for x in logs) ** 0.5
+        assert float(logs[0].mean() - logs[1].mean()) == pytest.approx(0.0, abs=5 * error), name
+
+
+@pytest.mark.slow
+def test_nuts_passes_simulation_based_calibration() -> None:
+    """At 200 rows, with a false alarm in a thousand."""
+    kernel = Matern(1.5, priors.LogNormal(0.0, 0.5), priors.LogNormal(-1.0, 0.5))
+    model = Vecchia(kernel, priors.LogNormal(-2.0, 0.5), 5, drift="none", mean=0.0)
+    how = inference.NUTS(draws=60, warmup=60, chains=1)
+    found = ppgp.sbc(model, how, 20, X=field(200).X, progress=False, level=0.999)
+    assert len(found.ranks) == 3
+    assert found.passes, found.to_frame()
+
+
+def test_second_derivatives_are_differences_of_slopes() -> None:
+    whole = target(Vecchia(neighbours=6), field(60))
+    z, h = torch.full((whole.dim,), 0.2, dtype=F64), 1e-5
+    rows = []
+    for e in torch.eye(whole.dim, dtype=F64):
+        ahead, behind = (whole.value_and_grad(z + step * e)[1] for step in (h, -h))
+        rows.append((ahead - behind) / (2 * h))
+    torch.testing.assert_close(whole.hessian(z), torch.stack(rows), rtol=1e-6, atol=1e-6)
+
+
 BAD: list[tuple[Any, type[PpgpError], str]] = [
     (lambda: Vecchia(neighbours=0), SettingError, "1 or more"),
     (lambda: Vecchia(neighbours=True), SettingError, "whole number"),
