@@ -150,10 +150,12 @@ def fit(
                 *problem.model.check_fit(posterior.theta, problem.data),
                 *convergence_warnings(posterior),
             ]
+            stats = problem.model.fit_stats(posterior.theta, problem.data)
         posterior = replace(
             posterior,
             scaler=problem.scaler,
             recipe=problem.recipe,
+            stats={**posterior.stats, **stats},
             warnings=(*posterior.warnings, *notes),
             also_seen=also_seen(model_or_program, data, init),
         )

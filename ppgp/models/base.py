@@ -203,6 +203,10 @@ class Model:
         """Return warnings about the fitted model theta; [] if there are none."""
         return []
 
+    def fit_stats(self, theta: Theta, data: Any) -> dict[str, float]:
+        """Return what the fitted model theta adds to the stats of its posterior; {} if nothing."""
+        return {}
+
     def check_identifiability(self, data: Any) -> list[str]:
         """Return warnings about what these data cannot determine under these priors."""
         return []

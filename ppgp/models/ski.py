@@ -30,8 +30,9 @@ from . import ski_grid
 from .base import full_batch_only
 from .gp import GP
 from .inducing import medians, refuse_broken
+from .product_kernels import require_product
 from .sites import Theta, draw
-from .structured_gp import StructuredGP
+from .ski_many_nodes import EstimatedDensity, explained, from_nodes
 from .units import mean_on_model_scale, mean_or_default, power
 
 MATRICES = 16  # of all pairs of nodes that the density and its gradient hold
@@ -40,7 +41,7 @@ AT_THE_EDGE = 1e-9  # of a spacing, by which rounding may move a row out of the 
 
 
 @dataclass(frozen=True, repr=False)
-class SKI(StructuredGP, LatentFunction, LeaveOneOut):
+class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
     """GP regression by cubic interpolation from a grid (KISS-GP). Wilson & Nickisch (2015).
 
     The model is y ~ N(mean, W K W' + noise I), where K is the covariance of m nodes on a regular
@@ -49,6 +50,12 @@ class SKI(StructuredGP, LatentFunction, LeaveOneOut):
     number of rows, and is exact for the interpolated kernel: without conjugate gradients or random
     probes. Predictions have the variance of the kernel itself far from the rows. For one to four
     columns, and functions that vary over many spacings.
+
+    Past 5,000 nodes the kernel has to be a product over the columns, as RBF is. The log
+    determinant is then estimated from fixed probes, after a preconditioner that is exact where the
+    columns are independent, and solves are conjugate gradients. The density remains a function of
+    theta. Its standard error is the entry ``log_density_error`` of the stats of a fit, which a
+    warning repeats.
 
     The bias of the evidence grows with the number of rows: each loses about what interpolation
     leaves out of its variance, over twice the noise. A fit warns where the grid is too coarse for
@@ -59,13 +66,14 @@ class SKI(StructuredGP, LatentFunction, LeaveOneOut):
             or two features has a grid over the box in which the features of a bounded network lie,
             and the sums are computed at every step: the deep kernel learning of Wilson et al.
             (2016).
-        grid: nodes per column (or feature): one number, or one per column; at most 5,000 in all.
-            None: as many as the medians of the priors need, and twice as many in one or two
-            columns.
+        grid: nodes per column (or feature): one number, or one per column; at most 100,000 in all,
+            and 5,000 of features. None: as many as the medians of the priors need, and twice as
+            many in one or two columns, up to 1,024.
         noise: prior or number for the noise variance, which cannot be 0.
         mean: prior or number for the constant mean; None: the mean of the training rows.
         margin: how far the grid reaches beyond the rows on either side, as a share of their range
             in each column. Predictions beyond it are refused.
+        seed: seed of the probes past 5,000 nodes.
         axes: set by ``prepare``: the nodes of each column on the scale of the model.
         standardised: set by ``fit``: whether the numbers are on the scale of the model.
     """
@@ -75,6 +83,7 @@ class SKI(StructuredGP, LatentFunction, LeaveOneOut):
     noise: PriorLike = LogNormal(-2.0, 1.0)
     mean: PriorLike | None = None
     margin: float = 0.05
+    seed: int = field(default=0, kw_only=True)
     axes: tuple[tuple[float, float, int], ...] | None = field(
         default=None, repr=False, compare=False, kw_only=True
     )
@@ -109,7 +118,13 @@ class SKI(StructuredGP, LatentFunction, LeaveOneOut):
         m = ski_grid.CHOSEN_NODES / 2
         if self.axes is not None:
             m = float(torch.tensor([axis[2] for axis in self.axes]).prod())
+        if m > ski_grid.MOST_NODES:
+            return 1000 * m * 4**d
         return 8 * m**3
+
+    def chunked(self, data: Dataset) -> bool:
+        """Return whether the density has a search inside, which cannot be compiled."""
+        return self.axes is not None and ski_grid.many(self.axes)
 
     def prepare(self, data: Dataset) -> SKI:
         """Return the recipe with a grid around these rows, and with their mean.
@@ -134,6 +149,9 @@ class SKI(StructuredGP, LatentFunction, LeaveOneOut):
         if self.axes is not None:
             return ready
         axes = self._axes_around(data.X)
+        if ski_grid.many(axes):
+            require_product(self.kernel, hyper, axes, data.X)
+            return replace(ready, axes=tuple(tuple(axis) for axis in axes))
         m = len(nodes_of(axes, data.X[:1]))
         size = data.X.element_size() * MATRICES * m * m
         must_fit(size, f"the covariances of {m:,} nodes", "use a coarser grid", data.X.device)
@@ -146,14 +164,34 @@ class SKI(StructuredGP, LatentFunction, LeaveOneOut):
         return replace(self, kernel=kernel, noise=noise, mean=mean)
 
     def check_fit(self, theta: Theta, data: Dataset) -> list[str]:
-        """Return a warning if the grid is too coarse at the middle of the draws."""
-        one = self.one_by_one(theta, data.d)
-        middle = {name: torch.stack([t[name] for t in one]).median(0).values for name in one[0]}
-        axes = self._axes(data.X)
+        """Return warnings about a grid that is too coarse, and about an estimated density.
+
+        Both are those at the middle of the draws.
+        """
+        middle, axes = self._middle(theta, data.d), self._axes(data.X)
         kernel, hyper, F = self._inputs(middle, data.X)
         margin = 0.0 if kernel is not self.kernel else self.margin
         said = ski_grid.too_coarse(kernel, hyper, F, axes, margin)
-        return [*super().check_fit(theta, data), *([] if said is None else [said])]
+        notes = [*super().check_fit(theta, data), *([] if said is None else [said])]
+        found = self._estimated(middle, data)
+        if found is not None:
+            notes.append(
+                f"the log density is estimated, with a standard error of {float(found.error):.2g}: "
+                f"only up to {ski_grid.MOST_NODES:,} nodes are computed exactly"
+            )
+        return notes
+
+    def fit_stats(self, theta: Theta, data: Dataset) -> dict[str, float]:
+        """Return the standard error of the log density where it is estimated."""
+        found = self._estimated(self._middle(theta, data.d), data)
+        if found is None:
+            return {}
+        return {"log_density_error": float(found.error), "lanczos_steps": found.steps}
+
+    def _middle(self, theta: Theta, d: int) -> Theta:
+        """Return the median of the draws, {site: [*event]}."""
+        one = self.one_by_one(theta, d)
+        return {name: torch.stack([t[name] for t in one]).median(0).values for name in one[0]}
 
     def _inputs(self, theta: Theta, X: Tensor) -> tuple[Kernel, Theta, Tensor]:
         """Return the kernel on the grid, its hyperparameters, and what it reads at the rows.
@@ -199,11 +237,13 @@ class SKI(StructuredGP, LatentFunction, LeaveOneOut):
 
         White counts as noise, since no other row shares it.
         """
-        nodes = nodes_of(axes, like)
-        noise, nugget = self.value(theta, "noise", like), kernel.nugget(hyper, nodes)
-        if nugget is not None:
-            noise = noise + nugget[0]
-        return kernel.shared(hyper, nodes), noise
+        noise = self._all_noise(theta, kernel, hyper, like)
+        return kernel.shared(hyper, nodes_of(axes, like)), noise
+
+    def _all_noise(self, theta: Theta, kernel: Kernel, hyper: Theta, like: Tensor) -> Tensor:
+        """Return the noise variance, with that of White, for one draw."""
+        noise, nugget = self.value(theta, "noise", like), kernel.nugget(hyper, like[:1])
+        return noise if nugget is None else noise + nugget[0]
 
     def _marginal(self, theta: Theta, X: Tensor, draws: bool = False) -> GridSpaceMarginal:
         """Return the distribution of y at X, which can be drawn from if ``draws``."""
@@ -221,10 +261,17 @@ class SKI(StructuredGP, LatentFunction, LeaveOneOut):
     def model(self, X: Tensor, y: Tensor | None = None, *, total: int | None = None) -> Tensor:
         full_batch_only(self, X, total, "use the full batch (its rows are summed up once), or SVGP")
         theta = draw(self.sites_at(X.shape[-1]), X)
+        if ski_grid.many(self._axes(X)):
+            return pyro.sample("y", self._marginal_of_many(theta, X), obs=y)
         return pyro.sample("y", self._marginal(theta, X, y is None), obs=y)
 
     def training_factor(self, theta: Theta, train: Dataset) -> tuple[Tensor, ...]:
-        """Return the posterior mean [m] of f at the nodes, its covariance, and that less K."""
+        """Return the posterior mean [m] of f at the nodes, its covariance, and that less K.
+
+        For many nodes these are the mean and the roots of the prior covariance.
+        """
+        if ski_grid.many(self._axes(train.X)):
+            return self._posterior_of_many(theta, train)
         marginal = self._marginal(theta, train.X)
         L = inducing_root(marginal.K)
         if not bool(torch.isfinite(L).all()):
@@ -259,12 +306,22 @@ class SKI(StructuredGP, LatentFunction, LeaveOneOut):
     def conditional(
         self, theta: Theta, X: Tensor, train: Dataset, factor: tuple[Tensor, ...], joint: bool
     ) -> tuple[Tensor, Tensor]:
-        nodes_mean, _, change = factor
-        axes = self._axes(train.X)
+        nodes_mean, axes = factor[0], self._axes(train.X)
         kernel, hyper, F = self._inputs(theta, X)
         self._inside(F, axes)
         at, weights = interpolation(F, axes)
         mean = (nodes_mean[at] * weights).sum(1) + self.value(theta, "mean", X)
+        if ski_grid.many(axes):
+            M = self._at_nodes(theta, train, factor)
+            if joint:
+                R = from_nodes(M, at, weights)
+                covariance = kernel(hyper, F) + R.mT @ (M.solved(R) - R)
+                return mean, 0.5 * (covariance + covariance.mT)
+            before, after = explained(M, at, weights)
+            prior = kernel.diag(hyper, F)
+            least = torch.finfo(prior.dtype).eps * prior
+            return mean, torch.maximum(prior + (after - before), least)
+        change = factor[2]
         if joint:
             moved = _rows_of(change, at, weights)
             covariance = kernel(hyper, F) + _rows_of(moved.mT, at, weights)
@@ -278,17 +335,21 @@ class SKI(StructuredGP, LatentFunction, LeaveOneOut):
 
         Each variance includes the part of k_ii that interpolation leaves out, as in ``predict``.
         """
-        marginal = self._marginal(theta, train.X, draws=True)
-        nodes_mean, covariance, change = self.training_factor(theta, train)
-        at, weights, noise = marginal.at, marginal.weights, marginal.noise
-        f = (nodes_mean[at] * weights).sum(1) + marginal.mean_of_rows
-        after = _squares(covariance, at, weights)
-        d = (1 - after / noise) / noise
+        factor, axes = self.training_factor(theta, train), self._axes(train.X)
         kernel, hyper, F = self._inputs(theta, train.X)
+        noise = self._all_noise(theta, kernel, hyper, F)
+        at, weights = interpolation(F, axes)
+        f = (factor[0][at] * weights).sum(1) + self.value(theta, "mean", F)
+        if ski_grid.many(axes):
+            before, after = explained(self._at_nodes(theta, train, factor), at, weights)
+            change = after - before
+        else:
+            after, change = (_squares(part, at, weights) for part in factor[1:])
+        d = (1 - after / noise) / noise
         smooth, nugget = kernel.diag(hyper, F), kernel.nugget(hyper, F)
         if nugget is not None:
             smooth = smooth - nugget
-        left_out = (smooth + _squares(change, at, weights) - after).clamp_min(0.0)
+        left_out = (smooth + change - after).clamp_min(0.0)
         return train.y - (train.y - f) / (noise * d), 1 / d + left_out
 
 

@@ -13,11 +13,14 @@ from ..kernels import Deep, Kernel
 from ..kernels.networks import RADIUS, width
 from ..numerics.cubic_interpolation import Axis, cubic_weights
 from .advice import instead_of
+from .product_kernels import is_product
 
 MOST_COLUMNS = 4
 MOST_FEATURES = 2  # of a network
 NODES_OF_FEATURES = {1: 64, 2: 32}  # per feature, as the lengthscale of features is near 1
-MOST_NODES = 5000  # the time of the dense algebra grows with their cube
+MOST_NODES = 5000  # of dense algebra, whose time grows with their cube
+MOST_IN_ALL = 100_000  # of a product kernel
+MOST_ALONG = 2000  # in one column, past dense algebra
 CHOSEN_NODES = 1024  # the most that are chosen without being asked for
 FEW_NODES = 256  # are chosen for any number of rows; more, only up to that number
 FEWEST = 6  # nodes of a column
@@ -80,6 +83,10 @@ def axes_of_features(q: int, grid: int | Sequence[int] | None) -> tuple[Axis, ..
     given = NODES_OF_FEATURES[q] if grid is None else grid
     counts = (given,) * q if isinstance(given, int) else tuple(given)
     end = RADIUS / math.sqrt(q)
+    if math.prod(counts) > MOST_NODES:
+        do = "use a coarser grid"
+        got = f"{math.prod(counts):,}"
+        raise NotApplicable(f"at most {MOST_NODES:,} nodes for the features of a network", got, do)
     box = torch.tensor([[-end] * q, [end] * q], dtype=torch.float64)
     return axes_of(box, counts, 0.0)
 
@@ -169,15 +176,25 @@ def axes_of(X: Tensor, counts: Sequence[int], margin: float) -> tuple[Axis, ...]
             repr(tuple(counts)),
             "pass one number for all columns, or one per column",
         )
-    total = math.prod(counts)
-    if total > MOST_NODES:
+    most = _most_nodes(counts)
+    if math.prod(counts) > most:
         raise NotApplicable(
-            f"at most {MOST_NODES:,} nodes in SKI",
-            f"{total:,}",
+            f"at most {most:,} nodes in SKI",
+            f"{math.prod(counts):,}",
             f"use a coarser grid, or {instead_of('SKI', d, len(X))}",
         )
     ends = zip(X.amin(0).tolist(), X.amax(0).tolist(), counts, strict=True)
     return tuple(axis_of(low, high, margin, nodes) for low, high, nodes in ends)
+
+
+def many(axes: Sequence[Sequence[float]]) -> bool:
+    """Return whether a grid has more nodes than dense algebra takes."""
+    return math.prod(int(axis[2]) for axis in axes) > MOST_NODES
+
+
+def _most_nodes(counts: Sequence[int]) -> int:
+    """Return the most nodes that a grid of this shape may have, of a product kernel."""
+    return MOST_IN_ALL if len(counts) > 1 and max(counts) <= MOST_ALONG else MOST_NODES
 
 
 def too_coarse(
@@ -200,7 +217,10 @@ def too_coarse(
     found = [k for k in counts if k is not None]
     said = f"the grid of {grid} nodes is too coarse for the fitted kernel in column"
     where = f"{said}{'s' if len(coarse) > 1 else ''} {', '.join(map(str, coarse))}"
-    if len(found) < len(counts) or math.prod(found) > MOST_NODES:
+    most = MOST_NODES
+    if len(found) == len(counts) and is_product(kernel, theta, axes, X):
+        most = _most_nodes(found)
+    if len(found) < len(counts) or math.prod(found) > most:
         wanted = "more nodes than SKI takes"
         if len(found) == len(counts):
             wanted = f"{' x '.join(map(str, found))} nodes, more than SKI takes"

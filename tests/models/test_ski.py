@@ -225,8 +225,8 @@ def test_what_a_grid_cannot_do_is_refused() -> None:
     data = rows(30, 2)
     with pytest.raises(NotApplicable, match=r"at most 4 columns.*got 6.*Vecchia"):
         ppgp.fit(SKI(), rows(30, 6), progress=False)
-    with pytest.raises(NotApplicable, match=r"at most 5,000 nodes.*10,000.*fit GP"):
-        SKI(grid=100).prepare(data)
+    with pytest.raises(NotApplicable, match=r"at most 100,000 nodes.*160,000.*fit GP"):
+        SKI(grid=400).prepare(data)
     with pytest.raises(NotApplicable, match=r"at most 2 bounded features.*got 3 features"):
         SKI(kernels.Deep(networks.MLP((3,), 3), RBF())).prepare(data)
     with pytest.raises(NotApplicable, match="not bounded"):

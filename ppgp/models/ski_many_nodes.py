@@ -1,0 +1,185 @@
+"""SKI with more nodes than dense algebra takes: the parts that need a product kernel."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.sparse import csr_matrix
+from torch import Tensor
+
+from ..data.dataset import Dataset
+from ..kernels import Kernel
+from ..numerics.collapsed_bound import inducing_root
+from ..numerics.cubic_interpolation import Axis, interpolation
+from ..numerics.grid_statistics import statistics
+from ..numerics.many_nodes import Estimate, GridSums, ManyNodes, Sparse, estimate, probes_of
+from ..numerics.many_nodes_density import ManyNodesMarginal
+from ..numerics.result_cache import ResultCache
+from ..priors import under
+from . import ski_grid
+from .product_kernels import covariances
+from .sites import Theta
+from .structured_gp import StructuredGP
+
+ROWS = 20_000  # whose weights are held at once
+SOLVES = 64  # rows of predictions that are solved for at once
+
+
+class RowSums(NamedTuple):
+    """Sums over rows as plain tensors, which can be kept.
+
+    Attributes:
+        starts, columns, values: W'W in compressed rows.
+        Wy: W'y [m].
+        W1: the sums of the columns of W [m].
+        y: the sum of y.
+        yy: y'y.
+        factors: the sums W'W of each column alone, the later ones over n; [n_i, n_i].
+    """
+
+    starts: Tensor
+    columns: Tensor
+    values: Tensor
+    Wy: Tensor
+    W1: Tensor
+    y: Tensor
+    yy: Tensor
+    factors: tuple[Tensor, ...]
+
+    def about(self, mean: Tensor, n: int) -> tuple[Tensor, Tensor]:
+        """Return W'r [m] and r'r for r = y - mean over n rows."""
+        square = self.yy - 2 * mean * self.y + n * mean.square()
+        return self.Wy - mean * self.W1, square
+
+    def grid_sums(self, n: int, seed: int) -> GridSums:
+        """Return the part that the log density reads, with probes from a seed."""
+        probes = probes_of(len(self.W1), seed, self.W1)
+        return GridSums(n, Sparse(self.starts, self.columns, self.values), self.factors, probes)
+
+
+def row_sums(X: Tensor, y: Tensor, axes: Sequence[Axis]) -> RowSums:
+    """Return the sums over the rows of X [n, d] and y [n]."""
+    m, near = math.prod(axis.nodes for axis in axes), 4 ** len(axes)
+    G = csr_matrix((m, m))
+    sums = np.zeros((2, m))
+    for row in range(0, len(X), ROWS):
+        at, weights = interpolation(X[row : row + ROWS].detach(), axes)
+        ends = np.arange(0, near * len(at) + 1, near)
+        entries = weights.double().cpu().numpy().ravel()
+        W = csr_matrix((entries, at.cpu().numpy().ravel(), ends), shape=(len(at), m))
+        G = G + W.T @ W
+        targets = y[row : row + ROWS].detach().double().cpu().numpy()
+        sums += np.stack([W.T @ targets, W.T @ np.ones_like(targets)])
+    G = csr_matrix(G)
+    G.sort_indices()
+    starts, columns = (torch.from_numpy(part).to(X.device) for part in (G.indptr, G.indices))
+    both, numbers = torch.from_numpy(sums).to(X), y.detach().double()
+    factors = tuple(
+        statistics(X[:, [k]], y, [axis]).G / (1 if k == 0 else len(X))
+        for k, axis in enumerate(axes)
+    )
+    square = numbers.square().sum().to(X)
+    values = torch.from_numpy(G.data).to(X)
+    return RowSums(starts, columns, values, both[0], both[1], numbers.sum().to(X), square, factors)
+
+
+def explained(M: ManyNodes, at: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the variance [t] of f interpolated at rows, before and after the training rows.
+
+    Args:
+        M: the parts of the posterior of f at the nodes.
+        at: the nodes that each row reads [t, 4^d].
+        weights: their weights [t, 4^d].
+    """
+    before, after = weights.new_zeros(len(at)), weights.new_zeros(len(at))
+    for row in range(0, len(at), SOLVES):
+        part = slice(row, row + SOLVES)
+        R = from_nodes(M, at[part], weights[part])
+        before[part] = R.square().sum(0)
+        after[part] = (R * M.solved(R)).sum(0)
+    return before, after
+
+
+def from_nodes(M: ManyNodes, at: Tensor, weights: Tensor) -> Tensor:
+    """Return U'L'W' [m, t] for the weights of t rows."""
+    m = math.prod(len(U) for U in M.Us)
+    W = weights.new_zeros(len(at), m).scatter_add(1, at, weights)
+    return M.back(W.mT)
+
+
+class EstimatedDensity(StructuredGP):
+    """The part of SKI for many nodes: an estimated density, and predictions by solves.
+
+    Attributes:
+        kernel: a product over the columns.
+        seed: seed of the probes.
+    """
+
+    kernel: Kernel
+    seed: int
+
+    @abstractmethod
+    def _axes(self, X: Tensor) -> tuple[Axis, ...]:
+        """Return the axes of the grid."""
+
+    @abstractmethod
+    def _all_noise(self, theta: Theta, kernel: Kernel, hyper: Theta, like: Tensor) -> Tensor:
+        """Return the noise variance, with that of White, for one draw."""
+
+    def _sums_of_many(self, X: Tensor, axes: tuple[Axis, ...], y: Tensor) -> RowSums:
+        """Return the same sums for many nodes."""
+        kept: ResultCache = vars(self).setdefault("_kept_sums", ResultCache())
+
+        def compute() -> tuple[Tensor, ...]:
+            *parts, factors = row_sums(X, y, axes)
+            return *parts, *factors
+
+        starts, columns, values, Wy, W1, total, square, *factors = kept.get(
+            ("many", axes), compute, {"X": X, "y": y}
+        )
+        return RowSums(starts, columns, values, Wy, W1, total, square, tuple(factors))
+
+    def _marginal_of_many(self, theta: Theta, X: Tensor) -> ManyNodesMarginal:
+        """Return the distribution of y at X with an estimated density."""
+        axes, hyper, n = self._axes(X), under("kernel", theta), len(X)
+        noise = self._all_noise(theta, self.kernel, hyper, X)
+        Ls = [inducing_root(K) for K in covariances(self.kernel, hyper, axes, X)]
+
+        def sums(y: Tensor, mean: Tensor) -> tuple[GridSums, Tensor, Tensor]:
+            kept = self._sums_of_many(X, axes, y)
+            return kept.grid_sums(n, self.seed), *kept.about(mean, n)
+
+        def interpolated(f: Tensor) -> Tensor:
+            at, weights = interpolation(X, axes)
+            return (f[at] * weights).sum(1)
+
+        mean = self.value(theta, "mean", X)
+        return ManyNodesMarginal(mean, Ls, noise, n, sums, interpolated)
+
+    def _estimated(self, theta: Theta, data: Dataset) -> Estimate | None:
+        """Return the estimated density at one draw; None where it is exact."""
+        if not ski_grid.many(self._axes(data.X)):
+            return None
+        marginal = self._marginal_of_many(theta, data.X)
+        sums, Wr, rr = marginal.sums(data.y, marginal.mean_of_rows)
+        return estimate(sums, marginal.noise, Wr, rr, marginal.Ls)
+
+    def _posterior_of_many(self, theta: Theta, train: Dataset) -> tuple[Tensor, ...]:
+        """Return the posterior mean [m] of f at the nodes, and the roots of K along the axes."""
+        marginal = self._marginal_of_many(theta, train.X)
+        sums, Wr, _ = marginal.sums(train.y, marginal.mean_of_rows)
+        M = ManyNodes.at(sums, marginal.noise, marginal.Ls)
+        mean = M.turned(M.solved(M.back(Wr[:, None])), M.Ps)[:, 0] / marginal.noise
+        return mean, *marginal.Ls
+
+    def _at_nodes(self, theta: Theta, train: Dataset, factor: tuple[Tensor, ...]) -> ManyNodes:
+        """Return the parts of the posterior of f at many nodes."""
+        axes, n = self._axes(train.X), train.n
+        noise = self._all_noise(theta, self.kernel, under("kernel", theta), train.X)
+        sums = self._sums_of_many(train.X, axes, train.y).grid_sums(n, self.seed)
+        return ManyNodes.at(sums, noise, factor[1:])
