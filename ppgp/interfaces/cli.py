@@ -119,8 +119,9 @@ def compare(
     table = columns.load_table(
         data, target, missing, categories, coordinates, groups, roles, classes, dates
     )
+    train, calibration, test = table.split(*FRACTIONS, seed=seed)
     if models == AUTO:
-        plan = advised_models(table, likelihood, how, USUAL_METHODS)
+        plan = advised_models(train, likelihood, how, USUAL_METHODS)
     else:
         names_of_models = split_names(models or usual_models(table))
         plan = methods_of_models(names_of_models, how, USUAL_METHODS)
@@ -128,7 +129,6 @@ def compare(
     built_models, built_methods = build_models_and_methods(
         [*plan], methods, settings or [], likelihood, table.groups or ()
     )
-    train, calibration, test = table.split(*FRACTIONS, seed=seed)
     pairs = [(name, method) for name, of_model in plan.items() for method in of_model]
     posteriors, names, refused, interrupted = fit_grid(
         built_models, built_methods, pairs, train, seed, progress

@@ -27,6 +27,7 @@ from ..numerics.result_cache import ResultCache
 from ..priors import LogNormal, Param, PriorLike, Site, rescaled, under
 from ..target.capabilities import LatentFunction, LeaveOneOut
 from . import ski_grid
+from .advice import instead_of
 from .base import full_batch_only
 from .gp import GP
 from .inducing import medians, refuse_broken
@@ -107,7 +108,7 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
             raise NotApplicable(
                 "a kernel of the columns of X in SKI, or Deep around one",
                 "a network inside another kernel",
-                "put Deep outside, or use SGPR(kernel) or SVGP(kernel)",
+                f"put Deep outside, or {instead_of('SKI', d)}",
             )
         return sites
 

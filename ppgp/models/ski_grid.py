@@ -73,7 +73,7 @@ def features(kernel: Kernel, d: int) -> int | None:
         raise NotApplicable(
             f"at most {MOST_FEATURES} bounded features of a network in SKI",
             unbounded if q <= MOST_FEATURES else f"{q} features",
-            "use MLP(hidden, out=2), or SGPR(kernel), or SVGP(kernel)",
+            f"use MLP(hidden, out=2), or {instead_of('SKI', d, kernel=kernel)}",
         )
     return q
 

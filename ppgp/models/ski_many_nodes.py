@@ -27,6 +27,7 @@ from .sites import Theta
 from .structured_gp import StructuredGP
 
 ROWS = 20_000  # whose weights are held at once
+LEFT = 1e-6  # share of a right-hand side that a variance may leave
 SOLVES = 64  # rows of predictions that are solved for at once
 
 
@@ -101,7 +102,7 @@ def explained(M: ManyNodes, at: Tensor, weights: Tensor) -> tuple[Tensor, Tensor
         part = slice(row, row + SOLVES)
         R = from_nodes(M, at[part], weights[part])
         before[part] = R.square().sum(0)
-        after[part] = (R * M.solved(R)).sum(0)
+        after[part] = (R * M.solved(R, LEFT)).sum(0)
     return before, after
 
 

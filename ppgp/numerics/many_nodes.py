@@ -127,11 +127,12 @@ class ManyNodes:
         """Return W'W L U phi V for V [m, k], at the nodes."""
         return self.G.times(self.turned(self.phi[:, None] * V, self.Ps))
 
-    def lanczos(self, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def lanczos(self, b: Tensor, left: float = LEFT) -> tuple[Tensor, Tensor, Tensor]:
         """Return the Krylov bases of M from each column of b, with full reorthogonalisation.
 
         Args:
             b: [m, k], none of its columns 0.
+            left: the share of each column that a solution in the basis may leave.
 
         Returns:
             The bases V [steps, m, k], ``sums(V)``, and M in the bases T [k, steps, steps].
@@ -150,18 +151,18 @@ class ManyNodes:
                 w = w - torch.einsum("smk,sk->mk", V, torch.einsum("smk,mk->sk", V, w))
             size = w.norm(dim=0)
             T = _tridiagonal(diagonal, beside)
-            if len(basis) == most or bool((_residuals(T, size) <= LEFT).all()):
+            if len(basis) == most or bool((_residuals(T, size) <= left).all()):
                 return V, torch.stack(products), T
             going = size > 1e-12 * own.abs()
             beside.append(torch.where(going, size, 0.0))
             basis.append(torch.where(going, w / size, 0.0))
 
-    def solved(self, b: Tensor) -> Tensor:
-        """Return (I + L'W'W L / s2)^-1 b for b [m, k] in the basis U."""
+    def solved(self, b: Tensor, left: float = LEFT) -> Tensor:
+        """Return (I + L'W'W L / s2)^-1 b for b [m, k] in the basis U; see ``lanczos``."""
         phi = self.phi[:, None]
         right = phi * b
         size = right.norm(dim=0)
-        V, _, T = self.lanczos(torch.where(size > 0, right, 1.0))
+        V, _, T = self.lanczos(torch.where(size > 0, right, 1.0), left)
         first = torch.zeros(T.shape[:2]).to(b)
         first[:, 0] = size
         return phi * torch.einsum("smk,ks->mk", V, torch.linalg.solve(T, first))
