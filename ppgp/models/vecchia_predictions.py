@@ -109,6 +109,8 @@ class NeighbourPredictions(Model):
 
     def training_factor(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
         """Return beta [p] and the root R [p, p] of its precision R'R, at one draw."""
+        if self.drift == "none":
+            return train.X.new_zeros(0), train.X.new_zeros(0, 0)
         of_rows = self._marginal(theta, train.X, train.noise_sd)
         Z = torch.cat([(train.y - of_rows.loc)[:, None], of_rows.F], 1)
         r, F = of_rows.whitened(Z).values.split([1, Z.shape[1] - 1], 1)
