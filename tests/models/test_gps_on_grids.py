@@ -140,7 +140,7 @@ def test_nuts_passes_simulation_based_calibration(name: str) -> None:
     model: Any = SKI(kernel, 24, noise, 0.0) if name == "SKI" else GridGP(kernel, noise, 0.0)
     X = rows(200, 1).X if name == "SKI" else cells((20, 10)).X
     how = inference.NUTS(draws=40, warmup=50, chains=1)
-    found = ppgp.sbc(model, how, 15, X=X, progress=False, level=0.999)
+    found = ppgp.sbc(model, how, 20, X=X, progress=False, level=0.999)
     assert found.passes, found.to_frame()
 
 
