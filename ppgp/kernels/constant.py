@@ -51,3 +51,17 @@ class Constant(Kernel, Markov):
             return stacked([[level + torch.zeros_like(t)]])
 
         return StateSpace(transition, covariance, (1.0,))
+
+
+def constants(variances: Tensor) -> StateSpace:
+    """Return independent levels N(0, variances) [r], none of which is in f by itself."""
+    r = len(variances)
+
+    def transition(dt: Tensor) -> tuple[Tensor, Tensor]:
+        F = torch.eye(r).to(dt).reshape(r, r, *(1,) * dt.ndim).expand(r, r, *dt.shape)
+        return F, torch.zeros_like(F)
+
+    def covariance(t: Tensor) -> Tensor:
+        return variances.diag().reshape(r, r, *(1,) * t.ndim).expand(r, r, *t.shape)
+
+    return StateSpace(transition, covariance, (0.0,) * r, (1,) * r)

@@ -11,15 +11,17 @@ from torch import Tensor
 from ..data.dataset import Dataset
 from ..errors import DataError, listed
 from ..kernels import Kernel
-from ..kernels.state_space import StateSpace, require
+from ..kernels.constant import constants
+from ..kernels.state_space import StateSpace, require, summed
 from ..numerics.result_cache import ResultCache
-from ..priors import under
+from ..priors import PriorLike, under
 from ..target.capabilities import Updates
 from .base import Model
 from .known_noise import with_known
 from .memory_checks import check_memory_of_predictions
 from .sites import Theta, number_of_draws, split_params
 from .state_space_predictions import At, Smoothed, after, ahead, at, end_of, joint, smoothed
+from .state_space_regressors import columns_of, weight_variances
 from .state_space_rows import Steps, steps_of
 
 MEMORY_BUDGET = 256 * 2**20  # bytes in the matrices of one chunk of draws
@@ -30,27 +32,30 @@ class StateSpaceConditioning(Model, Updates):
     """The states of a kernel at the training rows and elsewhere."""
 
     kernel: Kernel
+    regressors: PriorLike | None
 
-    def _width(self) -> int:
+    def _width(self, d: int) -> int:
         """The number of states."""
-        like = torch.zeros(1, dtype=torch.float64)
-        values = {name: like.new_ones(s.shape) for name, s in self.kernel.sites(1).items()}
-        return len(require(self.kernel).state_space(values, like).observation)
+        return len(self._observation(torch.zeros(1, d, dtype=torch.float64)))
 
     def _noise(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
         return with_known(self.value(theta, "noise", X)[..., None], noise_sd)
 
-    def _space(self, theta: Theta, like: Tensor) -> StateSpace:
-        return require(self.kernel).state_space(under("kernel", theta), like)
+    def _space(self, theta: Theta, X: Tensor) -> StateSpace:
+        space = require(self.kernel).state_space(under("kernel", theta), X)
+        if X.shape[-1] == 1:
+            return space
+        return summed([space, constants(weight_variances(self.regressors, X))])
 
     def _steps(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Steps:
-        return steps_of(self._space(theta, X), X[:, 0], self._noise(theta, X, noise_sd))
+        noise = self._noise(theta, X, noise_sd)
+        return steps_of(self._space(theta, X), X[:, 0], noise, columns_of(X))
 
     def _chunks(self, theta: Theta, train: Dataset, m: int) -> Iterator[tuple[slice, Theta]]:
         """Yield the slices of the draws whose matrices fit into ``MEMORY_BUDGET``, and theta."""
         drawn, params = split_params(self.sites_at(train.d), theta)
         count = number_of_draws(drawn)
-        numbers = 12 * self._width() ** 2 * (train.n + m)
+        numbers = 12 * self._width(train.d) ** 2 * (train.n + m)
         size = max(1, MEMORY_BUDGET // (train.X.element_size() * numbers))
         for i in range(0, count, size):
             chunk = slice(i, min(i + size, count))
@@ -76,10 +81,25 @@ class StateSpaceConditioning(Model, Updates):
             found = self._smoothed(part, train, chunk, kept)
             yield chunk, part, at(found, self._space(part, X), X[:, 0])
 
-    def _observation(self, like: Tensor) -> Tensor:
-        """Return the numbers H with f = H'x."""
-        values = {name: like.new_ones(s.shape) for name, s in self.kernel.sites(1).items()}
-        return torch.tensor(require(self.kernel).state_space(values, like).observation).to(like)
+    def _observation(self, X: Tensor) -> Tensor:
+        """Return the weights H with f = H'x at rows of X, [s, m]."""
+        values = {name: X.new_ones(s.shape) for name, s in self.kernel.sites(1).items()}
+        H = torch.tensor(require(self.kernel).state_space(values, X).observation).to(X)
+        return torch.cat([H[:, None].expand(-1, len(X)), X[:, 1:].mT])
+
+    def _prior(self, theta: Theta, X: Tensor, other: Tensor | None = None) -> Tensor:
+        """Return the prior covariance of f at rows of X and of ``other``, or of X."""
+        K = self.kernel(under("kernel", theta), X[:, :1], None if other is None else other[:, :1])
+        if X.shape[-1] == 1:
+            return K
+        second = X if other is None else other
+        return K + (X[:, 1:] * weight_variances(self.regressors, X)) @ second[:, 1:].mT
+
+    def _prior_variances(self, theta: Theta, X: Tensor) -> Tensor:
+        variances = self.kernel.diag(under("kernel", theta), X[:, :1])
+        if X.shape[-1] == 1:
+            return variances
+        return variances + X[:, 1:].square() @ weight_variances(self.regressors, X)
 
     def _marginal(
         self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None
@@ -95,7 +115,7 @@ class StateSpaceConditioning(Model, Updates):
             mean, variance = found.of(H)
             shape = (chunk.stop - chunk.start, len(X))
             means.append((mean + self.value(part, "mean", X)[..., None]).expand(shape))
-            prior = self.kernel.diag(under("kernel", part), X)
+            prior = self._prior_variances(part, X)
             tiny = torch.finfo(prior.dtype).eps * prior
             variances.append(torch.maximum(variance, tiny).expand(shape))
         return torch.cat(means), torch.cat(variances)
@@ -158,7 +178,8 @@ class StateSpaceConditioning(Model, Updates):
         time, m, P = self._end(theta, old, kept)
         residual = y - self.value(theta, "mean", X)[..., None]
         noise = self._noise(theta, X, sd)
-        end = end_of(m, P, time, self._space(theta, X), X[:, 0], residual, noise)
+        start = (m, P, time, self._space(theta, X))
+        end = end_of(*start, X[:, 0], residual, noise, columns_of(X))
         into.get("end", lambda: end, theta)
 
     def one_step_ahead(
@@ -176,7 +197,7 @@ class StateSpaceConditioning(Model, Updates):
             noise = self._noise(part, X, new.noise_sd)
             level = self.value(part, "mean", X)[..., None]
             start = (m[..., chunk], P[..., chunk], time, self._space(part, X))
-            mean, variance = ahead(*start, X[:, 0], new.y - level, noise)
+            mean, variance = ahead(*start, X[:, 0], new.y - level, noise, columns_of(X))
             means.append(mean + level)
             variances.append(variance + noise)
         return dist.Normal(torch.cat(means), torch.cat(variances).sqrt())

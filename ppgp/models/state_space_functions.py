@@ -36,7 +36,7 @@ def states_at_rows(steps: Steps, residual: Tensor, draw: Draw) -> Tensor:
     P0 = steps.P0[..., None].expand(width, width, k)
     R = steps.R.expand(k, *size)
     prior = simulated(F, Q, P0, draw.normal(width, k), draw.normal(width, k, *size))
-    y = prior[list(steps.observed.states)].sum(0) + R.sqrt() * draw.normal(k, *size)
+    y = steps.observed.of(prior) + R.sqrt() * draw.normal(k, *size)
     filtered, back = passes(F, Q, P0, R, steps.in_order(residual) - y, steps.observed)
     correction = [
         m + times_vector(P, r) for m, P, r in zip(filtered.m, filtered.P, back.r, strict=True)
@@ -62,8 +62,9 @@ class DrawnFunctions:
         self.space, self.draw = space, draw
         self.times, self.states = times[last], states[..., last]
 
-    def __call__(self, t: Tensor) -> Tensor:
-        """Return the functions at times t [m], [samples, m]."""
+    def __call__(self, t: Tensor, H: Tensor) -> Tensor:
+        """Return the functions H'x at times t [m], [samples, m], for weights H [s, m]."""
+        t = t.contiguous()
         new = torch.unique(t)
         while True:
             place = torch.searchsorted(self.times, new)
@@ -75,8 +76,7 @@ class DrawnFunctions:
             _, counts = torch.unique_consecutive(place, return_counts=True)
             self._extend(new[counts.cumsum(0) - counts + counts // 2])
         states = self.states[..., torch.searchsorted(self.times, t)]
-        weights = torch.tensor(self.space.observation).to(states)
-        return (states * weights[:, None, None]).sum(0)
+        return (states * H[:, None]).sum(0)
 
     def _extend(self, t: Tensor) -> None:
         """Draw the states at times t [m], each in a gap of its own between known times."""

@@ -20,7 +20,15 @@ from ..kernels.state_space import require
 from ..kernels.units import Units
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.result_cache import ResultCache
-from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
+from ..priors import (
+    LogNormal,
+    Param,
+    PriorLike,
+    Site,
+    prefixed,
+    rescaled,
+    site,
+)
 from ..target.capabilities import (
     Capability,
     Components,
@@ -36,6 +44,7 @@ from .memory_checks import check_memory_of_rows
 from .sites import Theta, draw, first_draw, mean_site, number_of_draws, split_params
 from .state_space_conditioning import StateSpaceConditioning
 from .state_space_functions import DrawnFunctions, states_at_rows
+from .state_space_regressors import check_regressors, check_width, regressors_in_units
 from .state_space_rows import StateSpaceMarginal
 from .terms import as_written
 from .terms import labels as labels_of
@@ -60,7 +69,8 @@ class StateSpaceGP(
     Scale. Hartikainen & Sarkka (2010); Sarkka & Solin (2019), chapter 12. The rows are filtered
     and smoothed in parallel over runs of time, Sarkka & Garcia-Fernandez (2021), with the slopes
     of Koopman & Shephard (1992). Times may be irregular, in any order, and equal; times without y
-    are rows to predict.
+    are rows to predict. Regressors are further states that never change, Durbin & Koopman (2012),
+    section 6.2.
 
     Args:
         kernel: a kernel with a state space.
@@ -68,6 +78,10 @@ class StateSpaceGP(
             unless the Dataset has known noise.
         mean: prior or number for the constant mean; None: the mean of the training rows (0 in a
             recipe that was not prepared).
+        regressors: prior Normal(0, scale) of the weights of the other columns of X, which enter
+            linearly; the first column is the time. The scale is one number or one per column. The
+            weights are integrated exactly. Under ``fit(standardise=True)`` the columns enter minus
+            their means. None: X is the time alone.
         standardised: set by ``fit``: whether the numbers are on the scale of the model.
 
     Raises:
@@ -77,6 +91,7 @@ class StateSpaceGP(
     kernel: Kernel = field(default_factory=Matern)
     noise: PriorLike = LogNormal(-2.0, 1.0)
     mean: PriorLike | None = None
+    regressors: PriorLike | None = None
     standardised: bool = field(default=False, kw_only=True)
     known_noise = True
     joint_rows = True
@@ -85,23 +100,28 @@ class StateSpaceGP(
     def __post_init__(self) -> None:
         super().__post_init__()
         require(check_kernel(self.kernel))
+        check_regressors(self.regressors)
 
     def sites(self, d: int) -> dict[str, Site | Param]:
-        if d != 1:
-            wanted = "one column of X, the time, for StateSpaceGP"
-            do = f"pass that column alone, or {instead_of('StateSpaceGP', d)}"
+        if d != 1 and self.regressors is None:
+            wanted = "one column of X, the time, for StateSpaceGP without regressors"
+            do = (
+                "pass that column alone, give the other columns a prior, such as "
+                f"regressors=Normal(0, 1), or {instead_of('StateSpaceGP', d)}"
+            )
             raise SettingError(wanted, f"{d} columns", do)
+        check_width(self.regressors, d)
         return {
-            **prefixed("kernel", self.kernel.sites(d)),
+            **prefixed("kernel", self.kernel.sites(1)),
             "noise": site("noise", self.noise, positive=True, zero=True),
             "mean": mean_site(self.mean),
         }
 
     def work(self, n: int, d: int) -> float:
-        return n * 50.0 * self._width() ** 2
+        return n * 50.0 * self._width(d) ** 2
 
     def chunked(self, data: Dataset) -> bool:
-        return data.n * self._width() >= UNCOMPILED
+        return data.n * self._width(data.d) >= UNCOMPILED
 
     def check_memory(self, n: int, d: int, like: Tensor) -> None:
         """Check that the matrices of n rows fit into memory.
@@ -109,7 +129,7 @@ class StateSpaceGP(
         Raises:
             NotEnoughMemory: if they do not.
         """
-        s = self._width()
+        s = self._width(d)
         do = "pass fewer rows, or average rows that are close in time"
         check_memory_of_rows(n, 12.0 * s * s + 20.0 * s, like, "the states", do)
 
@@ -128,12 +148,13 @@ class StateSpaceGP(
 
     def in_units(self, scaler: Scaler) -> StateSpaceGP:
         noise = rescaled(self.noise, power(float(scaler.y_sd), -2), what="noise")
-        kernel = self.kernel.in_units(Units.of(scaler))
+        kernel = self.kernel.in_units(Units.of(scaler).columns((0,)))
         mean = mean_on_model_scale(self.mean, scaler)
-        return replace(self, kernel=kernel, noise=noise, mean=mean)
+        regressors = regressors_in_units(self.regressors, scaler)
+        return replace(self, kernel=kernel, noise=noise, mean=mean, regressors=regressors)
 
     def data_units(self, draws: Theta, scaler: Scaler) -> dict[str, Tensor | None]:
-        factors = self.kernel.factors(Units.of(scaler))
+        factors = self.kernel.factors(Units.of(scaler).columns((0,)))
         return of_gp(draws, {f"kernel.{name}": f for name, f in factors.items()}, scaler)
 
     def model(
@@ -219,11 +240,13 @@ class StateSpaceGP(
         H, labels, start = self._observation(X), labels_of(self.kernel), 0
         like = {name: X.new_ones(s.shape) for name, s in self.kernel.sites(1).items()}
         parts: dict[str, Tensor] = {}
-        for name, space in zip(labels, self.kernel.state_spaces(like, X), strict=True):
-            stop = start + len(space.observation)
+        sizes = [len(space.observation) for space in self.kernel.state_spaces(like, X)]
+        if X.shape[-1] > 1:
+            labels, sizes = [*labels, "regressors"], [*sizes, X.shape[-1] - 1]
+        for name, size in zip(labels, sizes, strict=True):
             parts[name] = torch.zeros_like(H)
-            parts[name][start:stop] = H[start:stop]
-            start = stop
+            parts[name][start : start + size] = H[start : start + size]
+            start += size
         moments: dict[str, list[tuple[Tensor, ...]]] = {name: [] for name in labels}
         for chunk, _, states in self._states(theta, X, train):
             shape = (chunk.stop - chunk.start, len(X))
@@ -241,10 +264,10 @@ class StateSpaceGP(
     ) -> tuple[Tensor, ...]:
         """Return the joint Gaussian distribution of y and f at the first draw; see ``GP``."""
         one = first_draw(self.sites_at(X.shape[-1]), theta)
-        hyper, mean = under("kernel", one), self.value(one, "mean", X)
-        variance = self.kernel.diag(hyper, X) + self._noise(one, X, noise_sd)
-        C = add_diagonal(self.kernel(hyper, train.X), self._noise(one, train.X, train.noise_sd))
-        return C, train.y - mean, self.kernel(hyper, train.X, X), variance, mean.expand(len(X))
+        mean = self.value(one, "mean", X)
+        variance = self._prior_variances(one, X) + self._noise(one, X, noise_sd)
+        C = add_diagonal(self._prior(one, train.X), self._noise(one, train.X, train.noise_sd))
+        return C, train.y - mean, self._prior(one, train.X, X), variance, mean.expand(len(X))
 
     def pathwise(
         self,
@@ -279,7 +302,12 @@ class StateSpaceGP(
             states = states_at_rows(steps, train.y - mean, settings)
             space = self._space(one, train.X)
             paths.append((mean, DrawnFunctions(space, steps.times, states, settings)))
-        return lambda X: torch.cat([mean + path(X[:, 0]) for mean, path in paths])
+
+        def functions(X: Tensor) -> Tensor:
+            H = self._observation(X)
+            return torch.cat([mean + path(X[:, 0], H) for mean, path in paths])
+
+        return functions
 
     def loo(self, theta: Theta, train: Dataset) -> Distribution:
         """Return the distribution of each y_i given the other rows, batch [draw, n].

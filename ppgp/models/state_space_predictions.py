@@ -34,6 +34,7 @@ class Smoothed(NamedTuple):
         N: see r.
         u: C^-1 (y - mean), [*b, n].
         d: the diagonal of C^-1, [*b, n].
+        columns: the regressors [r, n].
     """
 
     times: Tensor
@@ -45,6 +46,7 @@ class Smoothed(NamedTuple):
     N: Tensor
     u: Tensor
     d: Tensor
+    columns: Tensor
 
 
 def smoothed(steps: Steps, residual: Tensor) -> Smoothed:
@@ -59,10 +61,12 @@ def smoothed(steps: Steps, residual: Tensor) -> Smoothed:
     K = k * w
     m = rows(filtered.m) + k * v
     P = rows(filtered.P) - outer(K, k)
-    F, H = in_rows(s.F, n), s.observed
-    G = F - outer(K, H.of(F))
+    F, columns = in_rows(s.F, n), s.times[None][:0]
+    if s.observed.columns is not None:
+        columns = in_rows(s.observed.columns, n)
+    G = F - outer(K, Row(s.observed.states, columns).of(F))
     r, N, u, d = (rows(each) for each in (back.r, back.N, back.u, back.d))
-    return Smoothed(s.times, m, P, K, G, r, N, u, d)
+    return Smoothed(s.times, m, P, K, G, r, N, u, d, columns)
 
 
 def wide(M: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -70,9 +74,9 @@ def wide(M: Tensor, shape: tuple[int, ...]) -> Tensor:
     return with_batch(M, len(shape) - 2).expand(shape)
 
 
-def row_of(space: StateSpace) -> Row:
-    """Return the observation of one row."""
-    return Row(tuple(i for i, weight in enumerate(space.observation) if weight))
+def row_of(space: StateSpace, columns: Tensor | None = None) -> Row:
+    """Return the observation of rows with regressors [r, *many]."""
+    return Row(tuple(i for i, weight in enumerate(space.observation) if weight), columns)
 
 
 @dataclass(frozen=True)
@@ -94,8 +98,8 @@ class At:
     last: Tensor
 
     def of(self, H: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and variance [*b, k] of H'x given all rows, for numbers H [s]."""
-        weights = H.reshape(-1, *(1,) * (self.m.ndim - 1))
+        """Return mean and variance [*b, k] of H'x given all rows, for weights H [s, k]."""
+        weights = H.reshape(len(H), *(1,) * (self.m.ndim - 2), -1)
         PH = (self.P * weights).sum(1)
         mean = (weights * self.m).sum(0) + (PH * self.r).sum(0)
         prior = (weights * PH).sum(0)
@@ -140,9 +144,10 @@ def end_of(
     t: Tensor,
     residual: Tensor,
     noise: Tensor,
+    columns: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the last time [1], and mean and covariance of the state there; see ``ahead``."""
-    times, filtered, _ = _onward(m, P, time, space, t, residual, noise)
+    times, filtered, *_ = _onward(m, P, time, space, t, residual, noise, columns)
     m, P = filtered.last
     return times[-1:], m[..., 0], P[..., 0]
 
@@ -155,6 +160,7 @@ def ahead(
     t: Tensor,
     residual: Tensor,
     noise: Tensor,
+    columns: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return mean and variance [k, n] of f at further rows, each given the rows before it.
 
@@ -166,11 +172,12 @@ def ahead(
         t: times of further rows [n], in any order, none before ``time``.
         residual: y - mean of these rows, [n] or [k, n].
         noise: their noise variances, [*k, 1] or [*k, n].
+        columns: their regressors [r, n]; None: there are none.
     """
-    _, filtered, back = _onward(m, P, time, space, t, residual, noise)
-    H = row_of(space)
-    means = [H.of(m_t) for m_t in filtered.m]
-    variances = [H.of(k_t) for k_t in filtered.k]
+    found = _onward(m, P, time, space, t, residual, noise, columns)
+    _, filtered, back, observed = found
+    each = list(zip(filtered.m, filtered.k, observed.rows(), strict=True))
+    means, variances = [H.of(m) for m, _, H in each], [H.of(k) for _, k, H in each]
     return torch.cat(means, -1)[..., back], torch.cat(variances, -1)[..., back]
 
 
@@ -182,8 +189,9 @@ def _onward(
     t: Tensor,
     residual: Tensor,
     noise: Tensor,
-) -> tuple[Tensor, Forward, Tensor]:
-    """Return the times in order, the filter over them, and the place of each row among them."""
+    columns: Tensor | None = None,
+) -> tuple[Tensor, Forward, Tensor, Observed]:
+    """Return the times in order, the filter over them, each row's place, and the observations."""
     times, order = torch.sort(t, stable=True)
     F, Q = space.transition(torch.cat([time, times]).diff()[:, None])
     k, shape = m.shape[-1], (*P.shape, len(t), 1)
@@ -192,22 +200,24 @@ def _onward(
         return values.expand(*values.shape[:-1], len(t))[..., order].expand(k, len(t))[..., None]
 
     seen = torch.ones_like(times)[:, None]
-    observed = Observed(row_of(space).states, seen, space.sizes)
+    weights = None if columns is None else columns[:, order, None]
+    observed = Observed(row_of(space).states, weights, seen=seen, blocks=space.sizes)
     F, Q = wide(F, shape), wide(Q, shape)
     y, R = in_order(residual), in_order(noise)
     filtered = forward(F, Q, R, y, observed, m[..., None], P[..., None])
-    return times, filtered, torch.argsort(order)
+    return times, filtered, torch.argsort(order), observed
 
 
 def joint(found: Smoothed, space: StateSpace, t: Tensor, H: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean [*b, k] and covariance [*b, k, k] of H'x at times t [k], in any order.
+    """Return mean [*b, k] and covariance [*b, k, k] of H'x at times t [k], for weights H [s, k].
 
     The states at times i < j have covariance P_i (G ...)' (I - N_j P_j), with the product of G
     over the rows between. De Jong & MacKinnon (1988).
     """
     times, order = torch.sort(t, stable=True)
     here = at(found, space, times)
-    weights = H.reshape(-1, *(1,) * (here.m.ndim - 2))
+    H = H[:, order]
+    weights = H.reshape(len(H), *(1,) * (here.m.ndim - 2), -1)
     between = _between(found, space, times, here.last)
     NP = product(here.N, here.P)
     seen = identity(NP) - NP
@@ -218,9 +228,9 @@ def joint(found: Smoothed, space: StateSpace, t: Tensor, H: Tensor) -> tuple[Ten
             move = between[..., j - 1, None].transpose(0, 1)
             W = product(W, move.expand(*move.shape[:-1], j))
         W = torch.cat([W, here.P[..., j : j + 1]], -1)
-        with_j = (seen[..., j] * weights).sum(1)  # (I - N P) H, [s, *b]
+        with_j = (seen[..., j] * weights[..., j]).sum(1)  # (I - N P) H, [s, *b]
         each = times_vector(W, with_j[..., None].expand(*W.shape[1:]))
-        columns.append((each * weights[..., None]).sum(0))
+        columns.append((each * weights[..., : j + 1]).sum(0))
     mean, variance = here.of(H)
     k = len(times)
     upper = torch.stack([torch.nn.functional.pad(c, (0, k - c.shape[-1])) for c in columns], -1)
@@ -233,10 +243,10 @@ def joint(found: Smoothed, space: StateSpace, t: Tensor, H: Tensor) -> tuple[Ten
 def _between(found: Smoothed, space: StateSpace, times: Tensor, last: Tensor) -> Tensor:
     """Return how a state moves from each of the times to the next, through the rows between."""
     n, here, there = len(found.times), times[:-1], times[1:]
-    observation = row_of(space)
     shape = (*found.P.shape[:-1], len(here))
     low, high = last[:-1], last[1:]
     first, final = low.clamp_max(n - 1), (high - 1).clamp_min(0)
+    observation = row_of(space, found.columns[:, first])
 
     def moves(dt: Tensor) -> Tensor:
         return wide(space.transition(dt.clamp_min(0.0))[0], shape)

@@ -54,8 +54,15 @@ class Steps:
         return values[..., torch.argsort(self.order)]
 
 
-def steps_of(space: StateSpace, t: Tensor, noise: Tensor) -> Steps:
-    """Return the matrices of rows at times t [n], in any order, with noise [*b, 1] or [*b, n]."""
+def steps_of(space: StateSpace, t: Tensor, noise: Tensor, columns: Tensor | None = None) -> Steps:
+    """Return the matrices of rows in any order.
+
+    Args:
+        space: the process.
+        t: times [n].
+        noise: noise variances [*b, 1] or [*b, n].
+        columns: regressors [r, n]; None: there are none.
+    """
     n = len(t)
     times, order = torch.sort(t, stable=True)
     lanes = lanes_for(n)
@@ -75,7 +82,9 @@ def steps_of(space: StateSpace, t: Tensor, noise: Tensor) -> Steps:
     F, Q, P0 = wide(F, *dt.shape), wide(Q, *dt.shape), wide(P0, 1)[..., 0]
     states = tuple(i for i, weight in enumerate(space.observation) if weight)
     R = R.expand(*batch, *dt.shape)
-    return Steps(times, order, lanes, F, Q, P0, R, Observed(states, seen, space.sizes))
+    weights = None if columns is None else in_lanes(columns[:, order], lanes)
+    observed = Observed(states, weights, seen=seen, blocks=space.sizes)
+    return Steps(times, order, lanes, F, Q, P0, R, observed)
 
 
 class StateSpaceMarginal(dist.TorchDistribution):
@@ -124,5 +133,5 @@ class StateSpaceMarginal(dist.TorchDistribution):
         width, lanes = len(s.F), s.F.shape[-2:]
         z0, z = normal(width, *shape), normal(width, *shape, *lanes)
         x = simulated(wide(s.F, 2), wide(s.Q, 2), wide(s.P0, 0), z0, z)
-        f = x[list(s.observed.states)].sum(0) + s.R.sqrt() * normal(*shape, *lanes)
+        f = s.observed.of(x) + s.R.sqrt() * normal(*shape, *lanes)
         return self.loc + s.as_given(in_rows(f, self.loc.shape[-1]))

@@ -8,8 +8,9 @@ Koopman & Shephard (1992). Matrices are in lanes, see ``lanes``.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -31,21 +32,35 @@ LOG_2PI = math.log(2 * math.pi)
 
 @dataclass(frozen=True)
 class Row:
-    """The observation H of a row: the sum of some states."""
+    """The observation H of a row: the sum of some states, and of the last ones times numbers.
+
+    Attributes:
+        states: the states whose weight is 1.
+        columns: the weights of the last r states, [r, *many]; None: r is 0.
+    """
 
     states: tuple[int, ...]
+    columns: Tensor | None = None
 
     def of(self, x: Tensor) -> Tensor:
         """Return H'x for x [s, *many]."""
         total = x[self.states[0]]
         for i in self.states[1:]:
             total = total + x[i]
+        if self.columns is not None:
+            for weight, value in zip(self.columns, x[len(x) - len(self.columns) :], strict=True):
+                total = total + weight * value
         return total
 
     def vector(self, like: Tensor) -> Tensor:
         """Return H in the shape of ``like`` [s, *many]."""
         one, zero = torch.ones_like(like[0]), torch.zeros_like(like[0])
-        return torch.stack([one if i in self.states else zero for i in range(len(like))])
+        h = torch.stack([one if i in self.states else zero for i in range(len(like))])
+        if self.columns is None:
+            return h
+        r = len(self.columns)
+        weights = self.columns.reshape(r, *(1,) * (like.ndim - self.columns.ndim), -1)
+        return torch.cat([h[: len(h) - r], weights.expand(r, *like.shape[1:])])
 
 
 @dataclass(frozen=True)
@@ -57,8 +72,14 @@ class Observed(Row):
         blocks: the sizes of the blocks of F, which is block-diagonal.
     """
 
-    seen: Tensor
-    blocks: tuple[int, ...]
+    seen: Tensor = field(kw_only=True)
+    blocks: tuple[int, ...] = field(kw_only=True)
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the observation of each step, with columns [r, lanes]."""
+        if self.columns is None:
+            return repeat(Row(self.states), self.seen.shape[-2])
+        return (Row(self.states, columns) for columns in self.columns.unbind(-2))
 
     def moved(self, F: Tensor, FP: Tensor) -> Tensor:
         """Return F P F' for symmetric P, from F and F P [s, s, *many]."""
@@ -99,10 +120,10 @@ def runs(F: Tensor, Q: Tensor, P0: Tensor, R: Tensor, y: Tensor, observed: Obser
     A = torch.cat([torch.zeros_like(e.A[..., :1]), e.A[..., 1:]], -1)
     C = torch.cat([P0[..., None], e.C[..., 1:]], -1)
     steps = zip(F.unbind(-2), Q.unbind(-2), R.unbind(-2), y.unbind(-2), strict=True)
-    H = observed
-    for (F_t, Q_t, R_t, y_t), seen_t in zip(steps, H.seen.unbind(-2), strict=True):
-        A, b = block_product(F_t, A, H.blocks), times_vector(F_t, b)
-        C = H.moved(F_t, block_product(F_t, C, H.blocks)) + Q_t
+    o = observed
+    for (F_t, Q_t, R_t, y_t), seen_t, H in zip(steps, o.seen.unbind(-2), o.rows(), strict=True):
+        A, b = block_product(F_t, A, o.blocks), times_vector(F_t, b)
+        C = o.moved(F_t, block_product(F_t, C, o.blocks)) + Q_t
         a, k = H.of(A), H.of(C)
         w = seen_t / (H.of(k) + R_t)
         v = (y_t - H.of(b)) * w
@@ -119,11 +140,11 @@ def forward(
     """Run the filter over each lane from its start N(m, P)."""
     ms, Ps, FPs, before, ks, ws, vs, Ss = ([] for _ in range(8))
     steps = zip(F.unbind(-2), Q.unbind(-2), R.unbind(-2), y.unbind(-2), strict=True)
-    H = observed
-    for (F_t, Q_t, R_t, y_t), seen_t in zip(steps, H.seen.unbind(-2), strict=True):
+    o = observed
+    for (F_t, Q_t, R_t, y_t), seen_t, H in zip(steps, o.seen.unbind(-2), o.rows(), strict=True):
         before.append(m)
-        FP = block_product(F_t, P, H.blocks)
-        m, P = times_vector(F_t, m), H.moved(F_t, FP) + Q_t
+        FP = block_product(F_t, P, o.blocks)
+        m, P = times_vector(F_t, m), o.moved(F_t, FP) + Q_t
         k = H.of(P)
         S = H.of(k) + R_t
         w = seen_t / S
@@ -158,7 +179,7 @@ class Backward:
 def backward(F: Tensor, observed: Observed, filtered: Forward, r: Tensor, N: Tensor) -> Backward:
     """Run back over each lane, from what the lanes after it say about the state at its end."""
     rs, Ns, us, ds = ([] for _ in range(4))
-    H, observation = observed, observed.vector(r)
+    H, rows = observed, list(observed.rows())
     for t, F_t in reversed(list(enumerate(F.unbind(-2)))):
         k, w = filtered.k[t], filtered.w[t]
         K = k * w
@@ -166,7 +187,7 @@ def backward(F: Tensor, observed: Observed, filtered: Forward, r: Tensor, N: Ten
         u = filtered.v[t] - (K * r).sum(0)
         d = w + (K * n).sum(0)
         seen = observed.seen[t]
-        h = observation * seen
+        h = rows[t].vector(r) * seen
         r = torch.addcmul(r, h, u)
         half = n - 0.5 * d * h
         N = N - outer(h, half) - outer(half, h)
