@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..errors import SettingError, UnknownName
+from ..errors import NotApplicable, SettingError, UnknownName
 from . import recipes
 from .model_options import with_groups, with_likelihood
 
@@ -53,13 +53,20 @@ def advised_models(
         likelihood: The name or recipe of a likelihood; None: that of the target.
         methods: Comma-separated methods of all models; None: those that end in time.
         usual: Comma-separated methods of models whose fits are short.
+
+    Raises:
+        NotApplicable: If no Gaussian process suits the table.
     """
     from ..models.advice import advise
 
     asked = None if likelihood is None else recipes.build_likelihood(likelihood)
-    suited = advise(table, likelihood=asked).suited[:MOST_ADVISED]
+    advice = advise(table, likelihood=asked)
+    if not advice.suited:
+        first = advice.options[0]
+        got = f"one that {first.model} does not suit: it {first.reason}"
+        raise NotApplicable("a table for Gaussian processes", got, "name models: --models linear")
     plan = {}
-    for i, option in enumerate(suited):
+    for i, option in enumerate(advice.suited[:MOST_ADVISED]):
         if i and option.seconds > LONG:
             continue
         slow = "svi" if option.model == "SVGP" else "map"

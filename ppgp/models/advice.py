@@ -36,7 +36,8 @@ SMOOTH = 2.5  # nu from which few nodes or few inducing inputs follow the functi
 ROUGH = 1.5  # nu below which 100 inducing inputs are too few
 EVERY = ("StateSpaceGP", "GridGP", "GP", "Vecchia", "SKI", "SGPR", "SVGP")
 EXACT = ("StateSpaceGP", "GridGP", "GP")
-TAKE_KNOWN_NOISE = ("StateSpaceGP", "GP", "Vecchia")
+#: a role of a column -> the models that take it; no model takes another role
+TAKE = {"noise_sd": ("StateSpaceGP", "GP", "Vecchia"), "weights": ("SVGP",), "ids": EVERY}
 ROUGH_LEAVES = ("Exponential", "Spherical", "LinearVariogram")
 
 
@@ -82,7 +83,7 @@ class Advice:
 
     @property
     def suited(self) -> tuple[Option, ...]:
-        """The models that suit, the best first. SVGP always does, unless the noise is known."""
+        """The models that suit, the best first: SVGP at least, unless it refuses a column."""
         return tuple(option for option in self.options if option.suits)
 
     def to_frame(self) -> pd.DataFrame:
@@ -120,7 +121,8 @@ class _Facts:
         several: whether the likelihood has several functions of x.
         grid: the shape of the complete grid that the rows form; None: they form none, or it is not
             known.
-        noise_sd: whether the noise of each row is known.
+        roles: the roles of columns beside X and y, and "missing values" and "codes of categories"
+            if X has such.
         features: the number of columns that the kernel reads; None: d.
         smoothness: nu of the Matern kernel as rough as the function; None: not known.
         lacks_states: the kernel, if it has no state space.
@@ -131,7 +133,7 @@ class _Facts:
     gaussian: bool
     several: bool
     grid: tuple[int, ...] | None = None
-    noise_sd: bool = False
+    roles: tuple[str, ...] = ()
     features: int | None = None
     smoothness: float | None = None
     lacks_states: str | None = None
@@ -188,8 +190,8 @@ def advise(
     grid of nodes), SGPR and SVGP (inducing inputs). Exact ones come first, then approximations.
 
     Args:
-        data: the table: its rows, columns, labels and known noise, and whether its rows form a
-            complete grid. None: pass ``n`` and ``d``.
+        data: the table: its rows, columns, labels and the roles of columns, and whether its rows
+            form a complete grid. None: pass ``n`` and ``d``.
         n: the number of rows, if there is no table.
         d: the number of columns, if there is no table.
         likelihood: the distribution of y given f; None: Gaussian noise, or for labels that of
@@ -278,7 +280,12 @@ def _facts_of(data: Dataset, likelihood: Likelihood | None) -> _Facts:
         grid = tuple(complete_grid(data.X, [[k] for k in range(data.d)], "").shape)
     except DataError:
         grid = None
-    return _Facts(data.n, data.d, gaussian, several, grid, data.noise_sd is not None)
+    roles = [*data.columns_with_roles]
+    if data.missing == "keep" and bool(data.X.isnan().any()):
+        roles.append("missing values")
+    if data.categorical:
+        roles.append("codes of categories")
+    return _Facts(data.n, data.d, gaussian, several, grid, tuple(roles))
 
 
 def _ranked(facts: _Facts) -> Advice:
@@ -299,8 +306,12 @@ def _option(name: str, facts: _Facts) -> Option:
     suits, reason = _RULES[name](facts)
     if name in EXACT and not facts.gaussian and suits:
         reason = f"{reason}, with f by Laplace's method"
-    if suits and facts.noise_sd and name not in TAKE_KNOWN_NOISE:
-        suits, reason = False, "takes no known noise per row"
+    takers = {role: TAKE.get(role, ()) for role in facts.roles}
+    refused = [role for role, models in takers.items() if name not in models]
+    if "noise_sd" in facts.roles and not facts.gaussian:
+        refused.append("noise_sd")
+    if suits and refused:
+        suits, reason = False, f"takes no {refused[0]}"
     costed = "LatentGP" if name == "GP" and not facts.gaussian else name
     applies = suits or name in ("GP", "SVGP", "SGPR")
     seconds = costs.seconds(costed, facts.n, facts.d) if applies else math.nan

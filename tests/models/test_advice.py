@@ -15,11 +15,12 @@ from waves import F64
 
 import ppgp
 from ppgp import Dataset, kernels, likelihoods, models, networks
+from ppgp.data.roles import ROLES
 from ppgp.errors import DataWarning, NotApplicable, SettingError
 from ppgp.interfaces.recipe_options import advised_models
 from ppgp.kernels import RBF, Matern
 from ppgp.models import costs
-from ppgp.models.advice import EVERY, TAKE_KNOWN_NOISE, about, advise, instead_of, smoothness_of
+from ppgp.models.advice import EVERY, TAKE, about, advise, instead_of, smoothness_of
 
 
 def table(n: int = 60, d: int = 2, **columns: Any) -> Dataset:
@@ -62,6 +63,8 @@ def test_a_table_tells_its_grid_labels_and_known_noise() -> None:
     assert first(data=Dataset(X[:-1], X[:-1, 0])) == "GP"
     known = {o.model for o in advise(table(noise_sd=0.1)).suited}
     assert known == {"GP", "Vecchia"}
+    assert [o.model for o in advise(table(weights=torch.ones(60))).suited] == ["SVGP"]
+    assert advise(table(noise_sd=0.1), likelihood=likelihoods.Poisson()).suited == ()
     for classes, model in ((2, "GP"), (3, "SVGP")):
         labels = [f"class {i % classes}" for i in range(60)]
         assert first(data=Dataset(table().X, labels)) == model
@@ -78,7 +81,8 @@ def test_smoothness_is_that_of_the_roughest_term() -> None:
 def test_rules_are_those_of_the_models() -> None:
     for name in EVERY:
         model = getattr(models, name)
-        assert model.known_noise == (name in TAKE_KNOWN_NOISE)
+        for role in (*ROLES, "ids"):
+            assert model().takes_role(role) == (name in TAKE.get(role, ()))
         options = advise(n=100, d=1 + (name == "GridGP"), likelihood=likelihoods.Poisson()).options
         suits = next(option.suits for option in options if option.model == name)
         assert suits == any(field.name == "likelihood" for field in fields(model))
@@ -131,6 +135,8 @@ def test_the_command_line_fits_the_models_that_suit() -> None:
     assert advised_models(Dataset(table().X, labels), None, None, usual) == {
         "SVGP(ARD(RBF()), likelihood=Categorical())": ["svi"]
     }
+    with pytest.raises(NotApplicable, match="--models linear"):
+        advised_models(table(offset=torch.ones(60)), None, None, usual)
     assert [*advised_models(table(), "poisson", None, usual)] == ["gp", "svgp"]
 
 
