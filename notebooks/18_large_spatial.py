@@ -191,8 +191,8 @@ plt.show()
 #
 # The noise has heavy tails, so the intervals of the model, which assumes normal noise, are too
 # wide at low levels and too narrow at high ones. Conformal prediction measures on 3,000 rows that
-# the fit has not seen how far y is from the mean in predicted standard deviations. Its intervals
-# cover at least at their level, whatever the noise.
+# the fit has not seen how far y is from the mean in predicted standard deviations. On average over
+# such rows its intervals cover at least at their level, whatever the noise.
 
 # %%
 prediction = vecchia.predict(test.X)
