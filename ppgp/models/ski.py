@@ -226,10 +226,10 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
 
         def compute() -> tuple[Tensor, ...]:
             sums = statistics(X, y, axes)
-            return sums.G, sums.Wy, sums.W1, sums.y, sums.yy
+            return sums.G, sums.Wz, sums.W1, sums.z, sums.zz, sums.origin
 
-        G, Wy, W1, total, square = kept.get(axes, compute, {"X": X, "y": y})
-        return GridStatistics(G, Wy, W1, total, square, len(X))
+        G, Wz, W1, total, square, origin = kept.get(axes, compute, {"X": X, "y": y})
+        return GridStatistics(G, Wz, W1, total, square, origin, len(X))
 
     def _covariance_of_nodes(
         self, theta: Theta, kernel: Kernel, hyper: Theta, axes: tuple[Axis, ...], like: Tensor

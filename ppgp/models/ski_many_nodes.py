@@ -16,7 +16,7 @@ from ..data.dataset import Dataset
 from ..kernels import Kernel
 from ..numerics.collapsed_bound import inducing_root
 from ..numerics.cubic_interpolation import Axis, interpolation
-from ..numerics.grid_statistics import statistics
+from ..numerics.grid_statistics import about_origin, statistics, sums_about
 from ..numerics.many_nodes import Estimate, GridSums, ManyNodes, Sparse, estimate, probes_of
 from ..numerics.many_nodes_density import ManyNodesMarginal
 from ..numerics.result_cache import ResultCache
@@ -36,26 +36,27 @@ class RowSums(NamedTuple):
 
     Attributes:
         starts, columns, values: W'W in compressed rows.
-        Wy: W'y [m].
+        Wz: W'z [m] with z = y - origin.
         W1: the sums of the columns of W [m].
-        y: the sum of y.
-        yy: y'y.
+        z: the sum of z.
+        zz: z'z.
+        origin: a number near y [], see ``GridStatistics``.
         factors: the sums W'W of each column alone, the later ones over n; [n_i, n_i].
     """
 
     starts: Tensor
     columns: Tensor
     values: Tensor
-    Wy: Tensor
+    Wz: Tensor
     W1: Tensor
-    y: Tensor
-    yy: Tensor
+    z: Tensor
+    zz: Tensor
+    origin: Tensor
     factors: tuple[Tensor, ...]
 
     def about(self, mean: Tensor, n: int) -> tuple[Tensor, Tensor]:
         """Return W'r [m] and r'r for r = y - mean over n rows."""
-        square = self.yy - 2 * mean * self.y + n * mean.square()
-        return self.Wy - mean * self.W1, square
+        return sums_about(mean - self.origin, self.Wz, self.W1, self.z, self.zz, n)
 
     def grid_sums(self, n: int, seed: int) -> GridSums:
         """Return the part that the log density reads, with probes from a seed."""
@@ -67,6 +68,7 @@ def row_sums(X: Tensor, y: Tensor, axes: Sequence[Axis]) -> RowSums:
     """Return the sums over the rows of X [n, d] and y [n]."""
     m, near = math.prod(axis.nodes for axis in axes), 4 ** len(axes)
     G = csr_matrix((m, m))
+    z, origin = about_origin(y.detach(), X)
     sums = np.zeros((2, m))
     for row in range(0, len(X), ROWS):
         at, weights = interpolation(X[row : row + ROWS].detach(), axes)
@@ -74,19 +76,19 @@ def row_sums(X: Tensor, y: Tensor, axes: Sequence[Axis]) -> RowSums:
         entries = weights.double().cpu().numpy().ravel()
         W = csr_matrix((entries, at.cpu().numpy().ravel(), ends), shape=(len(at), m))
         G = G + W.T @ W
-        targets = y[row : row + ROWS].detach().double().cpu().numpy()
+        targets = z[row : row + ROWS].cpu().numpy()
         sums += np.stack([W.T @ targets, W.T @ np.ones_like(targets)])
     G = csr_matrix(G)
     G.sort_indices()
     starts, columns = (torch.from_numpy(part).to(X.device) for part in (G.indptr, G.indices))
-    both, numbers = torch.from_numpy(sums).to(X), y.detach().double()
+    both = torch.from_numpy(sums).to(X)
     factors = tuple(
         statistics(X[:, [k]], y, [axis]).G / (1 if k == 0 else len(X))
         for k, axis in enumerate(axes)
     )
-    square = numbers.square().sum().to(X)
+    total, square = z.sum().to(X), z.square().sum().to(X)
     values = torch.from_numpy(G.data).to(X)
-    return RowSums(starts, columns, values, both[0], both[1], numbers.sum().to(X), square, factors)
+    return RowSums(starts, columns, values, both[0], both[1], total, square, origin, factors)
 
 
 def explained(M: ManyNodes, at: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -140,10 +142,11 @@ class EstimatedDensity(StructuredGP):
             *parts, factors = row_sums(X, y, axes)
             return *parts, *factors
 
-        starts, columns, values, Wy, W1, total, square, *factors = kept.get(
+        starts, columns, values, Wz, W1, total, square, origin, *factors = kept.get(
             ("many", axes), compute, {"X": X, "y": y}
         )
-        return RowSums(starts, columns, values, Wy, W1, total, square, tuple(factors))
+        each = tuple(factors)
+        return RowSums(starts, columns, values, Wz, W1, total, square, origin, each)
 
     def _marginal_of_many(self, theta: Theta, X: Tensor) -> ManyNodesMarginal:
         """Return the distribution of y at X with an estimated density."""

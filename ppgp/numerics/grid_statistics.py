@@ -22,34 +22,57 @@ CHUNK_BYTES = 64 * 2**20
 
 @dataclass(frozen=True, eq=False)
 class GridStatistics:
-    """Sums over rows of interpolation weights W [n, m] and of targets y.
+    """Sums over rows of interpolation weights W [n, m] and of targets z = y - origin.
 
     Attributes:
         G: W'W [m, m].
-        Wy: W'y [m].
+        Wz: W'z [m].
         W1: the sums of the columns of W [m].
-        y: the sum of y.
-        yy: y'y.
+        z: the sum of z.
+        zz: z'z.
+        origin: a number near y [], so that the sums about a mean lose no digits.
         n: the number of rows.
     """
 
     G: Tensor
-    Wy: Tensor
+    Wz: Tensor
     W1: Tensor
-    y: Tensor
-    yy: Tensor
+    z: Tensor
+    zz: Tensor
+    origin: Tensor
     n: int
 
     def __add__(self, other: GridStatistics) -> GridStatistics:
-        """Return the sums over the rows of both."""
-        G, n = self.G + other.G, self.n + other.n
-        Wy, W1 = self.Wy + other.Wy, self.W1 + other.W1
-        return GridStatistics(G, Wy, W1, self.y + other.y, self.yy + other.yy, n)
+        """Return the sums over the rows of both, about the origin of these."""
+        Wz, zz = other.about(self.origin)
+        z = other.z + other.n * (other.origin - self.origin)
+        return GridStatistics(
+            self.G + other.G,
+            self.Wz + Wz,
+            self.W1 + other.W1,
+            self.z + z,
+            self.zz + zz,
+            self.origin,
+            self.n + other.n,
+        )
 
     def about(self, mean: Tensor) -> tuple[Tensor, Tensor]:
         """Return W'r [m] and r'r for r = y - mean."""
-        square = self.yy - 2 * mean * self.y + self.n * mean.square()
-        return self.Wy - mean * self.W1, square
+        return sums_about(mean - self.origin, self.Wz, self.W1, self.z, self.zz, self.n)
+
+
+def sums_about(
+    mean: Tensor, Wz: Tensor, W1: Tensor, z: Tensor, zz: Tensor, n: int
+) -> tuple[Tensor, Tensor]:
+    """Return W'r [m] and r'r for r = z - mean, from the sums of ``GridStatistics``."""
+    return Wz - mean * W1, zz - 2 * mean * z + n * mean.square()
+
+
+def about_origin(y: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return y [n] less its mean in double precision, and that mean [] in the dtype of ``like``."""
+    numbers = y.double()
+    origin = numbers.mean().to(like)
+    return numbers - origin.double(), origin
 
 
 def statistics(X: Tensor, y: Tensor, axes: Sequence[Axis]) -> GridStatistics:
@@ -58,19 +81,18 @@ def statistics(X: Tensor, y: Tensor, axes: Sequence[Axis]) -> GridStatistics:
     near = 4 ** len(axes)
     G, sums = np.zeros((m, m)), np.zeros((2, m))
     width = max(1, CHUNK_BYTES // (16 * near))
+    z, origin = about_origin(y.detach(), X)
     for row in range(0, len(X), width):
         at, weights = interpolation(X[row : row + width].detach(), axes)
         nodes = at.cpu().numpy()
         W = weights.double().cpu().numpy()
-        target = y[row : row + width].detach().double().cpu().numpy()
+        target = z[row : row + width].cpu().numpy()
         for k, factor in enumerate((target, np.ones_like(target))):
             sums[k] += np.bincount(nodes.ravel(), (W * factor[:, None]).ravel(), m)
         _add_products(G, nodes, W)
-    numbers = y.detach().double()
     G_sum, both = torch.from_numpy(G).to(X), torch.from_numpy(sums).to(X)
-    return GridStatistics(
-        G_sum, both[0], both[1], numbers.sum().to(X), numbers.square().sum().to(X), len(X)
-    )
+    total, square = z.sum().to(X), z.square().sum().to(X)
+    return GridStatistics(G_sum, both[0], both[1], total, square, origin, len(X))
 
 
 class _WeightSums(torch.autograd.Function):
@@ -107,9 +129,11 @@ def differentiable_statistics(at: Tensor, weights: Tensor, y: Tensor, nodes: int
         y: the targets [n].
         nodes: the number of nodes.
     """
-    sums: Any = _WeightSums.apply(weights, at, y, nodes)
-    G, Wy, W1 = sums
-    return GridStatistics(G, Wy, W1, y.sum(), y.square().sum(), len(y))
+    origin = y.detach().mean()
+    z = y - origin
+    sums: Any = _WeightSums.apply(weights, at, z, nodes)
+    G, Wz, W1 = sums
+    return GridStatistics(G, Wz, W1, z.sum(), z.square().sum(), origin, len(y))
 
 
 def _add_products(G: np.ndarray, nodes: np.ndarray, W: np.ndarray) -> None:

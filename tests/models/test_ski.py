@@ -70,10 +70,21 @@ def test_sums_over_chunks_are_products_with_the_weights(
     one, other = (statistics(part.X, part.y, axes) for part in parts)
     for sums in (whole, one + other):
         torch.testing.assert_close(sums.G, W.mT @ W)
-        torch.testing.assert_close(sums.Wy, W.mT @ data.y)
+        torch.testing.assert_close(sums.Wz, W.mT @ (data.y - sums.origin))
         Wr, rr = sums.about(torch.tensor(0.3, dtype=F64))
         torch.testing.assert_close(Wr, W.mT @ (data.y - 0.3))
         torch.testing.assert_close(rr, (data.y - 0.3).square().sum())
+
+
+@pytest.mark.parametrize("grid", [14, (75, 70)])
+def test_a_large_mean_of_y_costs_no_digits(grid: Any) -> None:
+    data = rows(60, 1 if isinstance(grid, int) else 2)
+    moved = Dataset(data.X, data.y + 1e6)
+    values = []
+    for table, mean in ((data, 0.25), (moved, 1e6 + 0.25)):
+        target = Target(SKI(RBF(), grid, mean=mean).prepare(table), table, compile=False)
+        values.append(target.value_and_grad(torch.zeros(target.dim, dtype=F64))[0])
+    torch.testing.assert_close(values[1], values[0], rtol=1e-9, atol=1e-6)
 
 
 KERNELS = {
