@@ -229,6 +229,24 @@ class Renamed:
         return getattr(instance, self.new)
 
 
+class Elsewhere:
+    """An attribute that other libraries have: AttributeError tells what to write here.
+
+    Args:
+        instead: What to write.
+    """
+
+    def __init__(self, instead: str) -> None:
+        self.instead = instead
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        kind = owner.__name__ if owner is not None else type(instance).__name__
+        raise AttributeError(f"{kind!r} has no attribute {self.name!r}: write {self.instead}")
+
+
 def renamed_arguments(**names: str) -> Any:
     """Return a class decorator that accepts former names of constructor arguments.
 

@@ -13,6 +13,10 @@ import numpy as np
 from ..errors import DataError, listed
 
 LARGEST = np.finfo(float).max
+DATES_ADVICE = (
+    "count days or seconds from a start date, or make years of a column of a table by "
+    "Dataset.from_frame(table, target, dates='years')"
+)
 ENCODE = (
     "encode categories as numbers (one column per category), drop the column, or correct the row"
 )
@@ -32,7 +36,7 @@ def real_numbers(array: np.ndarray, what: str) -> np.ndarray:
     """
     kind = array.dtype.kind
     if kind in "mM":
-        raise DataError(f"numbers in {what}", "dates", "count days or seconds from a start date")
+        raise DataError(f"numbers in {what}", "dates", DATES_ADVICE)
     if kind == "c":
         refuse_complex(what)
     if kind in "fiub":

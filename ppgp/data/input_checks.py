@@ -40,6 +40,8 @@ def check_inputs(
         do = "flatten each row"
         if X.ndim == 1:
             do = "reshape one column as X[:, None], one row as X[None, :]"
+        elif X.ndim == 0:
+            do = "write one row of one column as [[x]]"
         raise DataError("X with shape [n, d]", f"shape {list(X.shape)}", do)
     if X.shape[1] == 0:
         raise DataError(

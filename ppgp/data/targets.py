@@ -33,6 +33,8 @@ def check_targets(y: Any, classes: Sequence[Any] | None, X: Tensor) -> tuple[Ten
     Raises:
         DataError: If y is not finite, not one column, or has another length than X.
     """
+    if y is None:
+        raise DataError("targets y [n]", "None", "pass one number or label per row of X")
     codes, classes = encode(y, classes)
     codes = cast(codes, X, "y")
     if codes.ndim == 2 and codes.shape[1] == 1:

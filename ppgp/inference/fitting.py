@@ -246,7 +246,10 @@ def _problem_of_model(model: Model, data: Any, how: Inference, standardise: bool
     """Make the model ready for its data; refuse what does not fit together."""
     if not isinstance(data, Dataset):
         wanted, got = f"a Dataset for {type(model).__name__}", type(data).__name__
-        raise DataError(wanted, got, "use ppgp.Dataset(X, y)")
+        do = "use ppgp.Dataset(X, y)"
+        if hasattr(data, "columns"):
+            do = "use ppgp.Dataset.from_frame(table, target)"
+        raise DataError(wanted, got, do)
     if data.weights is not None and not bool((data.weights > 0).all()):
         data = data.rows(data.weights > 0)  # a weight of 0: the row is absent
     _check_data(model, data)

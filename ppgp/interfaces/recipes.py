@@ -210,6 +210,7 @@ def build_score(name_or_recipe: str) -> Any:
 def _build(
     kind: str, text: str, named: Mapping[str, tuple[str, str]], families: list[Any], wanted: type
 ) -> Any:
+    text = _known(text, named)
     if text not in named and "(" not in text:
         raise UnknownName(kind, text, named)
     recipe, _ = named.get(text, (text, ""))
@@ -217,6 +218,20 @@ def _build(
     if not isinstance(built, wanted):
         raise SettingError(an(kind), text, f"name one of {', '.join(named)}, or write its recipe")
     return built
+
+
+def _known(text: str, named: Mapping[str, tuple[str, str]]) -> str:
+    """Return the name that the text spells, as it is or as its class: GridGP, grid_gp, gridgp."""
+    if text in named or "(" in text:
+        return text
+    spelled = {_folded(recipe.removesuffix("()")): name for name, (recipe, _) in named.items()}
+    spelled |= {_folded(name): name for name in named}
+    return spelled.get(_folded(text), text)
+
+
+def _folded(name: str) -> str:
+    """Return a name without hyphens and underscores, in lower case."""
+    return name.replace("_", "").replace("-", "").casefold()
 
 
 def read(text: str, families: Sequence[Any], wanted: str = "") -> Any:

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..errors import NotApplicable, SettingError
+from ..errors import NotApplicable, SettingError, an, own_class
 from ..numerics.memory import SMALL, must_fit
 from ..overrides import computed
 from ..priors import Param, Site, prefixed, rescaled, tensor_of, under
@@ -155,14 +155,20 @@ def check_kernel(value: object) -> Kernel:
     """Return the value if it is a kernel.
 
     Raises:
-        SettingError: If it is a number, a class that was not called, or of another library.
+        SettingError: If it is a number, a name, data, a class that was not called, or of another
+            library.
     """
     if isinstance(value, Kernel):
         return value
-    do = "for a number write Scale(kernel, 2.0) or Constant(1.0)"
+    got, do = repr(value), "for a number write Scale(kernel, 2.0) or Constant(1.0)"
     if isinstance(value, type):
         do = f"call it: {value.__name__}()"
-    raise SettingError("a kernel, a member of ppgp.kernels", repr(value), do)
+    elif isinstance(value, str):
+        do = f"write it as an object, such as kernels.{own_class(Kernel, value) or 'Matern'}()"
+    elif hasattr(value, "shape") or isinstance(value, list):
+        got = an(type(value).__name__)
+        do = "a recipe takes no data; write ppgp.fit(model, Dataset(X, y))"
+    raise SettingError("a kernel, a member of ppgp.kernels", got, do)
 
 
 @dataclass(frozen=True)

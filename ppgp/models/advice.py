@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..data.dataset import Dataset
-from ..errors import DataError, SettingError
+from ..errors import DataError, SettingError, an
 from ..kernels import Deep, Kernel
+from ..kernels.base import check_kernel
 from ..kernels.networks import width
 from ..kernels.state_space import lacking
 from ..likelihoods import Categorical, Gaussian, Likelihood
@@ -213,6 +214,12 @@ def advise(
             f"data={data!r}, n={n!r} and d={d!r}",
             "call advise(data), or advise(n=10_000, d=2)",
         )
+    if data is not None and not isinstance(data, Dataset):
+        do = "call advise(Dataset(X, y)), or advise(n=10_000, d=2)"
+        raise SettingError("a Dataset as data", an(type(data).__name__), do)
+    if likelihood is not None and not isinstance(likelihood, Likelihood):
+        do = "for example likelihoods.Poisson()"
+        raise SettingError("a member of ppgp.likelihoods", repr(likelihood), do)
     if smoothness is not None and not smoothness > 0:
         wanted, do = "a smoothness above 0", "for example 1.5, that of Matern(1.5)"
         raise SettingError(wanted, repr(smoothness), do)
@@ -231,7 +238,7 @@ def _with_kernel(facts: _Facts, kernel: Kernel | None, smoothness: float | None)
     """Return the facts with those of the kernel."""
     if kernel is None:
         return replace(facts, smoothness=smoothness)
-    lacks = lacking(kernel)
+    lacks = lacking(check_kernel(kernel))
     features = width(kernel.network, facts.d) if isinstance(kernel, Deep) else None
     return replace(
         facts,

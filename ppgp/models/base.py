@@ -12,7 +12,15 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..data.dataset import Dataset, Scaler
-from ..errors import NotApplicable, Renamed, SettingError, an, counted, take_renamed_method
+from ..errors import (
+    Elsewhere,
+    NotApplicable,
+    Renamed,
+    SettingError,
+    an,
+    counted,
+    take_renamed_method,
+)
 from ..likelihoods import Bernoulli
 from ..likelihoods.target_checks import distinct
 from ..priors import Param, Site, in_units_of_data, value_of, with_plain_numbers
@@ -252,6 +260,7 @@ class Model:
         """
 
     law = Renamed("distribution")
+    fit = Elsewhere("ppgp.fit(model, ppgp.Dataset(X, y))")
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -42,10 +42,11 @@ def checked(grid: object) -> None:
     given = grid if isinstance(grid, tuple) else (grid,)
     whole = [k for k in given if isinstance(k, int) and not isinstance(k, bool)]
     if not whole or len(whole) < len(given) or min(whole) < FEWEST:
+        got, do = repr(grid), "for example grid=32 or grid=(64, 32)"
+        if any(hasattr(k, "shape") for k in given):
+            got, do = "arrays", f"pass their lengths, {do}: the nodes are evenly spaced"
         raise SettingError(
-            f"grid=None, or whole numbers of nodes from {FEWEST} on, one or one per column",
-            repr(grid),
-            "for example grid=32 or grid=(64, 32)",
+            f"grid=None, or whole numbers of nodes from {FEWEST} on, one or one per column", got, do
         )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..errors import SettingError
+from ..errors import SettingError, an
 from ..target.capabilities import PosteriorFunctions, require
 from .fitted import Fitted, evaluated_at
 from .model_inputs import model_inputs
@@ -37,6 +38,9 @@ def pathwise(
         NotApplicable: If the model has no such functions, or its kernel has no known spectral
             density (``features=None`` works then).
     """
+    if not isinstance(samples, Integral):
+        do = "call pathwise(samples)(X): it returns a function of X"
+        raise SettingError("a whole number of samples", an(type(samples).__name__), do)
     if samples < 1 or (features is not None and features < 1):
         got = f"{samples} and {features}"
         raise SettingError("positive samples and features", got, "for example 100 and 1024")
