@@ -23,6 +23,7 @@ from ..kernels.units import Units
 from ..likelihoods import Likelihood
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.distributions import GPMarginal
+from ..numerics.least_variance import at_least_rounding
 from ..numerics.result_cache import ResultCache
 from ..priors import LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
 from ..target.capabilities import (
@@ -246,8 +247,8 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
                     spreads[draws] = self.kernel(hyper, X) - V.mT @ V
                 else:
                     prior = self.kernel.diag(hyper, X[rows])
-                    tiny = torch.finfo(prior.dtype).eps * prior
-                    spreads[draws, rows] = torch.maximum(prior - V.square().sum(-2), tiny)
+                    left = prior - V.square().sum(-2)
+                    spreads[draws, rows] = at_least_rounding(left, prior)
         return means, spreads
 
     def predict(
@@ -365,8 +366,7 @@ class GP(Model, LatentFunction, PosteriorFunctions, Components, LeaveOneOut, Joi
                 cross = child(hyper, train.X, X).expand(*L.shape[:-1], len(X))
                 V = torch.linalg.solve_triangular(L, cross, upper=False)
                 prior = child.diag(hyper, X)
-                tiny = torch.finfo(prior.dtype).eps * prior
-                variance = torch.maximum(prior - V.square().sum(-2), tiny)
+                variance = at_least_rounding(prior - V.square().sum(-2), prior)
                 loc = (V.mT @ w).reshape(-1, len(X))
                 means[name].append(loc)
                 variances[name].append(variance.expand(len(loc), -1))

@@ -19,6 +19,7 @@ from ..kernels.units import Units
 from ..numerics.complete_grid import Grid, complete_grid, levels_of
 from ..numerics.grid_predictions import diagonal_of_inverse, reduction, solved, sums
 from ..numerics.kronecker import GridMarginal
+from ..numerics.least_variance import at_least_rounding
 from ..numerics.memory import must_fit
 from ..numerics.result_cache import ResultCache
 from ..priors import LogNormal, PriorLike, rescaled, under
@@ -184,7 +185,7 @@ class GridGP(StructuredGP, LatentFunction, PosteriorFunctions, LeaveOneOut, Join
         if joint:
             return mean, prior - reduction(W, whitened, codes)
         variance = prior - sums(W, [B.square() for B in whitened], codes)
-        return mean, torch.maximum(variance, torch.finfo(prior.dtype).eps * prior)
+        return mean, at_least_rounding(variance, prior)
 
     def leave_one_out(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
         grid = self._grid(train.X)

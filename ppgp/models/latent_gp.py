@@ -25,6 +25,7 @@ from ..likelihoods.joint_rows import LatentMarginal, LikelihoodRows
 from ..numerics.collapsed_bound import inducing_root
 from ..numerics.latent_ep import expand_by_ep
 from ..numerics.latent_laplace import LatentGaussian, expand_at_mode
+from ..numerics.least_variance import at_least_rounding
 from ..numerics.result_cache import ResultCache
 from ..priors import LogNormal, Normal, Param, PriorLike, Site, prefixed, under
 from ..target.capabilities import Capability, LatentFunction, LeaveOneOut
@@ -235,8 +236,8 @@ class LatentGP(AnyLikelihood, LatentFunction, LeaveOneOut):
                     spreads[i] = self.kernel(hyper, X) - found.covariance_explained(cross)
                 else:
                     prior = self.kernel.diag(hyper, X[rows])
-                    tiny = torch.finfo(prior.dtype).eps * prior
-                    spreads[i, rows] = torch.maximum(prior - found.variance_explained(cross), tiny)
+                    left = prior - found.variance_explained(cross)
+                    spreads[i, rows] = at_least_rounding(left, prior)
         return means, spreads
 
     def predict(

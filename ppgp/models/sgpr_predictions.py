@@ -19,6 +19,7 @@ from ..errors import NumericalError
 from ..kernels import Kernel
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.collapsed_bound import Projection, SparseMarginal, inducing_root
+from ..numerics.least_variance import at_least_rounding
 from ..numerics.result_cache import ResultCache
 from ..priors import Site, under
 from .base import Model
@@ -182,7 +183,7 @@ class CollapsedPosterior(Model):
                 else:
                     prior = self.kernel.diag(hyper, X[rows])
                     spread = prior - A.square().sum(0) + (W @ A).square().sum(0)
-                    spread = torch.maximum(spread, torch.finfo(prior.dtype).eps * prior)
+                    spread = at_least_rounding(spread, prior)
                 spreads[i, ..., rows] = spread
             noises[i] = self.value(one, "noise", X)
         return means, spreads, noises

@@ -22,6 +22,7 @@ from ..numerics.grid_statistics import (
     differentiable_statistics,
     statistics,
 )
+from ..numerics.least_variance import at_least_rounding
 from ..numerics.memory import must_fit
 from ..numerics.result_cache import ResultCache
 from ..priors import LogNormal, Param, PriorLike, Site, rescaled, under
@@ -320,8 +321,7 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
                 return mean, 0.5 * (covariance + covariance.mT)
             before, after = explained(M, at, weights)
             prior = kernel.diag(hyper, F)
-            least = torch.finfo(prior.dtype).eps * prior
-            return mean, torch.maximum(prior + (after - before), least)
+            return mean, at_least_rounding(prior + (after - before), prior)
         change = factor[2]
         if joint:
             moved = _rows_of(change, at, weights)
@@ -329,7 +329,7 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
             return mean, 0.5 * (covariance + covariance.mT)
         prior = kernel.diag(hyper, F)
         variance = prior + _squares(change, at, weights)
-        return mean, torch.maximum(variance, torch.finfo(prior.dtype).eps * prior)
+        return mean, at_least_rounding(variance, prior)
 
     def leave_one_out(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
         """Return the moments of each y_i given the others.

@@ -13,6 +13,7 @@ from ..errors import DataError, listed
 from ..kernels import Kernel
 from ..kernels.constant import constants
 from ..kernels.state_space import StateSpace, require, summed
+from ..numerics.least_variance import at_least_rounding
 from ..numerics.result_cache import ResultCache
 from ..priors import PriorLike, under
 from ..target.capabilities import Updates
@@ -116,8 +117,7 @@ class StateSpaceConditioning(Model, Updates):
             shape = (chunk.stop - chunk.start, len(X))
             means.append((mean + self.value(part, "mean", X)[..., None]).expand(shape))
             prior = self._prior_variances(part, X)
-            tiny = torch.finfo(prior.dtype).eps * prior
-            variances.append(torch.maximum(variance, tiny).expand(shape))
+            variances.append(at_least_rounding(variance, prior).expand(shape))
         return torch.cat(means), torch.cat(variances)
 
     def _joint(

@@ -19,6 +19,7 @@ from ..kernels.fourier_features import Draw
 from ..kernels.state_space import require
 from ..kernels.units import Units
 from ..numerics.cholesky import add_diagonal, cholesky
+from ..numerics.least_variance import at_least_rounding
 from ..numerics.result_cache import ResultCache
 from ..priors import (
     LogNormal,
@@ -251,7 +252,9 @@ class StateSpaceGP(
         for chunk, _, states in self._states(theta, X, train):
             shape = (chunk.stop - chunk.start, len(X))
             for name, own in parts.items():
-                moments[name].append(tuple(value.expand(shape) for value in states.of(own)))
+                mean, variance = states.of(own)
+                variance = at_least_rounding(variance, torch.zeros_like(variance))
+                moments[name].append((mean.expand(shape), variance.expand(shape)))
         return {
             name: dist.Normal(
                 torch.cat([m for m, _ in each]), torch.cat([v for _, v in each]).sqrt()

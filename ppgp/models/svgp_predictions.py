@@ -16,6 +16,7 @@ from ..kernels import Kernel
 from ..likelihoods import Gaussian, Likelihood
 from ..numerics.cholesky import add_diagonal, cholesky
 from ..numerics.collapsed_bound import inducing_root, jittered
+from ..numerics.least_variance import at_least_rounding
 from ..numerics.whitened import marginals
 from ..priors import Param, Site, under
 from .base import Model
@@ -93,8 +94,8 @@ class WhitenedPredictions(Model):
         """Return the mean and the variance [(K,) b] of f given v."""
         A, diagonal = self._whitened(theta, X, Z)
         mean = theta["v"] @ A
-        least = torch.finfo(diagonal.dtype).eps * diagonal
-        variance = torch.maximum(diagonal - A.square().sum(0), least).expand_as(mean)
+        left = diagonal - A.square().sum(0)
+        variance = at_least_rounding(left, diagonal).expand_as(mean)
         return self._functions(theta, mean, variance, diagonal)
 
     def _one_by_one(self, theta: Theta, d: int) -> Iterator[dict[str, Tensor]]:

@@ -13,6 +13,7 @@ from torch.distributions import Distribution
 from ..data.dataset import Dataset
 from ..kernels import Kernel
 from ..numerics.cholesky import add_diagonal, cholesky
+from ..numerics.least_variance import at_least_rounding
 from ..numerics.nearest_earlier import nearest_earlier, nearest_rows, order_of_rows
 from ..numerics.neighbour_distribution import ConditionalOnNeighbours, NeighbourMarginal
 from ..numerics.result_cache import ResultCache
@@ -154,7 +155,7 @@ class NeighbourPredictions(Model):
         mean = (V * w).sum((-2, -1)) + new @ beta + self._centre(theta, X)
         prior = self.kernel.diag(hyper, there)
         variance = prior - V.square().sum((-2, -1))
-        variance = torch.maximum(variance, torch.finfo(prior.dtype).eps * prior)
+        variance = at_least_rounding(variance, prior)
         S = new - (V.mT @ H).squeeze(-2)
         T = torch.linalg.solve_triangular(R.mT, S.mT, upper=False)
         return mean, variance + T.square().sum(0)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..errors import NumericalError, counted
 from .cholesky import cholesky
+from .least_variance import at_least_rounding
 
 ENOUGH = 1e-10  # F is rank-deficient if a diagonal entry of R is below this share of the largest
 
@@ -60,7 +61,7 @@ class Solved(NamedTuple):
         if joint:
             return mean, prior - V.mT @ V + T.mT @ T
         variance = prior - V.square().sum(-2)
-        variance = torch.maximum(variance, torch.finfo(prior.dtype).eps * prior)
+        variance = at_least_rounding(variance, prior)
         return mean, variance + T.square().sum(-2)
 
     def trend(self) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ import ppgp
 from ppgp import Dataset, inference
 from ppgp.errors import NotApplicable
 from ppgp.kernels import ARD, RBF, Linear, Matern, Subspace
-from ppgp.models import GP
+from ppgp.models import GP, StateSpaceGP
 from ppgp.posterior import Posterior
 from ppgp.priors import Normal, under
 
@@ -75,3 +75,16 @@ def test_a_single_kernel_has_no_components() -> None:
     # the message names the kernel as the user wrote it
     with pytest.raises(NotApplicable, match=r"ARD.*use latent"):
         fixed.components(X)
+
+
+@pytest.mark.parametrize("model", [GP, StateSpaceGP])
+def test_a_line_is_0_at_the_origin_without_doubt(model: type[GP | StateSpaceGP]) -> None:
+    t = torch.linspace(0.0, 1.0, 12, dtype=torch.float64)[:, None]
+    data = Dataset(t, torch.sin(3 * t[:, 0]))
+    options = inference.MAP(), {"standardise": False, "progress": False}
+    of_sum = ppgp.fit(model(Matern(1.5) + Linear()), data, options[0], **options[1])
+    line = of_sum.components(t[:1])["1 Linear"]
+    alone = ppgp.fit(model(Linear(), mean=0.0), data, options[0], **options[1]).latent(t[:1])
+    for found in (line, alone):
+        assert float(found.mean) == 0.0
+        assert float(found.std) < 1e-100
