@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import torch
@@ -10,7 +11,8 @@ from torch import Tensor
 __all__ = ["correlation_lengths"]
 
 HALF = 0.5
-DISTANCES = 121  # from 1e-4 to 1e4 spreads of the rows, 15 to a decade
+A_DECADE = 15  # distances that are tried
+REACH = 4  # decades, from below the smallest spread of a column to above the largest
 
 
 def correlation_lengths(
@@ -18,26 +20,32 @@ def correlation_lengths(
 ) -> tuple[float, ...]:
     """Return the distance along each column at which the correlation with the centre is half.
 
-    A nugget is left out. A column along which the correlation never falls so far has the longest
-    distance, 1e4 times the spread of the rows.
+    A nugget is left out. The distances are from 1e-4 of the smallest spread of a column to 1e4
+    times the largest. A column along which the correlation never falls so far has the longest.
+    The length is 1 where all rows are equal.
 
     Args:
         kernel: (theta, X1 [n, d], X2 [m, d]) -> [n, m].
         theta: Its hyperparameters, one draw.
-        X: [n, d], the rows, of which at least two differ.
+        X: [n, d], the rows.
     """
     centre = X.mean(0)
-    spread = (X.amax(0) - X.amin(0)).amax()
-    distances = torch.logspace(-4, 4, DISTANCES, dtype=X.dtype, device=X.device) * spread
+    spreads = X.amax(0) - X.amin(0)
+    if not bool((spreads > 0).any()):
+        return (1.0,) * X.shape[1]
+    decades = spreads[spreads > 0].log10()
+    low, high = float(decades.min()) - REACH, float(decades.max()) + REACH
+    count = 1 + math.ceil((high - low) * A_DECADE)
+    distances = torch.logspace(low, high, count, dtype=X.dtype, device=X.device)
     lengths = []
     for column in range(X.shape[1]):
-        moved = centre.repeat(DISTANCES, 1)
+        moved = centre.repeat(count, 1)
         moved[:, column] += distances
         beside = centre[None].clone()
         beside[0, column] += 1e-6 * distances[0]
         of_none = kernel(theta, centre[None], beside).flatten()
         correlation = kernel(theta, centre[None], moved).flatten() / of_none
         below = torch.nonzero(correlation < HALF).flatten()
-        first = int(below[0]) if len(below) else DISTANCES - 1
+        first = int(below[0]) if len(below) else count - 1
         lengths.append(float(distances[first]))
     return tuple(lengths)

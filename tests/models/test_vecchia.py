@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from ppgp.errors import DataError, NotApplicable, PpgpError, SettingError
 from ppgp.kernels import ARD, Matern, White
 from ppgp.models import Vecchia
 from ppgp.numerics.conditional_weights import conditional_weights, pairs_below
+from ppgp.numerics.correlation_lengths import correlation_lengths
 from ppgp.numerics.seeding import seeded
 from ppgp.target import Target
 
@@ -202,6 +204,18 @@ def test_parts_of_the_rows_give_the_same_value_and_slopes(
     torch.testing.assert_close(parts.hessian(z), H, rtol=1e-8, atol=1e-8)
     again = parts.value_and_grad(z)
     assert torch.equal(again[0], parts.value_and_grad(z)[0])
+
+
+def test_lengths_are_those_of_columns_in_very_different_units() -> None:
+    X = field(50).X * torch.tensor([1e6, 1e-3], dtype=F64)
+    theta = {
+        "variance": torch.ones((), dtype=F64),
+        "lengthscale": torch.tensor([1e5, 1e-4], dtype=F64),
+    }
+    long, short = correlation_lengths(ARD(Matern(0.5)), theta, X)
+    step = 10 ** (1 / 15)  # between the distances that are tried
+    for length, scale in ((long, 1e5), (short, 1e-4)):
+        assert math.log(2) * scale < length < math.log(2) * scale * step * (1 + 1e-6)
 
 
 def test_fit_searches_neighbours_again_along_the_column_that_matters() -> None:
