@@ -63,4 +63,4 @@ class Cosine(Kernel, Markov):
             level = h["variance"] + zero
             return stacked([[level, zero], [zero, level]])
 
-        return StateSpace(transition, covariance, (1.0, 0.0))
+        return StateSpace(transition, covariance, (1.0, 0.0), signs=(1.0, -1.0))

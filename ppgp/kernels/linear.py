@@ -54,4 +54,4 @@ class Linear(Kernel, Markov):
             v = self._values(theta, like, t.ndim)["variance"]
             return stacked([[v * t * t, v * t], [v * t, v + torch.zeros_like(t)]])
 
-        return StateSpace(transition, covariance, (1.0, 0.0))
+        return StateSpace(transition, covariance, (1.0, 0.0), signs=(1.0, -1.0))

@@ -50,7 +50,8 @@ def matern_states(nu: float, values: Values) -> StateSpace:
         return times(stacked(matrix), values(t.ndim)["variance"])
 
     observation = (1.0,) + (0.0,) * round(nu - 0.5)
-    return StateSpace(transition, covariance, observation)
+    signs = (1.0, -1.0, 1.0)[: len(observation)]
+    return StateSpace(transition, covariance, observation, signs=signs)
 
 
 def _move1(u: Tensor) -> Tensor:

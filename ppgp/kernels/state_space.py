@@ -45,12 +45,20 @@ class StateSpace:
         covariance: From times t [*m] to the prior covariance of x(t), [s, s, *batch, *m].
         observation: s numbers.
         blocks: the numbers of states, in order, of processes that are independent; (): one.
+        signs: by state, -1 where it changes its sign as time runs backwards, as a slope does, and
+            else 1; (): all are 1. A state in the observation has the sign 1.
     """
 
     transition: Callable[[Tensor], tuple[Tensor, Tensor]]
     covariance: Callable[[Tensor], Tensor]
     observation: tuple[float, ...]
     blocks: tuple[int, ...] = ()
+    signs: tuple[float, ...] = ()
+
+    @property
+    def every_sign(self) -> tuple[float, ...]:
+        """The sign of each state."""
+        return self.signs or (1.0,) * len(self.observation)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -72,6 +80,16 @@ class StateSpace:
             return times(self.covariance(t), factor(t.ndim))
 
         return replace(self, transition=transition, covariance=covariance)
+
+    def backwards(self) -> StateSpace:
+        """Return the state space of f(-t), which moves as f does: the kernels are symmetric."""
+
+        def covariance(t: Tensor) -> Tensor:
+            P = self.covariance(-t)
+            signs = torch.tensor(self.every_sign).to(P)
+            return P * torch.outer(signs, signs).reshape(*P.shape[:2], *(1,) * (P.ndim - 2))
+
+        return replace(self, covariance=covariance)
 
     def of_moved_times(self, factor: float, shift: float) -> StateSpace:
         """Return the state space of f(factor t + shift), for a positive factor."""
@@ -171,7 +189,8 @@ def summed(spaces: Sequence[StateSpace]) -> StateSpace:
 
     observation = tuple(number for space in spaces for number in space.observation)
     sizes = tuple(size for space in spaces for size in space.sizes)
-    return StateSpace(transition, covariance, observation, sizes)
+    signs = tuple(sign for space in spaces for sign in space.every_sign)
+    return StateSpace(transition, covariance, observation, sizes, signs)
 
 
 def multiplied(one: StateSpace, two: StateSpace) -> StateSpace:
@@ -188,4 +207,5 @@ def multiplied(one: StateSpace, two: StateSpace) -> StateSpace:
         return _kronecker(one.covariance(t), two.covariance(t))
 
     observation = tuple(a * b for a in one.observation for b in two.observation)
-    return StateSpace(transition, covariance, observation)
+    signs = tuple(a * b for a in one.every_sign for b in two.every_sign)
+    return StateSpace(transition, covariance, observation, signs=signs)

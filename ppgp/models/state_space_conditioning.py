@@ -48,9 +48,17 @@ class StateSpaceConditioning(Model, Updates):
             return space
         return summed([space, constants(weight_variances(self.regressors, X))])
 
-    def _steps(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Steps:
+    def _steps(
+        self, theta: Theta, X: Tensor, noise_sd: Tensor | None, backwards: bool = False
+    ) -> Steps:
         noise = self._noise(theta, X, noise_sd)
-        return steps_of(self._space(theta, X), X[:, 0], noise, columns_of(X))
+        space, t = self._in_direction(theta, X, backwards)
+        return steps_of(space, t, noise, columns_of(X))
+
+    def _in_direction(self, theta: Theta, X: Tensor, backwards: bool) -> tuple[StateSpace, Tensor]:
+        """Return the process and the times at rows of X, or those of f(-t)."""
+        space, t = self._space(theta, X), X[:, 0]
+        return (space.backwards(), -t) if backwards else (space, t)
 
     def _chunks(self, theta: Theta, train: Dataset, m: int) -> Iterator[tuple[slice, Theta]]:
         """Yield the slices of the draws whose matrices fit into ``MEMORY_BUDGET``, and theta."""
@@ -63,24 +71,39 @@ class StateSpaceConditioning(Model, Updates):
             yield chunk, {**params, **{name: value[chunk] for name, value in drawn.items()}}
 
     def _smoothed(
-        self, part: Theta, train: Dataset, chunk: slice, kept: ResultCache | None
+        self,
+        part: Theta,
+        train: Dataset,
+        chunk: slice,
+        kept: ResultCache | None,
+        backwards: bool = False,
     ) -> Smoothed:
         """Return what the training rows say under a chunk of draws."""
 
         def compute() -> Smoothed:
-            steps = self._steps(part, train.X, train.noise_sd)
+            steps = self._steps(part, train.X, train.noise_sd, backwards)
             return smoothed(steps, train.y - self.value(part, "mean", train.X)[..., None])
 
         kept = kept or ResultCache(limit=0)
-        return Smoothed(*kept.get((chunk.start, chunk.stop), compute, part))
+        return Smoothed(*kept.get((chunk.start, chunk.stop, backwards), compute, part))
 
     def _states(
         self, theta: Theta, X: Tensor, train: Dataset, kept: ResultCache | None = None
     ) -> Iterator[tuple[slice, Theta, At]]:
-        """Yield the states at X under each chunk of draws."""
+        """Yield the states at X under each chunk of draws.
+
+        Where the rows before a time say little, the process runs backwards from the last row.
+        """
+        H = self._observation(X)
         for chunk, part in self._chunks(theta, train, len(X)):
             found = self._smoothed(part, train, chunk, kept)
-            yield chunk, part, at(found, self._space(part, X), X[:, 0])
+            here = at(found, *self._in_direction(part, X, False))
+            lost = here.lost(H)
+            if bool(lost.any()):
+                found = self._smoothed(part, train, chunk, kept, backwards=True)
+                there = at(found, *self._in_direction(part, X, True))
+                here = here.but(there, lost & ~there.lost(H))
+            yield chunk, part, here
 
     def _observation(self, X: Tensor) -> Tensor:
         """Return the weights H with f = H'x at rows of X, [s, m]."""
@@ -129,7 +152,17 @@ class StateSpaceConditioning(Model, Updates):
         H, means, covariances = self._observation(X), [], []
         for chunk, part in self._chunks(theta, train, len(X)):
             found = self._smoothed(part, train, chunk, kept)
-            mean, covariance = joint(found, self._space(part, X), X[:, 0], H)
+            here = self._in_direction(part, X, False)
+            mean, covariance = joint(found, *here, H)
+            lost = at(found, *here).lost(H)
+            if bool(lost.any()):  # as in _states
+                found = self._smoothed(part, train, chunk, kept, backwards=True)
+                there = self._in_direction(part, X, True)
+                other, of_pairs = joint(found, *there, H)
+                worse = at(found, *there).lost(H)
+                mean = torch.where(lost & ~worse, other, mean)
+                either = (lost[:, None] | lost) & ~(worse[:, None] | worse)
+                covariance = torch.where(either, of_pairs, covariance)
             k, m = chunk.stop - chunk.start, len(X)
             means.append((mean + self.value(part, "mean", X)[..., None]).expand(k, m))
             covariances.append(covariance.expand(k, m, m))

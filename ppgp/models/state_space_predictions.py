@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import torch
@@ -105,6 +105,22 @@ class At:
         prior = (weights * PH).sum(0)
         variance = prior - (PH * times_vector(self.N, PH)).sum(0)
         return mean, variance.clamp_min(0.0)
+
+    def lost(self, H: Tensor) -> Tensor:
+        """Return where most digits of the variance of H'x are lost, [k].
+
+        It is the difference from the variance given the rows before, which is very large where
+        these say little and the later rows much.
+        """
+        share = torch.finfo(H.dtype).eps ** 0.25
+        before = replace(self, N=torch.zeros_like(self.N)).of(H)[1]
+        lost = self.of(H)[1] < share * before
+        return lost.reshape(-1, lost.shape[-1]).any(0)
+
+    def but(self, other: At, where: Tensor) -> At:
+        """Return the states of ``other`` where ``where`` [k], else these."""
+        pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+        return At(*(torch.where(where, two, one) for one, two in pairs))
 
 
 def at(found: Smoothed, space: StateSpace, t: Tensor) -> At:

@@ -115,6 +115,23 @@ def test_second_derivatives_are_differences_of_slopes() -> None:
         close(H[i], (up - down) / (2 * step), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("kernel", [Linear() + Cosine(), KERNELS["sum"]], ids=["wave", "sum"])
+def test_variances_before_the_first_rows_lose_no_digits_far_from_the_origin(kernel: Kernel) -> None:
+    """The prior variance is 10^6 and more times what the later rows leave of it."""
+    t = 1000 + 10 * torch.rand(60, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    data = Dataset(t[:, None], torch.sin(t))
+    theta = {f"kernel.{name}": value[None] for name, value in theta_of(kernel).items()}
+    theta["noise"] = torch.tensor([0.01], dtype=torch.float64)
+    X = torch.tensor([[999.0], [999.9], [1005.0], [1030.0]], dtype=torch.float64)
+    ours, theirs = both(kernel, data)
+    for joint in (False, True):
+        mine, other = (m.predict(theta, X, data, joint=joint) for m in (ours, theirs))
+        close(mine.mean, other.mean, rtol=1e-6, atol=1e-6)
+        close(mine.variance - 0.01, other.variance - 0.01, rtol=1e-4, atol=1e-7)
+    mine, other = (m.predict(theta, X, data, joint=True) for m in (ours, theirs))
+    close(mine.covariance_matrix, other.covariance_matrix, rtol=1e-4, atol=1e-7)
+
+
 @each
 @pytest.mark.parametrize("noise_sd", [False, True])
 def test_predictions_are_those_of_GP(kernel: Kernel, noise_sd: bool) -> None:
