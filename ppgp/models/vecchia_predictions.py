@@ -48,6 +48,10 @@ class NeighbourPredictions(Model):
         """The largest number of neighbours of a row."""
         return self.neighbours or DEFAULT_NEIGHBOURS
 
+    def _number_for(self, n: int) -> int:
+        """Return the number of neighbours of a new row: all n where rows depend on all others."""
+        return n if self._number == n - 1 else self._number
+
     def _noise_of_rows(self, theta: Theta, X: Tensor, noise_sd: Tensor | None) -> Tensor:
         raise NotImplementedError
 
@@ -125,7 +129,8 @@ class NeighbourPredictions(Model):
         kept = kept or ResultCache(limit=0)
         count, draws = self._draws(theta, train.d)
         check_memory_of_predictions(count, len(X), X)
-        near = nearest_rows(self._scaled(train.X), self._scaled(X), self._number)
+        number = self._number_for(train.n)
+        near = nearest_rows(self._scaled(train.X), self._scaled(X), number)
         means, variances = X.new_empty(count, len(X)), X.new_empty(count, len(X))
         for k, one in draws:
             beta, R = kept.get((k, k + 1), partial(self.training_factor, one, train), one)
@@ -247,13 +252,14 @@ class NeighbourPredictions(Model):
         """Return the sets of new rows [m, k + 1], numbered after the training rows."""
         n, m = len(train), len(X)
         old, new = self._scaled(train), self._scaled(X)
-        near = nearest_rows(old, new, self._number)
+        number = self._number_for(n)
+        near = nearest_rows(old, new, number)
         away = (old[near] - new[:, None]).norm(dim=-1)
         between = torch.cdist(new, new, compute_mode="donot_use_mm_for_euclid_dist")
         later = torch.ones(m, m, dtype=torch.bool, device=X.device).triu()
         between = between.masked_fill(later, torch.inf)
         numbers = torch.cat([near, n + torch.arange(m, device=X.device).expand(m, m)], 1)
-        width = min(self._number, n + m - 1)
+        width = min(number, n + m - 1)
         nearest = torch.cat([away, between], 1).topk(width, largest=False)
         members = numbers.gather(1, nearest.indices).masked_fill(nearest.values.isinf(), -1)
         itself = n + torch.arange(m, device=X.device)[:, None]
