@@ -14,6 +14,7 @@ from ..errors import DataError, NotApplicable, NumericalError, SettingError, lis
 from ..kernels import RBF, Deep, Kernel
 from ..kernels.base import check_kernel
 from ..kernels.units import Units
+from ..numerics.cholesky import add_diagonal
 from ..numerics.collapsed_bound import inducing_root, jittered
 from ..numerics.cubic_interpolation import Axis, interpolation, nodes_of
 from ..numerics.grid_space import GridSpaceMarginal, projected
@@ -315,21 +316,21 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
         mean = (nodes_mean[at] * weights).sum(1) + self.value(theta, "mean", X)
         if ski_grid.many(axes):
             M = self._at_nodes(theta, train, factor)
-            if joint:
-                R = from_nodes(M, at, weights)
-                covariance = kernel(hyper, F) + R.mT @ (M.solved(R) - R)
-                return mean, 0.5 * (covariance + covariance.mT)
             before, after = explained(M, at, weights)
-            prior = kernel.diag(hyper, F)
-            return mean, at_least_rounding(prior + (after - before), prior)
-        change = factor[2]
-        if joint:
-            moved = _rows_of(change, at, weights)
-            covariance = kernel(hyper, F) + _rows_of(moved.mT, at, weights)
-            return mean, 0.5 * (covariance + covariance.mT)
+        else:
+            after, change = (_squares(part, at, weights) for part in factor[1:])
+            before = after - change
         prior = kernel.diag(hyper, F)
-        variance = prior + _squares(change, at, weights)
-        return mean, at_least_rounding(variance, prior)
+        left_out = (prior - before).clamp_min(0.0)
+        if not joint:
+            return mean, at_least_rounding(after + left_out, prior)
+        if ski_grid.many(axes):
+            R = from_nodes(M, at, weights)
+            covariance = R.mT @ M.solved(R)
+        else:
+            covariance = _rows_of(_rows_of(factor[1], at, weights).mT, at, weights)
+        # what interpolation leaves out counts as independent, so that no variance is negative
+        return mean, add_diagonal(0.5 * (covariance + covariance.mT), left_out)
 
     def leave_one_out(self, theta: Theta, train: Dataset) -> tuple[Tensor, Tensor]:
         """Return the moments of each y_i given the others.
@@ -343,14 +344,15 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
         f = (factor[0][at] * weights).sum(1) + self.value(theta, "mean", F)
         if ski_grid.many(axes):
             before, after = explained(self._at_nodes(theta, train, factor), at, weights)
-            change = after - before
         else:
             after, change = (_squares(part, at, weights) for part in factor[1:])
-        d = (1 - after / noise) / noise
+            before = after - change
+        # a variance given other rows is at most that without them
+        d = torch.maximum((1 - after / noise) / noise, 1 / (before + noise))
         smooth, nugget = kernel.diag(hyper, F), kernel.nugget(hyper, F)
         if nugget is not None:
             smooth = smooth - nugget
-        left_out = (smooth + change - after).clamp_min(0.0)
+        left_out = (smooth - before).clamp_min(0.0)
         return train.y - (train.y - f) / (noise * d), 1 / d + left_out
 
 

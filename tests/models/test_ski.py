@@ -39,6 +39,13 @@ def weights(model: SKI, X: Tensor) -> Tensor:
     return torch.zeros(len(X), len(nodes_of(axes, X)), dtype=F64).scatter_add(1, at, w)
 
 
+def weights_at(model: SKI, train: Tensor, X: Tensor) -> Tensor:
+    """Return the weights of rows X of the nodes around the training rows."""
+    axes = model._axes(train)
+    at, w = interpolation(X, axes)
+    return torch.zeros(len(X), len(nodes_of(axes, X)), dtype=F64).scatter_add(1, at, w)
+
+
 def dense(model: SKI, theta: dict[str, Tensor], X: Tensor) -> tuple[Tensor, Tensor]:
     """Return the covariance of the nodes, and W K W'."""
     hyper, W = under("kernel", theta), weights(model, X)
@@ -85,6 +92,24 @@ def test_a_large_mean_of_y_costs_no_digits(grid: Any) -> None:
         target = Target(SKI(RBF(), grid, mean=mean).prepare(table), table, compile=False)
         values.append(target.value_and_grad(torch.zeros(target.dim, dtype=F64))[0])
     torch.testing.assert_close(values[1], values[0], rtol=1e-9, atol=1e-6)
+
+
+def test_what_a_coarse_grid_leaves_out_takes_no_variance_away() -> None:
+    """The difference of K and W K W' is no covariance, apart from its diagonal."""
+    data, new = rows(200, 3), rows(40, 3, seed=1).X
+    model = SKI(RBF(1.3, 0.9), 7, mean=0.3).prepare(data)
+    theta = {"noise": torch.tensor([1e-6], dtype=F64)}
+    K, _ = dense(model, {}, data.X)
+    W, Wn = weights(model, data.X), weights_at(model, data.X, new)
+    C = W @ K @ W.mT + 1e-6 * torch.eye(200, dtype=F64)
+    before = ((Wn @ K) * Wn).sum(1)
+    cross = Wn @ K @ W.mT
+    after = before - (torch.linalg.solve(C, cross.mT).mT * cross).sum(1)
+    expected = after + (1.3 - before).clamp_min(0.0)
+    marginal, joint = (model.predict(theta, new, data, joint=joint) for joint in (False, True))
+    torch.testing.assert_close(marginal.variance[0] - 1e-6, expected, rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(joint.variance[0] - 1e-6, expected, rtol=1e-5, atol=1e-8)
+    assert bool((model.loo(theta, data).variance > 1e-6).all())
 
 
 KERNELS = {
