@@ -314,8 +314,8 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
         self._inside(F, axes)
         at, weights = interpolation(F, axes)
         mean = (nodes_mean[at] * weights).sum(1) + self.value(theta, "mean", X)
-        if ski_grid.many(axes):
-            M = self._at_nodes(theta, train, factor)
+        M = self._at_nodes(theta, train, factor) if ski_grid.many(axes) else None
+        if M is not None:
             before, after = explained(M, at, weights)
         else:
             after, change = (_squares(part, at, weights) for part in factor[1:])
@@ -324,7 +324,7 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
         left_out = (prior - before).clamp_min(0.0)
         if not joint:
             return mean, at_least_rounding(after + left_out, prior)
-        if ski_grid.many(axes):
+        if M is not None:
             R = from_nodes(M, at, weights)
             covariance = R.mT @ M.solved(R)
         else:
