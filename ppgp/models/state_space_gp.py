@@ -40,6 +40,7 @@ from ..target.capabilities import (
 )
 from .advice import instead_of
 from .base import full_batch_only
+from .first_scales import first_scales
 from .known_noise import check_aligned, refuse_duplicate_rows
 from .memory_checks import check_memory_of_rows
 from .sites import Theta, draw, first_draw, mean_site, number_of_draws, split_params
@@ -117,6 +118,11 @@ class StateSpaceGP(
             "noise": site("noise", self.noise, positive=True, zero=True),
             "mean": mean_site(self.mean),
         }
+
+    def start(self, data: Dataset) -> dict[str, Tensor]:
+        """Return the values of sites that define them, and the scales of highest density."""
+        given = super().start(data)
+        return {**given, **first_scales(self, data, given)}
 
     def work(self, n: int, d: int) -> float:
         return n * 50.0 * self._width(d) ** 2
