@@ -40,6 +40,7 @@ from .units import mean_on_model_scale, mean_or_default, power
 
 MATRICES = 16  # of all pairs of nodes that the density and its gradient hold
 CHUNK_BYTES = 64 * 2**20
+NOT_SOLVED = 1e-6  # share that conjugate gradients leave, from which a fit warns
 AT_THE_EDGE = 1e-9  # of a spacing, by which rounding may move a row out of the grid
 
 
@@ -182,6 +183,12 @@ class SKI(EstimatedDensity, LatentFunction, LeaveOneOut):
                 f"the log density is estimated, with a standard error of {float(found.error):.2g}: "
                 f"only up to {ski_grid.MOST_NODES:,} nodes are computed exactly"
             )
+            if found.left > NOT_SOLVED:
+                notes.append(
+                    f"conjugate gradients stopped after {found.steps} steps with a share of "
+                    f"{found.left:.1g} of the right-hand side left, which no standard error "
+                    f"counts: use a grid of at most {ski_grid.MOST_NODES:,} nodes, or models.SVGP"
+                )
         return notes
 
     def fit_stats(self, theta: Theta, data: Dataset) -> dict[str, float]:

@@ -127,7 +127,7 @@ class ManyNodes:
         """Return W'W L U phi V for V [m, k], at the nodes."""
         return self.G.times(self.turned(self.phi[:, None] * V, self.Ps))
 
-    def lanczos(self, b: Tensor, left: float = LEFT) -> tuple[Tensor, Tensor, Tensor]:
+    def lanczos(self, b: Tensor, left: float = LEFT) -> tuple[Tensor, ...]:
         """Return the Krylov bases of M from each column of b, with full reorthogonalisation.
 
         Args:
@@ -135,7 +135,8 @@ class ManyNodes:
             left: the share of each column that a solution in the basis may leave.
 
         Returns:
-            The bases V [steps, m, k], ``sums(V)``, and M in the bases T [k, steps, steps].
+            The bases V [steps, m, k], ``sums(V)``, M in the bases T [k, steps, steps], and the
+            shares that are left [k], which are larger than ``left`` after ``MOST_STEPS``.
         """
         phi = self.phi[:, None]
         basis, products, diagonal, beside = [b / b.norm(dim=0)], [], [], []
@@ -151,8 +152,9 @@ class ManyNodes:
                 w = w - torch.einsum("smk,sk->mk", V, torch.einsum("smk,mk->sk", V, w))
             size = w.norm(dim=0)
             T = _tridiagonal(diagonal, beside)
-            if len(basis) == most or bool((_residuals(T, size) <= left).all()):
-                return V, torch.stack(products), T
+            shares = _residuals(T, size)
+            if len(basis) == most or bool((shares <= left).all()):
+                return V, torch.stack(products), T, shares
             going = size > 1e-12 * own.abs()
             beside.append(torch.where(going, size, 0.0))
             basis.append(torch.where(going, w / size, 0.0))
@@ -162,7 +164,7 @@ class ManyNodes:
         phi = self.phi[:, None]
         right = phi * b
         size = right.norm(dim=0)
-        V, _, T = self.lanczos(torch.where(size > 0, right, 1.0), left)
+        V, _, T, _ = self.lanczos(torch.where(size > 0, right, 1.0), left)
         first = torch.zeros(T.shape[:2]).to(b)
         first[:, 0] = size
         return phi * torch.einsum("smk,ks->mk", V, torch.linalg.solve(T, first))
@@ -192,12 +194,14 @@ class Estimate(NamedTuple):
         error: the standard error of the value, from the probes [].
         steps: of Lanczos' method.
         slopes: in the noise, W'r, r'r and each L_i.
+        left: the share of the right-hand side that conjugate gradients left.
     """
 
     value: Tensor
     error: Tensor
     steps: int
     slopes: tuple[Tensor, ...]
+    left: float
 
 
 def estimate(
@@ -215,7 +219,7 @@ def estimate(
     inputs = (noise, Wr, rr, *Ls)
     if not all(bool(torch.isfinite(x).all()) for x in inputs):
         nan = torch.full_like(rr, torch.nan)
-        return Estimate(nan, nan, 0, tuple(torch.full_like(x, torch.nan) for x in inputs))
+        return Estimate(nan, nan, 0, tuple(torch.full_like(x, torch.nan) for x in inputs), 0.0)
     M = ManyNodes.at(sums, noise, Ls)
     phi, c, m, p = M.phi, M.c, len(Wr), sums.probes.shape[1]
     of_Wr = M.back(Wr[:, None])[:, 0]
@@ -223,7 +227,7 @@ def estimate(
     size = b.norm()
     start = torch.where(size > 0, b, torch.ones_like(b))
     probes = M.turned(sums.probes, [U.mT for U in M.Us])
-    V, products, T = M.lanczos(torch.cat([start[:, None], probes], 1))
+    V, products, T, shares = M.lanczos(torch.cat([start[:, None], probes], 1))
     first = torch.zeros(len(V)).to(b)
     first[0] = size
     x = torch.linalg.solve(T[0], first)
@@ -267,7 +271,7 @@ def estimate(
     of_noise = sums.n / noise - of_c * c**2
     slope_of_Wr = c**2 * M.turned((phi * u)[:, None], M.Ps)[:, 0]
     slopes = (-0.5 * of_noise, slope_of_Wr, -0.5 * c, *of_L)
-    return Estimate(value, error, len(V), slopes)
+    return Estimate(value, error, len(V), slopes, float(shares[0]))
 
 
 def _unfolded(T: Tensor, shape: list[int], axis: int) -> Tensor:

@@ -150,6 +150,14 @@ def test_a_fit_says_how_exact_it_is(few: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert abs(float(gap)) < 0.05
 
 
+def test_conjugate_gradients_that_stop_early_are_told(few: pytest.MonkeyPatch) -> None:
+    data = rows(200)
+    model = SKI(RBF(1.0, 1.0), 18, 0.01, 0.0).prepare(data)
+    assert not [note for note in model.check_fit({}, data) if "conjugate" in note]
+    few.setattr(many_nodes, "MOST_STEPS", 3)
+    assert "stopped after 3 steps" in " ".join(model.check_fit({}, data))
+
+
 def test_draws_have_the_covariance_of_the_model(few: pytest.MonkeyPatch) -> None:
     """The squared length of a whitened draw is chi-square."""
     data = rows(20)
