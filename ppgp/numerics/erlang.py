@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 SMALL = 2.0  # below it, the sum of the terms that 1 - exp(-x) (1 + x + ...) leaves over
+LARGE = 1000.0  # exp(-x) is 0 beyond it, and a power of x could overflow
 TERMS = 24  # SMALL^TERMS / TERMS! is below the rounding error of float64
 
 
@@ -53,6 +54,7 @@ def erlang(k: int, x: Tensor) -> list[Tensor]:
         k: The largest shape, at least 1.
         x: Any shape, not negative.
     """
+    x = x.clamp_max(LARGE)
     top: Any = _Erlang.apply(x, k)
     values = [top]
     for j in range(k - 1, 0, -1):

@@ -123,6 +123,10 @@ def test_the_incomplete_gamma_function_keeps_its_digits_and_its_slopes() -> None
     at = x[2:].clone().requires_grad_()
     assert torch.autograd.gradcheck(lambda v: torch.stack(erlang(5, v)), at)
     assert torch.autograd.gradgradcheck(lambda v: torch.stack(erlang(5, v)), at)
+    far = torch.tensor([1e9, 1e15], requires_grad=True)  # float32, where x^5 overflows
+    values = torch.stack(erlang(5, far))
+    assert torch.equal(values, torch.ones_like(values))
+    assert torch.equal(torch.autograd.grad(values.sum(), far)[0], torch.zeros(2))
 
 
 @pytest.mark.parametrize(
