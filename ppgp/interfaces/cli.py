@@ -72,7 +72,7 @@ def compare(
         str | None,
         typer.Option(
             help='names or recipes, comma-separated; see `ppgp list`; "auto": the Gaussian '
-            "processes that suit the table, by ppgp.advise"
+            "processes that suit the table, by ppgp.advise, and by map alone if others are slow"
         ),
     ] = None,
     how: Annotated[

@@ -20,7 +20,8 @@ __all__ = [
 
 AUTO = "auto"  # the models that ``ppgp.advise`` names for a table
 MOST_ADVISED = 3
-SHORT = 5.0  # seconds of a fit by MAP up to which the slower methods are tried too
+SHORT = 0.5  # seconds of a fit by MAP up to which NUTS, a thousand times slower, is tried too
+FEW_ROWS = 500  # rows up to which it is tried
 LONG = 600.0  # seconds of a fit past which only the first model is fitted
 
 
@@ -70,7 +71,7 @@ def advised_models(
         if i and option.seconds > LONG:
             continue
         slow = "svi" if option.model == "SVGP" else "map"
-        in_time = usual if option.seconds <= SHORT else slow
+        in_time = usual if option.seconds <= SHORT and table.n <= FEW_ROWS else slow
         plan[_advised_recipe(option.model, table, likelihood)] = split_names(methods or in_time)
     return plan
 

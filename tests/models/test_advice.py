@@ -153,3 +153,12 @@ def tool() -> ModuleType:
 def test_the_readme_has_the_table_of_the_function(tool: ModuleType) -> None:
     """``make tables`` updates it."""
     assert tool.in_readme(tool.README.read_text()) == tool.table()
+
+
+def test_slow_methods_are_left_out_where_they_would_take_long() -> None:
+    times = torch.linspace(0, 1, 1600, dtype=torch.float64)[:, None]
+    series = Dataset(times, times[:, 0])
+    assert advised_models(series, None, None, "map,nuts")["state_space"] == ["map"]
+    assert advised_models(series, None, "nuts", "map,nuts")["state_space"] == ["nuts"]
+    few = advised_models(series.rows(torch.arange(0, 1600, 16)), None, None, "map,nuts")
+    assert few["state_space"] == ["map", "nuts"]
