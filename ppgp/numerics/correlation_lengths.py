@@ -12,6 +12,8 @@ __all__ = ["correlation_lengths"]
 
 HALF = 0.5
 A_DECADE = 15  # distances that are tried
+PASSES = 4  # each between two distances of the one before it
+FINER = 121  # distances of the later passes
 REACH = 4  # decades, from below the smallest spread of a column to above the largest
 
 
@@ -39,13 +41,20 @@ def correlation_lengths(
     distances = torch.logspace(low, high, count, dtype=X.dtype, device=X.device)
     lengths = []
     for column in range(X.shape[1]):
-        moved = centre.repeat(count, 1)
-        moved[:, column] += distances
         beside = centre[None].clone()
         beside[0, column] += 1e-6 * distances[0]
         of_none = kernel(theta, centre[None], beside).flatten()
-        correlation = kernel(theta, centre[None], moved).flatten() / of_none
-        below = torch.nonzero(correlation < HALF).flatten()
-        first = int(below[0]) if len(below) else count - 1
-        lengths.append(float(distances[first]))
+        tried, length = distances, float(distances[-1])
+        for _ in range(PASSES):
+            moved = centre.repeat(len(tried), 1)
+            moved[:, column] += tried
+            correlation = kernel(theta, centre[None], moved).flatten() / of_none
+            below = torch.nonzero(correlation < HALF).flatten()
+            first = int(below[0]) if len(below) else len(tried) - 1
+            length = float(tried[first])
+            if first == 0 or not len(below):
+                break
+            start, end = tried[first - 1 : first + 1].log10().tolist()
+            tried = torch.logspace(start, end, FINER, dtype=X.dtype, device=X.device)
+        lengths.append(length)
     return tuple(lengths)
