@@ -291,7 +291,8 @@ class NeighbourPredictions(Model):
             Q, _ = torch.linalg.qr(white[:, 1:])
             residual = white[:, :1] - Q @ (Q.mT @ white[:, :1])
             a = back(residual).squeeze(-1)
-            d = diagonal - back(Q).square().sum(-1)
+            # a row that alone determines a coefficient has d = 0 up to rounding: almost any value
+            d = at_least_rounding(diagonal - back(Q).square().sum(-1), diagonal)
             means.append(train.y - a / d)
             variances.append(1 / d)
         return dist.Normal(torch.stack(means), torch.stack(variances).sqrt())

@@ -78,7 +78,9 @@ class Solved(NamedTuple):
         U = torch.linalg.solve_triangular(self.L.mT, self.basis, upper=True)
         residual = self.w - self.H @ self.beta
         a = torch.linalg.solve_triangular(self.L.mT, residual, upper=True).squeeze(-1)
-        d = torch.cholesky_inverse(self.L).diagonal(dim1=-2, dim2=-1) - U.square().sum(-1)
+        whole = torch.cholesky_inverse(self.L).diagonal(dim1=-2, dim2=-1)
+        # a row that alone determines a coefficient has d = 0 up to rounding: almost any value
+        d = at_least_rounding(whole - U.square().sum(-1), whole)
         return a / d, 1 / d
 
 

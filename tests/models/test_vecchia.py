@@ -219,6 +219,18 @@ def test_lengths_are_those_of_columns_in_very_different_units() -> None:
     assert short == pytest.approx(math.log(2) * 1e-4, rel=1e-6)
 
 
+def test_a_row_that_alone_determines_a_coefficient_has_almost_any_value_without_it() -> None:
+    data, alone = field(40), torch.zeros(40, 1, dtype=F64)
+    alone[7] = 1.0
+    both = Dataset(torch.cat([data.X, alone], 1), data.y)
+    model = Vecchia(KERNEL, drift=(2,)).prepare(both)
+    exact = models.Kriging(KERNEL, drift=(2,)).prepare(both)
+    noise = torch.tensor([0.1], dtype=F64)
+    for found in (model.loo({"noise": noise}, both), exact.loo({"nugget": noise}, both)):
+        others = torch.cat([found.stddev[0, :7], found.stddev[0, 8:]])
+        assert float(found.stddev[0, 7]) > 1e5 * float(others.max())
+
+
 def test_fit_searches_neighbours_again_along_the_column_that_matters() -> None:
     generator = torch.Generator().manual_seed(0)
     X = torch.rand(250, 2, generator=generator, dtype=F64)
