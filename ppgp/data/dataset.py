@@ -207,21 +207,18 @@ class Dataset(TrainingData):
     @property
     def content(self) -> tuple[Any, ...]:
         """X, y, the known noise, the flags of censored targets, and the columns of other roles."""
-        numbers: tuple[Any, ...] = (self.X, self.y, self.noise_sd)
-        if self.right_censored is not None:
-            numbers = (*numbers, self.right_censored)
+        flags = () if self.right_censored is None else (self.right_censored,)
         others = [name for name in self._parts if name[0] not in ("noise_sd", "right_censored")]
-        return (*numbers, *((name, self._parts[name]) for name in others))
+        rest = ((name, self._parts[name]) for name in others)
+        return (self.X, self.y, self.noise_sd, *flags, *rest)
 
     @property
     def levels_by_name(self) -> dict[str, tuple[str, ...]]:
         """The levels of the columns of categories that have names."""
         if not self.levels or not self.feature_names:
             return {}
-        return {
-            self.feature_names[column]: one
-            for column, one in zip(self.coded, self.levels, strict=True)
-        }
+        names = (self.feature_names[column] for column in self.coded)
+        return dict(zip(names, self.levels, strict=True))
 
     def __len__(self) -> int:
         return self.n

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, fields, replace
 from inspect import signature
@@ -17,8 +17,6 @@ from torch import Tensor
 
 from ..data.arguments import Arguments, as_training_data
 from ..data.dataset import Dataset
-from ..data.input_checks import check_inputs
-from ..data.roles import refuse_role
 from ..data.scaler import IdentityScaler, Scaler
 from ..errors import (
     ConvergenceWarning,
@@ -27,7 +25,6 @@ from ..errors import (
     PpgpError,
     SettingError,
     an,
-    counted,
     own_class,
 )
 from ..kernels import Kernel
@@ -45,10 +42,10 @@ from .base import check_draws
 from .interrupts import raise_if_interrupted
 from .other_training_tables import also_seen
 from .own_methods import own_method
+from .training_rows import check_training_rows, refuse_another_scale
 
 __all__ = ["fit"]
 
-FEWEST_ROWS = 3
 MOST_ROUNDS = 3  # fits that may follow a first one, each with a recipe that suits the last
 
 
@@ -252,7 +249,7 @@ def _problem_of_model(model: Model, data: Any, how: Inference, standardise: bool
         raise DataError(wanted, got, do)
     if data.weights is not None and not bool((data.weights > 0).all()):
         data = data.rows(data.weights > 0)  # a weight of 0: the row is absent
-    _check_data(model, data)
+    check_training_rows(model, data)
     reselects = isinstance(model, Reselects) and model.reselect
     if reselects and not how.reselects_inducing:
         raise NotApplicable(
@@ -265,7 +262,7 @@ def _problem_of_model(model: Model, data: Any, how: Inference, standardise: bool
         data, scaler = data.standardised(scale_y="y" in model.scales, scale_X="X" in model.scales)
     recipe = model
     if model.standardised:
-        _refuse_another_scale(model, scaler, standardise)
+        refuse_another_scale(model, scaler, standardise)
     else:
         model = model.in_units(scaler)
         marked = any(f.name == "standardised" for f in fields(cast(Any, model)))
@@ -334,74 +331,3 @@ def _unconstrained_draws(target: Target, posterior: Posterior) -> Tensor | None:
         return target.unconstrain({**params, **draws})
     except NotApplicable:  # a support that depends on another site
         return None
-
-
-def _check_data(model: Model, data: Dataset) -> None:
-    """Refuse data that a model cannot take: few rows, labels, columns with roles, NaN or codes."""
-    if data.n < FEWEST_ROWS:
-        raise DataError(
-            f"at least {FEWEST_ROWS} rows to fit a model",
-            counted(data.n, "sample"),  # the word that scikit-learn's checks look for
-            "collect more rows, or use Target directly",
-        )
-    if data.classes is not None and not model.takes_labels:
-        _refuse_labels(model, data.classes)
-    for name in data.columns_with_roles:
-        refuse_role(model, name, f"a Dataset without {name}")
-    if data.missing == "keep" and not model.takes_missing:
-        check_inputs(data.X, data.feature_names)
-    if data.categorical and not model.takes_categories:
-        what, name, do = "model", type(model).__name__, ""
-        learner = getattr(model, "learner", None)
-        if learner is not None:
-            what, name = "learner", f"{type(learner).__name__} of {name}"
-            do = "use learners.Trees(), or "
-        raise NotApplicable(
-            f"a {what} that takes columns of codes",
-            f"{name}, which would read the codes as numbers",
-            f"{do}make one column of 0 and 1 per category: "
-            "Dataset.from_frame(categories='one-hot')",
-        )
-
-
-def _refuse_labels(model: Model, classes: Sequence[Any]) -> None:
-    """Raise DataError for labels in y and a model of numbers."""
-    labels = ", ".join(map(str, classes[:4]))
-    if len(classes) > 4:
-        labels += ", ..."
-    name = type(model).__name__
-    do = (
-        "use LogisticRegression or GP(likelihood=Bernoulli()) for two classes, SoftmaxRegression "
-        "or SVGP(likelihood=Categorical()) for more"
-    )
-    likelihood = getattr(model, "likelihood", None)
-    if likelihood is not None:
-        name += f" with likelihood {likelihood!r}"
-        do = "pass likelihood=Bernoulli() for two classes or Categorical() for more"
-    raise DataError(
-        f"numbers in y for {name}", f"the labels {labels}", f"{do}, or a target with numbers"
-    )
-
-
-def _refuse_another_scale(model: Model, scaler: Scaler, standardise: bool) -> None:
-    """Raise SettingError for the recipe of a posterior and rows of another scale.
-
-    Its numbers were converted with another Scaler.
-    """
-    if not standardise:
-        raise SettingError(
-            "a recipe in the units of the data with standardise=False",
-            "one on the standardised scale",
-            "pass posterior.recipe, which is in the units of the data, "
-            "or leave standardise=False out",
-        )
-    if model.made_for is None:
-        return
-    before = model.made_for[1]
-    if not before.is_identity and not before.like(scaler):
-        raise SettingError(
-            "posterior.recipe, which is in the units of the data, for other rows than those of "
-            "the posterior",
-            "posterior.model, whose numbers are on the scale of its own rows",
-            "fit posterior.recipe",
-        )

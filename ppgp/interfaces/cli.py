@@ -395,7 +395,7 @@ def main() -> None:
     """
     import warnings
 
-    warnings.formatwarning = _format_warning
+    warnings.formatwarning = columns.format_warning
     with exit_on_signals():
         try:
             with whole_output():
@@ -403,8 +403,3 @@ def main() -> None:
         except PpgpError as error:
             typer.echo(f"ppgp: {columns.in_the_shell(str(error))}", err=True)
             raise SystemExit(2) from None
-
-
-def _format_warning(message: object, *_: object, **__: object) -> str:
-    """Return a warning as one line, without the line of code that raised it."""
-    return f"warning: {columns.in_the_shell(str(message))}\n"

@@ -122,3 +122,8 @@ def in_the_shell(sentence: str) -> str:
     for python, shell in IN_THE_SHELL:
         sentence = re.sub(python, shell, sentence)
     return sentence
+
+
+def format_warning(message: object, *_: object, **__: object) -> str:
+    """Return a warning as one line, without the line of code that raised it."""
+    return f"warning: {in_the_shell(str(message))}\n"

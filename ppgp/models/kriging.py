@@ -24,7 +24,7 @@ from ..numerics.result_cache import ResultCache
 from ..overrides import computed
 from ..priors import Flat, LogNormal, Param, PriorLike, Site, prefixed, rescaled, site, under
 from ..target.capabilities import BlockMeans, JointGaussian, LatentFunction, LeaveOneOut
-from .advice import MOST_ROWS, instead_of
+from .advice import instead_of
 from .base import Model, full_batch_only
 from .drift import Drift, basis, check_determined, checked, places
 from .inducing import medians, refuse_broken
@@ -32,6 +32,7 @@ from .known_noise import IN_THE_DATASET, check_aligned, refuse_duplicate_rows
 from .kriging_equations import KrigingEquations
 from .memory_checks import check_memory_of_covariance, check_memory_of_predictions
 from .sites import Theta, draw, first_draw, mean_site, starting_values
+from .suitability import MOST_ROWS
 from .units import mean_or_default
 
 ESTIMATORS = ("reml", "ml")

@@ -273,11 +273,7 @@ class Updates(Capability):
     ) -> Distribution:
         """Return the distribution of each new y given all rows before it, batch [draw, m].
 
-        Args:
-            theta: {site: [draw, *event]}.
-            train: the training rows.
-            new: further rows, none before the last of ``train``, in any order.
-            kept: what predictions keep.
+        The new rows are in any order, none before the last of ``train``.
         """
 
 
@@ -374,12 +370,7 @@ class BlockMeans(Capability):
 
 
 class BoostedSum(Capability):
-    """Functions of x that are a constant plus a sum of learners, found by boosting.
-
-    Attributes:
-        likelihood: A likelihood of ``ppgp.likelihoods`` with scores.
-        learner: A learner of ``ppgp.learners``.
-    """
+    """Functions of x that are a constant plus a sum of learners, found by boosting."""
 
     expected = "a model that is a sum of learners"
     advice = "fit models.Boosted(likelihood, learner), or use MAP, SVI or NUTS"

@@ -20,7 +20,8 @@ from ppgp.errors import DataWarning, NotApplicable, SettingError
 from ppgp.interfaces.recipe_options import advised_models
 from ppgp.kernels import RBF, Matern
 from ppgp.models import costs
-from ppgp.models.advice import EVERY, TAKE, about, advise, instead_of, smoothness_of
+from ppgp.models.advice import about, advise, instead_of, smoothness_of
+from ppgp.models.suitability import EVERY, TAKE
 
 
 def table(n: int = 60, d: int = 2, **columns: Any) -> Dataset:
