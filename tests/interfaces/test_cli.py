@@ -177,7 +177,7 @@ def test_calibrate_prints_one_row_per_score(table: Path) -> None:
         (("compare", *TRAIN, "--models", "gpp"), "known: " + ", ".join(recipes.MODELS)),
         (("compare", *TRAIN, "--how", "mcmc"), "known"),
         (("fit", *TRAIN, "--model", "ngbost"), "did you mean 'ngboost'"),
-        (("fit", *TRAIN, "--model", "mcdropout"), "did you mean 'mc-dropout'"),
+        (("fit", *TRAIN, "--model", "mc-dropuot"), "did you mean 'mc-dropout'"),
         (("compare", *TRAIN, "--level", "95"), "write 0.95"),
         (("compare", *TRAIN, "--models", "linear", "--set", "kernel.lengthscale=2"), "option"),
         (
