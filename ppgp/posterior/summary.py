@@ -68,7 +68,7 @@ def _subscript(position: int, shape: torch.Size) -> str:
     """Return the indices of an element in row-major order, such as "[0, 2]"; "" for a scalar."""
     if not shape:
         return ""
-    indices = torch.unravel_index(torch.tensor(position), shape)
+    indices = np.unravel_index(position, tuple(shape))
     return f"[{', '.join(str(int(i)) for i in indices)}]"
 
 
